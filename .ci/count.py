@@ -1,4 +1,5 @@
-"""Counts the tests of pytest's JUnit reports, each once: what passed in any of them passed, what failed in one failed.
+"""Counts the tests of pytest's JUnit reports, each once: what passed in any of them passed, what
+failed in one failed.
 
 python3 .ci/count.py REPORT...              the tests that none of them ran, with the reason, and
                                             `N passed, N failed, N skipped`
@@ -19,7 +20,13 @@ _BEST_TO_WORST = ("skipped", "passed", "failed")
 def _outcome(case: ElementTree.Element) -> str:
     """An error in a fixture counts as a failure."""
     children = {child.tag for child in case}
-    return "failed" if children & {"failure", "error"} else "skipped" if "skipped" in children else "passed"
+    return (
+        "failed"
+        if children & {"failure", "error"}
+        else "skipped"
+        if "skipped" in children
+        else "passed"
+    )
 
 
 def _name(case: ElementTree.Element) -> str:
@@ -28,16 +35,22 @@ def _name(case: ElementTree.Element) -> str:
     name = case.get("name") or ""
     if not parts:
         return f"{name.replace('.', '/')}.py"
-    length = next((i for i in range(len(parts), 0, -1) if Path(*parts[:i]).with_suffix(".py").is_file()), len(parts))
+    length = next(
+        (i for i in range(len(parts), 0, -1) if Path(*parts[:i]).with_suffix(".py").is_file()),
+        len(parts),
+    )
     return "::".join([f"{'/'.join(parts[:length])}.py", *parts[length:], name])
 
 
 def outcomes(paths: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """The outcome of each test, and the reason of each that was skipped. Of a test tried again, the last try counts."""
+    """The outcome of each test, and the reason of each that was skipped. Of a test tried again, the
+    last try counts.
+    """
     found, reasons = dict[str, str](), dict[str, str]()
     for path in paths:
         report = dict[str, str]()
-        for case in ElementTree.parse(path).getroot().iter("testcase"):  # noqa: S314 - pytest wrote it a moment ago
+        # Pytest wrote it a moment ago.
+        for case in ElementTree.parse(path).getroot().iter("testcase"):  # noqa: S314
             name = _name(case)
             report[name] = _outcome(case)
             if (skipped := case.find("skipped")) is not None:
@@ -46,7 +59,9 @@ def outcomes(paths: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
             found[name] = max(outcome, found.get(name, outcome), key=_BEST_TO_WORST.index)
     # A module that one report skips as a whole may be in another with its tests.
     ran = {name.partition("::")[0] for name in found if "::" in name}
-    return {name: outcome for name, outcome in found.items() if "::" in name or name not in ran}, reasons
+    return {
+        name: outcome for name, outcome in found.items() if "::" in name or name not in ran
+    }, reasons
 
 
 def _reason(skipped: ElementTree.Element) -> str:
@@ -71,7 +86,9 @@ def main(words: Sequence[str]) -> None:
         sys.stdout.write(f"not run: {reason}\n")
         sys.stdout.writelines(f"  {name}\n" for name in names)
     counts = Counter(found.values())
-    sys.stdout.write(f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped\n")
+    sys.stdout.write(
+        f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped\n"
+    )
 
 
 if __name__ == "__main__":

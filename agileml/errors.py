@@ -18,7 +18,9 @@ class BadArgument(BadInput, ValueError):
 
 
 class BadTrainer(AgileMLError):
-    """The user's code violates the trainer's contract; the message names the app, the clock and the parameter."""
+    """The user's code violates the trainer's contract; the message names the app, the clock and the
+    parameter.
+    """
 
 
 class TrainerFailed(AgileMLError):
@@ -34,7 +36,9 @@ class JobFailed(AgileMLError):
 
 
 class PeerRefused(AgileMLError):
-    """A peer was rejected: it has another version of the code, belongs to another job, or lacks the job's secret."""
+    """A peer was rejected: it has another version of the code, belongs to another job, or lacks the
+    job's secret.
+    """
 
 
 class DeclaredLost(AgileMLError):
@@ -54,7 +58,9 @@ class Unrecoverable(AgileMLError):
 
 
 class ControllerUnreachable(BrokenConnection, ConnectionError):
-    """There was no controller for longer than a node waits: the job is over, or its computer cannot be reached."""
+    """There was no controller for longer than a node waits: the job is over, or its computer cannot
+    be reached.
+    """
 
 
 class BadAddress(BadInput, ValueError):

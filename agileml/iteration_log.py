@@ -18,7 +18,8 @@ from agileml.work import Accepted
 def line_of(iteration: Iteration) -> dict[str, Any]:
     """A finished clock: `seconds` since the previous clock, `loss` of the model before this clock.
 
-    `accepted` lists the chunks that make up the clock, as [shard, first chunk, one past the last chunk].
+    `accepted` lists the chunks that make up the clock, as [shard, first chunk, one past the last
+    chunk].
     """
     sums = iteration.sums
     line = {
@@ -32,12 +33,15 @@ def line_of(iteration: Iteration) -> dict[str, Any]:
         "events": list(iteration.events),
         "accepted": [list(cover) for cover in iteration.accepted],
     }
+
     acted = sums.helped_items or sums.moved_bytes or sums.waited_for
     return line | ({"stragglers": straggler_fields([iteration])} if acted else {})
 
 
 def last_line_of(trained: Trained) -> dict[str, Any]:
-    """The end of a job; `loss` is the loss of its model. Updates that were sent but not applied count as lost."""
+    """The end of a job; `loss` is the loss of its model. Updates that were sent but not applied
+    count as lost.
+    """
     ending: dict[str, Any] = {
         "clocks": trained.clocks,
         "updates_sent": trained.counters.sent,
@@ -54,18 +58,23 @@ def last_line_of(trained: Trained) -> dict[str, Any]:
 
 
 def redone_fields(events: Iterable[str]) -> dict[str, Any]:
-    """The finished clocks that were done again, from the events of all clocks; empty if there were none."""
+    """The finished clocks that were done again, from the events of all clocks; empty if there were
+    none.
+    """
     spans = clocks_done_again(events)
     return {"redone_clocks": spans} if spans else {}
 
 
 def spans_text(spans: Iterable[Sequence[int]]) -> str:
     """Clocks in words: `9 to 10 and 29`."""
-    return " and ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in spans)
+    return " and ".join(
+        f"{first}" if first == last else f"{first} to {last}" for first, last in spans
+    )
 
 
 def straggler_fields(iterations: Sequence[Iteration]) -> dict[str, Any]:
-    """Effects of measures against slow machines: items done by others than their owners, bytes that moved, the times.
+    """Effects of measures against slow machines: items done by others than their owners, bytes that
+    moved, the times.
 
     In jobs with backup workers, `waited_for` has the number of workers that each clock waited for.
     """
@@ -82,13 +91,18 @@ def straggler_fields(iterations: Sequence[Iteration]) -> dict[str, Any]:
 
 
 def share_fields(latest: Sequence[Iteration]) -> dict[str, float]:
-    """How evenly the shards have counted until the latest clock; 1 in jobs that leave nothing out."""
+    """How evenly the shards have counted until the latest clock; 1 in jobs that leave nothing
+    out."""
     sums = latest[0].sums if latest else ClockSums()
-    return {"least_counted": round(sums.least_counted, 4), "most_counted": round(sums.most_counted, 4)}
+    return {
+        "least_counted": round(sums.least_counted, 4),
+        "most_counted": round(sums.most_counted, 4),
+    }
 
 
 def read_log(path: Path) -> tuple[tuple[Accepted, ...], str | None]:
-    """The decisions of a run about clocks 1, 2, ..., and the digest of its model; None if its log has no end.
+    """The decisions of a run about clocks 1, 2, ..., and the digest of its model; None if its log
+    has no end.
 
     Clocks that follow the version with which the job ended are left out.
     """
@@ -98,31 +112,43 @@ def read_log(path: Path) -> tuple[tuple[Accepted, ...], str | None]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise BadArgument(f"log {path}: {getattr(error, 'strerror', None) or error}") from error
+
     for number, text in enumerate(lines, 1):
         try:
             line = json.loads(text)
             if "model_sha256" in line:
                 end = {"clocks": int(line["clocks"]), "digest": str(line["model_sha256"])}
                 continue
-            covers = tuple((int(shard), int(first), int(last)) for shard, first, last in line["accepted"])
+            covers = tuple(
+                (int(shard), int(first), int(last)) for shard, first, last in line["accepted"]
+            )
             accepted.append(Accepted(int(line["clock"]), covers))
         except (ValueError, TypeError, KeyError) as error:
-            raise BadArgument(f"log {path}, line {number}: not a line of an iteration log ({error})") from error
+            raise BadArgument(
+                f"log {path}, line {number}: not a line of an iteration log ({error})"
+            ) from error
         if accepted[-1].clock != len(accepted):
-            raise BadArgument(f"log {path}, line {number}: clock {accepted[-1].clock} follows {len(accepted) - 1}")
+            raise BadArgument(
+                f"log {path}, line {number}: clock {accepted[-1].clock} follows {len(accepted) - 1}"
+            )
+
     if not accepted:
         raise BadArgument(f"log {path}: no clock in it; write one with --log FILE")
     return tuple(accepted[: end.get("clocks")]), end.get("digest")
 
 
 class IterationLog:
-    """Writes a log, each line when its clock is done. A log without the line for the whole job was interrupted.
+    """Writes a log, each line when its clock is done. A log without the line for the whole job was
+    interrupted.
 
-    An existing file is kept until the first clock is done, so that a job that fails to start does not overwrite it.
+    An existing file is kept until the first clock is done, so that a job that fails to start does
+    not overwrite it.
     """
 
     def __init__(self, path: Path, *, resumes: bool = False) -> None:
-        """With `resumes`, the lines of an earlier process of the job stay, up to the first that is torn."""
+        """With `resumes`, the lines of an earlier process of the job stay, up to the first that is
+        torn.
+        """
         self._path = path
         self._resumes = resumes
         self._last = _cut(path) if resumes else 0
@@ -131,7 +157,12 @@ class IterationLog:
     def __enter__(self) -> "IterationLog":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         if self._file is not None:
             self._file.close()
 
@@ -150,8 +181,10 @@ class IterationLog:
                 self._file = self._path.open("a" if self._resumes else "w", encoding="utf-8")
             except OSError as error:
                 raise BadArgument(
-                    f"log {self._path}: {error.strerror or error}; choose a file in an existing folder"
+                    f"log {self._path}: {error.strerror or error}; choose a file in an existing "
+                    "folder"
                 ) from error
+
         self._file.write(json.dumps(line, allow_nan=False) + "\n")
         self._file.flush()
 
@@ -163,6 +196,7 @@ def _cut(path: Path) -> int:
         lines = path.read_bytes().splitlines(keepends=True)
     except FileNotFoundError:
         return 0
+
     for line in lines:
         try:
             content = json.loads(line) if line.endswith(b"\n") else None
@@ -171,6 +205,7 @@ def _cut(path: Path) -> int:
         if not isinstance(content, dict) or "clock" not in content:
             break
         whole, last = whole + len(line), content["clock"]
+
     with path.open("r+b") as file:
         file.truncate(whole)
     return last

@@ -31,9 +31,10 @@ class TrainingJob:
     `slowdowns` make its machines slower than they are, as an experiment.
     Without a `stage` policy, the ratio of nodes determines the stage by the thresholds.
 
-    A node counts as lost after `heartbeat_timeout` seconds without a heartbeat, and as hung if a step takes more than
-    `hang_timeout` seconds and more than five times as long as usual. Loading the trainer, and the first step on each
-    shard, may take `startup_timeout` seconds. Both are 32 s longer for each GiB of the model.
+    A node counts as lost after `heartbeat_timeout` seconds without a heartbeat, and as hung if a
+    step takes more than `hang_timeout` seconds and more than five times as long as usual. Loading
+    the trainer, and the first step on each shard, may take `startup_timeout` seconds. Both are 32 s
+    longer for each GiB of the model.
     """
 
     source: TrainerSource
@@ -56,18 +57,23 @@ class TrainingJob:
         check_number("hang_timeout", self.hang_timeout, 0.1, LONGEST_TIMEOUT)
         check_number("startup_timeout", self.startup_timeout, 0.1, LONGEST_TIMEOUT)
         check_whole("checkpoint_every", self.checkpoint_every, 0)
+
         if self.settings.deterministic and self.settings.slack != 0:
             raise BadArgument(
-                f"deterministic with slack {self.settings.slack}: workers that run ahead see updates in varying"
+                f"deterministic with slack {self.settings.slack}: workers that run ahead see "
+                "updates in varying"
                 " order, so results differ between runs; remove one of the two"
             )
         if self.settings.stragglers.wait_policy is not None and self.settings.slack != 0:
             raise BadArgument(
-                f"backup workers with slack {self.settings.slack}: clocks can end without late work only if workers"
+                f"backup workers with slack {self.settings.slack}: clocks can end without late "
+                "work only if workers"
                 " wait for that end; use slack 0, or leave backup workers out"
             )
         if not isinstance(self.thresholds, Thresholds):
-            raise BadArgument(f"thresholds is {self.thresholds!r}; it must be Thresholds(second, third)")
+            raise BadArgument(
+                f"thresholds is {self.thresholds!r}; it must be Thresholds(second, third)"
+            )
 
     @property
     def policy(self) -> TrainingPolicy:
@@ -94,9 +100,10 @@ class Counters:
 class Trained:
     """The result of a job: its model, and counts of updates, evictions and failures.
 
-    `interrupted`: Ctrl-C ended it, and the model is that of the last stable clock. `loss` is the mean loss of the model
-    over the loss sample; None for an interrupted job, and without a sample. `samples`: the items of all its clocks.
-    `history`: the loss of the model before each clock; None for a clock without a complete sample.
+    `interrupted`: Ctrl-C ended it, and the model is that of the last stable clock. `loss` is the
+    mean loss of the model over the loss sample; None for an interrupted job, and without a sample.
+    `samples`: the items of all its clocks. `history`: the loss of the model before each clock; None
+    for a clock without a complete sample.
     """
 
     clocks: int
@@ -140,25 +147,37 @@ class Stopping:
     converged: Convergence | None = None
 
     def __post_init__(self) -> None:
-        if all(criterion is None for criterion in (self.clocks, self.seconds, self.loss, self.converged)):
+        if all(
+            criterion is None
+            for criterion in (self.clocks, self.seconds, self.loss, self.converged)
+        ):
             raise BadArgument("no stopping criterion; set clocks, seconds, loss or converged")
+
         if self.clocks is not None:
             check_whole("clocks", self.clocks, 1, MAX_CLOCKS)
         if self.seconds is not None:
             check_number("seconds", self.seconds, 0.0, above=True)
         if self.loss is not None:
             check_number("loss", self.loss, -inf)
+
         if self.converged is not None and not isinstance(self.converged, Convergence):
-            raise BadArgument(f"converged is {self.converged!r}; it must be a Convergence(tolerance, window)")
+            raise BadArgument(
+                f"converged is {self.converged!r}; it must be a Convergence(tolerance, window)"
+            )
 
     def ending(self, clocks: int) -> Stopping:
         """These criteria, for a trainer with this number of clocks (0: it does not say)."""
-        return replace(self, clocks=min(self.clocks, clocks)) if self.clocks is not None and clocks else self
+        return (
+            replace(self, clocks=min(self.clocks, clocks))
+            if self.clocks is not None and clocks
+            else self
+        )
 
     def reason(self, history: Sequence[Observation]) -> str | None:
         """Why the job is done, or None if it is not. `history` starts with the first clock."""
         if not history:
             return None
+
         now = history[-1]
         if self.clocks is not None and now.clock >= self.clocks:
             return f"{self.clocks} clocks done"
@@ -166,15 +185,21 @@ class Stopping:
             return f"{now.seconds:.1f} s of {self.seconds:g} s elapsed"
         if self.loss is not None and now.loss is not None and now.loss <= self.loss:
             return f"loss {now.loss:g} reached the target {self.loss:g}"
+
         losses = [seen.loss for seen in history if seen.loss is not None]
         if self.converged is not None and self.converged.reached(losses):
-            return f"loss {losses[-1]:g} fell less than {self.converged.tolerance:g} in {self.converged.window} clocks"
+            return (
+                f"loss {losses[-1]:g} fell less than {self.converged.tolerance:g} in "
+                f"{self.converged.window} clocks"
+            )
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class Convergence:
-    """The best of the last `window` losses improves on the best earlier loss by less than the fraction `tolerance`."""
+    """The best of the last `window` losses improves on the best earlier loss by less than the
+    fraction `tolerance`.
+    """
 
     tolerance: float = 1e-3
     window: int = 5
@@ -184,7 +209,8 @@ class Convergence:
         check_whole("the window of converged", self.window, 1)
 
     def reached(self, losses: Sequence[float]) -> bool:
-        """Whether the losses, in order, no longer fall. False for fewer than `window` + 1 losses."""
+        """Whether the losses, in order, no longer fall. False for fewer than `window` + 1
+        losses."""
         if len(losses) <= self.window:
             return False
         before, lately = min(losses[: -self.window]), min(losses[-self.window :])

@@ -3,14 +3,16 @@
     python -m agileml.join HOST:PORT --secret-file FILE [--reliable] [--name NAME]
     python -m agileml.join --credentials NAME --secret-file FILE
 
-HOST:PORT is where `spotctl lab train --engine attach --address HOST:PORT` waits for nodes. FILE holds the same secret,
-or, for a machine that you do not trust, the credentials of one node, which the second command prints: with these, the
-machine can take part as the node NAME, and as no other. The node needs nothing else of the job: it receives the
-trainer's code. SIGTERM warns the job that this machine will be taken away; the node hands over what it holds and exits.
-Standard error is the node's log.
+HOST:PORT is where `spotctl lab train --engine attach --address HOST:PORT` waits for nodes. FILE
+holds the same secret, or, for a machine that you do not trust, the credentials of one node, which
+the second command prints: with these, the machine can take part as the node NAME, and as no other.
+The node needs nothing else of the job: it receives the trainer's code. SIGTERM warns the job that
+this machine will be taken away; the node hands over what it holds and exits. Standard error is the
+node's log.
 
-Exit codes: 0 released by the controller; 1 failed; 2 wrong usage; 3 refused (another secret, another version of the
-code, a name that is taken, a job that is over); 4 no controller was reached for --wait seconds.
+Exit codes: 0 released by the controller; 1 failed; 2 wrong usage; 3 refused (another secret,
+another version of the code, a name that is taken, a job that is over); 4 no controller was reached
+for --wait seconds.
 """
 
 import argparse
@@ -53,46 +55,78 @@ def main(words: list[str]) -> int:
     """Returns the exit code."""
     given = _parser().parse_args(words)
     # A descriptor of its own: what the trainer prints takes another way, to the job's user.
-    logging.basicConfig(stream=os.fdopen(os.dup(2), "w"), level=logging.INFO, format="%(asctime)s %(message)s")
+    logging.basicConfig(
+        stream=os.fdopen(os.dup(2), "w"), level=logging.INFO, format="%(asctime)s %(message)s"
+    )
+
     # A file of the trainer may import modules of the working directory, as Python itself allows.
     sys.path.append(str(Path.cwd()))
     try:
         if given.credentials:
             given.name = given.credentials
-            print(credentials_of(_secret(given), _name_of(given)).encoded().decode())  # noqa: T201 - for a file
+            # For a file.
+            print(credentials_of(_secret(given), _name_of(given)).encoded().decode())  # noqa: T201
             return 0
         if given.job is None:
             raise BadInput("HOST:PORT is missing: say where the controller listens")
         admitted = _join_folder(given) if Path(given.job).is_absolute() else _join_link(given)
     except AgileMLError as error:
         log.error("%s", error)
-        codes = ((BadInput, USAGE), (PeerRefused, NOT_ADMITTED), (ControllerUnreachable, UNREACHABLE))
+        codes = (
+            (BadInput, USAGE),
+            (PeerRefused, NOT_ADMITTED),
+            (ControllerUnreachable, UNREACHABLE),
+        )
         return _code(next((code for kind, code in codes if isinstance(error, kind)), FAILED), given)
+
     return 0 if admitted else _code(NOT_ADMITTED, given)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m agileml.join", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m agileml.join",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+    parser.add_argument(
+        "job",
+        nargs="?",
+        metavar="HOST:PORT",
+        help="where the controller listens; an IPv6 address in brackets",
+    )
+
+    parser.add_argument(
+        "--credentials", metavar="NAME", help="print the credentials of the node NAME, and end"
     )
     parser.add_argument(
-        "job", nargs="?", metavar="HOST:PORT", help="where the controller listens; an IPv6 address in brackets"
+        "--secret-file", type=Path, metavar="FILE", help="file with the job's secret, mode 600"
     )
-    parser.add_argument("--credentials", metavar="NAME", help="print the credentials of the node NAME, and end")
-    parser.add_argument("--secret-file", type=Path, metavar="FILE", help="file with the job's secret, mode 600")
-    parser.add_argument("--reliable", action="store_true", help="this machine is reliable: no provider will evict it")
-    parser.add_argument("--name", help="name of the node, never used before in this job (default: host and a number)")
+    parser.add_argument(
+        "--reliable",
+        action="store_true",
+        help="this machine is reliable: no provider will evict it",
+    )
+
+    parser.add_argument(
+        "--name",
+        help="name of the node, never used before in this job (default: host and a number)",
+    )
     parser.add_argument(
         "--host",
         help="address where other nodes reach this one; auto: that of the default route"
         " (default: the address from which it reaches the controller)",
     )
-    parser.add_argument("--port", type=int, default=0, help="TCP port for other nodes (default: any free port)")
+
+    parser.add_argument(
+        "--port", type=int, default=0, help="TCP port for other nodes (default: any free port)"
+    )
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
         help="where this node listens, if --host and --port are a router's that forwards to it",
     )
+
     parser.add_argument(
         "--wait",
         type=float,
@@ -100,6 +134,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help=f"give up after this long without a controller (default {WAIT_SECONDS:g})",
     )
+
     parser.add_argument(
         "--notice",
         type=float,
@@ -107,7 +142,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help=f"time that this machine has left after SIGTERM (default {NOTICE_SECONDS:g})",
     )
-    # Nodes that spotctl starts: the environment has name and secret. On the computer of the job, HOST:PORT is a folder.
+
+    # Nodes that spotctl starts: the environment has name and secret. On the computer of the job,
+    # HOST:PORT is a folder.
     parser.add_argument("--name-in", help=argparse.SUPPRESS)
     # Two variables, of --host and --port, which the machine's cloud has set.
     parser.add_argument("--reached-in", nargs=2, help=argparse.SUPPRESS)
@@ -119,12 +156,15 @@ def _code(status: int, given: argparse.Namespace) -> int:
 
 
 def _join_folder(given: argparse.Namespace) -> bool:
-    # A terminal sends SIGINT to every process of its group; the owner of the machine decides when the node ends.
+    # A terminal sends SIGINT to every process of its group; the owner of the machine decides when
+    # the node ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     secret = bytes.fromhex(os.environ.pop(SECRET_VARIABLE))
     # A local machine's name is the path of its folder; the last two parts identify it.
     name = "-".join(Path(os.environ[given.name_in]).parts[-2:])
-    return join(folder_role(FolderRendezvous(Path(given.job), secret), name, reliable=given.reliable))
+    return join(
+        folder_role(FolderRendezvous(Path(given.job), secret), name, reliable=given.reliable)
+    )
 
 
 def _join_link(given: argparse.Namespace) -> bool:
@@ -132,16 +172,25 @@ def _join_link(given: argparse.Namespace) -> bool:
     if given.reached_in:
         given.host, given.port = _forwarded(*given.reached_in)
     listen = None if given.listen is None else parse_host_port(given.listen)
+
     if not 0 <= given.port <= 65535:
-        raise BadInput(f"--port {given.port}: expected a port from 1 to 65535, or 0 for any free port")
+        raise BadInput(
+            f"--port {given.port}: expected a port from 1 to 65535, or 0 for any free port"
+        )
+
     for option in ("wait", "notice"):
         if not getattr(given, option) >= 0:
             raise BadInput(f"--{option} {getattr(given, option)}: expected a number of seconds")
+
     secret = credentials_of(_secret(given), name).encoded()
     with own_folder() as folder:
-        rendezvous = LinkedRendezvous(controller, secret, code_version(), given.wait, folder, node=name)
+        rendezvous = LinkedRendezvous(
+            controller, secret, code_version(), given.wait, folder, node=name
+        )
         host = outward_host() if given.host == "auto" else given.host
-        role = linked_role(rendezvous, name, reliable=given.reliable, port=given.port, host=host, listen=listen)
+        role = linked_role(
+            rendezvous, name, reliable=given.reliable, port=given.port, host=host, listen=listen
+        )
         return join(role, lambda node: _warn_on_signals(node, given.notice), folder)
 
 
@@ -161,7 +210,8 @@ def _forwarded(host: str, port: str) -> tuple[str, int]:
         address = parse_host_port(at)
     except BadAddress:
         raise BadInput(
-            f"the machine's variables {host} and {port} say {at!r}, not where other nodes reach it; rent another one"
+            f"the machine's variables {host} and {port} say {at!r}, not where other nodes reach "
+            "it; rent another one"
         ) from None
     return address.host, address.port
 
@@ -176,13 +226,19 @@ def node_name(machine: str) -> str:
 
 
 def _name_of(given: argparse.Namespace) -> str:
-    """The given name, or one for this host; a machine's id may contain characters that names do not."""
+    """The given name, or one for this host; a machine's id may contain characters that names do
+    not.
+    """
     name = node_name(os.environ[given.name_in]) if given.name_in else given.name
     if name is None:
         host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())[:40].lstrip(".-")
         return f"{host or 'node'}-{secrets.token_hex(3)}"
     if not _NAME.fullmatch(name) or name in (CONTROLLER, JOB_LOOP):
-        raise BadInput(f"--name {name!r}: use 1 to 64 letters, digits and ._-, starting with a letter or a digit")
+        raise BadInput(
+            f"--name {name!r}: use 1 to 64 letters, digits and ._-, starting with a letter or a "
+            "digit"
+        )
+
     return str(name)
 
 
@@ -199,7 +255,9 @@ def _warn_on_signals(node: NodeRun, seconds: float) -> None:
 
 
 def run() -> NoReturn:
-    """Runs the command and ends the process, for which Python itself would wait until the last step is over."""
+    """Runs the command and ends the process, for which Python itself would wait until the last step
+    is over.
+    """
     code = main(sys.argv[1:])
     # What a step does that hangs, or takes an hour, is of no use to the job any more.
     logging.shutdown()

@@ -1,4 +1,5 @@
-"""The reference run: one process, no servers, all contributions summed in the order of clock, shard and chunk.
+"""The reference run: one process, no servers, all contributions summed in the order of clock, shard
+and chunk.
 
 Distributed runs are compared with it. In deterministic mode the two models agree bit for bit.
 """
@@ -45,26 +46,37 @@ class ReferenceClock:
 
 
 def replay(
-    trainer: Trainer, log: Sequence[Accepted], seed: int, partitions: int | None = 1, wire: str | None = None
+    trainer: Trainer,
+    log: Sequence[Accepted],
+    seed: int,
+    partitions: int | None = 1,
+    wire: str | None = None,
 ) -> Params:
-    """The model of a deterministic job with these decisions about its clocks, as its iteration log has them.
+    """The model of a deterministic job with these decisions about its clocks, as its iteration log
+    has them.
 
     BadArgument if they name chunks that the trainer does not have.
     """
     plan = plan_of(trainer, shards_of(trainer))
     for accepted in log:
         known = plan.accept_all(accepted.clock)
-        if not all(known.of_shard(shard).covers(first, last) for shard, first, last in accepted.covers):
+        if not all(
+            known.of_shard(shard).covers(first, last) for shard, first, last in accepted.covers
+        ):
             raise BadArgument(
-                f"clock {accepted.clock} of the log has chunks that {type(trainer).__name__} does not have;"
+                f"clock {accepted.clock} of the log has chunks that {type(trainer).__name__} does "
+                "not have;"
                 " replay it with the trainer and the arguments of that run"
             )
+
     by_clock = {accepted.clock: accepted for accepted in log}
     iterations = iterate(trainer, seed, True, partitions, accepted=by_clock, wire=wire)
     return next(islice(iterations, len(log), None)).params
 
 
-def run(trainer: Trainer, clocks: int, seed: int, deterministic: bool = True, partitions: int | None = 1) -> Params:
+def run(
+    trainer: Trainer, clocks: int, seed: int, deterministic: bool = True, partitions: int | None = 1
+) -> Params:
     """The model after a number of clocks."""
     if clocks < 0:
         raise BadArgument(f"clocks is {clocks}; it must be at least 0")
@@ -83,17 +95,18 @@ def iterate(
 ) -> Iterator[ReferenceClock]:
     """Yields clock 0, the initial model, and then one clock after another without end.
 
-    A clock is made up of its `accepted` chunks, by default all. `wire` is that of `JobSettings`; losses are those of
-    the parameters as they travel.
+    A clock is made up of its `accepted` chunks, by default all. `wire` is that of `JobSettings`;
+    losses are those of the parameters as they travel.
 
-    Deterministic mode keeps the delta of each chunk and sums them, as servers do; otherwise updates are aggregated
-    immediately, as a worker does.
+    Deterministic mode keeps the delta of each chunk and sums them, as servers do; otherwise updates
+    are aggregated immediately, as a worker does.
     """
     model, shards = initial_model(trainer, seed), list(shards_of(trainer))
     rule = CommitRule(Layout.cut(model, partitions), Declarations.of(trainer))
     worker = _ReferenceWorker(trainer, shards, rule, seed, wire)
     states = [rule.initial(number, model) for number in range(len(rule.layout))]
     clock = 0
+
     while True:
         worker.fill(states, clock)
         yield ReferenceClock(clock, worker.model.arrays, worker.loss(clock, sample_items))
@@ -103,15 +116,26 @@ def iterate(
         scale = worker.plan.scale(counted)
         updates = [scaled(summed.get(number), scale) for number in range(len(states))]
         parts = list(zip(states, updates, strict=True))
-        square = sum(rule.square(number, *part) for number, part in enumerate(parts)) if rule.clips_together else None
-        states = [rule.advance(number, *part, clock, square)[0] for number, part in enumerate(parts)]
+        square = (
+            sum(rule.square(number, *part) for number, part in enumerate(parts))
+            if rule.clips_together
+            else None
+        )
+        states = [
+            rule.advance(number, *part, clock, square)[0] for number, part in enumerate(parts)
+        ]
 
 
 class _ReferenceWorker:
     """Does the work of all workers of a job."""
 
     def __init__(
-        self, trainer: Trainer, shards: Sequence[Shard], rule: CommitRule, seed: int, wire: str | None
+        self,
+        trainer: Trainer,
+        shards: Sequence[Shard],
+        rule: CommitRule,
+        seed: int,
+        wire: str | None,
     ) -> None:
         declared = rule.declared
         self.trainer = trainer
@@ -119,7 +143,9 @@ class _ReferenceWorker:
         self.rule = rule
         self.seed = seed
         self.plan: WorkPlan = plan_of(trainer, shards)
-        self.cache = ParamCache(rule.layout, wire_of(wire or declared.wire, rule.layout, declared.name))
+        self.cache = ParamCache(
+            rule.layout, wire_of(wire or declared.wire, rule.layout, declared.name)
+        )
         self.model = self.cache if self.cache.wire is None else ParamCache(rule.layout)
         self.view = ChunkView(self.cache, declared.name, declared.aggregation)
         self.reader = CacheView(self.cache, declared.name)
@@ -135,14 +161,18 @@ class _ReferenceWorker:
     def loss(self, clock: int, sample_items: int) -> float:
         # Piece by piece, as in a job, where every worker has a part of the sample.
         pieces = [piece for piece in sample_of(self.shards, sample_items) if len(piece)]
-        total = sum(loss_of(self.trainer, self.reader, [piece], clock) * len(piece) for piece in pieces)
+        total = sum(
+            loss_of(self.trainer, self.reader, [piece], clock) * len(piece) for piece in pieces
+        )
         return total / sum(map(len, pieces))
 
     def summed(self, accepted: Accepted) -> ClockDeltas:
         totals: ClockDeltas = {}
         for _ in self._chunks(accepted):
             for partition, delta in self._travelled(self.view.own.take(), accepted.clock).items():
-                totals[partition] = accumulate(totals.get(partition), delta, self.rule.declared.aggregation)
+                totals[partition] = accumulate(
+                    totals.get(partition), delta, self.rule.declared.aggregation
+                )
         return totals
 
     def aggregated(self, accepted: Accepted) -> ClockDeltas:
@@ -154,19 +184,31 @@ class _ReferenceWorker:
         wire = self.cache.wire
         if wire is None:
             return deltas
-        return {number: wire.received(number, wire.delta(number, delta, clock)) for number, delta in deltas.items()}
+        return {
+            number: wire.received(number, wire.delta(number, delta, clock))
+            for number, delta in deltas.items()
+        }
 
     def _chunks(self, accepted: Accepted) -> Iterator[None]:
         clock = accepted.clock
         for number, first, last in accepted.covers:
             for chunk in range(first, last):
                 lo, hi = self.plan.bounds(number, clock, chunk)
-                run_chunk(self.trainer, Piece(self.shards[number], lo, hi), number, self.view, clock, self.seed)
+                run_chunk(
+                    self.trainer,
+                    Piece(self.shards[number], lo, hi),
+                    number,
+                    self.view,
+                    clock,
+                    self.seed,
+                )
                 yield
 
 
 def model_digest(params: Mapping[str, Array]) -> str:
-    """SHA-256 of the model's names, types, shapes and numbers; independent of the order of the arrays."""
+    """SHA-256 of the model's names, types, shapes and numbers; independent of the order of the
+    arrays.
+    """
     digest = sha256()
     for name, array in sorted(params.items()):
         digest.update(repr((name, array.dtype.str, array.shape)).encode())

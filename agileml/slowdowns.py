@@ -1,7 +1,7 @@
 """Slow machines to order: patterns that make work take longer, for tests, benches and chaos specs.
 
-A pattern is a value; `Slowness` applies all patterns of a job to one node. What it draws depends on the seed, the node
-and the clock or time, so that every engine slows the same nodes.
+A pattern is a value; `Slowness` applies all patterns of a job to one node. What it draws depends on
+the seed, the node and the clock or time, so that every engine slows the same nodes.
 """
 
 import csv
@@ -28,7 +28,9 @@ USUAL_PERCENTILE = 10
 
 @dataclass(frozen=True, slots=True)
 class SlowWorker:
-    """At each of ten points of a clock, with this chance, a worker gets slower by `by` for up to two clocks."""
+    """At each of ten points of a clock, with this chance, a worker gets slower by `by` for up to
+    two clocks.
+    """
 
     chance: float
     by: float
@@ -68,7 +70,9 @@ class SlowServer:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Recorded times: by worker, how many times as long as usual each of its clocks takes. Both repeat."""
+    """Recorded times: by worker, how many times as long as usual each of its clocks takes. Both
+    repeat.
+    """
 
     factors: tuple[tuple[float, ...], ...]
 
@@ -82,18 +86,27 @@ class Replay:
                     for row in csv.DictReader(file)
                 ]
         except (OSError, EOFError, UnicodeDecodeError) as error:
-            raise BadArgument(f"replay {path}: {getattr(error, 'strerror', None) or error}") from error
+            raise BadArgument(
+                f"replay {path}: {getattr(error, 'strerror', None) or error}"
+            ) from error
         except (KeyError, ValueError, TypeError) as error:
             raise BadArgument(
-                f"replay {path}: no table with the numbers worker, time and batch_time_norm: {error}"
+                f"replay {path}: no table with the numbers worker, time and batch_time_norm: "
+                f"{error}"
             ) from error
+
         if not rows:
             raise BadArgument(f"replay {path}: the table is empty")
+
         usual = max(1e-9, float(np.percentile([took for _, _, took in rows], USUAL_PERCENTILE)))
         by_worker: dict[int, list[tuple[int, float]]] = {}
         for worker, time, took in rows:
             by_worker.setdefault(worker, []).append((time, max(1.0, took / usual)))
-        return cls(tuple(tuple(took for _, took in sorted(times)) for _, times in sorted(by_worker.items())))
+        return cls(
+            tuple(
+                tuple(took for _, took in sorted(times)) for _, times in sorted(by_worker.items())
+            )
+        )
 
 
 Slowdown = SlowWorker | Disrupt | PowerLaw | Uneven | SlowServer | Replay
@@ -105,7 +118,9 @@ def uneven_share(slowdowns: Sequence[Slowdown]) -> float:
 
 
 class Slowness:
-    """Computes how much longer the work of one node takes, and remembers how far the node is in its clock."""
+    """Computes how much longer the work of one node takes, and remembers how far the node is in its
+    clock.
+    """
 
     def __init__(self, slowdowns: Sequence[Slowdown], seed: int, node: str) -> None:
         self._slowdowns = slowdowns
@@ -121,13 +136,20 @@ class Slowness:
         self._kept: dict[int, tuple[int, float]] = {}
 
     def factor(self, clock: int, seconds: float, now: float) -> float:
-        """How many times as long as usual, which is `seconds`, a chunk of this clock takes that begins now."""
+        """How many times as long as usual, which is `seconds`, a chunk of this clock takes that
+        begins now.
+        """
         if clock > self._clock:
             self._clock, self._before, self._done = clock, self._done, 0
             self._usual, self._seconds = self._seconds, 0.0
+
         points = range(0)
         if self._before:
-            points = range(self._done * SLOW_POINTS // self._before, (self._done + 1) * SLOW_POINTS // self._before)
+            points = range(
+                self._done * SLOW_POINTS // self._before,
+                (self._done + 1) * SLOW_POINTS // self._before,
+            )
+
         self._done, self._seconds = self._done + 1, self._seconds + seconds
         factor = 1.0
         for number, slowdown in enumerate(self._slowdowns):
@@ -140,10 +162,14 @@ class Slowness:
                 for point in points:
                     chance = self._rng(number, self._clock, point)
                     if chance.random() < slowdown.chance:
-                        self._until[number] = now + chance.uniform(0, LONGEST_SLOW_CLOCKS) * self._usual
+                        self._until[number] = (
+                            now + chance.uniform(0, LONGEST_SLOW_CLOCKS) * self._usual
+                        )
                 return 1 + slowdown.by * (now < self._until.get(number, 0.0))
             case Disrupt():
-                return 1 + slowdown.by * (self._drawn(number, int(now / slowdown.seconds)) < slowdown.share)
+                return 1 + slowdown.by * (
+                    self._drawn(number, int(now / slowdown.seconds)) < slowdown.share
+                )
             case PowerLaw():
                 return float((1 - self._drawn(number, self._clock)) ** (-1 / (slowdown.alpha - 1)))
             case Replay():
@@ -158,4 +184,6 @@ class Slowness:
         return self._kept[number][1]
 
     def _rng(self, *about: int) -> np.random.Generator:
-        return np.random.Generator(np.random.PCG64(np.random.SeedSequence(self._seed, spawn_key=(self._name, *about))))
+        return np.random.Generator(
+            np.random.PCG64(np.random.SeedSequence(self._seed, spawn_key=(self._name, *about)))
+        )

@@ -1,4 +1,5 @@
-"""The `Trainer` protocol that users implement, and how its work, random generators and loss are called.
+"""The `Trainer` protocol that users implement, and how its work, random generators and loss are
+called.
 
 Clocks are numbered from 1; clock 0 is the model that `init` returned.
 """
@@ -25,7 +26,9 @@ SAMPLE_ITEMS = 2000
 
 
 class Shard(Protocol):
-    """A fixed part of the input, the same on every node. An optional method `load()` fetches its items in advance."""
+    """A fixed part of the input, the same on every node. An optional method `load()` fetches its
+    items in advance.
+    """
 
     def __len__(self) -> int: ...
 
@@ -44,7 +47,8 @@ class ParamView(ParamReader, Protocol):
     def update(self, name: str, rows: RowSelection, delta: Array, *, owned: bool = False) -> None:
         """Adds to rows. The same chunk reads the sum at once, others later.
 
-        With `owned`, the caller does not use the array afterwards, so that a large one need not be copied.
+        With `owned`, the caller does not use the array afterwards, so that a large one need not be
+        copied.
         """
         ...
 
@@ -68,8 +72,8 @@ Sample = Sequence[Piece]
 class Trainer(Protocol):
     """A model and how to train it.
 
-    `step` must depend on nothing but its arguments: any node may run it, and run it again. A trainer may also have the
-    attributes that `Declarations` describes.
+    `step` must depend on nothing but its arguments: any node may run it, and run it again. A
+    trainer may also have the attributes that `Declarations` describes.
     """
 
     def init(self, rng: np.random.Generator) -> Params:
@@ -98,17 +102,24 @@ class Trainer(Protocol):
 
 
 def plan_of(trainer: Trainer, shards: Sequence[Shard]) -> WorkPlan:
-    """Divides the work of every clock into chunks, by the shards' lengths and the trainer's declarations."""
+    """Divides the work of every clock into chunks, by the shards' lengths and the trainer's
+    declarations.
+    """
     declared = Declarations.of(trainer)
     lengths = []
     for number, shard in enumerate(shards):
         where = f"{declared.name}: shard {number}"
         if not hasattr(shard, "__len__"):
-            raise BadTrainer(f"{where} is {type(shard).__name__}, which has no len(); it is the number of items")
+            raise BadTrainer(
+                f"{where} is {type(shard).__name__}, which has no len(); it is the number of items"
+            )
         lengths.append(call(f"{declared.name}: len() of shard {number}", partial(len, shard)))
+
     batch = declared.batch
     longest = max(min(length, batch) if batch else length for length in lengths)
-    return WorkPlan(tuple(lengths), batch, declared.chunk or max(1, -(-longest // CHUNKS_PER_CLOCK)))
+    return WorkPlan(
+        tuple(lengths), batch, declared.chunk or max(1, -(-longest // CHUNKS_PER_CLOCK))
+    )
 
 
 def shards_of(trainer: Trainer) -> Sequence[Shard]:
@@ -116,9 +127,12 @@ def shards_of(trainer: Trainer) -> Sequence[Shard]:
     name = name_of(trainer)
     shards = call(f"{name}: shards", trainer.shards)
     if not isinstance(shards, Sequence) or isinstance(shards, str | bytes):
-        raise BadTrainer(f"{name}: shards() returned {type(shards).__name__}; return a list of shards")
+        raise BadTrainer(
+            f"{name}: shards() returned {type(shards).__name__}; return a list of shards"
+        )
     if not shards:
         raise BadTrainer(f"{name}: shards() returned no shards; a job needs at least one")
+
     return shards
 
 
@@ -150,10 +164,14 @@ def initial_model(trainer: Trainer, seed: int) -> Params:
     params = call(f"{name}: init", lambda: trainer.init(init_rng(seed)))
     if not isinstance(params, Mapping) or not params:
         raise BadTrainer(f"{name}: init returned no parameters; return a dict of numpy arrays")
+
     specs_of(params)
     for parameter, array in params.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise NotFinite(f"{name}, clock 0, parameter {parameter!r}: init returned NaN or infinity")
+            raise NotFinite(
+                f"{name}, clock 0, parameter {parameter!r}: init returned NaN or infinity"
+            )
+
     return {parameter: np.array(array, order="C") for parameter, array in params.items()}
 
 
@@ -164,7 +182,9 @@ def preload(trainer: Trainer, shard: Shard, number: int) -> None:
         call(f"{name_of(trainer)}, shard {number}: load", load)
 
 
-def run_chunk(trainer: Trainer, piece: Piece, number: int, view: ChunkView, clock: int, seed: int) -> None:
+def run_chunk(
+    trainer: Trainer, piece: Piece, number: int, view: ChunkView, clock: int, seed: int
+) -> None:
     """Calls `step` on items of shard `number`, if there are any; the view collects the updates."""
     view.begin(clock)
     if not piece:
@@ -182,7 +202,13 @@ def loss_of(trainer: Trainer, params: ParamReader, sample: Sample, clock: int) -
     try:
         loss = float(value)
     except (TypeError, ValueError):
-        raise BadTrainer(f"{name}, clock {clock}: loss returned {value!r}; it must be a number") from None
+        raise BadTrainer(
+            f"{name}, clock {clock}: loss returned {value!r}; it must be a number"
+        ) from None
+
     if not isfinite(loss):
-        raise NotFinite(f"{name}, clock {clock}: the loss is {loss}; lower the step size, or look for a division by 0")
+        raise NotFinite(
+            f"{name}, clock {clock}: the loss is {loss}; lower the step size, or look for a "
+            "division by 0"
+        )
     return loss

@@ -1,4 +1,5 @@
-"""The user's code: frames of its files, not of this package or of Python's own, and copies of its objects for nodes.
+"""The user's code: frames of its files, not of this package or of Python's own, and copies of its
+objects for nodes.
 
 Copies hold bytecode, so they need the Python that made them.
 """
@@ -23,12 +24,16 @@ _INSTALLED = tuple(sysconfig.get_path(kind) for kind in ("purelib", "platlib"))
 """Packages that the user's code calls."""
 
 _FATAL = "Fatal Python error: "
-_FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
+_FRAME = re.compile(
+    r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE
+)
 
 
 def is_users(file: str) -> bool:
     """Whether a file of a traceback is neither of this package nor of Python."""
-    return not file.startswith(_OWN) or (file.startswith(_INSTALLED) and not file.startswith(_OWN[0]))
+    return not file.startswith(_OWN) or (
+        file.startswith(_INSTALLED) and not file.startswith(_OWN[0])
+    )
 
 
 def is_own(file: str) -> bool:
@@ -39,13 +44,20 @@ def is_own(file: str) -> bool:
 
 
 def crash_site(text: str) -> str:
-    """Where the user's code was when its process printed its stacks and died; empty if the text shows no such crash."""
+    """Where the user's code was when its process printed its stacks and died; empty if the text
+    shows no such crash.
+    """
     _, fatal, stacks = text.rpartition(_FATAL)
-    frames = [frame for frame in _FRAME.finditer(stacks) if is_users(frame["file"])] if fatal else []
+    frames = (
+        [frame for frame in _FRAME.finditer(stacks) if is_users(frame["file"])] if fatal else []
+    )
     if not frames:
         return ""
     frame = next((frame for frame in frames if is_own(frame["file"])), frames[0])
-    return f"{fatal}{stacks.splitlines()[0]}; it was in {frame['file']}, line {frame['line']}, in {frame['function']}"
+    return (
+        f"{fatal}{stacks.splitlines()[0]}; it was in {frame['file']}, line {frame['line']}, in "
+        f"{frame['function']}"
+    )
 
 
 def has_crashed(text: str) -> bool:
@@ -54,17 +66,23 @@ def has_crashed(text: str) -> bool:
 
 
 def condensed(text: str) -> str:
-    """Output in which the stacks of all threads of a crashed process are cut down to the user's frames."""
+    """Output in which the stacks of all threads of a crashed process are cut down to the user's
+    frames.
+    """
     before, fatal, stacks = text.partition(_FATAL)
     if not fatal:
         return text
     cause, *lines = stacks.splitlines(keepends=True)
-    frames = [line for line in lines if (frame := _FRAME.match(line.rstrip())) and is_users(frame["file"])]
+    frames = [
+        line for line in lines if (frame := _FRAME.match(line.rstrip())) and is_users(frame["file"])
+    ]
     return "".join([before, fatal, cause, *frames])
 
 
 def raised_at(error: BaseException) -> str:
-    """The line of the user's code that raised an error, or called what raised it; empty if it has no part in it."""
+    """The line of the user's code that raised an error, or called what raised it; empty if it has
+    no part in it.
+    """
     return _innermost(traceback.extract_tb(error.__traceback__))
 
 
@@ -90,11 +108,16 @@ def beginning_of(function: object) -> str:
     """The file and line where a function begins, and its name."""
     whole = getattr(function, "func", function)  # that of a partial
     code = getattr(inspect.unwrap(whole), "__code__", None) if callable(whole) else None
-    return f"{code.co_filename}, line {code.co_firstlineno}, in {code.co_name}" if code else "code in C"
+    return (
+        f"{code.co_filename}, line {code.co_firstlineno}, in {code.co_name}"
+        if code
+        else "code in C"
+    )
 
 
 def users_traceback(error: BaseException) -> str:
-    """The traceback of an error from the user's code on; empty if none of the user's code has a part in it.
+    """The traceback of an error from the user's code on; empty if none of the user's code has a
+    part in it.
 
     An error that wraps one of the user's code has that as its cause.
     """
@@ -104,6 +127,7 @@ def users_traceback(error: BaseException) -> str:
     raised = next((link for link in reversed(chain) if raised_at(link)), None)
     if raised is None:
         return ""
+
     shown = TracebackException.from_exception(raised, compact=True)
     first = next(number for number, frame in enumerate(shown.stack) if is_users(frame.filename))
     shown.stack = StackSummary.from_list(shown.stack[first:])
@@ -125,6 +149,7 @@ def original(pickled: bytes, python: str = _HERE) -> object:
     if python != _HERE:
         raise BadTrainer(
             f"the trainer was copied by Python {python}, and this node runs {_HERE}: pass"
-            " TrainerSource('module:Class', {...}), from which each node creates its own, or use the same Python"
+            " TrainerSource('module:Class', {...}), from which each node creates its own, or use "
+            "the same Python"
         )
     return pickle.loads(pickled)  # noqa: S301 - the job's own code, from the process that runs it

@@ -1,4 +1,6 @@
-"""The work of a job as values: which chunks a clock has, which are left, which have arrived, which were accepted."""
+"""The work of a job as values: which chunks a clock has, which are left, which have arrived, which
+were accepted.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ ChunkSpan = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """Numbers as half-open spans: sorted, not empty, with gaps between them, so that equal sets compare equal."""
+    """Numbers as half-open spans: sorted, not empty, with gaps between them, so that equal sets
+    compare equal.
+    """
 
     spans: tuple[ChunkSpan, ...] = ()
 
@@ -27,6 +31,7 @@ class Ranges:
                 merged[-1] = merged[-1][0], max(last, merged[-1][1])
             else:
                 merged.append((first, last))
+
         return cls(tuple(merged))
 
     @property
@@ -53,9 +58,12 @@ class Ranges:
         spans: list[ChunkSpan] = []
         for first, last in self.spans:
             if first <= number < last:
-                spans += [span for span in ((first, number), (number + 1, last)) if span[0] < span[1]]
+                spans += [
+                    span for span in ((first, number), (number + 1, last)) if span[0] < span[1]
+                ]
             else:
                 spans.append((first, last))
+
         return Ranges(tuple(spans))
 
     def overlaps(self, first: int, last: int) -> bool:
@@ -77,7 +85,11 @@ _NONE = Ranges()
 
 def covers_of(chunks: Mapping[int, Ranges]) -> tuple[Cover, ...]:
     """Chunks by shard as covers, in the order of the shards."""
-    return tuple((shard, first, last) for shard, ranges in sorted(chunks.items()) for first, last in ranges.spans)
+    return tuple(
+        (shard, first, last)
+        for shard, ranges in sorted(chunks.items())
+        for first, last in ranges.spans
+    )
 
 
 @lru_cache(maxsize=1 << 14)
@@ -89,7 +101,9 @@ def cover_fingerprint(clock: int, cover: Cover) -> int:
 
 def hashed(clock: int, shard: int, chunk: int) -> int:
     """61 bits that look random."""
-    word = (clock * 0x9E3779B97F4A7C15 + shard * 0xC2B2AE3D27D4EB4F + chunk * 0x165667B19E3779F9) & (1 << 64) - 1
+    word = (
+        clock * 0x9E3779B97F4A7C15 + shard * 0xC2B2AE3D27D4EB4F + chunk * 0x165667B19E3779F9
+    ) & (1 << 64) - 1
     word = (word ^ word >> 31) * 0xBF58476D1CE4E5B9 & (1 << 64) - 1
     word = (word ^ word >> 27) * 0x94D049BB133111EB & (1 << 64) - 1
     return (word ^ word >> 30) & FINGERPRINT_MASK
@@ -97,15 +111,19 @@ def hashed(clock: int, shard: int, chunk: int) -> int:
 
 @lru_cache(maxsize=8)
 def covers_fingerprint(clock: int, covers: tuple[Cover, ...]) -> int:
-    """The sum of the fingerprints, modulo 2^61. Kept for the partitions of one push, which all ask for the same."""
+    """The sum of the fingerprints, modulo 2^61. Kept for the partitions of one push, which all ask
+    for the same.
+    """
     return sum([cover_fingerprint(clock, cover) for cover in covers]) & FINGERPRINT_MASK
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The chunks whose updates make up a clock: the next version of every partition sums these and no others.
+    """The chunks whose updates make up a clock: the next version of every partition sums these and
+    no others.
 
-    The controller decides and logs this. With the logged decisions a run can be replayed to the same model.
+    The controller decides and logs this. With the logged decisions a run can be replayed to the
+    same model.
     """
 
     clock: int
@@ -127,14 +145,18 @@ class Accepted:
 
 
 class Coverage:
-    """The chunks of one clock that have arrived. Most shards arrive as one cover, which is kept as it came."""
+    """The chunks of one clock that have arrived. Most shards arrive as one cover, which is kept as
+    it came.
+    """
 
     def __init__(self) -> None:
         self._arrived: dict[int, Cover | Ranges] = {}
         self.chunks = 0
 
     def clash(self, covers: Iterable[Cover]) -> Cover | None:
-        """The first of these covers with a chunk that has arrived before; None if there is no such cover."""
+        """The first of these covers with a chunk that has arrived before; None if there is no such
+        cover.
+        """
         for shard, first, last in covers:
             arrived = self._arrived.get(shard)
             if arrived is not None and _ranges(arrived).overlaps(first, last):
@@ -146,7 +168,9 @@ class Coverage:
         for cover in covers:
             shard, first, last = cover
             arrived = self._arrived.get(shard)
-            self._arrived[shard] = cover if arrived is None else _ranges(arrived) | Ranges(((first, last),))
+            self._arrived[shard] = (
+                cover if arrived is None else _ranges(arrived) | Ranges(((first, last),))
+            )
             self.chunks += last - first
 
     def complete(self, accepted: Accepted) -> bool:
@@ -177,7 +201,9 @@ ClockCovers = tuple[int, tuple[Cover, ...]]
 
 @dataclass(slots=True)
 class CountedWork:
-    """The plan and the decisions about it. With `awaits`, a clock is complete only once it has been decided."""
+    """The plan and the decisions about it. With `awaits`, a clock is complete only once it has been
+    decided.
+    """
 
     plan: WorkPlan
     awaits: bool = False
@@ -219,13 +245,17 @@ class CountedWork:
         return self._decided[clock].of_shard(shard) if clock in self._decided else Ranges()
 
     def left_out(self, clock: int, covers: Iterable[Cover]) -> bool:
-        """Whether a contribution with these chunks came too late for its clock. All of it counts, or nothing."""
+        """Whether a contribution with these chunks came too late for its clock. All of it counts,
+        or nothing.
+        """
         if not self.awaits:
             return False
         accepted = self._decided.get(clock)
         if accepted is None:
             return clock <= self._past
-        return not any(accepted.of_shard(shard).overlaps(first, last) for shard, first, last in covers)
+        return not any(
+            accepted.of_shard(shard).overlaps(first, last) for shard, first, last in covers
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +275,8 @@ class WorkPlan:
         return replace(self, rotates=True)
 
     def shard_at(self, place: int, clock: int) -> int:
-        """The shard of a place in a clock: each shard once in as many clocks as there are shards."""
+        """The shard of a place in a clock: each shard once in as many clocks as there are
+        shards."""
         if not self.rotates:
             return place
         count = len(self.lengths)
@@ -254,11 +285,16 @@ class WorkPlan:
 
     def covers_of_shards(self, accepted: Accepted) -> tuple[Cover, ...]:
         """The chunks of a decision by shard instead of by place."""
-        shards = ((self.shard_at(place, accepted.clock), first, last) for place, first, last in accepted.covers)
+        shards = (
+            (self.shard_at(place, accepted.clock), first, last)
+            for place, first, last in accepted.covers
+        )
         return tuple(sorted(shards)) if self.rotates else accepted.covers
 
     def items(self, place: int, clock: int) -> tuple[int, int]:
-        """The items that a place has in a clock. Batches cycle through its shard; the last may be shorter."""
+        """The items that a place has in a clock. Batches cycle through its shard; the last may be
+        shorter.
+        """
         length = self.lengths[self.shard_at(place, clock)]
         if not self.batch or self.batch >= length:
             return 0, length
@@ -276,7 +312,9 @@ class WorkPlan:
         return total
 
     def chunks(self, place: int, clock: int) -> int:
-        """Number of chunks at a place in a clock: at least one, so that every shard takes part in every clock."""
+        """Number of chunks at a place in a clock: at least one, so that every shard takes part in
+        every clock.
+        """
         low, high = self.items(place, clock)
         return max(1, -(-(high - low) // self.chunk_items))
 
@@ -291,8 +329,13 @@ class WorkPlan:
         return first, min(high, first + self.chunk_items)
 
     def accept_all(self, clock: int) -> Accepted:
-        """The decision that leaves out no chunk: the only one, and known in advance, without backup workers."""
-        return Accepted(clock, tuple((place, 0, self.chunks(place, clock)) for place in range(len(self.lengths))))
+        """The decision that leaves out no chunk: the only one, and known in advance, without backup
+        workers.
+        """
+        return Accepted(
+            clock,
+            tuple((place, 0, self.chunks(place, clock)) for place in range(len(self.lengths))),
+        )
 
     def cover_items(self, clock: int, covers: Iterable[Cover]) -> int:
         """Number of items in these chunks of a clock."""
@@ -302,18 +345,27 @@ class WorkPlan:
         )
 
     def scale(self, accepted: Accepted) -> float:
-        """By what the sum of the accepted updates is multiplied, so that a step stays one of a whole clock."""
+        """By what the sum of the accepted updates is multiplied, so that a step stays one of a
+        whole clock.
+        """
         if accepted.chunks == self.accept_all(accepted.clock).chunks:
             return 1.0
+
         whole = sum(
-            high - low for low, high in (self.items(place, accepted.clock) for place in range(len(self.lengths)))
+            high - low
+            for low, high in (
+                self.items(place, accepted.clock) for place in range(len(self.lengths))
+            )
         )
+
         return whole / self.cover_items(accepted.clock, accepted.covers)
 
 
 @lru_cache(maxsize=8)
 def _shuffled(count: int, turns: int) -> tuple[int, ...]:
-    """The shards in an order that is another one after each turn of all: then no period of a machine meets theirs."""
+    """The shards in an order that is another one after each turn of all: then no period of a
+    machine meets theirs.
+    """
     return tuple(sorted(range(count), key=lambda shard: hashed(turns, shard, 0)))
 
 

@@ -1,7 +1,7 @@
 """`python -m bench [--compare] [NAME...]`: runs the named benchmarks, or all.
 
-A run of all writes build/benchmarks.md and adds its ratios to bench/history.csv. With `--compare` nothing is
-written, and the exit code is 1 if a ratio is clearly worse than in the history.
+A run of all writes build/benchmarks.md and adds its ratios to bench/history.csv. With `--compare`
+nothing is written, and the exit code is 1 if a ratio is clearly worse than in the history.
 """
 
 from __future__ import annotations
@@ -64,9 +64,13 @@ Python {python}, {system}.
 
 def main(words: list[str] | None = None) -> None:
     """Runs benchmarks and prints their sections."""
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Runs the named benchmarks, or all.")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description="Runs the named benchmarks, or all."
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
-    parser.add_argument("--compare", action="store_true", help="compare with bench/history.csv; 1 if worse")
+    parser.add_argument(
+        "--compare", action="store_true", help="compare with bench/history.csv; 1 if worse"
+    )
     chosen = parser.parse_args(words)
     if unknown := [name for name in chosen.names if name not in BENCHMARKS]:
         parser.error(f"unknown benchmark {unknown[0]!r}: choose from {', '.join(BENCHMARKS)}")
@@ -80,7 +84,9 @@ def main(words: list[str] | None = None) -> None:
         worse = history.regressions(ratios, history.earlier())
         sys.exit("\n".join(worse) or 0)
     if not chosen.names:
-        head = _HEAD.format(cores=os.cpu_count(), python=platform.python_version(), system=platform.system())
+        head = _HEAD.format(
+            cores=os.cpu_count(), python=platform.python_version(), system=platform.system()
+        )
         PAGE.parent.mkdir(exist_ok=True)
         PAGE.write_text("\n".join([head, *sections]))
         history.append(ratios)

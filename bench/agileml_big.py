@@ -1,10 +1,11 @@
-"""Trains a model of 1.5 GiB with one server and states the most memory that all its processes took together.
+"""Trains a model of 1.5 GiB with one server and states the most memory that all its processes took
+together.
 
     python -m bench.agileml_big [--mib 1536] [--frame-mib 128]
 
-Each of two workers reads and updates all of the model in every clock, so that a worker exchanges more than a frame may
-hold with the one server. Memory is the sum of what is resident of every process, sampled while they run; pages that
-processes share are counted for each of them.
+Each of two workers reads and updates all of the model in every clock, so that a worker exchanges
+more than a frame may hold with the one server. Memory is the sum of what is resident of every
+process, sampled while they run; pages that processes share are counted for each of them.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ CLOCKS, PARTITIONS, COLUMNS = 2, 24, 1024
 MAX_GIB = 16.0
 SAMPLE_SECONDS = 0.05
 PATIENCE = 3600.0
-"""Seconds until a node counts as lost: a busy computer may take minutes to give out this much memory."""
+"""Seconds until a node counts as lost: a busy computer may take minutes to give out this much
+memory."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,15 @@ class Large:
         """One for each worker."""
         return [range(1), range(1)]
 
-    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+    def step(
+        self,
+        shard: range,
+        lo: int,
+        hi: int,
+        params: ParamView,
+        clock: int,
+        rng: np.random.Generator,
+    ) -> None:
         """Reads everything, and checks that it is what the earlier clocks have added."""
         del shard, rng
         seen = params.read("w")
@@ -95,21 +105,29 @@ class Memory(threading.Thread):
 def resident_bytes(process: int) -> int:
     """Memory of a process, with all of the pages that it shares with others."""
     try:
-        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf(
+            "SC_PAGE_SIZE"
+        )
     except OSError:
         return 0
 
 
 def main() -> int:
     """Returns 1 if the job takes too much memory or its model is wrong."""
-    parser = argparse.ArgumentParser(prog="bench.agileml_big", description="Trains a large model with one server.")
+    parser = argparse.ArgumentParser(
+        prog="bench.agileml_big", description="Trains a large model with one server."
+    )
     parser.add_argument("--mib", type=int, default=1536, help="size of the model")
     parser.add_argument("--frame-mib", type=int, default=128, help="largest frame")
     given = parser.parse_args()
-    source = TrainerSource(f"{__spec__.name if __spec__ else 'bench.agileml_big'}:Large", {"mib": given.mib})
+    source = TrainerSource(
+        f"{__spec__.name if __spec__ else 'bench.agileml_big'}:Large", {"mib": given.mib}
+    )
     settings = JobSettings(partitions=PARTITIONS, loss_sample=0, frame_bytes=given.frame_mib << 20)
     stopping = Stopping(clocks=CLOCKS)
-    job = TrainingJob(source, 1, 1, stopping, settings, heartbeat_timeout=PATIENCE, hang_timeout=PATIENCE)
+    job = TrainingJob(
+        source, 1, 1, stopping, settings, heartbeat_timeout=PATIENCE, hang_timeout=PATIENCE
+    )
     memory = Memory()
     memory.start()
     began = time.monotonic()
@@ -117,7 +135,8 @@ def main() -> int:
     def done(iteration: Iteration) -> None:
         sums = iteration.sums
         print(
-            f"clock {iteration.clock}: {iteration.seconds:.1f} s, {iteration.reliable}+{iteration.transient} nodes,"
+            f"clock {iteration.clock}: {iteration.seconds:.1f} s, "
+            f"{iteration.reliable}+{iteration.transient} nodes,"
             f" {sums.pushed / 2**30:.2f} GiB pushed, {sums.pulled / 2**30:.2f} GiB pulled; so far"
             f" {memory.peak / 2**30:.2f} GiB of memory at most",
             flush=True,
@@ -127,8 +146,10 @@ def main() -> int:
     peak = memory.stop()
     right = bool((trained.model["w"] == 2 * CLOCKS).all()) and not trained.failures
     print(
-        f"{given.mib} MiB with one server, 1+1 nodes, {CLOCKS} clocks in {time.monotonic() - began:.0f} s: all"
-        f" processes together took at most {peak / 2**30:.2f} GiB, {peak / (given.mib << 20):.1f} times the model; the"
+        f"{given.mib} MiB with one server, 1+1 nodes, {CLOCKS} clocks in "
+        f"{time.monotonic() - began:.0f} s: all"
+        f" processes together took at most {peak / 2**30:.2f} GiB, {peak / (given.mib << 20):.1f} "
+        "times the model; the"
         f" model is {'right' if right else 'wrong'}"
     )
     return 0 if right and peak < MAX_GIB * 2**30 else 1

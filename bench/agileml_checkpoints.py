@@ -1,6 +1,8 @@
-"""The cost of checkpoints of every clock in stage 1, and their savings when the only reliable node is killed.
+"""The cost of checkpoints of every clock in stage 1, and their savings when the only reliable node
+is killed.
 
-`python -m bench agileml_checkpoints` prints the section. Work is emulated by sleeping; everything else is real.
+`python -m bench agileml_checkpoints` prints the section. Work is emulated by sleeping; everything
+else is real.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from bench.harness import Row, shown, table
 
 SHARDS = 4
 CHUNK_SECONDS = 0.25
-"""So that an iteration of four chunks on two nodes takes half a second and what its messages take."""
+"""So that an iteration of four chunks on two nodes takes half a second and what its messages
+take."""
 
 COLUMNS = 1024
 MODELS_MIB = (4, 64)
@@ -39,7 +42,9 @@ Floats = NDArray[np.float32]
 
 @dataclass
 class Sleeper:
-    """Each of four chunks sleeps, and changes the same quarter of the rows; the next clock changes the next quarter."""
+    """Each of four chunks sleeps, and changes the same quarter of the rows; the next clock changes
+    the next quarter.
+    """
 
     mib: int = 4
     name: str = "sleeper"
@@ -60,7 +65,15 @@ class Sleeper:
         """Each shard is one item."""
         return [range(1)] * SHARDS
 
-    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+    def step(
+        self,
+        shard: range,
+        lo: int,
+        hi: int,
+        params: ParamView,
+        clock: int,
+        rng: np.random.Generator,
+    ) -> None:
         """Sleeps, and adds a number to the rows of this clock."""
         del shard, lo, hi, rng
         time.sleep(CHUNK_SECONDS)
@@ -85,7 +98,9 @@ def _job(mib: int, every: int) -> TrainingJob:
 
 def _iterations(mib: int, every: int, chaos: str = "") -> list[Iteration]:
     log: list[Iteration] = []
-    LocalEngine().run(_job(mib, every), FaultSchedule(Chaos.parse(chaos)), log.append, lambda _: None)
+    LocalEngine().run(
+        _job(mib, every), FaultSchedule(Chaos.parse(chaos)), log.append, lambda _: None
+    )
     return log
 
 
@@ -94,18 +109,36 @@ def _cost(mib: int) -> Row:
     runs: dict[int, list[float]] = {1: [], 0: []}
     for _ in range(REPETITIONS):
         for every, medians in runs.items():
-            medians.append(statistics.median(iteration.seconds for iteration in _iterations(mib, every)[WARM_CLOCKS:]))
+            medians.append(
+                statistics.median(
+                    iteration.seconds for iteration in _iterations(mib, every)[WARM_CLOCKS:]
+                )
+            )
     ratios = [saved / plain - 1 for saved, plain in zip(runs[1], runs[0], strict=True)]
     ours, plain = (statistics.median(runs[every]) for every in (1, 0))
-    what = f"iteration, {mib} MiB model, a quarter changes per clock: a checkpoint of every clock against none"
-    return Row(what, shown(ours), shown(plain), f"{statistics.median(ratios):+.1%} (worst {max(ratios):+.1%})")
+    what = (
+        f"iteration, {mib} MiB model, a quarter changes per clock: a checkpoint of every clock "
+        "against none"
+    )
+    return Row(
+        what,
+        shown(ours),
+        shown(plain),
+        f"{statistics.median(ratios):+.1%} (worst {max(ratios):+.1%})",
+    )
 
 
 def _loss(mib: int) -> Row:
     """Clocks that are repeated once the reliable node is lost."""
     chaos = f"at clock {LOST_AFTER} kill 1 reliable"
-    redone = [sum(iteration.redone for iteration in _iterations(mib, every, chaos)) / SHARDS for every in (1, 0)]
-    what = f"iterations redone when the reliable node is killed after clock {LOST_AFTER}, model of {mib} MiB"
+    redone = [
+        sum(iteration.redone for iteration in _iterations(mib, every, chaos)) / SHARDS
+        for every in (1, 0)
+    ]
+    what = (
+        f"iterations redone when the reliable node is killed after clock {LOST_AFTER}, model of "
+        f"{mib} MiB"
+    )
     return Row(what, f"{redone[0]:.2g}", f"{redone[1]:.2g}")
 
 
@@ -113,7 +146,8 @@ def run() -> str:
     """The section of build/benchmarks.md."""
     rows = [row for mib in MODELS_MIB for row in (_cost(mib), _loss(mib))]
     remark = (
-        f"1 + 1 nodes in stage 1, on this computer's disk; work is {CHUNK_SECONDS:g} s of sleep for each of"
+        f"1 + 1 nodes in stage 1, on this computer's disk; work is {CHUNK_SECONDS:g} s of sleep "
+        "for each of"
         f" {SHARDS} chunks. Medians of {REPETITIONS} runs in turns."
     )
     return table("AgileML: checkpoints of every clock", remark, rows)

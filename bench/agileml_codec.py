@@ -2,8 +2,8 @@
 
     python -m bench.agileml_codec
 
-The codec turns a message into a header and a list of arrays, and back, with every type checked. Framing is not
-measured.
+The codec turns a message into a header and a list of arrays, and back, with every type checked.
+Framing is not measured.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ CLOCKS, ROUNDS = 30, 7
 
 
 def capture_messages() -> list[object]:
-    """Every message of a short matrix factorization on four nodes; one joins late and one leaves."""
+    """Every message of a short matrix factorization on four nodes; one joins late and one
+    leaves."""
     trainer = TrainerSource("mf", {"ratings": 20_000, "users": 400, "items": 300, "rank": 8}).load()
     sent: list[object] = []
 
@@ -35,7 +36,9 @@ def capture_messages() -> list[object]:
         if last is not None and (not sent or sent[-1] is not last[2]):
             sent.append(last[2])
 
-    simulation = Simulation(trainer, ControllerSettings(1, 3, CLOCKS), JobSettings(), observe=collect)
+    simulation = Simulation(
+        trainer, ControllerSettings(1, 3, CLOCKS), JobSettings(), observe=collect
+    )
     for number in range(4):
         simulation.join(reliable=number == 0)
     simulation.at(3.0, lambda: simulation.warn("t2", 100.0))
@@ -45,7 +48,9 @@ def capture_messages() -> list[object]:
 
 
 def _kinds() -> list[type]:
-    return [kind for kind in vars(messages).values() if isinstance(kind, type) and is_dataclass(kind)]
+    return [
+        kind for kind in vars(messages).values() if isinstance(kind, type) and is_dataclass(kind)
+    ]
 
 
 def _join(simulation: Simulation) -> None:
@@ -67,7 +72,10 @@ def main() -> None:
     sent = capture_messages()
     codec = Codec(_kinds())
     names = Counter(type(message).__name__ for message in sent)
-    print(f"{len(sent)} messages: " + ", ".join(f"{count} {name}" for name, count in names.most_common(6)))
+    print(
+        f"{len(sent)} messages: "
+        + ", ".join(f"{count} {name}" for name, count in names.most_common(6))
+    )
     frames = [codec.encode(message) for message in sent]
     size = sum(len(header) for _, header, _ in frames) / len(sent)
     writing = best(lambda: [codec.encode(message) for message in sent])

@@ -1,6 +1,7 @@
 """The local engine: the cost of elasticity and of evictions, compared with checkpoint and restart.
 
-Work is emulated by sleeping, since all nodes share this machine's cores; processes, sockets and kills are real.
+Work is emulated by sleeping, since all nodes share this machine's cores; processes, sockets and
+kills are real.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ REPETITIONS = 5
 Floats = NDArray[np.float32]
 
 
-# -- the job -----------------------------------------------------------------------------------------------------------
+# -- the job ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,8 @@ class Naps:
 class Asleep:
     """Every item takes a nap, and reads and updates all of the 256 KiB of parameters.
 
-    With a folder it does what a job without elasticity has to do: at fixed intervals the model is written to a file,
-    and a job that is started finds the latest there.
+    With a folder it does what a job without elasticity has to do: at fixed intervals the model is
+    written to a file, and a job that is started finds the latest there.
     """
 
     checkpoints: str = ""
@@ -82,7 +83,9 @@ class Asleep:
         """All of the same length."""
         return [Naps(number) for number in range(SHARDS)]
 
-    def step(self, shard: Naps, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+    def step(
+        self, shard: Naps, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator
+    ) -> None:
         """Sleeps, and adds the same to every row."""
         del rng
         if self.every and shard.number == lo == 0 and clock > 1 and (clock - 1) % self.every == 0:
@@ -107,13 +110,17 @@ def _save(path: Path, values: Floats, clock: int) -> None:
     part.replace(path)
 
 
-def _job(reliable: int, transient: int, clocks: int, thresholds: Thresholds | None = None) -> TrainingJob:
+def _job(
+    reliable: int, transient: int, clocks: int, thresholds: Thresholds | None = None
+) -> TrainingJob:
     settings = JobSettings(partitions=PARTITIONS, loss_sample=0)
     source = TrainerSource("bench.agileml_elastic:Asleep")
-    return TrainingJob(source, reliable, transient, Stopping(clocks=clocks), settings, thresholds or Thresholds())
+    return TrainingJob(
+        source, reliable, transient, Stopping(clocks=clocks), settings, thresholds or Thresholds()
+    )
 
 
-# -- what happens to it ------------------------------------------------------------------------------------------------
+# -- what happens to it ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -182,7 +189,7 @@ def _play(job: TrainingJob, *acts: Later) -> Played:
     return played
 
 
-# -- the cost of being elastic -----------------------------------------------------------------------------------------
+# -- the cost of being elastic ---------------------------------------------------------------------
 
 EVEN_CLOCKS = 12
 WARM_CLOCKS = 2
@@ -199,7 +206,8 @@ class Even:
 def _even(job: TrainingJob) -> Even:
     log = _play(job).log[WARM_CLOCKS:]
     return Even(
-        statistics.median(iteration.seconds for iteration in log), max(iteration.sums.backup for iteration in log)
+        statistics.median(iteration.seconds for iteration in log),
+        max(iteration.sums.backup for iteration in log),
     )
 
 
@@ -215,10 +223,16 @@ def _elastic_rows() -> list[Row]:
         for name, job in jobs.items():
             times[name].append(_even(job))
     streamed = max(even.backup_bytes for even in times["elastic"])
-    what = f"iteration in stage 2, 1 + 3 nodes, {streamed / 1024:.0f} KiB streamed to the backup, against"
+    what = (
+        f"iteration in stage 2, 1 + 3 nodes, {streamed / 1024:.0f} KiB streamed to the backup, "
+        "against"
+    )
     return [
         _compared(f"{what} {peer}", _pairs(times["elastic"], times[name]))
-        for name, peer in (("all", "servers on all 4 nodes"), ("one", "one server for all, on the reliable node"))
+        for name, peer in (
+            ("all", "servers on all 4 nodes"),
+            ("one", "one server for all, on the reliable node"),
+        )
     ]
 
 
@@ -227,40 +241,59 @@ def _pairs(ours: Sequence[Even], others: Sequence[Even]) -> list[tuple[float, fl
 
 
 def _compared(what: str, runs: Sequence[tuple[float, float]]) -> Row:
-    """Medians of both, and of the ratio within a run: a machine that is slow for a while is slow for both."""
+    """Medians of both, and of the ratio within a run: a machine that is slow for a while is slow
+    for both.
+    """
     ours, others = (statistics.median(times) for times in zip(*runs, strict=True))
     ratios = [own / other - 1 for own, other in runs]
-    return Row(what, shown(ours), shown(others), f"{statistics.median(ratios):+.1%} (worst {max(ratios):+.1%})")
+    return Row(
+        what,
+        shown(ours),
+        shown(others),
+        f"{statistics.median(ratios):+.1%} (worst {max(ratios):+.1%})",
+    )
 
 
-# -- events ------------------------------------------------------------------------------------------------------------
+# -- events ----------------------------------------------------------------------------------------
 
 JOIN_AFTER, LEAVE_AFTER, LAST = 3, 8, 12
 
 
 def _comings(join_after: int, leave_after: int, last: int) -> Played:
     """One node works alone, three come, three are warned and go."""
-    return _play(_job(1, 0, last), Later(join_after, 0.0, _join_three), Later(leave_after, 0.0, _warn_all))
+    return _play(
+        _job(1, 0, last), Later(join_after, 0.0, _join_three), Later(leave_after, 0.0, _warn_all)
+    )
 
 
 def _coming_rows() -> list[Row]:
     runs = [_comings(JOIN_AFTER, LEAVE_AFTER, LAST) for _ in range(REPETITIONS)]
 
     def against(clock: int, first: int, last: int) -> list[tuple[float, float]]:
-        return [(run.seconds(clock, clock)[0], statistics.median(run.seconds(first, last))) for run in runs]
+        return [
+            (run.seconds(clock, clock)[0], statistics.median(run.seconds(first, last)))
+            for run in runs
+        ]
 
     alone, four = (LEAVE_AFTER + 2, LAST), (JOIN_AFTER + 3, LEAVE_AFTER)
     return [
-        _compared("three nodes join one: that iteration, against one without them", against(JOIN_AFTER + 1, *alone)),
-        _compared("the iteration after they came, against later ones on four nodes", against(JOIN_AFTER + 2, *four)),
         _compared(
-            "all transient nodes warned: that iteration, against one on the node that stays (paper: +13%)",
+            "three nodes join one: that iteration, against one without them",
+            against(JOIN_AFTER + 1, *alone),
+        ),
+        _compared(
+            "the iteration after they came, against later ones on four nodes",
+            against(JOIN_AFTER + 2, *four),
+        ),
+        _compared(
+            "all transient nodes warned: that iteration, against one on the node that stays "
+            "(paper: +13%)",
             against(LEAVE_AFTER + 1, *alone),
         ),
     ]
 
 
-# -- failures ----------------------------------------------------------------------------------------------------------
+# -- failures --------------------------------------------------------------------------------------
 
 FAIL_AFTER = 7
 FOUR_NODES = SHARDS * ITEMS * ITEM_SECONDS / 4
@@ -269,7 +302,8 @@ CHECKPOINT_EVERY = 5
 
 @dataclass(frozen=True)
 class Failure:
-    """A loss in the middle of a clock: seconds from the loss to the clock's end, and of a clock on the remaining nodes.
+    """A loss in the middle of a clock: seconds from the loss to the clock's end, and of a clock on
+    the remaining nodes.
 
     `done` is the share of the clock that had been done.
     """
@@ -280,7 +314,8 @@ class Failure:
 
     @property
     def cost(self) -> float:
-        """The loss in iterations of the nodes that are left: redone work, detection, and recovery."""
+        """The loss in iterations of the nodes that are left: redone work, detection, and
+        recovery."""
         return self.until_done / self.afterwards - (1 - self.done)
 
 
@@ -297,7 +332,8 @@ def _failure(kill: Callable[[Sequence[RunningMachine]], Act]) -> Failure:
 
 def _failure_rows() -> list[Row]:
     restarted = (
-        f"3 of 4 plain servers killed: a new job on 1 node, from the checkpoint of every {CHECKPOINT_EVERY} clocks"
+        "3 of 4 plain servers killed: a new job on 1 node, from the checkpoint of every "
+        f"{CHECKPOINT_EVERY} clocks"
     )
     cases = {
         "all 3 transient nodes killed in mid-clock": lambda: _failure(_kill_all),
@@ -312,11 +348,15 @@ def _lost(what: str, runs: Sequence[Failure]) -> Row:
     after = statistics.median(run.afterwards for run in runs)
     cost, worst = statistics.median(run.cost for run in runs), max(run.cost for run in runs)
     label = f"{what}: until that clock is done, against a clock on the remaining nodes"
-    return Row(label, shown(until), shown(after), f"{cost:+.2f} iterations lost (worst {worst:+.2f})")
+    return Row(
+        label, shown(until), shown(after), f"{cost:+.2f} iterations lost (worst {worst:+.2f})"
+    )
 
 
 def _restart() -> Failure:
-    """A job without elasticity: all of it is killed, and a new one continues from the last checkpoint."""
+    """A job without elasticity: all of it is killed, and a new one continues from the last
+    checkpoint.
+    """
     with tempfile.TemporaryDirectory() as folder:
         saved = str(Path(folder) / "model.npz")
         first, clocks = _start(saved, 4, FAIL_AFTER + 4)
@@ -339,7 +379,9 @@ def _restart() -> Failure:
     )
 
 
-def _start(saved: str, nodes: int, clocks: int) -> tuple[multiprocessing.process.BaseProcess, Connection]:
+def _start(
+    saved: str, nodes: int, clocks: int
+) -> tuple[multiprocessing.process.BaseProcess, Connection]:
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe(duplex=False)
     process = context.Process(target=_train_on_plain_servers, args=(there, saved, nodes, clocks))
@@ -350,9 +392,15 @@ def _start(saved: str, nodes: int, clocks: int) -> tuple[multiprocessing.process
 
 def _train_on_plain_servers(clock_times: Connection, saved: str, nodes: int, clocks: int) -> None:
     """Plays a job of its own on plain servers, and sends the time at which each clock is done."""
-    source = TrainerSource("bench.agileml_elastic:Asleep", {"checkpoints": saved, "every": CHECKPOINT_EVERY})
-    job = TrainingJob(source, nodes, 0, Stopping(clocks=clocks), JobSettings(partitions=PARTITIONS, loss_sample=0))
-    LocalEngine().run(job, QUIET, lambda iteration: clock_times.send((iteration.clock, time.monotonic())))
+    source = TrainerSource(
+        "bench.agileml_elastic:Asleep", {"checkpoints": saved, "every": CHECKPOINT_EVERY}
+    )
+    job = TrainingJob(
+        source, nodes, 0, Stopping(clocks=clocks), JobSettings(partitions=PARTITIONS, loss_sample=0)
+    )
+    LocalEngine().run(
+        job, QUIET, lambda iteration: clock_times.send((iteration.clock, time.monotonic()))
+    )
 
 
 def _until(clocks: Connection, last: int) -> dict[int, float]:
@@ -364,7 +412,7 @@ def _until(clocks: Connection, last: int) -> dict[int, float]:
     return times
 
 
-# -- the section -------------------------------------------------------------------------------------------------------
+# -- the section -----------------------------------------------------------------------------------
 
 
 def run() -> str:
@@ -372,28 +420,40 @@ def run() -> str:
     rows = [*_elastic_rows(), *_coming_rows(), *_failure_rows()]
     return table(
         "AgileML in processes: what elasticity costs",
-        f"Work is emulated by sleeping {ITEM_SECONDS * 1000:.0f} ms for each of the {SHARDS * ITEMS} chunks of an"
-        f" iteration; every chunk reads and updates all of {ROWS * COLUMNS * 4 >> 10} KiB of parameters, which are in"
-        f" {PARTITIONS} partitions; bulk synchronous. Medians of {REPETITIONS} repetitions, in turns; ratios are taken"
-        " within a repetition. The fair peer of stage 2 is a plain parameter server on all 4 nodes, as all of them"
-        " would have to be reliable without elasticity; one server for all is stage 1 on the same nodes.",
+        f"Work is emulated by sleeping {ITEM_SECONDS * 1000:.0f} ms for each of the "
+        f"{SHARDS * ITEMS} chunks of an"
+        f" iteration; every chunk reads and updates all of {ROWS * COLUMNS * 4 >> 10} KiB of "
+        "parameters, which are in"
+        f" {PARTITIONS} partitions; bulk synchronous. Medians of {REPETITIONS} repetitions, in "
+        "turns; ratios are taken"
+        " within a repetition. The fair peer of stage 2 is a plain parameter server on all 4 "
+        "nodes, as all of them"
+        " would have to be reliable without elasticity; one server for all is stage 1 on the same "
+        "nodes.",
         rows,
     )
 
 
 def main() -> None:
-    """`python -m bench.agileml_elastic --out FOLDER`: figure 4.15 in small; 3 nodes join in iteration 11, go in 35."""
+    """`python -m bench.agileml_elastic --out FOLDER`: figure 4.15 in small; 3 nodes join in
+    iteration 11, go in 35.
+    """
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--out", type=Path, default=Path())
     folder: Path = parser.parse_args().out
     folder.mkdir(parents=True, exist_ok=True)
     played = _comings(10, 34, 45)
     for iteration in played.log:
-        print(f"{iteration.clock:3} {iteration.seconds:.3f} s  {iteration.reliable} + {iteration.transient}")
+        print(
+            f"{iteration.clock:3} {iteration.seconds:.3f} s  {iteration.reliable} + "
+            f"{iteration.transient}"
+        )
     alone = statistics.median(played.seconds(36, 45))
     print(f"iteration 35 against those after it: {played.seconds(35, 35)[0] / alone - 1:+.1%}")
     events = "three nodes join in 11 and are warned in 35"
-    plot_iterations(played.seconds(1, 45), events, "seconds", folder / "agileml_elasticity_local.png")
+    plot_iterations(
+        played.seconds(1, 45), events, "seconds", folder / "agileml_elasticity_local.png"
+    )
 
 
 if __name__ == "__main__":

@@ -44,7 +44,9 @@ class HeartbeatTimes:
 
 
 def heartbeat_processes() -> list[int]:
-    """The children of the nodes, which are children of the fork server, which is a child of this process."""
+    """The children of the nodes, which are children of the fork server, which is a child of this
+    process.
+    """
     parents = {process: _parent(process) for process in descendants(os.getpid())}
     return [process for process, parent in parents.items() if parents.get(parent) in parents]
 
@@ -62,7 +64,9 @@ def run() -> str:
     """One job for a while."""
     times = HeartbeatTimes()
     settings = JobSettings(loss_sample=0)
-    job = TrainingJob(TrainerSource("mf", ARGUMENTS), 1, NODES - 1, Stopping(seconds=SECONDS), settings)
+    job = TrainingJob(
+        TrainerSource("mf", ARGUMENTS), 1, NODES - 1, Stopping(seconds=SECONDS), settings
+    )
     LocalEngine().run(job, QUIET, times)
     share = times.used / times.seconds / NODES
     rows = [
@@ -74,6 +78,7 @@ def run() -> str:
         )
     ]
     remark = (
-        f"One job of {SECONDS:g} s on {NODES} nodes that work all the time, with the default of 4 heartbeats a second."
+        f"One job of {SECONDS:g} s on {NODES} nodes that work all the time, with the default of 4 "
+        "heartbeats a second."
     )
     return table("Heartbeats of training nodes", remark, rows)

@@ -21,7 +21,8 @@ def _scale(nodes: int, clocks: int, partitions: int) -> Row:
     simulation.run()
     took, computing = time.perf_counter() - began, time.process_time() - computed
     return Row(
-        f"{nodes} nodes, {clocks} iterations, {partitions} partitions: {simulation.messages.delivered} messages,"
+        f"{nodes} nodes, {clocks} iterations, {partitions} partitions: "
+        f"{simulation.messages.delivered} messages,"
         f" {computing / simulation.messages.delivered * 1e6:.0f} us of a core each",
         f"{shown(took)}, {shown(computing)} of them on a core",
         f"{LIMIT_SECONDS:.0f} s allowed",
@@ -32,4 +33,6 @@ def _scale(nodes: int, clocks: int, partitions: int) -> Row:
 def run() -> str:
     """Simulates both jobs and returns the section."""
     scales = [_scale(64, 100, 32), _scale(1000, 100, 16)]
-    return table("AgileML in virtual time: scale", "On the clock, against the time allowed.", scales)
+    return table(
+        "AgileML in virtual time: scale", "On the clock, against the time allowed.", scales
+    )

@@ -1,4 +1,6 @@
-"""Workers that receive only the rows they read, against the same job whose workers are sent whole partitions."""
+"""Workers that receive only the rows they read, against the same job whose workers are sent whole
+partitions.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,13 @@ class Wholesale(MatrixFactorization):
     """A matrix factorization that looks at every row, and so has to be sent every row."""
 
     def step(
-        self, shard: RatingShard, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator
+        self,
+        shard: RatingShard,
+        lo: int,
+        hi: int,
+        params: ParamView,
+        clock: int,
+        rng: np.random.Generator,
     ) -> None:
         """One gradient step."""
         for name in ("users", "items"):
@@ -59,10 +67,16 @@ class Measured:
     def of(cls, log: Sequence[Iteration]) -> Measured:
         """The quickest of a job: others at work on the machine only ever slow it down."""
         steady = log[STEADY - 1 :]
-        return cls(min(iteration.seconds for iteration in steady), max(iteration.sums.pulled for iteration in steady))
+        return cls(
+            min(iteration.seconds for iteration in steady),
+            max(iteration.sums.pulled for iteration in steady),
+        )
 
 
-TRAINERS = (TrainerSource("mf", ARGUMENTS), TrainerSource("bench.agileml_sparse:Wholesale", ARGUMENTS))
+TRAINERS = (
+    TrainerSource("mf", ARGUMENTS),
+    TrainerSource("bench.agileml_sparse:Wholesale", ARGUMENTS),
+)
 
 
 def _played(source: TrainerSource, nodes: tuple[int, int]) -> Measured:
@@ -87,7 +101,12 @@ def _rows(where: str, runs: Sequence[tuple[Measured, Measured]]) -> list[Row]:
     ours, other = (min(run.seconds for run in measured) for measured in zip(*runs, strict=True))
     ratio = statistics.median(own.seconds / against.seconds for own, against in runs)
     return [
-        Row(f"bytes pulled in an iteration, {where}", _megabytes(rows), _megabytes(whole), f"{rows / whole:.2f}"),
+        Row(
+            f"bytes pulled in an iteration, {where}",
+            _megabytes(rows),
+            _megabytes(whole),
+            f"{rows / whole:.2f}",
+        ),
         Row(f"time of an iteration, {where}", shown(ours), shown(other), f"{ratio:.2f}"),
     ]
 
@@ -100,17 +119,24 @@ def run() -> str:
     """Measures and returns the section."""
     rows = []
     for nodes in NODES:
-        runs = [(_played(TRAINERS[0], nodes), _played(TRAINERS[1], nodes)) for _ in range(REPETITIONS)]
+        runs = [
+            (_played(TRAINERS[0], nodes), _played(TRAINERS[1], nodes)) for _ in range(REPETITIONS)
+        ]
         rows += _rows(f"{nodes[0]} + {nodes[1]} nodes", runs)
     simulated = _simulated(TRAINERS[0]), _simulated(TRAINERS[1])
-    rows += _rows(f"{SIMULATED[0]} + {SIMULATED[1]} nodes in virtual time, with 1 Gbit/s", [simulated])
+    rows += _rows(
+        f"{SIMULATED[0]} + {SIMULATED[1]} nodes in virtual time, with 1 Gbit/s", [simulated]
+    )
     return table(
         "AgileML: rows that are read instead of whole partitions",
-        "Matrix factorization of {users:,} users and {items:,} items, rank {rank}, {ratings:,} ratings, each of {parts}"
+        "Matrix factorization of {users:,} users and {items:,} items, rank {rank}, {ratings:,} "
+        "ratings, each of {parts}"
         " shards with the ratings of its own users".format(**ARGUMENTS)
         + f"; in {PARTITIONS} partitions. Next to it is the"
-        f" same trainer that looks at every row, which is sent whole partitions. Iterations from the {STEADY}th on, of"
-        f" which the quickest counts; {REPETITIONS} repetitions, in turns; the ratio of times is the median of those"
+        f" same trainer that looks at every row, which is sent whole partitions. Iterations from "
+        f"the {STEADY}th on, of"
+        f" which the quickest counts; {REPETITIONS} repetitions, in turns; the ratio of times is "
+        "the median of those"
         " within a repetition.",
         rows,
     )

@@ -1,7 +1,7 @@
 """Items per processor second: matrix factorization on nodes, next to plain numpy in one process.
 
-Processor time, unlike time on the clock, can be compared on a busy computer: that of all processes of the job, user and
-system, over the clocks of its steady state.
+Processor time, unlike time on the clock, can be compared on a busy computer: that of all processes
+of the job, user and system, over the clocks of its steady state.
 """
 
 from __future__ import annotations
@@ -55,9 +55,14 @@ def plain(clocks: int) -> float:
 
 
 def _add(factor: np.ndarray, rows: np.ndarray, values: np.ndarray) -> None:
-    """Adds to rows; some occur twice. `np.add.at` is several times as fast for numbers as for rows."""
+    """Adds to rows; some occur twice. `np.add.at` is several times as fast for numbers as for
+    rows."""
     width = factor.shape[1]
-    np.add.at(factor.reshape(-1), (rows[:, None] * width + np.arange(width)).reshape(-1), values.reshape(-1))
+    np.add.at(
+        factor.reshape(-1),
+        (rows[:, None] * width + np.arange(width)).reshape(-1),
+        values.reshape(-1),
+    )
 
 
 @dataclass
@@ -70,7 +75,9 @@ class Processors:
         """A clock is done."""
         if iteration.clock in (WARM_CLOCKS, CLOCKS):
             own = time.process_time()
-            self.seconds[iteration.clock] = own + sum(used_seconds(process) for process in descendants(os.getpid()))
+            self.seconds[iteration.clock] = own + sum(
+                used_seconds(process) for process in descendants(os.getpid())
+            )
 
     @property
     def items_per_second(self) -> float:
@@ -82,7 +89,11 @@ class Processors:
 def descendants(process: int) -> list[int]:
     """The processes that a process has started, and those that they have started."""
     try:
-        children = [int(child) for task in Path(f"/proc/{process}/task").iterdir() for child in _children(task)]
+        children = [
+            int(child)
+            for task in Path(f"/proc/{process}/task").iterdir()
+            for child in _children(task)
+        ]
     except FileNotFoundError:
         return []
     return [*children, *(grandchild for child in children for grandchild in descendants(child))]
@@ -105,7 +116,9 @@ def on_nodes(transient: int) -> float:
     """Items per processor second of a job."""
     settings = JobSettings(loss_sample=0)
     # One clock more than is measured: at the end the model is collected.
-    job = TrainingJob(TrainerSource("mf", ARGUMENTS), 1, transient, Stopping(clocks=CLOCKS + 1), settings)
+    job = TrainingJob(
+        TrainerSource("mf", ARGUMENTS), 1, transient, Stopping(clocks=CLOCKS + 1), settings
+    )
     used = Processors()
     LocalEngine().run(job, QUIET, used)
     return used.items_per_second
@@ -129,8 +142,10 @@ def run() -> str:
     size = ", ".join(f"{value:,} {name}" for name, value in ARGUMENTS.items())
     return table(
         "AgileML in processes: throughput",
-        f"Matrix factorization ({size}), bulk synchronous, next to the same steps in plain numpy in one process. Items"
-        f" per second of processor time, user and system, of all processes of the job, in clocks {WARM_CLOCKS + 1} to"
+        f"Matrix factorization ({size}), bulk synchronous, next to the same steps in plain numpy "
+        "in one process. Items"
+        f" per second of processor time, user and system, of all processes of the job, in clocks "
+        f"{WARM_CLOCKS + 1} to"
         f" {CLOCKS}; medians of {REPETITIONS} repetitions, in turns, ratios within a repetition.",
         rows,
     )

@@ -1,4 +1,6 @@
-"""Push and pull of 64 MiB between two processes: ours, a bare socket that copies the same bytes, and others."""
+"""Push and pull of 64 MiB between two processes: ours, a bare socket that copies the same bytes,
+and others.
+"""
 
 from __future__ import annotations
 
@@ -72,14 +74,19 @@ def run() -> str:
     if has_gloo := importlib.util.find_spec("torch") is not None:
         contenders.append(Contender("gloo", "TLS", False, _gloo))
     times = _in_turns(contenders)
-    absent = [name for name, is_there in (("pyzmq", has_zmq), ("torch gloo", has_gloo)) if not is_there]
+    absent = [
+        name for name, is_there in (("pyzmq", has_zmq), ("torch gloo", has_gloo)) if not is_there
+    ]
     return table(
         f"Parameters between two processes: push and pull of {FLOATS * 4 >> 20} MiB float32",
-        "A push and a pull after each other, both counted, in GB per second of processor time, user and system, of both"
-        f" processes; the best of {ROUNDS} rounds in which all take turns, forwards and backwards. The ratio is the"
+        "A push and a pull after each other, both counted, in GB per second of processor time, "
+        "user and system, of both"
+        f" processes; the best of {ROUNDS} rounds in which all take turns, forwards and backwards. "
+        "The ratio is the"
         " median of those within a round, in brackets that of the best rounds."
         " Next to it is a bare blocking socket that copies the same bytes into"
-        " prepared memory, the limit; the ratio is of our speed to the other's. `+=`: the server adds what was pushed"
+        " prepared memory, the limit; the ratio is of our speed to the other's. `+=`: the server "
+        "adds what was pushed"
         f" to what is pulled.{' Not installed here: ' + ', '.join(absent) + '.' if absent else ''}",
         [*_rows(times), _small_messages()],
     )
@@ -106,7 +113,8 @@ def _speed(seconds: float) -> str:
 
 
 def _in_turns(contenders: list[Contender]) -> dict[tuple[str, str, bool], list[float]]:
-    """The times of all, round by round; a machine that is slow for a while is slow for everybody."""
+    """The times of all, round by round; a machine that is slow for a while is slow for
+    everybody."""
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         cycles = {}
@@ -132,7 +140,8 @@ def _used_seconds() -> float:
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
-def _start(stack: ExitStack, serve: Callable[..., None], *arguments: Any) -> str:  # noqa: ANN401 - the server's own
+# The server's own.
+def _start(stack: ExitStack, serve: Callable[..., None], *arguments: Any) -> str:  # noqa: ANN401
     """Starts a server in a process of its own, which tells where it listens."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
@@ -144,7 +153,7 @@ def _start(stack: ExitStack, serve: Callable[..., None], *arguments: Any) -> str
     return str(here.recv())
 
 
-# -- ours -------------------------------------------------------------------------------------------------------------
+# -- ours ------------------------------------------------------------------------------------------
 
 
 def _ours(stack: ExitStack, address: Address, adds: bool) -> Cycle:
@@ -178,12 +187,14 @@ def _serve_ours(ready: Connection, address: str, adds: bool) -> None:
                 return
 
 
-# -- a bare socket ----------------------------------------------------------------------------------------------------
+# -- a bare socket ---------------------------------------------------------------------------------
 
 
 def _bare(stack: ExitStack, address: Address, adds: bool) -> Cycle:
     where = parse_address(_start(stack, _serve_bare, str(address), adds))
-    family, place = (socket.AF_UNIX, where.path) if isinstance(where, UnixAddress) else where.resolve()
+    family, place = (
+        (socket.AF_UNIX, where.path) if isinstance(where, UnixAddress) else where.resolve()
+    )
     sock = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
     _as_ours(sock, where)
     sock.connect(place)
@@ -201,11 +212,19 @@ def _bare(stack: ExitStack, address: Address, adds: bool) -> Cycle:
 
 def _serve_bare(ready: Connection, address: str, adds: bool) -> None:
     where = parse_address(address)
-    family, place = (socket.AF_UNIX, where.path) if isinstance(where, UnixAddress) else where.resolve()
+    family, place = (
+        (socket.AF_UNIX, where.path) if isinstance(where, UnixAddress) else where.resolve()
+    )
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.bind(place)
         listener.listen()
-        ready.send(str(where if isinstance(where, UnixAddress) else TcpAddress(where.host, listener.getsockname()[1])))
+        ready.send(
+            str(
+                where
+                if isinstance(where, UnixAddress)
+                else TcpAddress(where.host, listener.getsockname()[1])
+            )
+        )
         sock, _ = listener.accept()
     _as_ours(sock, where)
     if isinstance(where, TcpAddress):
@@ -235,7 +254,7 @@ def _received(sock: socket.socket, memory: Floats) -> bool:
     return True
 
 
-# -- others, where installed ------------------------------------------------------------------------------------------
+# -- others, where installed -----------------------------------------------------------------------
 
 
 def _zmq(stack: ExitStack, address: Address, _: bool) -> Cycle:
@@ -265,7 +284,10 @@ def _serve_zmq(ready: Connection, address: str) -> None:
 
 
 def _gloo(stack: ExitStack, _: Address, __: bool) -> Cycle:
-    torch, distributed = importlib.import_module("torch"), importlib.import_module("torch.distributed")
+    torch, distributed = (
+        importlib.import_module("torch"),
+        importlib.import_module("torch.distributed"),
+    )
 
     store = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "store"
     # The other process has to end first: it would complain about the end of this one.
@@ -282,7 +304,10 @@ def _gloo(stack: ExitStack, _: Address, __: bool) -> Cycle:
 
 
 def _serve_gloo(ready: Connection, store: str) -> None:
-    torch, distributed = importlib.import_module("torch"), importlib.import_module("torch.distributed")
+    torch, distributed = (
+        importlib.import_module("torch"),
+        importlib.import_module("torch.distributed"),
+    )
 
     ready.send(store)
     distributed.init_process_group("gloo", init_method=f"file://{store}", rank=1, world_size=2)
@@ -292,7 +317,7 @@ def _serve_gloo(ready: Connection, store: str) -> None:
         distributed.send(state, 0)
 
 
-# -- small messages ---------------------------------------------------------------------------------------------------
+# -- small messages --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -334,4 +359,6 @@ def _small_messages() -> Row:
         for _ in range(1000):
             there_and_back()
         times.append((time.perf_counter() - start) / 1000)
-    return Row("a message of 7 fields and 6 small arrays to a frame and back", shown(min(times)), "")
+    return Row(
+        "a message of 7 fields and 6 small arrays to a frame and back", shown(min(times)), ""
+    )

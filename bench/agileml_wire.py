@@ -1,4 +1,5 @@
-"""Parameters and updates that travel in 16 bits, next to the same trainings in 32: bytes, time, and loss.
+"""Parameters and updates that travel in 16 bits, next to the same trainings in 32: bytes, time, and
+loss.
 
 `python -m bench.agileml_wire` prints it. Bytes, losses and virtual times are the same in every run.
 """
@@ -38,12 +39,19 @@ class Measured:
 
 def _network() -> Trainer:
     return TorchModule(
-        torch_module.net, torch_module.data, torch_module.objective, torch_module.optimizer, batch_size=64, parts=4
+        torch_module.net,
+        torch_module.data,
+        torch_module.objective,
+        torch_module.optimizer,
+        batch_size=64,
+        parts=4,
     )
 
 
 TRAINERS: Mapping[str, Callable[[], Trainer]] = {
-    "matrix factorization": TrainerSource("mf", {"users": 2000, "items": 500, "ratings": 20_000}).load,
+    "matrix factorization": TrainerSource(
+        "mf", {"users": 2000, "items": 500, "ratings": 20_000}
+    ).load,
     "logistic regression": TrainerSource("mlr", {}).load,
     "a network of torch": _network,
 }
@@ -52,7 +60,9 @@ TRAINERS: Mapping[str, Callable[[], Trainer]] = {
 def _played(trainer: Trainer, wire: str) -> Measured:
     log: list[Iteration] = []
     engine = SimulatedEngine(Machines(network=Network(SLOW)))
-    trained = train(trainer, NODES, engine, clocks=CLOCKS, deterministic=True, wire=wire, listener=log.append)
+    trained = train(
+        trainer, NODES, engine, clocks=CLOCKS, deterministic=True, wire=wire, listener=log.append
+    )
     assert trained.loss is not None
     moved = [iteration.sums.pushed + iteration.sums.pulled for iteration in log]
     # The first pass is made to learn what is read.
@@ -71,10 +81,13 @@ def run() -> str:
                 ("time of a clock", half.seconds_per_clock, full.seconds_per_clock, shown),
                 (f"loss after {CLOCKS} clocks", half.loss, full.loss, "{:.5f}".format),
             ):
-                rows.append(Row(f"{wire}, {name}: {what}", shape(here), shape(peer), f"{here / peer:.4f}"))
+                rows.append(
+                    Row(f"{wire}, {name}: {what}", shape(here), shape(peer), f"{here / peer:.4f}")
+                )
     return table(
         "AgileML: parameters and updates in 16 bits",
-        f"Next to each training, the same one with {FULL} on the wire. {NODES} nodes in virtual time,"
+        f"Next to each training, the same one with {FULL} on the wire. {NODES} nodes in virtual "
+        "time,"
         f" cards of 100 Mbit/s, deterministic; bytes and times are medians of {CLOCKS} clocks.",
         rows,
     )

@@ -1,7 +1,9 @@
-"""Does the strategy that `auto` chooses by plays of the past cost less afterwards? python -m bench.auto_choice [STARTS]
+"""Does the strategy that `auto` chooses by plays of the past cost less afterwards? python -m
+bench.auto_choice [STARTS]
 
-A trainer on the shipped market, which is synthetic and ours, is planned at some moments, with what was known then, by
-the default strategy, by its rival and by `auto`. Each plan's decision object then runs on the prices that followed.
+A trainer on the shipped market, which is synthetic and ours, is planned at some moments, with what
+was known then, by the default strategy, by its rival and by `auto`. Each plan's decision object
+then runs on the prices that followed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""EC2's instance types in the wheel: `python -m bench.aws_machine_types > spotctl/clouds/aws/lists/machine_types.csv`.
+"""EC2's instance types in the wheel: `python -m bench.aws_machine_types >
+spotctl/clouds/aws/lists/machine_types.csv`.
 
 The descriptions are those that moto records from EC2's DescribeInstanceTypes.
 """
@@ -17,7 +18,9 @@ from pricing_data.catalog import InstanceType
 from spotctl.clouds.aws.machine_types import usual_vcpus
 from spotctl.clouds.aws.prices.records import instance_type
 
-HEADER = "asof,family,architecture,hypervisor,boots,spot,accelerator,accelerator_gib,gib_per_vcpu,sizes"
+HEADER = (
+    "asof,family,architecture,hypervisor,boots,spot,accelerator,accelerator_gib,gib_per_vcpu,sizes"
+)
 
 
 def recorded() -> list[InstanceType]:
@@ -33,13 +36,22 @@ def lines(machines: Iterable[InstanceType], as_of: str) -> Iterator[str]:
         traits, family = machine.traits, machine.name.partition(".")[0]
         hypervisor = "" if traits.hypervisor == "none" else traits.hypervisor or ""
         gib = "" if traits.accelerator_gib is None else f"{traits.accelerator_gib:g}"
-        ways = traits.architecture or "", hypervisor, traits.boots or "", "yes" if traits.spot else "no"
+        ways = (
+            traits.architecture or "",
+            hypervisor,
+            traits.boots or "",
+            "yes" if traits.spot else "no",
+        )
         alike[family, *ways, machine.accelerator or "", gib].append(machine)
     yield HEADER
     for (family, *same), members in sorted(alike.items()):
-        ratio = Counter(machine.memory_gib / machine.vcpus for machine in members).most_common(1)[0][0]
+        ratio = Counter(machine.memory_gib / machine.vcpus for machine in members).most_common(1)[
+            0
+        ][0]
         members.sort(key=lambda machine: (machine.vcpus, machine.name))
-        yield ",".join((as_of, family, *same, f"{ratio:g}", " ".join(_entries(members, float(f"{ratio:g}")))))
+        yield ",".join(
+            (as_of, family, *same, f"{ratio:g}", " ".join(_entries(members, float(f"{ratio:g}"))))
+        )
 
 
 def _entries(members: Sequence[InstanceType], ratio: float) -> Iterator[str]:

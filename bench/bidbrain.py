@@ -1,4 +1,6 @@
-"""Decisions: exact eviction probabilities, the best of all candidates, and bills, with their limits."""
+"""Decisions: exact eviction probabilities, the best of all candidates, and bills, with their
+limits.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def history(events: int, seed: int = 0) -> PriceSeries:
     gaps = rng.exponential(DAYS * DAY / SECOND / events, events).astype(np.int64) + 1
     prices = np.abs(5_000 + np.cumsum(rng.integers(-3, 4, events))) + 1
     market = Market("aws", "us-east-1", "us-east-1a", "c4.xlarge")
-    return PriceSeries(market, _START + np.cumsum(gaps) * SECOND, (prices * 100_000).astype(np.int64))
+    return PriceSeries(
+        market, _START + np.cumsum(gaps) * SECOND, (prices * 100_000).astype(np.int64)
+    )
 
 
 def deltas() -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -40,11 +44,15 @@ def deltas() -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 def proteus(seed: int = 0) -> tuple[Proteus, Situation]:
-    """The published strategy over all markets at all bid deltas, and a job that holds some of them, with room for one
-    more request."""
+    """The published strategy over all markets at all bid deltas, and a job that holds some of them,
+    with room for one more request."""
     rng = np.random.default_rng(seed)
     offers = tuple(
-        Offer(Market("aws", "us-east-1", f"us-east-1{'abcde'[i % 5]}", f"t{i // 5}.large"), vcpus, 900_000_000)
+        Offer(
+            Market("aws", "us-east-1", f"us-east-1{'abcde'[i % 5]}", f"t{i // 5}.large"),
+            vcpus,
+            900_000_000,
+        )
         for i, vcpus in enumerate(rng.choice([4.0, 8.0, 16.0, 36.0], MARKETS).tolist())
     )
     distances = tuple(deltas().tolist())
@@ -55,12 +63,23 @@ def proteus(seed: int = 0) -> tuple[Proteus, Situation]:
         for offer, beta, median in zip(offers, betas, medians, strict=True)
     }
     prices = dict(zip(offers, rng.integers(10_000_000, 900_000_000, MARKETS).tolist(), strict=True))
-    held = [Holding(i, Rent(offers[i], 8, prices[offers[i]] * 2), -7 * i * MINUTE, 0) for i in range(HELD)]
+    held = [
+        Holding(i, Rent(offers[i], 8, prices[offers[i]] * 2), -7 * i * MINUTE, 0)
+        for i in range(HELD)
+    ]
     most_nu = sum(holding.nu for holding in held) + REQUEST_VCPUS
     situation = Situation(
-        HOUR // 4, offers, prices.__getitem__, tuple(held), Rent(offers[0], 8, None), most_nu, work_left=1e15
+        HOUR // 4,
+        offers,
+        prices.__getitem__,
+        tuple(held),
+        Rent(offers[0], 8, None),
+        most_nu,
+        work_left=1e15,
     )
-    return Proteus(offers, odds, JobCosts(1 / 60, 1 / 120, 1 / 12, 0.6), deltas=distances), situation
+    return Proteus(
+        offers, odds, JobCosts(1 / 60, 1 / 120, 1 / 12, 0.6), deltas=distances
+    ), situation
 
 
 def run() -> str:
@@ -68,7 +87,8 @@ def run() -> str:
     return table(
         f"Decisions over {MARKETS:,} markets x {DELTAS} bid deltas",
         f"One core. The footprint holds {HELD} allocations. Histories are synthetic, with"
-        f" {EVENTS:,} events for eviction probabilities and {BILLED_EVENTS:,} for bills, over {DAYS} days. A delta is"
+        f" {EVENTS:,} events for eviction probabilities and {BILLED_EVENTS:,} for bills, over "
+        f"{DAYS} days. A delta is"
         " evaluated at every event of a history.",
         [*_eviction_rows(), _decision_row(), _regions_row(), *_billing_rows()],
     )
@@ -80,24 +100,40 @@ def _eviction_rows() -> list[Row]:
     arranged.betas(bids)
     limit = f"at least {MIN_EVALUATIONS / 1e6:.0f} million"
     built = _rate_row(
-        f"beta at {DELTAS} deltas, index built first", lambda: CrossingHistory(known, HOUR).betas(bids), limit
+        f"beta at {DELTAS} deltas, index built first",
+        lambda: CrossingHistory(known, HOUR).betas(bids),
+        limit,
     )
     # Once the index is built the events are not read again, so this has no rate per event.
-    again = Row(f"beta at {DELTAS} deltas, index reused", shown(seconds(lambda: arranged.betas(bids), runs=101)), "-")
+    again = Row(
+        f"beta at {DELTAS} deltas, index reused",
+        shown(seconds(lambda: arranged.betas(bids), runs=101)),
+        "-",
+    )
     what = f"beta and median time at {DELTAS} deltas"
-    medians = _rate_row(f"{what}, index built first", lambda: CrossingHistory(known, HOUR).at_deltas(bids), limit)
+    medians = _rate_row(
+        f"{what}, index built first", lambda: CrossingHistory(known, HOUR).at_deltas(bids), limit
+    )
     ours, plain = (
         seconds(action, runs=3)
-        for action in (lambda: arranged.at_deltas(bids), lambda: [plain_crossing(known, bid) for bid in bids.tolist()])
+        for action in (
+            lambda: arranged.at_deltas(bids),
+            lambda: [plain_crossing(known, bid) for bid in bids.tolist()],
+        )
     )
     peer = Row(f"{what}, against plain numpy", shown(ours), shown(plain), times_faster(ours, plain))
     return [built, again, medians, peer]
 
 
 def plain_crossing(known: PriceSeries, delta: int) -> tuple[float, float | None]:
-    """Eviction probability and median time by the definition, without an index: event by event from each start."""
+    """Eviction probability and median time by the definition, without an index: event by event from
+    each start.
+    """
     end = np.minimum(known.times[1:], known.last - HOUR)
-    begin, held = known.times[:-1][known.times[:-1] < end], known.prices[:-1][known.times[:-1] < end]
+    begin, held = (
+        known.times[:-1][known.times[:-1] < end],
+        known.prices[:-1][known.times[:-1] < end],
+    )
     end, crossed = end[: begin.size], np.full(begin.size, known.last + HOUR)
     waiting, position = np.arange(begin.size), np.arange(1, begin.size + 1)
     while waiting.size:
@@ -131,7 +167,12 @@ def _decision_row() -> Row:
     strategy, situation = proteus()
     taken = seconds(lambda: strategy.decide(situation), runs=21)
     what = f"decision of proteus over {MARKETS * DELTAS:,} candidates"
-    return Row(what, shown(taken), f"at most {shown(MAX_DECISION_SECONDS)}", f"{MAX_DECISION_SECONDS / taken:.3g}x")
+    return Row(
+        what,
+        shown(taken),
+        f"at most {shown(MAX_DECISION_SECONDS)}",
+        f"{MAX_DECISION_SECONDS / taken:.3g}x",
+    )
 
 
 def _regions_row() -> Row:
@@ -139,7 +180,12 @@ def _regions_row() -> Row:
     at = many_zones(ZONES)
     taken = seconds(lambda: RegionsStrategy().decide(at), runs=51)
     what = f"first decision of regions over {ZONES} zones, 40 hours of work in 60"
-    return Row(what, shown(taken), f"at most {shown(MAX_REGIONS_SECONDS)}", f"{MAX_REGIONS_SECONDS / taken:.3g}x")
+    return Row(
+        what,
+        shown(taken),
+        f"at most {shown(MAX_REGIONS_SECONDS)}",
+        f"{MAX_REGIONS_SECONDS / taken:.3g}x",
+    )
 
 
 def many_zones(count: int, seed: int = 0) -> RegionsSituation:
@@ -170,7 +216,9 @@ def _billing_rows() -> list[Row]:
     starts = rng.integers(known.first, known.last - 4 * HOUR, BILLS)
     lives = [
         Life(start, start + span, End.EVICTED if span % 2 else End.LEFT)
-        for start, span in zip(starts.tolist(), rng.integers(0, 4 * HOUR, BILLS).tolist(), strict=True)
+        for start, span in zip(
+            starts.tolist(), rng.integers(0, 4 * HOUR, BILLS).tolist(), strict=True
+        )
     ]
     rows = []
     for name in billing_rules():

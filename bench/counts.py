@@ -1,8 +1,9 @@
 """How many things a reader of the product must hold in mind: modules, functions and value classes.
 
-Functions are all `def`s, methods and inner ones too. Value classes are dataclasses, classes of attrs, and subclasses of
-Struct, NamedTuple, TypedDict or BaseModel, also through classes of the project. Lines per statement inside functions
-keep the counts honest: fewer things by denser code are no gain.
+Functions are all `def`s, methods and inner ones too. Value classes are dataclasses, classes of
+attrs, and subclasses of Struct, NamedTuple, TypedDict or BaseModel, also through classes of the
+project. Lines per statement inside functions keep the counts honest: fewer things by denser code
+are no gain.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ def all_counts(root: Path) -> dict[str, Counts]:
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in _paths(root)}
     values = _value_names(trees.values())
     return {
-        name: _counts({path: tree for path, tree in trees.items() if path.is_relative_to(root / folder)}, values)
+        name: _counts(
+            {path: tree for path, tree in trees.items() if path.is_relative_to(root / folder)},
+            values,
+        )
         for name, folder in PLACES.items()
         if (root / folder).is_dir()
     }
@@ -81,7 +85,9 @@ def _counts(trees: Mapping[Path, ast.Module], values: set[str]) -> Counts:
             body = node.body[1:] if ast.get_docstring(node) is not None else node.body
             if body:
                 lines += (body[-1].end_lineno or 0) - body[0].lineno + 1
-                statements += sum(isinstance(inner, ast.stmt) for part in body for inner in ast.walk(part))
+                statements += sum(
+                    isinstance(inner, ast.stmt) for part in body for inner in ast.walk(part)
+                )
     folders = Counter(path.parent for path in trees)
     return Counts(
         modules=len(trees),

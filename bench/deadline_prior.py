@@ -1,11 +1,13 @@
 """The priors of spells of spot capacity: `python -m bench.deadline_prior GLOB...`.
 
-Prints the endings per hour of down and of up spells, by age class, over the availability traces that the globs match.
-`PUBLIC_PRIOR` is that of zones that differ, of the AWS traces of October 2022 and April 2023
-(`*__1-node__aws-10-*` and `*__1-node__aws-04-*`): the endings of each zone have a factor, drawn from a Gamma
-distribution of mean 1 whose shape is the strength. How likely the traces are is printed by strength.
+Prints the endings per hour of down and of up spells, by age class, over the availability traces
+that the globs match. `PUBLIC_PRIOR` is that of zones that differ, of the AWS traces of October 2022
+and April 2023 (`*__1-node__aws-10-*` and `*__1-node__aws-04-*`): the endings of each zone have a
+factor, drawn from a Gamma distribution of mean 1 whose shape is the strength. How likely the traces
+are is printed by strength.
 
-The last line compares forecasts with the traces: how often spot that is away at any moment is back within four hours.
+The last line compares forecasts with the traces: how often spot that is away at any moment is back
+within four hours.
 """
 
 from __future__ import annotations
@@ -35,22 +37,37 @@ def main(patterns: Sequence[str]) -> None:
     """Prints the pooled rates, those of zones that differ, and how likely each strength is."""
     if not patterns:
         sys.exit("usage: python -m bench.deadline_prior GLOB...")
-    histories = [history for pattern in patterns for history in map(AvailabilityHistory.of, recorded(pattern))]
+    histories = [
+        history
+        for pattern in patterns
+        for history in map(AvailabilityHistory.of, recorded(pattern))
+    ]
     endings, hours = counted([(history.up, history.gap) for history in histories])
     for side, name in enumerate(("down", "up")):
-        likely = {strength: likelihood(endings[:, side], hours[:, side], strength) for strength in _STRENGTHS}
+        likely = {
+            strength: likelihood(endings[:, side], hours[:, side], strength)
+            for strength in _STRENGTHS
+        }
         best = max(likely, key=lambda strength: likely[strength])
         print(f"{name:5}strength " + "".join(f"{strength:8g}" for strength in likely))
-        print(f"{'':5}log-odds " + "".join(f"{value - likely[best]:8.1f}" for value in likely.values()))
+        print(
+            f"{'':5}log-odds "
+            + "".join(f"{value - likely[best]:8.1f}" for value in likely.values())
+        )
         for kind, strength in (("pooled", inf), (f"apart, {best:g}", best)):
             rates = fit_rates(endings[:, side], hours[:, side], strength)
             print(f"{'':5}{kind}:", " ".join(f"{rate:.3g}" for rate in rates))
     in_traces = np.concatenate([returns(history.up, history.gap) for history in histories])
-    print(f"back within 4 hours: {in_traces.mean():.0%} in the traces, {drawn_returns().mean():.0%} in forecasts")
+    print(
+        f"back within 4 hours: {in_traces.mean():.0%} in the traces, {drawn_returns().mean():.0%} "
+        "in forecasts"
+    )
 
 
 def returns(up: Bools, gap: int) -> Bools:
-    """Whether spot is back in time, for each tick of a history at which it is away and the time after is recorded."""
+    """Whether spot is back in time, for each tick of a history at which it is away and the time
+    after is recorded.
+    """
     later = np.append(np.cumsum(up), np.full(_WITHIN // gap, -1))[_WITHIN // gap :][: up.size]
     known = ~up & (later >= 0)
     back: Bools = (later > np.cumsum(up))[known]
@@ -58,7 +75,9 @@ def returns(up: Bools, gap: int) -> Bools:
 
 
 def drawn_returns() -> Bools:
-    """Whether spot is back in time, for the spells that a forecast draws where nothing is known and it is away."""
+    """Whether spot is back in time, for the spells that a forecast draws where nothing is known and
+    it is away.
+    """
     chance, back = np.random.default_rng(1), list[bool]()
     for down, up in chance.random((_DRAWS, 2)).tolist():
         times, opened = drawn_capacity(UNSEEN, 0, _WITHIN, (down, up), chance).openings
@@ -81,7 +100,8 @@ def counted(histories: Sequence[tuple[Bools, int]]) -> tuple[Floats, Floats]:
 
 
 def fit_rates(endings: Floats, hours: Floats, strength: float) -> Floats:
-    """Endings per hour by age class; each class is shrunk towards the mean with the weight of one ending.
+    """Endings per hour by age class; each class is shrunk towards the mean with the weight of one
+    ending.
 
     Rates and the factors of the zones (rows) follow from each other, in turns.
     """
@@ -99,7 +119,9 @@ def _rates(endings: Floats, hours: Floats, mean: float) -> Floats:
 
 
 def likelihood(endings: Floats, hours: Floats, strength: float) -> float:
-    """The log-likelihood of the endings under the rates that fit a strength, whatever the factors are."""
+    """The log-likelihood of the endings under the rates that fit a strength, whatever the factors
+    are.
+    """
     rates = fit_rates(endings, hours, strength)
     seen, expected = endings.sum(axis=1), hours @ rates
     by_age = float(xlogy(endings, rates).sum())

@@ -1,9 +1,9 @@
 """The cost of an eviction to a gang of three that may shrink, next to one that may not.
 
-`python -m bench.elastic_gang [torch] [3] [2..3]` plays the cases that are named, or both. A command runs on three
-machines of the local market. One of them is killed, and setting up its replacement takes a while. With `torch`, the
-command is the DDP training of `bench.gang_script`, which reads from its peers; otherwise a small one that keeps copies
-in the same way.
+`python -m bench.elastic_gang [torch] [3] [2..3]` plays the cases that are named, or both. A command
+runs on three machines of the local market. One of them is killed, and setting up its replacement
+takes a while. With `torch`, the command is the DDP training of `bench.gang_script`, which reads
+from its peers; otherwise a small one that keeps copies in the same way.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ NODES = 3
 _HERE = Path(__file__).parent
 _SMALL = f"{sys.executable} {_HERE / 'elastic_script.py'} TRACES END"
 _TORCH = (
-    f"TRACE=TRACES/$SPOTCTL_ATTEMPT-$SPOTCTL_NODE_RANK {sys.executable} -m spotctl.integrations.gang --last-call 5"
+    f"TRACE=TRACES/$SPOTCTL_ATTEMPT-$SPOTCTL_NODE_RANK {sys.executable} -m "
+    "spotctl.integrations.gang --last-call 5"
     f" {_HERE / 'gang_script.py'} END"
 )
 _JOB = """\
@@ -63,15 +64,22 @@ class LaunchedGang:
         """Waits until a group of this size, begun after a moment, has done that many steps."""
 
         def met(notes: Sequence[Note]) -> bool:
-            begins = [note.step for note in notes if note.kind == "begin" and note.ranks == ranks and note.at > since]
-            return bool(begins) and any(note.step >= begins[0] + steps and note.at > since for note in notes)
+            begins = [
+                note.step
+                for note in notes
+                if note.kind == "begin" and note.ranks == ranks and note.at > since
+            ]
+            return bool(begins) and any(
+                note.step >= begins[0] + steps and note.at > since for note in notes
+            )
 
         until = time.monotonic() + PATIENCE_SECONDS
         while not met(notes := self.notes()):
             if time.monotonic() > until or self.launcher.poll() is not None:
                 printed = (self.folder / "output").read_text()[-2000:]
                 raise TimeoutError(
-                    f"{ranks} ranks did not do {steps} steps: {notes[-3:]}; the launch printed: {printed}"
+                    f"{ranks} ranks did not do {steps} steps: {notes[-3:]}; the launch printed: "
+                    f"{printed}"
                 )
             time.sleep(0.05)
         return notes
@@ -90,17 +98,31 @@ class LaunchedGang:
 
 
 @contextmanager
-def launched(folder: Path, nodes: str, command: str = _SMALL, setup: str = "true") -> Iterator[LaunchedGang]:
+def launched(
+    folder: Path, nodes: str, command: str = _SMALL, setup: str = "true"
+) -> Iterator[LaunchedGang]:
     """A job in a new home; whatever happens, its machines are returned."""
     (folder / "traces").mkdir()
     run = command.replace("TRACES", str(folder / "traces")).replace("END", str(folder / "end"))
-    given = {"run": json.dumps(run), "nodes": nodes, "setup": json.dumps(setup), "secret": SECRET_VARIABLE}
+    given = {
+        "run": json.dumps(run),
+        "nodes": nodes,
+        "setup": json.dumps(setup),
+        "secret": SECRET_VARIABLE,
+    }
     (folder / "job.yaml").write_text(_JOB.format(**given, path=_HERE.parent))
-    environment = {**os.environ, "SPOTCTL_HOME": str(folder / "home"), SECRET_VARIABLE: secrets.token_hex(16)}
+    environment = {
+        **os.environ,
+        "SPOTCTL_HOME": str(folder / "home"),
+        SECRET_VARIABLE: secrets.token_hex(16),
+    }
     words = [sys.executable, "-c", "from spotctl.cli.app import main; main()"]
     with (folder / "output").open("wb") as output:
         launcher = subprocess.Popen(
-            [*words, "launch", str(folder / "job.yaml"), "--yes"], env=environment, stdout=output, stderr=output
+            [*words, "launch", str(folder / "job.yaml"), "--yes"],
+            env=environment,
+            stdout=output,
+            stderr=output,
         )
         try:
             yield LaunchedGang(folder, launcher)
@@ -123,7 +145,9 @@ def shrinking(gang: LaunchedGang) -> None:
     at = gang.kill_last()
     print(f"2..3 nodes, one killed: {lost(gang.trained(NODES - 1, 40, at), at)}", flush=True)
     again = gang.trained(NODES, 40, at)
-    grown = next(note.at for note in again if note.kind == "begin" and note.ranks == NODES and note.at > at)
+    grown = next(
+        note.at for note in again if note.kind == "begin" and note.ranks == NODES and note.at > at
+    )
     before = max(note.at for note in again if note.ranks == NODES - 1 and note.at < grown)
     print(f"2..3 nodes, the replacement joins: {lost(again, before)}", flush=True)
 

@@ -1,7 +1,9 @@
-"""A command of `bench.elastic_gang`: its nodes do each step together, and each keeps a copy of the state on its disk.
+"""A command of `bench.elastic_gang`: its nodes do each step together, and each keeps a copy of the
+state on its disk.
 
-It notes its steps as `bench.gang_script` does, in a file of its own in the folder `sys.argv[1]`, and ends when the file
-`sys.argv[2]` exists. It starts in a tenth of a second, where PyTorch takes many.
+It notes its steps as `bench.gang_script` does, in a file of its own in the folder `sys.argv[1]`,
+and ends when the file `sys.argv[2]` exists. It starts in a tenth of a second, where PyTorch takes
+many.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ GO, LEAVE, DONE = "0", "1", "2"
 def main(traces: Path, end: Path) -> int:
     """The exit code: 0 when the end was reached, or when this machine was told to leave."""
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    copy, kept = Path(os.environ["SPOTCTL_MACHINE"], "copy"), Path(os.environ["SPOTCTL_CHECKPOINT_DIR"], "step")
+    copy, kept = (
+        Path(os.environ["SPOTCTL_MACHINE"], "copy"),
+        Path(os.environ["SPOTCTL_CHECKPOINT_DIR"], "step"),
+    )
     notices = list[int]()
     signal.signal(signal.SIGTERM, lambda number, _: notices.append(number))
     others = connected(rank, ranks)

@@ -1,13 +1,15 @@
-"""Are forecasts right? Plans at random moments of recorded markets, against what then happens: python -m bench.forecast
+"""Are forecasts right? Plans at random moments of recorded markets, against what then happens:
+python -m bench.forecast
 
-Each row plans one job at random moments of a market with what was known then, and runs the plan's decision object on
-what really followed. Coverage is the share of outcomes between P10 and P90 (80% if the forecast is right); the pinball
-loss of P10, P50 and P90 is compared with that of the same quantiles of past runs of the job in that market.
+Each row plans one job at random moments of a market with what was known then, and runs the plan's
+decision object on what really followed. Coverage is the share of outcomes between P10 and P90 (80%
+if the forecast is right); the pinball loss of P10, P50 and P90 is compared with that of the same
+quantiles of past runs of the job in that market.
 
 A forecast knows the evictions in the runs before it, as a plan knows those of earlier launches.
 
-Runs that overlap have much in common, so `apart` says how many of them follow one after the other: with ten of these,
-the coverage of a correct forecast is 80% give or take 13 points.
+Runs that overlap have much in common, so `apart` says how many of them follow one after the other:
+with ten of these, the coverage of a correct forecast is 80% give or take 13 points.
 """
 
 from __future__ import annotations
@@ -57,7 +59,9 @@ MIN_PAST = 10
 
 @dataclass(frozen=True)
 class CheckedForecast:
-    """A forecast and what happened; `evidence` of evictions is known to later forecasts once the run has ended."""
+    """A forecast and what happened; `evidence` of evictions is known to later forecasts once the
+    run has ended.
+    """
 
     at: int
     forecast: Forecast
@@ -74,7 +78,12 @@ def check_forecasts(world: World, hours: float, count: int) -> list[CheckedForec
     moments = np.sort(chance.integers(world.begin, max(latest, world.begin + 1), count)).tolist()
     runs, met = list[CheckedForecast](), list[tuple[float, Evidence]]()
     for number, at in enumerate(moments):
-        print(f"\r{world.name}, {hours:g} h: {number} of {count} plans", end="", file=sys.stderr, flush=True)
+        print(
+            f"\r{world.name}, {hours:g} h: {number} of {count} plans",
+            end="",
+            file=sys.stderr,
+            flush=True,
+        )
         seen = tuple(evidence for end, evidence in met if end <= at)
         run = _check_forecast(replace(world, evidence=world.evidence + seen), hours, at, future)
         if run is not None:
@@ -87,10 +96,14 @@ def check_forecasts(world: World, hours: float, count: int) -> list[CheckedForec
 def _check_forecast(
     world: World, hours: float, at: int, future: Mapping[Market, PriceSeries]
 ) -> CheckedForecast | None:
-    """A forecast and what followed; None where no plan can be made, or prices may end before the job."""
+    """A forecast and what followed; None where no plan can be made, or prices may end before the
+    job.
+    """
     snapshot = MarketSnapshot.of(world.table, world.catalog, at)
     try:
-        facts = PlanningFacts((Job(world.spec, hours=hours),), snapshot, world.hazard, world.spells(at))
+        facts = PlanningFacts(
+            (Job(world.spec, hours=hours),), snapshot, world.hazard, world.spells(at)
+        )
         planned = plan_jobs(facts)[0]
     except SpotctlError:
         return None
@@ -107,28 +120,39 @@ def _check_forecast(
 def realize(
     planned: JobPlan, world: World, future: Mapping[Market, PriceSeries]
 ) -> tuple[Played, tuple[Evidence, ...]]:
-    """Runs the plan's decision object in what followed; also returns evidence of evictions that no price explains."""
+    """Runs the plan's decision object in what followed; also returns evidence of evictions that no
+    price explains.
+    """
     at = planned.at
     luck = np.random.default_rng(at % 2**31).normal(size=2).tolist()
-    job = with_luck(replace(forecast_job(planned), decider=lambda start: planned.decider.later(start - at)), *luck)
+    job = with_luck(
+        replace(forecast_job(planned), decider=lambda start: planned.decider.later(start - at)),
+        *luck,
+    )
     end = min(future[offer.market].last for offer in job.offers)
     histories = {offer.market: future[offer.market].window(at, end) for offer in job.offers}
     lives = DrawnLives(world.mortality, at % 2**31) if world.mortality else None
     run, _ = run_from(job, MarketReplay(histories.values(), world.capacities, lives), histories, at)
     orders = (
-        tenure for tenure in run.tenures if tenure.rent.bid is not None and tenure.rent.offer.market in world.mortality
+        tenure
+        for tenure in run.tenures
+        if tenure.rent.bid is not None and tenure.rent.offer.market in world.mortality
     )
     met = tuple(Evidence(order.rent.offer.market, _exposure(order, world.ages)) for order in orders)
     return played_of(run, job, histories, at), met
 
 
 def _exposure(tenure: Tenure, ages: AgeProfile) -> Exposure:
-    return Exposure(float(tenure.ended is End.EVICTED), ages.mean_hours(0.0, (tenure.end - tenure.start) / HOUR))
+    return Exposure(
+        float(tenure.ended is End.EVICTED), ages.mean_hours(0.0, (tenure.end - tenure.start) / HOUR)
+    )
 
 
 @dataclass(frozen=True)
 class Score:
-    """How often outcomes lay in the interval, and the pinball loss of the forecast and of quantiles of past runs."""
+    """How often outcomes lay in the interval, and the pinball loss of the forecast and of quantiles
+    of past runs.
+    """
 
     covered: float
     pit: float
@@ -142,8 +166,12 @@ class Score:
 
 
 def score(runs: Sequence[CheckedForecast], spreads: Sequence[Spread], values: Floats) -> Score:
-    """The score of one figure, with its forecasts and outcomes. A run counts as past once it has ended."""
-    stated = np.array([[spread.quantile(level) for level in (LOW, 0.5, HIGH)] for spread in spreads])
+    """The score of one figure, with its forecasts and outcomes. A run counts as past once it has
+    ended.
+    """
+    stated = np.array(
+        [[spread.quantile(level) for level in (LOW, 0.5, HIGH)] for spread in spreads]
+    )
     covered = float(np.mean((stated[:, 0] <= values) & (values <= stated[:, 2])))
     ends = np.array([_end(run) for run in runs])
     rows, past = [], []
@@ -152,7 +180,9 @@ def score(runs: Sequence[CheckedForecast], spreads: Sequence[Spread], values: Fl
         if seen.size >= MIN_PAST:
             rows.append(i)
             past.append(np.quantile(seen, [LOW, 0.5, HIGH]))
-    pit = float(np.mean([_inside(spread, value) for spread, value in zip(spreads, values, strict=True)]))
+    pit = float(
+        np.mean([_inside(spread, value) for spread, value in zip(spreads, values, strict=True)])
+    )
     if not rows:
         return Score(covered, pit, float("nan"), float("nan"))
     return Score(
@@ -194,7 +224,9 @@ def row(world: World, hours: float, count: int) -> str:
     runs = check_forecasts(world, hours, count)
     if len(runs) < 2:
         return f"{world.name:57} {hours:4g} h  no plan could be made"
-    usd, took = (np.array([getattr(run.outcome, name) for run in runs]) for name in ("usd", "hours"))
+    usd, took = (
+        np.array([getattr(run.outcome, name) for run in runs]) for name in ("usd", "hours")
+    )
     cost = score(runs, [run.forecast.usd for run in runs], usd)
     time_ = score(runs, [run.forecast.hours for run in runs], took)
     expected = np.array([run.forecast.usd.median for run in runs])
@@ -202,7 +234,8 @@ def row(world: World, hours: float, count: int) -> str:
     return (
         f"{world.name:57} {hours:4g} {len(runs):5} {apart(runs):5}"
         f" {cost.covered:9.0%} {cost.pit:8.0%} {cost.gain:8.0%}"
-        f" {time_.covered:9.0%} {time_.pit:8.0%} {time_.gain:8.0%} {np.median(usd / expected):8.2f} {mean:6.2f}"
+        f" {time_.covered:9.0%} {time_.pit:8.0%} {time_.gain:8.0%} "
+        f"{np.median(usd / expected):8.2f} {mean:6.2f}"
         f" {np.mean([run.cpu_seconds for run in runs]):6.2f}"
     )
 
@@ -226,7 +259,9 @@ def launch_quick_start() -> Launched:
     """Launches the quick start once, in a home of its own."""
     with tempfile.TemporaryDirectory() as home:
         command = [sys.executable, "-m", "spotctl", "launch", str(QUICK_START), "--yes", "--json"]
-        done = subprocess.run(command, env={**os.environ, "SPOTCTL_HOME": home}, capture_output=True, check=True)
+        done = subprocess.run(
+            command, env={**os.environ, "SPOTCTL_HOME": home}, capture_output=True, check=True
+        )
         answer = json.loads(done.stdout)
         with EventLog(Path(home) / "log.sqlite") as log:
             planned = fold(log.of_run(answer["run"])).planned
@@ -241,7 +276,8 @@ def launch_repeatedly(count: int) -> str:
         launch = launch_quick_start()
         quick_starts.append(launch)
         lines.append(
-            f"quick start: expected ${launch.expected:.2f} (${launch.low:.2f} to ${launch.high:.2f}),"
+            f"quick start: expected ${launch.expected:.2f} (${launch.low:.2f} to "
+            f"${launch.high:.2f}),"
             f" paid ${launch.paid:.2f} {'' if launch.kept else '  outside'}"
         )
         print(lines[-1], flush=True)
@@ -251,7 +287,8 @@ def launch_repeatedly(count: int) -> str:
 
 
 HEADER = (
-    f"{'market':57} {'h':>4} {'runs':>5} {'apart':>5} {'cost in':>9} {'by rank':>8} {'loss':>8} {'hours in':>9}"
+    f"{'market':57} {'h':>4} {'runs':>5} {'apart':>5} {'cost in':>9} {'by rank':>8} {'loss':>8} "
+    f"{'hours in':>9}"
     f" {'by rank':>8} {'loss':>8} {'paid/exp':>8} {'means':>6} {'cpu s':>6}"
 )
 
@@ -261,8 +298,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=100, help="plans in each market")
     parser.add_argument("--hours", type=float, nargs="*", default=[4.0], help="lengths of the job")
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder of recorded markets")
-    parser.add_argument("--launches", type=int, default=0, help="launches of the quick start, after the table")
+    parser.add_argument(
+        "--data", type=Path, default=Path("../shared/data"), help="folder of recorded markets"
+    )
+    parser.add_argument(
+        "--launches", type=int, default=0, help="launches of the quick start, after the table"
+    )
     parser.add_argument("--only", default="", help="only markets whose name contains this")
     args = parser.parse_args()
     print(HEADER, flush=True)

@@ -1,8 +1,10 @@
-"""How much do present prices say of a job's cost on the shipped market? python -m bench.forecast_ceiling [PLAYS]
+"""How much do present prices say of a job's cost on the shipped market? python -m
+bench.forecast_ceiling [PLAYS]
 
-A job is played at many random moments. The quantiles of each fifth of the plays are predicted from the others, without
-the eight hours on either side: from all alike, from those nearest in the state of the market at their start, and from
-boosted trees on that state. `hindsight` is the constant prediction that knows the outcomes of the very fifth.
+A job is played at many random moments. The quantiles of each fifth of the plays are predicted from
+the others, without the eight hours on either side: from all alike, from those nearest in the state
+of the market at their start, and from boosted trees on that state. `hindsight` is the constant
+prediction that knows the outcomes of the very fifth.
 """
 
 from __future__ import annotations
@@ -82,14 +84,20 @@ def play_at_random(world: World, count: int) -> tuple[Ints, Floats, Floats]:
     """Starts, the state of the markets at each, and what the job then cost."""
     at = world.begin
     snapshot = MarketSnapshot.of(world.table, world.catalog, at)
-    job = forecast_job(plan_jobs(PlanningFacts((Job(world.spec, hours=4.0),), snapshot, world.hazard))[0])
+    job = forecast_job(
+        plan_jobs(PlanningFacts((Job(world.spec, hours=4.0),), snapshot, world.hazard))[0]
+    )
     future = dict(zip(world.table.markets, world.table, strict=True))
     histories = {offer.market: future[offer.market] for offer in job.offers}
     market = MarketReplay(histories.values())
     starts = np.sort(np.random.default_rng(_SEED).integers(at, world.end - DAY, count))
     runs = [run_from(job, market, histories, start)[0] for start in starts.tolist()]
     usd = np.array([played_of(run, job, histories, run.job.start).usd for run in runs])
-    return starts, _states(job, {market: PricePath(series) for market, series in histories.items()}, starts), usd
+    return (
+        starts,
+        _states(job, {market: PricePath(series) for market, series in histories.items()}, starts),
+        usd,
+    )
 
 
 def _states(job: ForecastJob, paths: Mapping[Market, PricePath], starts: Ints) -> Floats:

@@ -1,7 +1,8 @@
 """Do machines that are held together go together? python -m bench.forecast_clusters [FOLDER]
 
-On each availability record of at least four machines: at a moment that loses machines, the share of them that goes; and
-the variance of the losses over that of machines that go independently (1 if they do, their number if all go at once).
+On each availability record of at least four machines: at a moment that loses machines, the share of
+them that goes; and the variance of the losses over that of machines that go independently (1 if
+they do, their number if all go at once).
 """
 
 from __future__ import annotations

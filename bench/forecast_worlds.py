@@ -1,4 +1,6 @@
-"""The markets in which forecasts are checked: the shipped one, and each price and availability record of a folder."""
+"""The markets in which forecasts are checked: the shipped one, and each price and availability
+record of a folder.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ _EPOCH = parse_time("2023-01-01")
 class World:
     """A market with a known future. Starts are drawn between `begin` and `end`.
 
-    `mortality` is how machines really die in the market, which no forecast sees; `evidence` is what was observed of it.
+    `mortality` is how machines really die in the market, which no forecast sees; `evidence` is what
+    was observed of it.
     """
 
     name: str
@@ -56,10 +59,15 @@ class World:
 
     def spells(self, at: int) -> dict[Market, KnownSpells]:
         """The spells that the recorded availability until a moment shows, by market."""
-        return {market: KnownSpells.of(_spans(market, known, at), at) for market, known in self.capacities.items()}
+        return {
+            market: KnownSpells.of(_spans(market, known, at), at)
+            for market, known in self.capacities.items()
+        }
 
     def hazard(self, market: Market) -> Hazard | None:
-        """Hazard of a market by the evidence; None where its availability is recorded or only its price evicts."""
+        """Hazard of a market by the evidence; None where its availability is recorded or only its
+        price evicts.
+        """
         return hazard_of(market, self.evidence, (), self.ages) if self.evidence else None
 
 
@@ -70,11 +78,15 @@ def job(
     strategy: str = "auto",
     reliable: Reliable = NO_RELIABLE,
 ) -> JobSpec:
-    """A trainer on up to eight machines of some types, with an image that ran on these when prices were recorded."""
+    """A trainer on up to eight machines of some types, with an image that ran on these when prices
+    were recorded.
+    """
     resources = Resources((cloud,), Range(1, 8), reliable, types, regions=regions)
     images: dict[str, Any] = {cloud: "recorded"} if cloud in rented_clouds() else {}
     image = Image(**images)
-    return JobSpec("job", Training("mf", Stop(clocks=10**6)), resources, Path(), image=image, strategy=strategy)
+    return JobSpec(
+        "job", Training("mf", Stop(clocks=10**6)), resources, Path(), image=image, strategy=strategy
+    )
 
 
 def shipped(strategy: str = "auto") -> World:
@@ -139,16 +151,25 @@ def _traced(name: str, trace: AvailabilityTrace) -> World:
 
 def _spans(market: Market, capacity: Capacity, at: int) -> Iterator[AvailabilitySpan]:
     times, opened = capacity.openings
-    for since, until, up in zip(times.tolist(), [*times[1:].tolist(), at], opened.tolist(), strict=True):
+    for since, until, up in zip(
+        times.tolist(), [*times[1:].tolist(), at], opened.tolist(), strict=True
+    ):
         if since < at:
             yield AvailabilitySpan(market, since, min(until, at), int(up), 1, "", "the record")
 
 
 def _bidding(name: str, library: Library, types: tuple[str, ...]) -> World:
     """A market in which bids matter is billed as clouds did then: as the local market does."""
-    known = [series for series in library.select(Selection(clouds=("aws",), types=types)) if series.os == "linux"]
+    known = [
+        series
+        for series in library.select(Selection(clouds=("aws",), types=types))
+        if series.os == "linux"
+    ]
     histories = library.table(known)
-    local = [PriceSeries(replace(series.market, cloud="local"), series.times, series.prices) for series in histories]
+    local = [
+        PriceSeries(replace(series.market, cloud="local"), series.times, series.prices)
+        for series in histories
+    ]
     listed = library.catalog
     catalog = Catalog(
         tuple(replace(type_, cloud="local") for type_ in listed.types if type_.cloud == "aws"),
@@ -160,23 +181,30 @@ def _bidding(name: str, library: Library, types: tuple[str, ...]) -> World:
     return World(name, table, catalog, spec, begin + LEARNING_PERIOD, end)
 
 
-def _dying(name: str, library: Library, spec: JobSpec, number: int, catalog: Catalog | None = None) -> World:
+def _dying(
+    name: str, library: Library, spec: JobSpec, number: int, catalog: Catalog | None = None
+) -> World:
     """Machines die at rates that differ by market; of each market some machines were observed."""
     table = library.table(library.select(Selection(clouds=spec.resources.clouds)))
     chance = np.random.default_rng([_SEED, number])
     rates = {market: float(chance.lognormal(np.log(0.06), 0.5)) for market in table.markets}
     hours = 100.0
     evidence = tuple(
-        Evidence(market, Exposure(float(chance.poisson(rate * hours)), hours)) for market, rate in rates.items()
+        Evidence(market, Exposure(float(chance.poisson(rate * hours)), hours))
+        for market, rate in rates.items()
     )
     begin, end = _span(table)
     mortality = {market: Mortality(rate) for market, rate in rates.items()}
     learn = min(LEARNING_PERIOD, (end - begin) // 2)
-    return World(name, table, catalog or library.catalog, spec, begin + learn, end, mortality, evidence)
+    return World(
+        name, table, catalog or library.catalog, spec, begin + learn, end, mortality, evidence
+    )
 
 
 def _by_lives(name: str, library: Library, spec: JobSpec, path: Path) -> World:
-    """Machines die as recorded ones did: half of the records are the evidence, and the others the truth."""
+    """Machines die as recorded ones did: half of the records are the evidence, and the others the
+    truth.
+    """
     table = library.table(library.select(Selection(clouds=spec.resources.clouds)))
     lives = read_lifetimes(path)
     bands = (0.0, 1.0, 6.0, 23.0)
@@ -207,14 +235,20 @@ def imported(folder: Path, *files: Path) -> Library:
 
 
 def _with_list_prices(library: Library) -> Catalog:
-    """Machines of the record by its prices: no list price is recorded with it, so three times the first spot price."""
+    """Machines of the record by its prices: no list price is recorded with it, so three times the
+    first spot price.
+    """
     table = library.table(library.select(Selection(clouds=("azure",))))
     known = {(series.market.region, series.market.instance_type): series for series in table}
-    types = {name: InstanceType("azure", name, _azure_size(name), 56.0, "GPU", 1) for _, name in known}
+    types = {
+        name: InstanceType("azure", name, _azure_size(name), 56.0, "GPU", 1) for _, name in known
+    }
     return Catalog(
         tuple(types.values()),
         tuple(
-            OnDemandPrice("azure", region, name, "linux", series.first, 3 * int(series.prices[0]), "assumed")
+            OnDemandPrice(
+                "azure", region, name, "linux", series.first, 3 * int(series.prices[0]), "assumed"
+            )
             for (region, name), series in known.items()
         ),
     )

@@ -1,4 +1,6 @@
-"""The training of `bench.torch_gang`: DDP, whose every step takes a known time, and is noted in the file TRACE."""
+"""The training of `bench.torch_gang`: DDP, whose every step takes a known time, and is noted in the
+file TRACE.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def main(trace: Path, end: Path) -> None:
     """Trains until the file `end` exists."""
     dist.init_process_group("gloo", timeout=timedelta(seconds=30))
     torch.manual_seed(0)
-    net = DistributedDataParallel(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 10)))
+    net = DistributedDataParallel(
+        nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 10))
+    )
     optimizer = torch.optim.AdamW(net.parameters(), lr=0.001)
     gang = Gang(net, optimizer, every=EVERY)
     begin, ranks = gang.restore(), dist.get_world_size()

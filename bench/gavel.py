@@ -1,4 +1,5 @@
-"""Policies at the sizes of a large cluster, with their time limits and the published code's times."""
+"""Policies at the sizes of a large cluster, with their time limits and the published code's
+times."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ _USD_PER_HOUR = (0.135, 0.43, 0.74)
 
 
 def problem(jobs: int, workers: float, seed: int = 0, *, alike: bool = False) -> AllocationProblem:
-    """Distinct jobs, faster from type to type, with `workers` workers of each of three types per job.
+    """Distinct jobs, faster from type to type, with `workers` workers of each of three types per
+    job.
 
     Jobs have random weights and scales, or all 1 if they are `alike` in that.
     """
@@ -27,7 +29,9 @@ def problem(jobs: int, workers: float, seed: int = 0, *, alike: bool = False) ->
     alone = 10 ** rng.uniform(3, 5, jobs)
     hurried = rng.random(jobs) < 0.5
     return AllocationProblem(
-        Cluster(("k80", "p100", "v100"), np.full(3, np.round(jobs * workers)), np.array(_USD_PER_HOUR)),
+        Cluster(
+            ("k80", "p100", "v100"), np.full(3, np.round(jobs * workers)), np.array(_USD_PER_HOUR)
+        ),
         ClusterJobs(
             ids=tuple(f"j{m}" for m in range(jobs)),
             throughputs=throughputs,
@@ -47,7 +51,9 @@ def with_all_pairs(asked: AllocationProblem, seed: int = 0) -> AllocationProblem
     rng = np.random.default_rng(seed)
     members = np.stack(np.triu_indices(len(asked.jobs.ids), 1), axis=1)
     slowed = rng.uniform(0.2, 0.9, (len(members), 3, 2))
-    return replace(asked, pairs=Pairs(members, asked.jobs.throughputs[members].transpose(0, 2, 1) * slowed))
+    return replace(
+        asked, pairs=Pairs(members, asked.jobs.throughputs[members].transpose(0, 2, 1) * slowed)
+    )
 
 
 def with_entities(asked: AllocationProblem) -> AllocationProblem:
@@ -61,14 +67,18 @@ def run() -> str:
     """Measures everything and returns the section."""
     return table(
         "Gavel's policies",
-        f"{JOBS:,} distinct jobs on 3 types (identical jobs would make programs smaller), a quarter of a worker of each"
-        " type per job, or more workers than jobs. The published code's times are from another machine.",
+        f"{JOBS:,} distinct jobs on 3 types (identical jobs would make programs smaller), a "
+        "quarter of a worker of each"
+        " type per job, or more workers than jobs. The published code's times are from another "
+        "machine.",
         [*_fairness_rows(), *_cost_rows(), _pair_row(), *_hierarchy_rows(), *_small_rows()],
     )
 
 
 def _row(what: str, taken: float, limit: float, published: str = "") -> Row:
-    limit_text = f"at most {shown(limit)}" + (f" (published code: {published})" if published else "")
+    limit_text = f"at most {shown(limit)}" + (
+        f" (published code: {published})" if published else ""
+    )
     return Row(what, shown(taken), limit_text, f"{limit / taken:.3g}x")
 
 
@@ -78,7 +88,9 @@ def _fairness_rows() -> list[Row]:
         asked = problem(JOBS, workers, alike=True)
         cold = seconds(partial(policy, asked), runs=3)
         rows.append(_row(f"max-min-fairness{words}, cold start", cold, 0.1, "40-68 ms"))
-        rows.append(_row(f"max-min-fairness{words}, after one change", _after_changes(policy, asked), 0.03))
+        rows.append(
+            _row(f"max-min-fairness{words}, after one change", _after_changes(policy, asked), 0.03)
+        )
     return rows
 
 
@@ -87,7 +99,9 @@ def _after_changes(policy: Policy, asked: AllocationProblem) -> float:
     throughputs = asked.jobs.throughputs.copy()
 
     def change() -> None:
-        throughputs[rng.integers(len(throughputs))] = np.sort(rng.uniform(1, 10, throughputs.shape[1]))
+        throughputs[rng.integers(len(throughputs))] = np.sort(
+            rng.uniform(1, 10, throughputs.shape[1])
+        )
         policy(replace(asked, jobs=replace(asked.jobs, throughputs=throughputs.copy())))
 
     return seconds(change, runs=11)
@@ -110,7 +124,9 @@ def _pair_row() -> Row:
     asked = with_all_pairs(problem(PAIRED, 0.25, alike=True))
     assert asked.pairs is not None
     taken = seconds(partial(policy_named("max-min-fairness"), asked), runs=1)
-    return _row(f"max-min-fairness, {PAIRED} jobs and {len(asked.pairs.members):,} pairs", taken, 3, "42 s")
+    return _row(
+        f"max-min-fairness, {PAIRED} jobs and {len(asked.pairs.members):,} pairs", taken, 3, "42 s"
+    )
 
 
 def _hierarchy_rows() -> list[Row]:
@@ -121,7 +137,11 @@ def _hierarchy_rows() -> list[Row]:
             seconds(partial(policy, with_entities(problem(jobs, workers, alike=True))), runs=1),
             5,
         )
-        for jobs, workers, words in ((PAIRED, 0.25, ""), (JOBS, 0.25, ""), (JOBS, 0.02, ", few workers"))
+        for jobs, workers, words in (
+            (PAIRED, 0.25, ""),
+            (JOBS, 0.25, ""),
+            (JOBS, 0.02, ", few workers"),
+        )
     ]
 
 
@@ -138,4 +158,6 @@ def _small_rows() -> list[Row]:
 
     taken = seconds(change, runs=201)
     building = seconds(lambda: problem(len(present), 36 / len(present), alike=True), runs=201)
-    return [Row("max-min-fairness, 85 jobs of 26 kinds, after one change", shown(taken - building), "-")]
+    return [
+        Row("max-min-fairness, 85 jobs of 26 kinds, after one change", shown(taken - building), "-")
+    ]

@@ -1,9 +1,11 @@
-"""Published mode next to the published simulator itself, on streams of kinds that its stored results do not have.
+"""Published mode next to the published simulator itself, on streams of kinds that its stored
+results do not have.
 
-`python -m bench.gavel_peer CHECKOUT [KIND...]`: CHECKOUT has the published code (github.com/stanford-futuredata/gavel),
-which needs cvxpy and ecos and runs unchanged. Eight seeds a kind: `multi` (1 to 8 workers, a busy cluster), `light`
-(mostly idle), `batch` (1 to 8 workers, all at once), `priorities` (few workers of one type, weights of 1 and 5), and
-`bursts` (several jobs come at the same moment).
+`python -m bench.gavel_peer CHECKOUT [KIND...]`: CHECKOUT has the published code
+(github.com/stanford-futuredata/gavel), which needs cvxpy and ecos and runs unchanged. Eight seeds a
+kind: `multi` (1 to 8 workers, a busy cluster), `light` (mostly idle), `batch` (1 to 8 workers, all
+at once), `priorities` (few workers of one type, weights of 1 and 5), and `bursts` (several jobs
+come at the same moment).
 """
 
 from __future__ import annotations
@@ -71,12 +73,17 @@ class Peer:
         self._scheduler, self._utils, self._job = modules
         self._throughputs = throughputs
 
-    def figures(self, stream: ClusterWorkload, policy: str, workers: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    def figures(
+        self, stream: ClusterWorkload, policy: str, workers: tuple[int, ...]
+    ) -> np.ndarray[Any, Any]:
         """Mean completion time, makespan and cost."""
         jobs = [
             self._job.Job(None, kind.name, "", "", "-n", int(steps), None, kind.scale, weight)
             for kind, steps, weight in zip(
-                (stream.throughputs.kinds[k] for k in stream.kind), stream.steps, stream.weight, strict=True
+                (stream.throughputs.kinds[k] for k in stream.kind),
+                stream.steps,
+                stream.weight,
+                strict=True,
             )
         ]
         usd, arrival = dict(zip(TYPES, PRICES.tolist(), strict=True)), stream.arrival.tolist()
@@ -90,10 +97,15 @@ class Peer:
             )
             if "cost" in policy:
                 vars(self._utils)["get_latest_price_for_worker_type"] = lambda kind, *_: usd[kind]
-                vars(peer).update(_per_worker_type_prices=dict(usd), _per_instance_type_spot_prices={})
+                vars(peer).update(
+                    _per_worker_type_prices=dict(usd), _per_instance_type_spot_prices={}
+                )
                 vars(peer).update(_available_clouds=set())
             peer.simulate(
-                dict(zip(TYPES, workers, strict=True)), arrival, jobs, num_gpus_per_server=dict.fromkeys(TYPES, 1)
+                dict(zip(TYPES, workers, strict=True)),
+                arrival,
+                jobs,
+                num_gpus_per_server=dict.fromkeys(TYPES, 1),
             )
             mean = float(peer.get_average_jct())
         busy = peer._cumulative_worker_time_so_far.items()
@@ -112,16 +124,26 @@ def compared(peer: Peer, table_file: Path, name: str) -> list[Row]:
             continue
         figures = []
         for seed in SEEDS:
-            stream = generate(throughputs, kind.seconds, kind.jobs, 1000 + seed, multiple=kind.multiple)
+            stream = generate(
+                throughputs, kind.seconds, kind.jobs, 1000 + seed, multiple=kind.multiple
+            )
             weight = np.random.default_rng(seed).choice(kind.weights, kind.jobs)
-            arrival = np.floor(stream.arrival / _BURST_SECONDS) * _BURST_SECONDS if kind.bursts else stream.arrival
+            arrival = (
+                np.floor(stream.arrival / _BURST_SECONDS) * _BURST_SECONDS
+                if kind.bursts
+                else stream.arrival
+            )
             stream = replace(stream, weight=weight, arrival=arrival, steps=np.floor(stream.steps))
             asked = ClusterSimulation(stream, cluster, range(kind.jobs), drops=True)
             options = command_options(ours, agnostic=agnostic, published="all")
             summary = summarize(simulate(asked, dispatcher(options, asked)))
             mine = (summary.average_jct_seconds, summary.makespan_seconds, summary.cost_usd or 0.0)
             figures.append((np.array(mine), peer.figures(stream, policy, kind.workers)))
-        mean = np.mean([mine for mine, _ in figures], axis=0) / np.mean([theirs for _, theirs in figures], axis=0) - 1
+        mean = (
+            np.mean([mine for mine, _ in figures], axis=0)
+            / np.mean([theirs for _, theirs in figures], axis=0)
+            - 1
+        )
         worst = max(float(np.abs(mine / theirs - 1).max()) for mine, theirs in figures)
         jct, makespan, cost = mean.tolist()
         means = f"JCT {jct:+.1%}, makespan {makespan:+.1%}, cost {cost:+.1%}"
@@ -133,12 +155,20 @@ def compared(peer: Peer, table_file: Path, name: str) -> list[Row]:
 def main(words: list[str]) -> None:
     """Prints a table for each kind of stream."""
     if not words or (unknown := [word for word in words[1:] if word not in KINDS]):
-        sys.exit(f"python -m bench.gavel_peer CHECKOUT [KIND...]: unknown {unknown if words else 'CHECKOUT'}")
+        sys.exit(
+            f"python -m bench.gavel_peer CHECKOUT [KIND...]: unknown "
+            f"{unknown if words else 'CHECKOUT'}"
+        )
     checkout = Path(words[0]).resolve()
     table_file = checkout / "scheduler" / "simulation_throughputs.json"
     peer = Peer(checkout, table_file)
     for name in words[1:] or KINDS:
-        print(table(f"Published mode: {name}", f"{len(SEEDS)} seeds.", compared(peer, table_file, name)), flush=True)
+        print(
+            table(
+                f"Published mode: {name}", f"{len(SEEDS)} seeds.", compared(peer, table_file, name)
+            ),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""Queues of jobs without a policy, played forward, against the best list schedules: `python -m bench.gavel_queue`.
-`python -m bench.gavel_queue turn` prints the processor time of a round, and of the queue played forward.
+"""Queues of jobs without a policy, played forward, against the best list schedules: `python -m
+bench.gavel_queue`. `python -m bench.gavel_queue turn` prints the processor time of a round, and of
+the queue played forward.
 
-In a list schedule jobs begin in one order, each as soon as its least number of machines is free, keep their machines
-until they end, and grow into what is left. The best of all orders is taken twice: that of the least mean completion
-time, and that of the least makespan. Cases, list schedules and the play are our own.
+In a list schedule jobs begin in one order, each as soon as its least number of machines is free,
+keep their machines until they end, and grow into what is left. The best of all orders is taken
+twice: that of the least mean completion time, and that of the least makespan. Cases, list schedules
+and the play are our own.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ CASES = 64
 
 
 def case(seed: int) -> JobQueue:
-    """Three to six jobs of very different lengths under one or two small quotas; a third of the jobs are gangs."""
+    """Three to six jobs of very different lengths under one or two small quotas; a third of the
+    jobs are gangs.
+    """
     rng = np.random.default_rng([seed, 62])
     kinds = [f"type{number}" for number in range(int(rng.integers(1, 3)))]
     quotas = tuple(QueueQuota(kind, float(rng.integers(2, 9)), {kind: 1.0}) for kind in kinds)
@@ -38,9 +42,23 @@ def case(seed: int) -> JobQueue:
         rates = {kind: float(rng.uniform(0.3, 1.0)) for kind in kinds}
         work = float(10 ** rng.uniform(0, 1.7))
         gang = bool(rng.random() < 1 / 3)
-        runs = {kind: rates[kind] for kind, quota in zip(kinds, quotas, strict=True) if quota.amount >= least}
+        runs = {
+            kind: rates[kind]
+            for kind, quota in zip(kinds, quotas, strict=True)
+            if quota.amount >= least
+        }
         jobs.append(
-            QueueJob(f"j{number}", runs, 0.0, 0.0, work=work, least=least, most=most, gang=gang, swap_seconds=300.0)
+            QueueJob(
+                f"j{number}",
+                runs,
+                0.0,
+                0.0,
+                work=work,
+                least=least,
+                most=most,
+                gang=gang,
+                swap_seconds=300.0,
+            )
         )
     return JobQueue(0.0, quotas, tuple(jobs))
 
@@ -50,7 +68,9 @@ def _figures(ends: Sequence[float]) -> tuple[float, float]:
 
 
 def compared(queue: JobQueue) -> list[tuple[float, float]]:
-    """Mean completion time and makespan of the queue, and of jobs in the order of their names, as parts of the best."""
+    """Mean completion time and makespan of the queue, and of jobs in the order of their names, as
+    parts of the best.
+    """
     kinds = {kind: queue.machines(kind) for kind in queue.types()}
     ends = [ends_of(queue, listed(order, kinds), {}) for order in permutations(queue.jobs)]
     figures = [_figures(list(each.values())) for each in ends]
@@ -70,15 +90,17 @@ def bounded(queue: JobQueue, seed: int) -> list[bool]:
     queue = replace(queue, jobs=tuple(unsure))
     true = played(queue, None, lengths)
     return [
-        (planned.earliest_end or 0.0) <= (true[planned.name].end or 0.0) <= (planned.latest_end or float("inf"))
+        (planned.earliest_end or 0.0)
+        <= (true[planned.name].end or 0.0)
+        <= (planned.latest_end or float("inf"))
         and (planned.earliest_start or 0.0) <= true[planned.name].turns[0].start
         for planned in outlook(queue)
     ]
 
 
 def crowd(jobs: int, quotas: int, policy: str, users: int, seed: int = 0) -> JobQueue:
-    """Many jobs on one to five of some types each, under a quota for each type; most quotas are in use. A third are
-    gangs, and a third have deadlines."""
+    """Many jobs on one to five of some types each, under a quota for each type; most quotas are in
+    use. A third are gangs, and a third have deadlines."""
     rng = np.random.default_rng([seed, 64])
     kinds = [f"type{number}" for number in range(quotas)]
     limits = tuple(QueueQuota(kind, float(rng.integers(4, 17)), {kind: 1.0}) for kind in kinds)
@@ -122,17 +144,25 @@ def turns(jobs: int, quotas: int) -> None:
                 started = time.process_time()
                 previous = next_round(queue, previous)
                 times.append(time.process_time() - started)
-                moved = [replace(job, held=previous.machines.get(job.name, {})) for job in queue.jobs]
+                moved = [
+                    replace(job, held=previous.machines.get(job.name, {})) for job in queue.jobs
+                ]
                 queue = replace(queue, now=queue.now + queue.terms.round_seconds, jobs=tuple(moved))
             started = time.process_time()
             outlook(crowd(jobs, quotas, policy, users))
             times.append(time.process_time() - started)
-            print(f"{jobs} jobs of {users} users, {policy}: first {times[0]:.3f} s, next {times[1]:.3f} s,", end=" ")
+            print(
+                f"{jobs} jobs of {users} users, {policy}: first {times[0]:.3f} s, next "
+                f"{times[1]:.3f} s,",
+                end=" ",
+            )
             print(f"outlook {times[2]:.1f} s", flush=True)
 
 
 def main(words: Sequence[str]) -> None:
-    """Prints median, ninth decile and worst of the ratios, and how many ends are within their bounds."""
+    """Prints median, ninth decile and worst of the ratios, and how many ends are within their
+    bounds.
+    """
     if words[:1] == ["turn"]:
         turns(*map(int, words[1:] or ("200", "20")))
         return
@@ -145,7 +175,10 @@ def main(words: Sequence[str]) -> None:
             figures = f"median {median:.3f}, p90 {ninth:.3f}, worst {max(ratios):.3f}"
             print(f"{which}: {what} over that of the best list: {figures}")
     within = [inside for seed, queue in enumerate(queues) for inside in bounded(queue, seed)]
-    print(f"ends within the bounds of their plan, lengths known within a half to twice: {np.mean(within):.1%}")
+    print(
+        f"ends within the bounds of their plan, lengths known within a half to twice: "
+        f"{np.mean(within):.1%}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """The cluster simulator compared with the published one and the published results.
 
-`python -m bench.gavel_simulator [WHAT...]` prints `speed`, `light`, `published`, `switches`, or all of them without
-arguments; `spotctl lab reproduce` compares with the paper. Published traces and throughputs are read from
-`../shared/data/gavel`. Every policy runs as `spotctl lab gavel simulate` runs it.
+`python -m bench.gavel_simulator [WHAT...]` prints `speed`, `light`, `published`, `switches`, or all
+of them without arguments; `spotctl lab reproduce` compares with the paper. Published traces and
+throughputs are read from `../shared/data/gavel`. Every policy runs as `spotctl lab gavel simulate`
+runs it.
 """
 
 from __future__ import annotations
@@ -36,19 +37,24 @@ MEASURED = range(4000, 5000)
 def run() -> str:
     """The section of build/benchmarks.md."""
     if not DATA.is_dir():
-        return table("Cluster simulator", f"Not measured: the published traces are not in {DATA.name}.", [])
+        return table(
+            "Cluster simulator", f"Not measured: the published traces are not in {DATA.name}.", []
+        )
     throughputs = _throughputs()
     rows = speed(throughputs)
     return table(
         "Cluster simulator",
-        "For comparison: the published simulator's time on the published traces, and its results. Times are processor"
+        "For comparison: the published simulator's time on the published traces, and its results. "
+        "Times are processor"
         " times. The paper's ratios are in docs/papers.md.",
         rows,
     )
 
 
 def speed(throughputs: Throughputs) -> list[Row]:
-    """Time and results on the published traces; at least ten times faster than published, results within 3%."""
+    """Time and results on the published traces; at least ten times faster than published, results
+    within 3%.
+    """
     batch = on_cluster(read_trace(DATA / "minimize_makespan.csv", throughputs, 0)[0], (8, 16, 24))
     online = on_cluster(read_trace(DATA / "max_min_fairness.csv", throughputs, 0)[0], (12, 12, 12))
     arrivals = steady(throughputs, 900)
@@ -61,9 +67,27 @@ def speed(throughputs: Throughputs) -> list[Row]:
             1.8,
             {"makespan": 64_720.8, "average JCT": 63_774.7},
         ),
-        ("96 jobs, max-min fairness", online, command_options("max-min-fairness"), 1.8, {"average JCT": 14_981.0}),
-        ("96 jobs, FIFO on the fastest type", online, command_options("fifo"), None, {"average JCT": 27_205.0}),
-        ("continuous, a job per 900 s, max-min fairness", arrivals, command_options("max-min-fairness"), 94.0, {}),
+        (
+            "96 jobs, max-min fairness",
+            online,
+            command_options("max-min-fairness"),
+            1.8,
+            {"average JCT": 14_981.0},
+        ),
+        (
+            "96 jobs, FIFO on the fastest type",
+            online,
+            command_options("fifo"),
+            None,
+            {"average JCT": 27_205.0},
+        ),
+        (
+            "continuous, a job per 900 s, max-min fairness",
+            arrivals,
+            command_options("max-min-fairness"),
+            94.0,
+            {},
+        ),
     ):
         took, summary = _timed(asked, options)
         if peer is not None:
@@ -86,7 +110,8 @@ def _queues(asked: ClusterSimulation) -> list[Row]:
     """FIFO in its other readings. The published result is a draw of types at random."""
     published = 27_205.0
     drawn = [
-        _summary(asked, command_options("fifo", agnostic=True, seed=seed)).average_jct_seconds for seed in range(20)
+        _summary(asked, command_options("fifo", agnostic=True, seed=seed)).average_jct_seconds
+        for seed in range(20)
     ]
     mean, error = float(np.mean(drawn)), float(np.std(drawn, ddof=1)) / len(drawn) ** 0.5
     moving = _summary(asked, command_options("fifo-perf")).average_jct_seconds
@@ -97,7 +122,11 @@ def _queues(asked: ClusterSimulation) -> list[Row]:
             f"published {published:,.1f} s",
             f"{mean / published - 1:+.1%}",
         ),
-        Row("96 jobs, FIFO that moves to faster types: average JCT", f"{moving:,.1f} s", "no published result"),
+        Row(
+            "96 jobs, FIFO that moves to faster types: average JCT",
+            f"{moving:,.1f} s",
+            "no published result",
+        ),
     ]
 
 
@@ -121,19 +150,24 @@ MISLABELED = {
     ("batch_s", "max_sum_throughput_normalized_by_cost_perf"): "40:40:40",
     ("batch_s", "min_total_duration_perf"): "8:16:24",
 }
-"""Clusters of two runs of which the table says 12:12:12: only with these does any run give the published times."""
+"""Clusters of two runs of which the table says 12:12:12: only with these does any run give the
+published times."""
 
 # The published times were taken on a busy computer.
 _BUSY, _FASTER = 1.4, 10
 
 
 def published(throughputs: Throughputs) -> list[Row]:
-    """Processor time on the random streams of `published`: at most a tenth of the published one on an idle computer.
+    """Processor time on the random streams of `published`: at most a tenth of the published one on
+    an idle computer.
 
-    The best of three passes over all streams: other users of a shared computer slow down several runs in a row.
+    The best of three passes over all streams: other users of a shared computer slow down several
+    runs in a row.
     """
     asked = [(row, _asked(row, throughputs)) for row in _published_rows()]
-    passes = [[_timed(job, _as_published(row["policy"], ""))[0] for row, job in asked] for _ in range(3)]
+    passes = [
+        [_timed(job, _as_published(row["policy"], ""))[0] for row, job in asked] for _ in range(3)
+    ]
     rows = []
     for (row, _), *took in zip(asked, *passes, strict=True):
         peer = float(row["cpu_s"]) / _BUSY
@@ -153,26 +187,42 @@ CAUSES = {
 
 
 def switches(throughputs: Throughputs) -> list[Row]:
-    """The largest difference to each published run: published mode, default, only some choices, and all but these."""
+    """The largest difference to each published run: published mode, default, only some choices, and
+    all but these.
+    """
     rows = []
     for row in _published_rows():
         asked, policy = _asked(row, throughputs), row["policy"]
         causes = CAUSES.get(policy, set())
         without = ",".join(sorted(SWITCHES - causes))
-        differences = [largest_difference(row, _summary(asked, _as_published(policy, on))) for on in ("all", "")]
+        differences = [
+            largest_difference(row, _summary(asked, _as_published(policy, on)))
+            for on in ("all", "")
+        ]
         explained = ""
         if causes:
-            only, but = (_summary(asked, _as_published(policy, on)) for on in (",".join(causes), without))
-            figures = f"{largest_difference(row, only):+.1%}, without {largest_difference(row, but):+.1%}"
+            only, but = (
+                _summary(asked, _as_published(policy, on)) for on in (",".join(causes), without)
+            )
+            figures = (
+                f"{largest_difference(row, only):+.1%}, without {largest_difference(row, but):+.1%}"
+            )
             explained = f"only {', '.join(sorted(causes))} {figures}"
         rows.append(
-            Row(f"{row['stream']}, {policy}", f"{differences[0]:+.1%}", f"default {differences[1]:+.1%}", explained)
+            Row(
+                f"{row['stream']}, {policy}",
+                f"{differences[0]:+.1%}",
+                f"default {differences[1]:+.1%}",
+                explained,
+            )
         )
     return rows
 
 
 def largest_difference(row: Mapping[str, str], summary: SimulationSummary) -> float:
-    """Of our mean completion time, makespan and cost over the published ones, less 1: the one farthest from 0."""
+    """Of our mean completion time, makespan and cost over the published ones, less 1: the one
+    farthest from 0.
+    """
     pairs = (
         (summary.average_jct_seconds, "mean_jct_s"),
         (summary.makespan_seconds, "makespan_s"),
@@ -202,27 +252,47 @@ PUBLISHED_LIGHT = {
     9000.0: (59_492.106756, 64_494.582453, 54_834.129989),
     4500.0: (59_770.441018, 64_695.450528, 55_072.401336),
 }
-"""Average JCT under AlloX by mean seconds between arrivals, as EXPERIMENTS.md of the published code prints it for seeds
-42, 1234 and 15."""
+"""Average JCT under AlloX by mean seconds between arrivals, as EXPERIMENTS.md of the published code
+prints it for seeds 42, 1234 and 15."""
 
 
 def light(throughputs: Throughputs) -> list[Row]:
-    """AlloX on a nearly empty cluster, where jobs hardly wait: jobs 4,000 to 5,000, means of three seeds."""
+    """AlloX on a nearly empty cluster, where jobs hardly wait: jobs 4,000 to 5,000, means of three
+    seeds.
+    """
     rows = []
     for seconds, published in PUBLISHED_LIGHT.items():
-        workloads = [generate(throughputs, seconds, 4 * MEASURED.stop, seed) for seed in range(len(published))]
+        workloads = [
+            generate(throughputs, seconds, 4 * MEASURED.stop, seed)
+            for seed in range(len(published))
+        ]
         simulations = [on_cluster(workload, (36, 36, 36), MEASURED) for workload in workloads]
         ours = float(
-            np.mean([_summary(simulation, command_options("allox")).average_jct_seconds for simulation in simulations])
+            np.mean(
+                [
+                    _summary(simulation, command_options("allox")).average_jct_seconds
+                    for simulation in simulations
+                ]
+            )
         )
         mean = float(np.mean(published))
         measured = slice(MEASURED.start, MEASURED.stop)
-        reference = [jobs.steps[measured] / jobs.rates[measured, throughputs.reference] for jobs in workloads]
+        reference = [
+            jobs.steps[measured] / jobs.rates[measured, throughputs.reference] for jobs in workloads
+        ]
         fastest = [jobs.alone_seconds()[measured] for jobs in workloads]
         what = f"AlloX, a job per {seconds:,.0f} s: average JCT"
-        rows.append(Row(what, f"{ours:,.0f} s", f"published {mean:,.0f} s", f"{ours / mean - 1:+.1%}"))
+        rows.append(
+            Row(what, f"{ours:,.0f} s", f"published {mean:,.0f} s", f"{ours / mean - 1:+.1%}")
+        )
         alone = f"alone on {TYPES[throughputs.reference]} {float(np.mean(reference)):,.0f} s"
-        rows.append(Row("the same jobs alone on their fastest types", f"{float(np.mean(fastest)):,.0f} s", alone))
+        rows.append(
+            Row(
+                "the same jobs alone on their fastest types",
+                f"{float(np.mean(fastest)):,.0f} s",
+                alone,
+            )
+        )
     return rows
 
 

@@ -19,10 +19,14 @@ class Row:
     ratio: str = ""
 
 
-def seconds(action: Callable[[], object], runs: int = 5, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Median time of several runs; the first one warms caches and is not counted unless it is the only one.
+def seconds(
+    action: Callable[[], object], runs: int = 5, clock: Callable[[], float] = time.perf_counter
+) -> float:
+    """Median time of several runs; the first one warms caches and is not counted unless it is the
+    only one.
 
-    On a busy computer, the time that a single process computes (`time.process_time`) hardly changes.
+    On a busy computer, the time that a single process computes (`time.process_time`) hardly
+    changes.
     """
     times = []
     for _ in range(runs + (runs > 1)):
@@ -44,7 +48,14 @@ def times_faster(ours: float, peer: float) -> str:
 
 def table(title: str, remark: str, rows: list[Row]) -> str:
     """A section of build/benchmarks.md."""
-    lines = [f"## {title}", "", remark, "", "| | here | peer or limit | ratio |", "| --- | --- | --- | --- |"]
+    lines = [
+        f"## {title}",
+        "",
+        remark,
+        "",
+        "| | here | peer or limit | ratio |",
+        "| --- | --- | --- | --- |",
+    ]
     lines += [f"| {row.what} | {row.ours} | {row.peer} | {row.ratio} |" for row in rows]
     return "\n".join(lines) + "\n"
 

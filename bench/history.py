@@ -1,7 +1,8 @@
 """The ratios of earlier benchmark runs, and which of today's are clearly worse.
 
-Only ratios to a peer or limit of the same run are kept: absolute times depend on the computer. A ratio written `5.2x`
-says how many times better we are, so higher is better; any other ratio is ours over the peer's, so lower is better.
+Only ratios to a peer or limit of the same run are kept: absolute times depend on the computer. A
+ratio written `5.2x` says how many times better we are, so higher is better; any other ratio is ours
+over the peer's, so lower is better.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ HISTORY = Path(__file__).with_name("history.csv")
 FIELDS = ("date", "section", "what", "ratio", "higher_is_better")
 
 THRESHOLD = 1.3
-"""A ratio this many times worse than the median of its history is reported; less than that is noise."""
+"""A ratio this many times worse than the median of its history is reported; less than that is
+noise."""
 
 _RATIO = re.compile(r"([\d.]+(?:e[+-]?\d+)?)(x?)")
 
@@ -59,7 +61,10 @@ def append(today: Iterable[Ratio], path: Path = HISTORY) -> None:
         if is_new:
             writer.writerow(FIELDS)
         day = date.today()  # noqa: DTZ011 - a label
-        writer.writerows((day, ratio.section, ratio.what, ratio.value, int(ratio.higher_is_better)) for ratio in today)
+        writer.writerows(
+            (day, ratio.section, ratio.what, ratio.value, int(ratio.higher_is_better))
+            for ratio in today
+        )
 
 
 def earlier(path: Path = HISTORY) -> Mapping[tuple[str, str], float]:
@@ -75,7 +80,8 @@ def earlier(path: Path = HISTORY) -> Mapping[tuple[str, str], float]:
 def regressions(today: Iterable[Ratio], before: Mapping[tuple[str, str], float]) -> list[str]:
     """A line for each ratio that is worse than its history by more than the threshold."""
     return [
-        f"{ratio.section}: {ratio.what}: ratio {ratio.value:g}, {worse:.2f} times worse than the median {past:g}"
+        f"{ratio.section}: {ratio.what}: ratio {ratio.value:g}, {worse:.2f} times worse than the "
+        f"median {past:g}"
         for ratio in today
         if (past := before.get((ratio.section, ratio.what)))
         and ratio.value

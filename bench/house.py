@@ -1,12 +1,14 @@
 """`python -m bench.house [CHECKOUT]`: the structure of the code in figures.
 
-It prints rooms, floors and arrows; the counts that tests/house_limits.toml limits (`--write` lowers these limits to the
-tree's own figures, and raises none without `--raise`); commands and options; and the walk of a job file to its plan.
+It prints rooms, floors and arrows; the counts that tests/house_limits.toml limits (`--write` lowers
+these limits to the tree's own figures, and raises none without `--raise`); commands and options;
+and the walk of a job file to its plan.
 
-A room is a folder or module directly inside a package, and the package's own `__init__`. An arrow means that one room
-imports another, wherever the import stands: in a function and for type checking, too. A room's floor is one above the
-highest room it imports. An arrow is up if the room it points to imports, directly or through others, the room it comes
-from: these rooms are a circle, and share a floor. Circles of modules are counted by themselves.
+A room is a folder or module directly inside a package, and the package's own `__init__`. An arrow
+means that one room imports another, wherever the import stands: in a function and for type
+checking, too. A room's floor is one above the highest room it imports. An arrow is up if the room
+it points to imports, directly or through others, the room it comes from: these rooms are a circle,
+and share a floor. Circles of modules are counted by themselves.
 """
 
 from __future__ import annotations
@@ -61,7 +63,8 @@ def house(root: Path, package: str) -> House:
 
 
 def type_names(root: Path) -> Mapping[str, list[str]]:
-    """Where each public class or type alias is defined, for names that are defined more than once."""
+    """Where each public class or type alias is defined, for names that are defined more than
+    once."""
     places = defaultdict[str, list[str]](list)
     for package in PACKAGES:
         for path in _files(root, package):
@@ -116,7 +119,9 @@ def _names(node: ast.AST) -> Iterator[str]:
 
 
 def _target(name: str, modules: Iterable[str]) -> str | None:
-    """The module that an import of a dotted name reads: that of the name, or the one that defines it."""
+    """The module that an import of a dotted name reads: that of the name, or the one that defines
+    it.
+    """
     while name:
         for module in (name, f"{name}.__init__"):
             if module in modules:
@@ -128,7 +133,9 @@ def _target(name: str, modules: Iterable[str]) -> str | None:
 def _circles(graph: Graph) -> tuple[tuple[str, ...], ...]:
     reach = {name: _reachable(name, graph) for name in graph}
     circles = {
-        tuple(sorted({other for other in reach[name] if name in reach[other]})) for name in graph if name in reach[name]
+        tuple(sorted({other for other in reach[name] if name in reach[other]}))
+        for name in graph
+        if name in reach[name]
     }
     return tuple(sorted(circles))
 
@@ -164,7 +171,9 @@ def main(words: list[str]) -> int:
 
 
 def _print_rooms(root: Path) -> None:
-    print(f"{'package':14}{'rooms':>7}{'floors':>8}{'arrows':>8}{'up':>5}{'circles':>9}{'of modules':>12}")
+    print(
+        f"{'package':14}{'rooms':>7}{'floors':>8}{'arrows':>8}{'up':>5}{'circles':>9}{'of modules':>12}"
+    )
     for package in PACKAGES:
         figures = house(root, package)
         print(
@@ -196,13 +205,17 @@ def _print_counts(root: Path) -> None:
 def _print_walk(root: Path) -> None:
     seen = surface_of(root)
     print(
-        f"\n{seen.commands} commands and {seen.hidden} hidden ones, {seen.options} options, {seen.arguments} arguments"
+        f"\n{seen.commands} commands and {seen.hidden} hidden ones, {seen.options} options, "
+        f"{seen.arguments} arguments"
     )
     walk = walk_of(root, "spotctl", ("plan", JOB)).within(*WALKED)
     print(f"spotctl plan {JOB}, in {', '.join(WALKED)}:")
     print(f"  {walk.files} files, {walk.returns} returns, {len(walk.steps)} steps")
     strict = walk.strict()
-    print(f"  without bodies of classes and properties: {strict.files} files, {strict.returns} returns")
+    print(
+        f"  without bodies of classes and properties: {strict.files} files, {strict.returns} "
+        "returns"
+    )
 
 
 if __name__ == "__main__":

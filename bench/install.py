@@ -1,9 +1,9 @@
 """Disk and time of an installation: `python -m bench.install [EXTRA...]`.
 
-This installs this clone into a new virtual environment, without and then with each of these extras, in one of its own.
-Sizes are those of the installed files; bytecode, which pip compiles and neither `uv tool install` nor `pip install
---no-compile` does, is counted by itself. `--all` prints each package. Times include building the wheel of spotctl, and
-downloads that pip has not cached.
+This installs this clone into a new virtual environment, without and then with each of these extras,
+in one of its own. Sizes are those of the installed files; bytecode, which pip compiles and neither
+`uv tool install` nor `pip install --no-compile` does, is counted by itself. `--all` prints each
+package. Times include building the wheel of spotctl, and downloads that pip has not cached.
 """
 
 from __future__ import annotations
@@ -38,11 +38,14 @@ def install(folder: Path, what: str, shown: int | None = LARGEST) -> Iterator[st
     python, before, started = folder / "bin" / "python", _processor_seconds(), time.monotonic()
     subprocess.run([python, "-m", "pip", "install", "-qq", what], cwd=ROOT, check=True)
     seconds, processor = time.monotonic() - started, _processor_seconds() - before
-    printed = subprocess.run([python, "-c", _SIZES], check=True, capture_output=True, text=True).stdout
+    printed = subprocess.run(
+        [python, "-c", _SIZES], check=True, capture_output=True, text=True
+    ).stdout
     sizes: dict[str, tuple[int, int]] = json.loads(printed)
     whole, compiled = (sum(size[part] for size in sizes.values()) / 2**20 for part in range(2))
     yield (
-        f"pip install '{what}': {whole:,.0f} MiB in {len(sizes)} packages ({compiled:,.0f} MiB of it bytecode),"
+        f"pip install '{what}': {whole:,.0f} MiB in {len(sizes)} packages ({compiled:,.0f} MiB of "
+        "it bytecode),"
         f" {seconds:.0f} s ({processor:.0f} s of processor time)"
     )
     for name in sorted(sizes, key=lambda package: -sizes[package][0])[:shown]:
@@ -59,7 +62,9 @@ def main() -> int:
     words = sys.argv[1:]
     for extra in ("", *(word for word in words if word != "--all")):
         with TemporaryDirectory() as folder:
-            for line in install(Path(folder), f".[{extra}]" if extra else ".", None if "--all" in words else LARGEST):
+            for line in install(
+                Path(folder), f".[{extra}]" if extra else ".", None if "--all" in words else LARGEST
+            ):
                 print(line, flush=True)
     return 0
 

@@ -1,8 +1,10 @@
-"""Bills of jobs launched under each strategy, next to the predictions of the backtest: python -m bench.launch_bill
+"""Bills of jobs launched under each strategy, next to the predictions of the backtest: python -m
+bench.launch_bill
 
-Jobs are launched by the orchestrator's own loop on the shipped fake, which replays the synthetic market of the wheel in
-virtual time; the prediction is from the backtest's engine on the same period. Both bill by the local market's rule,
-and a job that ends pays for the hours that it has started.
+Jobs are launched by the orchestrator's own loop on the shipped fake, which replays the synthetic
+market of the wheel in virtual time; the prediction is from the backtest's engine on the same
+period. Both bill by the local market's rule, and a job that ends pays for the hours that it has
+started.
 """
 
 from __future__ import annotations
@@ -51,8 +53,12 @@ MACHINES, LEARNT, ROUND_SECONDS = 8, 14 * DAY, 10.0
 
 
 def scenario(known: Library, starts: int, hours: float) -> tuple[Scenario, Replayed]:
-    """Jobs on the synthetic market, each the work of eight on-demand machines for some hours; and that market."""
-    markets = [market for market in known.require(Selection(clouds=("local",))) if market.region == REGION]
+    """Jobs on the synthetic market, each the work of eight on-demand machines for some hours; and
+    that market.
+    """
+    markets = [
+        market for market in known.require(Selection(clouds=("local",))) if market.region == REGION
+    ]
     table = list(known.table(markets))
     histories = [series for series in table if series.market.instance_type == TYPE]
     begin, end = max(series.first for series in histories), min(series.last for series in histories)
@@ -81,7 +87,9 @@ def scenario(known: Library, starts: int, hours: float) -> tuple[Scenario, Repla
 def _offer(known: Library, market: Market) -> Offer:
     listed = known.catalog
     price = listed.on_demand(market)
-    return Offer(market, float(listed.instance_type(market.cloud, market.instance_type).vcpus), price.price)
+    return Offer(
+        market, float(listed.instance_type(market.cloud, market.instance_type).vcpus), price.price
+    )
 
 
 @dataclass
@@ -107,13 +115,17 @@ class ModelledWork(Workload):
         working = [machine for machine in machines if machine.market in self.rates]
         before = now if self.since is None else self.since
         here = {
-            machine.id for machine in working if machine.ended is None and machine.started + OVERHEADS.startup <= before
+            machine.id
+            for machine in working
+            if machine.ended is None and machine.started + OVERHEADS.startup <= before
         }
         self._stand_still(working, here, before)
         rate = sum(self.rates[machine.market] for machine in working if machine.id in here)
         self.left -= rate * max(now - max(before, self.standstill_until), 0)
         self.since, self.ready = now, here
-        return WorkReport(outcome=DONE if self.left <= 0 else None, share_done=min(1 - self.left / self.all, 1.0))
+        return WorkReport(
+            outcome=DONE if self.left <= 0 else None, share_done=min(1 - self.left / self.all, 1.0)
+        )
 
     def _stand_still(self, working: Sequence[Machine], here: set[str], before: int) -> None:
         ends = {machine.id: machine.end_reason for machine in working}
@@ -126,7 +138,9 @@ class ModelledWork(Workload):
 
 @dataclass(frozen=True)
 class JobBill:
-    """A job's cost in dollars, how often machines were taken from the job, and its duration in hours."""
+    """A job's cost in dollars, how often machines were taken from the job, and its duration in
+    hours.
+    """
 
     usd: float
     evictions: int
@@ -138,7 +152,8 @@ def predicted(given: Scenario, chosen: StrategySetup, job: ReplayedJob) -> JobBi
     run = run_job(job, chosen.strategy, given.replay_in(REGION), given.overheads, chosen.recovery)
     assert run.end is not None
     dollars = sum(
-        _settled(given, tenure.rent, Life(tenure.start, tenure.end, _left(tenure.ended))) for tenure in run.tenures
+        _settled(given, tenure.rent, Life(tenure.start, tenure.end, _left(tenure.ended)))
+        for tenure in run.tenures
     )
     if chosen.reliable and given.reliable is not None:
         dollars += _settled(given, given.reliable, Life(job.start, run.end, End.LEFT))
@@ -150,7 +165,9 @@ def launched(given: Scenario, chosen: StrategySetup, job: ReplayedJob, market: R
     assert given.reliable is not None
     cloud, reliable = FakeProvider(market, job.start, most_machines=10**6), given.reliable
     work = ModelledWork(job.work, {offer.market: offer.nu for offer in given.offers})
-    terms = StrategyTerms(given.offers, given.baseline, given.most_nu, job.work, reliable if chosen.reliable else None)
+    terms = StrategyTerms(
+        given.offers, given.baseline, given.most_nu, job.work, reliable if chosen.reliable else None
+    )
     tariff = Tariff(lambda _: given.billing, lambda rented, _: market.histories[rented])
     times, here = LeaseTimes(startup=OVERHEADS.startup), Path()
     environment = RunEnvironment(
@@ -159,9 +176,15 @@ def launched(given: Scenario, chosen: StrategySetup, job: ReplayedJob, market: R
     with tempfile.TemporaryDirectory() as folder, EventLog(Path(folder) / "log.sqlite") as log:
         journal = Journal(log, "run", cloud.now)
         journal.write(RunBegan("job", "fake", {}, "", 0))
-        runner = Runner(journal, environment, work, RunRules(lambda: (chosen.strategy, terms), tariff))
+        runner = Runner(
+            journal, environment, work, RunRules(lambda: (chosen.strategy, terms), tariff)
+        )
         runner.run(lambda: cloud.advance(ROUND_SECONDS), lambda: 0)
-        taken = {(m.allocation, m.ended) for m in runner.state.machines.values() if m.end_reason == EVICTED}
+        taken = {
+            (m.allocation, m.ended)
+            for m in runner.state.machines.values()
+            if m.end_reason == EVICTED
+        }
     known = {offer.market: offer for offer in (*given.offers, reliable.offer)}
     dollars = sum(_billed(given, machine, known[machine.market]) for machine in cloud.everything)
     return JobBill(dollars, len(taken), (cloud.now() - job.start) / HOUR)
@@ -193,22 +216,39 @@ class Compared:
     predicted: JobBill
 
 
-def compare(known: Library, starts: int, hours: float, schemes: Sequence[str] = SCHEMES) -> list[Compared]:
+def compare(
+    known: Library, starts: int, hours: float, schemes: Sequence[str] = SCHEMES
+) -> list[Compared]:
     """The mean bills of jobs at random moments."""
     given, market = scenario(known, starts, hours)
     work = MACHINES * given.baseline.offer.nu * hours * HOUR
-    moments = np.random.default_rng(given.seed).integers(given.test.start, given.latest_start(hours), starts).tolist()
-    jobs = [ReplayedJob(at, work, given.test.end, given.offers, given.baseline, given.most_nu) for at in moments]
+    moments = (
+        np.random.default_rng(given.seed)
+        .integers(given.test.start, given.latest_start(hours), starts)
+        .tolist()
+    )
+    jobs = [
+        ReplayedJob(at, work, given.test.end, given.offers, given.baseline, given.most_nu)
+        for at in moments
+    ]
     rows = []
     for name in schemes:
         chosen = set_up_in(given, name, REGION)
-        pairs = [(launched(given, chosen, job, market), predicted(given, chosen, job)) for job in jobs]
-        rows.append(Compared(name, _mean([real for real, _ in pairs]), _mean([expected for _, expected in pairs])))
+        pairs = [
+            (launched(given, chosen, job, market), predicted(given, chosen, job)) for job in jobs
+        ]
+        rows.append(
+            Compared(
+                name, _mean([real for real, _ in pairs]), _mean([expected for _, expected in pairs])
+            )
+        )
     return rows
 
 
 def _mean(bills: Sequence[JobBill]) -> JobBill:
-    dollars, evictions, hours = (sum(getattr(bill, name) for bill in bills) for name in ("usd", "evictions", "hours"))
+    dollars, evictions, hours = (
+        sum(getattr(bill, name) for bill in bills) for name in ("usd", "evictions", "hours")
+    )
     return JobBill(dollars / len(bills), evictions, hours / len(bills))
 
 
@@ -216,13 +256,18 @@ def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--starts", type=int, default=20, help="jobs under each strategy")
-    parser.add_argument("--hours", type=float, default=4.0, help="how long the baseline takes on demand")
+    parser.add_argument(
+        "--hours", type=float, default=4.0, help="how long the baseline takes on demand"
+    )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
         rows = compare(library(load({}, Path(home))), args.starts, args.hours)
     base = {row.name: row.launched.usd for row in rows}
     print(f"{args.starts} jobs of {args.hours:g} hours on {MACHINES} x {TYPE}, mean bills")
-    print("strategy            launched   predicted   differs   evictions       hours    of on-demand   of standard")
+    print(
+        "strategy            launched   predicted   differs   evictions       hours    of "
+        "on-demand   of standard"
+    )
     for row in rows:
         ours, theirs = row.launched, row.predicted
         print(

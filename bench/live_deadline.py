@@ -1,10 +1,11 @@
-"""Does a run with a deadline decide as well as the backtest of its strategy? python -m bench.live_deadline GLOB
+"""Does a run with a deadline decide as well as the backtest of its strategy? python -m
+bench.live_deadline GLOB
 
-Jobs of one machine on recorded availability are decided by the `Decider` of `spotctl lab backtest deadline`, which sees
-the record up to the moment (`backtest`), and by the `LiveStrategy` of a run. The run knows only what its own orders
-met: grants, refusals and evictions. `live` is offered spot when there is some; `live, asking` only finds out by orders,
-and a market that refused rests as in a run. `closed` is the part of the gap between uniform progress and perfect
-foresight.
+Jobs of one machine on recorded availability are decided by the `Decider` of `spotctl lab backtest
+deadline`, which sees the record up to the moment (`backtest`), and by the `LiveStrategy` of a run.
+The run knows only what its own orders met: grants, refusals and evictions. `live` is offered spot
+when there is some; `live, asking` only finds out by orders, and a market that refused rests as in a
+run. `closed` is the part of the gap between uniform progress and perfect foresight.
 """
 
 from __future__ import annotations
@@ -67,7 +68,9 @@ class _Log:
             decider=decider,
             fleet=SimpleNamespace(
                 work=float(work),
-                market_history=SimpleNamespace(now=start, hazards={market: PRIOR}, spells={market: spells}),
+                market_history=SimpleNamespace(
+                    now=start, hazards={market: PRIOR}, spells={market: spells}
+                ),
             ),
             demand=SimpleNamespace(worded=str),
             job=SimpleNamespace(spec=SimpleNamespace(program=Training("mf", Stop(clocks=_CLOCKS)))),
@@ -89,7 +92,11 @@ class _Log:
         """Writes an order of one spot machine, and its answer."""
         offer, number = self.plan.decider.baseline.offer, self.state.intents + 1
         bid = offer.on_demand
-        self.write(ev.RentIntended(number, offer.market, 1, bid, bid, 1.0, reliable=False, lease_until=_FAR))
+        self.write(
+            ev.RentIntended(
+                number, offer.market, 1, bid, bid, 1.0, reliable=False, lease_until=_FAR
+            )
+        )
         if granted:
             self.write(ev.Rented(number, (ev.Granted(f"m-{number}", self.now),)))
         else:
@@ -116,7 +123,9 @@ class _LiveJob:
     name: str = "live"
 
     def decide(self, situation: Situation) -> Decision:
-        """The decision of a run, which asks again, without spot, where the market does not have the machine."""
+        """The decision of a run, which asks again, without spot, where the market does not have the
+        machine.
+        """
         log, up, on_spot = self.log, bool(situation.offers), bool(situation.on_spot)
         log.now = situation.now
         if not on_spot:
@@ -129,7 +138,9 @@ class _LiveJob:
             if not up:
                 decision = self._decision(situation)
                 decision = Decision((), decision.wake_at) if _rents_spot(decision) else decision
-        elif on_spot and any(isinstance(action, Return) or not action.spot for action in decision.actions):
+        elif on_spot and any(
+            isinstance(action, Return) or not action.spot for action in decision.actions
+        ):
             log.end("returned")
         return decision
 
@@ -149,7 +160,15 @@ def spells_before(history: AvailabilityHistory, tick: int) -> KnownSpells:
     market, end = Market("aws", "us-east-1", "us-east-1a", "recorded"), tick * history.gap
     edges = [0, *(np.flatnonzero(np.diff(history.up[:tick])) + 1).tolist(), tick]
     spans = [
-        AvailabilitySpan(market, begin * history.gap, until * history.gap, int(history.up[begin]), 1, "", "record")
+        AvailabilitySpan(
+            market,
+            begin * history.gap,
+            until * history.gap,
+            int(history.up[begin]),
+            1,
+            "",
+            "record",
+        )
         for begin, until in pairwise(edges)
         if until > begin
     ]
@@ -173,7 +192,9 @@ def live(jobs: DeadlineJobs, *, asks: bool, record: bool) -> DeadlineOutcome:
 
 
 def main(traces: str, hours: float = 48.0, starts: int = 5) -> None:
-    """Prints the mean cost of each scheme as a share of on demand, and the part of the gap that is closed."""
+    """Prints the mean cost of each scheme as a share of on demand, and the part of the gap that is
+    closed.
+    """
     jobs, _ = jobs_of(traces, hours, "1.1,1.25,1.5,2", 3.0, "12m", starts)
     outcomes = {
         "uniform-progress": published(jobs, "uniform-progress"),
@@ -188,7 +209,10 @@ def main(traces: str, hours: float = 48.0, starts: int = 5) -> None:
     print(f"{len(jobs)} jobs of {hours:g} hours, slacks 1.1 to 2")
     for name, cost in costs.items():
         closed = (costs["uniform-progress"] - cost) / gap
-        print(f"{name:18} cost {cost:.4f}  closed {closed:6.3f}  missed {int(outcomes[name].missed.sum())}")
+        print(
+            f"{name:18} cost {cost:.4f}  closed {closed:6.3f}  missed "
+            f"{int(outcomes[name].missed.sum())}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""The processor time of object stores: obstore, as machines and launchers use it, compared with boto3.
+"""The processor time of object stores: obstore, as machines and launchers use it, compared with
+boto3.
 
     python -m bench.object_stores
 
-The store answers on this computer, in a process of its own, and keeps nothing. Both send and receive pieces of the same
-size, and nothing is encrypted.
+The store answers on this computer, in a process of its own, and keeps nothing. Both send and
+receive pieces of the same size, and nothing is encrypted.
 """
 
 from __future__ import annotations
@@ -68,10 +69,16 @@ def _serve(port: Connection) -> None:
 def _clients() -> Iterator[tuple[Bucket, Any]]:
     """spotctl's bucket and boto3's client of one server."""
     ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs,), daemon=True)
+    process = multiprocessing.get_context("spawn").Process(
+        target=_serve, args=(theirs,), daemon=True
+    )
     process.start()
     url = f"http://127.0.0.1:{ours.recv()}"
-    variables = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
+    variables = {
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_REGION": "us-east-1",
+    }
     try:
         with patch.dict(os.environ, variables | {"AWS_ENDPOINT_URL_S3": url}):
             place = place_of("s3://bucket")
@@ -85,26 +92,35 @@ def _clients() -> Iterator[tuple[Bucket, Any]]:
 def run() -> str:
     """Measures uploads, downloads and lists of both clients in turns."""
     parts = TransferConfig(
-        multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES, max_concurrency=PARTS_AT_ONCE
+        multipart_threshold=PART_BYTES,
+        multipart_chunksize=PART_BYTES,
+        max_concurrency=PARTS_AT_ONCE,
     )
     with _clients() as (bucket, client):
         rows = [
             _throughput(
                 f"{MIB} MiB up",
-                lambda: bucket.write("k", (_CONTENT[at : at + PIECE] for at in range(0, SIZE, PIECE))),
+                lambda: bucket.write(
+                    "k", (_CONTENT[at : at + PIECE] for at in range(0, SIZE, PIECE))
+                ),
                 lambda: client.upload_fileobj(_Reader(_CONTENT), "bucket", "k", Config=parts),
             ),
             _throughput(
                 f"{MIB} MiB down",
                 lambda: _count(bucket.get("k")),
-                lambda: _count(client.get_object(Bucket="bucket", Key="k")["Body"].iter_chunks(PIECE)),
+                lambda: _count(
+                    client.get_object(Bucket="bucket", Key="k")["Body"].iter_chunks(PIECE)
+                ),
             ),
         ]
         own, peer = _processor_seconds(lambda: bucket.list("data/"), partial(_list, client))
-        rows.append(Row(f"{KEYS:,} objects listed", shown(own), shown(peer), times_faster(own, peer)))
+        rows.append(
+            Row(f"{KEYS:,} objects listed", shown(own), shown(peer), times_faster(own, peer))
+        )
     return table(
         "Object stores",
-        f"Processor time of this process, median of {RUNS} runs, in turns with boto3; the store is on this computer.",
+        f"Processor time of this process, median of {RUNS} runs, in turns with boto3; the store is "
+        "on this computer.",
         rows,
     )
 
@@ -137,7 +153,9 @@ def _throughput(what: str, ours: Callable[[], object], theirs: Callable[[], obje
 
 
 def _processor_seconds(*actions: Callable[[], object]) -> tuple[float, float]:
-    """The median processor time of two actions that are carried out in turns; the first turn warms caches."""
+    """The median processor time of two actions that are carried out in turns; the first turn warms
+    caches.
+    """
     times: list[list[float]] = []
     for _ in range(RUNS + 1):
         turn = []

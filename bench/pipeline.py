@@ -17,7 +17,11 @@ from bench.pipeline_scaling import gradient_seconds, step_seconds_on
 def scaling_errors(path: Path) -> list[str]:
     """Errors of step times on 2 and 8 servers, predicted from 1 and 4, by device type."""
     with path.open() as file:
-        rows = [row for row in csv.DictReader(file) if row["table"] == "simulation" and row["consolidated"] == "False"]
+        rows = [
+            row
+            for row in csv.DictReader(file)
+            if row["table"] == "simulation" and row["consolidated"] == "False"
+        ]
     steps: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
     for row in rows:
         if float(row["steps_per_s"]) > 0:
@@ -43,14 +47,19 @@ def scaling_errors(path: Path) -> list[str]:
 
 def _errors(ratios: list[float]) -> str:
     """Median errors of predicted speed and of predicted step time."""
-    speed, time = median(abs(1 / ratio - 1) for ratio in ratios), median(abs(ratio - 1) for ratio in ratios)
+    speed, time = (
+        median(abs(1 / ratio - 1) for ratio in ratios),
+        median(abs(ratio - 1) for ratio in ratios),
+    )
     return f"{speed:.1%} off in speed, {time:.1%} in step time"
 
 
 def main(words: list[str]) -> None:
     """Prints the table."""
     if len(words) != 1 or not Path(words[0]).is_dir():
-        sys.exit("usage: python -m bench.pipeline DATA, a folder with gavel/throughputs_isolated.csv")
+        sys.exit(
+            "usage: python -m bench.pipeline DATA, a folder with gavel/throughputs_isolated.csv"
+        )
     print("\n".join(scaling_errors(Path(words[0]) / "gavel" / "throughputs_isolated.csv")))
 
 

@@ -1,9 +1,11 @@
-"""`python -m bench.pipeline_convergence [DIR] [--updates N]`: the loss of every scheme on one task, and its timeline.
+"""`python -m bench.pipeline_convergence [DIR] [--updates N]`: the loss of every scheme on one task,
+and its timeline.
 
-A classifier of eight layers, from the real nodes and the real controller in this process, on four stages of two layers.
-All schemes see the same microbatches in the same order, eight to an update; `pipedream` and `vertical-sync` update
-after each one, at an eighth of the learning rate. Time is that of the simulator, in forward passes of a stage (a
-backward pass takes two), so the figures depend on nothing but the seed. DIR gets convergence.svg and timelines.svg.
+A classifier of eight layers, from the real nodes and the real controller in this process, on four
+stages of two layers. All schemes see the same microbatches in the same order, eight to an update;
+`pipedream` and `vertical-sync` update after each one, at an eighth of the learning rate. Time is
+that of the simulator, in forward passes of a stage (a backward pass takes two), so the figures
+depend on nothing but the seed. DIR gets convergence.svg and timelines.svg.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ COLORS = {Pass.FORWARD: "#4c78a8", Pass.BACKWARD: "#72b7b2", Pass.UPDATE: "#e457
 
 @dataclass(frozen=True)
 class SchemeCourse:
-    """The mean loss of every eight microbatches, the time that these take, and operations of the first batches."""
+    """The mean loss of every eight microbatches, the time that these take, and operations of the
+    first batches.
+    """
 
     losses: tuple[float, ...]
     period: float
@@ -62,7 +66,9 @@ def play_scheme(scheme: str) -> tuple[PipelineRun, float]:
     if scheme in STASHING:
         lines = replicated_orders([1] * STAGES, PLAYED * MICROBATCHES, 0)
     else:
-        lines = [[order] for order in orders(ScheduleShape(scheme, STAGES, MICROBATCHES, PLAYED, chunks))]
+        lines = [
+            [order] for order in orders(ScheduleShape(scheme, STAGES, MICROBATCHES, PLAYED, chunks))
+        ]
     run = play(lines, times)
     return run, run.period() * (MICROBATCHES if scheme in STASHING else 1)
 
@@ -70,7 +76,11 @@ def play_scheme(scheme: str) -> tuple[PipelineRun, float]:
 def train_scheme(scheme: str, updates: int) -> tuple[float, ...]:
     """The mean losses of eight microbatches each."""
     chunks, alone = 2 if scheme == "interleaved" else 1, scheme in STASHING
-    spans = tuple((i, i) for i in range(8)) if chunks == 2 else tuple((2 * i, 2 * i + 1) for i in range(STAGES))
+    spans = (
+        tuple((i, i) for i in range(8))
+        if chunks == 2
+        else tuple((2 * i, 2 * i + 1) for i in range(STAGES))
+    )
     batch = 1 if alone else MICROBATCHES
     plan = PipelinePlan(
         updates * MICROBATCHES // batch,
@@ -82,7 +92,10 @@ def train_scheme(scheme: str, updates: int) -> tuple[float, ...]:
     )
     optimizer = Optimizer("sgd", RATE / MICROBATCHES if alone else RATE)
     losses = train_simulated(mlp(SAMPLES), optimizer, plan, STAGES).losses
-    return tuple(mean(losses[k] for k in range(i, i + MICROBATCHES)) for i in range(0, len(losses), MICROBATCHES))
+    return tuple(
+        mean(losses[k] for k in range(i, i + MICROBATCHES))
+        for i in range(0, len(losses), MICROBATCHES)
+    )
 
 
 def courses(updates: int) -> dict[str, SchemeCourse]:
@@ -97,12 +110,15 @@ def courses(updates: int) -> dict[str, SchemeCourse]:
 def table(by_scheme: dict[str, SchemeCourse]) -> str:
     """A row for each scheme."""
     lines = [
-        f"| scheme | time of {MICROBATCHES} microbatches | last loss | microbatches to {TARGET} | time to {TARGET} |"
+        f"| scheme | time of {MICROBATCHES} microbatches | last loss | microbatches to {TARGET} | "
+        f"time to {TARGET} |"
     ]
     lines.append("| --- |" + " ---: |" * 4)
     for scheme, course in by_scheme.items():
         steps = course.steps
-        reached = "- | -" if steps is None else f"{steps * MICROBATCHES} | {steps * course.period:.0f}"
+        reached = (
+            "- | -" if steps is None else f"{steps * MICROBATCHES} | {steps * course.period:.0f}"
+        )
         lines.append(f"| `{scheme}` | {course.period:.1f} | {course.losses[-1]:.4f} | {reached} |")
     return "\n".join(lines)
 
@@ -157,15 +173,21 @@ def draw_timelines(by_scheme: dict[str, SchemeCourse], path: Path) -> None:
                 )
         axes.set(xlim=(0, shown), title=scheme, yticks=range(1, STAGES + 1))
         axes.set_yticklabels([f"stage {STAGES + 1 - i}" for i in range(1, STAGES + 1)])
-    kinds = [Patch(color=COLORS[kind], label=kind.name.lower()) for kind in (Pass.FORWARD, Pass.BACKWARD)]
+    kinds = [
+        Patch(color=COLORS[kind], label=kind.name.lower()) for kind in (Pass.FORWARD, Pass.BACKWARD)
+    ]
     figure.legend(handles=kinds, loc="outside upper right")
     figure.savefig(path)
 
 
 def main() -> None:
     """Prints the table, and draws both pictures."""
-    parser = argparse.ArgumentParser(prog="python -m bench.pipeline_convergence", description=__doc__)
-    parser.add_argument("folder", nargs="?", type=Path, metavar="DIR", help="folder for the pictures")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.pipeline_convergence", description=__doc__
+    )
+    parser.add_argument(
+        "folder", nargs="?", type=Path, metavar="DIR", help="folder for the pictures"
+    )
     parser.add_argument("--updates", type=int, default=60, help="updates of eight microbatches")
     chosen = parser.parse_args()
     by_scheme = courses(chosen.updates)

@@ -1,6 +1,8 @@
-"""Speed of data parallelism from few measurements: a step takes T_1 + 2(d-1)/d x seconds on d workers.
+"""Speed of data parallelism from few measurements: a step takes T_1 + 2(d-1)/d x seconds on d
+workers.
 
-x is the time to move a model's gradients once; models of one family share it, so one measured size gives the others.
+x is the time to move a model's gradients once; models of one family share it, so one measured size
+gives the others.
 """
 
 from collections.abc import Iterable

@@ -1,12 +1,13 @@
-"""`python -m bench.pipeline_speed [plans] [speed] [pauses] [splits] [--updates N]`: pipelines on two processors.
+"""`python -m bench.pipeline_speed [plans] [speed] [pauses] [splits] [--updates N]`: pipelines on
+two processors.
 
-`plans` compares the time of an update that the planner predicts from a profile with the measured one, for ten plans,
-and the processor time of all nodes, which means something on a busy computer too.
-`speed` compares two pipeline stages with one process, and with torch.distributed.pipelining on the same blocks.
-`pauses` measures how long training stands still when a node is warned or killed. Times are of the
-wall clock, if nothing else is said: run it on a quiet computer.
-`splits` measures the processor time to split models of 200 layers over 8 servers of 8 devices, with and without a limit
-on memory.
+`plans` compares the time of an update that the planner predicts from a profile with the measured
+one, for ten plans, and the processor time of all nodes, which means something on a busy computer
+too. `speed` compares two pipeline stages with one process, and with torch.distributed.pipelining on
+the same blocks. `pauses` measures how long training stands still when a node is warned or killed.
+Times are of the wall clock, if nothing else is said: run it on a quiet computer. `splits` measures
+the processor time to split models of 200 layers over 8 servers of 8 devices, with and without a
+limit on memory.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ WARM = 2
 """Updates before times count."""
 
 COPIED = 10
-"""Updates between copies of the layers in `speed` with 2bw, whose pipeline drains for that: as often as the store has
-copies."""
+"""Updates between copies of the layers in `speed` with 2bw, whose pipeline drains for that: as
+often as the store has copies."""
 
 ROUNDS = 3
 """How often each row of `speed` is run; the median counts."""
@@ -91,7 +92,9 @@ def dense(samples: int) -> PipelineModel:
 
 @dataclass(frozen=True)
 class Updates:
-    """Time of an update: seconds of the clock, the median over segments of a run, and of all nodes' processors."""
+    """Time of an update: seconds of the clock, the median over segments of a run, and of all nodes'
+    processors.
+    """
 
     seconds: float
     processors: float
@@ -122,7 +125,9 @@ def processor_seconds() -> float:
         parent = int(stats[process][1]) if process in stats else 0
         return bool(parent) and (parent == os.getpid() or started(parent))
 
-    used = [int(fields[11]) + int(fields[12]) for process, fields in stats.items() if started(process)]
+    used = [
+        int(fields[11]) + int(fields[12]) for process, fields in stats.items() if started(process)
+    ]
     return sum(used) / os.sysconf("SC_CLK_TCK")
 
 
@@ -138,7 +143,9 @@ def measure_updates(model: PipelineModel, steps: PipelinePlan, nodes: int) -> Up
             ends.append((update, time.monotonic(), processor_seconds()))
 
     watch = Watch(note)
-    train_local(model, SGD, replace(steps, layouts={nodes: steps.layouts[nodes]}), nodes, faults=watch)
+    train_local(
+        model, SGD, replace(steps, layouts={nodes: steps.layouts[nodes]}), nodes, faults=watch
+    )
     counted = ends[WARM - 1 :] if len(ends) > WARM else ends
     first, last = counted[0], counted[-1]
     gone = [(after[1] - before[1]) / (after[0] - before[0]) for before, after in pairwise(counted)]
@@ -147,7 +154,10 @@ def measure_updates(model: PipelineModel, steps: PipelinePlan, nodes: int) -> Up
 
 def predicted_work(chosen: ParallelPlan) -> float:
     """Processor seconds of an update on all devices."""
-    passes = sum((1 + chosen.recompute) * stage.forward_seconds + stage.backward_seconds for stage in chosen.stages)
+    passes = sum(
+        (1 + chosen.recompute) * stage.forward_seconds + stage.backward_seconds
+        for stage in chosen.stages
+    )
     updates = sum(stage.update_seconds for stage in chosen.stages)
     return (passes * chosen.microbatches + updates) * chosen.stages[0].replicas
 
@@ -172,11 +182,16 @@ def requests() -> list[SplitRequest]:
 
 
 def plans(updates: int) -> Iterator[str]:
-    """Predicted and measured time of an update. Layers are measured in processor time, which others do not lengthen.
+    """Predicted and measured time of an update. Layers are measured in processor time, which others
+    do not lengthen.
 
-    For plans with two nodes they are measured in two processes at once, which share this computer's memory as they do.
+    For plans with two nodes they are measured in two processes at once, which share this computer's
+    memory as they do.
     """
-    profiles = {n: profiled("dense", dense, [SAMPLES], 20, clock=time.process_time, together=n) for n in (1, 2)}
+    profiles = {
+        n: profiled("dense", dense, [SAMPLES], 20, clock=time.process_time, together=n)
+        for n in (1, 2)
+    }
     yield f"## An update, {LAYERS} layers of width {WIDTH}, {SAMPLES} samples in a microbatch: predicted / measured ms"
     heads = ("plan", "microbatches", "time", "difference", "processors", "difference")
     yield from ("", f"| {' | '.join(heads)} |", "| --- " + "| ---: " * (len(heads) - 1) + "|")
@@ -189,7 +204,10 @@ def plans(updates: int) -> Iterator[str]:
         length = 4 * updates if chosen.scheme == "2bw" else updates
         steps = planned_training(chosen, dense(SAMPLES), length, every)
         update = measure_updates(dense(SAMPLES), steps, chosen.devices)
-        pairs = (request.batch / chosen.samples_per_second, update.seconds), (predicted_work(chosen), update.processors)
+        pairs = (
+            (request.batch / chosen.samples_per_second, update.seconds),
+            (predicted_work(chosen), update.processors),
+        )
         errors.append([abs(a / b - 1) for a, b in pairs])
         slowest, fastest = chosen.interval
         inside += slowest <= request.batch / update.seconds <= fastest
@@ -261,7 +279,13 @@ def speed(updates: int) -> Iterator[str]:
     """Two stages next to one process and to PyTorch's own pipeline."""
     torch_module()
     once = PipelinePlan(updates, MICROBATCHES, every=10 * updates, layouts=layout(1))
-    twice = replace(once, batches=-(-4 * updates // COPIED) * COPIED, scheme="2bw", every=COPIED, layouts=layout(2))
+    twice = replace(
+        once,
+        batches=-(-4 * updates // COPIED) * COPIED,
+        scheme="2bw",
+        every=COPIED,
+        layouts=layout(2),
+    )
     rows: dict[str, Callable[[], Updates]] = {
         "one process": lambda: measure_updates(blocks(), once, 1),
         "two processes, each with a model of its own, for two updates": lambda: _side_by_side(once),
@@ -270,13 +294,18 @@ def speed(updates: int) -> Iterator[str]:
         "torch.distributed.pipelining, 1F1B": lambda: torch_updates(updates),
     }
     yield f"## {BLOCKS} blocks of width {HIDDEN}, {MICROBATCHES} microbatches of {SENTENCES} x {SEQUENCE} tokens"
-    yield from ("", "| | ms per update | x one process | processor ms |", "| --- | ---: | ---: | ---: |")
+    yield from (
+        "",
+        "| | ms per update | x one process | processor ms |",
+        "| --- | ---: | ---: | ---: |",
+    )
     # In turn, so that what else the computer does meets all of them.
     rounds = [[run() for run in rows.values()] for _ in range(ROUNDS)]
     # Ratios are those within a round, in which the computer was as busy for all rows.
     for i, name in enumerate(rows):
         seconds, used = (
-            median(values) for values in zip(*((run[i].seconds, run[i].processors) for run in rounds), strict=True)
+            median(values)
+            for values in zip(*((run[i].seconds, run[i].processors) for run in rounds), strict=True)
         )
         faster = median(run[0].seconds / run[i].seconds for run in rounds)
         yield f"| {name} | {seconds * 1e3:.1f} | {faster:.2f} | {used * 1e3:.1f} |"
@@ -285,9 +314,13 @@ def speed(updates: int) -> Iterator[str]:
 
 
 def _side_by_side(steps: PipelinePlan) -> Updates:
-    """Half of an update while another process trains as well; they wait for nothing of each other."""
+    """Half of an update while another process trains as well; they wait for nothing of each
+    other."""
     with ThreadPoolExecutor(2) as threads:
-        runs = [run.result() for run in [threads.submit(measure_updates, blocks(), steps, 1) for _ in range(2)]]
+        runs = [
+            run.result()
+            for run in [threads.submit(measure_updates, blocks(), steps, 1) for _ in range(2)]
+        ]
     # Both count the processor time of all.
     return Updates(sum(run.seconds for run in runs) / 4, max(run.processors for run in runs) / 2)
 
@@ -296,7 +329,9 @@ FAULTS = {"warned": "warn", "killed": "kill"}
 
 
 def pause(fault: str, updates: int) -> tuple[float, float]:
-    """Seconds from a fault until training goes on with a spare node, and from the new plan on; the last are idle."""
+    """Seconds from a fault until training goes on with a spare node, and from the new plan on; the
+    last are idle.
+    """
     struck: list[float] = []
     watch = Watch(lambda update: struck.append(time.monotonic()) if update == updates else None)
     watch.faults.append((updates, fault))
@@ -309,9 +344,14 @@ def pause(fault: str, updates: int) -> tuple[float, float]:
 
 
 def pauses(updates: int) -> Iterator[str]:
-    """How long it takes until a spare node has the place of one of two, which is warned or killed."""
+    """How long it takes until a spare node has the place of one of two, which is warned or
+    killed."""
     yield "## Pause of an eviction: two stages and a spare node, copies of all layers after each update"
-    yield from ("", "| the node is | ms from the fault to the next update | idle |", "| --- | ---: | ---: |")
+    yield from (
+        "",
+        "| the node is | ms from the fault to the next update | idle |",
+        "| --- | ---: | ---: |",
+    )
     for name, fault in FAULTS.items():
         whole, idle = pause(fault, updates)
         yield f"| {name} | {whole * 1e3:.0f} | {idle * 1e3:.0f} |"
@@ -324,7 +364,9 @@ def random_profile(seed: int) -> ModelProfile:
 
     def layer(number: int) -> LayerCost:
         forward, backward = draw.uniform(0.5e-3, 1.5e-3), draw.uniform(1e-3, 3e-3)
-        output, stash, weights = (draw.uniform(*ends) for ends in ((0.2e6, 4e6), (0.5e6, 4e6), (0.1e6, 6e6)))
+        output, stash, weights = (
+            draw.uniform(*ends) for ends in ((0.2e6, 4e6), (0.5e6, 4e6), (0.1e6, 6e6))
+        )
         return LayerCost(str(number), forward, backward, output, stash, weights)
 
     return ModelProfile("random", 8, tuple(map(layer, range(200))))
@@ -344,7 +386,11 @@ def splits(models: int) -> Iterator[str]:
         for bandwidths in links.values():
             began = [time.process_time()]
             for seed in range(models):
-                partition(random_profile(seed), Topology((8, 8), bandwidths), CostRules(memory_bytes=memory))
+                partition(
+                    random_profile(seed),
+                    Topology((8, 8), bandwidths),
+                    CostRules(memory_bytes=memory),
+                )
                 began.append(time.process_time())
             slowest.append(max(after - before for before, after in pairwise(began)))
         named = "any" if memory == inf else f"{memory / 1e6:.0f} MB"
@@ -355,7 +401,9 @@ def splits(models: int) -> Iterator[str]:
 def main(words: Sequence[str] | None = None) -> None:
     """Prints the tables that were asked for, or all."""
     parser = argparse.ArgumentParser(prog="python -m bench.pipeline_speed", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"tables to print: {', '.join(TABLES)}")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"tables to print: {', '.join(TABLES)}"
+    )
     parser.add_argument("--updates", type=int, default=20, help="updates of each run")
     chosen = parser.parse_args(words)
     if unknown := set(chosen.names) - set(TABLES):

@@ -1,8 +1,10 @@
-"""`python -m bench.pipeline_traces DATA [PLOT.svg]`: recorded fleets of spot machines train a model in pipeline stages.
+"""`python -m bench.pipeline_traces DATA [PLOT.svg]`: recorded fleets of spot machines train a model
+in pipeline stages.
 
-DATA holds `parcae_*.csv`: machines that were added and removed. The controller is the real one; nodes answer it after
-the seconds that their work would take. Next to it: checkpoint-and-restart with the best of several intervals, and a
-bound that changes its layout at any moment and at no cost.
+DATA holds `parcae_*.csv`: machines that were added and removed. The controller is the real one;
+nodes answer it after the seconds that their work would take. Next to it: checkpoint-and-restart
+with the best of several intervals, and a bound that changes its layout at any moment and at no
+cost.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from agileml.pipeline.elastic.simulate_fleet import FleetChange, FleetReplay, fl
 from spotctl.lab.parallel import read_fleet
 
 LAYERS, LAYER_SECONDS, LAYER_BYTES = 48, 0.03, 370e6
-"""A transformer of 1.5 billion parameters: seconds per sample and layer on a V100, weights and Adam's state."""
+"""A transformer of 1.5 billion parameters: seconds per sample and layer on a V100, weights and
+Adam's state."""
 MICROBATCHES, SAMPLES, MIN_STAGES, MAX_NODES = 64, 4, 4, 32
 """Microbatches of an update, samples of a microbatch."""
 BATCH = MICROBATCHES * SAMPLES
@@ -37,7 +40,9 @@ SAMPLE_SECONDS = LAYERS * LAYER_SECONDS
 
 @dataclass(frozen=True)
 class TraceOutcome:
-    """Samples that count, samples that were processed again, and samples trained after each number of seconds."""
+    """Samples that count, samples that were processed again, and samples trained after each number
+    of seconds.
+    """
 
     trained: float
     redone: float
@@ -48,18 +53,27 @@ def batch_seconds(layout: PipelineLayout) -> float:
     """Seconds of one update, forward and backward, filling and draining."""
     stages = zip(layout.pipelines, layout.shares, strict=True)
     return max(
-        (share + len(spans) - 1) * max(last - first + 1 for first, last in spans) * LAYER_SECONDS * SAMPLES
+        (share + len(spans) - 1)
+        * max(last - first + 1 for first, last in spans)
+        * LAYER_SECONDS
+        * SAMPLES
         for spans, share in stages
     )
 
 
 def elastic(
-    fleet: Sequence[FleetChange], options: Mapping[int, PipelineLayout], until: float, warning: float
+    fleet: Sequence[FleetChange],
+    options: Mapping[int, PipelineLayout],
+    until: float,
+    warning: float,
 ) -> TraceOutcome:
-    """The elastic pipeline, with machines that are warned this many seconds before they go, or not."""
+    """The elastic pipeline, with machines that are warned this many seconds before they go, or
+    not."""
     sizes = [LAYER_BYTES] * LAYERS
     controller = ElasticController(ElasticSettings("flush", 10**9, options, sizes))
-    replay = FleetReplay(controller, lambda layout, batches: batches * batch_seconds(layout), sizes, BANDWIDTH)
+    replay = FleetReplay(
+        controller, lambda layout, batches: batches * batch_seconds(layout), sizes, BANDWIDTH
+    )
     put_fleet(replay, fleet, warning)
     batches, redone = replay.run(until)
     curve = tuple((at, float(done * BATCH)) for at, done in replay.curve)
@@ -72,7 +86,9 @@ def speed(options: Mapping[int, PipelineLayout], nodes: int) -> float:
     return BATCH / batch_seconds(options[max(fitting)]) if fitting else 0.0
 
 
-def clairvoyant(spans: Iterable[tuple[float, float, int, bool]], options: Mapping[int, PipelineLayout]) -> TraceOutcome:
+def clairvoyant(
+    spans: Iterable[tuple[float, float, int, bool]], options: Mapping[int, PipelineLayout]
+) -> TraceOutcome:
     """No pauses, and nothing redone."""
     trained, curve = 0.0, [(0.0, 0.0)]
     for began, end, size, _ in spans:
@@ -82,7 +98,9 @@ def clairvoyant(spans: Iterable[tuple[float, float, int, bool]], options: Mappin
 
 
 def restarting(
-    spans: Iterable[tuple[float, float, int, bool]], options: Mapping[int, PipelineLayout], every: float
+    spans: Iterable[tuple[float, float, int, bool]],
+    options: Mapping[int, PipelineLayout],
+    every: float,
 ) -> TraceOutcome:
     """Restarts from the last checkpoint after a loss, and from a new one when machines come."""
     trained = kept = redone = 0.0
@@ -95,7 +113,9 @@ def restarting(
             kept, since, size_before, ready_at = trained, 0.0, size, began + RESTART + load
         worked, rate = max(end - max(began, ready_at), 0.0), speed(options, size)
         trained, since = trained + worked * rate, since + worked
-        kept, since = (trained - since % every * rate, since % every) if since >= every else (kept, since)
+        kept, since = (
+            (trained - since % every * rate, since % every) if since >= every else (kept, since)
+        )
         curve.append((end, trained))
     return TraceOutcome(trained, redone, tuple(curve))
 
@@ -108,7 +128,10 @@ def outcomes(path: Path) -> tuple[dict[str, TraceOutcome], float]:
     rules = LayoutRules("flush", MICROBATCHES, least_stages=MIN_STAGES)
     options = layouts([LAYER_SECONDS] * LAYERS, rules, min(MAX_NODES, len(names)))
     spans = fleet_sizes(trace, until)
-    best = max((restarting(spans, options, every) for every in INTERVALS), key=lambda outcome: outcome.trained)
+    best = max(
+        (restarting(spans, options, every) for every in INTERVALS),
+        key=lambda outcome: outcome.trained,
+    )
     played = {
         "elastic, warned": elastic(trace, options, until, WARNING),
         "elastic, unwarned": elastic(trace, options, until, 0.0),
@@ -122,8 +145,10 @@ def lines_of(path: Path, played: Mapping[str, TraceOutcome], machine_seconds: fl
     """A row for each way of training."""
     bound = played["bound"].trained
     return [
-        f"| {path.stem.removeprefix('parcae_')} | {name} | {outcome.trained:,.0f} | {outcome.trained / bound:.1%} |"
-        f" {outcome.redone:,.0f} | {1 - (outcome.trained + outcome.redone) * SAMPLE_SECONDS / machine_seconds:.1%} |"
+        f"| {path.stem.removeprefix('parcae_')} | {name} | {outcome.trained:,.0f} | "
+        f"{outcome.trained / bound:.1%} |"
+        f" {outcome.redone:,.0f} | "
+        f"{1 - (outcome.trained + outcome.redone) * SAMPLE_SECONDS / machine_seconds:.1%} |"
         for name, outcome in played.items()
     ]
 
@@ -136,7 +161,11 @@ def plot(file: Path, traces: Mapping[str, Mapping[str, TraceOutcome]]) -> None:
     panels = figure.subplots(1, len(traces), squeeze=False)[0]
     for panel, (name, played) in zip(panels, traces.items(), strict=True):
         for way, outcome in played.items():
-            panel.plot([at / 60 for at, _ in outcome.curve], [samples / 1e3 for _, samples in outcome.curve], label=way)
+            panel.plot(
+                [at / 60 for at, _ in outcome.curve],
+                [samples / 1e3 for _, samples in outcome.curve],
+                label=way,
+            )
         panel.set(title=name.removeprefix("parcae_"), xlabel="minutes", ylabel="thousand samples")
     panels[0].legend(fontsize=7)
     figure.savefig(file)
@@ -146,8 +175,13 @@ def main(words: list[str]) -> None:
     """Prints the table, and writes the plot if a file is named."""
     paths = sorted(Path(words[0]).glob("parcae_*.csv")) if words else []
     if not paths or len(words) > 2:
-        sys.exit("usage: python -m bench.pipeline_traces DATA [PLOT.svg], a folder with parcae_*.csv")
-    print("| trace | training | samples | of the bound | redone | idle |\n| --- | --- | --- | --- | --- | --- |")
+        sys.exit(
+            "usage: python -m bench.pipeline_traces DATA [PLOT.svg], a folder with parcae_*.csv"
+        )
+    print(
+        "| trace | training | samples | of the bound | redone | idle |\n| --- | --- | --- | --- | "
+        "--- | --- |"
+    )
     all_played = {}
     for path in paths:
         played, machine_seconds = outcomes(path)

@@ -1,4 +1,6 @@
-"""A plan over tens of thousands of offers: from price histories in memory to machines, bids and reasons."""
+"""A plan over tens of thousands of offers: from price histories in memory to machines, bids and
+reasons.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +41,13 @@ _STRATEGIES = ("auto", "proteus", "lookahead", "standard+agileml")
 def catalog() -> Catalog:
     """Types of 2 to 96 vCPUs, in as many regions as sell them all."""
     types = tuple(
-        InstanceType("aws", f"f{i % 25}.s{i // 25}", 2 + 4 * (i // 25), 8.0 + 16 * (i // 25)) for i in range(TYPES)
+        InstanceType("aws", f"f{i % 25}.s{i // 25}", 2 + 4 * (i // 25), 8.0 + 16 * (i // 25))
+        for i in range(TYPES)
     )
     prices = tuple(
-        OnDemandPrice("aws", _region(r), kind.name, "linux", _START, kind.vcpus * 50_000_000 + r, "generated")
+        OnDemandPrice(
+            "aws", _region(r), kind.name, "linux", _START, kind.vcpus * 50_000_000 + r, "generated"
+        )
         for r in range(REGIONS)
         for kind in types
     )
@@ -60,14 +65,20 @@ def histories(known: Catalog, seed: int = 0) -> PriceTable:
     offers.sort(key=lambda offer: str(offer[0]))
     listed = np.array([price for _, price in offers])
     share = np.clip(
-        rng.uniform(0.2, 0.8, (OFFERS, 1)) + np.cumsum(rng.normal(0, 0.01, (OFFERS, _EVENTS)), axis=1), 0.1, 1
+        rng.uniform(0.2, 0.8, (OFFERS, 1))
+        + np.cumsum(rng.normal(0, 0.01, (OFFERS, _EVENTS)), axis=1),
+        0.1,
+        1,
     )
     gaps = rng.integers(1, 2 * _DAYS * DAY // _EVENTS // SECOND, (OFFERS, _EVENTS))
     times = _START + _DAYS * DAY - np.cumsum(gaps, axis=1)[:, ::-1] * SECOND
     prices = np.round(share * listed[:, None] / 100_000) * 100_000
     starts = np.arange(0, OFFERS * _EVENTS + 1, _EVENTS, dtype=np.int64)
     return PriceTable(
-        tuple(market for market, _ in offers), starts, times.ravel().astype(np.int64), prices.ravel().astype(np.int64)
+        tuple(market for market, _ in offers),
+        starts,
+        times.ravel().astype(np.int64),
+        prices.ravel().astype(np.int64),
     )
 
 
@@ -86,16 +97,25 @@ def run() -> str:
     snapshot = MarketSnapshot.of(prices, known, at)
 
     def planned(strategy: str = "auto", objective: Objective = Objective.MIN_COST) -> list[JobPlan]:
-        return plan_jobs(PlanningFacts((Job(job(strategy, objective)),), MarketSnapshot.of(prices, known, at)))
+        return plan_jobs(
+            PlanningFacts((Job(job(strategy, objective)),), MarketSnapshot.of(prices, known, at))
+        )
 
     rows = [
-        Row("offers arranged as columns", shown(seconds(partial(MarketSnapshot.of, prices, known, at))), "-"),
+        Row(
+            "offers arranged as columns",
+            shown(seconds(partial(MarketSnapshot.of, prices, known, at))),
+            "-",
+        ),
         Row(
             "plan on them, arranged before",
             shown(seconds(partial(plan_jobs, PlanningFacts((Job(job()),), snapshot)))),
             "-",
         ),
-        *(_limited(f"whole plan, strategy {name}", seconds(partial(planned, name))) for name in _STRATEGIES[1:]),
+        *(
+            _limited(f"whole plan, strategy {name}", seconds(partial(planned, name)))
+            for name in _STRATEGIES[1:]
+        ),
         *(
             _limited(f"whole plan with the forecasts that auto compares, {objective}", taken, most)
             for objective in (Objective.MIN_COST, Objective.MAX_THROUGHPUT)
@@ -114,15 +134,20 @@ def run() -> str:
         ),
         _limited(
             "whole plan of 100,000 clocks for $5, refused with a budget that is accepted",
-            seconds(partial(refuse, PlanningFacts((long(5 * NANOS_PER_DOLLAR),), snapshot)), runs=3),
+            seconds(
+                partial(refuse, PlanningFacts((long(5 * NANOS_PER_DOLLAR),), snapshot)), runs=3
+            ),
             MAX_REFUSAL_SECONDS,
         ),
     ]
     return table(
         f"A plan over {OFFERS:,} offers",
-        f"{TYPES} generated types in {REGIONS} regions of {len(ZONES)} zones, with {_EVENTS} prices each over {_DAYS}"
-        " days. From histories and catalog in memory to machines, bids and reasons, as `spotctl plan` does once it is"
-        " started and has read them. The forecast of cost and duration, which follows and against which a budget is"
+        f"{TYPES} generated types in {REGIONS} regions of {len(ZONES)} zones, with {_EVENTS} "
+        f"prices each over {_DAYS}"
+        " days. From histories and catalog in memory to machines, bids and reasons, as `spotctl "
+        "plan` does once it is"
+        " started and has read them. The forecast of cost and duration, which follows and against "
+        "which a budget is"
         " checked, is timed by itself. Times are those of the processor.",
         rows,
     )
@@ -140,9 +165,13 @@ def long(budget: int | None = None) -> Job:
 
 
 def _training(clocks: int) -> JobSpec:
-    resources = Resources(("aws",), Range(1, 8), Reliable(1), types=("f0.s0", "f0.s1"), regions=(_region(0),))
+    resources = Resources(
+        ("aws",), Range(1, 8), Reliable(1), types=("f0.s0", "f0.s1"), regions=(_region(0),)
+    )
     speeds = {"f0.s0": 48.0, "f0.s1": 100.0}
-    return JobSpec("bench", Training("mf", Stop(clocks=clocks)), resources, Path(), throughputs=speeds)
+    return JobSpec(
+        "bench", Training("mf", Stop(clocks=clocks)), resources, Path(), throughputs=speeds
+    )
 
 
 def refuse(unaffordable: PlanningFacts) -> None:
@@ -156,7 +185,9 @@ def refuse(unaffordable: PlanningFacts) -> None:
 
 def roaming() -> Job:
     """A command that may move between regions, with a checkpoint of 50 GB."""
-    resources = Resources(("aws",), Range(1, 1), types=("f0.s3",), regions=tuple(map(_region, range(4))))
+    resources = Resources(
+        ("aws",), Range(1, 1), types=("f0.s3",), regions=tuple(map(_region, range(4)))
+    )
     program = Command("train", checkpoint=Checkpoint("s3://bench/", size=50 * 10**9))
     at = _START + _DAYS * DAY
     spec = JobSpec("bench", program, resources, Path(), deadline=Within(60 * HOUR))

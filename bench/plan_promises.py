@@ -1,9 +1,11 @@
-"""Do budgets and deadlines hold as often as `spotctl plan --json` says? python -m bench.plan_promises [--outcomes N]
+"""Do budgets and deadlines hold as often as `spotctl plan --json` says? python -m
+bench.plan_promises [--outcomes N]
 
-In the recorded availability of `bench.plan_scores`, jobs with a random budget or deadline are planned by the command
-itself, in a home that has prices alone; the plan's decision object is then run on what really followed. By stated
-probability, how often the promise was kept: with an interval of 95% as if outcomes were independent, which outcomes of
-the same hours are not. Plans that the command refuses promise nothing.
+In the recorded availability of `bench.plan_scores`, jobs with a random budget or deadline are
+planned by the command itself, in a home that has prices alone; the plan's decision object is then
+run on what really followed. By stated probability, how often the promise was kept: with an interval
+of 95% as if outcomes were independent, which outcomes of the same hours are not. Plans that the
+command refuses promise nothing.
 """
 
 from __future__ import annotations
@@ -61,7 +63,9 @@ def _job(zone: ZoneRecord, kind: str, hours: float, luck: float) -> str:
     return zone.job + f"budget: {listed * hours * (0.3 + luck):.2f} USD\n"
 
 
-def _planned_and_run(zone: ZoneRecord, home: Path, file: Path, kind: str, at: int, hours: float) -> Promise | None:
+def _planned_and_run(
+    zone: ZoneRecord, home: Path, file: Path, kind: str, at: int, hours: float
+) -> Promise | None:
     asked = ("--at", format_time(at), "--hours", f"{hours:g}h")
     try:
         stated = plan_json(home, file, *asked)["expected"][kind]
@@ -69,7 +73,9 @@ def _planned_and_run(zone: ZoneRecord, home: Path, file: Path, kind: str, at: in
         return None
     spec = load(file)
     (planned,) = stored_plans([spec], config.load(os.environ, home), asked[1], asked[3]).plans
-    outcome, _ = realize(planned, zone.world, dict(zip(zone.world.table.markets, zone.world.table, strict=True)))
+    outcome, _ = realize(
+        planned, zone.world, dict(zip(zone.world.table.markets, zone.world.table, strict=True))
+    )
     if kind == DEADLINE:
         deadline = planned.job.deadline
         assert deadline is not None
@@ -83,14 +89,19 @@ def _planned_and_run(zone: ZoneRecord, home: Path, file: Path, kind: str, at: in
 
 def lines(made: Sequence[Promise]) -> Iterator[str]:
     """A line for each bin of stated probabilities."""
-    stated, kept = np.array([promise.stated for promise in made]), np.array([promise.kept for promise in made])
+    stated, kept = (
+        np.array([promise.stated for promise in made]),
+        np.array([promise.kept for promise in made]),
+    )
     for low, high in pairwise(BINS.tolist()):
         inside = (stated >= low) & ((stated < high) | (high == BINS[-1]))
         if count := int(inside.sum()):
             interval = binomtest(int(kept[inside].sum()), count).proportion_ci()
             yield (
-                f"{low:4.2f} to {high:4.2f} {count:6} {stated[inside].mean():7.2f} {kept[inside].mean():7.2f}"
-                f" {kept[inside].mean() - stated[inside].mean():+7.2f}   {interval.low:.2f} to {interval.high:.2f}"
+                f"{low:4.2f} to {high:4.2f} {count:6} {stated[inside].mean():7.2f} "
+                f"{kept[inside].mean():7.2f}"
+                f" {kept[inside].mean() - stated[inside].mean():+7.2f}   {interval.low:.2f} to "
+                f"{interval.high:.2f}"
             )
 
 
@@ -98,7 +109,9 @@ def main() -> None:
     """Prints a table for each kind of promise."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--outcomes", type=int, default=1000, help="plans of each kind, about")
-    parser.add_argument("--kinds", nargs="+", choices=(BUDGET, DEADLINE), default=(BUDGET, DEADLINE))
+    parser.add_argument(
+        "--kinds", nargs="+", choices=(BUDGET, DEADLINE), default=(BUDGET, DEADLINE)
+    )
     parser.add_argument("--hours", type=float, default=4.0, help="length of the job")
     parser.add_argument("--data", type=Path, default=FOLDER, help="folder of recorded markets")
     parser.add_argument("--seed", type=int, default=1)
@@ -110,10 +123,19 @@ def main() -> None:
     for kind in args.kinds:
         made = list[Promise]()
         for zone in zones:
-            print(f"\r{zone.name}, {kind}: {len(made)} promises ", end="", file=sys.stderr, flush=True)
+            print(
+                f"\r{zone.name}, {kind}: {len(made)} promises ", end="", file=sys.stderr, flush=True
+            )
             made += promises(zone, kind, args.hours, each, args.seed)
-        print(f"\n{kind}: {each * len(zones)} plans, {each * len(zones) - len(made)} refused", flush=True)
-        print(f"{'stated':12} {'plans':>6} {'mean':>7} {'kept':>7} {'apart':>7}   95% interval", *lines(made), sep="\n")
+        print(
+            f"\n{kind}: {each * len(zones)} plans, {each * len(zones) - len(made)} refused",
+            flush=True,
+        )
+        print(
+            f"{'stated':12} {'plans':>6} {'mean':>7} {'kept':>7} {'apart':>7}   95% interval",
+            *lines(made),
+            sep="\n",
+        )
 
 
 if __name__ == "__main__":

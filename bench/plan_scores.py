@@ -1,16 +1,19 @@
-"""Is what `spotctl plan --json` states right? Plans in recorded availability: python -m bench.plan_scores
+"""Is what `spotctl plan --json` states right? Plans in recorded availability: python -m
+bench.plan_scores
 
-Each plan is made by the command itself, in a home that has what a user would have then: prices alone (`nothing`), the
-records of three own runs in the days before (`runs`), or the imported record of the zone up to then (`record`). The
-plan's decision object is then run on what really followed.
+Each plan is made by the command itself, in a home that has what a user would have then: prices
+alone (`nothing`), the records of three own runs in the days before (`runs`), or the imported record
+of the zone up to then (`record`). The plan's decision object is then run on what really followed.
 
-The prior of spells is fitted to some of the records, and its width was chosen on others (`SEEN`); those that had no
-part in it, among them all of Google Cloud, are summed up by themselves. `constant` is the score there of one interval
-for every plan: P10 and P90 of what jobs paid in the records that were seen.
-`--out` records each plan, as a line of JSON, so that two commits can be compared plan by plan. `--plot PICTURE FILE...`
-draws the mean score of each zone and kind of home that such files record, and plans nothing.
+The prior of spells is fitted to some of the records, and its width was chosen on others (`SEEN`);
+those that had no part in it, among them all of Google Cloud, are summed up by themselves.
+`constant` is the score there of one interval for every plan: P10 and P90 of what jobs paid in the
+records that were seen. `--out` records each plan, as a line of JSON, so that two commits can be
+compared plan by plan. `--plot PICTURE FILE...` draws the mean score of each zone and kind of home
+that such files record, and plans nothing.
 
-Prices are those of `../shared/data/regions/v100_prices.csv.gz` in its zones, elsewhere a constant 30% of on demand.
+Prices are those of `../shared/data/regions/v100_prices.csv.gz` in its zones, elsewhere a constant
+30% of on demand.
 """
 
 from __future__ import annotations
@@ -106,7 +109,10 @@ class PlanOutcome:
     @property
     def by_rank(self) -> float:
         """The chance that the outcome is between P10 and P90 if ties are broken at random."""
-        known, slack = np.array(self.percentiles) + 1e-9 * np.arange(len(self.percentiles)), 1e-3 * self.paid
+        known, slack = (
+            np.array(self.percentiles) + 1e-9 * np.arange(len(self.percentiles)),
+            1e-3 * self.paid,
+        )
         levels = np.linspace(0, 1, known.size)
         below = float(np.interp(self.paid - slack, known, levels, left=0.0, right=1.0))
         upto = float(np.interp(self.paid + slack, known, levels, left=0.0, right=1.0))
@@ -149,7 +155,11 @@ def _zone_record(folder: Path, path: Path) -> ZoneRecord:
     rows = FetchedRows(
         prices=PriceBatch.of(events),
         types=(InstanceType(cloud, type_, vcpus, 61.0, None, 0),),
-        on_demand=(OnDemandPrice(cloud, market.region, type_, "linux", start - 30 * DAY, on_demand, "a list"),),
+        on_demand=(
+            OnDemandPrice(
+                cloud, market.region, type_, "linux", start - 30 * DAY, on_demand, "a list"
+            ),
+        ),
     )
     store = PriceStore(Path(tempfile.mkdtemp(prefix="zone-")))
     store.commit(rows)
@@ -171,22 +181,35 @@ def _prices(folder: Path, market: Market, start: int, on_demand: int) -> list[Pr
     end = start + 60 * DAY
     series = known.get(str(market))
     if series is None or not series.first <= start + 2 * DAY <= series.last:
-        return [PriceEvent(market, at, on_demand * 3 // 10) for at in (start - 14 * DAY, start, end)]
-    prices = [PriceEvent(market, int(at), int(price)) for at, price in zip(series.times, series.prices, strict=True)]
-    return [PriceEvent(market, start - 14 * DAY, prices[0].price), *prices, PriceEvent(market, end, prices[-1].price)]
+        return [
+            PriceEvent(market, at, on_demand * 3 // 10) for at in (start - 14 * DAY, start, end)
+        ]
+    prices = [
+        PriceEvent(market, int(at), int(price))
+        for at, price in zip(series.times, series.prices, strict=True)
+    ]
+    return [
+        PriceEvent(market, start - 14 * DAY, prices[0].price),
+        *prices,
+        PriceEvent(market, end, prices[-1].price),
+    ]
 
 
 def check_zone(zone: ZoneRecord, kind: str, hours: float, count: int) -> list[PlanOutcome]:
     """Plans one job at random moments of a zone, and runs each plan."""
     chance = np.random.default_rng(crc32(zone.name.encode()))
     latest = zone.world.end - round(4 * hours * HOUR) - 8 * HOUR
-    moments = np.sort(chance.integers(zone.world.begin, max(latest, zone.world.begin + 1), count)).tolist()
+    moments = np.sort(
+        chance.integers(zone.world.begin, max(latest, zone.world.begin + 1), count)
+    ).tolist()
     outcomes = []
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "job.yaml"
         file.write_text(zone.job)
         for number, at in enumerate(moments):
-            print(f"\r{zone.name}, {kind}: {number} of {count}", end="", file=sys.stderr, flush=True)
+            print(
+                f"\r{zone.name}, {kind}: {number} of {count}", end="", file=sys.stderr, flush=True
+            )
             home = home_of(Path(folder) / str(number), zone, kind, at)
             outcomes.append(_plan_and_run(zone, home, file, at // SECOND * SECOND, hours))
     print("\r", " " * 79, "\r", sep="", end="", file=sys.stderr, flush=True)
@@ -194,7 +217,9 @@ def check_zone(zone: ZoneRecord, kind: str, hours: float, count: int) -> list[Pl
 
 
 def home_of(home: Path, zone: ZoneRecord, kind: str, at: int) -> Path:
-    """A home with prices, and with the availability that its user observed, or imported, until a moment."""
+    """A home with prices, and with the availability that its user observed, or imported, until a
+    moment.
+    """
     store, world = PriceStore(home / "prices"), zone.world
     if kind == "record":
         ingest(store, zone.path)
@@ -215,7 +240,9 @@ def home_of(home: Path, zone: ZoneRecord, kind: str, at: int) -> Path:
 
 
 def _own_runs(zone: ZoneRecord, at: int) -> Iterator[AvailabilitySpan]:
-    """The observations of three jobs that asked for a machine whenever they had none, in the days before."""
+    """The observations of three jobs that asked for a machine whenever they had none, in the days
+    before.
+    """
     chance, capacity = np.random.default_rng(at % 2**31), zone.world.capacities[zone.market]
     for number, days in enumerate((5, 3, 1)):
         moment = at - days * DAY + int(chance.integers(12 * HOUR))
@@ -227,7 +254,13 @@ def _own_runs(zone: ZoneRecord, at: int) -> Iterator[AvailabilitySpan]:
                 continue
             lost = capacity.first_below(1, moment) or end
             yield AvailabilitySpan(
-                zone.market, moment, min(lost, end), 1, 1, "evicted" if lost < end else "returned", source
+                zone.market,
+                moment,
+                min(lost, end),
+                1,
+                1,
+                "evicted" if lost < end else "returned",
+                source,
             )
             moment = lost + 2 * MINUTE
 
@@ -239,7 +272,9 @@ def _plan_and_run(zone: ZoneRecord, home: Path, file: Path, at: int, hours: floa
     seconds = time.process_time() - before
     stated = answer["expected"]
     (planned,) = stored_plans([load(file)], config.load(os.environ, home), asked[1], asked[3]).plans
-    outcome, _ = realize(planned, zone.world, dict(zip(zone.world.table.markets, zone.world.table, strict=True)))
+    outcome, _ = realize(
+        planned, zone.world, dict(zip(zone.world.table.markets, zone.world.table, strict=True))
+    )
     whole = answer["on_demand_usd"]
     return PlanOutcome(
         zone.name,
@@ -273,12 +308,15 @@ def plan_json(home: Path, file: Path, *words: str) -> Any:  # noqa: ANN401  # JS
 def summary(name: str, outcomes: Sequence[PlanOutcome]) -> str:
     """One line of the table."""
     paid = np.array([outcome.paid for outcome in outcomes])
-    inside = np.mean([outcome.low * 0.999 <= outcome.paid <= outcome.high * 1.001 for outcome in outcomes])
+    inside = np.mean(
+        [outcome.low * 0.999 <= outcome.paid <= outcome.high * 1.001 for outcome in outcomes]
+    )
     time_in = np.mean([o.hours_low * 0.999 <= o.hours <= o.hours_high * 1.001 for o in outcomes])
     above = np.mean([outcome.paid > outcome.high * 1.001 for outcome in outcomes])
     ratio = np.median([outcome.paid / outcome.expected for outcome in outcomes])
     return (
-        f"{name:58} {len(paid):5} {inside:6.0%} {np.mean([o.by_rank for o in outcomes]):8.0%} {above:9.0%}"
+        f"{name:58} {len(paid):5} {inside:6.0%} {np.mean([o.by_rank for o in outcomes]):8.0%} "
+        f"{above:9.0%}"
         f" {ratio:9.2f} {np.mean([o.interval_score for o in outcomes]):7.3f}"
         f" {np.median([o.high - o.low for o in outcomes]):7.3f} {time_in:9.0%}"
         f" {np.median([o.seconds for o in outcomes]):6.2f}"
@@ -298,7 +336,9 @@ def groups(outcomes: Sequence[PlanOutcome]) -> Iterator[str]:
 
 
 def plot(files: Sequence[Path], path: Path) -> None:
-    """The mean interval score of each zone and kind of home, next to that of one interval for all plans."""
+    """The mean interval score of each zone and kind of home, next to that of one interval for all
+    plans.
+    """
     lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     colors = dict(zip(KINDS, (ORANGE, PURPLE, BLUE), strict=True))
     known = [(line.pop("home"), PlanOutcome(**line)) for line in lines]
@@ -306,7 +346,11 @@ def plot(files: Sequence[Path], path: Path) -> None:
     figure, (axes,) = panels(8.4, 0.8 + 0.22 * len(names))
     for kind, color in colors.items():
         by_zone = [
-            [outcome.interval_score for home, outcome in known if (home, outcome.zone) == (kind, name)]
+            [
+                outcome.interval_score
+                for home, outcome in known
+                if (home, outcome.zone) == (kind, name)
+            ]
             for name in names
         ]
         drawn = [(np.mean(scores), row) for row, scores in enumerate(by_zone) if scores]
@@ -317,7 +361,8 @@ def plot(files: Sequence[Path], path: Path) -> None:
     constant = float(np.mean([interval_score(low, high, value) for value in paid.tolist()]))
     axes.axvline(constant, color=INK, linestyle="--", linewidth=1, label="one interval for all")
     axes.set_yticks(
-        range(len(names)), [name.replace("availability__", "").replace("preemption__", "") for name in names]
+        range(len(names)),
+        [name.replace("availability__", "").replace("preemption__", "") for name in names],
     )
     axes.tick_params(axis="y", labelsize=7)
     axes.set_xlim(left=0)
@@ -327,7 +372,8 @@ def plot(files: Sequence[Path], path: Path) -> None:
 
 
 HEADER = (
-    f"{'zone':58} {'plans':>5} {'in':>6} {'by rank':>8} {'above P90':>9} {'paid/exp':>9} {'score':>7} {'width':>7}"
+    f"{'zone':58} {'plans':>5} {'in':>6} {'by rank':>8} {'above P90':>9} {'paid/exp':>9} "
+    f"{'score':>7} {'width':>7}"
     f" {'hours in':>9} {'cpu s':>6}"
 )
 
@@ -338,10 +384,14 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=10, help="plans in each zone")
     parser.add_argument("--hours", type=float, default=4.0, help="length of the job")
     parser.add_argument("--data", type=Path, default=FOLDER, help="folder of recorded markets")
-    parser.add_argument("--homes", nargs="*", default=list(KINDS), choices=KINDS, help="what the user has")
+    parser.add_argument(
+        "--homes", nargs="*", default=list(KINDS), choices=KINDS, help="what the user has"
+    )
     parser.add_argument("--only", default="", help="only zones whose name contains this")
     parser.add_argument("--out", type=Path, help="file that gets a line of JSON for each plan")
-    parser.add_argument("--plot", type=Path, nargs="+", help="picture of the scores in the files that follow")
+    parser.add_argument(
+        "--plot", type=Path, nargs="+", help="picture of the scores in the files that follow"
+    )
     args = parser.parse_args()
     if args.plot is not None:
         plot(args.plot[1:], args.plot[0])
@@ -357,7 +407,9 @@ def main() -> None:
             pooled += outcomes
             if args.out is not None:
                 with args.out.open("a") as file:
-                    file.writelines(json.dumps({"home": kind, **asdict(outcome)}) + "\n" for outcome in outcomes)
+                    file.writelines(
+                        json.dumps({"home": kind, **asdict(outcome)}) + "\n" for outcome in outcomes
+                    )
             print(summary(zone.name, outcomes), flush=True)
         print(*groups(pooled), sep="\n", flush=True)
 

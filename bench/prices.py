@@ -35,7 +35,8 @@ _START = parse_time("2026-01-01")
 
 
 def history(seed: int = 0) -> PriceTable:
-    """Random walks of prices on a grid of $0.0001 that change about every 13 minutes, over 90 days."""
+    """Random walks of prices on a grid of $0.0001 that change about every 13 minutes, over 90
+    days."""
     rng = np.random.default_rng(seed)
     each = EVENTS // MARKETS
     gaps = rng.exponential(DAYS * DAY / SECOND / each, (MARKETS, each)).astype(np.int64) + 1
@@ -43,10 +44,13 @@ def history(seed: int = 0) -> PriceTable:
     base = rng.integers(200, 40_000, (MARKETS, 1))
     prices = np.abs(base + np.cumsum(rng.integers(-3, 4, (MARKETS, each)), axis=1)) + 1
     names = tuple(
-        Market("aws", "us-east-1", f"us-east-1{'abcdef'[i % 6]}", f"t{i // 6}.xlarge") for i in range(MARKETS)
+        Market("aws", "us-east-1", f"us-east-1{'abcdef'[i % 6]}", f"t{i // 6}.xlarge")
+        for i in range(MARKETS)
     )
     codes = np.repeat(np.arange(MARKETS, dtype=np.int64), each)
-    return PriceTable.of(PriceBatch(names, codes, times.ravel(), (prices * 100_000).ravel().astype(np.int64)))
+    return PriceTable.of(
+        PriceBatch(names, codes, times.ravel(), (prices * 100_000).ravel().astype(np.int64))
+    )
 
 
 def run() -> str:
@@ -57,7 +61,8 @@ def run() -> str:
         export(generated, source)
         return table(
             f"Price store, {EVENTS:,} price changes of {MARKETS:,} markets over {DAYS} days",
-            f"Compared with pandas {pd.__version__} on CSV: `read_csv`, typed, without duplicates, sorted, written"
+            f"Compared with pandas {pd.__version__} on CSV: `read_csv`, typed, without duplicates, "
+            "sorted, written"
             " back; then read again for each query. Both start from the same plain CSV file of"
             f" {source.stat().st_size / 1e6:,.0f} MB.",
             _rows(
@@ -70,8 +75,14 @@ def run() -> str:
 
 
 def _rows(store: PriceStore, source: Path, plain: Path, market: Market) -> list[Row]:
-    rows = [_against("import", lambda: _import(store, source), lambda: _pandas_import(source, plain), runs=1)]
-    rows.append(_against("import of the same file again", lambda: _import(store, source), None, runs=1))
+    rows = [
+        _against(
+            "import", lambda: _import(store, source), lambda: _pandas_import(source, plain), runs=1
+        )
+    ]
+    rows.append(
+        _against("import of the same file again", lambda: _import(store, source), None, runs=1)
+    )
     with tempfile.TemporaryDirectory() as folder:
         megabytes = _megabytes(source, folder)
     rows.append(Row("memory of the import", f"{megabytes} MB", f"limit {MAX_IMPORT_MEGABYTES} MB"))
@@ -91,9 +102,18 @@ def _rows(store: PriceStore, source: Path, plain: Path, market: Market) -> list[
     theirs = seconds(lambda: _pandas_market(plain, market), runs=1)
     limit = f"{shown(theirs)}; limit {shown(MAX_MARKET_SECONDS)}"
     rows.append(Row(f"one market's {DAYS} days", shown(ours), limit, times_faster(ours, theirs)))
-    rows.append(_against("statistics of all markets", lambda: _statistics(store), lambda: _pandas_stats(plain), runs=1))
+    rows.append(
+        _against(
+            "statistics of all markets",
+            lambda: _statistics(store),
+            lambda: _pandas_stats(plain),
+            runs=1,
+        )
+    )
     everything, arrays = seconds(lambda: _statistics(store), runs=3), store.table()
-    limit = f"{shown(seconds(lambda: _numpy_stats(arrays), runs=3))}; limit {shown(MAX_STATS_SECONDS)}"
+    limit = (
+        f"{shown(seconds(lambda: _numpy_stats(arrays), runs=3))}; limit {shown(MAX_STATS_SECONDS)}"
+    )
     what = "the same again, against plain numpy on arrays in memory"
     rows.append(Row(what, shown(everything), limit, times_faster(everything, MAX_STATS_SECONDS)))
     program = str(Path(sys.executable).with_name("spotctl"))
@@ -124,12 +144,17 @@ def _row_file(store: PriceStore, market: Market) -> Path:
     """A file with a higher price for one event."""
     series, path = Library(store).series(market), store.root.with_name("correction.csv")
     export(
-        PriceTable.of(PriceBatch.of([PriceEvent(market, int(series.times[200]), int(series.prices[200]) * 2)])), path
+        PriceTable.of(
+            PriceBatch.of([PriceEvent(market, int(series.times[200]), int(series.prices[200]) * 2)])
+        ),
+        path,
     )
     return path
 
 
-def _against(what: str, ours: Callable[[], object], peer: Callable[[], object] | None, runs: int) -> Row:
+def _against(
+    what: str, ours: Callable[[], object], peer: Callable[[], object] | None, runs: int
+) -> Row:
     taken = seconds(ours, runs)
     if peer is None:
         return Row(what, shown(taken), "-")
@@ -204,8 +229,12 @@ def _pandas_import(source: Path, plain: Path) -> None:
 def _pandas_market(plain: Path, market: Market) -> PriceSeries:
     frame = pd.read_csv(plain, parse_dates=["timestamp"])
     rows = frame[(frame["zone"] == market.zone) & (frame["instance_type"] == market.instance_type)]
-    times = rows["timestamp"].dt.tz_convert(None).to_numpy().astype("datetime64[us]").astype(np.int64)
-    return PriceSeries(market, times, np.round(rows["spot_price"].to_numpy() * 1e9).astype(np.int64))
+    times = (
+        rows["timestamp"].dt.tz_convert(None).to_numpy().astype("datetime64[us]").astype(np.int64)
+    )
+    return PriceSeries(
+        market, times, np.round(rows["spot_price"].to_numpy() * 1e9).astype(np.int64)
+    )
 
 
 def _pandas_stats(plain: Path) -> object:
@@ -215,5 +244,10 @@ def _pandas_stats(plain: Path) -> object:
     frame["weighted"], frame["held"] = frame["spot_price"] * held, held
     frame["moved"] = groups["spot_price"].diff().ne(0)
     return groups.agg(
-        {"spot_price": ["count", "min", "max", "median"], "weighted": "sum", "held": "sum", "moved": "sum"}
+        {
+            "spot_price": ["count", "min", "max", "median"],
+            "weighted": "sum",
+            "held": "sum",
+            "moved": "sum",
+        }
     )

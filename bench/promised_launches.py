@@ -1,9 +1,11 @@
-"""Do launches on the local market end as their plans say, also on a busy computer? python -m bench.promised_launches
+"""Do launches on the local market end as their plans say, also on a busy computer? python -m
+bench.promised_launches
 
-Launches the three examples of the README and a job of `spotctl init`, each in a home of its own, one after the other,
-next to programs that only compute (`--loops`). Every second launch of a job is as shipped; the others have a deadline
-or a budget, or begin at another moment of the market. A launch is compared with the forecast of the plan by which it
-ran: its rank is the probability of a lower bill, or of a shorter run. Each launch takes about a minute.
+Launches the three examples of the README and a job of `spotctl init`, each in a home of its own,
+one after the other, next to programs that only compute (`--loops`). Every second launch of a job is
+as shipped; the others have a deadline or a budget, or begin at another moment of the market. A
+launch is compared with the forecast of the plan by which it ran: its rank is the probability of a
+lower bill, or of a shorter run. Each launch takes about a minute.
 """
 
 from __future__ import annotations
@@ -34,7 +36,12 @@ from spotctl.run.start.launch_plans import plan_of_run
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 INIT = "init"
-JOBS = {"quickstart": "quickstart.yaml", "spirals": "pytorch/job.yaml", "digits": "trainers/digits.yaml", INIT: ""}
+JOBS = {
+    "quickstart": "quickstart.yaml",
+    "spirals": "pytorch/job.yaml",
+    "digits": "trainers/digits.yaml",
+    INIT: "",
+}
 SHIPPED, DEADLINE, BUDGET, MOMENT = "as shipped", "deadline", "budget", "other moment"
 VARIANTS = (SHIPPED, DEADLINE, SHIPPED, BUDGET, SHIPPED, MOMENT)
 LIMITS = {
@@ -51,7 +58,9 @@ SHIPPED_SECONDS, ASSUMED_SECONDS = '"30"', '"60"'
 
 @dataclass(frozen=True)
 class Promised:
-    """A figure of a launch next to the percentiles of its plan, and the probability that it was to be lower."""
+    """A figure of a launch next to the percentiles of its plan, and the probability that it was to
+    be lower.
+    """
 
     least: float
     low: float
@@ -63,15 +72,20 @@ class Promised:
 
     @classmethod
     def of(cls, spread: Spread, actual: float) -> Promised:
-        # Amounts that differ by less than their display are equal; of equal ones, half count as lower.
+        # Amounts that differ by less than their display are equal; of equal ones, half count as
+        # lower.
         slack = 1e-4 * abs(actual) + 1e-4
         rank = (spread.at_most(actual - slack) + spread.at_most(actual + slack)) / 2
-        least, low, median, high, most = (spread.quantile(level) for level in (0.0, LOW, 0.5, HIGH, 1.0))
+        least, low, median, high, most = (
+            spread.quantile(level) for level in (0.0, LOW, 0.5, HIGH, 1.0)
+        )
         return cls(least, low, median, high, most, actual, rank)
 
     @property
     def place(self) -> str:
-        """Where the figure lies: `likely` from P10 to P90, `possible` from the least to the greatest one."""
+        """Where the figure lies: `likely` from P10 to P90, `possible` from the least to the
+        greatest one.
+        """
         slack = 1e-4 * abs(self.actual) + 1e-4
         if self.low - slack <= self.actual <= self.high + slack:
             return "likely"
@@ -80,8 +94,8 @@ class Promised:
 
 @dataclass(frozen=True)
 class CheckedLaunch:
-    """A launch: how it ended, its evictions, its orders on demand of machines that spot could be, and the seconds for
-    which the market's clock stood."""
+    """A launch: how it ended, its evictions, its orders on demand of machines that spot could be,
+    and the seconds for which the market's clock stood."""
 
     job: str
     variant: str
@@ -112,7 +126,9 @@ def job_file(job: str, variant: str, folder: Path, number: int) -> Path:
         source = (EXAMPLES / "pytorch" / "train.py").read_text()
         folder.mkdir()
         (folder / "train.py").write_text(source.replace(SHIPPED_SECONDS, ASSUMED_SECONDS))
-        subprocess.run([sys.executable, "-m", "spotctl", "init", "train.py", "--yes"], cwd=folder, check=True)
+        subprocess.run(
+            [sys.executable, "-m", "spotctl", "init", "train.py", "--yes"], cwd=folder, check=True
+        )
         path = folder / "job.yaml"
     else:
         shipped = EXAMPLES / JOBS[job]
@@ -138,7 +154,9 @@ def launch(job: str, variant: str, number: int) -> CheckedLaunch:
         environment = {**os.environ, "SPOTCTL_HOME": str(home)}
         command = [sys.executable, "-m", "spotctl", "launch", path.name, "--yes", "--json"]
         begin = time.monotonic()
-        done = subprocess.run(command, cwd=path.parent, env=environment, capture_output=True, check=False, text=True)
+        done = subprocess.run(
+            command, cwd=path.parent, env=environment, capture_output=True, check=False, text=True
+        )
         seconds = time.monotonic() - begin
         if not done.stdout:
             raise RuntimeError(f"{job}, {variant}: {done.stderr[-500:]}")
@@ -148,11 +166,24 @@ def launch(job: str, variant: str, number: int) -> CheckedLaunch:
         assert state.began is not None
         forecast = forecast_of(plan_of_run(state.began, config.load({}, home), state.started))
     evicted = {held.allocation for held in state.machines.values() if held.end_reason == EVICTED}
-    fallbacks = [order for order in state.orders.values() if order.bid is None and not order.reliable]
-    usd, hours = Promised.of(forecast.usd, answer["cost_usd"]), Promised.of(forecast.hours, answer["hours"])
+    fallbacks = [
+        order for order in state.orders.values() if order.bid is None and not order.reliable
+    ]
+    usd, hours = (
+        Promised.of(forecast.usd, answer["cost_usd"]),
+        Promised.of(forecast.hours, answer["hours"]),
+    )
     outcome = answer["outcome"]
     return CheckedLaunch(
-        job, variant, outcome, usd, hours, len(evicted), len(fallbacks), state.stood_seconds, round(seconds, 1)
+        job,
+        variant,
+        outcome,
+        usd,
+        hours,
+        len(evicted),
+        len(fallbacks),
+        state.stood_seconds,
+        round(seconds, 1),
     )
 
 
@@ -160,16 +191,21 @@ def line(made: CheckedLaunch) -> str:
     """A launch as a row of the table."""
     usd, hours = made.usd, made.hours
     return (
-        f"{made.job:10} {made.variant:12} {made.outcome:6} {usd.median:6.3f} {usd.low:6.3f} to {usd.high:6.3f}"
-        f" {usd.actual:7.3f} {usd.rank:5.2f} {usd.place:8} {hours.median:5.2f} {hours.low:5.2f} to {hours.high:5.2f}"
-        f" {hours.actual:6.2f} {hours.rank:5.2f} {hours.place:8} {made.evictions:4} {made.fallbacks:4}"
+        f"{made.job:10} {made.variant:12} {made.outcome:6} {usd.median:6.3f} {usd.low:6.3f} to "
+        f"{usd.high:6.3f}"
+        f" {usd.actual:7.3f} {usd.rank:5.2f} {usd.place:8} {hours.median:5.2f} {hours.low:5.2f} to "
+        f"{hours.high:5.2f}"
+        f" {hours.actual:6.2f} {hours.rank:5.2f} {hours.place:8} {made.evictions:4} "
+        f"{made.fallbacks:4}"
         f" {made.stood_seconds:6.0f} {made.seconds:6.0f}"
     )
 
 
 HEADER = (
-    f"{'job':10} {'variant':12} {'ended':6} {'plan $':>6} {'P10 to P90':>16} {'paid':>7} {'rank':>5} {'':8}"
-    f" {'hours':>5} {'P10 to P90':>14} {'took':>6} {'rank':>5} {'':8} {'ev.':>4} {'fall':>4} {'stood':>6} {'real s':>6}"
+    f"{'job':10} {'variant':12} {'ended':6} {'plan $':>6} {'P10 to P90':>16} {'paid':>7} "
+    f"{'rank':>5} {'':8}"
+    f" {'hours':>5} {'P10 to P90':>14} {'took':>6} {'rank':>5} {'':8} {'ev.':>4} {'fall':>4} "
+    f"{'stood':>6} {'real s':>6}"
 )
 
 
@@ -179,7 +215,10 @@ def summary(launches: Sequence[CheckedLaunch]) -> str:
     for name in ("usd", "hours"):
         places = [getattr(made, name).place for made in launches]
         inside = sum(place != "outside" for place in places)
-        parts.append(f"{name}: {places.count('likely')} from P10 to P90, {inside} from the least to the greatest")
+        parts.append(
+            f"{name}: {places.count('likely')} from P10 to P90, {inside} from the least to the "
+            "greatest"
+        )
     return f"{len(launches)} launches; {'; '.join(parts)}"
 
 

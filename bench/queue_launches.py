@@ -1,13 +1,15 @@
-"""Jobs launched over time into one queue on the local market, and their launchers killed at random moments.
+"""Jobs launched over time into one queue on the local market, and their launchers killed at random
+moments.
 
     python -m bench.queue_launches --jobs 12 --kills 20
 
-Jobs of two users arrive one after the other under a quota of two machines: commands of one machine that go on from
-their checkpoints, one of them with a deadline, and a training that can use four. A job whose launcher is killed is
-resumed. Prints who held machines when, next to what each plan said, and what must not happen: a job lost or begun
-twice, work lost, the quota exceeded, or machines idle while a job waits whose launcher lives. Each job takes about half
-a minute. `--types` launches two trainings instead, each of them five times as fast on the type on which the other is
-slow, under a quota of one machine of each.
+Jobs of two users arrive one after the other under a quota of two machines: commands of one machine
+that go on from their checkpoints, one of them with a deadline, and a training that can use four. A
+job whose launcher is killed is resumed. Prints who held machines when, next to what each plan said,
+and what must not happen: a job lost or begun twice, work lost, the quota exceeded, or machines idle
+while a job waits whose launcher lives. Each job takes about half a minute. `--types` launches two
+trainings instead, each of them five times as fast on the type on which the other is slow, under a
+quota of one machine of each.
 """
 
 from __future__ import annotations
@@ -51,8 +53,9 @@ _LOOK_SECONDS = 0.1
 
 @dataclass
 class QueuedLaunch:
-    """A job of some steps (a training has none), the processes that attended to it, each with its begin and end in
-    seconds of this trial, and what its plan said: when it begins and ends, in hours after the launch."""
+    """A job of some steps (a training has none), the processes that attended to it, each with its
+    begin and end in seconds of this trial, and what its plan said: when it begins and ends, in
+    hours after the launch."""
 
     name: str
     file: Path
@@ -116,7 +119,9 @@ def write_opposites(folder: Path) -> list[QueuedLaunch]:
     made = list[QueuedLaunch]()
     for name, fast, slow in (("jobca", *TYPES), ("jobra", *reversed(TYPES))):
         job = training(name, 6000, {fast: 2400.0, slow: 480.0}, [*TYPES], "1..2")
-        (file := folder / f"{name}.yaml").write_text(yaml.safe_dump({**job, "objective": "max-throughput"}))
+        (file := folder / f"{name}.yaml").write_text(
+            yaml.safe_dump({**job, "objective": "max-throughput"})
+        )
         made.append(QueuedLaunch(name, file, 0.0, 0))
     return made
 
@@ -146,12 +151,18 @@ def spotctl(*words: str | Path) -> list[str]:
     return [sys.executable, "-m", "spotctl", *map(str, words)]
 
 
-def launched(jobs: Sequence[QueuedLaunch], kills: int, draw: random.Random, environment: dict[str, str]) -> None:
-    """Launches each job at its time, kills launchers, and resumes their jobs, until all have ended."""
+def launched(
+    jobs: Sequence[QueuedLaunch], kills: int, draw: random.Random, environment: dict[str, str]
+) -> None:
+    """Launches each job at its time, kills launchers, and resumes their jobs, until all have
+    ended."""
     for job in jobs:
         # Jobs that arrive together are launched at the same moment.
         job.planned = None if job.arrives else _plan(job, environment)
-    began, every = time.monotonic(), sum(job.steps + 1 for job in jobs) * STEP_SECONDS / MACHINES / max(kills, 1)
+    began, every = (
+        time.monotonic(),
+        sum(job.steps + 1 for job in jobs) * STEP_SECONDS / MACHINES / max(kills, 1),
+    )
     next_kill = draw.expovariate(1 / every)
     while any(job.code is None for job in jobs):
         time.sleep(_LOOK_SECONDS)
@@ -187,12 +198,19 @@ def _plan(job: QueuedLaunch, environment: dict[str, str]) -> tuple[float, float]
 
 
 def _attend(job: QueuedLaunch, environment: dict[str, str], now: float) -> None:
-    """A process for the job: its launch, or after a kill its resumption, if the launch had come so far."""
+    """A process for the job: its launch, or after a kill its resumption, if the launch had come so
+    far.
+    """
     words = spotctl("launch", job.file, "--yes", "--json")
     if job.attended:
-        shown = subprocess.run(spotctl("status", job.name, "--json"), env=environment, capture_output=True, check=False)
+        shown = subprocess.run(
+            spotctl("status", job.name, "--json"), env=environment, capture_output=True, check=False
+        )
         words = words if shown.returncode else spotctl("resume", job.name, "--json")
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": (job.file.parent / f"{job.name}.err").open("a")}
+    quiet = {
+        "stdout": subprocess.DEVNULL,
+        "stderr": (job.file.parent / f"{job.name}.err").open("a"),
+    }
     job.process = subprocess.Popen(words, env=environment, start_new_session=True, **quiet)  # type: ignore[call-overload]
     job.attended.append([now])
 
@@ -222,10 +240,13 @@ def most_at_once(machines: Sequence[MachineLife]) -> int:
     return most
 
 
-def idle_spans(machines: Sequence[MachineLife], waiting: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def idle_spans(
+    machines: Sequence[MachineLife], waiting: Sequence[tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
     """When fewer machines are held than the quota allows although a job waits for one."""
     edges = sorted(
-        {edge for life in machines for edge in (life.begin, life.end)} | {e for span in waiting for e in span}
+        {edge for life in machines for edge in (life.begin, life.end)}
+        | {e for span in waiting for e in span}
     )
     for begin, end in pairwise(edges):
         held = sum(life.begin <= begin < life.end for life in machines)
@@ -236,7 +257,9 @@ def idle_spans(machines: Sequence[MachineLife], waiting: Sequence[tuple[int, int
 def _arrivals(home: Path) -> dict[str, int]:
     """When jobs first joined the queue, in microseconds of the market."""
     with sqlite3.connect(home / "log.sqlite") as db:
-        rows = db.execute("SELECT body FROM queues WHERE kind = 'JobJoined' ORDER BY number DESC").fetchall()
+        rows = db.execute(
+            "SELECT body FROM queues WHERE kind = 'JobJoined' ORDER BY number DESC"
+        ).fetchall()
     jobs = (json.loads(body)["job"] for (body,) in rows)
     return {job["name"]: round(job["arrival"] * 1e6) for job in jobs}
 
@@ -247,25 +270,34 @@ def report(jobs: Sequence[QueuedLaunch], home: Path, real_seconds: float) -> boo
         states = [fold(log.of_run(run)) for run in log.runs()]
     arrivals = _arrivals(home)
     machines, first = lives(states), min(state.started for state in states)
-    print(f"{'job':6} {'kills':>5} {'planned to begin':>17} {'began':>6} {'planned end':>12} {'ended':>6}  machines")
+    print(
+        f"{'job':6} {'kills':>5} {'planned to begin':>17} {'began':>6} {'planned end':>12} "
+        f"{'ended':>6}  machines"
+    )
     wrong, waiting = list[str](), list[tuple[int, int]]()
     for job in jobs:
         runs = [state for state in states if state.job == job.name]
         held = [life for life in machines if life.job == job.name]
         spans = ", ".join(
-            f"{(life.begin - first) / HOUR:.1f}-{(life.end - first) / HOUR:.1f} {life.kind}" for life in held
+            f"{(life.begin - first) / HOUR:.1f}-{(life.end - first) / HOUR:.1f} {life.kind}"
+            for life in held
         )
         came, ends = min(state.started for state in runs), max(state.at for state in runs)
         waiting.append((arrivals[job.name], min((life.begin for life in held), default=came)))
-        planned = ("", "") if job.planned is None else tuple(f"{hours:.1f}" for hours in job.planned)
+        planned = (
+            ("", "") if job.planned is None else tuple(f"{hours:.1f}" for hours in job.planned)
+        )
         print(
-            f"{job.name:6} {job.kills:5} {planned[0]:>17} {(came - first) / HOUR:6.1f} {planned[1]:>12}"
+            f"{job.name:6} {job.kills:5} {planned[0]:>17} {(came - first) / HOUR:6.1f} "
+            f"{planned[1]:>12}"
             f" {(ends - first) / HOUR:6.1f}  {spans}"
         )
         outcomes = [state.ended.outcome for state in runs if state.ended is not None]
         # A launcher that is killed after its run's end leaves nothing to resume.
         if outcomes != [DONE] or (job.code != 0 and not job.kills):
-            wrong.append(f"{job.name} ended {', '.join(outcomes) or 'without a run'} (exit code {job.code})")
+            wrong.append(
+                f"{job.name} ended {', '.join(outcomes) or 'without a run'} (exit code {job.code})"
+            )
         if job.steps:
             result = job.file.parent / f"{job.name}.ended"
             if not result.exists() or int(result.read_text()) != job.steps:
@@ -274,25 +306,40 @@ def report(jobs: Sequence[QueuedLaunch], home: Path, real_seconds: float) -> boo
                 wrong.append(f"{job.name} held two machines at once")
     if (most := most_at_once(machines)) > MACHINES:
         wrong.append(f"{most} machines at once under a quota of {MACHINES}")
-    print(f"{sum(job.kills for job in jobs)} launchers killed, {most} machines at once under a quota of {MACHINES}")
-    idle = max(((end - begin) / MINUTE for begin, end in idle_spans(machines, waiting)), default=0.0)
+    print(
+        f"{sum(job.kills for job in jobs)} launchers killed, {most} machines at once under a quota "
+        f"of {MACHINES}"
+    )
+    idle = max(
+        ((end - begin) / MINUTE for begin, end in idle_spans(machines, waiting)), default=0.0
+    )
     print(f"longest time with a free machine while a job waits: {idle:.1f} minutes of the market")
     print(f"not as it should be: {'; '.join(wrong) or 'nothing'}; {real_seconds:.0f} s")
     return not wrong
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--jobs", type=int, nargs="+", default=[3, 5, 12])
-    parser.add_argument("--kills", type=int, default=0, help="launchers that are killed in each queue")
+    parser.add_argument(
+        "--kills", type=int, default=0, help="launchers that are killed in each queue"
+    )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--types", action="store_true", help="two trainings that suit different types")
+    parser.add_argument(
+        "--types", action="store_true", help="two trainings that suit different types"
+    )
     options, good = parser.parse_args(words), True
     for number in [2] if options.types else options.jobs:
         with tempfile.TemporaryDirectory() as work:
             folder, draw, began = Path(work), random.Random(options.seed + number), time.monotonic()
             quota = "local/*/c4=4,local/*/r3=8" if options.types else QUOTA
-            environment = {**os.environ, "SPOTCTL_HOME": str(folder / "home"), "SPOTCTL_QUOTAS": quota}
+            environment = {
+                **os.environ,
+                "SPOTCTL_HOME": str(folder / "home"),
+                "SPOTCTL_QUOTAS": quota,
+            }
             jobs = write_opposites(folder) if options.types else write_jobs(folder, number, draw)
             launched(jobs, options.kills, draw, environment)
             good = report(jobs, folder / "home", time.monotonic() - began) and good

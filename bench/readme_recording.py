@@ -1,9 +1,10 @@
-"""The README's recording: `python -m bench.readme_recording` launches the quick start in a terminal and draws it.
+"""The README's recording: `python -m bench.readme_recording` launches the quick start in a terminal
+and draws it.
 
-The terminal is a real one (a pseudo-terminal), and so are the run and its times; only the folder of this user is shown
-as `~`. The picture is one SVG that plays by itself, several times as fast as the run, and rests on what the run printed
-last. With an argument, the bytes that a terminal received before are read from that file instead, and nothing is run;
-`--keep FILE` keeps those of this run.
+The terminal is a real one (a pseudo-terminal), and so are the run and its times; only the folder of
+this user is shown as `~`. The picture is one SVG that plays by itself, several times as fast as the
+run, and rests on what the run printed last. With an argument, the bytes that a terminal received
+before are read from that file instead, and nothing is run; `--keep FILE` keeps those of this run.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ PICTURE = ROOT / "docs" / "pictures" / "launch.svg"
 COMMAND = "spotctl launch examples/quickstart.yaml --yes"
 COLUMNS, ROWS = 92, 16
 FRAMES, SECONDS, REST_SECONDS, READ_SECONDS = 48, 22.0, 7.0, 3.5
-"""How many moments are drawn, in how much time, how long the last one rests, and how long one that brings many lines at
-once, such as the plan."""
+"""How many moments are drawn, in how much time, how long the last one rests, and how long one that
+brings many lines at once, such as the plan."""
 MANY_LINES = 10
 
 _CODE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|\r\n|[\r\n]|[^\x1b\r\n]+")
@@ -54,7 +55,9 @@ Line = tuple[Cell, ...]
 
 @dataclass
 class Screen:
-    """The lines of a terminal, for the codes that `rich` writes: lines that are written over, and colours."""
+    """The lines of a terminal, for the codes that `rich` writes: lines that are written over, and
+    colours.
+    """
 
     columns: int = COLUMNS
     rows: int = ROWS
@@ -118,7 +121,11 @@ def recorded() -> list[tuple[float, str]]:
     with tempfile.TemporaryDirectory() as user:
         mine, inside = pty.openpty()
         fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-        environment = {name: text for name, text in os.environ.items() if not name.startswith(("SPOTCTL", "XDG"))}
+        environment = {
+            name: text
+            for name, text in os.environ.items()
+            if not name.startswith(("SPOTCTL", "XDG"))
+        }
         process = subprocess.Popen(
             [sys.executable, "-c", _IN_TERMINAL, *COMMAND.split()[1:]],
             stdin=inside,
@@ -133,7 +140,9 @@ def recorded() -> list[tuple[float, str]]:
         # A terminal whose last process has ended cannot be read.
         with suppress(OSError):
             while new := os.read(mine, 1 << 16):
-                received.append((time.monotonic() - began, new.decode(errors="replace").replace(user, "~")))
+                received.append(
+                    (time.monotonic() - began, new.decode(errors="replace").replace(user, "~"))
+                )
         os.close(mine)
         if process.wait():
             raise SystemExit("the launch failed:\n" + "".join(text for _, text in received[-20:]))
@@ -181,10 +190,20 @@ def drawn(frames: Sequence[Frame], seconds: float) -> Html:
         el("defs", *(el("text", *_spans(line), id=name) for line, name in names.items())),
         el("rect", x=0.5, y=0.5, width=width - 1, height=high - 1, rx=10, class_="paper"),
         *(el("circle", cx=_LEFT + 4 + 18 * dot, cy=20, r=5, class_="d") for dot in range(3)),
-        el("text", f"a run of {seconds:.0f} s, {seconds / played:.1f} times as fast", x=_LEFT + 70, y=25, class_="bar"),
+        el(
+            "text",
+            f"a run of {seconds:.0f} s, {seconds / played:.1f} times as fast",
+            x=_LEFT + 70,
+            y=25,
+            class_="bar",
+        ),
         el(
             "svg",
-            el("g", *(_frame(frame, number * high, names) for number, frame in enumerate(frames)), class_="film"),
+            el(
+                "g",
+                *(_frame(frame, number * high, names) for number, frame in enumerate(frames)),
+                class_="film",
+            ),
             y=_TOP - 8,
             width=width,
             height=high - _TOP + 8,
@@ -222,7 +241,10 @@ def _film(frames: Sequence[Frame], high: int, played: float) -> str:
 
 def _frame(frame: Frame, top: int, names: dict[Line, str]) -> Html:
     shown = [(names[line], row) for row, line in enumerate(frame.lines) if line in names]
-    return el("g", *(el("use", href=f"#{name}", x=_LEFT, y=_LINE * (row + 1) + top) for name, row in shown))
+    return el(
+        "g",
+        *(el("use", href=f"#{name}", x=_LEFT, y=_LINE * (row + 1) + top) for name, row in shown),
+    )
 
 
 def _spans(line: Line) -> Iterator[Html | str]:
@@ -242,7 +264,10 @@ def main() -> None:
         given.keep.write_text(json.dumps(received))
     frames = frames_of(received)
     PICTURE.write_text(f"{drawn(frames, received[-1][0])}\n", encoding="utf-8")
-    print(f"{PICTURE.name}: {PICTURE.stat().st_size / 1000:.0f} kB, {len(frames)} frames of {received[-1][0]:.0f} s")
+    print(
+        f"{PICTURE.name}: {PICTURE.stat().st_size / 1000:.0f} kB, {len(frames)} frames of "
+        f"{received[-1][0]:.0f} s"
+    )
 
 
 if __name__ == "__main__":

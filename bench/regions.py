@@ -1,9 +1,11 @@
-"""The figures behind decisions 30 and 31: `python -m bench.regions WHAT FOLDER`; the folder is that of the records.
+"""The figures behind decisions 30 and 31: `python -m bench.regions WHAT FOLDER`; the folder is that
+of the records.
 
-`ours` plays `regions`, `skynomad` and the optimum over the study's windows, and over random zones, starts and
-deadlines; `classes` over 30 random windows for each record and number of zones, and over all of them together.
-`gangs` shows what elasticity is worth on the record of partial capacity.
-`published` plays every window of the published study and compares the mean cost of each policy with the published one.
+`ours` plays `regions`, `skynomad` and the optimum over the study's windows, and over random zones,
+starts and deadlines; `classes` over 30 random windows for each record and number of zones, and over
+all of them together. `gangs` shows what elasticity is worth on the record of partial capacity.
+`published` plays every window of the published study and compares the mean cost of each policy with
+the published one.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from spotctl.lab.backtest.regions_scenario import load
 
 ALL_ZONES = {
     "v100": [
-        f"us-{zone}" for zone in "east-1a east-1c east-1d east-1f east-2a east-2b west-2a west-2b west-2c".split()
+        f"us-{zone}"
+        for zone in "east-1a east-1c east-1d east-1f east-2a east-2b west-2a west-2b west-2c".split()
     ],
     "h100": [
         *"asia-south2-b asia-southeast1-b asia-southeast1-c europe-west1-c europe-west3-c us-central1-a".split(),
@@ -55,7 +58,9 @@ def main(words: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class PublishedWindow:
-    """A window of the study, and what its policies cost there; single zones are named with their policy."""
+    """A window of the study, and what its policies cost there; single zones are named with their
+    policy.
+    """
 
     trace: str
     window: Window
@@ -67,23 +72,39 @@ def published_windows(folder: Path) -> Iterator[PublishedWindow]:
     groups: dict[tuple[str, ...], dict[tuple[str, str], float]] = {}
     with (folder / "regions" / "published_costs.csv").open() as file:
         for row in csv.DictReader(file):
-            names = ("trace", "zones", "start_hours", "work_hours", "deadline_hours", "checkpoint_gb")
+            names = (
+                "trace",
+                "zones",
+                "start_hours",
+                "work_hours",
+                "deadline_hours",
+                "checkpoint_gb",
+            )
             key = tuple(row[name] for name in names)
             groups.setdefault(key, {})[row["policy"], row["only_zone"]] = float(row["cost_usd"])
     for (trace, zones, start, work, deadline, gb), usd in groups.items():
-        job = {"work_hours": float(work), "deadline_hours": float(deadline), "checkpoint_gb": float(gb)}
+        job = {
+            "work_hours": float(work),
+            "deadline_hours": float(deadline),
+            "checkpoint_gb": float(gb),
+        }
         window = window_of(folder, trace, zones.split(), float(start), job)
         if window.job.possible(window.record.gap):
             yield PublishedWindow(trace, window, usd)
 
 
-def window_of(folder: Path, trace: str, zones: list[str], start: float, job: dict[str, float]) -> Window:
+def window_of(
+    folder: Path, trace: str, zones: list[str], start: float, job: dict[str, float]
+) -> Window:
     """One window of the study's records, read as a scenario file."""
     records = folder.resolve()
     files = {
         "h100": (["regions/h100_up_week1.csv.gz"], "regions/h100_prices.csv"),
         "probes": (["regions/h100_probes_week1.csv.gz"], "regions/h100_prices.csv"),
-        "v100": (["availability/availability__1-node__aws-02-15-2023*"], "regions/v100_prices.csv.gz"),
+        "v100": (
+            ["availability/availability__1-node__aws-02-15-2023*"],
+            "regions/v100_prices.csv.gz",
+        ),
     }
     traces, prices = files[trace]
     scenario = {
@@ -119,25 +140,38 @@ def published(folder: Path) -> None:
 
 
 def random_windows(
-    folder: Path, trace: str, least: int, most: int, gb: float = 50.0, count: int = 10, seed: int = 20
+    folder: Path,
+    trace: str,
+    least: int,
+    most: int,
+    gb: float = 50.0,
+    count: int = 10,
+    seed: int = 20,
 ) -> Iterator[Window]:
     """Windows with random zones, starts and slacks."""
     rng = np.random.default_rng(seed)
-    whole = window_of(folder, trace, ALL_ZONES[trace], 0.0, {"work_hours": 1.0, "deadline_hours": LONGEST[trace]})
+    whole = window_of(
+        folder, trace, ALL_ZONES[trace], 0.0, {"work_hours": 1.0, "deadline_hours": LONGEST[trace]}
+    )
     for _ in range(count):
         zones = rng.choice(ALL_ZONES[trace], int(rng.integers(least, most + 1)), replace=False)
         slack, deadline = float(rng.choice([1.1, 1.2, 1.35, 1.5, 2.0])), 52 * HOUR
         record = whole.record.only([str(zone) for zone in zones])
         job = RegionJob(round(deadline / slack), deadline, HOUR // 5, gb)
-        yield Window.of(record, int(rng.integers(0, record.steps - job.steps(record.gap))), job, whole.rules)
+        yield Window.of(
+            record, int(rng.integers(0, record.steps - job.steps(record.gap))), job, whole.rules
+        )
 
 
 def ours(folder: Path) -> None:
-    """Costs over the optimum's in sums, and the ratio of ours to skynomad's: of the sums, of the medians, and by window
-    its median and 90th percentile. The last column is the 95% interval of the mean excess less that of plain failover
-    (`up-switch`)."""
+    """Costs over the optimum's in sums, and the ratio of ours to skynomad's: of the sums, of the
+    medians, and by window its median and 90th percentile. The last column is the 95% interval of
+    the mean excess less that of plain failover (`up-switch`)."""
     study = list(published_windows(folder))
-    sweeps = {f"{trace}: the study": [entry.window for entry in study if entry.trace == trace] for trace in ALL_ZONES}
+    sweeps = {
+        f"{trace}: the study": [entry.window for entry in study if entry.trace == trace]
+        for trace in ALL_ZONES
+    }
     for trace in ALL_ZONES:
         sweeps[f"{trace}: random"] = list(random_windows(folder, trace, 6, 9))
         sweeps[f"{trace}: up to 5 zones"] = list(random_windows(folder, trace, 2, 5))
@@ -148,7 +182,9 @@ def ours(folder: Path) -> None:
 
 
 def classes(folder: Path) -> None:
-    """Costs by the number of zones that a job may use, on windows of their own, and over all windows."""
+    """Costs by the number of zones that a job may use, on windows of their own, and over all
+    windows.
+    """
     print(HEADER)
     everything = list[Played]()
     for trace in ALL_ZONES:
@@ -172,7 +208,9 @@ class Played:
 
 
 def _played(window: Window) -> Played:
-    outcomes = [played(window, policy)[0] for policy in ("optimal", "skynomad", "regions", "up-switch")]
+    outcomes = [
+        played(window, policy)[0] for policy in ("optimal", "skynomad", "regions", "up-switch")
+    ]
     optimal, skynomad, regions, failover = (outcome.bill.total for outcome in outcomes)
     return Played(optimal, skynomad, regions, failover, outcomes[2].missed)
 
@@ -191,7 +229,10 @@ def _row(name: str, rows: Sequence[Played]) -> str:
     middle, worse = np.quantile(by_window, (0.5, 0.9))
     figures = f"{theirs:10.3f}{own:9.3f}{own / theirs:7.2f}{typical:9.2f}{middle:8.2f}{worse:7.2f}"
     low, high = _interval((costs[:, 2] - costs[:, 3]) / costs[:, 0])
-    return f"{name:24}{len(rows):6}{figures}{sum(row.missed for row in rows):8}{low:9.3f} to {high:.3f}"
+    return (
+        f"{name:24}{len(rows):6}{figures}{sum(row.missed for row in rows):8}{low:9.3f} to "
+        f"{high:.3f}"
+    )
 
 
 def _interval(differences: Floats) -> tuple[float, float]:
@@ -202,15 +243,31 @@ def _interval(differences: Floats) -> tuple[float, float]:
 
 
 def gangs(folder: Path) -> None:
-    """Jobs of 24 hours in 36 on 4, 8 and 16 machines: all at once, or elastic from one machine up."""
-    print(f"{'machines':>8}{'at least':>9}{'windows':>8}{'on demand $':>13}{'regions $':>11}{'share':>7}{'misses':>8}")
+    """Jobs of 24 hours in 36 on 4, 8 and 16 machines: all at once, or elastic from one machine
+    up."""
+    print(
+        f"{'machines':>8}{'at least':>9}{'windows':>8}{'on demand $':>13}{'regions $':>11}{'share':>7}{'misses':>8}"
+    )
     for machines in (4, 8, 16):
         for least in (machines, 1):
-            job = {"work_hours": 24.0, "deadline_hours": 36.0, "machines": machines, "at_least": least}
+            job = {
+                "work_hours": 24.0,
+                "deadline_hours": 36.0,
+                "machines": machines,
+                "at_least": least,
+            }
             starts = (0.0, 24.0, 48.0, 72.0, 96.0)
-            windows = [window_of(folder, "probes", ALL_ZONES["h100"], start, job) for start in starts]
-            listed, ours = ([played(window, policy)[0] for window in windows] for policy in ("on-demand", "regions"))
-            usd = [sum(outcome.bill.total for outcome in outcomes) / len(windows) for outcomes in (listed, ours)]
+            windows = [
+                window_of(folder, "probes", ALL_ZONES["h100"], start, job) for start in starts
+            ]
+            listed, ours = (
+                [played(window, policy)[0] for window in windows]
+                for policy in ("on-demand", "regions")
+            )
+            usd = [
+                sum(outcome.bill.total for outcome in outcomes) / len(windows)
+                for outcomes in (listed, ours)
+            ]
             misses = sum(outcome.missed for outcome in ours)
             figures = f"{usd[0]:13,.0f}{usd[1]:11,.0f}{usd[1] / usd[0]:7.3f}{misses:8}"
             print(f"{machines:8}{least:9}{len(windows):8}{figures}", flush=True)

@@ -1,8 +1,10 @@
-"""Where `regions` loses dollars against the optimum: `python -m bench.regions_excess FOLDER`, a folder of records.
+"""Where `regions` loses dollars against the optimum: `python -m bench.regions_excess FOLDER`, a
+folder of records.
 
-With perfect knowledge, the least remaining cost of a job is known at every step. A step loses its own cost minus the
-fall of the remaining cost: these losses add up to the excess, so each belongs to what the job did in its step. What
-waiting or staying lost is known only afterwards: no policy could avoid all of these losses.
+With perfect knowledge, the least remaining cost of a job is known at every step. A step loses its
+own cost minus the fall of the remaining cost: these losses add up to the excess, so each belongs to
+what the job did in its step. What waiting or staying lost is known only afterwards: no policy could
+avoid all of these losses.
 """
 
 from __future__ import annotations
@@ -58,7 +60,10 @@ def show(name: str, windows: Sequence[Window]) -> None:
         for step, before, after in zip(steps, to_go, [*to_go[1:], 0.0], strict=True):
             losses[step.did] += step.usd + after - before
             count[step.did] += 1
-    print(f"{name}: {len(windows)} windows, excess {sum(losses.values()) / least:.4f}, of which", flush=True)
+    print(
+        f"{name}: {len(windows)} windows, excess {sum(losses.values()) / least:.4f}, of which",
+        flush=True,
+    )
     for did, usd in sorted(losses.items(), key=lambda loss: -loss[1]):
         print(f"    {did:34}{usd / least:8.4f}{count[did] or '':>8}", flush=True)
 
@@ -97,12 +102,16 @@ def _named(field: Field, held: Whereabouts | None, home: int | None) -> str:
         return f"stay on {what}"
     if home is None:
         return f"first start on {what}"
-    where = "in the region" if field.regions[home] == field.regions[now.zone] else "in another region"
+    where = (
+        "in the region" if field.regions[home] == field.regions[now.zone] else "in another region"
+    )
     return f"{'start' if held is None else 'move'} on {what} {where}"
 
 
 def costs_to_go(window: Window, steps: Sequence[Step]) -> list[float]:
-    """Least remaining cost from the state in which each step began: backward over time, as `optimum` is forward."""
+    """Least remaining cost from the state in which each step began: backward over time, as
+    `optimum` is forward.
+    """
     record, job, parts = window.record, window.job, parts_of(window)
     delay, need = job.delay * parts // record.gap, ceil(job.work * parts / record.gap - 1e-9)
     zones, most = len(record.zones), record.steps * parts - need + 1
@@ -122,7 +131,9 @@ def costs_to_go(window: Window, steps: Sequence[Step]) -> list[float]:
         idle[:, : most - parts] = usd[0, :, parts:]
         free = np.append(ends[delay:], np.zeros(delay, dtype=np.bool_)) & window.rules.published
         into = begun.min(axis=0)
-        starts = np.stack([(into + np.where(free, 0.0, move[:, None])).min(axis=0) for move in moves])
+        starts = np.stack(
+            [(into + np.where(free, 0.0, move[:, None])).min(axis=0) for move in moves]
+        )
         usd = np.stack([np.minimum(idle, starts)] * 3)
         usd[1:, :zones] = np.minimum(usd[1:, :zones], held)
         if now < len(steps):

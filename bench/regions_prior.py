@@ -1,9 +1,11 @@
-"""How much zones tell of themselves and of each other: `python -m bench.regions_prior FOLDER`, a folder of records.
+"""How much zones tell of themselves and of each other: `python -m bench.regions_prior FOLDER`, a
+folder of records.
 
-`regions` corrects its prior by a factor for each zone, from the endings of its spells and, in part, of those of its
-region. This prints how likely the next tick is under that, on the traces of the prior, by the prior's strength (in
-endings) and by the weight of the other zones. Nothing is known at the start of each 52 hours, the length of the jobs
-of the study. Sums of log-likelihood; less than the best in its table.
+`regions` corrects its prior by a factor for each zone, from the endings of its spells and, in part,
+of those of its region. This prints how likely the next tick is under that, on the traces of the
+prior, by the prior's strength (in endings) and by the weight of the other zones. Nothing is known
+at the start of each 52 hours, the length of the jobs of the study. Sums of log-likelihood; less
+than the best in its table.
 """
 
 from __future__ import annotations
@@ -44,7 +46,12 @@ def main(words: Sequence[str]) -> None:
     for side, name in enumerate(("down", "up")):
         table = np.array(
             [
-                [sum(log_likelihood(ends[side], hazard[side], strength, weight) for ends, hazard in blocks)]
+                [
+                    sum(
+                        log_likelihood(ends[side], hazard[side], strength, weight)
+                        for ends, hazard in blocks
+                    )
+                ]
                 for weight in WEIGHTS
                 for strength in STRENGTHS
             ]
@@ -55,7 +62,9 @@ def main(words: Sequence[str]) -> None:
 
 
 def blocks_of(histories: Sequence[AvailabilityHistory]) -> Iterator[tuple[Floats, Floats]]:
-    """The endings of down and up spells by zone and tick of a region, and how many the prior expects."""
+    """The endings of down and up spells by zone and tick of a region, and how many the prior
+    expects.
+    """
     gap, ticks = histories[0].gap, min(history.up.size for history in histories)
     rates = PUBLIC_PRIOR.rates().ravel() * gap / HOUR
     ends, expected = np.zeros((2, len(histories), ticks)), np.zeros((2, len(histories), ticks))
@@ -71,14 +80,17 @@ def blocks_of(histories: Sequence[AvailabilityHistory]) -> Iterator[tuple[Floats
 
 
 def log_likelihood(ends: Floats, expected: Floats, strength: float, weight: float) -> float:
-    """Log-likelihood of the endings of a region's up or down spells, each tick predicted from earlier ticks."""
+    """Log-likelihood of the endings of a region's up or down spells, each tick predicted from
+    earlier ticks.
+    """
     factor = (strength + _weighted(ends, weight)) / (strength + _weighted(expected, weight))
     rate = np.maximum(factor * expected, 1e-12)
     return float((ends * np.log(rate) - rate)[expected > 0].sum())
 
 
 def _weighted(counts: Floats, weight: float) -> Floats:
-    """Counts of earlier ticks in each zone, plus a share of the counts of the region's other zones."""
+    """Counts of earlier ticks in each zone, plus a share of the counts of the region's other
+    zones."""
     own = np.cumsum(counts, axis=1) - counts
     weighted: Floats = own + weight * (own.sum(axis=0) - own)
     return weighted

@@ -1,4 +1,5 @@
-"""The processor time of cost reports, on a log of 100,000 events and on 3,000 runs that have ended."""
+"""The processor time of cost reports, on a log of 100,000 events and on 3,000 runs that have
+ended."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ ENDED, ENDED_LIMIT, STATUS_LIMIT, FOCUS_MEGABYTES = 3000, 0.8, 0.5, 200
 MARKET = Market.parse("aws/us-east-1/us-east-1a/c6i.2xlarge")
 FIRST = parse_time("2017-01-01T02:00:00Z")
 MACHINES, BATCHES, CLOCKS, RENEWALS = 4, 3, 250, 70
-"""Counts of a night; the shares of the kinds of events are those of a real run on the local market."""
+"""Counts of a night; the shares of the kinds of events are those of a real run on the local
+market."""
 
 
 def night(number: int) -> list[tuple[int, ev.Event]]:
@@ -34,15 +36,28 @@ def night(number: int) -> list[tuple[int, ev.Event]]:
     for batch in range(BATCHES):
         at = start + batch * life
         names = tuple(f"i-{number}-{batch}-{i}" for i in range(MACHINES))
-        order = ev.RentIntended(batch + 1, MARKET, MACHINES, 340_000_000, 340_000_000, 4.0, False, end)
-        events += [(at, order), (at, ev.Rented(batch + 1, tuple(ev.Granted(name, at) for name in names)))]
+        order = ev.RentIntended(
+            batch + 1, MARKET, MACHINES, 340_000_000, 340_000_000, 4.0, False, end
+        )
+        events += [
+            (at, order),
+            (at, ev.Rented(batch + 1, tuple(ev.Granted(name, at) for name in names))),
+        ]
         events += [(at + MINUTE, ev.MachineRan(name)) for name in names]
         ready = tuple(ev.Moment(name, at + 2 * MINUTE) for name in names)
         redone = (ev.Stretch(at, at + 2 * MINUTE),) if batch else ()
-        events.append((at + 2 * MINUTE, ev.Progressed(batch * CLOCKS // BATCHES, 1.0, 2, ready=ready, redone=redone)))
+        events.append(
+            (
+                at + 2 * MINUTE,
+                ev.Progressed(batch * CLOCKS // BATCHES, 1.0, 2, ready=ready, redone=redone),
+            )
+        )
         why = "evicted" if batch < BATCHES - 1 else "returned"
         events += [(at + life, ev.MachineEnded(name, at + life, why)) for name in names]
-    events += [(start + clock * (end - start) // CLOCKS, ev.Progressed(clock, 1.0, 2)) for clock in range(1, CLOCKS)]
+    events += [
+        (start + clock * (end - start) // CLOCKS, ev.Progressed(clock, 1.0, 2))
+        for clock in range(1, CLOCKS)
+    ]
     for i in range(RENEWALS):
         at = start + (i + 1) * (end - start) // (RENEWALS + 1)
         held = tuple(f"i-{number}-{(at - start) // life}-{machine}" for machine in range(MACHINES))
@@ -61,8 +76,8 @@ def night(number: int) -> list[tuple[int, ev.Event]]:
 
 
 def write(home: Path, nights: int) -> int:
-    """Writes the log in one transaction: row by row, each would be synced to disk. Runs end as the product ends them,
-    with their costs."""
+    """Writes the log in one transaction: row by row, each would be synced to disk. Runs end as the
+    product ends them, with their costs."""
     EventLog(home / "log.sqlite").close()
     every = {f"nightly-{number}": night(number) for number in range(nights)}
     rows = (
@@ -85,14 +100,15 @@ def _command(home: str, words: str) -> list[str]:
 
 
 _PEAK = (
-    "import os, subprocess, sys; started = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL);"
+    "import os, subprocess, sys; started = subprocess.Popen(sys.argv[1:], "
+    "stdout=subprocess.DEVNULL);"
     " print(os.wait4(started.pid, 0)[2].ru_maxrss)"
 )
 
 
 def peak_megabytes(command: list[str]) -> float:
-    """The memory that a command has taken at most. A small process starts the command, because a process counts as its
-    own what the one that starts it has taken."""
+    """The memory that a command has taken at most. A small process starts the command, because a
+    process counts as its own what the one that starts it has taken."""
     words = [sys.executable, "-c", _PEAK, *command]
     return int(subprocess.run(words, check=True, capture_output=True, text=True).stdout) / 1024
 
@@ -102,11 +118,13 @@ def _ended_runs() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         count = write(Path(folder), ENDED)
         report, status, focus = (
-            _command(folder, words) for words in ("report cost --json", "status", "report cost --format focus")
+            _command(folder, words)
+            for words in ("report cost --json", "status", "report cost --format focus")
         )
         processor_seconds(report)
         later, seen, exported = (
-            min(processor_seconds(command) for _ in range(RUNS)) for command in (report, status, focus)
+            min(processor_seconds(command) for _ in range(RUNS))
+            for command in (report, status, focus)
         )
         megabytes = peak_megabytes(focus)
     what = f"{ENDED:,} ended runs, {count:,} events"
@@ -117,7 +135,12 @@ def _ended_runs() -> list[Row]:
             f"at most {shown(ENDED_LIMIT)}",
             times_faster(later, ENDED_LIMIT),
         ),
-        Row(f"`status`, {what}", shown(seen), f"at most {shown(STATUS_LIMIT)}", times_faster(seen, STATUS_LIMIT)),
+        Row(
+            f"`status`, {what}",
+            shown(seen),
+            f"at most {shown(STATUS_LIMIT)}",
+            times_faster(seen, STATUS_LIMIT),
+        ),
         Row(f"`report cost --format focus`, {what}", shown(exported), "none"),
         Row(
             "memory of that export",
@@ -134,7 +157,11 @@ def run() -> str:
         home = Path(folder)
         count = write(home, EVENTS // len(night(0)) + 1)
         command = _command(folder, "report cost --json")
-        times: dict[str, list[float]] = {"DELETE FROM final_costs": [], "DELETE FROM checks": [], "": []}
+        times: dict[str, list[float]] = {
+            "DELETE FROM final_costs": [],
+            "DELETE FROM checks": [],
+            "": [],
+        }
         first_ever = processor_seconds(command)
         for _ in range(RUNS):
             for statement, seconds in times.items():
@@ -166,7 +193,9 @@ def run() -> str:
         *_ended_runs(),
     ]
     remark = (
-        f"User and system time of the whole command, the least of {RUNS}, on a year of nights with their clocks and"
-        " leases. The log keeps what a run has cost from its end on; the first report of a day also checks every row."
+        f"User and system time of the whole command, the least of {RUNS}, on a year of nights with "
+        "their clocks and"
+        " leases. The log keeps what a run has cost from its end on; the first report of a day "
+        "also checks every row."
     )
     return table("Cost reports", remark, rows)

@@ -43,12 +43,15 @@ def run() -> str:
         peer = [sys.executable, str(folder / "two.py"), "--help"]
         spotctl = [str(Path(sys.executable).with_name("spotctl"))]
         home = ["--home", str(folder / "home")]
-        rows = [_row(peer, [*spotctl, *words, "--help"], words, HELP_LIMIT) for words in _commands()]
+        rows = [
+            _row(peer, [*spotctl, *words, "--help"], words, HELP_LIMIT) for words in _commands()
+        ]
         others = (["status"], ["launch", str(folder / "job.yaml")])
         rows += [_row(peer, [*spotctl, *home, *words], words, COMMAND_LIMIT) for words in others]
     return table(
         "Start-up",
-        f"User and system time of the whole process, median of {RUNS} runs of each command, alternating with"
+        f"User and system time of the whole process, median of {RUNS} runs of each command, "
+        "alternating with"
         " `--help` of a Typer app of two commands.",
         rows,
     )
@@ -58,7 +61,13 @@ def _row(peer: list[str], command: list[str], words: list[str], limit: float) ->
     pairs = [(processor_seconds(command), processor_seconds(peer)) for _ in range(RUNS)]
     ours, theirs = (statistics.median(times) for times in zip(*pairs, strict=True))
     ratio = statistics.median(own / other for own, other in pairs)
-    label = " ".join(["spotctl", *(Path(word).name for word in words), *(["--help"] if "--help" in command else [])])
+    label = " ".join(
+        [
+            "spotctl",
+            *(Path(word).name for word in words),
+            *(["--help"] if "--help" in command else []),
+        ]
+    )
     return Row(f"`{label}`", shown(ours), shown(theirs), f"{ratio:.2f}, limit {limit:g}")
 
 

@@ -1,6 +1,7 @@
 """How many commands and options a user sees, from Typer's own tree of a checkout.
 
-Commands are those that do something, not groups. Options of hidden commands, hidden options and --help do not count.
+Commands are those that do something, not groups. Options of hidden commands, hidden options and
+--help do not count.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ def surface_of(root: Path) -> Surface:
     """Loads the command line of a checkout in a process of its own."""
     environment = {**os.environ, "PYTHONPATH": str(root)}
     words = [sys.executable, "-P", __file__]
-    printed = subprocess.run(words, env=environment, check=True, capture_output=True, text=True).stdout
+    printed = subprocess.run(
+        words, env=environment, check=True, capture_output=True, text=True
+    ).stdout
     return Surface(**json.loads(printed))
 
 
@@ -55,7 +58,8 @@ def _counted() -> dict[str, int]:
     }
 
 
-def _leaves(command: Any, hidden: bool) -> Iterator[tuple[Any, bool]]:  # noqa: ANN401 - Typer's own kind of command
+# Typer's own kind of command.
+def _leaves(command: Any, hidden: bool) -> Iterator[tuple[Any, bool]]:  # noqa: ANN401
     hidden = hidden or command.hidden
     inner = getattr(command, "commands", {}).values()
     if not inner:

@@ -1,7 +1,9 @@
-"""Steps and seconds that a DDP gang of three machines loses: `python -m bench.torch_gang [CASE...]` prints the table.
+"""Steps and seconds that a DDP gang of three machines loses: `python -m bench.torch_gang [CASE...]`
+prints the table.
 
-Machines are groups of processes of this computer, each with an address of its own. They are warned, or killed. Next to
-it: the same gang starts again from the checkpoint in the job's blob store, as without peers.
+Machines are groups of processes of this computer, each with an address of its own. They are warned,
+or killed. Next to it: the same gang starts again from the checkpoint in the job's blob store, as
+without peers.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ _SCRIPT = Path(__file__).with_name("gang_script.py")
 
 @dataclass(frozen=True)
 class EventCost:
-    """The cost of an event: steps that were done again, and seconds until the gang had caught up."""
+    """The cost of an event: steps that were done again, and seconds until the gang had caught
+    up."""
 
     steps: int
     seconds: float
@@ -58,7 +61,11 @@ class Note:
 def read_notes(traces: Iterable[Path]) -> list[Note]:
     """The complete notes in these files, in the order of time."""
     lines = [line.split() for path in traces for line in path.read_text().splitlines()]
-    whole = [Note(line[0], int(line[1]), int(line[2]), float(line[3])) for line in lines if len(line) == 4]
+    whole = [
+        Note(line[0], int(line[1]), int(line[2]), float(line[3]))
+        for line in lines
+        if len(line) == 4
+    ]
     return sorted(whole, key=lambda note: note.at)
 
 
@@ -75,8 +82,22 @@ class GangOfThree:
         (home / "checkpoint").mkdir(parents=True, exist_ok=True)
         write_plan(home / "plan.json", CHECKPOINT_SECONDS, 0.1)
         LeaseGrantor(home / "lease").begin(LEASE_SECONDS)
-        words = ["--machines", ",".join(HOSTS), "--machine", str(machine), "--port", str(self._port)]
-        command = [sys.executable, "-m", "spotctl.integrations.gang", *words, str(_SCRIPT), str(self.folder / "end")]
+        words = [
+            "--machines",
+            ",".join(HOSTS),
+            "--machine",
+            str(machine),
+            "--port",
+            str(self._port),
+        ]
+        command = [
+            sys.executable,
+            "-m",
+            "spotctl.integrations.gang",
+            *words,
+            str(_SCRIPT),
+            str(self.folder / "end"),
+        ]
         with (home / "output").open("ab") as output:
             self._wrappers[machine] = subprocess.Popen(
                 command, env={**os.environ, **self._variables(home)}, stdout=output, stderr=output
@@ -117,7 +138,9 @@ class GangOfThree:
         until = time.monotonic() + PATIENCE_SECONDS
         while not met(notes := self.notes()):
             if time.monotonic() > until:
-                printed = "\n".join(path.read_text()[-2000:] for path in self.folder.glob("m*/output"))
+                printed = "\n".join(
+                    path.read_text()[-2000:] for path in self.folder.glob("m*/output")
+                )
                 raise TimeoutError(f"{what}: {notes[-3:]}\n{printed}")
             time.sleep(0.1)
         return notes
@@ -141,7 +164,10 @@ class GangOfThree:
         """Ends all machines."""
         (self.folder / "end").touch()
         until = time.monotonic() + 60
-        while any(wrapper.poll() is None for wrapper in self._wrappers.values()) and time.monotonic() < until:
+        while (
+            any(wrapper.poll() is None for wrapper in self._wrappers.values())
+            and time.monotonic() < until
+        ):
             time.sleep(0.1)
         self.kill(*self._wrappers)
 
@@ -152,9 +178,13 @@ def lost(notes: list[Note], at: float) -> EventCost:
     Without the event, the next step would have been done one step's time after the last one.
     """
     reached = max(note.step for note in notes if note.kind == "step" and note.at <= at)
-    begin = max((note for note in notes if note.kind == "begin" and note.at > at), key=lambda note: note.at)
+    begin = max(
+        (note for note in notes if note.kind == "begin" and note.at > at), key=lambda note: note.at
+    )
     back = next(note for note in notes if note.at >= begin.at and note.step > reached)
-    before = max((note.step for note in notes if note.kind == "step" and note.at < begin.at), default=reached)
+    before = max(
+        (note.step for note in notes if note.kind == "step" and note.at < begin.at), default=reached
+    )
     return EventCost(before - begin.step, back.at - at - STEP_SECONDS, begin.ranks)
 
 
@@ -189,12 +219,15 @@ def killed(port: int, machine: int = 2) -> EventCost:
 
 
 def host_killed(port: int) -> EventCost:
-    """The machine with the c10d store is killed: torchrun ends on the others, and the store moves."""
+    """The machine with the c10d store is killed: torchrun ends on the others, and the store
+    moves."""
     return killed(port, 0)
 
 
 def from_blob_store(port: int) -> EventCost:
-    """All processes end, and two machines start again from the checkpoint that was copied to the blob store."""
+    """All processes end, and two machines start again from the checkpoint that was copied to the
+    blob store.
+    """
     with gang(port) as three, tempfile.TemporaryDirectory(prefix="blobs-") as place:
         kept = three.checkpointed()
         three.trained(3, 2 * EVERY)
@@ -211,7 +244,12 @@ def from_blob_store(port: int) -> EventCost:
                 shutil.rmtree(three.folder / f"m{machine}" / folder)
             stored.restore(three.folder / f"m{machine}" / "checkpoint")
             three.start(machine)
-        cost = lost(three.until(lambda notes: notes[-1].ranks == 2 and notes[-1].step > reached(notes, at), "back"), at)
+        cost = lost(
+            three.until(
+                lambda notes: notes[-1].ranks == 2 and notes[-1].step > reached(notes, at), "back"
+            ),
+            at,
+        )
         return replace(cost, seconds=cost.seconds - copied)
 
 
@@ -230,7 +268,10 @@ CASES: Mapping[str, tuple[str, Callable[[int], EventCost]]] = {
 
 def main(words: list[str]) -> None:
     """Prints the table."""
-    print(f"a save every {EVERY} steps of {STEP_SECONDS} s, a checkpoint every {CHECKPOINT_SECONDS:g} s")
+    print(
+        f"a save every {EVERY} steps of {STEP_SECONDS} s, a checkpoint every "
+        f"{CHECKPOINT_SECONDS:g} s"
+    )
     for number, word in enumerate(words or CASES):
         name, case = CASES[word]
         print(f"{name}: {case(27_000 + 20 * number + os.getpid() % 900 * 4)}", flush=True)

@@ -1,7 +1,8 @@
-"""`TorchModule` next to DistributedDataParallel (gloo) and the parameter server of Ray's documentation, on one model.
+"""`TorchModule` next to DistributedDataParallel (gloo) and the parameter server of Ray's
+documentation, on one model.
 
-Two processes compute on one thread each, on this machine. `python -m bench.torch_module` prints steady throughput, the
-bytes that a batch sends, and what a lost process costs.
+Two processes compute on one thread each, on this machine. `python -m bench.torch_module` prints
+steady throughput, the bytes that a batch sends, and what a lost process costs.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ BATCH, WIDTH = 256, 256
 
 def net() -> nn.Module:
     """About 0.2 million parameters."""
-    return nn.Sequential(nn.Linear(64, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 10))
+    return nn.Sequential(
+        nn.Linear(64, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 10)
+    )
 
 
 def data() -> TensorDataset:
@@ -52,17 +55,22 @@ def ours(nodes: str, chaos: str | None = None) -> list[Iteration]:
     """The clocks of a job on processes of this machine."""
     log: list[Iteration] = []
     trainer = TorchModule(net, data, objective, optimizer, batch_size=BATCH, parts=2)
-    agileml.train(trainer, nodes, clocks=CLOCKS, chaos=chaos, listener=log.append, loss_sample=0, partitions=2)
+    agileml.train(
+        trainer, nodes, clocks=CLOCKS, chaos=chaos, listener=log.append, loss_sample=0, partitions=2
+    )
     return log
 
 
 def ddp() -> tuple[list[float], float]:
-    """Seconds of each step with two processes and gloo, and from their start to their first step."""
+    """Seconds of each step with two processes and gloo, and from their start to their first
+    step."""
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         context = torch.multiprocessing.get_context("spawn")
         queue = context.Queue()
-        workers = [context.Process(target=_ddp_worker, args=(rank, folder, queue)) for rank in range(2)]
+        workers = [
+            context.Process(target=_ddp_worker, args=(rank, folder, queue)) for rank in range(2)
+        ]
         for worker in workers:
             worker.start()
         seconds: list[float] = queue.get(timeout=300)
@@ -72,10 +80,13 @@ def ddp() -> tuple[list[float], float]:
     return seconds, whole - sum(seconds[1:])
 
 
-def _ddp_worker(rank: int, folder: str, queue: Any) -> None:  # noqa: ANN401 - a queue of this kind of process
+# A queue of this kind of process.
+def _ddp_worker(rank: int, folder: str, queue: Any) -> None:  # noqa: ANN401
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{Path(folder)}/store", rank=rank, world_size=2)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{Path(folder)}/store", rank=rank, world_size=2
+    )
     torch.manual_seed(0)
     module = nn.parallel.DistributedDataParallel(net())
     optimize, samples, seconds = optimizer(module), data(), []
@@ -125,11 +136,17 @@ class Worker:
                 parameter.copy_(torch.from_numpy(values.copy()))
         self._module.zero_grad()
         torch.autograd.backward(objective(self._module, _part(self._samples, step, self._rank)))
-        return [parameter.grad.numpy() for parameter in self._module.parameters() if parameter.grad is not None]
+        return [
+            parameter.grad.numpy()
+            for parameter in self._module.parameters()
+            if parameter.grad is not None
+        ]
 
 
 def ray_pattern() -> tuple[list[float], float]:
-    """Seconds of each step, and the seconds added by the loss of a worker, in whose place another is started."""
+    """Seconds of each step, and the seconds added by the loss of a worker, in whose place another
+    is started.
+    """
     import ray
 
     ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, configure_logging=False)
@@ -156,7 +173,9 @@ def ray_pattern() -> tuple[list[float], float]:
 
 def _part(samples: TensorDataset, step: int, rank: int) -> Any:  # noqa: ANN401 - points and labels
     first = (step * BATCH + rank * BATCH // 2) % len(samples)
-    return torch.utils.data.default_collate([samples[number] for number in range(first, first + BATCH // 2)])
+    return torch.utils.data.default_collate(
+        [samples[number] for number in range(first, first + BATCH // 2)]
+    )
 
 
 def main() -> None:
@@ -170,14 +189,18 @@ def main() -> None:
     print(f"a model of {size:.0f} KiB, batches of {BATCH} on two processes")
     recovery = max(iteration.seconds for iteration in lost[19:]) - usual
     _line("TorchModule", mine, (sums.pushed + sums.pulled) / 2**10, recovery)
-    # Each rank sends half of the model twice; a group that loses a rank starts again, from a checkpoint.
+    # Each rank sends half of the model twice; a group that loses a rank starts again, from a
+    # checkpoint.
     _line("DDP (gloo)", statistics.median(steps[WARM:]), 2 * size, starting)
     # Weights to each worker, gradients from each.
     _line("Ray's pattern", statistics.median(ray_steps[WARM:]), 4 * size, ray_lost)
 
 
 def _line(name: str, seconds: float, kib: float, lost: float) -> None:
-    print(f"{name:14} {1000 * seconds:8.1f} ms a batch {kib:8.0f} KiB sent, {lost:6.2f} s for a lost process")
+    print(
+        f"{name:14} {1000 * seconds:8.1f} ms a batch {kib:8.0f} KiB sent, {lost:6.2f} s for a lost "
+        "process"
+    )
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
-"""`TorchModule` next to a loop in plain PyTorch, and to DistributedDataParallel, by the size of network and batch.
+"""`TorchModule` next to a loop in plain PyTorch, and to DistributedDataParallel, by the size of
+network and batch.
 
     python -m bench.torch_sizes [--clocks 300] [--repetitions 3] [--sizes 19 200 1000] [--nodes 1+1]
 
-Processor time of all processes of the job, user and system, divided by clocks; all compute on one thread each. A job of
-1+1 nodes computes every sample once, as the loop does, and the loss over 256 samples, and writes checkpoints: the rest
-is what the servers, the network between processes and the bookkeeping take. DDP has as many processes as the job has
-nodes, and gloo, each with its share of the batch. Medians of repetitions, in turns; in brackets, the smallest and
-largest ratio within a repetition. With `--device cuda`, all are on one graphics card, and times are the clock's.
+Processor time of all processes of the job, user and system, divided by clocks; all compute on one
+thread each. A job of 1+1 nodes computes every sample once, as the loop does, and the loss over 256
+samples, and writes checkpoints: the rest is what the servers, the network between processes and the
+bookkeeping take. DDP has as many processes as the job has nodes, and gloo, each with its share of
+the batch. Medians of repetitions, in turns; in brackets, the smallest and largest ratio within a
+repetition. With `--device cuda`, all are on one graphics card, and times are the clock's.
 """
 
 from __future__ import annotations
@@ -39,7 +41,11 @@ WIDTHS = {19: 104, 26: 125, 200: 404, 1000: 960, 4000: 1960, 16000: 3960}
 def net(width: int) -> nn.Module:
     """Two hidden layers."""
     return nn.Sequential(
-        nn.Linear(INPUTS, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, CLASSES)
+        nn.Linear(INPUTS, width),
+        nn.ReLU(),
+        nn.Linear(width, width),
+        nn.ReLU(),
+        nn.Linear(width, CLASSES),
     )
 
 
@@ -66,7 +72,9 @@ def _warm(clocks: int) -> int:
 
 
 def seconds_on(device: str) -> float:
-    """Processor time of this process; on a card, the clock's, once the card has done what it was given."""
+    """Processor time of this process; on a card, the clock's, once the card has done what it was
+    given.
+    """
     if device == "cpu":
         return time.process_time()
     torch.cuda.synchronize()
@@ -94,12 +102,20 @@ def plain(width: int, batch: int, clocks: int, device: str) -> float:
 
 def plain_elsewhere(width: int, batch: int, clocks: int, device: str) -> float:
     """Seconds of a step, in a process of its own."""
-    call = f"from bench.torch_sizes import plain; print(plain({width}, {batch}, {clocks}, {device!r}))"
-    return float(subprocess.run([sys.executable, "-c", call], check=True, capture_output=True, text=True).stdout)
+    call = (
+        f"from bench.torch_sizes import plain; print(plain({width}, {batch}, {clocks}, {device!r}))"
+    )
+    return float(
+        subprocess.run(
+            [sys.executable, "-c", call], check=True, capture_output=True, text=True
+        ).stdout
+    )
 
 
 def ddp(sizes: tuple[int, int, int], ranks: int, device: str) -> float:
-    """Seconds of a step of processes that each compute a part of the batch: of all processors, or of the clock."""
+    """Seconds of a step of processes that each compute a part of the batch: of all processors, or
+    of the clock.
+    """
     with tempfile.TemporaryDirectory() as folder:
         context = torch.multiprocessing.get_context("spawn")
         queue = context.Queue()
@@ -124,7 +140,9 @@ def _ddp_rank(
     share = batch // ranks
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks
+    )
     torch.manual_seed(0)
     module, samples = nn.parallel.DistributedDataParallel(net(width).to(device)), data()
     optimizer, began = adamw(module), 0.0
@@ -132,7 +150,9 @@ def _ddp_rank(
         if step == _warm(clocks):
             began = seconds_on(device)
         first = (step * batch + rank * share) % (len(samples) - share)
-        some = torch.utils.data.default_collate([samples[number] for number in range(first, first + share)])
+        some = torch.utils.data.default_collate(
+            [samples[number] for number in range(first, first + share)]
+        )
         optimizer.zero_grad()
         torch.autograd.backward(objective(module, [part.to(device) for part in some]))
         optimizer.step()
@@ -153,13 +173,17 @@ class Times:
         """A clock is done."""
         if iteration.clock in (self.first, self.last):
             others = descendants(os.getpid()) if self.device == "cpu" else ()
-            self.seconds.append(seconds_on(self.device) + sum(used_seconds(process) for process in others))
+            self.seconds.append(
+                seconds_on(self.device) + sum(used_seconds(process) for process in others)
+            )
 
 
 def ours(sizes: tuple[int, int, int], parts: int, nodes: str, device: str) -> float:
     """Seconds of a clock."""
     width, batch, clocks = sizes
-    trainer = TorchModule(lambda: net(width), data, objective, adamw, batch_size=batch, parts=parts, device=device)
+    trainer = TorchModule(
+        lambda: net(width), data, objective, adamw, batch_size=batch, parts=parts, device=device
+    )
     used = Times(_warm(clocks), _warm(clocks) + clocks, device)
     # More clocks than are measured: at the end the model is collected.
     agileml.train(trainer, nodes, clocks=used.last + 1, listener=used)
@@ -180,7 +204,10 @@ def main() -> None:
     if not re.fullmatch(r"\d+\+\d+", given.nodes):
         parser.error(f"--nodes {given.nodes}: write reliable and transient nodes, such as 1+3")
     ranks = sum(map(int, given.nodes.split("+")))
-    print("| parameters | batch | parts | plain PyTorch | DDP | TorchModule | above plain | times plain | times DDP |")
+    print(
+        "| parameters | batch | parts | plain PyTorch | DDP | TorchModule | above plain | times "
+        "plain | times DDP |"
+    )
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
     for size in given.sizes:
         for batch in given.batches:
@@ -196,10 +223,15 @@ def main() -> None:
             for parts, seconds in jobs.items():
                 loop, pair, job = map(statistics.median, (loops, pairs, seconds))
                 count = sum(parameter.numel() for parameter in net(WIDTHS[size]).parameters())
-                times = " | ".join(f"{1000 * value:.2f} ms" for value in (loop, pair, job, job - loop))
+                times = " | ".join(
+                    f"{1000 * value:.2f} ms" for value in (loop, pair, job, job - loop)
+                )
                 ratios = [used / theirs for used, theirs in zip(seconds, pairs, strict=True)]
                 against = f"{job / pair:.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-                print(f"| {count:,} | {batch} | {parts} | {times} | {job / loop:.2f} | {against} |", flush=True)
+                print(
+                    f"| {count:,} | {batch} | {parts} | {times} | {job / loop:.2f} | {against} |",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
-"""The walk of a job file to its plan: the functions of a package in the order in which a real command first calls them.
+"""The walk of a job file to its plan: the functions of a package in the order in which a real
+command first calls them.
 
-Bodies of modules, lambdas and comprehensions are no steps: they are read where they stand. Bodies of classes and
-properties are, since a reader goes there to learn what a value holds; the strict walk leaves them out, too. A return is
-a file that is entered again after another: a reader turns back to it.
+Bodies of modules, lambdas and comprehensions are no steps: they are read where they stand. Bodies
+of classes and properties are, since a reader goes there to learn what a value holds; the strict
+walk leaves them out, too. A return is a file that is entered again after another: a reader turns
+back to it.
 
-`python -P bench/walk.py OUT PACKAGE WORDS` writes the steps of a command of the package that can be imported.
+`python -P bench/walk.py OUT PACKAGE WORDS` writes the steps of a command of the package that can be
+imported.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ from types import FrameType
 
 @dataclass(frozen=True)
 class Walk:
-    """The steps in the order of their first calls: a file, a name, and whether that is a function and no property."""
+    """The steps in the order of their first calls: a file, a name, and whether that is a function
+    and no property.
+    """
 
     steps: tuple[tuple[str, str, bool], ...]
 
@@ -65,8 +70,15 @@ def walk_of(root: Path, package: str, words: Sequence[str]) -> Walk:
             text=True,
         )
         if ended.returncode:
-            raise SystemExit(f"{package} {' '.join(words)} ended with {ended.returncode}: {ended.stderr}")
-        return Walk(tuple((file, name, plain) for file, name, plain in json.loads(out.read_text(encoding="utf-8"))))
+            raise SystemExit(
+                f"{package} {' '.join(words)} ended with {ended.returncode}: {ended.stderr}"
+            )
+        return Walk(
+            tuple(
+                (file, name, plain)
+                for file, name, plain in json.loads(out.read_text(encoding="utf-8"))
+            )
+        )
 
 
 def traced(out: Path, package: str, words: list[str]) -> None:
@@ -78,7 +90,11 @@ def traced(out: Path, package: str, words: list[str]) -> None:
 
     def note(frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(folder) and not code.co_name.startswith("<"):
+        if (
+            event == "call"
+            and code.co_filename.startswith(folder)
+            and not code.co_name.startswith("<")
+        ):
             function = bool(code.co_flags & inspect.CO_OPTIMIZED)
             plain = function and code.co_firstlineno not in properties(code.co_filename)
             steps.setdefault((code.co_filename.removeprefix(folder), code.co_qualname), plain)
@@ -92,7 +108,9 @@ def traced(out: Path, package: str, words: list[str]) -> None:
             raise
     finally:
         sys.setprofile(None)
-        out.write_text(json.dumps([(*step, plain) for step, plain in steps.items()]), encoding="utf-8")
+        out.write_text(
+            json.dumps([(*step, plain) for step, plain in steps.items()]), encoding="utf-8"
+        )
 
 
 @cache
@@ -103,7 +121,10 @@ def properties(path: str) -> frozenset[int]:
     return frozenset(
         min(mark.lineno for mark in node.decorator_list)
         for node in functions
-        if any(ast.unparse(mark).rpartition(".")[2] in ("property", "cached_property") for mark in node.decorator_list)
+        if any(
+            ast.unparse(mark).rpartition(".")[2] in ("property", "cached_property")
+            for mark in node.decorator_list
+        )
     )
 
 

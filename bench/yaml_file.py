@@ -1,4 +1,6 @@
-"""YAML with line numbers: `python -m bench.yaml_file` compares PyYAML with ruamel.yaml (`pip install ruamel.yaml`)."""
+"""YAML with line numbers: `python -m bench.yaml_file` compares PyYAML with ruamel.yaml (`pip
+install ruamel.yaml`).
+"""
 
 from __future__ import annotations
 
@@ -41,14 +43,24 @@ def _milliseconds(call: Callable[[], object], times: int) -> float:
 
 
 def _import_milliseconds(module: str) -> float:
-    code = f"import time; t = time.process_time(); import {module}; print((time.process_time() - t) * 1000)"
-    runs = (subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(9))
+    code = (
+        f"import time; t = time.process_time(); import {module}; print((time.process_time() - t) * "
+        "1000)"
+    )
+    runs = (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        for _ in range(9)
+    )
     return median(float(run.stdout) for run in runs)
 
 
 def main() -> None:
     """Prints processor time of importing a parser and of parsing a job file of 30 lines."""
-    lines = [line for line in starter_text().splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    lines = [
+        line
+        for line in starter_text().splitlines()
+        if line.strip() and not line.lstrip().startswith("#")
+    ]
     text = "\n".join(lines) + _MORE
     print(f"{len(text.splitlines())} lines")
     ours = _milliseconds(lambda: parse(text, Path("job.yaml")), 200)
@@ -59,7 +71,9 @@ def main() -> None:
         print("ruamel.yaml  not installed")
         return
     theirs = _milliseconds(lambda: YAML().load(text), 200)
-    print(f"ruamel.yaml  import {_import_milliseconds('ruamel.yaml'):5.1f} ms, parse {theirs:4.2f} ms")
+    print(
+        f"ruamel.yaml  import {_import_milliseconds('ruamel.yaml'):5.1f} ms, parse {theirs:4.2f} ms"
+    )
 
 
 if __name__ == "__main__":

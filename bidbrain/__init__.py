@@ -1,1 +1,2 @@
-"""Decisions: how likely an eviction is, what work will cost, what to rent and when to give it back."""
+"""Decisions: how likely an eviction is, what work will cost, what to rent and when to give it
+back."""

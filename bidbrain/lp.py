@@ -1,9 +1,10 @@
 """Linear programs: an optimum, or an error that names what cannot hold.
 
-A program maximizes a gain over columns within rows, and every kind of rows carries the words that describe each of its
-rows, so that a contradiction can be told in the user's own terms: the rows that give way when the total relative
-violation is least (an elastic program). One solver, HiGHS, is called, from the basis of the last optimum where there is
-one. A status other than optimal never passes for an answer: it is an error, after retries with other settings.
+A program maximizes a gain over columns within rows, and every kind of rows carries the words that
+describe each of its rows, so that a contradiction can be told in the user's own terms: the rows
+that give way when the total relative violation is least (an elastic program). One solver, HiGHS, is
+called, from the basis of the last optimum where there is one. A status other than optimal never
+passes for an answer: it is an error, after retries with other settings.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,11 @@ from bidbrain.arrays import Floats, Ints
 from bidbrain.errors import BidBrainError
 
 INF = highspy.kHighsInf
-BASIC, AT_LOWER, AT_UPPER = HighsBasisStatus.kBasic, HighsBasisStatus.kLower, HighsBasisStatus.kUpper
+BASIC, AT_LOWER, AT_UPPER = (
+    HighsBasisStatus.kBasic,
+    HighsBasisStatus.kLower,
+    HighsBasisStatus.kUpper,
+)
 # By default the solver drops smaller entries than 1e-9; throughputs may spread over nine decades.
 _SMALLEST_ENTRY = 1e-12
 _TOLERANCE = 1e-9
@@ -36,8 +41,8 @@ _OPTIONS: dict[str, str | float | int] = {
 }
 
 
-# A basis from another program can be too ill-conditioned: then retry without it, and finally with the solver's
-# defaults.
+# A basis from another program can be too ill-conditioned: then retry without it, and finally with
+# the solver's defaults.
 _RETRY_OPTIONS: tuple[tuple[str, str | float, str | float], ...] = (
     ("presolve", "off", "off"),
     ("presolve", "on", "off"),
@@ -71,7 +76,9 @@ class ConstraintRows:
 
 @dataclass(frozen=True, slots=True)
 class LinearProgram:
-    """Maximize `gain x` over `lower <= x <= upper` under rows, which are numbered consecutively across kinds."""
+    """Maximize `gain x` over `lower <= x <= upper` under rows, which are numbered consecutively
+    across kinds.
+    """
 
     gain: Floats
     lower: Floats
@@ -81,7 +88,9 @@ class LinearProgram:
 
 @dataclass(frozen=True, slots=True)
 class SimplexBasis:
-    """The simplex basis of a solution: a solver status per column and per row. A later program may start from it."""
+    """The simplex basis of a solution: a solver status per column and per row. A later program may
+    start from it.
+    """
 
     columns: list[HighsBasisStatus]
     rows: list[HighsBasisStatus]
@@ -109,14 +118,21 @@ def at_least(
 
 
 class Solver:
-    """A program loaded into the solver. The program can be changed; the next solve starts from the last optimum.
+    """A program loaded into the solver. The program can be changed; the next solve starts from the
+    last optimum.
 
-    `dual` is for programs in which every column only costs, but rows are violated where all columns are 0. `brief` is
-    for programs that are expected to be infeasible at times: this is reported at once, without an explanation.
+    `dual` is for programs in which every column only costs, but rows are violated where all columns
+    are 0. `brief` is for programs that are expected to be infeasible at times: this is reported at
+    once, without an explanation.
     """
 
     def __init__(
-        self, program: LinearProgram, start: SimplexBasis | None = None, *, dual: bool = False, brief: bool = False
+        self,
+        program: LinearProgram,
+        start: SimplexBasis | None = None,
+        *,
+        dual: bool = False,
+        brief: bool = False,
     ) -> None:
         self._brief = brief
         self._last: highspy.HighsBasis | None = None
@@ -140,7 +156,8 @@ class Solver:
         self._highs.run()
         if self._brief and self._highs.getModelStatus() == HighsModelStatus.kInfeasible:
             if self._last is not None:
-                # The program may change back: its last optimum is nearer than where the proof ended.
+                # The program may change back: its last optimum is nearer than where the proof
+                # ended.
                 self._highs.setBasis(self._last)
             raise CannotHold("no values satisfy all constraints")
 
@@ -155,11 +172,16 @@ class Solver:
         status = self._highs.getModelStatus()
         if status != HighsModelStatus.kOptimal:
             raise self._reason(status)
+
         if self._brief:
             self._last = self._highs.getBasis()
 
         solution = self._highs.getSolution()
-        return LpSolution(np.array(solution.col_value), self._highs.getObjectiveValue(), np.array(solution.row_dual))
+        return LpSolution(
+            np.array(solution.col_value),
+            self._highs.getObjectiveValue(),
+            np.array(solution.row_dual),
+        )
 
     def basis(self) -> SimplexBasis:
         basis = self._highs.getBasis()
@@ -179,28 +201,41 @@ class Solver:
         self._highs.changeCoeff(row, column, value)
 
     def add_columns(self, gain: Floats, columns: Ints, rows: Ints, values: Floats) -> None:
-        """Adds columns with values from 0 up, their entries in the order of columns (counted from 0)."""
+        """Adds columns with values from 0 up, their entries in the order of columns (counted from
+        0).
+        """
         count = len(gain)
         starts = np.searchsorted(columns, np.arange(count)).astype(np.int32)
         indices = rows.astype(np.int32)
-        self._highs.addCols(count, gain, np.zeros(count), np.full(count, INF), len(rows), starts, indices, values)
+        self._highs.addCols(
+            count, gain, np.zeros(count), np.full(count, INF), len(rows), starts, indices, values
+        )
 
     def add_rows(self, kind: ConstraintRows) -> None:
         """Adds rows after all others."""
         order, count = np.argsort(kind.rows, kind="stable"), len(kind.upper)
         starts = np.searchsorted(kind.rows[order], np.arange(count)).astype(np.int32)
         indices = kind.columns[order].astype(np.int32)
-        self._highs.addRows(count, kind.lower, kind.upper, len(order), starts, indices, kind.values[order])
+        self._highs.addRows(
+            count, kind.lower, kind.upper, len(order), starts, indices, kind.values[order]
+        )
         self._kinds.append(kind)
 
     def _reason(self, status: HighsModelStatus) -> BidBrainError:
         if status == HighsModelStatus.kUnbounded:
-            return CannotHold("no constraint bounds the objective: give every type a number of workers")
+            return CannotHold(
+                "no constraint bounds the objective: give every type a number of workers"
+            )
+
         broken = self._broken()
         if broken:
             more = f" (nor {len(broken) - 1} more)" if len(broken) > 1 else ""
             return CannotHold(f"cannot be met: {broken[0]}{more}")
-        return SolverFailed(f"the solver ended with {str(status).rsplit('.k', 1)[-1]}: check the spread of the input")
+
+        return SolverFailed(
+            f"the solver ended with {str(status).rsplit('.k', 1)[-1]}: check the spread of the "
+            "input"
+        )
 
     def _broken(self) -> list[str]:
         """Labels of the rows that give way when the total relative violation is minimized."""
@@ -208,31 +243,37 @@ class Solver:
         lower, upper = np.array(model.row_lower_), np.array(model.row_upper_)
         bound = np.abs(np.where(np.isfinite(lower), lower, upper))
         unit = np.where(np.isfinite(bound) & (bound > _VIOLATION_TOLERANCE), bound, 1.0)
+
         # Bounds of columns stay; a row's violation is penalized relative to its bound.
         self._highs.feasibilityRelaxation(-1.0, -1.0, 1.0, None, None, 1 / unit)
         activity = np.array(self._highs.getSolution().row_value)
         broken = np.maximum(lower - activity, activity - upper) > _VIOLATION_TOLERANCE * unit
         places = [(kind, i) for kind in self._kinds for i in range(len(kind.upper))]
         given_way = [places[row] for row in np.flatnonzero(broken)]
+
         return [kind.label.format(kind.names[i]) for kind, i in given_way]
 
 
 class GrowingSolver:
-    """Column generation for programs with far more columns than an optimum uses: beyond a core, columns enter when
-    prices show that they pay.
+    """Column generation for programs with far more columns than an optimum uses: beyond a core,
+    columns enter when prices show that they pay.
 
-    The optimum is that of the whole program. Columns outside the core have the range from 0 to infinity.
+    The optimum is that of the whole program. Columns outside the core have the range from 0 to
+    infinity.
     """
 
     def __init__(self, program: LinearProgram, core: Ints) -> None:
         self._gain = program.gain
         offsets = np.cumsum([0, *(len(kind.upper) for kind in program.rows)])
-        row = np.concatenate([kind.rows + at for kind, at in zip(program.rows, offsets[:-1], strict=True)])
+        row = np.concatenate(
+            [kind.rows + at for kind, at in zip(program.rows, offsets[:-1], strict=True)]
+        )
         column = np.concatenate([kind.columns for kind in program.rows])
         order = np.argsort(column, kind="stable")
         self._row, self._column = row[order], column[order]
         self._value = np.concatenate([kind.values for kind in program.rows])[order]
         self._starts = np.searchsorted(self._column, np.arange(len(program.gain) + 1))
+
         # Position of each column of the whole program in the solver, or -1.
         self._place = np.full(len(program.gain), -1)
         self._place[core] = np.arange(len(core))
@@ -242,9 +283,13 @@ class GrowingSolver:
         for kind in program.rows:
             kept = self._place[kind.columns] >= 0
             columns = self._place[kind.columns[kept]]
-            kinds.append(replace(kind, rows=kind.rows[kept], columns=columns, values=kind.values[kept]))
+            kinds.append(
+                replace(kind, rows=kind.rows[kept], columns=columns, values=kind.values[kept])
+            )
 
-        within = LinearProgram(program.gain[core], program.lower[core], program.upper[core], tuple(kinds))
+        within = LinearProgram(
+            program.gain[core], program.lower[core], program.upper[core], tuple(kinds)
+        )
         self._solver = Solver(within)
 
     def set_gain(self, gain: Floats) -> None:
@@ -263,7 +308,9 @@ class GrowingSolver:
     def optimum(self) -> LpSolution:
         while True:
             solution = self._solver.optimum()
-            lost = np.bincount(self._column, self._value * solution.prices[self._row], len(self._gain))
+            lost = np.bincount(
+                self._column, self._value * solution.prices[self._row], len(self._gain)
+            )
             worth = np.where(self._place < 0, self._gain - lost, 0.0)
             wanted = np.flatnonzero(worth > _MIN_GAIN_TO_ENTER)
             if not len(wanted):
@@ -273,14 +320,21 @@ class GrowingSolver:
 
             # Only the best few: most others stop paying once those have entered.
             most = len(solution.prices)
-            self._enter(wanted if len(wanted) <= most else wanted[np.argpartition(-worth[wanted], most)[:most]])
+            self._enter(
+                wanted
+                if len(wanted) <= most
+                else wanted[np.argpartition(-worth[wanted], most)[:most]]
+            )
 
     def _enter(self, columns: Ints) -> None:
         lengths = self._starts[columns + 1] - self._starts[columns]
         number = np.repeat(np.arange(len(columns)), lengths)
         entry = (
-            np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths) + self._starts[columns][number]
+            np.arange(lengths.sum())
+            - np.repeat(np.cumsum(lengths) - lengths, lengths)
+            + self._starts[columns][number]
         )
+
         self._solver.add_columns(self._gain[columns], number, self._row[entry], self._value[entry])
         self._place[columns] = len(self._inside) + np.arange(len(columns))
         self._inside = np.concatenate([self._inside, columns])
@@ -289,7 +343,9 @@ class GrowingSolver:
 def _model(program: LinearProgram) -> highspy.HighsLp:
     kinds = program.rows
     offsets = np.cumsum([0, *(len(kind.upper) for kind in kinds)])
-    rows = np.concatenate([kind.rows + offset for kind, offset in zip(kinds, offsets[:-1], strict=True)])
+    rows = np.concatenate(
+        [kind.rows + offset for kind, offset in zip(kinds, offsets[:-1], strict=True)]
+    )
     order = np.argsort(rows, kind="stable")
     model = highspy.HighsLp()
     model.num_col_, model.num_row_ = len(program.gain), int(offsets[-1])
@@ -301,4 +357,5 @@ def _model(program: LinearProgram) -> highspy.HighsLp:
     model.a_matrix_.start_ = np.searchsorted(rows[order], np.arange(model.num_row_ + 1))
     model.a_matrix_.index_ = np.concatenate([kind.columns for kind in kinds])[order]
     model.a_matrix_.value_ = np.concatenate([kind.values for kind in kinds])[order]
+
     return model

@@ -1,4 +1,6 @@
-"""How Sphinx builds the site: `make docs`. Fonts are those of the reader's computer, and nothing is fetched."""
+"""How Sphinx builds the site: `make docs`. Fonts are those of the reader's computer, and nothing is
+fetched.
+"""
 
 import sys
 from pathlib import Path
@@ -15,7 +17,8 @@ PAGES = {
     "Explanation": "planning guarantees proof papers machines remote-runner",
     "For maintainers": "internals/architecture internals/own-strategy internals/write-a-cloud"
     " internals/container-clouds internals/test-clouds internals/forecast"
-    " internals/scripts-and-trainers internals/stragglers internals/pipelines internals/papers internals/benchmarks"
+    " internals/scripts-and-trainers internals/stragglers internals/pipelines internals/papers "
+    "internals/benchmarks"
     " internals/threats decisions/index",
 }
 """The pages of each section, in order. `make docs` fails for a page that is in none."""
@@ -40,14 +43,18 @@ html_theme_options = {
 
 def setup(app):
     """Called by Sphinx."""
-    app.connect("builder-inited", lambda builder: reference.write(Path(builder.srcdir) / "generated"))
+    app.connect(
+        "builder-inited", lambda builder: reference.write(Path(builder.srcdir) / "generated")
+    )
     app.connect("source-read", _add_contents)
 
 
 def _add_contents(_app, page, source):
     """The tables of contents stand here, so that the pages read well without Sphinx, too."""
     if page == "index":
-        source[0] += "".join(_contents(pages.split(), f":caption: {title}") for title, pages in PAGES.items())
+        source[0] += "".join(
+            _contents(pages.split(), f":caption: {title}") for title, pages in PAGES.items()
+        )
     if page == "decisions/index":
         source[0] += _contents(["0*"], ":glob:")
 

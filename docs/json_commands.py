@@ -1,7 +1,8 @@
-"""The commands whose `--json` the reference lists, what they read, and where the tables of those without one are.
+"""The commands whose `--json` the reference lists, what they read, and where the tables of those
+without one are.
 
-Each runs in a clone without an account. What needs a cloud is in `json_of_clouds.json`: an answer of each such command,
-which the tests compare with what the command prints on a simulated cloud.
+Each runs in a clone without an account. What needs a cloud is in `json_of_clouds.json`: an answer
+of each such command, which the tests compare with what the command prints on a simulated cloud.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ JSON_COMMANDS = {
     "lab backtest run examples/backtest_local.yaml --workers 1": "spotctl.lab.backtest.strategies:RESULTS",
     "lab backtest run examples/backtest_local.yaml --schemes proteus --against standard+agileml"
     " --workers 1": "spotctl.lab.backtest.strategies:RESULTS_AND_DIFFERENCES",
-    "lab backtest run examples/backtest_local.yaml --frontier --schemes on-demand,lookahead --cuts 1"
+    "lab backtest run examples/backtest_local.yaml --frontier --schemes on-demand,lookahead --cuts "
+    "1"
     " --workers 1": "spotctl.lab.backtest.frontier:FRONTIER",
     "lab backtest run bids.yaml --workers 1": "spotctl.lab.backtest.bids:BIDS_ANSWER",
     "lab backtest deadline --traces trace.json --hours 4 --slack 1.5"
@@ -79,8 +81,8 @@ JSON_COMMANDS = {
     "lab parallel transformer --layers 24 --hidden 2048 --vocabulary 51200 --sequence 2048"
     " --devices 32": "spotctl.lab.parallel:TRANSFORMER",
 }
-"""Commands of a clone without any account, in this order, and what writes the JSON that they print. These functions
-say what its fields mean."""
+"""Commands of a clone without any account, in this order, and what writes the JSON that they print.
+These functions say what its fields mean."""
 
 OTHER_ANSWERS = (
     *("--dry-run", "--json-lines", "--admit", "--below", "--stats", "--gaps", "--check", "--list"),
@@ -142,28 +144,43 @@ esac
 
 
 def files(now: float) -> dict[str, str]:
-    """What these commands read. `now` is in seconds since 1970: what is watched must have been seen lately."""
+    """What these commands read. `now` is in seconds since 1970: what is watched must have been seen
+    lately.
+    """
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now - 3600))
     return {
         "job.yaml": JOB,
         "napping.yaml": NAPPING,
         "bill.csv": _csv(BILL, BILL.values(), {**BILL, "lineItem/LineItemType": "Credit"}.values()),
         "history.csv": _prices(
-            *(f"2025-03-01T{hour:02}:00:00Z,aws,us-east-1,us-east-1a,c5.large" for hour in range(24)),
+            *(
+                f"2025-03-01T{hour:02}:00:00Z,aws,us-east-1,us-east-1a,c5.large"
+                for hour in range(24)
+            ),
             f"{at},aws,us-east-1,us-east-1a,c5.large",
         ),
-        "gpus.csv": _prices(*(f"2025-03-{day},aws,us-east-1,us-east-1a,p3.2xlarge" for day in ("01", "11"))),
+        "gpus.csv": _prices(
+            *(f"2025-03-{day},aws,us-east-1,us-east-1a,p3.2xlarge" for day in ("01", "11"))
+        ),
         "regions.yaml": REGIONS,
         "bids.yaml": "{hours: 2, starts: 2, schemes: [minimum], tried_bids: 2, markets: {calm: {hosts: 3}}}\n",
         "prices.yaml": "{throughputs: throughputs.json, prices: [gpus.csv], days: [0.5], starts: 1}\n",
         "up.csv": "zone,start,gap_seconds,up\n"
-        + "".join(f"us-east-1{zone},2025-03-01,600,{up * 36}\n" for zone, up in (("a", "10"), ("b", "01"))),
+        + "".join(
+            f"us-east-1{zone},2025-03-01,600,{up * 36}\n" for zone, up in (("a", "10"), ("b", "01"))
+        ),
         "zones.csv": "zone,spot_usd_per_hour,on_demand_usd_per_hour\nus-east-1a,1,3\nus-east-1b,1.1,3\n",
         "trace.json": json.dumps({"metadata": {"gap_seconds": 600}, "data": [1, 1, 1, 0] * 36}),
         "problem.json": json.dumps(
-            {"workers": {"v100": 8}, "prices": {"v100": 2.48}, "jobs": [{"id": "a", "throughputs": {"v100": 40}}]}
+            {
+                "workers": {"v100": 8},
+                "prices": {"v100": 2.48},
+                "jobs": [{"id": "a", "throughputs": {"v100": 40}}],
+            }
         ),
-        "throughputs.json": json.dumps({name: {"('ResNet-50', 1)": {"null": 10.0}} for name in ("v100", "k80")}),
+        "throughputs.json": json.dumps(
+            {name: {"('ResNet-50', 1)": {"null": 10.0}} for name in ("v100", "k80")}
+        ),
     }
 
 
@@ -176,7 +193,9 @@ WRITTEN = (
 
 def _prices(*rows: str) -> str:
     header = "timestamp,cloud,region,zone,instance_type,product,spot_price"
-    return "\n".join([header, *(f"{row},Linux/UNIX,{1 + i % 3}" for i, row in enumerate(rows))]) + "\n"
+    return (
+        "\n".join([header, *(f"{row},Linux/UNIX,{1 + i % 3}" for i, row in enumerate(rows))]) + "\n"
+    )
 
 
 def _csv(*rows: Iterable[str]) -> str:

@@ -27,11 +27,18 @@ def _outermost(key: str) -> str:
 
 
 def documented(key: str, known: Iterable[str]) -> str | None:
-    """The documented key that describes a key of an answer: itself, or one with `*` in place of names."""
+    """The documented key that describes a key of an answer: itself, or one with `*` in place of
+    names.
+    """
     if key in known:
         return key
-    # The longest one: names contain dots, so `throughputs.*` would stand for `throughputs.c4.large.source`, too.
-    return max((each for each in known if "*" in each and _pattern(each).fullmatch(key)), key=len, default=None)
+    # The longest one: names contain dots, so `throughputs.*` would stand for
+    # `throughputs.c4.large.source`, too.
+    return max(
+        (each for each in known if "*" in each and _pattern(each).fullmatch(key)),
+        key=len,
+        default=None,
+    )
 
 
 def _pattern(key: str) -> re.Pattern[str]:
@@ -69,7 +76,11 @@ def _attributes(kind: type) -> Iterator[tuple[str, str]]:
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     assert isinstance(definition, ast.ClassDef)
     for one, after in pairwise(definition.body):
-        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and isinstance(after, ast.Expr):
+        if (
+            isinstance(one, ast.AnnAssign)
+            and isinstance(one.target, ast.Name)
+            and isinstance(after, ast.Expr)
+        ):
             meaning = " ".join(ast.literal_eval(after.value).split())
             yield one.target.id, meaning
             if ast.unparse(one.annotation).startswith(("Mapping", "dict")):

@@ -1,4 +1,6 @@
-"""Pages of the site that are made from the code: all commands, all keys of the job file, and what `--json` prints."""
+"""Pages of the site that are made from the code: all commands, all keys of the job file, and what
+`--json` prints.
+"""
 
 from __future__ import annotations
 
@@ -40,12 +42,17 @@ def write(folder: Path) -> None:
 
 
 def commands() -> Iterator[str]:
-    """A section for each command, with its help, arguments and options, and the names that are gone."""
+    """A section for each command, with its help, arguments and options, and the names that are
+    gone.
+    """
     yield "# Commands\n\nWhat `spotctl COMMAND --help` says, for all commands."
     yield from _commands(_surface(), "spotctl")
     yield "\n## Removed names\n\nA command line with one ends with exit code 2 and a line that says what there is now."
     yield "\n| removed | now |\n| --- | --- |"
-    yield from (f"| `spotctl {name}` | {f'`spotctl {now}`' if now else 'nothing'} |" for name, now in REMOVED.items())
+    yield from (
+        f"| `spotctl {name}` | {f'`spotctl {now}`' if now else 'nothing'} |"
+        for name, now in REMOVED.items()
+    )
 
 
 @cache
@@ -61,12 +68,17 @@ def _commands(command: Any, name: str) -> Iterator[str]:
         return
     yield f"\n## {name}\n\n{_prose(command.help)}\n"
     yield "| argument or option | |\n| --- | --- |"
-    yield from (f"| {_names(one)} | {_cell(one.help or '')} |" for one in command.params if not one.hidden)
+    yield from (
+        f"| {_names(one)} | {_cell(one.help or '')} |" for one in command.params if not one.hidden
+    )
 
 
 def _prose(help_text: str) -> str:
     """Paragraphs on one line each; what follows "Example:" is code."""
-    parts = [" ".join(part.split()) for part in help_text.partition("\f")[0].rstrip().replace("\b", "").split("\n\n")]
+    parts = [
+        " ".join(part.split())
+        for part in help_text.partition("\f")[0].rstrip().replace("\b", "").split("\n\n")
+    ]
     return "\n\n".join(re.sub(r"^Example: (.*)", r"Example: `\1`", part) for part in parts)
 
 
@@ -80,12 +92,30 @@ NEEDS = {
     "What every job has": ("name", "kind", "run", "app", "trainer", "resources", "hours", "budget"),
     "To lose no work to evictions": ("checkpoint", "retries"),
     "To bring code, data and secrets, and keep results": (
-        *("workdir", "setup", "image", "env", "secrets", "data", "data_buckets", "outputs", "identity"),
+        *(
+            "workdir",
+            "setup",
+            "image",
+            "env",
+            "secrets",
+            "data",
+            "data_buckets",
+            "outputs",
+            "identity",
+        ),
     ),
     "To be done by a time, or for less": (
         *("deadline", "objective", "strategy", "max_bid", "most", "value_of_time", "throughputs"),
     ),
-    "To train on several machines": ("nodes", "num_nodes", "parallel", "stragglers", "wire", "engine", "address"),
+    "To train on several machines": (
+        "nodes",
+        "num_nodes",
+        "parallel",
+        "stragglers",
+        "wire",
+        "engine",
+        "address",
+    ),
     "To say how a trainer trains and ends": ("args", "stop"),
     "To hear of runs, and to account for them": ("notify", "track", "tags", "queue"),
     "To try a job on this computer": ("local",),
@@ -100,7 +130,9 @@ def job_file() -> Iterator[str]:
     yield "`resources`, `checkpoint`, `hours` and `budget` are enough for most scripts.\n"
     grouped = [key for keys in NEEDS.values() for key in keys]
     if sorted(grouped) != sorted(whole["properties"]):
-        raise SystemExit(f"NEEDS in docs/reference.py: correct {sorted({*grouped} ^ {*whole['properties']})}")
+        raise SystemExit(
+            f"NEEDS in docs/reference.py: correct {sorted({*grouped} ^ {*whole['properties']})}"
+        )
     for need, keys in NEEDS.items():
         yield f"\n## {need}\n"
         yield from _keys({"properties": {key: whole["properties"][key] for key in keys}})
@@ -113,7 +145,11 @@ def job_file() -> Iterator[str]:
 def _keys(section: Mapping[str, Any]) -> Iterator[str]:
     yield "| key | meaning |\n| --- | --- |"
     for key, value in section["properties"].items():
-        example = _cell(json.dumps(value["examples"][0], ensure_ascii=False)) if value.get("examples") else ""
+        example = (
+            _cell(json.dumps(value["examples"][0], ensure_ascii=False))
+            if value.get("examples")
+            else ""
+        )
         yield f"| `{key}` | {_cell(value.get('description', ''))}{f' Example: `{example}`' if example else ''} |"
 
 
@@ -139,7 +175,9 @@ def json_output() -> Iterator[str]:
                 _begin_nap(home)
             printed = _run(command, home)
             if command.startswith("lab parallel p"):  # the next command reads it
-                Path(home, f"{command.split()[2]}.json").write_text(printed.stdout, encoding="utf-8")
+                Path(home, f"{command.split()[2]}.json").write_text(
+                    printed.stdout, encoding="utf-8"
+                )
             yield from _table(command, writer, _parsed(printed.stdout, command, printed.stderr))
     for recorded in json.loads(RECORDED.read_text(encoding="utf-8")).values():
         yield from _table(recorded["command"], recorded["writer"], recorded["answer"])
@@ -147,13 +185,17 @@ def json_output() -> Iterator[str]:
 
 def _table(command: str, writer: str, answer: Any) -> Iterator[str]:
     if unknown := without_meaning(writer, answer):
-        raise SystemExit(f"spotctl {command} --json: {writer} has no meaning for {', '.join(unknown)}")
+        raise SystemExit(
+            f"spotctl {command} --json: {writer} has no meaning for {', '.join(unknown)}"
+        )
     yield f"\n## spotctl {_heading(command)}\n\n`spotctl {command} --json`\n"
     yield "| key | type | meaning |\n| --- | --- | --- |"
     known, types = meanings(writer), dict[str, set[str]]()
     for key, found in types_of(answer).items():
         types.setdefault(documented(key, known) or key, set()).update(found)
-    yield from (f"| `{key}` | {_type(key, types)} | {_sentence(about)} |" for key, about in known.items())
+    yield from (
+        f"| `{key}` | {_type(key, types)} | {_sentence(about)} |" for key, about in known.items()
+    )
 
 
 @cache
@@ -168,7 +210,9 @@ def writers() -> dict[str, str]:
 def without_meaning(writer: str, answer: Any) -> list[str]:
     """The keys of an answer that what writes it does not explain."""
     known = meanings(writer)
-    return [key for key in types_of(answer) if not key.endswith("[]") and documented(key, known) is None]
+    return [
+        key for key in types_of(answer) if not key.endswith("[]") and documented(key, known) is None
+    ]
 
 
 def _type(key: str, types: Mapping[str, set[str]]) -> str:
@@ -212,7 +256,9 @@ def _put_crontab(home: str) -> None:
 
 
 def _begin_nap(home: str) -> None:
-    """Launches the job that sleeps, and waits until its machine runs commands. `stop napping` ends the launch."""
+    """Launches the job that sleeps, and waits until its machine runs commands. `stop napping` ends
+    the launch.
+    """
     with Path(home, "launch.txt").open("wb") as said:
         launched = subprocess.Popen(
             [sys.executable, "-m", "spotctl", "launch", str(Path(home, "napping.yaml")), "--yes"],
@@ -223,7 +269,8 @@ def _begin_nap(home: str) -> None:
     while _run("exec napping -- true", home).returncode:
         if launched.poll() is not None:
             raise SystemExit(
-                f"spotctl launch napping.yaml ended: {Path(home, 'launch.txt').read_text(encoding='utf-8')}"
+                f"spotctl launch napping.yaml ended: "
+                f"{Path(home, 'launch.txt').read_text(encoding='utf-8')}"
             )
         time.sleep(1)
 
@@ -236,12 +283,16 @@ def _environment(home: str) -> dict[str, str]:
 def _names_of_commands() -> Iterator[str]:
     """`prices fetch` for the command of that name, of all commands."""
     yield from (
-        line.removeprefix("\n## spotctl ").partition("\n")[0] for line in commands() if line.startswith("\n## spotctl ")
+        line.removeprefix("\n## spotctl ").partition("\n")[0]
+        for line in commands()
+        if line.startswith("\n## spotctl ")
     )
 
 
 def _heading(command: str) -> str:
-    """The command's words before its arguments, with the options and files that make it answer something else."""
+    """The command's words before its arguments, with the options and files that make it answer
+    something else.
+    """
     words, group, name = command.split(), _surface(), []
     while words and words[0] in getattr(group, "commands", {}):
         group = group.commands[words[0]]

@@ -1,4 +1,5 @@
-"""Uses the library from a script: the cheapest calm markets with at least 8 vCPUs, by price per vCPU.
+"""Uses the library from a script: the cheapest calm markets with at least 8 vCPUs, by price per
+vCPU.
 
 A market was calm if its price did not exceed on-demand for a week.
 """
@@ -10,9 +11,13 @@ from pricing_data.stats import describe
 from pricing_data.store import PriceStore
 from pricing_data.units import DAY, to_usd
 
-library = Library(PriceStore(Path("no-such-folder")))  # an empty store falls back to the synthetic sample
+library = Library(
+    PriceStore(Path("no-such-folder"))
+)  # an empty store falls back to the synthetic sample
 table = library.table(library.select(Selection("local", vcpus=(8, 1 << 30))))
-weeks = [describe(series.window(series.last - 7 * DAY, series.last), library.catalog) for series in table]
+weeks = [
+    describe(series.window(series.last - 7 * DAY, series.last), library.catalog) for series in table
+]
 
 calm = []
 for week in weeks:

@@ -1,4 +1,6 @@
-"""Divides a cluster between two jobs: each of Gavel's `POLICIES` gives the share of time of each job on each type."""
+"""Divides a cluster between two jobs: each of Gavel's `POLICIES` gives the share of time of each
+job on each type.
+"""
 
 import numpy as np
 

@@ -1,4 +1,6 @@
-"""How often a bid this far above the price would have been exceeded within an hour: `CrossingHistory`."""
+"""How often a bid this far above the price would have been exceeded within an hour:
+`CrossingHistory`.
+"""
 
 from pathlib import Path
 

@@ -1,6 +1,7 @@
 """A training loop that moves between machines: `LeaseIterator` wraps its data loader.
 
-It saves checkpoints, ends the process in time when the job has to move, and resumes at the batch where it stopped.
+It saves checkpoints, ends the process in time when the job has to move, and resumes at the batch
+where it stopped.
 """
 
 import json

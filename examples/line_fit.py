@@ -8,7 +8,9 @@ import numpy as np
 class LineFit:
     def __init__(self, file="examples/points.csv"):
         with open(file) as lines:
-            self.points = np.array([(float(row["x"]), float(row["y"])) for row in csv.DictReader(lines)])
+            self.points = np.array(
+                [(float(row["x"]), float(row["y"])) for row in csv.DictReader(lines)]
+            )
 
     def init(self, rng):
         return {"line": np.zeros((1, 2))}

@@ -1,9 +1,11 @@
-"""A model of PyTorch for pipeline stages: layers, loss, data and optimizer as one would write them without a pipeline.
+"""A model of PyTorch for pipeline stages: layers, loss, data and optimizer as one would write them
+without a pipeline.
 
-    pip install 'spotctl[torch]'
-    spotctl lab parallel train examples/pipeline_own_model.py:build --nodes 4 --split stages=2 --faults "kill 3, warn 6"
+    pip install 'spotctl[torch]' spotctl lab parallel train examples/pipeline_own_model.py:build
+    --nodes 4 --split stages=2 --faults "kill 3, warn 6"
 
-Run as a script, it trains in two stages, puts the weights back into the model, and compares with plain PyTorch.
+Run as a script, it trains in two stages, puts the weights back into the model, and compares with
+plain PyTorch.
 """
 
 from __future__ import annotations
@@ -53,13 +55,17 @@ def build(microbatch: int) -> PipelineModel:
         clip_norm=1.0,
     )
     data = partial(bright_spots, microbatch=microbatch)
-    return PipelineModel(torch_layers(network), TorchLoss(nn.CrossEntropyLoss()), data, optimizer=optimizer)
+    return PipelineModel(
+        torch_layers(network), TorchLoss(nn.CrossEntropyLoss()), data, optimizer=optimizer
+    )
 
 
 def plain_pytorch(model: PipelineModel) -> list[float]:
     """The losses of one process without a pipeline, from the same weights."""
     layers = range(len(model.layers))
-    start = modules_with(model, {i: model.initial(i) for i in layers}, {i: model.initial_buffers(i) for i in layers})
+    start = modules_with(
+        model, {i: model.initial(i) for i in layers}, {i: model.initial_buffers(i) for i in layers}
+    )
     whole = nn.Sequential(*start)
     trained = [parameter for parameter in whole.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=0.01, weight_decay=0.1)
@@ -82,9 +88,14 @@ def main() -> None:
     torch.set_num_threads(1)
     model = build(microbatch=16)
     assert model.optimizer is not None
-    result = train_local(model, model.optimizer, PipelinePlan(UPDATES, MICROBATCHES, least_stages=2), nodes=2)
+    result = train_local(
+        model, model.optimizer, PipelinePlan(UPDATES, MICROBATCHES, least_stages=2), nodes=2
+    )
     difference = max(abs(result.losses[k] - loss) for k, loss in enumerate(plain_pytorch(model)))
-    print(f"two stages: loss {result.losses[0]:.4f} at first, {result.losses[len(result.losses) - 1]:.4f} at the end")
+    print(
+        f"two stages: loss {result.losses[0]:.4f} at first, "
+        f"{result.losses[len(result.losses) - 1]:.4f} at the end"
+    )
     print(f"largest difference from plain PyTorch: {difference:.1e}")
     ready = nn.Sequential(*modules_with(model, result.weights, result.buffers)).eval()
     inputs, kinds = bright_spots(10_000, microbatch=200)

@@ -1,1 +1,3 @@
-"""Market data of the clouds: prices and evictions, the sources they are fetched from, and the store."""
+"""Market data of the clouds: prices and evictions, the sources they are fetched from, and the
+store.
+"""

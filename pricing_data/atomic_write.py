@@ -32,7 +32,9 @@ def atomic_write(path: Path) -> Iterator[Path]:
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise BadInput(f"cannot write {path}: {_why(error)}") from error
     except OSError as error:
-        raise WriteFailed(f"cannot write {path}: {_why(error)}; its previous content is intact") from error
+        raise WriteFailed(
+            f"cannot write {path}: {_why(error)}; its previous content is intact"
+        ) from error
     finally:
         temporary.unlink(missing_ok=True)
 

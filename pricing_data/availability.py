@@ -1,5 +1,5 @@
-"""How long spot machines last: what a market granted, refused and evicted, how long machines lived there, and the
-interruption figures that clouds publish."""
+"""How long spot machines last: what a market granted, refused and evicted, how long machines lived
+there, and the interruption figures that clouds publish."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pricing_data.series import Ints
 
 Ending = Literal["", "evicted", "warned", "returned", "refused"]
-"""How a span ended: the machines were evicted, were held when their eviction was announced, or were returned; or the
-request was refused. Empty: unknown, or the observation just stopped."""
+"""How a span ended: the machines were evicted, were held when their eviction was announced, or were
+returned; or the request was refused. Empty: unknown, or the observation just stopped."""
 
 
 def run_of_job(job: str) -> str:
@@ -24,9 +24,11 @@ def run_of_job(job: str) -> str:
 
 @dataclass(frozen=True, slots=True, order=True)
 class AvailabilitySpan:
-    """From `since` to `until`, `machines` of the `wanted` spot machines of a market were held or available.
+    """From `since` to `until`, `machines` of the `wanted` spot machines of a market were held or
+    available.
 
-    A request that was refused is a span without length. `source` says who observed: a run, or a file.
+    A request that was refused is a span without length. `source` says who observed: a run, or a
+    file.
     """
 
     market: Market
@@ -42,10 +44,13 @@ class AvailabilitySpan:
             raise BadInput(f"{self.market}: availability ends at {self.until}, before it begins")
         if not 0 <= self.machines <= self.wanted or not self.wanted:
             raise BadInput(
-                f"{self.market}: machines is {self.machines} of {self.wanted} wanted; it must be from 0 to wanted"
+                f"{self.market}: machines is {self.machines} of {self.wanted} wanted; it must be "
+                "from 0 to wanted"
             )
         if self.ended not in get_args(Ending):
-            raise BadInput(f"{self.market}: {self.ended!r} is not one of {', '.join(get_args(Ending))}")
+            raise BadInput(
+                f"{self.market}: {self.ended!r} is not one of {', '.join(get_args(Ending))}"
+            )
 
     @property
     def up(self) -> bool:
@@ -58,18 +63,26 @@ class AvailabilitySpan:
             return None
         if self.until <= at:
             return self
-        return AvailabilitySpan(self.market, self.since, at, self.machines, self.wanted, "", self.source)
+        return AvailabilitySpan(
+            self.market, self.since, at, self.machines, self.wanted, "", self.source
+        )
 
 
 Measure = Literal["monthly-bucket", "preemption-rate", "eviction-rate", "placement-score", "saving"]
-"""`monthly-bucket`: AWS Spot Advisor, share of machines interrupted in the last month, as a band (usable only as
-a ranking: how long those machines ran is unknown). `preemption-rate`: GCP capacity history, preempted share of an
-interval.
-`eviction-rate`: Azure, share of machines evicted per hour over the last weeks, as a band.
-`placement-score`: AWS, likelihood that a request is filled, from 1 to 10; here more is better.
-`saving`: AWS Spot Advisor, how far spot prices are below the on-demand price, as a share."""
+"""`monthly-bucket`: AWS Spot Advisor, share of machines interrupted in the last month, as a band
+(usable only as a ranking: how long those machines ran is unknown). `preemption-rate`: GCP capacity
+history, preempted share of an interval. `eviction-rate`: Azure, share of machines evicted per hour
+over the last weeks, as a band. `placement-score`: AWS, likelihood that a request is filled, from 1
+to 10; here more is better. `saving`: AWS Spot Advisor, how far spot prices are below the on-demand
+price, as a share."""
 
-_LARGEST = {"monthly-bucket": 1.0, "preemption-rate": 1.0, "eviction-rate": 1.0, "placement-score": 10.0, "saving": 1.0}
+_LARGEST = {
+    "monthly-bucket": 1.0,
+    "preemption-rate": 1.0,
+    "eviction-rate": 1.0,
+    "placement-score": 10.0,
+    "saving": 1.0,
+}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -85,7 +98,9 @@ class Interruption:
 
     def __post_init__(self) -> None:
         if self.measure not in _LARGEST:
-            raise BadInput(f"{self.market}: measure {self.measure!r} is not one of {', '.join(_LARGEST)}")
+            raise BadInput(
+                f"{self.market}: measure {self.measure!r} is not one of {', '.join(_LARGEST)}"
+            )
         if not 0.0 <= self.low <= self.high <= _LARGEST[self.measure]:
             raise BadInput(
                 f"{self.market}: {self.measure} {self.low:g} to {self.high:g} is not a band between"
@@ -103,9 +118,15 @@ class AvailabilityTrace:
 
     def __post_init__(self) -> None:
         if self.gap_seconds <= 0:
-            raise BadInput(f"availability trace {self.name}: gap_seconds is {self.gap_seconds}; it must be above 0")
+            raise BadInput(
+                f"availability trace {self.name}: gap_seconds is {self.gap_seconds}; it must be "
+                "above 0"
+            )
         if self.up.size == 0 or int(self.up.min()) < 0:
-            raise BadInput(f"availability trace {self.name}: it needs at least one tick, and no count below 0")
+            raise BadInput(
+                f"availability trace {self.name}: it needs at least one tick, and no count below 0"
+            )
+
         self.up.setflags(write=False)
 
     def __len__(self) -> int:
@@ -129,7 +150,9 @@ class AvailabilityTrace:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Lifetime:
-    """One machine's lifetime. It is censored (`preempted` is False) if its user ended it or it was still running."""
+    """One machine's lifetime. It is censored (`preempted` is False) if its user ended it or it was
+    still running.
+    """
 
     cloud: str
     zone: str
@@ -140,4 +163,7 @@ class Lifetime:
 
     def __post_init__(self) -> None:
         if self.seconds < 0:
-            raise BadInput(f"lifetime in {self.cloud}/{self.zone}: {self.seconds:g} seconds; it must be at least 0")
+            raise BadInput(
+                f"lifetime in {self.cloud}/{self.zone}: {self.seconds:g} seconds; it must be at "
+                "least 0"
+            )

@@ -1,6 +1,7 @@
 """`Catalog`: the hardware of instance types, and their on-demand prices.
 
-Machine types come from the clouds' packages (by a shipped table, or by their names), and from the clouds themselves.
+Machine types come from the clouds' packages (by a shipped table, or by their names), and from the
+clouds themselves.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ XEN = "xen"
 class MachineTraits:
     """Facts beyond a type's size; None where they are unknown.
 
-    `baseline` is the share of its vCPUs that a burstable type may use all the time; it is 1 for other types. `boots`
-    lists the ways in which its machines boot, in the cloud's words (`legacy-bios uefi`, `V1`), and `driver` is the
-    family of drivers that its accelerators need. `spot` says whether it is sold as spot machines, `retires` since when
-    it is not sold any more.
+    `baseline` is the share of its vCPUs that a burstable type may use all the time; it is 1 for
+    other types. `boots` lists the ways in which its machines boot, in the cloud's words
+    (`legacy-bios uefi`, `V1`), and `driver` is the family of drivers that its accelerators need.
+    `spot` says whether it is sold as spot machines, `retires` since when it is not sold any more.
     """
 
     architecture: str | None = None
@@ -53,9 +54,11 @@ NO_TRAITS = MachineTraits()
 
 @dataclass(frozen=True, slots=True, order=True)
 class InstanceType:
-    """The hardware of an instance type. `None` where the cloud does not publish it (mostly the network speed).
+    """The hardware of an instance type. `None` where the cloud does not publish it (mostly the
+    network speed).
 
-    `as_of` is the date of the list that a shipped one is from; None if the cloud itself described the type.
+    `as_of` is the date of the list that a shipped one is from; None if the cloud itself described
+    the type.
     """
 
     cloud: str
@@ -80,12 +83,14 @@ class InstanceType:
     def __post_init__(self) -> None:
         if self.vcpus <= 0 or self.memory_gib <= 0:
             raise BadInput(
-                f"instance type {self.cloud}/{self.name}: {self.vcpus} vCPUs, {self.memory_gib:g} GiB;"
+                f"instance type {self.cloud}/{self.name}: {self.vcpus} vCPUs, {self.memory_gib:g} "
+                "GiB;"
                 " both must be above 0"
             )
         if (self.accelerator is None) != (self.accelerators == 0):
             raise BadInput(
-                f"instance type {self.cloud}/{self.name}: {self.accelerators} accelerators named {self.accelerator!r}"
+                f"instance type {self.cloud}/{self.name}: {self.accelerators} accelerators named "
+                f"{self.accelerator!r}"
             )
 
 
@@ -104,24 +109,28 @@ class OnDemandPrice:
     def __post_init__(self) -> None:
         if self.price <= 0:
             raise BadInput(
-                f"on-demand price of {self.cloud}/{self.region}/{self.instance_type} is {self.price};"
+                f"on-demand price of {self.cloud}/{self.region}/{self.instance_type} is "
+                f"{self.price};"
                 " it must be above 0"
             )
 
 
 @dataclass(frozen=True)
 class Catalog:
-    """Instance types and on-demand prices by market. An unknown value raises; it is never 0 or a guess.
+    """Instance types and on-demand prices by market. An unknown value raises; it is never 0 or a
+    guess.
 
-    If two entries describe the same type, the later one wins: fetched entries come after the shipped ones. `lists` are
-    the prices of what machines need besides: egress, disks, addresses.
+    If two entries describe the same type, the later one wins: fetched entries come after the
+    shipped ones. `lists` are the prices of what machines need besides: egress, disks, addresses.
     """
 
     types: tuple[InstanceType, ...] = ()
     prices: tuple[OnDemandPrice, ...] = ()
     lists: ListPrices = field(default_factory=shipped)
     _types: dict[tuple[str, str], InstanceType] = field(init=False, repr=False, compare=False)
-    _prices: dict[tuple[str, str, str, str], list[OnDemandPrice]] = field(init=False, repr=False, compare=False)
+    _prices: dict[tuple[str, str, str, str], list[OnDemandPrice]] = field(
+        init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_types", {(t.cloud, t.name): t for t in self.types})
@@ -129,7 +138,10 @@ class Catalog:
         for price in self.prices:
             offer = (price.cloud, price.region, price.instance_type, price.os)
             latest.setdefault(offer, {})[price.as_of] = price
-        by_offer = {offer: [moments[at] for at in sorted(moments)] for offer, moments in latest.items()}
+
+        by_offer = {
+            offer: [moments[at] for at in sorted(moments)] for offer, moments in latest.items()
+        }
         object.__setattr__(self, "_prices", by_offer)
 
     def instance_type(self, cloud: str, name: str) -> InstanceType:
@@ -138,7 +150,8 @@ class Catalog:
             return self._types[cloud, name]
         except KeyError:
             raise UnknownInstanceType(
-                f"instance type {cloud}/{name} is not in the catalog (run spotctl prices fetch --cloud {cloud})"
+                f"instance type {cloud}/{name} is not in the catalog (run spotctl prices fetch "
+                f"--cloud {cloud})"
             ) from None
 
     def knows(self, cloud: str, name: str) -> bool:
@@ -149,34 +162,46 @@ class Catalog:
         """The models of all machines."""
         return {machine.accelerator for machine in self.types if machine.accelerator is not None}
 
-    def unknown_accelerator(self, written: str, clouds: Iterable[str], known: Iterable[str] = ()) -> str:
-        """A sentence about a model that no machine has: the one that was probably meant, or all `known` ones; and which
-        of the clouds have machines that are still to be fetched.
+    def unknown_accelerator(
+        self, written: str, clouds: Iterable[str], known: Iterable[str] = ()
+    ) -> str:
+        """A sentence about a model that no machine has: the one that was probably meant, or all
+        `known` ones; and which of the clouds have machines that are still to be fetched.
         """
         names = sorted(known or self.accelerators)
         near = closest(written.upper(), names)
         question = f"did you mean {near[0]}?" if near else f"known: {', '.join(names)}"
         unread = sorted(set(clouds) - {machine.cloud for machine in self.types})
-        fetch = (f"; those of {cloud} are not known yet: run spotctl prices fetch --cloud {cloud}" for cloud in unread)
+        fetch = (
+            f"; those of {cloud} are not known yet: run spotctl prices fetch --cloud {cloud}"
+            for cloud in unread
+        )
+
         return f"no known machine has the accelerator {written} ({question})" + "".join(fetch)
 
     def on_demand(self, market: Market, at: int | None = None) -> OnDemandPrice:
-        """The on-demand price of a spot market's type: the one dated nearest to `at`, or the newest.
+        """The on-demand price of a spot market's type: the one dated nearest to `at`, or the
+        newest.
 
-        On-demand prices change once in years, so a list from two weeks later is better than one from eight months
-        earlier. A caller that must not look ahead passes the catalog of that day; `as_of` dates the price.
+        On-demand prices change once in years, so a list from two weeks later is better than one
+        from eight months earlier. A caller that must not look ahead passes the catalog of that day;
+        `as_of` dates the price.
         """
         known = self._prices.get((market.cloud, market.region, market.instance_type, market.os))
         if not known:
             raise UnknownPrice(
-                f"no on-demand price of {market.instance_type} ({market.os}) in {market.cloud}/{market.region} is known"
+                f"no on-demand price of {market.instance_type} ({market.os}) in "
+                f"{market.cloud}/{market.region} is known"
                 " (import one: spotctl prices import FILE --on-demand TABLE)"
             )
         return known[-1] if at is None else min(known, key=lambda price: abs(price.as_of - at))
 
     def merged(self, newer: Catalog) -> Catalog:
-        """Both catalogs; `newer` wins where both have the same type, or a price of the same time."""
-        return Catalog(self.types + newer.types, self.prices + newer.prices, self.lists.merged(newer.lists))
+        """Both catalogs; `newer` wins where both have the same type, or a price of the same
+        time."""
+        return Catalog(
+            self.types + newer.types, self.prices + newer.prices, self.lists.merged(newer.lists)
+        )
 
 
 _PART = "machine_types"
@@ -215,11 +240,17 @@ def completed(machines: Iterable[InstanceType]) -> Iterator[InstanceType]:
     """The types with the traits that were unknown, as far as their clouds' packages know them."""
     for machine in machines:
         part = _part(machine.cloud)
-        yield machine if part is None else replace(machine, traits=machine.traits.filled(part.traits_of(machine.name)))
+        yield (
+            machine
+            if part is None
+            else replace(machine, traits=machine.traits.filled(part.traits_of(machine.name)))
+        )
 
 
 def obstacle(machine: InstanceType) -> str:
-    """Why the image that spotctl chooses does not run on a type; empty if it does, or if nothing is known."""
+    """Why the image that spotctl chooses does not run on a type; empty if it does, or if nothing is
+    known.
+    """
     part = _part(machine.cloud)
     return "" if part is None else part.obstacle(machine)
 
@@ -231,12 +262,33 @@ GPU_MEMORY_GIB = {
 }  # fmt: skip
 """Memory of one GPU."""
 
-NVIDIA, NVIDIA_OLD, NVIDIA_VGPU, AMD, NEURON = "nvidia", "nvidia-old", "nvidia-vgpu", "amd", "neuron"
+NVIDIA, NVIDIA_OLD, NVIDIA_VGPU, AMD, NEURON = (
+    "nvidia",
+    "nvidia-old",
+    "nvidia-vgpu",
+    "amd",
+    "neuron",
+)
 
 # NVIDIA's open kernel modules support only the Turing generation and later ones.
 _OLD = frozenset({"K520", "K80", "M2050", "M60", "P4", "P40", "P100", "V100", "V100-32GB"})
 _FIRST_WORDS = {
-    NVIDIA: ("A10", "A100", "A10G", "B200", "B300", "GB200", "GB300", "H100", "H200", "L4", "L40S", "RTX", "T4", "T4g"),
+    NVIDIA: (
+        "A10",
+        "A100",
+        "A10G",
+        "B200",
+        "B300",
+        "GB200",
+        "GB300",
+        "H100",
+        "H200",
+        "L4",
+        "L40S",
+        "RTX",
+        "T4",
+        "T4g",
+    ),
     AMD: ("MI25", "MI300X", "Radeon", "V620", "V710"),
     NEURON: ("Inferentia", "Inferentia2", "Trainium", "Trainium2"),
 }

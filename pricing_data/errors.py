@@ -42,7 +42,9 @@ class OverLimit(PricingDataError):
 
 
 class CloudError(PricingDataError):
-    """A cloud did not do what was requested. `cure` says what to do; `code` is the cloud's own error code, if any."""
+    """A cloud did not do what was requested. `cure` says what to do; `code` is the cloud's own
+    error code, if any.
+    """
 
     def __init__(self, problem: str, cure: str = "", code: str = "") -> None:
         super().__init__(f"{problem}; {cure}" if cure else problem)

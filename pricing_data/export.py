@@ -28,7 +28,9 @@ def export(table: PriceTable, path: Path) -> None:
         if path.name.endswith(".parquet"):
             pq.write_table(_rows(table), out, compression="zstd")
             return
-        with pa.output_stream(str(out), compression="gzip" if path.name.endswith(".gz") else None) as stream:
+        with pa.output_stream(
+            str(out), compression="gzip" if path.name.endswith(".gz") else None
+        ) as stream:
             write_csv(table, stream)
 
 
@@ -50,16 +52,32 @@ def _rows(table: PriceTable) -> pa.Table:
         "instance_type": [market.instance_type for market in table.markets],
         "product": ["Linux/UNIX" if market.os == LINUX else market.os for market in table.markets],
     }
+
     codes = table.codes()
-    spelled = {name: pa.array(values, pa.string()).take(pa.array(codes)) for name, values in names.items()}
+    spelled = {
+        name: pa.array(values, pa.string()).take(pa.array(codes)) for name, values in names.items()
+    }
+
     # Fractions of a second only if any time has some.
     has_fractions = np.any(table.times % SECOND)
-    times = pa.array(table.times).cast(pa.timestamp("us")) if has_fractions else pa.array(table.times // SECOND)
-    timestamps = pc.strftime(times if has_fractions else times.cast(pa.timestamp("s")), format="%Y-%m-%dT%H:%M:%SZ")
+    times = (
+        pa.array(table.times).cast(pa.timestamp("us"))
+        if has_fractions
+        else pa.array(table.times // SECOND)
+    )
+
+    timestamps = pc.strftime(
+        times if has_fractions else times.cast(pa.timestamp("s")), format="%Y-%m-%dT%H:%M:%SZ"
+    )
 
     # In dollars, exact and without trailing zeros: nano-dollars are decimals with nine places.
     words = np.zeros((table.prices.size, 2), dtype="<i8")
     words[:, 0] = table.prices
-    decimals = pa.Array.from_buffers(pa.decimal128(19, 9), len(words), [None, pa.py_buffer(words.tobytes())])
-    dollars = pc.utf8_rtrim(pc.utf8_rtrim(decimals.cast(pa.string()), characters="0"), characters=".")
+    decimals = pa.Array.from_buffers(
+        pa.decimal128(19, 9), len(words), [None, pa.py_buffer(words.tobytes())]
+    )
+    dollars = pc.utf8_rtrim(
+        pc.utf8_rtrim(decimals.cast(pa.string()), characters="0"), characters="."
+    )
+
     return pa.table({"timestamp": timestamps, **spelled, "spot_price": dollars})

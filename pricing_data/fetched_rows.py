@@ -39,7 +39,10 @@ class PriceBatch:
     @classmethod
     def of(cls, events: Iterable[PriceEvent]) -> PriceBatch:
         codes: dict[Market, int] = {}
-        rows = [(codes.setdefault(event.market, len(codes)), event.time, event.price) for event in events]
+        rows = [
+            (codes.setdefault(event.market, len(codes)), event.time, event.price)
+            for event in events
+        ]
         columns = np.array(rows, dtype=np.int64).reshape(-1, 3)
         return cls(tuple(codes), *(np.ascontiguousarray(columns[:, i]) for i in range(3)))
 
@@ -48,8 +51,11 @@ class PriceBatch:
         codes: dict[Market, int] = {}
         columns: list[tuple[Ints, Ints, Ints]] = [(_NONE, _NONE, _NONE)]
         for batch in batches:
-            recoded = np.array([codes.setdefault(m, len(codes)) for m in batch.markets], dtype=np.int64)
+            recoded = np.array(
+                [codes.setdefault(m, len(codes)) for m in batch.markets], dtype=np.int64
+            )
             columns.append((recoded[batch.codes], batch.times, batch.prices))
+
         code, time, price = (np.concatenate(column) for column in zip(*columns, strict=True))
         return cls(tuple(codes), code, time, price)
 
@@ -62,9 +68,10 @@ NO_PRICES = PriceBatch((), _NONE, _NONE, _NONE)
 class FetchedRows:
     """The rows of one step of a source. The store commits them together or not at all.
 
-    `covered` maps the key of a history (`FetchRequest.history`) to the span that is now complete, where the next fetch
-    continues. A step with only part of the rows leaves it out: its rows are kept, and fetched again. `watched` says
-    when markets were observed, whether or not their prices changed.
+    `covered` maps the key of a history (`FetchRequest.history`) to the span that is now complete,
+    where the next fetch continues. A step with only part of the rows leaves it out: its rows are
+    kept, and fetched again. `watched` says when markets were observed, whether or not their prices
+    changed.
     """
 
     prices: PriceBatch = NO_PRICES
@@ -77,7 +84,13 @@ class FetchedRows:
     watched: Mapping[Market, WatchRecord] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        facts = (self.types, self.on_demand, self.interruptions, self.list_prices, self.availability)
+        facts = (
+            self.types,
+            self.on_demand,
+            self.interruptions,
+            self.list_prices,
+            self.availability,
+        )
         return len(self.prices) + sum(map(len, facts))
 
     @classmethod

@@ -1,5 +1,5 @@
-"""Brings market data into the store: files, batch by batch with every row counted, and what clouds answer, from several
-sources in parallel, so that a failure of one does not affect the others."""
+"""Brings market data into the store: files, batch by batch with every row counted, and what clouds
+answer, from several sources in parallel, so that a failure of one does not affect the others."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -29,9 +29,11 @@ MAX_NAMED = 100_000
 
 @dataclass(slots=True)
 class FileReport:
-    """Counts of a file's rows: used, skipped, bad. `failure` says why the file was rejected, or not read to its end.
+    """Counts of a file's rows: used, skipped, bad. `failure` says why the file was rejected, or not
+    read to its end.
 
-    `broken` is the store's error; what was committed before it is kept and counted. `file` is its path or address.
+    `broken` is the store's error; what was committed before it is kept and counted. `file` is its
+    path or address.
     """
 
     file: str
@@ -67,10 +69,12 @@ def ingest(
     layout: str | None = None,
     on_progress: Callable[[int], None] = lambda _: None,
 ) -> FileReport:
-    """Imports a file into the store. Bad rows are counted and skipped; `strict` rejects a file that has any.
+    """Imports a file into the store. Bad rows are counted and skipped; `strict` rejects a file that
+    has any.
 
-    Each batch is committed by itself: a long import that is killed keeps what it committed, and running it again adds
-    the rest. A strict import is committed whole or not at all. `layout` is the kind of table the file must contain.
+    Each batch is committed by itself: a long import that is killed keeps what it committed, and
+    running it again adds the rest. A strict import is committed whole or not at all. `layout` is
+    the kind of table the file must contain.
     """
     report = FileReport(str(path))
     waiting: list[FetchedRows] = []
@@ -80,7 +84,9 @@ def ingest(
             if layout is not None and batch.layout != layout:
                 raise BadInput(f"contains {batch.layout}, not {layout}")
             report.count(batch)
-            recording.add(batch.fetched.prices.markets, batch.fetched.prices.codes, batch.fetched.prices.times)
+            recording.add(
+                batch.fetched.prices.markets, batch.fetched.prices.codes, batch.fetched.prices.times
+            )
             if strict:
                 waiting.append(batch.fetched)
             else:
@@ -90,32 +96,44 @@ def ingest(
         report.failure = str(error)
     except StoreError as error:
         report.broken = error
+
     waiting.append(FetchedRows(watched=recording.watched()))
     if strict and report.failure is None and report.skipped:
-        report.failure = f"was rejected: {counted(report.skipped, 'bad row')}, the first in {report.bad[0]}"
+        report.failure = (
+            f"was rejected: {counted(report.skipped, 'bad row')}, the first in {report.bad[0]}"
+        )
+
     if report.broken is None and not (strict and report.failure):
         try:
             _commit(store, FetchedRows.joined(waiting), report)
         except StoreError as error:
             report.broken = error
+
     if report.failure is None and report.broken is None and not report.usable:
         bad = counted(report.skipped, "bad row")
         report.failure = f"no row was imported: {bad}" if report.rows else "contains no rows"
+
     return report
 
 
 def ingest_snapshot(store: PriceStore, path: Path) -> FileReport:
-    """Imports a snapshot into the store. It has no rows to skip: it is imported whole or refused."""
+    """Imports a snapshot into the store. It has no rows to skip: it is imported whole or
+    refused."""
     report = FileReport(str(path), layout=_SNAPSHOT)
     try:
         snapshot = read_snapshot(path)
         report.rows = len(snapshot.table)
         report.unused = ("signature",) if snapshot.is_signed else ()
-        _commit(store, FetchedRows(prices=snapshot.table.batch(), watched=snapshot.table.watched), report)
+        _commit(
+            store,
+            FetchedRows(prices=snapshot.table.batch(), watched=snapshot.table.watched),
+            report,
+        )
     except BadInput as error:
         report.failure = str(error)
     except StoreError as error:
         report.broken = error
+
     return report
 
 
@@ -163,9 +181,9 @@ def fetch(
 ) -> list[TaskReport]:
     """Runs every task of every source, and stores rows as they arrive.
 
-    With `spot_prices_only`, tasks that bring other things are left out. `on_plan` gets the tasks before any is run.
-    Rows that a task yielded before it failed are kept. If this process dies, the committed rows stay, and the next
-    fetch continues after them.
+    With `spot_prices_only`, tasks that bring other things are left out. `on_plan` gets the tasks
+    before any is run. Rows that a task yielded before it failed are kept. If this process dies, the
+    committed rows stay, and the next fetch continues after them.
     """
     arrivals: _Arrivals = Queue(_QUEUE_LENGTH)
     with _pool(workers) as (pool, stop):
@@ -185,6 +203,7 @@ def fetch(
             report, arrived = arrivals.get()
             pending[id(report)].take(arrived, store)
             on_progress(reports)
+
     store.compact()
     return reports
 
@@ -196,12 +215,22 @@ def requested(fetched: FetchedRows, request: FetchRequest) -> FetchedRows:
     kept = wanted[prices.codes] & (prices.times <= latest)
     return replace(
         fetched,
-        prices=PriceBatch(prices.markets, prices.codes[kept], prices.times[kept], prices.prices[kept]),
-        on_demand=tuple(
-            price for price in fetched.on_demand if request.wants_system(price.os) and price.as_of <= latest
+        prices=PriceBatch(
+            prices.markets, prices.codes[kept], prices.times[kept], prices.prices[kept]
         ),
-        interruptions=tuple(figure for figure in fetched.interruptions if request.wants_system(figure.market.os)),
-        watched={market: record for market, record in fetched.watched.items() if request.wants_system(market.os)},
+        on_demand=tuple(
+            price
+            for price in fetched.on_demand
+            if request.wants_system(price.os) and price.as_of <= latest
+        ),
+        interruptions=tuple(
+            figure for figure in fetched.interruptions if request.wants_system(figure.market.os)
+        ),
+        watched={
+            market: record
+            for market, record in fetched.watched.items()
+            if request.wants_system(market.os)
+        },
     )
 
 
@@ -224,6 +253,7 @@ class _PendingRows:
             return
         if arrived is not None and not isinstance(arrived, CloudError):
             raise arrived
+
         self._commit(store)
         self.report.failure = arrived
         self.report.done = True
@@ -241,7 +271,8 @@ class _PendingRows:
 def _pool(workers: int) -> Iterator[tuple[ThreadPoolExecutor, Event]]:
     """Threads that stop soon if the block is left early, by Ctrl-C or a full disk.
 
-    They are not waited for then: they may wait for a server, and what they bring is not stored any more.
+    They are not waited for then: they may wait for a server, and what they bring is not stored any
+    more.
     """
     stop = Event()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="fetch")
@@ -261,6 +292,7 @@ def _tasks(
         regions = tuple(region for region in request.regions if is_region_of(source.cloud, region))
         if regions or not request.regions:
             planned.append((source, pool.submit(source.tasks, replace(request, regions=regions))))
+
     for source, future in planned:
         try:
             tasks = future.result()
@@ -278,7 +310,8 @@ def _pull(task: FetchTask, report: TaskReport, arrivals: _Arrivals, stop: Event)
         for fetched in task.pull():
             if not _put(arrivals, (report, fetched), stop):
                 return
-    except BaseException as error:  # noqa: BLE001  # all but CloudError is a bug; unreported, `fetch` would wait forever
+    # All but CloudError is a bug; unreported, `fetch` would wait forever.
+    except BaseException as error:  # noqa: BLE001
         end = error
     _put(arrivals, (report, end), stop)
 

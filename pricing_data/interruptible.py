@@ -18,10 +18,14 @@ _STOP_SECONDS = 1.0
 """How long work may take to stop once it was asked to."""
 
 
-def interruptible(work: Callable[[], T], stop: Callable[[], None], seconds: float | None = None) -> T:
-    """The result of `work`, which runs in another thread. After `seconds`, and at Ctrl-C, `stop` asks it to end.
+def interruptible(
+    work: Callable[[], T], stop: Callable[[], None], seconds: float | None = None
+) -> T:
+    """The result of `work`, which runs in another thread. After `seconds`, and at Ctrl-C, `stop`
+    asks it to end.
 
-    Raises TimeoutError or KeyboardInterrupt then, even if the work continues: its result is not used.
+    Raises TimeoutError or KeyboardInterrupt then, even if the work continues: its result is not
+    used.
     """
     from concurrent.futures import Future  # every command imports this module
 
@@ -38,7 +42,9 @@ def interruptible(work: Callable[[], T], stop: Callable[[], None], seconds: floa
 
 
 def is_work_left() -> bool:
-    """Whether work that was asked to stop still runs: then the interpreter cannot shut down cleanly."""
+    """Whether work that was asked to stop still runs: then the interpreter cannot shut down
+    cleanly.
+    """
     return any(thread.name == _LEFT for thread in running_threads())
 
 
@@ -51,15 +57,19 @@ def _run(work: Callable[[], T], result: Future[T]) -> None:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Lets Ctrl-C wait: a compiled module that is interrupted while it is imported aborts the process."""
+    """Lets Ctrl-C wait: a compiled module that is interrupted while it is imported aborts the
+    process.
+    """
     if current_thread() is not main_thread():
         yield
         return
+
     received = list[int]()
     before = signal.signal(signal.SIGINT, lambda number, _: received.append(number))
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
     if received:
         signal.raise_signal(signal.SIGINT)

@@ -1,7 +1,8 @@
 """The clouds that are installed, each in a package of its own, and their facts about markets.
 
-A cloud is known by an entry point of the group `spotctl.clouds`, which names the descriptor in the cloud's package.
-Other facts stand in further modules of the package, its parts: they are imported when something asks for them.
+A cloud is known by an entry point of the group `spotctl.clouds`, which names the descriptor in the
+cloud's package. Other facts stand in further modules of the package, its parts: they are imported
+when something asks for them.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -24,9 +25,9 @@ USUAL_LONGEST_PAUSE = 45 * DAY
 class CloudMarkets:
     """How a cloud names its spot markets, and how their prices behave.
 
-    `rank` orders clouds in lists. `region` and `zone` are regular expressions of names; `{region}` in the latter stands
-    for the region's name. `spell` brings other spellings of a region to the one of the cloud's API. `region_of_zone`
-    is for records that name only a zone.
+    `rank` orders clouds in lists. `region` and `zone` are regular expressions of names; `{region}`
+    in the latter stands for the region's name. `spell` brings other spellings of a region to the
+    one of the cloud's API. `region_of_zone` is for records that name only a zone.
     """
 
     region: str
@@ -52,17 +53,23 @@ def _installed() -> Mapping[str, EntryPoint]:
     from importlib.metadata import entry_points
 
     known = {entry.name: entry for entry in entry_points(group=GROUP)}
-    return {name: known[name] for name in sorted(known, key=lambda name: (markets_of_entry(known[name]).rank, name))}
+    return {
+        name: known[name]
+        for name in sorted(known, key=lambda name: (markets_of_entry(known[name]).rank, name))
+    }
 
 
 def markets_of_entry(entry: EntryPoint) -> CloudMarkets:
     markets = getattr(descriptor_of_entry(entry), "markets", None)
     if not isinstance(markets, CloudMarkets):
-        raise BadCloudPackage(f"{_origin(entry)}: {entry.value} has no markets; install a version for this spotctl")
+        raise BadCloudPackage(
+            f"{_origin(entry)}: {entry.value} has no markets; install a version for this spotctl"
+        )
     return markets
 
 
-def descriptor_of_entry(entry: EntryPoint) -> Any:  # noqa: ANN401 - `spotctl.home.cloud.Cloud`, which is above this package
+# `spotctl.home.cloud.Cloud`, which is above this package.
+def descriptor_of_entry(entry: EntryPoint) -> Any:  # noqa: ANN401
     try:
         return entry.load()
     except BadCloudPackage:
@@ -70,16 +77,20 @@ def descriptor_of_entry(entry: EntryPoint) -> Any:  # noqa: ANN401 - `spotctl.ho
     except Exception as error:
         if (needy := _import_that_needs(entry.module)) is not None:
             raise BadCloudPackage(
-                f"{_origin(entry)}: {entry.module} imports {needy}, which needs the descriptor in {entry.module};"
+                f"{_origin(entry)}: {entry.module} imports {needy}, which needs the descriptor in "
+                f"{entry.module};"
                 " a descriptor holds values, and imports no part of its cloud"
             ) from error
         raise BadCloudPackage(
-            f"{_origin(entry)}: {entry.value} cannot be loaded ({error}); install the package again, or remove it"
+            f"{_origin(entry)}: {entry.value} cannot be loaded ({error}); install the package "
+            "again, or remove it"
         ) from error
 
 
 def _import_that_needs(descriptor: str) -> str | None:
-    """The import in a descriptor's module that needs the descriptor already; None if that module is loaded."""
+    """The import in a descriptor's module that needs the descriptor already; None if that module is
+    loaded.
+    """
     from traceback import walk_stack
 
     importing = ""
@@ -90,12 +101,17 @@ def _import_that_needs(descriptor: str) -> str | None:
         if name == descriptor:
             return importing
         importing = name
+
     return None
 
 
 def _origin(entry: EntryPoint) -> str:
     """A cloud and the package that it comes with."""
-    return f"cloud {entry.name}" if entry.dist is None else f"cloud {entry.name} of package {entry.dist.name}"
+    return (
+        f"cloud {entry.name}"
+        if entry.dist is None
+        else f"cloud {entry.name} of package {entry.dist.name}"
+    )
 
 
 def cloud_names() -> tuple[str, ...]:
@@ -119,7 +135,9 @@ def descriptor_of(cloud: str) -> Any:  # noqa: ANN401 - see above
 
 
 def part_of(cloud: str, name: str) -> ModuleType:
-    """A module of a cloud's package. BadCloudPackage: the package has no such part, or it cannot be imported."""
+    """A module of a cloud's package. BadCloudPackage: the package has no such part, or it cannot be
+    imported.
+    """
     module = f"{_package_of(cloud)}.{name}"
     try:
         return import_module(module)

@@ -1,4 +1,5 @@
-"""`Library`: all available market data, both stored on this machine and shipped with the package."""
+"""`Library`: all available market data, both stored on this machine and shipped with the
+package."""
 
 from __future__ import annotations
 
@@ -36,14 +37,25 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _STATS = "stats"
-"""Changes when the definition of a figure does, so that files of the old kind are not read any more."""
-_COLUMN_TYPES: dict[object, pa.DataType] = {float: pa.float64(), float | None: pa.float64(), int: pa.int64()}
-_FIGURES = [field.name for field in fields(MarketStats) if field.name not in ("market", "on_demand")]
+"""Changes when the definition of a figure does, so that files of the old kind are not read any
+more."""
+_COLUMN_TYPES: dict[object, pa.DataType] = {
+    float: pa.float64(),
+    float | None: pa.float64(),
+    int: pa.int64(),
+}
+_FIGURES = [
+    field.name for field in fields(MarketStats) if field.name not in ("market", "on_demand")
+]
 _STATS_SCHEMA = pa.schema(
     [
         ("market", pa.string()),
         ("on_demand", pa.int64()),
-        *((field.name, _COLUMN_TYPES[field.type]) for field in fields(MarketStats) if field.name in _FIGURES),
+        *(
+            (field.name, _COLUMN_TYPES[field.type])
+            for field in fields(MarketStats)
+            if field.name in _FIGURES
+        ),
     ]
 )
 _figures_of = attrgetter(*_FIGURES)
@@ -70,15 +82,21 @@ class Selection:
         object.__setattr__(self, "clouds", tuple(cloud.lower() for cloud in self.clouds))
 
     def matches(self, market: Market, catalog: Catalog) -> bool:
-        """Whether a market matches; no filter by size or accelerator matches a type the catalog does not describe."""
+        """Whether a market matches; no filter by size or accelerator matches a type the catalog
+        does not describe.
+        """
         if self.pattern and not market.matches(self.pattern):
             return False
         if self.clouds and market.cloud not in self.clouds:
             return False
-        if self.regions and market.region not in {api_region(market.cloud, region) for region in self.regions}:
+
+        if self.regions and market.region not in {
+            api_region(market.cloud, region) for region in self.regions
+        }:
             return False
         if self.types and not any(market.matches(f"*/*/*/{glob}/*") for glob in self.types):
             return False
+
         return self._fits_machine(market, catalog)
 
     def _fits_machine(self, market: Market, catalog: Catalog) -> bool:
@@ -94,14 +112,16 @@ class Selection:
     @property
     def names_local(self) -> bool:
         """Whether the synthetic markets are requested by name."""
-        return self.pattern.startswith("local/") or self.pattern == "local" or "local" in self.clouds
+        return (
+            self.pattern.startswith("local/") or self.pattern == "local" or "local" in self.clouds
+        )
 
 
 class Library:
     """The price store, supplemented by the shipped sample and catalog.
 
-    The sample's markets (cloud `local`, synthetic) are included only if nothing else is stored, or if they are
-    requested by name.
+    The sample's markets (cloud `local`, synthetic) are included only if nothing else is stored, or
+    if they are requested by name.
     """
 
     def __init__(self, store: PriceStore) -> None:
@@ -109,7 +129,9 @@ class Library:
 
     @cached_property
     def catalog(self) -> Catalog:
-        """All instance types and on-demand prices; stored entries take precedence over shipped ones."""
+        """All instance types and on-demand prices; stored entries take precedence over shipped
+        ones.
+        """
         known = bundled_catalog().merged(self.store.catalog())
         return replace(known, types=(*shipped_types(), *completed(known.types)))
 
@@ -127,7 +149,8 @@ class Library:
         if not markets:
             description = selection.pattern or "these filters"
             raise UnknownMarket(
-                f"no stored market matches {description!r}{self._hint(selection)} (spotctl lab prices ls lists the"
+                f"no stored market matches {description!r}{self._hint(selection)} (spotctl lab "
+                "prices ls lists the"
                 " stored markets)"
             )
         return markets
@@ -135,38 +158,60 @@ class Library:
     def _hint(self, selection: Selection) -> str:
         """The pattern that was probably meant, as a question; empty if none is close."""
         markets = self.select(
-            replace(selection, pattern="", clouds=("local",) if selection.names_local else selection.clouds)
+            replace(
+                selection,
+                pattern="",
+                clouds=("local",) if selection.names_local else selection.clouds,
+            )
         )
+
         parts = selection.pattern.split("/")
         known = zip(
-            *((market.cloud, market.region, market.zone, market.instance_type) for market in markets), strict=True
+            *(
+                (market.cloud, market.region, market.zone, market.instance_type)
+                for market in markets
+            ),
+            strict=True,
         )
+
         spelled = []
         for part, values in zip(parts, known, strict=False):
             names = set(values)
             # A part that matches a name, or is like none, stays as it is.
-            spelled.append(part if fnmatch.filter(names, part) else next(iter(closest(part, names)), part))
+            spelled.append(
+                part if fnmatch.filter(names, part) else next(iter(closest(part, names)), part)
+            )
+
         better = "/".join([*spelled, *parts[len(spelled) :]])
-        has_markets = better != selection.pattern and self.select(replace(selection, pattern=better))
+        has_markets = better != selection.pattern and self.select(
+            replace(selection, pattern=better)
+        )
         return f"; did you mean {better}?" if has_markets else ""
 
     def interruptions(self, market: Market) -> list[Interruption]:
-        """The published figures of a market, oldest first; those of its region hold for its zones."""
+        """The published figures of a market, oldest first; those of its region hold for its
+        zones."""
         places = (market, replace(market, zone=NO_ZONE))
-        figures = (figure for figure in self.store.interruptions(market.cloud) if figure.market in places)
+        figures = (
+            figure for figure in self.store.interruptions(market.cloud) if figure.market in places
+        )
         return sorted(figures, key=lambda figure: figure.as_of)
 
     def table(self, markets: Iterable[Market]) -> PriceTable:
         selected = list(markets)
         stored = self.store.table(selected)
-        missing = {str(market) for market in selected if market.is_synthetic} - {str(m) for m in stored.markets}
+        missing = {str(market) for market in selected if market.is_synthetic} - {
+            str(m) for m in stored.markets
+        }
         if not missing:
             return stored
         with SegmentFile(bundled_prices()) as sample:
             return PriceTable.merged([stored, sample.read(missing)])
 
     def each(self, markets: Iterable[Market], compute: Callable[[PriceSeries], R]) -> list[R]:
-        """Calls `compute` with the history of each market, in the order of their text, and returns the results."""
+        """Calls `compute` with the history of each market, in the order of their text, and returns
+        the results.
+        """
         selected = list(markets)
         if any(market.is_synthetic for market in selected):
             return [compute(series) for series in self.table(selected)]
@@ -177,11 +222,16 @@ class Library:
         selected, described = list(markets), partial(describe, catalog=self.catalog)
         if any(market.is_synthetic for market in selected):
             return self.each(selected, described)
+
         names = {str(market) for market in selected}
-        by_name = self.store.derived(_STATS, lambda path: _stored_statistics(path, names, self.catalog)) or {}
+        by_name = (
+            self.store.derived(_STATS, lambda path: _stored_statistics(path, names, self.catalog))
+            or {}
+        )
         missing = [market_of(name) for name in names - by_name.keys()]
         computed = self.store.each(missing, described) if missing else []
         by_name |= {str(stats.market): stats for stats in computed}
+
         return [by_name[name] for name in sorted(by_name)]
 
     def keep_statistics(self) -> None:
@@ -192,7 +242,9 @@ class Library:
 
         def write(path: Path, description: bytes) -> None:
             rows = []
-            for stats in self.store.each(self.store.markets(), partial(describe, catalog=self.catalog)):
+            for stats in self.store.each(
+                self.store.markets(), partial(describe, catalog=self.catalog)
+            ):
                 price = stats.on_demand.price if stats.on_demand else None
                 rows.append((str(stats.market), price, *_figures_of(stats)))
             write_rows(path, _STATS_SCHEMA, rows, description)
@@ -201,31 +253,42 @@ class Library:
             self.store.derive(_STATS, write)
 
     def over_segments(self, read: Callable[[list[Path], CorrectedPrices], R]) -> R:
-        """Calls `read` with the Parquet files of the stored prices or, if there are none, of the shipped prices.
+        """Calls `read` with the Parquet files of the stored prices or, if there are none, of the
+        shipped prices.
 
         The corrections of these prices are not in the files.
         """
-        return self.store.over_segments(lambda paths, corrected: read(paths or [bundled_prices()], corrected))
+        return self.store.over_segments(
+            lambda paths, corrected: read(paths or [bundled_prices()], corrected)
+        )
 
     def series(self, market: Market) -> PriceSeries:
         table = self.table([market])
         if not table.markets:
             raise UnknownMarket(
-                f"no price history of {market} is stored{self._hint(Selection(str(market)))} (spotctl lab prices ls"
+                f"no price history of {market} is stored{self._hint(Selection(str(market)))} "
+                "(spotctl lab prices ls"
                 " lists the stored markets)"
             )
         return next(iter(table))
 
 
-def _stored_statistics(path: Path, names: Collection[str], catalog: Catalog) -> dict[str, MarketStats]:
-    """The statistics in a file; those compared with another on-demand price, of an earlier catalog, are left out."""
+def _stored_statistics(
+    path: Path, names: Collection[str], catalog: Catalog
+) -> dict[str, MarketStats]:
+    """The statistics in a file; those compared with another on-demand price, of an earlier catalog,
+    are left out.
+    """
     current = {}
     for name, price, *figures in read_rows(path):
         if name in names:
-            stats = MarketStats(market_of(name), on_demand=None, **dict(zip(_FIGURES, figures, strict=True)))
+            stats = MarketStats(
+                market_of(name), on_demand=None, **dict(zip(_FIGURES, figures, strict=True))
+            )
             listed = on_demand_of(stats.market, stats.last, catalog)
             if (listed.price if listed else None) == price:
                 current[name] = replace(stats, on_demand=listed)
+
     return current
 
 
@@ -261,7 +324,9 @@ def freshness_of(table: PriceTable, clouds: Iterable[str]) -> list[CloudPrices]:
 
 
 def freshness_of_stored(library: Library, markets: Iterable[Market]) -> list[CloudPrices]:
-    """How current the prices of these markets are, for each of their clouds; synthetic ones have no age."""
+    """How current the prices of these markets are, for each of their clouds; synthetic ones have no
+    age.
+    """
     newest: dict[str, int] = {}
     for stats in library.statistics(market for market in markets if not market.is_synthetic):
         newest[stats.market.cloud] = max(stats.last, newest.get(stats.market.cloud, 0))

@@ -1,7 +1,9 @@
-"""Dated tables of public list prices other than machines: egress, disks, addresses, savings of spot machines.
+"""Dated tables of public list prices other than machines: egress, disks, addresses, savings of spot
+machines.
 
-Each row has the date it was read, the page it is from, and whether it is the list's own figure (`list`) or close to it
-(`approximate`). A new price is a new row with a later date; old rows stay, because past runs are billed by them.
+Each row has the date it was read, the page it is from, and whether it is the list's own figure
+(`list`) or close to it (`approximate`). A new price is a new row with a later date; old rows stay,
+because past runs are billed by them.
 """
 
 from __future__ import annotations
@@ -35,10 +37,12 @@ _APPROXIMATE, _LIST = "approximate", "list"
 
 @dataclass(frozen=True, slots=True, order=True)
 class ListPrice:
-    """A row of a table. `where` is the origin of egress, an area or `*`; or the regions of the others, as globs.
+    """A row of a table. `where` is the origin of egress, an area or `*`; or the regions of the
+    others, as globs.
 
-    `what` is the target of egress, the kind of a disk, or how the machine of an address is bought. `step` is the GB
-    above which a tier of egress begins, or the GiB up to which a disk has this price; 0 means any size.
+    `what` is the target of egress, the kind of a disk, or how the machine of an address is bought.
+    `step` is the GB above which a tier of egress begins, or the GiB up to which a disk has this
+    price; 0 means any size.
     """
 
     table: str
@@ -58,21 +62,31 @@ class ListPrice:
         cloud, where, what = (cells[name].strip() for name in names[1:4])
         step = _number(cells[names[4]].strip() or "0", names[4]) if len(names) > 5 else 0.0
         certainty = cells.get("certainty", "").strip() or _LIST
+
         for name, value, allowed in (
-            ("cloud", cloud, tuple(name for name in cloud_names() if not markets_of(name).is_synthetic)),
+            (
+                "cloud",
+                cloud,
+                tuple(name for name in cloud_names() if not markets_of(name).is_synthetic),
+            ),
             ("certainty", certainty, (_LIST, _APPROXIMATE)),
             *((("purchase", what, ("spot", "on-demand")),) if table == ADDRESSES else ()),
         ):
             if value not in allowed:
                 raise BadInput(f"{name} {value!r} is not one of {', '.join(allowed)}")
+
         for name, value in zip(names[2:4], (where, what), strict=True):
             if not value or not value.isprintable():
                 raise BadInput(f"{name} {value!r} is not a name")
+
         usd = _number(cells[names[-1]], names[-1])
         if table != EGRESS and usd == 0:
             raise BadInput(f"{names[-1]} is 0")
+
         source = cells.get("source", "").strip() or "imported list"
-        return cls(table, parse_time(cells["asof"]), cloud, where, what, step, usd, certainty, source)
+        return cls(
+            table, parse_time(cells["asof"]), cloud, where, what, step, usd, certainty, source
+        )
 
     @property
     def is_approximate(self) -> bool:
@@ -97,25 +111,39 @@ class ListPrices:
     def current(
         self, table: str, at: int | None, rank: Callable[[ListPrice], float | None], what: str
     ) -> list[ListPrice]:
-        """The rows in force at a moment for which `rank` has a number, the highest first, and among equals the smaller
-        step. In force is the newest list not after `at`, else the oldest. Raises `UnknownPrice` if there is none.
+        """The rows in force at a moment for which `rank` has a number, the highest first, and among
+        equals the smaller step. In force is the newest list not after `at`, else the oldest. Raises
+        `UnknownPrice` if there is none.
         """
-        ranked = [(order, row) for row in self.rows if row.table == table and (order := rank(row)) is not None]
+        ranked = [
+            (order, row)
+            for row in self.rows
+            if row.table == table and (order := rank(row)) is not None
+        ]
+
         if not ranked:
             raise UnknownPrice(f"no list price is known for {what} (spotctl prices import TABLE)")
+
         dates = sorted({row.as_of for _, row in ranked})
         date = max((date for date in dates if at is None or date <= at), default=dates[0])
         valid = [(order, row) for order, row in ranked if row.as_of == date]
         return [
-            row for _, row in sorted(valid, key=lambda ranked: (-ranked[0], ranked[1].step, ranked[1].is_approximate))
+            row
+            for _, row in sorted(
+                valid, key=lambda ranked: (-ranked[0], ranked[1].step, ranked[1].is_approximate)
+            )
         ]
 
     def newest(self, table: str, cloud: str, region: str, kind: str, what: str) -> list[ListPrice]:
-        """The rows in force now of a kind of disk or address in a region, whose globs name the region most closely
-        first (see `current`)."""
+        """The rows in force now of a kind of disk or address in a region, whose globs name the
+        region most closely first (see `current`)."""
 
         def rank(row: ListPrice) -> float | None:
-            return closeness(cloud, region, row.where) if (row.cloud, row.what) == (cloud, kind) else None
+            return (
+                closeness(cloud, region, row.where)
+                if (row.cloud, row.what) == (cloud, kind)
+                else None
+            )
 
         return self.current(table, None, rank, what)
 
@@ -125,7 +153,10 @@ def _number(text: str, name: str) -> float:
         number = float(text)
     except ValueError:
         number = -1.0
-    if not (isfinite(number) and number >= 0) or (name.startswith("usd") and number > MAX_USD_PER_HOUR):
+
+    if not (isfinite(number) and number >= 0) or (
+        name.startswith("usd") and number > MAX_USD_PER_HOUR
+    ):
         raise BadInput(f"{name} {text[:40]!r} is not a plausible number of at least 0")
     return number
 
@@ -133,7 +164,9 @@ def _number(text: str, name: str) -> float:
 @cache
 def shipped() -> ListPrices:
     """The rows that come with the clouds."""
-    return ListPrices(tuple(ListPrice.of_row(table, row) for table in COLUMNS for row in rows_of(table)))
+    return ListPrices(
+        tuple(ListPrice.of_row(table, row) for table in COLUMNS for row in rows_of(table))
+    )
 
 
 @cache
@@ -146,12 +179,16 @@ def closeness(cloud: str, region: str, regions: str) -> float | None:
     """How closely globs, separated by spaces, name a region; None if none matches."""
     spelled = api_region(cloud, region)
     matching = [glob for glob in regions.split() if fnmatchcase(spelled, glob)]
-    return max((len(glob) + (1000.0 if "*" not in glob else 0.0) for glob in matching), default=None)
+    return max(
+        (len(glob) + (1000.0 if "*" not in glob else 0.0) for glob in matching), default=None
+    )
 
 
 @cache
 def saving_of(cloud: str, instance_type: str) -> tuple[float, int] | None:
-    """How far at least spot prices are below the list price, and the date of that statement; None if unknown."""
+    """How far at least spot prices are below the list price, and the date of that statement; None
+    if unknown.
+    """
     for row in rows_of("savings"):
         if row["cloud"] == cloud and fnmatchcase(instance_type, row["types"]):
             return float(row["saving"]), parse_time(row["asof"])
@@ -160,7 +197,9 @@ def saving_of(cloud: str, instance_type: str) -> tuple[float, int] | None:
 
 @cache
 def area_of(cloud: str, region: str) -> str:
-    """The part of the world whose prices apply to a region, in the cloud's own division; empty if unknown."""
+    """The part of the world whose prices apply to a region, in the cloud's own division; empty if
+    unknown.
+    """
     for row in rows_of("areas"):
         if row["cloud"] == cloud and closeness(cloud, region, row["regions"]) is not None:
             return row["area"]
@@ -186,7 +225,9 @@ class Location(NamedTuple):
         """The place of a text such as `aws/us-east-1` or `aws/us-east-1/us-east-1a`."""
         parts = text.strip().split("/")
         if len(parts) not in (2, 3) or not is_cloud(parts[0]):
-            raise BadInput(f"place {text!r} is not cloud/region or cloud/region/zone (write aws/us-east-1)")
+            raise BadInput(
+                f"place {text!r} is not cloud/region or cloud/region/zone (write aws/us-east-1)"
+            )
         return cls(*parts)
 
 
@@ -194,8 +235,8 @@ class Location(NamedTuple):
 class EgressPrice:
     """Dollars per GB in tiers: `(above this many GB in a month, dollars per GB)`, ascending from 0.
 
-    A first tier of 0 dollars is an account's monthly allowance. `approximate` is true where the figure is close to the
-    public list but not read from it.
+    A first tier of 0 dollars is an account's monthly allowance. `approximate` is true where the
+    figure is close to the public list but not read from it.
     """
 
     tiers: tuple[tuple[float, float], ...]
@@ -211,7 +252,9 @@ class EgressPrice:
     def usd(self, gigabytes: float, after_gb: float = 0.0) -> float:
         """Dollars for sending this much after `after_gb` in the same month."""
         if not (0 <= gigabytes < _ENDLESS and 0 <= after_gb < _ENDLESS):
-            raise BadInput(f"egress of {gigabytes:g} GB after {after_gb:g} GB: both must be at least 0")
+            raise BadInput(
+                f"egress of {gigabytes:g} GB after {after_gb:g} GB: both must be at least 0"
+            )
         total = 0.0
         for (above, usd), (until, _) in pairwise((*self.tiers, (_ENDLESS, 0.0))):
             total += max(0.0, min(after_gb + gigabytes, until) - max(after_gb, above)) * usd
@@ -223,20 +266,26 @@ LOCAL = EgressPrice(((0.0, 0.02),), EARLIEST, "between regions of the local mark
 
 
 def egress(
-    origin: Location, target: Location | None, at: int | None = None, lists: ListPrices | None = None
+    origin: Location,
+    target: Location | None,
+    at: int | None = None,
+    lists: ListPrices | None = None,
 ) -> EgressPrice:
     """The price of sending data from one place to another; a `target` of None is the internet.
 
-    The newest list that is not after `at` applies, of `lists` or else of those that are shipped. Two zones of a region
-    count as one if either is unknown. Raises `UnknownPrice` where the tables have no figure.
+    The newest list that is not after `at` applies, of `lists` or else of those that are shipped.
+    Two zones of a region count as one if either is unknown. Raises `UnknownPrice` where the tables
+    have no figure.
     """
     if not is_cloud(origin.cloud):
         raise BadInput(f"egress from {origin.cloud}: not one of {', '.join(cloud_names())}")
+
     kinds = _kinds(origin, target)
     if not kinds or (origin.cloud == "local" and "region" not in kinds):
         return FREE
     if origin.cloud == "local":
         return LOCAL
+
     origins = (api_region(origin.cloud, origin.region), area_of(origin.cloud, origin.region), "*")
 
     def rank(row: ListPrice) -> float | None:
@@ -249,13 +298,19 @@ def egress(
     current = (lists or shipped()).current(EGRESS, at, rank, what)
     rows = [row for row in current if (row.where, row.what) == (current[0].where, current[0].what)]
     first, *others = sorted((row.step, row.usd) for row in rows)
-    # A list that begins above 0 GB does not say that what is below is free, and a run must not fail because of it.
+
+    # A list that begins above 0 GB does not say that what is below is free, and a run must not fail
+    # because of it.
     tiers = ((0.0, first[1]), *others)
-    return EgressPrice(tiers, rows[0].as_of, rows[0].source, any(row.is_approximate for row in rows))
+    return EgressPrice(
+        tiers, rows[0].as_of, rows[0].source, any(row.is_approximate for row in rows)
+    )
 
 
 def _kinds(origin: Location, target: Location | None) -> tuple[str, ...]:
-    """The targets in the table that describe a route, the closest first; none if nothing leaves the zone."""
+    """The targets in the table that describe a route, the closest first; none if nothing leaves the
+    zone.
+    """
     if target is None or target.cloud != origin.cloud:
         return ("internet",)
     region = api_region(target.cloud, target.region)
@@ -275,16 +330,20 @@ def disk(cloud: str, region: str, kind: str, gib: float, lists: ListPrices | Non
     """
     if not gib > 0:
         raise BadInput(f"disk of {gib:g} GiB: it must be above 0")
+
     what = f"a {kind} disk of {gib:g} GiB in {cloud}/{region}"
     current = (lists or shipped()).newest(DISKS, cloud, region, kind, what)
     sized = [row for row in current if not row.step or gib <= row.step]
     if not sized:
         raise UnknownPrice(f"no list price is known for {what}")
+
     monthly = sized[0].usd * (1 if sized[0].step else gib)
     return monthly / _HOURS_PER_MONTH
 
 
-def address(cloud: str, region: str, purchase: Literal["spot", "on-demand"], lists: ListPrices | None = None) -> float:
+def address(
+    cloud: str, region: str, purchase: Literal["spot", "on-demand"], lists: ListPrices | None = None
+) -> float:
     """The price of a public IPv4 address that a machine uses, by the newest list."""
     what = f"a public address in {cloud}/{region}"
     return (lists or shipped()).newest(ADDRESSES, cloud, region, purchase, what)[0].usd

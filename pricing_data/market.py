@@ -30,11 +30,12 @@ _VPC_SUFFIX = " (amazon vpc)"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Market:
-    """One spot market. Text form `aws/us-east-1/us-east-1a/c4.xlarge`; zone `-` where the cloud does not
-    price zones separately.
+    """One spot market. Text form `aws/us-east-1/us-east-1a/c4.xlarge`; zone `-` where the cloud
+    does not price zones separately.
 
-    The operating system is Linux unless a fifth part names another (`.../c4.xlarge/windows`). A sixth part names a
-    reservation, whose machines are the user's alone: `.../p5.48xlarge/linux/cr-0abc`.
+    The operating system is Linux unless a fifth part names another (`.../c4.xlarge/windows`). A
+    sixth part names a reservation, whose machines are the user's alone:
+    `.../p5.48xlarge/linux/cr-0abc`.
     """
 
     cloud: str
@@ -46,14 +47,17 @@ class Market:
 
     def __post_init__(self) -> None:
         if not is_cloud(self.cloud):
-            raise BadMarket(f"market {self}: cloud {self.cloud!r} is not one of {', '.join(cloud_names())}")
+            raise BadMarket(
+                f"market {self}: cloud {self.cloud!r} is not one of {', '.join(cloud_names())}"
+            )
         for part in ("region", "zone", "instance_type", "os", "reservation"):
             value = getattr(self, part)
             if (value == NO_ZONE and part == "zone") or (not value and part == "reservation"):
                 continue
             if not _is_part(value):
                 raise BadMarket(
-                    f"market {self}: {part.replace('_', ' ')} {value!r} may contain only letters, digits and . _ + -"
+                    f"market {self}: {part.replace('_', ' ')} {value!r} may contain only letters, "
+                    "digits and . _ + -"
                 )
 
     def __str__(self) -> str:
@@ -72,30 +76,47 @@ class Market:
         parts = text.strip().split("/")
         if len(parts) not in (4, 5, 6):
             raise BadMarket(
-                f"market {text!r} has {len(parts)} parts, not cloud/region/zone/type[/os[/reservation]]"
+                f"market {text!r} has {len(parts)} parts, not "
+                "cloud/region/zone/type[/os[/reservation]]"
                 " (write aws/us-east-1/us-east-1a/c4.xlarge, with - for no zone)"
             )
         cloud, region, *rest = parts
         return cls(cloud, api_region(cloud, region), *rest)
 
     @classmethod
-    def of(cls, cloud: str, region: str, zone: str | None, instance_type: str, product: str = LINUX) -> Market:
+    def of(
+        cls, cloud: str, region: str, zone: str | None, instance_type: str, product: str = LINUX
+    ) -> Market:
         """The market named by the columns of a file or an API, in any common spelling."""
         cloud = cloud.strip().lower()
         zone_part = (zone or "").strip() or NO_ZONE
-        return cls(cloud, api_region(cloud, region), zone_part, instance_type.strip(), os_of_product(product))
+        return cls(
+            cloud,
+            api_region(cloud, region),
+            zone_part,
+            instance_type.strip(),
+            os_of_product(product),
+        )
 
     @classmethod
-    def of_row(cls, cloud: str, region: str, zone: str | None, instance_type: str, product: str = LINUX) -> Market:
-        """The market in a row of a file, which may mix up clouds: region and zone must be of the row's cloud."""
+    def of_row(
+        cls, cloud: str, region: str, zone: str | None, instance_type: str, product: str = LINUX
+    ) -> Market:
+        """The market in a row of a file, which may mix up clouds: region and zone must be of the
+        row's cloud.
+        """
         market = cls.of(cloud, region, zone, instance_type, product)
         if market.is_synthetic:
             return market
         if not is_region_of(market.cloud, market.region):
             raise BadMarket(f"market {market}: {market.region!r} is not a region of {market.cloud}")
+
         shape = markets_of(market.cloud).zone.replace("{region}", re.escape(market.region))
         if market.zone != NO_ZONE and not re.fullmatch(shape, market.zone):
-            raise BadMarket(f"market {market}: {market.zone!r} is not a zone of {market.cloud}/{market.region}")
+            raise BadMarket(
+                f"market {market}: {market.zone!r} is not a zone of {market.cloud}/{market.region}"
+            )
+
         return market
 
     @property
@@ -104,9 +125,11 @@ class Market:
         return markets_of(self.cloud).is_synthetic
 
     def matches(self, pattern: str) -> bool:
-        """Whether a glob matches the text form, part by part; missing parts at the end match anything.
+        """Whether a glob matches the text form, part by part; missing parts at the end match
+        anything.
 
-        Four parts mean Linux, as in the text form: `aws/*/*/c4.*` excludes Windows, `aws/*/*/c4.*/*` does not.
+        Four parts mean Linux, as in the text form: `aws/*/*/c4.*` excludes Windows,
+        `aws/*/*/c4.*/*` does not.
         """
         globs = pattern.strip().rstrip("/").split("/")
         if len(globs) == 4:
@@ -114,12 +137,17 @@ class Market:
         if len(globs) > 1 and not set("*?[") & set(globs[1]):
             globs[1] = api_region(self.cloud, globs[1])
         parts = (self.cloud, self.region, self.zone, self.instance_type, self.os)
-        return len(globs) <= 5 and all(fnmatchcase(p, g) for p, g in zip(parts, globs, strict=False))
+
+        return len(globs) <= 5 and all(
+            fnmatchcase(p, g) for p, g in zip(parts, globs, strict=False)
+        )
 
 
 @lru_cache(maxsize=1 << 16)
 def _is_part(value: str) -> bool:
-    """Whether this can be a part of a market's name. Cached: many markets share few different parts."""
+    """Whether this can be a part of a market's name. Cached: many markets share few different
+    parts.
+    """
     return _PART.fullmatch(value) is not None
 
 
@@ -135,13 +163,18 @@ def api_region(cloud: str, region: str) -> str:
 
 
 def is_region_of(cloud: str, region: str) -> bool:
-    """Whether a name has the form of this cloud's regions, in any spelling that `api_region` understands.
+    """Whether a name has the form of this cloud's regions, in any spelling that `api_region`
+    understands.
 
     >>> [cloud for cloud in ("aws", "gcp", "azure") if is_region_of(cloud, "us-east1")]
     ['gcp']
     """
     shapes = {name: shape for name in cloud_names() if (shape := markets_of(name).region)}
-    if any(re.fullmatch(shape, region.strip().lower()) for name, shape in shapes.items() if name != cloud):
+    if any(
+        re.fullmatch(shape, region.strip().lower())
+        for name, shape in shapes.items()
+        if name != cloud
+    ):
         return False
     return bool(re.fullmatch(shapes[cloud], api_region(cloud, region)))
 
@@ -150,7 +183,8 @@ def is_region_of(cloud: str, region: str) -> bool:
 def os_of_product(product: str) -> str:
     """The fifth part of a market for a cloud's product description.
 
-    EC2-Classic and VPC were sold at different prices for years, so `(Amazon VPC)` stays a product of its own.
+    EC2-Classic and VPC were sold at different prices for years, so `(Amazon VPC)` stays a product
+    of its own.
     """
     name = product.strip().lower() or LINUX
     suffix = ""
@@ -158,6 +192,7 @@ def os_of_product(product: str) -> str:
         name, suffix = name.removesuffix(_VPC_SUFFIX), "-vpc"
     if name in _OS_NAMES:
         return _OS_NAMES[name] + suffix
+
     spelled = re.sub(r"[^a-z0-9.]+", "-", name).strip("-")
     # `Linux!!` is not Linux: a damaged name must not pass for a known one.
     if not _PRODUCT.fullmatch(name) or spelled in _OS_NAMES.values():

@@ -29,7 +29,10 @@ select market,
        price / 1e9 as usd_per_hour
 from ({rows})
 """
-_ROWS = "select market, time * {units.time} as time, price * {units.price} as price from read_parquet('{path}')"
+_ROWS = (
+    "select market, time * {units.time} as time, price * {units.price} as price from "
+    "read_parquet('{path}')"
+)
 _CORRECTED = """
 select * from ({rows}) as stored where not exists (
     select 1 from ({corrections}) as newer
@@ -59,7 +62,8 @@ class QueryLimits:
     def too_large(self) -> OverLimit:
         """The error of a query that needs more memory."""
         return OverLimit(
-            f"query: it needs more than {self.memory_bytes / 1e9:g} GB of memory; {_NARROW}, or allow more: --memory"
+            f"query: it needs more than {self.memory_bytes / 1e9:g} GB of memory; {_NARROW}, or "
+            "allow more: --memory"
         )
 
 
@@ -75,9 +79,14 @@ class QueryResult:
 
 
 def query(
-    segments: Sequence[Path], corrected: CorrectedPrices, sql: str, limits: QueryLimits = DEFAULT_LIMITS
+    segments: Sequence[Path],
+    corrected: CorrectedPrices,
+    sql: str,
+    limits: QueryLimits = DEFAULT_LIMITS,
 ) -> QueryResult:
-    """Runs SQL on the view `prices`: market, cloud, region, zone, instance_type, os, time (UTC), usd_per_hour."""
+    """Runs SQL on the view `prices`: market, cloud, region, zone, instance_type, os, time (UTC),
+    usd_per_hour.
+    """
     with uninterrupted():
         import duckdb
 
@@ -109,8 +118,9 @@ def query(
 
 
 def _restricted(segments: Sequence[Path], limits: QueryLimits) -> DuckDBPyConnection:
-    """A connection on which a query may read the prices and nothing else: no other file, no extension from the network,
-    no variable of this process, and no more memory than allowed, with no disk in its place.
+    """A connection on which a query may read the prices and nothing else: no other file, no
+    extension from the network, no variable of this process, and no more memory than allowed, with
+    no disk in its place.
     """
     import duckdb
 
@@ -126,6 +136,7 @@ def _restricted(segments: Sequence[Path], limits: QueryLimits) -> DuckDBPyConnec
         "lock_configuration = true",
     ):
         connection.execute(f"set {setting}")
+
     return connection
 
 
@@ -134,9 +145,13 @@ def _answer(connection: DuckDBPyConnection, sql: str, stopped: Event) -> QueryRe
     columns = tuple(column[0] for column in result.description or ()) if result else ()
     if not columns:
         raise BadInput(f"query: it returns no rows; {_WRITE}")
+
     repeated = sorted({column for column in columns if columns.count(column) > 1})
     if repeated:
-        raise BadInput(f"query: two columns are named {repeated[0]}; rename one (select a as one, b as other)")
+        raise BadInput(
+            f"query: two columns are named {repeated[0]}; rename one (select a as one, b as other)"
+        )
+
     rows: list[tuple[object, ...]] = []
     while not stopped.is_set() and (portion := result.fetchmany(_PORTION)):
         rows += portion
@@ -144,7 +159,9 @@ def _answer(connection: DuckDBPyConnection, sql: str, stopped: Event) -> QueryRe
 
 
 def _rows(segments: Sequence[Path], corrected: CorrectedPrices) -> str:
-    """SQL for the rows of all segments as they were corrected, without those that rows of other segments replace."""
+    """SQL for the rows of all segments as they were corrected, without those that rows of other
+    segments replace.
+    """
     parts, replacing = [], []
     for path in segments:
         with SegmentFile(path) as segment:
@@ -153,6 +170,7 @@ def _rows(segments: Sequence[Path], corrected: CorrectedPrices) -> str:
             parts.append(_ROWS.format(units=segment.units, path=str(path).replace("'", "''")))
             if segment.corrections:
                 replacing.append(parts[-1])
+
     rows = " union all ".join(parts)
     if replacing:
         rows = _CORRECTED.format(rows=rows, corrections=" union all ".join(replacing))
@@ -161,11 +179,13 @@ def _rows(segments: Sequence[Path], corrected: CorrectedPrices) -> str:
         for market, prices in corrected.items()
         for time, price in prices.items()
     )
+
     return _REPAIRED.format(rows=rows, corrections=values) if values else rows
 
 
 def _only_select(statements: list[Statement]) -> Statement:
-    """The one statement of a query; raises `BadInput` if there are several, or if it could do more than read.
+    """The one statement of a query; raises `BadInput` if there are several, or if it could do more
+    than read.
 
     EXPLAIN is refused with the others, because EXPLAIN ANALYZE runs what it explains.
     """
@@ -173,9 +193,16 @@ def _only_select(statements: list[Statement]) -> Statement:
 
     if len(statements) != 1:
         raise BadInput(f"query: one statement is expected, not {len(statements)}; {_WRITE}")
+
     kind = statements[0].type
     if kind == StatementType.MULTI:
-        raise BadInput("query: a pivot must list its columns (pivot ... on region in ('us-east-1', 'us-west-2'))")
+        raise BadInput(
+            "query: a pivot must list its columns (pivot ... on region in ('us-east-1', "
+            "'us-west-2'))"
+        )
     if kind != StatementType.SELECT:
-        raise BadInput(f"query: {kind.name} is not allowed, because prices sql only reads; {_WRITE}")
+        raise BadInput(
+            f"query: {kind.name} is not allowed, because prices sql only reads; {_WRITE}"
+        )
+
     return statements[0]

@@ -1,7 +1,8 @@
-"""`PriceSeries`: the price of one market as a step function over time, and when the market was watched.
+"""`PriceSeries`: the price of one market as a step function over time, and when the market was
+watched.
 
-Observed time is a tuple of sorted, disjoint spans. Where no source watched a market, its price is unknown, and no
-statistic counts that time.
+Observed time is a tuple of sorted, disjoint spans. Where no source watched a market, its price is
+unknown, and no statistic counts that time.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +21,8 @@ from pricing_data.units import HOUR, SECOND, Span, format_time
 Ints = NDArray[np.int64]
 TimeSpans = tuple[Span, ...]
 
-# Where a cloud repeats its prices daily, a longer silence of a market is a hole, unless it is usual for it.
+# Where a cloud repeats its prices daily, a longer silence of a market is a hole, unless it is usual
+# for it.
 _MIN_SILENCE = 36 * HOUR
 _USUAL_FACTOR = 1.5
 _ENOUGH_SILENCES = 20
@@ -30,13 +32,13 @@ _ENOUGH_SILENCES = 20
 class PriceSeries:
     """A right-continuous step function: from `times[i]` on, the market costs `prices[i]`.
 
-    Times are microseconds UTC, strictly increasing; prices are nano-dollars per hour, above 0. The span is closed,
-    from the first event to the last: prices outside the span were not observed, and asking for one
-    raises `OutsideHistory`.
+    Times are microseconds UTC, strictly increasing; prices are nano-dollars per hour, above 0. The
+    span is closed, from the first event to the last: prices outside the span were not observed, and
+    asking for one raises `OutsideHistory`.
 
-    `watched` are the spans in which the market was observed; None means all the time. Between them the last price
-    known is only assumed, and no mean or share counts that time. `confirmed` says that the last event is no change of
-    the market but the end of its observation.
+    `watched` are the spans in which the market was observed; None means all the time. Between them
+    the last price known is only assumed, and no mean or share counts that time. `confirmed` says
+    that the last event is no change of the market but the end of its observation.
     """
 
     market: Market
@@ -47,13 +49,20 @@ class PriceSeries:
 
     def __post_init__(self) -> None:
         if self.times.size == 0 or self.times.shape != self.prices.shape:
-            raise ValueError(f"{self.market}: a series needs at least one event, and equally many prices and times")
+            raise ValueError(
+                f"{self.market}: a series needs at least one event, and equally many prices and "
+                "times"
+            )
         if self.times.dtype != np.int64 or self.prices.dtype != np.int64:
             raise TypeError(
-                f"{self.market}: times and prices must be int64, not {self.times.dtype} and {self.prices.dtype}"
+                f"{self.market}: times and prices must be int64, not {self.times.dtype} and "
+                f"{self.prices.dtype}"
             )
         if np.any(self.times[1:] <= self.times[:-1]) or self.prices.min() <= 0:
-            raise ValueError(f"{self.market}: times must increase strictly, and prices must be above 0")
+            raise ValueError(
+                f"{self.market}: times must increase strictly, and prices must be above 0"
+            )
+
         # Strategies and replays share series; a write would change the market for all of them.
         self.times.setflags(write=False)
         self.prices.setflags(write=False)
@@ -89,13 +98,17 @@ class PriceSeries:
 
     @property
     def seen(self) -> Ints:
-        """The observed prices. That at the start of a window which begins in a hole is only assumed."""
+        """The observed prices. That at the start of a window which begins in a hole is only
+        assumed.
+        """
         assumed = self.watched is not None and all(span.start > self.first for span in self.watched)
         return self.prices[1:] if assumed and len(self) > 1 else self.prices
 
     @property
     def changes(self) -> int:
-        """The number of price changes; an event that repeats the price is an observation, not a change."""
+        """The number of price changes; an event that repeats the price is an observation, not a
+        change.
+        """
         return int(np.count_nonzero(self.seen[1:] != self.seen[:-1]))
 
     def price_at(self, time: int) -> int:
@@ -108,11 +121,18 @@ class PriceSeries:
         self._require(start)
         self._require(end)
         if end < start:
-            raise ValueError(f"{self.market}: window ends at {format_time(end)}, before its start {format_time(start)}")
-        inside = slice(np.searchsorted(self.times, start, "right"), np.searchsorted(self.times, end, "left"))
+            raise ValueError(
+                f"{self.market}: window ends at {format_time(end)}, before its start "
+                f"{format_time(start)}"
+            )
+
+        inside = slice(
+            np.searchsorted(self.times, start, "right"), np.searchsorted(self.times, end, "left")
+        )
         edges = [start] if start == end else [start, end]
         times = np.concatenate((edges[:1], self.times[inside], edges[1:]))
         prices = [self.price_at(edge) for edge in edges]
+
         return PriceSeries(
             self.market,
             times.astype(np.int64),
@@ -126,7 +146,9 @@ class PriceSeries:
         return replace(self, times=times, prices=prices)
 
     def held_until(self, end: int) -> "PriceSeries":
-        """The series with its last price in force until `end`; unchanged if it lasts longer already."""
+        """The series with its last price in force until `end`; unchanged if it lasts longer
+        already.
+        """
         if end <= self.last:
             return self
         watched = None if self.watched is None else union((*self.watched, Span(self.last, end)))
@@ -140,21 +162,24 @@ class PriceSeries:
     def _require(self, time: int) -> None:
         if not self.first <= time <= self.last:
             raise OutsideHistory(
-                f"{self.market} is known from {format_time(self.first)} to {format_time(self.last)},"
+                f"{self.market} is known from {format_time(self.first)} to "
+                f"{format_time(self.last)},"
                 f" not at {format_time(time)}"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class WatchRecord:
-    """When a market was watched. In `complete` spans the provider vouches for every change; in `recorded` spans there
-    are the rows of a file, whose silences may be holes."""
+    """When a market was watched. In `complete` spans the provider vouches for every change; in
+    `recorded` spans there are the rows of a file, whose silences may be holes."""
 
     complete: TimeSpans = ()
     recorded: TimeSpans = ()
 
     def joined(self, other: "WatchRecord") -> "WatchRecord":
-        return WatchRecord(union((*self.complete, *other.complete)), union((*self.recorded, *other.recorded)))
+        return WatchRecord(
+            union((*self.complete, *other.complete)), union((*self.recorded, *other.recorded))
+        )
 
 
 _Key = TypeVar("_Key")
@@ -184,7 +209,9 @@ def union(spans: Iterable[Span], pause: int = 0) -> TimeSpans:
 def clipped(spans: Iterable[Span], start: int, end: int) -> TimeSpans:
     """The parts of the spans within [start, end]."""
     return tuple(
-        Span(max(span.start, start), min(span.end, end)) for span in spans if span.start <= end and span.end >= start
+        Span(max(span.start, start), min(span.end, end))
+        for span in spans
+        if span.start <= end and span.end >= start
     )
 
 
@@ -216,7 +243,8 @@ def is_whole(begins: Ints, window: int, spans: TimeSpans) -> NDArray[np.bool_]:
 def of_events(market: Market, times: Ints, known: WatchRecord | None) -> TimeSpans:
     """When a market was watched from its first event on.
 
-    A market without any record, from a store that kept none, counts as recorded from its first event to its last.
+    A market without any record, from a store that kept none, counts as recorded from its first
+    event to its last.
     """
     first, last = int(times[0]), int(times[-1])
     recorded = known.recorded if known is not None else (Span(first, last),)
@@ -227,9 +255,15 @@ def of_events(market: Market, times: Ints, known: WatchRecord | None) -> TimeSpa
 
 
 def longest_silence(times: Ints) -> float:
-    """The longest silence that is usual for a market: well over a day, and longer than its other silences."""
+    """The longest silence that is usual for a market: well over a day, and longer than its other
+    silences.
+    """
     silences = np.diff(times)
-    usual = np.quantile(silences, 0.95 if silences.size >= _ENOUGH_SILENCES else 0.5) if silences.size else 0.0
+    usual = (
+        np.quantile(silences, 0.95 if silences.size >= _ENOUGH_SILENCES else 0.5)
+        if silences.size
+        else 0.0
+    )
     return float(min(max(_MIN_SILENCE, _USUAL_FACTOR * usual), USUAL_LONGEST_PAUSE))
 
 
@@ -238,10 +272,17 @@ def _without_silences(spans: TimeSpans, times: Ints) -> TimeSpans:
     # Most markets have no long silence, and need no look at what is usual for them.
     if not silences.size or silences.max() <= _MIN_SILENCE:
         return spans
+
     holes = np.flatnonzero(silences > longest_silence(times))
     if not holes.size:
         return spans
-    edges = [int(times[0]), *(edge for at in holes for edge in (int(times[at]), int(times[at + 1]))), int(times[-1])]
+
+    edges = [
+        int(times[0]),
+        *(edge for at in holes for edge in (int(times[at]), int(times[at + 1]))),
+        int(times[-1]),
+    ]
+
     heard = [Span(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True)]
     return tuple(part for span in heard for part in clipped(spans, span.start, span.end))
 
@@ -252,8 +293,8 @@ def holes(spans: TimeSpans) -> TimeSpans:
 
 
 class Recording:
-    """When a file's markets were recorded, collected batch by batch: while any market of a region has rows, the region
-    was watched, from each market's own first row to its last."""
+    """When a file's markets were recorded, collected batch by batch: while any market of a region
+    has rows, the region was watched, from each market's own first row to its last."""
 
     def __init__(self) -> None:
         self._regions: dict[tuple[str, str], TimeSpans] = {}
@@ -263,24 +304,30 @@ class Recording:
         """Takes note of rows: `codes[i]` indexes `markets`."""
         if not times.size:
             return
+
         first = np.full(len(markets), np.iinfo(np.int64).max)
         last = np.full(len(markets), -1)
         np.minimum.at(first, codes, times)
         np.maximum.at(last, codes, times)
         regions: dict[tuple[str, str], list[int]] = {}
+
         for code, market in enumerate(markets):
             if last[code] >= 0:
                 span = Span(int(first[code]), int(last[code]))
                 known = self._markets.get(market, span)
                 self._markets[market] = Span(min(span.start, known.start), max(span.end, known.end))
                 regions.setdefault((market.cloud, market.region), []).append(code)
+
         for region, members in regions.items():
             rows = np.sort(times[np.isin(codes, members)] if len(regions) > 1 else times)
             # A file says when prices changed, not when it was watched.
             pause = markets_of(region[0]).longest_pause
             breaks = np.flatnonzero(np.diff(rows) > pause)
             edges = [0, *(edge for at in breaks.tolist() for edge in (at, at + 1)), rows.size - 1]
-            spans = (Span(int(rows[a]), int(rows[b])) for a, b in zip(edges[::2], edges[1::2], strict=True))
+            spans = (
+                Span(int(rows[a]), int(rows[b]))
+                for a, b in zip(edges[::2], edges[1::2], strict=True)
+            )
             self._regions[region] = union((*self._regions.get(region, ()), *spans), pause)
 
     def watched(self) -> dict[Market, WatchRecord]:

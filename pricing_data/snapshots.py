@@ -1,8 +1,9 @@
 """Snapshots: one cloud's prices of one day in one file, to be shared on any web server or bucket.
 
-A snapshot has the day's changes, the prices in force at its start, and when each market was watched on that day.
-Importing it twice changes nothing, and days that were not shared stay unobserved. The rules of the server
-or bucket say who may write there: signatures that earlier versions wrote are not checked.
+A snapshot has the day's changes, the prices in force at its start, and when each market was watched
+on that day. Importing it twice changes nothing, and days that were not shared stay unobserved. The
+rules of the server or bucket say who may write there: signatures that earlier versions wrote are
+not checked.
 """
 
 import json
@@ -18,7 +19,15 @@ from pricing_data.market import Market
 from pricing_data.series import WatchRecord, clipped, of_events
 from pricing_data.store.segments import SegmentFile, SegmentWriter, StoredUnits
 from pricing_data.store.table import NO_ROWS, PriceTable
-from pricing_data.units import DAY, EARLIEST, MAX_USD_PER_HOUR, NANOS_PER_DOLLAR, Span, format_time, parse_time
+from pricing_data.units import (
+    DAY,
+    EARLIEST,
+    MAX_USD_PER_HOUR,
+    NANOS_PER_DOLLAR,
+    Span,
+    format_time,
+    parse_time,
+)
 
 _NOTE = b"spotctl.snapshot"
 _MAX_BYTES = 1 << 30
@@ -26,7 +35,9 @@ _MAX_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class PriceSnapshot:
-    """One cloud's prices of one day. `is_signed` means that an earlier version wrote it, with a signature."""
+    """One cloud's prices of one day. `is_signed` means that an earlier version wrote it, with a
+    signature.
+    """
 
     cloud: str
     day: str
@@ -40,24 +51,32 @@ class PriceSnapshot:
 
 
 def take(table: PriceTable, cloud: str, day: str) -> PriceSnapshot:
-    """The part of a table that was observed on a day: only markets of the cloud that were watched on it."""
+    """The part of a table that was observed on a day: only markets of the cloud that were watched
+    on it.
+    """
     try:
         span = PriceSnapshot(cloud, day, NO_ROWS).span
     except BadInput:
         raise BadInput(f"day {day!r} is not a date (write 2026-01-31)") from None
+
     rows: list[PriceTable] = []
     for market, start, end in zip(table.markets, table.starts[:-1], table.starts[1:], strict=True):
         times, prices = table.times[start:end], table.prices[start:end]
         if market.cloud != cloud or times[0] >= span.end:
             continue
-        observed = clipped(of_events(market, times, table.watched.get(market)), span.start, span.end)
+        observed = clipped(
+            of_events(market, times, table.watched.get(market)), span.start, span.end
+        )
         watched = tuple(part for part in observed if part.end > part.start or part.start < span.end)
         if watched:
             first = max(int(np.searchsorted(times, watched[0].start, side="right")) - 1, 0)
             last = int(np.searchsorted(times, span.end, side="left"))
             bounds = np.array([0, last - first], dtype=np.int64)
             records = {market: WatchRecord(complete=watched)}
-            rows.append(PriceTable((market,), bounds, times[first:last], prices[first:last], records))
+            rows.append(
+                PriceTable((market,), bounds, times[first:last], prices[first:last], records)
+            )
+
     return PriceSnapshot(cloud, day, PriceTable.merged(rows))
 
 
@@ -67,18 +86,22 @@ def write(snapshot: PriceSnapshot, folder: Path) -> Path:
     table = snapshot.table
     if not table.markets:
         raise BadInput(f"snapshot: no prices of {snapshot.cloud} were recorded on {snapshot.day}")
+
     note = {
         "cloud": snapshot.cloud,
         "day": snapshot.day,
         "watched": [list(map(list, table.watched[market].complete)) for market in table.markets],
     }
+
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"cannot create folder {folder}: {error.strerror}") from error
+
     with atomic_write(path) as out, SegmentWriter(out, StoredUnits.of(table)) as writer:
         writer.add(table)
         writer.note(_NOTE, json.dumps(note).encode())
+
     return path
 
 
@@ -100,17 +123,34 @@ def read(path: Path) -> PriceSnapshot:
 def _checked(note: dict[str, Any], table: PriceTable) -> PriceSnapshot:
     """BadInput: the file has what no snapshot of this day and cloud can have."""
     spans = [tuple(Span(*map(int, span)) for span in spans) for spans in note["watched"]]
-    watched = {market: WatchRecord(complete=whole) for market, whole in zip(table.markets, spans, strict=True)}
-    snapshot = PriceSnapshot(note["cloud"], note["day"], replace(table, watched=watched), "signature" in note)
+    watched = {
+        market: WatchRecord(complete=whole)
+        for market, whole in zip(table.markets, spans, strict=True)
+    }
+    snapshot = PriceSnapshot(
+        note["cloud"], note["day"], replace(table, watched=watched), "signature" in note
+    )
     day = snapshot.span
     for market in table.markets:
         Market.of_row(market.cloud, market.region, market.zone, market.instance_type, market.os)
-    outside = [span for whole in spans for span in whole if not day.start <= span.start <= span.end <= day.end]
+    outside = [
+        span
+        for whole in spans
+        for span in whole
+        if not day.start <= span.start <= span.end <= day.end
+    ]
+
     if outside or any(market.cloud != snapshot.cloud for market in table.markets):
-        raise BadInput(f"has rows or spans of another day or cloud than {snapshot.cloud} {snapshot.day}")
+        raise BadInput(
+            f"has rows or spans of another day or cloud than {snapshot.cloud} {snapshot.day}"
+        )
+
     histories = list(table)  # each checks that its times increase and its prices are above 0
     if any(series.first < EARLIEST or series.last >= day.end for series in histories):
-        raise BadInput(f"has prices after {format_time(day.end)}, or before there were spot markets")
+        raise BadInput(
+            f"has prices after {format_time(day.end)}, or before there were spot markets"
+        )
     if int(table.prices.max()) > MAX_USD_PER_HOUR * NANOS_PER_DOLLAR:
         raise BadInput(f"has a price above {MAX_USD_PER_HOUR} US dollars per hour")
+
     return snapshot

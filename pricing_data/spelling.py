@@ -10,16 +10,20 @@ from pricing_data.market import api_region
 _MIN_SIMILARITY = 0.6
 
 
-def closest(written: str, known: Iterable[str], most: int = 1, alike: float = _MIN_SIMILARITY) -> list[str]:
+def closest(
+    written: str, known: Iterable[str], most: int = 1, alike: float = _MIN_SIMILARITY
+) -> list[str]:
     """The known names that need the fewest corrections, best first; empty if none is similar.
 
-    `difflib` alone prefers us-west-1 to us-east-1 for us-esat-1, because it does not know swapped letters.
+    `difflib` alone prefers us-west-1 to us-east-1 for us-esat-1, because it does not know swapped
+    letters.
     """
     every = list(known)
     near = get_close_matches(written, every, max(len(every), 1), alike)
 
     def distance(name: str) -> tuple[int, int]:
-        # Of equally close names, the one that begins like the written one: first letters are rarely wrong.
+        # Of equally close names, the one that begins like the written one: first letters are rarely
+        # wrong.
         pairs = enumerate(zip(written, name, strict=False))
         differing = (at for at, (letter, other) in pairs if letter != other)
         alike_from_the_start = next(differing, min(len(written), len(name)))
@@ -40,6 +44,7 @@ def typing_errors(written: str, meant: str) -> int:
                 fewest = min(fewest, before[j - 2] + 1)
             now.append(fewest)
         before, row = row, now
+
     return row[-1]
 
 
@@ -57,7 +62,8 @@ _MIN_REGION_SIMILARITY = 0.8
 
 
 def mistyped(region: str) -> str:
-    """The known regions that an unknown one was probably meant to be, in words; empty if the name may be right.
+    """The known regions that an unknown one was probably meant to be, in words; empty if the name
+    may be right.
 
     A name that differs in its number only is taken for a new region.
     """

@@ -1,5 +1,5 @@
-"""`MarketStats`: statistics of one market's history; and the gaps in histories: holes in observation, seams between
-downloads, and markets that are not watched any more."""
+"""`MarketStats`: statistics of one market's history; and the gaps in histories: holes in
+observation, seams between downloads, and markets that are not watched any more."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,7 +25,8 @@ _MAX_STEPS = 8
 
 @dataclass(frozen=True, slots=True)
 class MarketStats:
-    """Prices in nano-dollars per hour, times in microseconds UTC, means and medians weighted by observed time.
+    """Prices in nano-dollars per hour, times in microseconds UTC, means and medians weighted by
+    observed time.
 
     `coverage` is the observed share of the time from `first` to `last`; nothing counts the rest.
     `hours_above_on_demand` and `discount` are None where no on-demand price is known.
@@ -63,6 +64,7 @@ def describe(series: PriceSeries, catalog: Catalog) -> MarketStats:
     on_demand = on_demand_of(series.market, series.last, catalog)
     levels, time = _time_at_prices(series)
     prices, total, until = series.seen, float(time.sum()), np.cumsum(time)
+
     # The price that the market was at or below for half of the time.
     median = int(levels[np.searchsorted(until, until[-1] / 2)])
     observed, highest = int(total), int(prices.max())
@@ -74,6 +76,7 @@ def describe(series: PriceSeries, catalog: Catalog) -> MarketStats:
     if highest > spike:
         above = prices > spike
         spikes = int(np.count_nonzero(above[1:] & ~above[:-1])) / days
+
     return MarketStats(
         market=series.market,
         events=len(series) - series.confirmed,
@@ -87,7 +90,9 @@ def describe(series: PriceSeries, catalog: Catalog) -> MarketStats:
         on_demand=on_demand,
         changes_per_day=series.changes / days,
         spikes_per_day=spikes,
-        hours_above_on_demand=series.seconds_above(on_demand.price) * SECOND / HOUR if on_demand else None,
+        hours_above_on_demand=series.seconds_above(on_demand.price) * SECOND / HOUR
+        if on_demand
+        else None,
         outliers=int(np.count_nonzero(prices > outlier)) if highest > outlier else 0,
         coverage=observed / (series.last - series.first) if series.last > series.first else 1.0,
         observed=observed,
@@ -95,18 +100,23 @@ def describe(series: PriceSeries, catalog: Catalog) -> MarketStats:
 
 
 def _time_at_prices(series: PriceSeries) -> tuple[Ints, NDArray[np.float64]]:
-    """The prices in ascending order, and the observed time at each; exact, because whole numbers below 2**53 are."""
+    """The prices in ascending order, and the observed time at each; exact, because whole numbers
+    below 2**53 are.
+    """
     held, prices = series.held, series.prices[:-1]
     if not held.any():
         return series.prices[-1:], np.zeros(1)
+
     steps = prices // _UNIT
     unit = _UNIT if np.array_equal(steps * _UNIT, prices) else 1
     steps = steps if unit == _UNIT else prices
     lowest = int(steps.min())
+
     if int(steps.max()) - lowest <= _MAX_STEPS * steps.size:
         # Prices on a grid: counting the time at each step takes less than sorting.
         spent = np.bincount(steps - lowest, weights=held)
         return (lowest + np.arange(spent.size)) * unit, spent.astype(np.float64, copy=False)
+
     order = np.argsort(prices)
     return prices[order], held[order].astype(np.float64)
 
@@ -134,7 +144,9 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Seam:
-    """At least half of a region's markets were not observed from `start` to `end`: the recording stopped."""
+    """At least half of a region's markets were not observed from `start` to `end`: the recording
+    stopped.
+    """
 
     cloud: str
     region: str
@@ -146,7 +158,9 @@ class Seam:
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """A market was last observed at `last`, longer ago than is usual for it; `newest` is its region's last."""
+    """A market was last observed at `last`, longer ago than is usual for it; `newest` is its
+    region's last.
+    """
 
     market: Market
     last: int
@@ -163,13 +177,19 @@ class GapReport:
 
 
 def find_gaps(histories: Iterable[PriceSeries], now: int) -> GapReport:
-    """The gaps in sorted histories, region by region; `now` is the time that staleness is measured against."""
+    """The gaps in sorted histories, region by region; `now` is the time that staleness is measured
+    against.
+    """
     seams: list[Seam] = []
     gaps: list[Gap] = []
     stale: list[Stale] = []
-    for (cloud, region), members in groupby(histories, key=lambda series: (series.market.cloud, series.market.region)):
+    for (cloud, region), members in groupby(
+        histories, key=lambda series: (series.market.cloud, series.market.region)
+    ):
         here = list(members)
-        gaps_here = [Gap(series.market, *hole) for series in here for hole in holes(series.watched or ())]
+        gaps_here = [
+            Gap(series.market, *hole) for series in here for hole in holes(series.watched or ())
+        ]
         newest = max(series.last for series in here)
         gaps += gaps_here
         seams += _seams(cloud, region, gaps_here, len(here))
@@ -178,6 +198,7 @@ def find_gaps(histories: Iterable[PriceSeries], now: int) -> GapReport:
             for series in here
             if not series.market.is_synthetic and now - series.last > longest_silence(series.times)
         )
+
     return GapReport(tuple(seams), tuple(gaps), tuple(stale))
 
 
@@ -185,6 +206,7 @@ def _seams(cloud: str, region: str, gaps: list[Gap], markets: int) -> Iterable[S
     """The spans in which enough gaps of a region overlap."""
     if markets < 2:
         return
+
     edges = sorted([(gap.start, 1) for gap in gaps] + [(gap.end, -1) for gap in gaps])
     silent = most = start = 0
     for time, step in edges:

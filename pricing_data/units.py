@@ -1,7 +1,7 @@
 """The two exact units of market data: time in microseconds UTC, price in nano-dollars per hour.
 
-Both are integers, so that comparing a bid with a price, and times with each other, is exact. Clouds publish up to nine
-decimals, and no market's clock is finer than a microsecond.
+Both are integers, so that comparing a bid with a price, and times with each other, is exact. Clouds
+publish up to nine decimals, and no market's clock is finer than a microsecond.
 """
 
 import re
@@ -19,11 +19,13 @@ NANOS_PER_DOLLAR = 1_000_000_000
 NANO_SECONDS_PER_DOLLAR = 3600 * NANOS_PER_DOLLAR
 """Amounts that were paid are integers of nano-dollar-seconds: a price per hour times seconds."""
 
-# The most expensive machine on any price list costs a few hundred dollars an hour; a far higher price is an error.
+# The most expensive machine on any price list costs a few hundred dollars an hour; a far higher
+# price is an error.
 MAX_USD_PER_HOUR = 10_000
 # The largest amount in a job file: nine digits.
 MAX_USD = 999_999_999
-# Spot markets opened in 2009; an earlier date was parsed wrongly, and one far in the future was never observed.
+# Spot markets opened in 2009; an earlier date was parsed wrongly, and one far in the future was
+# never observed.
 EARLIEST = 1_199_145_600 * SECOND  # 2008-01-01
 LATEST = 4_102_444_800 * SECOND  # 2100-01-01
 
@@ -81,13 +83,17 @@ def parse_duration(text: str, *, zero: bool = False) -> int:
     """
     if zero and _ZERO.fullmatch(text.strip()):
         return 0
+
     number, unit = text.strip()[:-1], text.strip()[-1:]
     try:
         span = int(Decimal(number) * _DURATIONS[unit])
     except (KeyError, InvalidOperation, ValueError, OverflowError):
         span = 0
+
     if not 0 < span <= _LONGEST:
-        raise BadInput(f"duration {text!r} is not a number above 0 with a unit s, m, h, d or w (write 90d)")
+        raise BadInput(
+            f"duration {text!r} is not a number above 0 with a unit s, m, h, d or w (write 90d)"
+        )
     return span
 
 
@@ -108,18 +114,22 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def parse_usd(text: str, what: str = "price", most: int = MAX_USD_PER_HOUR, unit: str = " per hour") -> int:
-    """Nano-dollars of a decimal price, or with `unit` empty of an amount of money; finer digits are rounded half to
-    even. `what` names it in an error.
+def parse_usd(
+    text: str, what: str = "price", most: int = MAX_USD_PER_HOUR, unit: str = " per hour"
+) -> int:
+    """Nano-dollars of a decimal price, or with `unit` empty of an amount of money; finer digits are
+    rounded half to even. `what` names it in an error.
 
     >>> parse_usd("0.0162"), parse_usd("25000.5", "--max-cost", MAX_USD, unit="")
     (16200000, 25000500000000)
     """
     if not _DECIMAL.fullmatch(text.strip()):
         raise BadInput(f"{what} {text!r} is not a decimal number of US dollars{unit}")
+
     dollars = Decimal(text.strip())
     if not dollars.is_finite() or not 0 < dollars <= most:
         raise BadInput(f"{what} {text!r} is not above 0 and at most {most} US dollars{unit}")
+
     nanos = int((dollars * NANOS_PER_DOLLAR).to_integral_value(ROUND_HALF_EVEN))
     if nanos == 0:
         raise BadInput(f"{what} {text!r} is below a nano-dollar{unit}")
@@ -127,7 +137,8 @@ def parse_usd(text: str, what: str = "price", most: int = MAX_USD_PER_HOUR, unit
 
 
 def to_usd(nanos: float) -> float:
-    """Nano-dollars in dollars, for display and statistics; inexact, so never compare it with a bid."""
+    """Nano-dollars in dollars, for display and statistics; inexact, so never compare it with a
+    bid."""
     return nanos / NANOS_PER_DOLLAR
 
 
@@ -142,7 +153,9 @@ def format_usd(nanos: int) -> str:
 
 
 def bid_usd(bid: int) -> str:
-    """`$0.0600`, rounded up to a hundredth of a cent: a bid is never shown below the price that it covers."""
+    """`$0.0600`, rounded up to a hundredth of a cent: a bid is never shown below the price that it
+    covers.
+    """
     return f"${-(-bid // 100_000) / 10_000:.4f}"
 
 
@@ -170,6 +183,8 @@ class Span(NamedTuple):
     end: int
 
     def joined(self, later: "Span") -> "Span":
-        """The union if both touch; else the later one, because the time between them is not covered."""
+        """The union if both touch; else the later one, because the time between them is not
+        covered.
+        """
         touching = self.start <= later.end and later.start <= self.end
         return Span(min(self.start, later.start), max(self.end, later.end)) if touching else later

@@ -14,7 +14,8 @@ __all__ = ["launch", "plan", "report"]
 
 
 def __getattr__(name: str) -> object:
-    """Loads these functions on first use: machines and the command line import this package, too."""
+    """Loads these functions on first use: machines and the command line import this package,
+    too."""
     if name in __all__:
         from spotctl.cli import api
 

@@ -1,4 +1,6 @@
-"""Fixtures for every test: a home of its own, no credentials, and the records of real markets where they exist."""
+"""Fixtures for every test: a home of its own, no credentials, and the records of real markets where
+they exist.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,21 @@ from hypothesis import HealthCheck, settings
 
 from tests import samples
 
-# Examples are the same in every run, so that a green run stays green; `make fuzz` draws new ones. No example may fail
-# because the computer is busy. The short part takes half as many where a test does not say how many it needs.
-settings.register_profile("repeatable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+# Examples are the same in every run, so that a green run stays green; `make fuzz` draws new ones.
+# No example may fail because the computer is busy. The short part takes half as many where a test
+# does not say how many it needs.
+settings.register_profile(
+    "repeatable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.register_profile("short", parent=settings.get_profile("repeatable"), max_examples=50)
-settings.register_profile("fuzz", parent=settings.get_profile("repeatable"), derandomize=False, print_blob=True)
+settings.register_profile(
+    "fuzz", parent=settings.get_profile("repeatable"), derandomize=False, print_blob=True
+)
 _PROFILE = "short" if os.environ.get(samples.PART) == samples.SHORT else "repeatable"
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", _PROFILE))
 
-# readline, where something imports it, tells child processes (the test runner's too) of a terminal of 80 columns.
+# readline, where something imports it, tells child processes (the test runner's too) of a terminal
+# of 80 columns.
 for _name in ("COLUMNS", "LINES"):
     os.environ.pop(_name, None)
 
@@ -29,8 +37,8 @@ SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Keeps the garbage collector from what imports and the collection of tests allocate, which stays to the end:
-    looking through it again and again takes as long as the collection itself."""
+    """Keeps the garbage collector from what imports and the collection of tests allocate, which
+    stays to the end: looking through it again and again takes as long as the collection itself."""
     gc.disable()
     try:
         return (yield)
@@ -46,7 +54,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 _SLOW_FILES_END = 0.6
-"""In which part of a run the files with slow tests begin: none of them is left to one worker at the end."""
+"""In which part of a run the files with slow tests begin: none of them is left to one worker at the
+end."""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -57,7 +66,9 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mixes files with slow tests, which mostly wait, with the others, which compute: so no processor is idle."""
+    """Mixes files with slow tests, which mostly wait, with the others, which compute: so no
+    processor is idle.
+    """
     items[:], other_part = samples.part_of(items)
     if samples.wanted():
         items[:], left_out = samples.sampled(items, config.getoption("randomly_seed", None))
@@ -77,7 +88,12 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("AWS_EC2_METADATA_DISABLED", "NO_GCE_CHECK"):
         monkeypatch.setenv(name, "true")
-    for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "GOOGLE_APPLICATION_CREDENTIALS", "AZURE_SUBSCRIPTION_ID"):
+    for name in (
+        "AWS_PROFILE",
+        "AWS_ACCESS_KEY_ID",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "AZURE_SUBSCRIPTION_ID",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 

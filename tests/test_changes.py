@@ -1,7 +1,8 @@
-"""Where a change goes: what docs/internals/architecture.md says of each kind of change is what the code shows.
+"""Where a change goes: what docs/internals/architecture.md says of each kind of change is what the
+code shows.
 
-Of each kind, one thing that exists is looked for: its words are names or strings in the files of its row, and in no
-other file of the packages.
+Of each kind, one thing that exists is looked for: its words are names or strings in the files of
+its row, and in no other file of the packages.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ PACKAGES = ("spotctl", "bidbrain", "agileml", "pricing_data")
 class Sample:
     """A thing of the kind that a row of the table is about.
 
-    `name` stands for NAME in the row. With `calls`, the words count only where they are defined or called.
-    `elsewhere` are files that may mention the thing all the same, with the reason.
+    `name` stands for NAME in the row. With `calls`, the words count only where they are defined or
+    called. `elsewhere` are files that may mention the thing all the same, with the reason.
     """
 
     change: str
@@ -55,7 +56,12 @@ SAMPLES = (
         for name in ("aws", "gcp", "azure")
     ),
     Sample("a Gavel policy", ("allox_policy", "allox"), "baselines"),
-    Sample("a strategy", ("TierML", "tierml"), "standard", elsewhere={"spotctl/lab/papers/market": REPRODUCED}),
+    Sample(
+        "a strategy",
+        ("TierML", "tierml"),
+        "standard",
+        elsewhere={"spotctl/lab/papers/market": REPRODUCED},
+    ),
     Sample("a report column", ("usd_per_million_samples",)),
     Sample("a billing rule", ("FIRST_HOUR_FREE", "per-second-first-hour-free"), "aws"),
     Sample("a built-in trainer", ("MLR", "mlr"), "mlr"),
@@ -87,7 +93,10 @@ def rows() -> dict[str, list[str]]:
 def trees() -> dict[str, ast.Module]:
     paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
     return {
-        path.relative_to(ROOT).with_suffix("").as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in paths
+        path.relative_to(ROOT).with_suffix("").as_posix(): ast.parse(
+            path.read_text(encoding="utf-8")
+        )
+        for path in paths
     }
 
 
@@ -111,7 +120,9 @@ def called(node: ast.AST) -> Iterator[str]:
 def mentioned_in(sample: Sample) -> set[str]:
     read = called if sample.calls else names
     return {
-        file for file, tree in trees().items() if any(word in sample.words for n in ast.walk(tree) for word in read(n))
+        file
+        for file, tree in trees().items()
+        if any(word in sample.words for n in ast.walk(tree) for word in read(n))
     }
 
 
@@ -120,7 +131,9 @@ def test_every_row_has_a_sample() -> None:
     assert len(rows()) == 12
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: f"{sample.change} {sample.name}".strip())
+@pytest.mark.parametrize(
+    "sample", SAMPLES, ids=lambda sample: f"{sample.change} {sample.name}".strip()
+)
 def test_a_change_touches_the_files_of_its_row_only(sample: Sample) -> None:
     files = [file.replace("NAME", sample.name).rstrip("/") for file in rows()[sample.change]]
     known = trees()
@@ -129,8 +142,14 @@ def test_a_change_touches_the_files_of_its_row_only(sample: Sample) -> None:
     mentions = mentioned_in(sample)
     assert mentions, "the words of the sample are nowhere, so the test shows nothing"
     allowed = (*files, *sample.elsewhere)
-    strays = [file for file in mentions if not any(file == place or file.startswith(f"{place}/") for place in allowed)]
-    assert not strays, f"{sample.change}: {', '.join(sample.words)} stands outside the files of the row: {strays}"
+    strays = [
+        file
+        for file in mentions
+        if not any(file == place or file.startswith(f"{place}/") for place in allowed)
+    ]
+    assert not strays, (
+        f"{sample.change}: {', '.join(sample.words)} stands outside the files of the row: {strays}"
+    )
 
 
 def test_the_test_sees_a_stray_mention() -> None:

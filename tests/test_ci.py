@@ -1,4 +1,6 @@
-"""The programs in .ci: how tests of several reports are counted, and what an audit without answers says."""
+"""The programs in .ci: how tests of several reports are counted, and what an audit without answers
+says.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +42,14 @@ def reports(tmp_path: Path) -> list[str]:
 
 def run(program: str, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, str(ROOT / ".ci" / program), *words]
-    return subprocess.run(line, cwd=ROOT, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        line, cwd=ROOT, env={**os.environ, **variables}, capture_output=True, text=True, check=False
+    )
 
 
-def test_a_test_that_one_pass_skipped_and_another_ran_counts_once_as_run(reports: list[str]) -> None:
+def test_a_test_that_one_pass_skipped_and_another_ran_counts_once_as_run(
+    reports: list[str],
+) -> None:
     assert run("count.py", *reports).stdout.splitlines() == [
         "not run: needs a card",
         "  tests/test_ci.py::TestAll::test_c",
@@ -78,8 +84,12 @@ SKIPPED = '{"name": "c", "skip_reason": "Dependency not found: c (1)"}'
     ],
     ids=["clean", "vulnerable", "one not looked up", "both", "no answer"],
 )
-def test_an_audit_without_answers_is_not_a_clean_one(tmp_path: Path, packages: list[str], code: int, last: str) -> None:
-    """In place of pip-audit, which is installed for an audit, stands a program that says what it would."""
+def test_an_audit_without_answers_is_not_a_clean_one(
+    tmp_path: Path, packages: list[str], code: int, last: str
+) -> None:
+    """In place of pip-audit, which is installed for an audit, stands a program that says what it
+    would.
+    """
     answer = f'{{"dependencies": [{", ".join(packages)}]}}' if packages else ""
     ends = f"import sys; print({answer!r}); sys.exit('' if {bool(packages)} else 'no route')"
     (tmp_path / "pip_audit.py").write_text(ends, encoding="utf-8")

@@ -1,4 +1,6 @@
-"""No process builds objects from bytes that a machine could have written: each decoder that can is in a table."""
+"""No process builds objects from bytes that a machine could have written: each decoder that can is
+in a table.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,14 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("spotctl", "bidbrain", "agileml", "pricing_data")
-TABLE: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("decoders.toml").read_text("utf-8"))
+TABLE: dict[str, dict[str, str]] = tomllib.loads(
+    Path(__file__).with_name("decoders.toml").read_text("utf-8")
+)
 
-PLAIN, ON_MACHINES = "anyone: plain data", "the job's own program, perhaps on another machine: on machines only"
+PLAIN, ON_MACHINES = (
+    "anyone: plain data",
+    "the job's own program, perhaps on another machine: on machines only",
+)
 WRITTEN_BY = {
     PLAIN,
     ON_MACHINES,
@@ -27,10 +34,12 @@ WRITTEN_BY = {
     "this process's parent or child",
     "written, not read",
 }
-"""Who can have written what a decoder reads. None of them is a machine, other than for plain data."""
+"""Who can have written what a decoder reads. None of them is a machine, other than for plain
+data."""
 
 PLAIN_DECODERS = {"numpy.load", "torch.load(weights_only=True)", "pickle.Unpickler"}
-"""The decoders for bytes of anyone. An `Unpickler` is here for its list of types, in a `find_class` of its own."""
+"""The decoders for bytes of anyone. An `Unpickler` is here for its list of types, in a `find_class`
+of its own."""
 
 _DECODERS = re.compile(
     r"(c?[pP]ickle|_pickle|cloudpickle|ray\.cloudpickle|dill|joblib|marshal|shelve)\.(load|loads|Unpickler|open)"
@@ -54,7 +63,9 @@ _OPTIONS = ("allow_pickle", "weights_only")
 
 
 def uses(source: str) -> Iterator[str]:
-    """The decoders that a module uses, each by its full name, with the options that decide what it builds."""
+    """The decoders that a module uses, each by its full name, with the options that decide what it
+    builds.
+    """
     if not _ANY.search(source):
         return
     nodes = [*ast.walk(ast.parse(source))]
@@ -62,16 +73,28 @@ def uses(source: str) -> Iterator[str]:
     called = {id(node.func): node for node in nodes if isinstance(node, ast.Call)}
     inner = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
     for node in nodes:
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documents:
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in documents
+        ):
             for found in _IN_TEXT.finditer(node.value):
                 yield f"in a text: {next(filter(None, found.groups()))}"
         elif isinstance(node, ast.Call):
-            yield from ("shell=True" for word in node.keywords if word.arg == "shell" and not _is(word.value, False))
+            yield from (
+                "shell=True"
+                for word in node.keywords
+                if word.arg == "shell" and not _is(word.value, False)
+            )
         if isinstance(node, ast.Name | ast.Attribute) and id(node) not in inner:
             name, call = _full(node, names), called.get(id(node))
             if _DECODERS.fullmatch(name) and not _is_fixed(name, call):
                 yield name + _options(call)
-            elif isinstance(node, ast.Attribute) and call is not None and _METHODS.fullmatch(node.attr):
+            elif (
+                isinstance(node, ast.Attribute)
+                and call is not None
+                and _METHODS.fullmatch(node.attr)
+            ):
                 yield f".{node.attr}"
 
 
@@ -82,7 +105,9 @@ def _imported(nodes: Iterable[ast.AST]) -> dict[str, str]:
         if isinstance(node, ast.Import):
             names |= {alias.asname: alias.name for alias in node.names if alias.asname}
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+            names |= {
+                alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names
+            }
     return names
 
 
@@ -96,7 +121,9 @@ def _full(node: ast.expr, names: dict[str, str]) -> str:
 
 
 def _is_fixed(name: str, call: ast.Call | None) -> bool:
-    """Whether a call imports what the code itself names, or compiles for an `eval`, which is listed itself."""
+    """Whether a call imports what the code itself names, or compiles for an `eval`, which is listed
+    itself.
+    """
     if call is None or not call.args:
         return False
     if name == "compile":
@@ -106,7 +133,9 @@ def _is_fixed(name: str, call: ast.Call | None) -> bool:
 
 def _options(call: ast.Call | None) -> str:
     given = [word for word in (call.keywords if call else ()) if word.arg in _OPTIONS]
-    return f"({', '.join(f'{word.arg}={ast.unparse(word.value)}' for word in given)})" if given else ""
+    return (
+        f"({', '.join(f'{word.arg}={ast.unparse(word.value)}' for word in given)})" if given else ""
+    )
 
 
 def _is(node: ast.expr, value: object) -> bool:
@@ -129,7 +158,9 @@ def _modules() -> Iterator[tuple[str, str]]:
 def test_every_decoder_is_in_the_table_with_who_can_have_written_its_input() -> None:
     found = {(file, use) for file, source in _modules() for use in uses(source)}
     listed = {(file, use) for file, row in TABLE.items() for use in row}
-    assert found - listed == set(), "a decoder that is not in tests/decoders.toml: who can have written its input?"
+    assert found - listed == set(), (
+        "a decoder that is not in tests/decoders.toml: who can have written its input?"
+    )
     assert listed - found == set(), "a row of tests/decoders.toml that nothing uses"
     assert {by for row in TABLE.values() for by in row.values()} <= WRITTEN_BY
 
@@ -143,7 +174,11 @@ def test_what_anyone_may_have_written_is_read_as_plain_data() -> None:
 
 
 def test_the_launcher_imports_no_module_that_loads_what_machines_kept_for_themselves() -> None:
-    assert all(file.startswith("spotctl/integrations/") for file, row in TABLE.items() if ON_MACHINES in row.values())
+    assert all(
+        file.startswith("spotctl/integrations/")
+        for file, row in TABLE.items()
+        if ON_MACHINES in row.values()
+    )
     for file, source in _modules():
         if file.startswith("spotctl/integrations/") or "integrations" not in source:
             continue

@@ -1,7 +1,8 @@
-"""README and documentation: commands parse or run, job files are those of the examples, links lead somewhere.
+"""README and documentation: commands parse or run, job files are those of the examples, links lead
+somewhere.
 
-Of the pages, only blocks marked `sh` run here. `sh slow` marks launches that take minutes, `sh cloud` what needs an
-account; SPOTCTL_DOCS=all runs the slow ones, too.
+Of the pages, only blocks marked `sh` run here. `sh slow` marks launches that take minutes, `sh
+cloud` what needs an account; SPOTCTL_DOCS=all runs the slow ones, too.
 """
 
 from __future__ import annotations
@@ -38,7 +39,11 @@ EXAMPLES = {"spirals": "examples/pytorch/job.yaml", "digits": "examples/trainers
 
 def blocks(page: Path) -> Iterator[tuple[str, str]]:
     """The fenced blocks of a page: what stands behind the fence, and the content."""
-    return iter(re.findall(r"^```(\w[^\n]*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL))
+    return iter(
+        re.findall(
+            r"^```(\w[^\n]*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+        )
+    )
 
 
 def commands(text: str) -> list[list[str]]:
@@ -48,13 +53,19 @@ def commands(text: str) -> list[list[str]]:
 
 def runnable() -> list[tuple[str, list[str]]]:
     return [
-        (page.name, words) for page in SITE for kind, text in blocks(page) if kind in RUN for words in commands(text)
+        (page.name, words)
+        for page in SITE
+        for kind, text in blocks(page)
+        if kind in RUN
+        for words in commands(text)
     ]
 
 
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("checkpoints"))
+    shutil.copytree(
+        ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("checkpoints")
+    )
     monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -76,17 +87,32 @@ def test_every_command_in_the_documentation_exists_with_its_options() -> None:
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         fenced = "".join(content for _, content in blocks(page))
-        for words in commands("\n".join(re.findall(r"^ {4}.*", text, re.MULTILINE)) + "\n" + fenced):
+        for words in commands(
+            "\n".join(re.findall(r"^ {4}.*", text, re.MULTILINE)) + "\n" + fenced
+        ):
             used = words[: words.index("&&")] if "&&" in words else words
-            command, rest = group, [re.sub(r"[\[\]]", "", word) for word in used if word not in ("\\", "...")]
+            command, rest = (
+                group,
+                [re.sub(r"[\[\]]", "", word) for word in used if word not in ("\\", "...")],
+            )
             while rest and rest[0] in getattr(command, "commands", {}):
                 command = command.commands[rest.pop(0)]  # type: ignore[attr-defined]
-            assert not hasattr(command, "commands") or not rest or rest[0].startswith("--"), f"{page.name}: {words}"
-            known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)} | {"--help"}
-            options = (
-                [word.split("=")[0] for word in rest[: rest.index("--")] if "--" in rest] if "--" in rest else rest
+            assert not hasattr(command, "commands") or not rest or rest[0].startswith("--"), (
+                f"{page.name}: {words}"
             )
-            unknown = [word for word in options if re.match(r"--?[a-z]", word) and word.split("=")[0] not in known]
+            known = {
+                name for one in command.params for name in (*one.opts, *one.secondary_opts)
+            } | {"--help"}
+            options = (
+                [word.split("=")[0] for word in rest[: rest.index("--")] if "--" in rest]
+                if "--" in rest
+                else rest
+            )
+            unknown = [
+                word
+                for word in options
+                if re.match(r"--?[a-z]", word) and word.split("=")[0] not in known
+            ]
             assert not unknown, f"{page.name}: spotctl {shlex.join(words)}: {unknown}"
             checked += 1
     assert checked > 60
@@ -134,8 +160,14 @@ def test_links_lead_to_files_of_the_repository() -> None:
 
 def test_the_tests_that_pages_name_exist() -> None:
     code = {path.stem: path.read_text() for path in (ROOT / "tests").rglob("*.py")}
-    known = code.keys() | {name for text in code.values() for name in re.findall(r"def (test_\w+)", text)}
-    named = {(page.name, name) for page in PAGES for name in re.findall(r"`(?:[\w/.]*/)?(test_\w+)", page.read_text())}
+    known = code.keys() | {
+        name for text in code.values() for name in re.findall(r"def (test_\w+)", text)
+    }
+    named = {
+        (page.name, name)
+        for page in PAGES
+        for name in re.findall(r"`(?:[\w/.]*/)?(test_\w+)", page.read_text())
+    }
     assert len(named) > 10
     assert [(page, name) for page, name in sorted(named) if name not in known] == []
     for page in PAGES:
@@ -147,7 +179,11 @@ def test_the_recording_is_small_plays_by_itself_and_rests_on_what_the_launch_pri
     picture = PICTURE.read_text(encoding="utf-8")
     assert len(picture) < 150_000
     root = ElementTree.fromstring(picture)
-    lines = {text.attrib["id"]: "".join(text.itertext()) for text in root.iter(f"{SVG}text") if "id" in text.attrib}
+    lines = {
+        text.attrib["id"]: "".join(text.itertext())
+        for text in root.iter(f"{SVG}text")
+        if "id" in text.attrib
+    }
     frames = root.find(f".//{SVG}g[@class='film']")
     assert frames is not None
     shown = [[lines[line.attrib["href"][1:]] for line in frame] for frame in frames]
@@ -171,7 +207,12 @@ def test_a_recorded_terminal_shows_what_was_written_last() -> None:
 
 def test_the_recording_holds_still_where_many_lines_come_at_once() -> None:
     plan = "".join(f"line {number}\r\n" for number in range(10))
-    received = [(0.0, "planning\r"), (1.0, plan), (2.0, "machines 1\r\n"), (60.0, "job: done (1 clock)\r\n")]
+    received = [
+        (0.0, "planning\r"),
+        (1.0, plan),
+        (2.0, "machines 1\r\n"),
+        (60.0, "job: done (1 clock)\r\n"),
+    ]
     frames = frames_of(received)
     assert [len(frame.lines) for frame in frames] == [1, 2, 11, 12, 13]
     assert frames[2].seconds > 3 * frames[1].seconds
@@ -180,9 +221,15 @@ def test_the_recording_holds_still_where_many_lines_come_at_once() -> None:
 
 def test_the_readme_counts_the_figures_of_the_page_of_papers() -> None:
     page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
-    rows = [row.split("|")[:6] for row in re.findall(r"^\| [^|]+ \|((?: *\d* *\|){6})$", page, re.MULTILINE)]
+    rows = [
+        row.split("|")[:6]
+        for row in re.findall(r"^\| [^|]+ \|((?: *\d* *\|){6})$", page, re.MULTILINE)
+    ]
     counts = [sum(int(cell.strip() or 0) for cell in column) for column in zip(*rows, strict=True)]
-    said = f"of {sum(counts)} figures of the papers behind it, {counts[0]} reproduced, {counts[1]} explained, "
+    said = (
+        f"of {sum(counts)} figures of the papers behind it, {counts[0]} reproduced, {counts[1]} "
+        "explained, "
+    )
     said += f"{counts[2]} not explained"
     assert said in README.read_text(encoding="utf-8")
 
@@ -190,20 +237,36 @@ def test_the_readme_counts_the_figures_of_the_page_of_papers() -> None:
 def test_every_page_is_in_the_table_of_contents() -> None:
     """The build of the site fails for any other."""
     sections = runpy.run_path(str(ROOT / "docs" / "conf.py"))["PAGES"].values()
-    listed = {page for pages in sections for page in pages.split() if not page.startswith(("generated/", "decisions/"))}
+    listed = {
+        page
+        for pages in sections
+        for page in pages.split()
+        if not page.startswith(("generated/", "decisions/"))
+    }
     pages = {page.stem for page in (ROOT / "docs").glob("*.md")} - {"index"}
-    assert listed == pages | {f"internals/{page.stem}" for page in (ROOT / "docs" / "internals").iterdir()}
+    assert listed == pages | {
+        f"internals/{page.stem}" for page in (ROOT / "docs" / "internals").iterdir()
+    }
 
 
 def test_the_reference_has_every_command_and_every_key() -> None:
     pages = reference()
     listed = "\n".join(pages["commands"]())
-    for name in ("launch", "plan", "prices fetch", "report cost", "nightly install", "lab backtest run"):
+    for name in (
+        "launch",
+        "plan",
+        "prices fetch",
+        "report cost",
+        "nightly install",
+        "lab backtest run",
+    ):
         assert f"\n## spotctl {name}\n" in listed
     assert "| `--max-cost` | " in listed
     assert "| `spotctl_evictions_total` | counter | " in "\n".join(pages["metrics"]())
     keys = "\n".join(pages["job_file"]())
-    assert all(f"| `{key}` | " in keys for key in ("name", "budget", "unwarned", "accelerators", "every"))
+    assert all(
+        f"| `{key}` | " in keys for key in ("name", "budget", "unwarned", "accelerators", "every")
+    )
 
 
 def test_every_setting_and_every_strategy_is_explained() -> None:
@@ -220,18 +283,24 @@ def names_in_first_column(page: str) -> set[str]:
 
 
 def test_what_every_command_prints_as_json_has_a_table() -> None:
-    """Most are made from what the command prints; those of commands that need a cloud are compared where these run."""
+    """Most are made from what the command prints; those of commands that need a cloud are compared
+    where these run.
+    """
     assert reference()["without_table"]() == []
 
 
 def test_every_field_of_json_has_a_meaning_where_it_is_written() -> None:
-    """`make docs` fails for a field without one, and so does each test that runs such a command with `--json`."""
+    """`make docs` fails for a field without one, and so does each test that runs such a command
+    with `--json`.
+    """
     defined = reference()
     for command, writer in defined["writers"]().items():
         known = defined["meanings"](writer)
         assert known, f"spotctl {command}: {writer} lists no fields"
         assert all(len(about) > 2 for about in known.values()), f"spotctl {command}: {writer}"
-    for name, recorded in json.loads((ROOT / "docs" / "json_of_clouds.json").read_text(encoding="utf-8")).items():
+    for name, recorded in json.loads(
+        (ROOT / "docs" / "json_of_clouds.json").read_text(encoding="utf-8")
+    ).items():
         assert not defined["without_meaning"](recorded["writer"], recorded["answer"]), name
 
 
@@ -239,7 +308,9 @@ def test_every_field_of_json_has_a_meaning_where_it_is_written() -> None:
 def test_a_field_without_a_meaning_is_found() -> None:
     answer = spotctl("plan", EXAMPLES["spirals"], "--json").json
     assert_explained(["plan"], answer)
-    with pytest.raises(AssertionError, match=r"spotctl plan: .*plan_answers:ANSWER .*\['new', 'choice\[\].new'\]"):
+    with pytest.raises(
+        AssertionError, match=r"spotctl plan: .*plan_answers:ANSWER .*\['new', 'choice\[\].new'\]"
+    ):
         assert_explained(["plan"], {"new": 1, "choice": [{"market": "a", "new": 2}]})
 
 

@@ -1,4 +1,6 @@
-"""Locks between processes, and files and folders that get their names in one step, stand on the ground shelf alone."""
+"""Locks between processes, and files and folders that get their names in one step, stand on the
+ground shelf alone.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def by_hand(source: str) -> Iterator[str]:
         elif isinstance(node, ast.Name | ast.Attribute):
             first, _, rest = ast.unparse(node).partition(".")
             module, _, name = f"{known.get(first, first)}.{rest}".rstrip(".").rpartition(".")
-            if name in _OF_MODULES.get(module, ()) or (module.endswith("Path") and name in _OF_PATHS):
+            if name in _OF_MODULES.get(module, ()) or (
+                module.endswith("Path") and name in _OF_PATHS
+            ):
                 yield f"{node.lineno}: {module}.{name}"
 
 
@@ -62,12 +66,14 @@ def _full_names(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, str]]:
         if isinstance(node, ast.Import):
             yield from ((name.asname or name.name, name.name) for name in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield from ((name.asname or name.name, f"{node.module}.{name.name}") for name in node.names)
+            yield from (
+                (name.asname or name.name, f"{node.module}.{name.name}") for name in node.names
+            )
 
 
 def _is_of_path(call: ast.Call) -> bool:
-    """Whether a method is called as a path's: of a text it has two arguments, and those of a time or of a row of a
-    table have other names."""
+    """Whether a method is called as a path's: of a text it has two arguments, and those of a time
+    or of a row of a table have other names."""
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in _OF_PATHS:
         return False
     names = {keyword.arg for keyword in call.keywords}

@@ -1,4 +1,6 @@
-"""The counts of the packages stay within tests/house_limits.toml, and are counted as they are meant."""
+"""The counts of the packages stay within tests/house_limits.toml, and are counted as they are
+meant.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,17 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_every_package_has_as_many_things_as_its_limit() -> None:
-    """A limit is neither below nor above the figure of the tree: `python -m bench.house --write` lowers it."""
+    """A limit is neither below nor above the figure of the tree: `python -m bench.house --write`
+    lowers it.
+    """
     counted, known = all_counts(ROOT), limits(ROOT)
     assert counted.keys() == known.keys() == PLACES.keys()
-    assert {name: lines for name, counts in counted.items() if (lines := above(counts, known[name]))} == {}
-    assert {name: lines for name, counts in counted.items() if (lines := below(counts, known[name]))} == {}
+    assert {
+        name: lines for name, counts in counted.items() if (lines := above(counts, known[name]))
+    } == {}
+    assert {
+        name: lines for name, counts in counted.items() if (lines := below(counts, known[name]))
+    } == {}
 
 
 def tree(folder: Path, **modules: str) -> Path:
@@ -91,13 +99,21 @@ def test_counts_of_a_small_tree(tmp_path: Path) -> None:
 
 
 def test_limits_are_lowered_and_not_raised_unasked(tmp_path: Path) -> None:
-    root = tree(tmp_path, spotctl__a="def f() -> None:\n    call(\n        1\n    )\n", spotctl__b="", tests__x="")
+    root = tree(
+        tmp_path,
+        spotctl__a="def f() -> None:\n    call(\n        1\n    )\n",
+        spotctl__b="",
+        tests__x="",
+    )
     assert lowered(root) == []
     first = limits(root)["spotctl"]
     assert first == all_counts(root)["spotctl"] == Counts(2, 1, 0, 2, 3.0)
     (root / "spotctl" / "b.py").write_text("def g() -> None:\n    call()\n")
     worse = all_counts(root)["spotctl"]
-    assert above(worse, first) == ["functions is 2, the limit 1", "lines_per_statement is 2.0, the limit 3.0"]
+    assert above(worse, first) == [
+        "functions is 2, the limit 1",
+        "lines_per_statement is 2.0, the limit 3.0",
+    ]
     assert len(lowered(root)) == 2
     assert limits(root)["spotctl"] == first
     assert lowered(root, may_raise=True) == []
@@ -109,7 +125,9 @@ def test_limits_are_lowered_and_not_raised_unasked(tmp_path: Path) -> None:
     assert limits(root)["spotctl"] == better
 
 
-@pytest.mark.parametrize("key", [key for key in asdict(Counts(0, 0, 0, 0, 0)) if key != "lines_per_statement"])
+@pytest.mark.parametrize(
+    "key", [key for key in asdict(Counts(0, 0, 0, 0, 0)) if key != "lines_per_statement"]
+)
 def test_each_count_has_a_limit(key: str) -> None:
     limit = Counts(5, 5, 5, 5, 5.0)
     assert above(replace(limit, **{key: 6}), limit) == [f"{key} is 6, the limit 5"]
@@ -179,7 +197,9 @@ def test_the_walk_of_a_small_command(tmp_path: Path) -> None:
 
 def test_the_walk_of_a_command_that_fails_says_why(tmp_path: Path) -> None:
     root = tree(tmp_path, small__x="")
-    (root / "small" / "__main__.py").write_text("def main(words: list[str]) -> None:\n    raise SystemExit('no')\n")
+    (root / "small" / "__main__.py").write_text(
+        "def main(words: list[str]) -> None:\n    raise SystemExit('no')\n"
+    )
     with pytest.raises(SystemExit, match="ended with 1: no"):
         walk_of(root, "small", [])
 

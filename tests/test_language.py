@@ -1,4 +1,6 @@
-"""The words of the product: in texts that users read, in names, in docstrings, and in the names of files."""
+"""The words of the product: in texts that users read, in names, in docstrings, and in the names of
+files.
+"""
 
 from __future__ import annotations
 
@@ -113,19 +115,34 @@ def instead(word: str) -> str:
 
 
 def names(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """The names that a module gives: to variables, parameters, attributes, functions and classes."""
+    """The names that a module gives: to variables, parameters, attributes, functions and
+    classes."""
     for node in ast.walk(tree):
         match node:
-            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
+            case (
+                ast.Name(id=name, ctx=ast.Store())
+                | ast.Attribute(attr=name, ctx=ast.Store())
+                | ast.arg(arg=name)
+            ):
                 yield node.lineno, name
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            case (
+                ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+                | ast.ClassDef(name=name)
+            ):
                 yield node.lineno, name
-            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+            case (
+                ast.ExceptHandler(name=str(name))
+                | ast.MatchAs(name=str(name))
+                | ast.MatchStar(name=str(name))
+            ):
                 yield node.lineno, name
 
 
 def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """The docstrings of a module, its classes and functions, and those below attributes and constants."""
+    """The docstrings of a module, its classes and functions, and those below attributes and
+    constants.
+    """
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         for statement in body if isinstance(body, list) else ():
@@ -144,14 +161,17 @@ def bad_names(path: Path) -> list[str]:
 
 def bad_openings(path: Path) -> list[str]:
     return [
-        f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[0]!r}: begin with the thing or the act"
+        f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[0]!r}: begin with the thing or the "
+        "act"
         for line, text in docstrings(parsed(path))
         if OPENING.match(text)
     ]
 
 
 def stem(name: str) -> str:
-    """A crude stem: `mixture`, `mixing` and `mixed` have one, `regime` and `regimes`, `plan` and `planner`."""
+    """A crude stem: `mixture`, `mixing` and `mixed` have one, `regime` and `regimes`, `plan` and
+    `planner`.
+    """
     short = re.sub(r"(t?ures?|ings?|eds?|ners?|ers?|ies|es|e|s|y)$", "", name)
     return short if len(short) > 2 else name
 
@@ -161,14 +181,18 @@ def folder_of(path: Path) -> str:
 
 
 def confusable_files(package: str) -> list[str]:
-    """Modules that only an ending tells apart in one folder, and names that more than three folders have."""
+    """Modules that only an ending tells apart in one folder, and names that more than three folders
+    have.
+    """
     by_folder, by_name = defaultdict[Path, list[str]](list), defaultdict[str, set[str]](set)
     for path in modules(package):
         if path.stem not in SHARED_FILE_NAMES:
             by_folder[path.parent].append(path.stem)
             # The parts of a cloud have the same names in the folder of every cloud.
             by_name[path.stem].add(
-                re.sub(r"(spotctl/clouds)/(aws|azure|gcp|local|vast)\b", r"\1/NAME", folder_of(path))
+                re.sub(
+                    r"(spotctl/clouds)/(aws|azure|gcp|local|vast)\b", r"\1/NAME", folder_of(path)
+                )
             )
     alike = [
         f"{folder.relative_to(ROOT)}: {first} and {second}"
@@ -177,7 +201,9 @@ def confusable_files(package: str) -> list[str]:
         if stem(first) == stem(second)
     ]
     return alike + [
-        f"{name}.py in {', '.join(sorted(folders))}" for name, folders in by_name.items() if len(folders) > 3
+        f"{name}.py in {', '.join(sorted(folders))}"
+        for name, folders in by_name.items()
+        if len(folders) > 3
     ]
 
 
@@ -219,7 +245,9 @@ def test_names_of_files_tell_them_apart(package: str) -> None:
 def test_a_replaced_word_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
     module = tmp_path / "module.py"
-    module.write_text('def price() -> str:\n    """A mandate is dearer."""\n    return f"{1} anew"\n')
+    module.write_text(
+        'def price() -> str:\n    """A mandate is dearer."""\n    return f"{1} anew"\n'
+    )
     assert [line.split(": write")[0] for line in replaced_words(module)] == [
         "module.py:2: 'mandate'",
         "module.py:2: 'dearer'",
@@ -227,11 +255,14 @@ def test_a_replaced_word_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ]
 
 
-def test_a_pronoun_is_found_wherever_a_name_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pronoun_is_found_wherever_a_name_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
     module = tmp_path / "module.py"
     module.write_text(
-        "def f(told, /, *, under_way):\n    found = [one for one in told]\n    self.found_ = found\n_CLEARLY = 2\n"
+        "def f(told, /, *, under_way):\n    found = [one for one in told]\n    self.found_ = "
+        "found\n_CLEARLY = 2\n"
         "try:\n    pass\nexcept E as it:\n    pass\n"
     )
     assert sorted(line.split(":")[2].strip() for line in bad_names(module)) == [
@@ -239,14 +270,20 @@ def test_a_pronoun_is_found_wherever_a_name_is_given(tmp_path: Path, monkeypatch
     ]
 
 
-def test_a_docstring_that_begins_with_what_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_docstring_that_begins_with_what_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
     module = tmp_path / "module.py"
-    module.write_text('LIMIT = 3\n"""What is allowed."""\n\ndef f():\n    """Whatever is allowed."""\n')
+    module.write_text(
+        'LIMIT = 3\n"""What is allowed."""\n\ndef f():\n    """Whatever is allowed."""\n'
+    )
     assert [line.split(":")[1] for line in bad_openings(module)] == ["2"]
 
 
-def test_files_that_only_an_ending_tells_apart_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_only_an_ending_tells_apart_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
     (tmp_path / "package").mkdir()
     for name in ("mixture", "mixing", "regime", "regimes", "plan", "planner", "order", "offers"):

@@ -1,4 +1,6 @@
-"""The lock files have exact versions within the bounds of pyproject.toml, with hashes, and name no address."""
+"""The lock files have exact versions within the bounds of pyproject.toml, with hashes, and name no
+address.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def test_each_version_is_exact_and_has_hashes_and_no_address(lock: str) -> None:
 @pytest.mark.parametrize("lock", LOCKS)
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize(("platform", "processor"), MACHINES)
-def test_each_dependency_is_locked_within_its_bounds(lock: str, python: str, platform: str, processor: str) -> None:
+def test_each_dependency_is_locked_within_its_bounds(
+    lock: str, python: str, platform: str, processor: str
+) -> None:
     computer = {
         "python_full_version": python,
         "python_version": python.rpartition(".")[0],
@@ -63,17 +67,23 @@ def test_each_dependency_is_locked_within_its_bounds(lock: str, python: str, pla
         needed = Requirement(line)
         if needed.name != "torch":  # its builds differ by what hardware a computer has
             name = canonicalize_name(needed.name)
-            assert locked[name] in needed.specifier, f"{line}: {locked[name]} is locked; run make lock"
+            assert locked[name] in needed.specifier, (
+                f"{line}: {locked[name]} is locked; run make lock"
+            )
 
 
 def test_users_get_the_versions_that_are_tested() -> None:
-    tested = [(one.name, one.specifier, hashes) for one, hashes in entries("requirements-test.lock")]
+    tested = [
+        (one.name, one.specifier, hashes) for one, hashes in entries("requirements-test.lock")
+    ]
     for version, hashes in entries("requirements.lock"):
         assert (version.name, version.specifier, hashes) in tested, version
 
 
 def test_each_dependency_has_an_upper_bound_but_those_that_pyproject_names() -> None:
-    comment = (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("\ndependencies = [")[0]
+    comment = (
+        (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("\ndependencies = [")[0]
+    )
     for line in PROJECT["project"]["dependencies"]:
         needed = Requirement(line)
         bounded = any(one.operator == "<" for one in needed.specifier)

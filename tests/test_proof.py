@@ -14,7 +14,9 @@ from tests import proof
 def test_the_page_has_a_row_for_each_record_and_says_if_none_is_of_a_real_account() -> None:
     page = proof.PAGE.read_text()
     assert page == proof.written(page), "run python -m tests.proof"
-    assert ("no record of a real account" in page) is not any(record["real"] for record in proof.records())
+    assert ("no record of a real account" in page) is not any(
+        record["real"] for record in proof.records()
+    )
 
 
 @pytest.mark.parametrize("path", sorted(proof.RECORDS.glob("*.json")), ids=lambda path: path.stem)
@@ -24,7 +26,15 @@ def test_a_record_can_be_read_and_names_no_account(path: Path) -> None:
 
 
 def test_a_record_of_a_real_account_replaces_the_sentence() -> None:
-    steps = [{"name": "lease", "outcome": "failed", "detail": "it still runs", "seconds": 1.0, "figures": {}}]
+    steps = [
+        {
+            "name": "lease",
+            "outcome": "failed",
+            "detail": "it still runs",
+            "seconds": 1.0,
+            "figures": {},
+        }
+    ]
     record = {
         "cloud": "aws",
         "date": "2026-12-01",
@@ -36,5 +46,8 @@ def test_a_record_of_a_real_account_replaces_the_sentence() -> None:
     }
     section = proof.section([record])
     assert "no record" not in section
-    row = "| aws | 2026-12-01 | spotctl 1.0, boto3 1.40 | 0 of 1 | lease failed | - | $0.250 | agrees |"
+    row = (
+        "| aws | 2026-12-01 | spotctl 1.0, boto3 1.40 | 0 of 1 | lease failed | - | $0.250 | "
+        "agrees |"
+    )
     assert section.splitlines()[-1] == row

@@ -23,7 +23,10 @@ from tests.samples import (
     sampled,
 )
 
-FILE, FUNCTION = "tests/spotctl/lab/train/test_train_errors.py", "test_a_trainer_that_breaks_the_contract"
+FILE, FUNCTION = (
+    "tests/spotctl/lab/train/test_train_errors.py",
+    "test_a_trainer_that_breaks_the_contract",
+)
 """A function that is marked as `sampled(2)`, and its file."""
 
 
@@ -31,7 +34,17 @@ ROOT = LONG_TESTS.parents[1]
 
 
 def collected(seed: int, variable: str, part: str = "", file: str = FILE) -> set[str]:
-    words = ("-m", "pytest", "-n", "0", "--collect-only", "-q", f"--randomly-seed={seed}", "-p", "no:cacheprovider")
+    words = (
+        "-m",
+        "pytest",
+        "-n",
+        "0",
+        "--collect-only",
+        "-q",
+        f"--randomly-seed={seed}",
+        "-p",
+        "no:cacheprovider",
+    )
     done = subprocess.run(
         [sys.executable, *words, file],
         env={**os.environ, VARIABLE: variable, PART: part, "PYTEST_ADDOPTS": ""},
@@ -105,5 +118,8 @@ def test_no_test_is_listed_twice() -> None:
 def test_a_case_all_cases_of_a_function_and_a_file_can_be_listed() -> None:
     tests = frozenset({"tests/a.py::test_one[2]", "tests/a.py::test_two", "tests/b.py"})
     nodes = ("test_one[2]", "test_one[3]", "test_two[4]", "test_three")
-    assert [node for node in nodes if is_among(f"tests/a.py::{node}", tests)] == ["test_one[2]", "test_two[4]"]
+    assert [node for node in nodes if is_among(f"tests/a.py::{node}", tests)] == [
+        "test_one[2]",
+        "test_two[4]",
+    ]
     assert all(is_among(f"tests/b.py::{node}", tests) for node in nodes)

@@ -1,4 +1,6 @@
-"""A cloud can be published as a package of its own: the toy cloud, found through its entry point alone."""
+"""A cloud can be published as a package of its own: the toy cloud, found through its entry point
+alone.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,12 @@ def python(*words: str, home: Path, packages: Path | None = PACKAGE) -> Ended:
     # The tests of the toy's package are not divided into a short and a long part.
     environment.pop(PART, None)
     ended = subprocess.run(
-        [sys.executable, *words], cwd=home, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, *words],
+        cwd=home,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return Ended(ended.returncode, ended.stdout, ended.stderr)
 
@@ -101,7 +108,13 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def launched(home: Path) -> Ended:
     """A job that ran to its end."""
-    return spotctl(home, "launch", job(home, "small", "image: {toy: tin}\nidentity: {toy: trainer}"), "--yes", "--json")
+    return spotctl(
+        home,
+        "launch",
+        job(home, "small", "image: {toy: tin}\nidentity: {toy: trainer}"),
+        "--yes",
+        "--json",
+    )
 
 
 @pytest.fixture
@@ -135,7 +148,17 @@ def reconciled(home: Path, lines: list[dict[str, str]]) -> Ended:
 @pytest.mark.slow
 def test_the_contract_of_every_provider_holds(tmp_path: Path) -> None:
     contract = str(PACKAGE / "contract_of_toy.py")
-    ended = python("-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT), contract, home=tmp_path)
+    ended = python(
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(ROOT),
+        contract,
+        home=tmp_path,
+    )
     assert ended.code == 0, ended.out
     assert re.search(r"^5\d passed", ended.out, re.MULTILINE)
 
@@ -143,7 +166,9 @@ def test_the_contract_of_every_provider_holds(tmp_path: Path) -> None:
 @TOY_CLOUD
 def test_doctor_checks_the_cloud_and_prints_its_policy(home: Path) -> None:
     checked = {
-        item["what"]: item for item in spotctl(home, "doctor", "--json").json["findings"] if item["about"] == "toy"
+        item["what"]: item
+        for item in spotctl(home, "doctor", "--json").json["findings"]
+        if item["about"] == "toy"
     }
     assert checked["machines"]["told"] == "3 at a time"
     assert checked["credentials"]["level"] == "good"
@@ -163,19 +188,24 @@ def test_prices_are_stored_listed_and_ranked(home: Path) -> None:
 def test_a_plan_chooses_the_cloud(home: Path) -> None:
     (choice,) = spotctl(home, "plan", job(home, "planned"), "--json").json["choice"]
     assert choice["market"].startswith("toy/shelf")
-    # Which block is cheaper for its speed depends on the day; a job without GPUs never rents a robot.
+    # Which block is cheaper for its speed depends on the day; a job without GPUs never rents a
+    # robot.
     assert choice["market"].rpartition("/")[2] in ("block.2", "block.8")
 
 
 @TOY_CLOUD
 def test_a_plan_keeps_to_the_regions_of_the_job(home: Path) -> None:
     path = job(home, "south")
-    Path(path).write_text(Path(path).read_text().replace("clouds: [toy]", "clouds: [toy], regions: [shelf2-south]"))
+    Path(path).write_text(
+        Path(path).read_text().replace("clouds: [toy]", "clouds: [toy], regions: [shelf2-south]")
+    )
     (choice,) = spotctl(home, "plan", path, "--json").json["choice"]
     assert choice["market"].startswith("toy/shelf2-south/shelf2-south-a/block.")
 
 
-def test_a_job_runs_to_its_end_with_its_folder_image_and_identity(home: Path, launched: Ended) -> None:
+def test_a_job_runs_to_its_end_with_its_folder_image_and_identity(
+    home: Path, launched: Ended
+) -> None:
     assert launched.code == 0, launched.err
     assert launched.json["outcome"] == "done"
     logs = spotctl(home, "logs", "small").out
@@ -213,7 +243,10 @@ def test_a_difference_in_a_bill_is_found(home: Path, bill: list[dict[str, str]])
     differs = reconciled(home, [*bill, extra])
     assert differs.code == 1
     (difference,) = differs.json["differences"]
-    assert (difference["kind"], difference["resource"]) == ("missing in the ledger", "toy:unknown-0")
+    assert (difference["kind"], difference["resource"]) == (
+        "missing in the ledger",
+        "toy:unknown-0",
+    )
 
 
 _LOSE_A_MACHINE = """
@@ -244,7 +277,9 @@ def test_an_orphan_is_found_and_removed(home: Path) -> None:
         file.rename(home / "lost" / file.name)
     ended = spotctl(home, "gc", "--json")
     (orphan,) = ended.json["resources"]
-    assert (orphan["kind"], orphan["id"]) == ("machine", lost.out.strip()), "found although no log names its cloud"
+    assert (orphan["kind"], orphan["id"]) == ("machine", lost.out.strip()), (
+        "found although no log names its cloud"
+    )
     assert (ended.code, ended.json["not_asked"]) == (0, ["aws", "gcp", "azure", "vast"])
     assert spotctl(home, "gc", "--cloud", "aws").code == 5
     for file in (home / "lost").iterdir():
@@ -316,11 +351,16 @@ def publish(folder: Path, descriptor: str | None) -> None:
     [
         (None, "moonshot.cloud:CLOUD cannot be loaded (No module named 'moonshot')"),
         ("CLOUD = object()", "moonshot.cloud:CLOUD has no markets"),
-        ("from spotctl.home.cloud import Cloud\nCLOUD = Cloud(moons=3)", "unexpected keyword argument 'moons'"),
+        (
+            "from spotctl.home.cloud import Cloud\nCLOUD = Cloud(moons=3)",
+            "unexpected keyword argument 'moons'",
+        ),
     ],
     ids=["no module", "no markets", "another version"],
 )
-@pytest.mark.parametrize("words", [("doctor",), ("lab", "prices", "ls"), ("doctor", "--policy", "aws")], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [("doctor",), ("lab", "prices", "ls"), ("doctor", "--policy", "aws")], ids=" ".join
+)
 def test_a_broken_package_is_named(
     tmp_path: Path, descriptor: str | None, problem: str, words: tuple[str, ...]
 ) -> None:
@@ -333,29 +373,42 @@ def test_a_broken_package_is_named(
 
 @TOY_CLOUD
 def test_a_part_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
-    text = (PACKAGE / "toycloud" / "cloud.py").read_text().replace('"toy"', '"moon"').replace("toycloud", "moonshot")
+    text = (
+        (PACKAGE / "toycloud" / "cloud.py")
+        .read_text()
+        .replace('"toy"', '"moon"')
+        .replace("toycloud", "moonshot")
+    )
     publish(tmp_path, text)
-    (tmp_path / "moonshot" / "settings.py").write_text((PACKAGE / "toycloud" / "settings.py").read_text())
+    (tmp_path / "moonshot" / "settings.py").write_text(
+        (PACKAGE / "toycloud" / "settings.py").read_text()
+    )
     (tmp_path / "moonshot" / "prices.py").write_text("import rocket\n")
     missing, broken = (
-        spotctl(tmp_path, *words, packages=tmp_path) for words in (("doctor",), ("prices", "fetch", "--cloud", "moon"))
+        spotctl(tmp_path, *words, packages=tmp_path)
+        for words in (("doctor",), ("prices", "fetch", "--cloud", "moon"))
     )
     assert (missing.code, broken.code) == (2, 2)
     assert "cloud moon of package moonshot: has no part 'doctor' (moonshot.doctor)" in missing.error
-    assert "part 'prices' cannot be loaded: No module named 'rocket' (moonshot.prices)" in broken.error
+    assert (
+        "part 'prices' cannot be loaded: No module named 'rocket' (moonshot.prices)" in broken.error
+    )
 
 
 def test_a_descriptor_that_imports_a_part_is_told_so(tmp_path: Path) -> None:
     shutil.copytree(PACKAGE, tmp_path / "own")
     descriptor = tmp_path / "own" / "toycloud" / "cloud.py"
-    descriptor.write_text(descriptor.read_text().replace("\nCLOUD =", "\nimport toycloud.provider\nCLOUD ="))
+    descriptor.write_text(
+        descriptor.read_text().replace("\nCLOUD =", "\nimport toycloud.provider\nCLOUD =")
+    )
     listed, imported = (
         python(*words, home=tmp_path, packages=tmp_path / "own")
         for words in (("-m", "spotctl", "doctor"), ("-c", "import toycloud.cloud"))
     )
     assert listed.code == 2
     assert listed.error == (
-        "spotctl: cloud toy of package toycloud: toycloud.cloud imports toycloud.provider, which needs the descriptor"
+        "spotctl: cloud toy of package toycloud: toycloud.cloud imports toycloud.provider, which "
+        "needs the descriptor"
         " in toycloud.cloud; a descriptor holds values, and imports no part of its cloud\n"
     )
     assert "toycloud.cloud imports toycloud.provider, which needs the descriptor" in imported.err

@@ -1,4 +1,5 @@
-"""Built-in training applications. Checking a job file imports this module, so it imports nothing."""
+"""Built-in training applications. Checking a job file imports this module, so it imports
+nothing."""
 
 BUILT_IN = {
     "mf": "agileml.apps.mf:MatrixFactorization",

@@ -1,4 +1,6 @@
-"""The user's Python files that make up a trainer: their digest must be the same on all nodes of a job."""
+"""The user's Python files that make up a trainer: their digest must be the same on all nodes of a
+job.
+"""
 
 import ast
 import sys
@@ -14,10 +16,11 @@ OWN_PACKAGE = "agileml"
 
 
 def digest_of(target: str) -> bytes:
-    """Hashes a trainer's file or module and all that it imports from the same folder; nothing if it is not found.
+    """Hashes a trainer's file or module and all that it imports from the same folder; nothing if it
+    is not found.
 
-    It does not depend on the folder's path or on installed packages. The code is parsed, not run, so that imports of
-    computed names are not included.
+    It does not depend on the folder's path or on installed packages. The code is parsed, not run,
+    so that imports of computed names are not included.
     """
     digest = sha256()
     source = _source(target)
@@ -51,9 +54,14 @@ def files_of(target: str) -> dict[str, bytes]:
     source = _source(target)
     if source is None or source[0] in _installed():
         return {}
+
     root, files = source
     names = {file.relative_to(root).as_posix(): file for file in files}
-    return {name: file.read_bytes() for name, file in names.items() if not name.startswith(f"{OWN_PACKAGE}/")}
+    return {
+        name: file.read_bytes()
+        for name, file in names.items()
+        if not name.startswith(f"{OWN_PACKAGE}/")
+    }
 
 
 def text_of(target: str) -> str:
@@ -64,23 +72,28 @@ def text_of(target: str) -> str:
 
 
 def unpack(files: Mapping[str, bytes], folder: Path, target: str) -> str:
-    """Writes a trainer's files to a folder, from which it can then be loaded; returns its new name."""
+    """Writes a trainer's files to a folder, from which it can then be loaded; returns its new
+    name."""
     for name, content in files.items():
         if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
             raise PeerRefused(f"the job sent a file outside the trainer's folder: {name!r}")
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
+
     file, attribute = split(target)
     if file:
         return str(folder / Path(file).name) + (f":{attribute}" if attribute else "")
+
     # Before this computer's own modules: the job's code is to be run.
     sys.path.insert(0, str(folder))
     return target
 
 
 def split(target: str) -> tuple[str, str]:
-    """The file of a target `FILE.py` or `FILE.py:NAME`, and the name; empty texts for another target."""
+    """The file of a target `FILE.py` or `FILE.py:NAME`, and the name; empty texts for another
+    target.
+    """
     if target.endswith(".py"):
         return target, ""
     file, _, name = target.rpartition(":")
@@ -95,8 +108,10 @@ def _source(target: str) -> tuple[Path, list[Path]] | None:
         source = (path, path.parent) if path.is_file() else None
     else:
         source = _module(target.partition(":")[0])
+
     if source is None:
         return None
+
     path, root = source
     if root in _installed():
         return root, [path]
@@ -111,6 +126,7 @@ def _source(target: str) -> tuple[Path, list[Path]] | None:
             for parts in _imports(imported, root):
                 if parts[0] != OWN_PACKAGE:
                     waiting += _files(root, parts)
+
     return root, sorted(seen)
 
 
@@ -125,11 +141,16 @@ def _module(name: str) -> tuple[Path, Path] | None:
 
 
 def _installed() -> set[Path]:
-    return {Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return {
+        Path(sysconfig.get_path(kind)).resolve()
+        for kind in ("stdlib", "platstdlib", "purelib", "platlib")
+    }
 
 
 def _imports(file: Path, root: Path) -> Iterator[list[str]]:
-    """The modules that a file imports, as lists of name parts; a name imported from a module may be a module, too."""
+    """The modules that a file imports, as lists of name parts; a name imported from a module may be
+    a module, too.
+    """
     package = list(file.relative_to(root).parent.parts)
     if package:
         yield package
@@ -138,6 +159,7 @@ def _imports(file: Path, root: Path) -> Iterator[list[str]]:
     except (SyntaxError, ValueError):
         # Loading the file reports the error.
         return
+
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name.split(".") for alias in node.names)

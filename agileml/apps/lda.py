@@ -1,7 +1,9 @@
-"""Topics of documents by collapsed Gibbs sampling (latent Dirichlet allocation), on generated text or that of a file.
+"""Topics of documents by collapsed Gibbs sampling (latent Dirichlet allocation), on generated text
+or that of a file.
 
-The topic of every word of every document is a row of a parameter, so that workers keep nothing. Workers read the rows
-of the words that their documents contain, and send only the rows that changed.
+The topic of every word of every document is a row of a parameter, so that workers keep nothing.
+Workers read the rows of the words that their documents contain, and send only the rows that
+changed.
 """
 
 import re
@@ -29,7 +31,9 @@ MAX_DOCUMENTS = 0.25
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Corpus:
-    """The words of all documents in one array, with the document of each and its place there; held-out words apart."""
+    """The words of all documents in one array, with the document of each and its place there;
+    held-out words apart.
+    """
 
     vocabulary: int
     documents: int
@@ -47,17 +51,21 @@ class Corpus:
 
 
 @lru_cache(maxsize=2)
-def generate_corpus(documents: int, words: int, length: int, topics: int, held_out: int, seed: int) -> Corpus:
+def generate_corpus(
+    documents: int, words: int, length: int, topics: int, held_out: int, seed: int
+) -> Corpus:
     """Documents that mix a few topics, each of which prefers some words."""
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))
     topic_words = np.cumsum(rng.dirichlet(np.full(words, 0.05), topics), axis=1)
     mixtures = np.cumsum(rng.dirichlet(np.full(topics, 0.1), documents), axis=1)
     texts = []
+
     for mixture in mixtures:
         chosen = np.searchsorted(mixture, rng.random(length) * mixture[-1])
         below = topic_words[np.minimum(chosen, topics - 1)]
         drawn = (below <= (rng.random(length) * below[:, -1])[:, None]).sum(axis=1)
         texts.append(np.minimum(drawn, words - 1))
+
     return _hold_out(texts, words, held_out)
 
 
@@ -71,7 +79,10 @@ def read_corpus(file: str, held_out: int) -> Corpus:
         lines = Path(file).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         problem = error.strerror if isinstance(error, OSError) else "it is not a text file in UTF-8"
-        raise BadArgument(f"{file}: {problem}; name a text file with one document per line") from None
+        raise BadArgument(
+            f"{file}: {problem}; name a text file with one document per line"
+        ) from None
+
     documents = [_WORD.findall(line.lower()) for line in lines]
     total: dict[str, int] = {}
     spread: dict[str, int] = {}
@@ -80,25 +91,42 @@ def read_corpus(file: str, held_out: int) -> Corpus:
             total[word] = total.get(word, 0) + 1
         for word in set(document):
             spread[word] = spread.get(word, 0) + 1
+
     common = MAX_DOCUMENTS * len(documents)
-    names = sorted(word for word in total if total[word] >= MIN_OCCURRENCES and spread[word] <= max(common, 2))
+    names = sorted(
+        word for word in total if total[word] >= MIN_OCCURRENCES and spread[word] <= max(common, 2)
+    )
     numbers = {word: number for number, word in enumerate(names)}
     known = [[numbers[word] for word in document if word in numbers] for document in documents]
     texts = [np.array(document) for document in known if len(document) > 1]
+
     if not texts:
-        raise BadArgument(f"{file}: no line has two words that occur at least {MIN_OCCURRENCES} times")
+        raise BadArgument(
+            f"{file}: no line has two words that occur at least {MIN_OCCURRENCES} times"
+        )
+
     return _hold_out(texts, len(names), held_out, tuple(names))
 
 
-def _hold_out(texts: Sequence[Numbers], vocabulary: int, held_out: int, names: tuple[str, ...] = ()) -> Corpus:
+def _hold_out(
+    texts: Sequence[Numbers], vocabulary: int, held_out: int, names: tuple[str, ...] = ()
+) -> Corpus:
     """Holds out one of `held_out` words of every document, and its last one."""
     words = np.concatenate(texts).astype(np.int64)
     lengths = np.array([len(text) for text in texts])
     document = np.repeat(np.arange(len(texts)), lengths)
     place = np.arange(len(words)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     held = (place % held_out == held_out - 1) | (place == lengths[document] - 1)
+
     return Corpus(
-        vocabulary, len(texts), words[~held], document[~held], place[~held], words[held], document[held], names
+        vocabulary,
+        len(texts),
+        words[~held],
+        document[~held],
+        place[~held],
+        words[held],
+        document[held],
+        names,
     )
 
 
@@ -111,11 +139,12 @@ MAX_TOPICS = 2**15 - 1
 
 @dataclass(frozen=True, slots=True)
 class TopicModel:
-    """Finds `topics` in documents. A clock draws the topic of every word again, given all other topics.
+    """Finds `topics` in documents. A clock draws the topic of every word again, given all other
+    topics.
 
-    Documents of a chunk are sampled side by side: the first words of all, then the second words, and so on. The loss is
-    the mean negative log-likelihood, in nats, of words that are held out of each document. Counts are whole numbers, so
-    that their sums are exact in any order.
+    Documents of a chunk are sampled side by side: the first words of all, then the second words,
+    and so on. The loss is the mean negative log-likelihood, in nats, of words that are held out of
+    each document. Counts are whole numbers, so that their sums are exact in any order.
     """
 
     topics: int = whole(10, "number of topics", least=2)
@@ -144,17 +173,31 @@ class TopicModel:
         assigned = rng.integers(self.topics, size=len(corpus.words), dtype=np.int16)
         counts = np.zeros((corpus.vocabulary, self.topics), np.int32)
         np.add.at(counts, (corpus.words, assigned), 1)
-        return {"assigned": assigned, "words": counts, "totals": counts.sum(axis=0, dtype=np.int64)[None, :]}
+        return {
+            "assigned": assigned,
+            "words": counts,
+            "totals": counts.sum(axis=0, dtype=np.int64)[None, :],
+        }
 
     def shards(self) -> Sequence[range]:
         """The numbers of the documents in equal parts."""
         count = self._corpus().documents
         if self.parts > count:
-            raise BadArgument(f"lda: parts is {self.parts}; it must be at most {count}, the number of documents")
+            raise BadArgument(
+                f"lda: parts is {self.parts}; it must be at most {count}, the number of documents"
+            )
         bounds = [count * part // self.parts for part in range(self.parts + 1)]
         return [range(bounds[part], bounds[part + 1]) for part in range(self.parts)]
 
-    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+    def step(
+        self,
+        shard: range,
+        lo: int,
+        hi: int,
+        params: ParamView,
+        clock: int,
+        rng: np.random.Generator,
+    ) -> None:
         """Draws the topics of the words of some documents again."""
         del clock
         corpus = self._corpus()
@@ -163,7 +206,9 @@ class TopicModel:
         old = params.read("assigned", seen).astype(np.int64)
         counts = params.read("words", words).astype(np.int64)
         document = corpus.document[seen] - shard.start - lo
-        new = self._drawn(old, document, corpus.place[seen], which, counts, params.read("totals")[0], rng)
+        new = self._drawn(
+            old, document, corpus.place[seen], which, counts, params.read("totals")[0], rng
+        )
         changed = np.flatnonzero(new != old)
         moved = np.zeros_like(counts)
         np.subtract.at(moved, (which[changed], old[changed]), 1)
@@ -175,7 +220,10 @@ class TopicModel:
 
     def loss(self, params: ParamReader, sample: Sample) -> float:
         """Mean over documents of the mean negative log-likelihood of their held-out words."""
-        total = sum(self._held_out_loss(params, piece.shard.start + piece.lo, len(piece)) for piece in sample)
+        total = sum(
+            self._held_out_loss(params, piece.shard.start + piece.lo, len(piece))
+            for piece in sample
+        )
         return total / sum(map(len, sample))
 
     def _held_out_loss(self, params: ParamReader, first: int, count: int) -> float:
@@ -189,7 +237,10 @@ class TopicModel:
         share = self._shares(params.read("words", words), params.read("totals")[0])[which]
         document = corpus.held_document[held] - first
         logs = -np.log((mixtures[document] * share).sum(axis=1))
-        return float((np.bincount(document, logs, count) / np.bincount(document, minlength=count)).sum())
+
+        return float(
+            (np.bincount(document, logs, count) / np.bincount(document, minlength=count)).sum()
+        )
 
     def _drawn(
         self,
@@ -201,22 +252,32 @@ class TopicModel:
         totals: Counts,
         rng: np.random.Generator,
     ) -> Counts:
-        """New topics of words: `which` is a row of `words`, `place` the position in the document."""
+        """New topics of words: `which` is a row of `words`, `place` the position in the
+        document."""
         new, words, totals = old.copy(), words.copy(), totals.astype(np.int64)
         documents = np.zeros((int(document[-1]) + 1, self.topics), np.int64)
         np.add.at(documents, (document, old), 1)
         order = np.argsort(place, kind="stable")
+
         for now in np.split(order, np.flatnonzero(np.diff(place[order])) + 1):
             self._move(documents, words, totals, (document[now], which[now], new[now]), -1)
-            weight = (documents[document[now]] + self.spread) * self._shares(words[which[now]], totals)
+            weight = (documents[document[now]] + self.spread) * self._shares(
+                words[which[now]], totals
+            )
             below = np.cumsum(weight, axis=1)
             draw = rng.random(len(now)) * below[:, -1]
             new[now] = np.minimum((below <= draw[:, None]).sum(axis=1), self.topics - 1)
             self._move(documents, words, totals, (document[now], which[now], new[now]), 1)
+
         return new
 
     def _move(
-        self, documents: Counts, words: Counts, totals: Counts, where: tuple[Counts, Counts, Counts], by: int
+        self,
+        documents: Counts,
+        words: Counts,
+        totals: Counts,
+        where: tuple[Counts, Counts, Counts],
+        by: int,
     ) -> None:
         document, which, topic = where
         np.add.at(documents, (document, topic), by)
@@ -224,7 +285,9 @@ class TopicModel:
         np.add.at(totals, topic, by)
 
     def _shares(self, words: Counts, totals: Counts) -> Floats:
-        """The probability of each word in each topic. With slack, counts may be behind; they are never below 0 here."""
+        """The probability of each word in each topic. With slack, counts may be behind; they are
+        never below 0 here.
+        """
         whole = totals + self.smoothing * self._corpus().vocabulary
         shares: Floats = (np.maximum(words, 0) + self.smoothing) / np.maximum(whole, self.smoothing)
         return shares
@@ -232,4 +295,6 @@ class TopicModel:
     def _corpus(self) -> Corpus:
         if self.file:
             return read_corpus(self.file, self.held_out)
-        return generate_corpus(self.documents, self.words, self.length, self.topics, self.held_out, self.seed)
+        return generate_corpus(
+            self.documents, self.words, self.length, self.topics, self.held_out, self.seed
+        )

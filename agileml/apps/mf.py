@@ -1,4 +1,6 @@
-"""Matrix factorization by stochastic gradient descent, on generated ratings of low rank or on those of a file."""
+"""Matrix factorization by stochastic gradient descent, on generated ratings of low rank or on those
+of a file.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +23,9 @@ SEPARATORS = ("::", "\t", ";", ",")
 
 @dataclass(frozen=True, slots=True)
 class RatingTable:
-    """Ratings sorted by user, as numbers of users and items, in units of standard deviations from their mean."""
+    """Ratings sorted by user, as numbers of users and items, in units of standard deviations from
+    their mean.
+    """
 
     users: NDArray[np.intp]
     items: NDArray[np.intp]
@@ -40,19 +44,28 @@ class RatingTable:
 
 @lru_cache(maxsize=1)
 def read_ratings(file: str) -> RatingTable:
-    """Reads a file of rows `user,item,rating`; further columns, and a first row without a number, are ignored.
+    """Reads a file of rows `user,item,rating`; further columns, and a first row without a number,
+    are ignored.
 
-    Users and items are numbered in the order in which they first appear. Columns may also be separated by `;`, a tab
-    or `::`. BadArgument names the row that cannot be read.
+    Users and items are numbered in the order in which they first appear. Columns may also be
+    separated by `;`, a tab or `::`. BadArgument names the row that cannot be read.
     """
     user_numbers: dict[str, int] = {}
     item_numbers: dict[str, int] = {}
     rows = [
-        (user_numbers.setdefault(user, len(user_numbers)), item_numbers.setdefault(item, len(item_numbers)), rating)
+        (
+            user_numbers.setdefault(user, len(user_numbers)),
+            item_numbers.setdefault(item, len(item_numbers)),
+            rating,
+        )
         for user, item, rating in _rows(Path(file))
     ]
+
     if not rows:
-        raise BadArgument(f"{file}: no ratings; each row has a user, an item and a rating, such as 17,42,3.5")
+        raise BadArgument(
+            f"{file}: no ratings; each row has a user, an item and a rating, such as 17,42,3.5"
+        )
+
     users, items, values = (np.array(column) for column in zip(*rows, strict=True))
     mean, deviation = float(values.mean()), float(values.std()) or 1.0
     order = np.argsort(users, kind="stable")
@@ -70,7 +83,10 @@ def _rows(path: Path) -> Iterator[tuple[str, str, float]]:
         with path.open(encoding="utf-8-sig") as lines:
             for number, line in enumerate(lines, start=1):
                 row = line.strip()
-                if row and (read := _row(row, f"{path}, row {number}", header=number == 1)) is not None:
+                if (
+                    row
+                    and (read := _row(row, f"{path}, row {number}", header=number == 1)) is not None
+                ):
                     yield read
     except OSError as error:
         raise unreadable(path, error) from None
@@ -81,15 +97,19 @@ def _rows(path: Path) -> Iterator[tuple[str, str, float]]:
 def _row(row: str, where: str, *, header: bool) -> tuple[str, str, float] | None:
     separator = next((each for each in SEPARATORS if each in row), ",")
     fields = [field.strip() for field in row.split(separator)]
-    problem = BadArgument(f"{where}: {row[:60]!r}; expected a user, an item and a number, such as 17,42,3.5")
+    problem = BadArgument(
+        f"{where}: {row[:60]!r}; expected a user, an item and a number, such as 17,42,3.5"
+    )
     if len(fields) < 3 or not fields[0] or not fields[1]:
         raise problem
+
     try:
         rating = float(fields[2])
     except ValueError:
         if header:
             return None
         raise problem from None
+
     if not isfinite(rating):
         raise problem
     return fields[0], fields[1], rating
@@ -150,11 +170,13 @@ class FileShard(RatingShard):
 
 @dataclass(frozen=True, slots=True)
 class MatrixFactorization:
-    """Approximates a users x items matrix with `ratings` known entries by the product of two factors of `rank` columns.
+    """Approximates a users x items matrix with `ratings` known entries by the product of two
+    factors of `rank` columns.
 
-    The loss is the mean squared error. Generated entries have a variance of about 1 plus that of the noise. With a
-    `file`, they and the numbers of users and items come from there; they are learned in units of standard deviations
-    from their mean, which the model contains as `scale`, and the loss is in the units of the file.
+    The loss is the mean squared error. Generated entries have a variance of about 1 plus that of
+    the noise. With a `file`, they and the numbers of users and items come from there; they are
+    learned in units of standard deviations from their mean, which the model contains as `scale`,
+    and the loss is in the units of the file.
     """
 
     rank: int = whole(16, "columns of the factors")
@@ -196,22 +218,36 @@ class MatrixFactorization:
             count = len(table.values)
             if self.parts > count:
                 raise BadArgument(
-                    f"mf: parts is {self.parts}; it must be at most {count}, the number of ratings in {self.file}"
+                    f"mf: parts is {self.parts}; it must be at most {count}, the number of ratings "
+                    f"in {self.file}"
                 )
             bounds = [count * part // self.parts for part in range(self.parts + 1)]
             return [
-                FileShard(table, slice(bounds[part], bounds[part + 1]), random_generator(self.seed, (1, part)))
+                FileShard(
+                    table,
+                    slice(bounds[part], bounds[part + 1]),
+                    random_generator(self.seed, (1, part)),
+                )
                 for part in range(self.parts)
             ]
+
         users = [self.users * part // self.parts for part in range(self.parts + 1)]
         ratings = [self.ratings * part // self.parts for part in range(self.parts + 1)]
         return [
-            RatingShard(self, part, range(users[part], users[part + 1]), ratings[part + 1] - ratings[part])
+            RatingShard(
+                self, part, range(users[part], users[part + 1]), ratings[part + 1] - ratings[part]
+            )
             for part in range(self.parts)
         ]
 
     def step(
-        self, shard: RatingShard, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator
+        self,
+        shard: RatingShard,
+        lo: int,
+        hi: int,
+        params: ParamView,
+        clock: int,
+        rng: np.random.Generator,
     ) -> None:
         """One gradient step over the chunk's entries, in both factors at once."""
         del clock, rng
@@ -229,8 +265,14 @@ class MatrixFactorization:
         total = 0.0
         for piece in sample:
             seen, part = piece.shard.ratings, slice(piece.lo, piece.hi)
-            left, right = params.read("users", seen.users[part]), params.read("items", seen.items[part])
-            total += float(np.square(seen.values[part] - (left * right).sum(axis=1)).sum(dtype=np.float64))
+            left, right = (
+                params.read("users", seen.users[part]),
+                params.read("items", seen.items[part]),
+            )
+            total += float(
+                np.square(seen.values[part] - (left * right).sum(axis=1)).sum(dtype=np.float64)
+            )
+
         unit = read_ratings(self.file).deviation ** 2 if self.file else 1.0
         return unit * total / sum(map(len, sample))
 
@@ -246,7 +288,8 @@ class MatrixFactorization:
         return scale * rng.standard_normal((rows, self.rank), dtype=np.float32)
 
     def _rate(self, rows: int) -> np.float32:
-        """Step size per entry, given that the steps of all entries of a row in a clock are summed."""
+        """Step size per entry, given that the steps of all entries of a row in a clock are
+        summed."""
         _, _, ratings = self._sizes()
         clock_entries = min(self.batch or ratings, ratings // self.parts) * self.parts
         return np.float32(self.rate / max(1.0, clock_entries / rows))

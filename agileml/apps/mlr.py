@@ -40,7 +40,9 @@ class ExampleShard:
         rng = random_generator(app.seed, (1, self._number))
         classes = rng.integers(0, app.classes, self._count)
         features = np.ones((self._count, app.features + 1), np.float32)
-        features[:, :-1] = app.centers()[classes] + rng.standard_normal((self._count, app.features), dtype=np.float32)
+        features[:, :-1] = app.centers()[classes] + rng.standard_normal(
+            (self._count, app.features), dtype=np.float32
+        )
         return Examples(features, classes)
 
     def load(self) -> None:
@@ -50,7 +52,8 @@ class ExampleShard:
 
 @dataclass(frozen=True, slots=True)
 class LogisticRegression:
-    """Assigns examples of `features` numbers to `classes`, whose centers are at distance `spread` from the origin.
+    """Assigns examples of `features` numbers to `classes`, whose centers are at distance `spread`
+    from the origin.
 
     The loss is the mean cross-entropy in nats; it is log(classes) for the initial model.
     """
@@ -61,14 +64,19 @@ class LogisticRegression:
     parts: int = whole(16, "number of shards that the input is split into")
     batch: int = whole(0, "examples per shard and clock; 0 for all", least=0)
     rate: float = number(1.0, "step size, for the mean gradient of a clock")
-    spread: float = number(3.0, "distance of class centers from the origin, in standard deviations of the examples")
+    spread: float = number(
+        3.0, "distance of class centers from the origin, in standard deviations of the examples"
+    )
     seed: int = whole(0, "seed of the generated examples", least=0)
 
     name = "mlr"
 
     def __post_init__(self) -> None:
         if self.parts > self.examples:
-            raise BadArgument(f"mlr: parts is {self.parts}; it must be at most {self.examples}, the number of examples")
+            raise BadArgument(
+                f"mlr: parts is {self.parts}; it must be at most {self.examples}, the number of "
+                "examples"
+            )
 
     def init(self, rng: np.random.Generator) -> Params:
         """Zero weights, one row per feature."""
@@ -77,10 +85,18 @@ class LogisticRegression:
 
     def shards(self) -> Sequence[ExampleShard]:
         bounds = [self.examples * part // self.parts for part in range(self.parts + 1)]
-        return [ExampleShard(self, part, bounds[part + 1] - bounds[part]) for part in range(self.parts)]
+        return [
+            ExampleShard(self, part, bounds[part + 1] - bounds[part]) for part in range(self.parts)
+        ]
 
     def step(
-        self, shard: ExampleShard, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator
+        self,
+        shard: ExampleShard,
+        lo: int,
+        hi: int,
+        params: ParamView,
+        clock: int,
+        rng: np.random.Generator,
     ) -> None:
         """One gradient step over the chunk's examples."""
         del clock, rng
@@ -88,6 +104,7 @@ class LogisticRegression:
         features, classes = seen.features[lo:hi], seen.classes[lo:hi]
         excess = np.exp(_log_probabilities(features, params))
         excess[np.arange(hi - lo), classes] -= 1
+
         # Per example, as the steps of all examples in a clock are summed.
         clock_examples = min(self.batch or self.examples, self.examples // self.parts) * self.parts
         rate = np.float32(self.rate / clock_examples)
@@ -99,13 +116,17 @@ class LogisticRegression:
         for piece in sample:
             seen = piece.shard.examples
             logs = _log_probabilities(seen.features[piece.lo : piece.hi], params)
-            total -= float(logs[np.arange(len(piece)), seen.classes[piece.lo : piece.hi]].sum(dtype=np.float64))
+            total -= float(
+                logs[np.arange(len(piece)), seen.classes[piece.lo : piece.hi]].sum(dtype=np.float64)
+            )
         return total / sum(map(len, sample))
 
     def centers(self) -> Floats:
         rng = random_generator(self.seed, (0,))
         directions = rng.standard_normal((self.classes, self.features), dtype=np.float32)
-        centers: Floats = np.float32(self.spread) * directions / np.linalg.norm(directions, axis=1, keepdims=True)
+        centers: Floats = (
+            np.float32(self.spread) * directions / np.linalg.norm(directions, axis=1, keepdims=True)
+        )
         return centers
 
 

@@ -1,4 +1,6 @@
-"""Finds a trainer by name (a built-in app, `module:Class`, or a Python file), and passes it its arguments."""
+"""Finds a trainer by name (a built-in app, `module:Class`, or a Python file), and passes it its
+arguments.
+"""
 
 import importlib
 import sys
@@ -35,7 +37,8 @@ METHODS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class TrainerSource:
-    """A trainer by name and arguments. Every node of a job receives this and loads the trainer itself.
+    """A trainer by name and arguments. Every node of a job receives this and loads the trainer
+    itself.
 
     With a `framework`, one of FRAMEWORKS, the target is a function that makes what that trains.
     """
@@ -47,23 +50,30 @@ class TrainerSource:
     def load(self) -> Trainer:
         """Loads the trainer.
 
-        UnknownApp if the name is unknown, BadArgument for wrong arguments, BadTrainer if a method is missing or
-        has other parameters, TrainerFailed if the user's code raises.
+        UnknownApp if the name is unknown, BadArgument for wrong arguments, BadTrainer if a method
+        is missing or has other parameters, TrainerFailed if the user's code raises.
         """
         if self.target in BUILT_IN:
             place, _, name = BUILT_IN[self.target].partition(":")
             app: type[object] = getattr(importlib.import_module(place), name)
             return cast("Trainer", build(self.target, app, self.arguments))
+
         file, attribute = split(self.target)
         if self.has_loop and file and not attribute:
             return _of_loop(partial(_run_script, Path(file)), file, self.arguments, is_program=True)
+
         if file:
             module = _import_file(Path(file))
-            factory = _attribute(module, attribute, self.target) if attribute else _from_file(module, file)
+            factory = (
+                _attribute(module, attribute, self.target)
+                if attribute
+                else _from_file(module, file)
+            )
         elif ":" in self.target:
             factory = _from_module(self.target)
         else:
             factory = None
+
         if factory is not None and self.framework:
             return _of_framework(factory, self.target, self.arguments, self.framework)
         if factory is not None:
@@ -75,11 +85,14 @@ class TrainerSource:
 
     @property
     def has_loop(self) -> bool:
-        """Whether the user's file has a training loop of its own, which waits for work in a thread of its own."""
+        """Whether the user's file has a training loop of its own, which waits for work in a thread
+        of its own.
+        """
         return all(word in text_of(self.target) for word in _LOOP)
 
     def code(self) -> str:
-        """The version of the code and its arguments, which must be the same on all nodes of a job."""
+        """The version of the code and its arguments, which must be the same on all nodes of a
+        job."""
         name = Path(self.target).name if split(self.target)[0] else self.target
         digest = sha256(repr((name, sorted(self.arguments.items()))).encode())
         if self.target not in BUILT_IN:
@@ -87,6 +100,7 @@ class TrainerSource:
         elif file := self.arguments.get("file"):
             # Nodes that read other ratings would train something else.
             digest.update(content_digest(str(file)))
+
         try:
             release = version("spotctl")
         except PackageNotFoundError:
@@ -94,25 +108,36 @@ class TrainerSource:
         return f"{release}+{digest.hexdigest()[:12]}"
 
     def files(self) -> dict[str, bytes]:
-        """The user's code by relative paths, for nodes of other computers; empty if it is installed everywhere."""
+        """The user's code by relative paths, for nodes of other computers; empty if it is installed
+        everywhere.
+        """
         return {} if self.target in BUILT_IN else files_of(self.target)
 
     def unpack(self, files: Mapping[str, bytes], folder: Path) -> "TrainerSource":
-        """Writes the trainer's files to a folder, and returns the source that loads the trainer from there."""
+        """Writes the trainer's files to a folder, and returns the source that loads the trainer
+        from there.
+        """
         return replace(self, target=unpack(files, folder, self.target)) if files else self
 
 
 def check(trainer: object, where: str) -> Trainer:
-    """Returns the object if it has a trainer's methods with the right parameters; BadTrainer otherwise."""
+    """Returns the object if it has a trainer's methods with the right parameters; BadTrainer
+    otherwise.
+    """
     absent = _absent(trainer)
     if absent:
-        raise BadTrainer(f"{where}: {type(trainer).__name__} lacks {_listed(absent)}; a trainer has {_listed(METHODS)}")
+        raise BadTrainer(
+            f"{where}: {type(trainer).__name__} lacks {_listed(absent)}; a trainer has "
+            f"{_listed(METHODS)}"
+        )
+
     for method, passed in METHODS.items():
         try:
             signature(getattr(trainer, method)).bind(*passed)
         except TypeError as error:
             wanted = ", ".join(("self", *passed))
             raise BadTrainer(f"{where}: {method} must be {method}({wanted}): {error}") from None
+
     return cast("Trainer", trainer)
 
 
@@ -126,6 +151,7 @@ def parse_arguments(texts: list[str]) -> dict[str, object]:
         if name in arguments:
             raise BadArgument(f"argument {name} is given more than once")
         arguments[name] = _number(value)
+
     return arguments
 
 
@@ -141,16 +167,20 @@ def _number(text: str) -> object:
 def _import_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise UnknownApp(f"{path}: no such file")
+
     spec = spec_from_file_location(f"_agileml_job_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
-    # Dataclasses and pickle look up a class's module by name; the file may import others from its folder.
+
+    # Dataclasses and pickle look up a class's module by name; the file may import others from its
+    # folder.
     sys.modules[spec.name] = module
     if str(path.parent.resolve()) not in sys.path:
         sys.path.append(str(path.parent.resolve()))
     loader = spec.loader
     _execute(str(path), lambda: loader.exec_module(module))
+
     return module
 
 
@@ -159,39 +189,60 @@ def _from_file(module: ModuleType, where: str) -> Callable[..., object]:
     function = getattr(module, "trainer", None)
     if callable(function):
         return cast("Callable[..., object]", function)
-    classes = [each for each in vars(module).values() if isclass(each) and each.__module__ == module.__name__]
+
+    classes = [
+        each
+        for each in vars(module).values()
+        if isclass(each) and each.__module__ == module.__name__
+    ]
+
     complete = [each for each in classes if not _absent(each)]
     if len(complete) == 1:
         return cast("Callable[..., object]", complete[0])
     if complete:
         names = ", ".join(each.__name__ for each in complete)
-        raise BadTrainer(f"{where} defines several trainers ({names}); add a function trainer() that returns one")
+        raise BadTrainer(
+            f"{where} defines several trainers ({names}); add a function trainer() that returns one"
+        )
+
     nearest = min(classes, key=lambda each: len(_absent(each)), default=None)
     hint = ""
     if nearest is not None and len(_absent(nearest)) < len(METHODS):
         hint = f"; {nearest.__name__} lacks {_listed(_absent(nearest))}"
-    raise BadTrainer(f"{where} defines neither a function trainer() nor a class with {_listed(METHODS)}{hint}")
+    raise BadTrainer(
+        f"{where} defines neither a function trainer() nor a class with {_listed(METHODS)}{hint}"
+    )
 
 
 def _from_module(target: str) -> Callable[..., object]:
     name, _, attribute = target.partition(":")
     if not all(part.isidentifier() for part in (*name.split("."), attribute)):
         raise UnknownApp(f"{target!r} is not a class; write module:Class")
+
     try:
         module = _execute(name, lambda: importlib.import_module(name))
     except TrainerFailed as error:
-        if isinstance(error.__cause__, ModuleNotFoundError) and name.startswith(error.__cause__.name or name):
-            raise UnknownApp(f"{target}: no module {error.__cause__.name!r} on the import path") from None
+        if isinstance(error.__cause__, ModuleNotFoundError) and name.startswith(
+            error.__cause__.name or name
+        ):
+            raise UnknownApp(
+                f"{target}: no module {error.__cause__.name!r} on the import path"
+            ) from None
         raise
+
     return _attribute(module, attribute, target)
 
 
 def _attribute(module: object, attribute: str, target: str) -> Callable[..., object]:
-    """The maker of a trainer by its name in a module: a class or a function; a trainer itself is wrapped in one."""
+    """The maker of a trainer by its name in a module: a class or a function; a trainer itself is
+    wrapped in one.
+    """
     maker = getattr(module, attribute, None)
     if maker is None:
         place = target.rpartition(":")[0]
-        raise UnknownApp(f"{target}: {place} defines no {attribute}; write module:Class or FILE.py:NAME")
+        raise UnknownApp(
+            f"{target}: {place} defines no {attribute}; write module:Class or FILE.py:NAME"
+        )
     return maker if callable(maker) else lambda: maker
 
 
@@ -200,19 +251,31 @@ def _make(factory: Callable[..., object], where: str, arguments: Mapping[str, ob
     return check(_execute(where, lambda: factory(**arguments)), where)
 
 
-def _check_arguments(factory: Callable[..., object], where: str, arguments: Mapping[str, object]) -> None:
+def _check_arguments(
+    factory: Callable[..., object], where: str, arguments: Mapping[str, object]
+) -> None:
     try:
         accepted = signature(factory)
         accepted.bind(**arguments)
     except TypeError as error:
-        known = [each.name for each in accepted.parameters.values() if each.kind != Parameter.VAR_KEYWORD]
-        raise BadArgument(f"{where}: {error}; it takes {', '.join(known) or 'no arguments'}") from None
+        known = [
+            each.name for each in accepted.parameters.values() if each.kind != Parameter.VAR_KEYWORD
+        ]
+        raise BadArgument(
+            f"{where}: {error}; it takes {', '.join(known) or 'no arguments'}"
+        ) from None
 
 
 def _of_loop(
-    function: Callable[..., object], where: str, arguments: Mapping[str, object], *, is_program: bool = False
+    function: Callable[..., object],
+    where: str,
+    arguments: Mapping[str, object],
+    *,
+    is_program: bool = False,
 ) -> Trainer:
-    """The trainer of the loop that a function comes to, or that it returns. A program gets options as arguments."""
+    """The trainer of the loop that a function comes to, or that it returns. A program gets options
+    as arguments.
+    """
     run_to_loop = importlib.import_module("agileml.torch.loop_trainer").run_to_loop
     if is_program:
         options = [where, *(f"--{name}={value}" for name, value in arguments.items())]
@@ -220,8 +283,12 @@ def _of_loop(
     else:
         _check_arguments(function, where, arguments)
         trainer = _execute(where, lambda: run_to_loop(partial(function, **arguments)))
+
     if trainer is None:
-        raise BadTrainer(f"{where}: it ended before it came to a loop over an Elastic: for step, batch in elastic")
+        raise BadTrainer(
+            f"{where}: it ended before it came to a loop over an Elastic: for step, batch in "
+            "elastic"
+        )
     return check(trainer, where)
 
 
@@ -236,13 +303,16 @@ def _of_framework(
 
 
 def _run_script(path: Path) -> None:
-    """Runs a file as Python runs a program, but leaves the module `__main__` of this process as it is."""
+    """Runs a file as Python runs a program, but leaves the module `__main__` of this process as it
+    is.
+    """
     module = ModuleType("__main__")
     module.__file__ = str(path)
     sys.modules[f"_agileml_job_{path.stem}"] = module
     if str(path.parent.resolve()) not in sys.path:
         sys.path.append(str(path.parent.resolve()))
-    exec(compile(path.read_bytes(), str(path), "exec"), vars(module))  # noqa: S102 - the user's own program
+    # The user's own program.
+    exec(compile(path.read_bytes(), str(path), "exec"), vars(module))  # noqa: S102
 
 
 def _execute(where: str, function: Callable[[], object]) -> object:
@@ -279,22 +349,30 @@ class ArgumentBounds:
     inclusive: bool = True
 
     def __str__(self) -> str:
-        return "" if self.least == -inf else f" {'of at least' if self.inclusive else 'above'} {self.least:g}"
+        return (
+            ""
+            if self.least == -inf
+            else f" {'of at least' if self.inclusive else 'above'} {self.least:g}"
+        )
 
     def allow(self, value: float) -> bool:
         """Whether a value is within the bound."""
         return value >= self.least if self.inclusive else value > self.least
 
 
-def whole(default: int, help_text: str, least: int = 1) -> Any:  # noqa: ANN401 - stands for a field of type int
+# Stands for a field of type int.
+def whole(default: int, help_text: str, least: int = 1) -> Any:  # noqa: ANN401
     """A field for a whole number."""
-    return field(default=default, metadata={"bounds": ArgumentBounds(least), "help": help_text, "type": int})
+    return field(
+        default=default, metadata={"bounds": ArgumentBounds(least), "help": help_text, "type": int}
+    )
 
 
 def number(default: float, help_text: str, least: float = 0.0, inclusive: bool = False) -> Any:  # noqa: ANN401
     """A field for a finite number."""
     return field(
-        default=default, metadata={"bounds": ArgumentBounds(least, inclusive), "help": help_text, "type": float}
+        default=default,
+        metadata={"bounds": ArgumentBounds(least, inclusive), "help": help_text, "type": float},
     )
 
 
@@ -304,28 +382,46 @@ def text(default: str, help_text: str) -> Any:  # noqa: ANN401 - stands for a fi
 
 
 def build(name: str, app: type[App], arguments: Mapping[str, object]) -> App:
-    """Creates an app from converted and checked arguments; BadArgument names the argument, its value and its bound."""
+    """Creates an app from converted and checked arguments; BadArgument names the argument, its
+    value and its bound.
+    """
     known: dict[str, Field[Any]] = {each.name: each for each in fields(app) if each.init}  # type: ignore[arg-type]
     for argument in arguments:
         if argument not in known:
-            described = ", ".join(f"{each.name} ({each.metadata['help']})" for each in known.values())
+            described = ", ".join(
+                f"{each.name} ({each.metadata['help']})" for each in known.values()
+            )
             raise BadArgument(f"{name} has no argument {argument!r}; it takes {described}")
-    return app(**{argument: _convert(name, known[argument], value) for argument, value in arguments.items()})
+
+    return app(
+        **{
+            argument: _convert(name, known[argument], value)
+            for argument, value in arguments.items()
+        }
+    )
 
 
 def _convert(app: str, argument: Field[Any], value: object) -> int | float | str:
     if argument.metadata["type"] is str:
         return str(value)
+
     bounds: ArgumentBounds = argument.metadata["bounds"]
     wanted = argument.metadata["type"]
     kind = "whole number" if wanted is int else "number"
     problem = BadArgument(f"{app}: {argument.name} is {value!r}; it must be a {kind}{bounds}")
     if not isinstance(value, int | float | str) or isinstance(value, bool):
         raise problem
+
     try:
         converted: int | float = wanted(value)
     except (ValueError, OverflowError):
         raise problem from None
-    if not isfinite(converted) or not bounds.allow(converted) or (isinstance(value, float) and converted != value):
+
+    if (
+        not isfinite(converted)
+        or not bounds.allow(converted)
+        or (isinstance(value, float) and converted != value)
+    ):
         raise problem
+
     return converted

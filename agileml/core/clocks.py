@@ -1,4 +1,5 @@
-"""The clocks of a job: what nodes report of them, which of them are decided, safe, saved and logged; and the last one.
+"""The clocks of a job: what nodes report of them, which of them are decided, safe, saved and
+logged; and the last one.
 
 `LastClock` says which one that is; the model, and its loss, are fetched after it.
 """
@@ -47,7 +48,9 @@ ClockReport = PartitionProgress | WorkDone | Contributed | Helped
 
 @dataclass(slots=True)
 class ClockProgress:
-    """Reports by version and clock. `stable` is the last version that is safe on every partition's backup."""
+    """Reports by version and clock. `stable` is the last version that is safe on every partition's
+    backup.
+    """
 
     ledger: VersionLedger
     decisions: Decisions
@@ -59,9 +62,14 @@ class ClockProgress:
     @classmethod
     def none(cls, plan: WorkPlan, partitions: int, settings: ControllerSettings) -> ClockProgress:
         """Before the first clock."""
-        ledger, decisions = VersionLedger(partitions), Decisions(plan, settings.stragglers.wait_policy)
+        ledger, decisions = (
+            VersionLedger(partitions),
+            Decisions(plan, settings.stragglers.wait_policy),
+        )
         checkpoints = CheckpointSchedule(partitions, settings.checkpoints)
-        return cls(ledger, decisions, ClockLog(decisions, ledger), checkpoints, UpdateNorms(partitions))
+        return cls(
+            ledger, decisions, ClockLog(decisions, ledger), checkpoints, UpdateNorms(partitions)
+        )
 
     def add(self, report: ClockReport, epoch: int) -> None:
         """Adds a report to its clock."""
@@ -76,7 +84,9 @@ class ClockProgress:
             case Helped():
                 self.ledger.add_help(report)
 
-    def decide(self, workers: Sequence[str], now: float, members: Members, epoch: int) -> list[RememberDecision | Send]:
+    def decide(
+        self, workers: Sequence[str], now: float, members: Members, epoch: int
+    ) -> list[RememberDecision | Send]:
         """Decides which chunks make up the next clock, once enough workers are done."""
         decided = self.decisions.next(self.ledger.reached, workers, now)
         for note in self.decisions.notes:
@@ -84,23 +94,31 @@ class ClockProgress:
         self.decisions.notes.clear()
         if decided is None:
             return []
+
         accept = Accept(epoch, decided.accepted.clock, decided.accepted.covers)
-        return [RememberDecision(decided.line()), *(Send(name, accept) for name in members.names(*IN_EPOCH))]
+        return [
+            RememberDecision(decided.line()),
+            *(Send(name, accept) for name in members.names(*IN_EPOCH)),
+        ]
 
     def advance_stable(
         self, assignment: Assignment, members: Members, limit: int, epoch: int, now: float
     ) -> list[Send]:
-        """Advances the stable version, if a later one is safe, and informs the nodes that hold versions."""
+        """Advances the stable version, if a later one is safe, and informs the nodes that hold
+        versions.
+        """
         # At most the last clock: its versions are the result of the job.
         safe = min(self.ledger.safe(assignment.table.backups), limit)
         if safe <= self.stable:
             return []
+
         stable = Stable(epoch, safe, self.checkpoints.request(safe, self.stable, now))
         self.stable = safe
         self.ledger.forget_before(safe)
         self.norms.forget_until(safe)
         holders = {*assignment.table.owners, *assignment.table.backups}
         holders.update(move.to for move in assignment.moving.values())
+
         return [Send(name, stable) for name in members.names(*IN_EPOCH) if name in holders]
 
     def roll_back(self, clock: int, *, loads: bool) -> None:
@@ -113,7 +131,11 @@ class ClockProgress:
 
     def record(self) -> dict[str, Any]:
         """For the controller that takes over."""
-        return {"stable": self.stable, "checkpoint": self.checkpoints.latest, "logged": self.log.logged}
+        return {
+            "stable": self.stable,
+            "checkpoint": self.checkpoints.latest,
+            "logged": self.log.logged,
+        }
 
     def restore(self, record: Mapping[str, Any], now: float) -> None:
         """Takes over from an earlier controller."""
@@ -126,7 +148,9 @@ _DONE_AGAIN = re.compile(r"clocks (\d+) to (\d+) are done again")
 
 
 def clocks_done_again(events: Iterable[str]) -> list[list[int]]:
-    """The first and the last of finished clocks that a loss undid, by the events of all clocks in order."""
+    """The first and the last of finished clocks that a loss undid, by the events of all clocks in
+    order.
+    """
     spans = (match.groups() for event in events if (match := _DONE_AGAIN.fullmatch(event)))
     # Several losses before the next clock begin one epoch after the other from the same version.
     return [list(map(int, span)) for span in dict.fromkeys(spans)]
@@ -162,21 +186,31 @@ class ClockLog:
         self._reached = clock
 
     def take_repeated(self) -> ClockRepeated | None:
-        """Takes the last clock that all partitions have committed, if that is new and the clock was logged before."""
+        """Takes the last clock that all partitions have committed, if that is new and the clock was
+        logged before.
+        """
         before, self._reached = self._reached, self.ledger.reached
         return ClockRepeated(self._reached) if before < self._reached <= self.logged else None
 
-    def close_next(self, now: float, limit: int, stage: int, nodes: tuple[int, int]) -> Iteration | None:
-        """Closes the next clock and returns it, if it is complete; `limit` is the last clock of the job."""
+    def close_next(
+        self, now: float, limit: int, stage: int, nodes: tuple[int, int]
+    ) -> Iteration | None:
+        """Closes the next clock and returns it, if it is complete; `limit` is the last clock of the
+        job.
+        """
         assert self.logged_at is not None
         if self.logged >= self.ledger.reached:
             return None
+
         accepted = self.decisions.accepted(self.logged + 1)
         reports = self.ledger.clocks.get(accepted.clock)
         complete = reports is not None and reports.chunks >= accepted.chunks
-        # Once a later version is committed, or after the last clock, a report that is missing never comes.
+
+        # Once a later version is committed, or after the last clock, a report that is missing never
+        # comes.
         if not (complete or self.ledger.reached > accepted.clock or accepted.clock == limit):
             return None
+
         self.logged += 1
         sums, redone = self.ledger.close_clock(accepted)
         sums.waited_for = self.decisions.waited_for(self.logged)
@@ -185,8 +219,16 @@ class ClockLog:
         took, events = now - self.logged_at, tuple(self._events)
         self.logged_at = now
         self._events.clear()
+
         return Iteration(
-            self.logged, took, stage, *nodes, sums, redone, events, self.decisions.plan.covers_of_shards(accepted)
+            self.logged,
+            took,
+            stage,
+            *nodes,
+            sums,
+            redone,
+            events,
+            self.decisions.plan.covers_of_shards(accepted),
         )
 
 
@@ -194,18 +236,21 @@ MAX_SKIPPED = 4
 """Checkpoints that are skipped, at most, while an earlier one is still being written."""
 
 LONGEST_PAUSE = 60.0
-"""Seconds after a checkpoint is complete, at most, before the next one is due, however long it took."""
+"""Seconds after a checkpoint is complete, at most, before the next one is due, however long it
+took."""
 
 
 @dataclass(slots=True)
 class CheckpointSchedule:
-    """Checkpoints by the rules, as far as storage keeps up; `latest` is the last complete one, -1: none.
+    """Checkpoints by the rules, as far as storage keeps up; `latest` is the last complete one, -1:
+    none.
 
-    There is a pause between two, because clocks of a small model take less time than their checkpoints. Writing takes
-    at most a share of the time, so that a large model is not written in every clock, unless that would leave
-    LONGEST_PAUSE between two. They may be as frequent as costs least, if that is more: with Young's interval, the root
-    of twice the time that one costs times the mean time between losses. As training goes on meanwhile, half of the time
-    that one takes is assumed to be lost. One loss more is expected than there were, so that a young job is not taken
+    There is a pause between two, because clocks of a small model take less time than their
+    checkpoints. Writing takes at most a share of the time, so that a large model is not written in
+    every clock, unless that would leave LONGEST_PAUSE between two. They may be as frequent as costs
+    least, if that is more: with Young's interval, the root of twice the time that one costs times
+    the mean time between losses. As training goes on meanwhile, half of the time that one takes is
+    assumed to be lost. One loss more is expected than there were, so that a young job is not taken
     for a safe one.
     """
 
@@ -223,7 +268,12 @@ class CheckpointSchedule:
 
     def request(self, stable: int, before: int, now: float) -> bool:
         """Whether the version that became stable after `before` is to be saved."""
-        due = bool(every := self.rules.every) and stable // every > before // every and now >= self._next_at
+        due = (
+            bool(every := self.rules.every)
+            and stable // every > before // every
+            and now >= self._next_at
+        )
+
         if due and self._storage_keeps_up(stable):
             self._requested, self._requested_at, self._next_at = stable, now, now + self.rules.pause
             self._began = min(self._began, now)
@@ -231,8 +281,13 @@ class CheckpointSchedule:
         return False
 
     def _storage_keeps_up(self, clock: int) -> bool:
-        """Whether the last requested checkpoint is complete, or so late that it no longer holds up the next."""
-        return self.latest >= self._requested or clock >= self._requested + MAX_SKIPPED * self.rules.every
+        """Whether the last requested checkpoint is complete, or so late that it no longer holds up
+        the next.
+        """
+        return (
+            self.latest >= self._requested
+            or clock >= self._requested + MAX_SKIPPED * self.rules.every
+        )
 
     def add(self, clock: int, partition: int, now: float) -> bool:
         """A partition is written; whether that completes a checkpoint later than the last one."""
@@ -240,6 +295,7 @@ class CheckpointSchedule:
         saved.add(partition)
         if len(saved) < self.partitions:
             return False
+
         if clock == self._requested:
             self._next_at = max(self._next_at, now + self._rest(now))
         newer, self.latest = clock > self.latest, max(self.latest, clock)
@@ -254,7 +310,9 @@ class CheckpointSchedule:
         return min(rest, max(0.0, cheapest - took))
 
     def roll_back(self, clock: int, *, loads: bool = False) -> None:
-        """All nodes return to a version: what was written of later ones does not fit those computed from now on."""
+        """All nodes return to a version: what was written of later ones does not fit those computed
+        from now on.
+        """
         self._loads += loads
         self._requested = self.latest
         self._saved = {saved: parts for saved, parts in self._saved.items() if saved <= clock}
@@ -262,7 +320,8 @@ class CheckpointSchedule:
 
 @dataclass(slots=True)
 class UpdateNorms:
-    """Squares by clock: `parts` of clocks that are not complete, by partition, and `whole` of those that are.
+    """Squares by clock: `parts` of clocks that are not complete, by partition, and `whole` of those
+    that are.
 
     A square follows from the contributions alone, so that one that is reported again is the same.
     """
@@ -272,7 +331,9 @@ class UpdateNorms:
     whole: dict[int, float] = field(default_factory=dict)
 
     def add(self, report: SquareOfPart, members: Members) -> list[Send]:
-        """The answers to a report: to all nodes once every partition has reported, and to one that reports later."""
+        """The answers to a report: to all nodes once every partition has reported, and to one that
+        reports later.
+        """
         clock, to = report.clock, [report.node]
         if clock not in self.whole:
             squares = self.parts.setdefault(clock, {})
@@ -281,6 +342,7 @@ class UpdateNorms:
                 return []
             self.whole[clock] = sum(square for _, square in sorted(self.parts.pop(clock).items()))
             to = members.names(*IN_EPOCH)
+
         return [Send(name, SquareOfAll(report.epoch, clock, self.whole[clock])) for name in to]
 
     def forget_until(self, stable: int) -> None:
@@ -305,7 +367,8 @@ class LastClock:
     stopping: bool = False
     """Whether the job ends before the clock that its settings name."""
     interrupted: bool = False
-    """The job's end waits for nothing. Not recorded: the job loop repeats it, and a later run goes on."""
+    """The job's end waits for nothing. Not recorded: the job loop repeats it, and a later run goes
+    on."""
     _collecting: bool = False
     _collected: dict[int, Version] = field(default_factory=dict)
     _asked: set[str] = field(default_factory=set)
@@ -318,7 +381,9 @@ class LastClock:
         return {"limit": self.limit, "stopping": self.stopping}
 
     def restore(self, record: Mapping[str, Any]) -> None:
-        """Takes over from an earlier controller. A resumed job may change its last clock unless it was stopping."""
+        """Takes over from an earlier controller. A resumed job may change its last clock unless it
+        was stopping.
+        """
         self.stopping = record["stopping"]
         self.limit = record["limit"] if self.stopping else max(self.limit, record["stable"])
 
@@ -337,11 +402,14 @@ class LastClock:
 
     def stop(self, reached: int, stable: int) -> None:
         """Ends the job with the clock in progress."""
-        # Backups may have reported a version before its servers did, if the servers' links are slower.
+        # Backups may have reported a version before its servers did, if the servers' links are
+        # slower.
         self.stopping, self.limit = True, max(reached + 1, stable)
 
     def interrupt(self, stable: int) -> bool:
-        """Ends the job with the last stable version: a later one could take as long as a clock; whether that is new."""
+        """Ends the job with the last stable version: a later one could take as long as a clock;
+        whether that is new.
+        """
         self.interrupted = True
         if self._collecting or self.limit <= stable:
             return False
@@ -349,11 +417,14 @@ class LastClock:
         return True
 
     def requests(self, epoch: int, owners: Sequence[str], nodes: Iterable[str]) -> Iterator[Send]:
-        """Fetches the model from its servers, and its loss from those nodes that have not been asked."""
+        """Fetches the model from its servers, and its loss from those nodes that have not been
+        asked.
+        """
         if not self._collecting:
             self._collecting = True
             for partition, owner in enumerate(owners):
                 yield Send(owner, Collect(epoch, partition, self.limit))
+
         if self.interrupted or self._has_loss:
             return
         for name in [node for node in nodes if node not in self._asked]:
@@ -373,7 +444,9 @@ class LastClock:
         return len(self._sums) == len(self.counts)
 
     def finished(self, partitions: int, tally: Callable[[int], tuple[int, int]]) -> Finished | None:
-        """The end of the job, once the model is complete, and so is its loss; `tally` checks versions of a clock."""
+        """The end of the job, once the model is complete, and so is its loss; `tally` checks
+        versions of a clock.
+        """
         if len(self._collected) < partitions or not (self.interrupted or self._has_loss):
             return None
         versions = tuple(self._collected[partition] for partition in range(partitions))

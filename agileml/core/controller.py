@@ -1,9 +1,11 @@
-"""The elasticity controller: events in, instructions out. It routes each event to the part that knows the subject.
+"""The elasticity controller: events in, instructions out. It routes each event to the part that
+knows the subject.
 
-`roll_call`: who is there. `stages`: which stage that leads to. `planned`: who serves, backs up and works on what, and
-changes of that (nodes that join, eviction warnings), which move partitions and shards one by one while training
-continues. `clocks`: which versions are committed, safe, saved and logged. `last_clock`: when the job ends. Every loss
-leads to a recovery: a new epoch (`epochs`) in which all nodes return to the latest safe version, with a new table.
+`roll_call`: who is there. `stages`: which stage that leads to. `planned`: who serves, backs up and
+works on what, and changes of that (nodes that join, eviction warnings), which move partitions and
+shards one by one while training continues. `clocks`: which versions are committed, safe, saved and
+logged. `last_clock`: when the job ends. Every loss leads to a recovery: a new epoch (`epochs`) in
+which all nodes return to the latest safe version, with a new table.
 
 No part knows another one, or the controller, which turns their answers into instructions.
 """
@@ -41,14 +43,25 @@ from agileml.errors import InvalidTransition
 from agileml.policies.stage import ClockFinished
 from agileml.protocol import messages
 from agileml.protocol.actions import Send
-from agileml.protocol.messages import Enter, Heartbeat, Hello, Leave, Limit, PartitionProgress, Recover, Saved, Table
+from agileml.protocol.messages import (
+    Enter,
+    Heartbeat,
+    Hello,
+    Leave,
+    Limit,
+    PartitionProgress,
+    Recover,
+    Saved,
+    Table,
+)
 from agileml.work import WorkPlan, sampled_items
 
 RECORDED = (
     *("epoch", "table", "members", "previous", "stable", "gone_back", "limit", "stopping"),
     *("checkpoint", "logged", "learned", "evictions", "failures"),
 )
-"""Entries of the record from which a restarted controller resumes, in the order in which they are written."""
+"""Entries of the record from which a restarted controller resumes, in the order in which they are
+written."""
 
 MOST_CLOCKS_AHEAD = 100_000
 """Clocks that nodes can have reported before all servers have: the links of these may be slower."""
@@ -58,9 +71,13 @@ IN_JOB = (NodePhase.LOADING, NodePhase.READY, *IN_EPOCH)
 
 
 class Controller:
-    """The state machine. All input arrives through `handle`. `partition_bytes` is the weight of each partition."""
+    """The state machine. All input arrives through `handle`. `partition_bytes` is the weight of
+    each partition.
+    """
 
-    def __init__(self, plan: WorkPlan, partition_bytes: tuple[int, ...], settings: ControllerSettings) -> None:
+    def __init__(
+        self, plan: WorkPlan, partition_bytes: tuple[int, ...], settings: ControllerSettings
+    ) -> None:
         self.settings = settings
         self.roll_call = RollCall(settings)
         self.epochs = Epochs()
@@ -68,13 +85,15 @@ class Controller:
         self.planned = PlannedChanges.none(partition_bytes, len(plan.lengths))
         self.clocks = ClockProgress.none(plan, len(partition_bytes), settings)
         sampled = enumerate(sampled_items(plan.lengths, settings.loss_sample))
-        self.last_clock = LastClock(settings.clocks, {shard: count for shard, count in sampled if count})
+        self.last_clock = LastClock(
+            settings.clocks, {shard: count for shard, count in sampled if count}
+        )
         self._out: list[ControllerInstruction] = []
         self._changed = False
         self._now = 0.0
         self._observe_nodes()
 
-    # -- for those who watch a job -------------------------------------------------------------------------------------
+    # -- for those who watch a job -----------------------------------------------------------------
 
     @property
     def mode(self) -> Mode:
@@ -106,41 +125,61 @@ class Controller:
         """The nodes."""
         return self.roll_call.members
 
-    # -- events --------------------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------
 
-    def handle(self, event: object, now: float, sender: str | None = None) -> list[ControllerInstruction]:
+    def handle(
+        self, event: object, now: float, sender: str | None = None
+    ) -> list[ControllerInstruction]:
         """Processes an event and returns the instructions that follow from it, in order.
 
-        `sender` is the process that sent it; None for what the controller's own process has noticed. What a process
-        may not say is ignored.
-        InvalidTransition if the event contradicts the state; the message names the event and the recent ones.
+        `sender` is the process that sent it; None for what the controller's own process has
+        noticed. What a process may not say is ignored. InvalidTransition if the event contradicts
+        the state; the message names the event and the recent ones.
         """
         if self.epochs.mode is Mode.OVER or (sender is not None and not may_send(sender, event)):
             return []
+
         self._now = now
         try:
             self._process(event)
         except InvalidTransition as error:
             recent = self.clocks.log.recent_events
-            raise InvalidTransition(f"{error}; event: {event!r}; recent events: {recent}") from error
+            raise InvalidTransition(
+                f"{error}; event: {event!r}; recent events: {recent}"
+            ) from error
+
         instructions = list(self._out)
         if self._changed:
             # Before all others: the record from which a restarted controller resumes.
-            parts = (self.epochs, self.planned, self.members, self.clocks, self.last_clock, self.stages)
+            parts = (
+                self.epochs,
+                self.planned,
+                self.members,
+                self.clocks,
+                self.last_clock,
+                self.stages,
+            )
             record = {key: value for part in parts for key, value in part.record().items()}
             instructions.insert(0, Remember({key: record[key] for key in RECORDED}))
+
         self._changed = False
         self._out.clear()
         return instructions
 
     def granted(self, node: str, order: object) -> frozenset[tuple[int, int]]:
-        """The copies that a node is to save: partitions that it holds or is being sent, with the order's clock."""
+        """The copies that a node is to save: partitions that it holds or is being sent, with the
+        order's clock.
+        """
         if not isinstance(order, messages.Stable) or not order.checkpoint:
             return frozenset()
+
         table, moving = self.table, self.planned.assignment.moving
         holders = zip(table.owners, table.backups, strict=True)
         held = {partition for partition, pair in enumerate(holders) if node in pair}
-        held.update(partition for partition, move in moving.items() if node in (move.to, move.backup))
+        held.update(
+            partition for partition, move in moving.items() if node in (move.to, move.backup)
+        )
+
         return frozenset((partition, order.clock) for partition in held)
 
     def _process(self, event: object) -> None:
@@ -150,15 +189,20 @@ class Controller:
             self._out.append(stale)
         if stale:
             return
+
         self._check(event)
         rule = ROUTES.get(type(event))
         if rule is None:
             raise InvalidTransition(f"the controller has no rule for {event!r}")
+
         rule(self, event)
         self._observe_nodes()
         # Which chunks make up the next clock, once enough workers are done.
         if self.clocks.decisions.policy is not None and self.epochs.mode is Mode.RUNNING:
-            self._out.extend(self.clocks.decide(self.table.workers, self._now, self.members, self.epochs.number))
+            self._out.extend(
+                self.clocks.decide(self.table.workers, self._now, self.members, self.epochs.number)
+            )
+
         self._log()
         self._finish()
 
@@ -167,6 +211,7 @@ class Controller:
         node, assignment = getattr(event, "node", ""), self.planned.assignment
         if isinstance(event, Hello) or not hasattr(event, "epoch"):
             return
+
         member, partition = self.members.get(node), getattr(event, "partition", -1)
         believed = member is not None and member.phase in IN_EPOCH
         match event:
@@ -177,10 +222,14 @@ class Controller:
                 believed &= assignment.giving.get(event.shard) == node
             case PartitionProgress() | messages.SquareOfPart() | messages.Collected():
                 believed &= node in assignment.holders.get(partition, ())
-        if not believed or getattr(event, "clock", 0) > self.clocks.ledger.reached + MOST_CLOCKS_AHEAD:
+
+        if (
+            not believed
+            or getattr(event, "clock", 0) > self.clocks.ledger.reached + MOST_CLOCKS_AHEAD
+        ):
             raise Implausible(f"{type(event).__name__} of what is not its own: {event!r:.200}")
 
-    # -- who is there --------------------------------------------------------------------------------------------------
+    # -- who is there ------------------------------------------------------------------------------
 
     def _attend(self, event: NodeEvent) -> None:
         if isinstance(event, Heartbeat):
@@ -209,34 +258,50 @@ class Controller:
             case LostNodes():
                 self._lose(answer)
             case Absent():
-                self._fail(answer.why + "".join(f"; {event}" for event in self.clocks.log.recent_events))
+                self._fail(
+                    answer.why + "".join(f"; {event}" for event in self.clocks.log.recent_events)
+                )
 
     def _gather(self) -> None:
-        """Starts once the first nodes are ready; continues once a node is there that can hold the model."""
-        if self.epochs.mode is Mode.GATHERING and can_start(self.members, self.settings, self.epochs.number):
+        """Starts once the first nodes are ready; continues once a node is there that can hold the
+        model.
+        """
+        if self.epochs.mode is Mode.GATHERING and can_start(
+            self.members, self.settings, self.epochs.number
+        ):
             self._recover()
 
     def _lose(self, lost: LostNodes) -> None:
         for name in lost.phases:
             self.clocks.ledger.lose(name)
             self.clocks.log.note(f"{name} lost: {lost.why}")
+
         self._changed = bool(lost.phases)
         self.epochs.awaited.difference_update(lost.phases)
         if self.epochs.mode is Mode.RESUMING:
             self._resume_if_all_answered()
-        elif self.epochs.mode is not Mode.GATHERING and any(phase in IN_EPOCH for phase in lost.phases.values()):
+        elif self.epochs.mode is not Mode.GATHERING and any(
+            phase in IN_EPOCH for phase in lost.phases.values()
+        ):
             self._recover()
+
         self._gather()
 
-    # -- recovery ------------------------------------------------------------------------------------------------------
+    # -- recovery ----------------------------------------------------------------------------------
 
     def _recover(self) -> None:
         """Rolls back to the latest version that is known to be safe."""
         clocks, saved = self.clocks, self.clocks.checkpoints.latest
-        self._roll_back(*rollback_point(self.members, self.table, clocks.ledger, clocks.stable, saved, self.epochs))
+        self._roll_back(
+            *rollback_point(
+                self.members, self.table, clocks.ledger, clocks.stable, saved, self.epochs
+            )
+        )
 
     def _resume_if_all_answered(self) -> None:
-        """Once every node has answered or is lost, rolls back to the latest version that they have in common."""
+        """Once every node has answered or is lost, rolls back to the latest version that they have
+        in common.
+        """
         if self.epochs.all_answered:
             held, latest = self.epochs.held, self.clocks.checkpoints.latest
             self._roll_back(*common_version(held, self.members, len(self.table.owners), latest))
@@ -249,10 +314,14 @@ class Controller:
         self._changed = True
         footprint = self.stages.footprint
         stored = bool(self.settings.reliable) and (CHECKPOINT in sources or INIT in sources)
+
         if not footprint.reliable and (stored or not footprint.transient):
             self.epochs.enter(Mode.GATHERING)
-            self.clocks.log.note("waiting for a reliable node" if self.settings.reliable else "waiting for a node")
+            self.clocks.log.note(
+                "waiting for a reliable node" if self.settings.reliable else "waiting for a node"
+            )
             return
+
         nodes = self.members.names(NodePhase.ACTIVE, NodePhase.LEAVING)
         self.epochs.begin(clock, sources, nodes)
         self.planned.begin(footprint, self.stages.stage, self.epochs.number)
@@ -262,28 +331,42 @@ class Controller:
         for name in nodes:
             self.members[name].routed = self.table.version
         decided, limit = self.clocks.decisions.after(clock), self.last_clock.limit
-        self._broadcast(Recover(self.epochs.number, clock, self.table, sources, limit, decided), nodes)
+        self._broadcast(
+            Recover(self.epochs.number, clock, self.table, sources, limit, decided), nodes
+        )
 
     def _report_restored(self, event: messages.Restored) -> None:
         self.epochs.restored(event.node)
         self._replan()
 
-    # -- planned changes -----------------------------------------------------------------------------------------------
+    # -- planned changes ---------------------------------------------------------------------------
 
     def _replan(self) -> None:
         """Lets ready nodes join the epoch, and requests the moves that lead to the target table."""
         if self.epochs.mode is not Mode.RUNNING:
             return
+
         for node in self.members.activate_ready():
             self.members[node].routed = self.table.version
             stable, limit = self.clocks.stable, self.last_clock.limit
             decided = self.clocks.decisions.after(stable)
-            self._out.append(Send(node, Enter(self.epochs.number, self.table, limit, stable, decided)))
+            self._out.append(
+                Send(node, Enter(self.epochs.number, self.table, limit, stable, decided))
+            )
             self._changed = True
+
         self._observe_nodes()
-        stages, epoch, reassignment = self.stages, self.epochs.number, self.settings.stragglers.reassignment
+        stages, epoch, reassignment = (
+            self.stages,
+            self.epochs.number,
+            self.settings.stragglers.reassignment,
+        )
+
         helpers = reassignment.helpers if reassignment is not None else None
-        self._out.extend(self.planned.orders(self.members, stages.footprint, stages.stage, epoch, helpers))
+        self._out.extend(
+            self.planned.orders(self.members, stages.footprint, stages.stage, epoch, helpers)
+        )
+
         for node in self.members.names(NodePhase.LEAVING):
             if self.planned.assignment.is_free(node, self.members):
                 self.members.set_phase(node, NodePhase.DRAINING)
@@ -297,6 +380,7 @@ class Controller:
         seconds = self.planned.seconds_of_move(self._now)
         if seconds is not None:
             ledger.count_move(self.planned.partition_bytes[event.partition], seconds)
+
         # Not recorded: a restarted controller asks the nodes what they hold.
         self._replan()
 
@@ -317,7 +401,7 @@ class Controller:
             self._changed = True
             self.clocks.log.note(reason)
 
-    # -- clocks --------------------------------------------------------------------------------------------------------
+    # -- clocks ------------------------------------------------------------------------------------
 
     def _report(self, event: ClockReport) -> None:
         self.clocks.add(event, self.epochs.number)
@@ -326,7 +410,9 @@ class Controller:
         epoch, limit = self.epochs.number, self.last_clock.limit
         self.clocks.add(event, epoch)
         if self.epochs.mode is Mode.RUNNING:
-            stable = self.clocks.advance_stable(self.planned.assignment, self.members, limit, epoch, self._now)
+            stable = self.clocks.advance_stable(
+                self.planned.assignment, self.members, limit, epoch, self._now
+            )
             self._out.extend(stable)
 
     def _report_square(self, event: messages.SquareOfPart) -> None:
@@ -343,6 +429,7 @@ class Controller:
             if self.epochs.number:
                 log.logged_at = self._now
             return
+
         if (repeated := log.take_repeated()) is not None:
             self._out.append(repeated)
         while True:
@@ -360,18 +447,23 @@ class Controller:
     def _learn(self, iteration: Iteration) -> None:
         quiet = not (iteration.redone or iteration.events or self.planned.assignment.moving)
         nodes, partitions = (iteration.reliable, iteration.transient), len(self.table.owners)
-        clock = ClockFinished(iteration.stage, *nodes, iteration.seconds, iteration.sums, quiet, partitions)
+        clock = ClockFinished(
+            iteration.stage, *nodes, iteration.seconds, iteration.sums, quiet, partitions
+        )
         self._note_reasons(self.stages.observe(clock))
         if self.stages.stage != iteration.stage:
             self._replan()
+
         if self.settings.stragglers.balance_servers and self.epochs.mode is Mode.RUNNING:
             self._observe_nodes()
-            place = self.planned.balance_servers(self.stages.footprint, self.stages.stage, self._now)
+            place = self.planned.balance_servers(
+                self.stages.footprint, self.stages.stage, self._now
+            )
             if place is not None:
                 self.clocks.log.note(f"partitions move to other servers: {place.reason}")
                 self._replan()
 
-    # -- the end of the job --------------------------------------------------------------------------------------------
+    # -- the end of the job ------------------------------------------------------------------------
 
     def _stop(self, event: StopJob) -> None:
         stable = self.clocks.stable
@@ -384,13 +476,17 @@ class Controller:
             self._send_limit()
 
     def _send_limit(self) -> None:
-        self._broadcast(Limit(self.epochs.number, self.last_clock.limit), self.members.names(*IN_EPOCH))
+        self._broadcast(
+            Limit(self.epochs.number, self.last_clock.limit), self.members.names(*IN_EPOCH)
+        )
 
     def _report_result(self, event: messages.Collected | messages.Evaluated) -> None:
         self.last_clock.add(event)
 
     def _finish(self) -> None:
-        """Once every partition has the last clock, fetches the model and its loss, and then ends the job."""
+        """Once every partition has the last clock, fetches the model and its loss, and then ends
+        the job.
+        """
         last = self.last_clock
         if self.epochs.mode is not Mode.RUNNING or self.clocks.ledger.reached < last.limit:
             return
@@ -415,7 +511,7 @@ class Controller:
     def _broadcast(self, message: object, nodes: Iterable[str]) -> None:
         self._out.extend(Send(name, message) for name in nodes)
 
-    # -- the record that outlives a controller -------------------------------------------------------------------------
+    # -- the record that outlives a controller -----------------------------------------------------
 
     @classmethod
     def resume(
@@ -426,11 +522,12 @@ class Controller:
         record: Mapping[str, Any] | None,
         now: float,
     ) -> Self:
-        """A new controller; one with a record replaces one that was lost, and waits for the nodes to report what they
-        hold."""
+        """A new controller; one with a record replaces one that was lost, and waits for the nodes
+        to report what they hold."""
         controller = cls(plan, partition_bytes, settings)
         if record is None:
             return controller
+
         controller.members.restore(record, now)
         controller.planned.restore(record, balances=settings.stragglers.balance_servers)
         controller.clocks.restore(record, now)
@@ -439,6 +536,7 @@ class Controller:
         controller.epochs.restore(record, len(partition_bytes), controller.members.names(*IN_EPOCH))
         if controller.epochs.number:
             controller.clocks.log.note("controller restarted")
+
         return controller
 
 

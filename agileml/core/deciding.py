@@ -1,6 +1,8 @@
-"""Which contributions make up a clock: all, or those that had arrived when enough workers were done.
+"""Which contributions make up a clock: all, or those that had arrived when enough workers were
+done.
 
-Every decision is final and recorded: a clock that is repeated after a rollback is made of the same chunks.
+Every decision is final and recorded: a clock that is repeated after a rollback is made of the same
+chunks.
 """
 
 from __future__ import annotations
@@ -30,7 +32,10 @@ class ClockDecision:
     def of(cls, line: Sequence[Any]) -> ClockDecision:
         """The decision of a line, which may have been through JSON."""
         clock, waited_for, covers = line
-        return cls(Accepted(clock, tuple((place, first, last) for place, first, last in covers)), waited_for)
+        return cls(
+            Accepted(clock, tuple((place, first, last) for place, first, last in covers)),
+            waited_for,
+        )
 
 
 @dataclass(slots=True)
@@ -45,7 +50,8 @@ class OpenClock:
     seen: int = 0
     """Workers whose arrival the policy has seen."""
     owed: bool = False
-    """Whether the clock waited longer than the policy asked for, because a shard has counted too little."""
+    """Whether the clock waited longer than the policy asked for, because a shard has counted too
+    little."""
 
     def add(self, covers: Iterable[Cover]) -> None:
         """Chunks are on their way to the servers."""
@@ -59,7 +65,9 @@ class OpenClock:
 
 @dataclass(slots=True)
 class Decisions:
-    """The decisions so far, and what has arrived of the next clock. Without a policy every chunk counts."""
+    """The decisions so far, and what has arrived of the next clock. Without a policy every chunk
+    counts.
+    """
 
     plan: WorkPlan
     policy: WaitPolicy | None
@@ -67,7 +75,8 @@ class Decisions:
     repeated: int = 0
     """The last clock that was decided when the epoch began."""
     notes: list[str] = field(default_factory=list)
-    """Lines for the log: reasons that the policy gave for its proposals, and warnings about shares."""
+    """Lines for the log: reasons that the policy gave for its proposals, and warnings about
+    shares."""
     shares: ShardShares = field(init=False)
     _open: OpenClock = field(default_factory=lambda: OpenClock({}))
     _waited: int = 0
@@ -95,7 +104,11 @@ class Decisions:
 
     def dropped(self, clock: int) -> int:
         """Number of chunks of a clock that were left out."""
-        return 0 if self.policy is None else self.plan.accept_all(clock).chunks - self.accepted(clock).chunks
+        return (
+            0
+            if self.policy is None
+            else self.plan.accept_all(clock).chunks - self.accepted(clock).chunks
+        )
 
     def after(self, clock: int) -> tuple[ClockCovers, ...]:
         """The decisions about later clocks, for nodes that repeat them or join."""
@@ -109,7 +122,9 @@ class Decisions:
 
     def restore(self, lines: Iterable[Sequence[Any]]) -> None:
         """Takes over the decisions of an earlier controller."""
-        self.decided = {decision.accepted.clock: decision for decision in map(ClockDecision.of, lines)}
+        self.decided = {
+            decision.accepted.clock: decision for decision in map(ClockDecision.of, lines)
+        }
         for decision in self.decided.values():
             self.shares.add(decision.accepted)
         self.roll_back()
@@ -122,11 +137,17 @@ class Decisions:
 
     def _turn(self) -> None:
         clock = self.clock
-        self._open = OpenClock({place: self.plan.chunks(place, clock) for place in range(len(self.plan.lengths))})
+        self._open = OpenClock(
+            {place: self.plan.chunks(place, clock) for place in range(len(self.plan.lengths))}
+        )
 
     def is_late(self, done: WorkDone, epoch: int) -> bool:
         """Whether work was reported when its clock had been decided without it."""
-        return self.policy is not None and done.epoch == epoch and self.repeated < done.clock < self.clock
+        return (
+            self.policy is not None
+            and done.epoch == epoch
+            and self.repeated < done.clock < self.clock
+        )
 
     def add_contribution(self, message: Contributed) -> None:
         """Chunks are on their way to the servers."""
@@ -134,26 +155,38 @@ class Decisions:
             self._open.add(message.covers)
 
     def add_sums(self, progress: PartitionProgress, partitions: int) -> None:
-        """A partition of the next version is complete; the policy sees the sums of all partitions together."""
+        """A partition of the next version is complete; the policy sees the sums of all partitions
+        together.
+        """
         clock, sums = progress.clock, progress.sums
         if self.policy is None or sums is None or clock <= self.repeated:
             return
+
         parts = self._sums.setdefault(clock, {})
         parts[progress.partition] = sums
         if len(parts) < partitions:
             return
+
         del self._sums[clock]
         decided, before = self.decided[clock].accepted, self.decided.get(clock - 1)
         seen = measured(
-            self.plan, decided, list(parts.values()), self._workers, None if before is None else before.accepted
+            self.plan,
+            decided,
+            list(parts.values()),
+            self._workers,
+            None if before is None else before.accepted,
         )
+
         if seen is not None:
             self.policy = self.policy.observe(seen)[0]
 
     def next(self, reached: int, workers: Sequence[str], now: float) -> ClockDecision | None:
-        """Decides the next clock, if enough has arrived. `reached` is the last version of all partitions."""
+        """Decides the next clock, if enough has arrived. `reached` is the last version of all
+        partitions.
+        """
         if self.policy is None or reached < self.clock - 1:
             return None
+
         names, coming = set(workers), self._open
         if not coming.wait_for:
             self._begin(coming, len(names), now)
@@ -166,12 +199,14 @@ class Decisions:
         if self.shares.owes(coming.missing, self.clock):
             coming.owed = True
             return None
+
         decided = ClockDecision(Accepted(self.clock, covers), arrived if coming.owed else wanted)
         self._waited = decided.waited_for
         if warning := self.shares.add(decided.accepted):
             self.notes.append(warning)
         self.decided[self.clock] = decided
         self._turn()
+
         return decided
 
     def _begin(self, coming: OpenClock, workers: int, now: float) -> None:
@@ -180,6 +215,7 @@ class Decisions:
         coming.began = None if coming.arrived.chunks else now
         self._workers = workers
         self.policy, proposals = self.policy.observe(ClockBegins(self.clock, workers, self._waited))
+
         for proposal in proposals:
             coming.wait_for = max(1, proposal.gradients)
             if proposal.reason:
@@ -191,7 +227,10 @@ class Decisions:
             if coming.began is not None:
                 # The workers start a job together, as after a clock that waited for all.
                 waited = self._waited or self._workers
-                self.policy = self.policy.observe(GradientArrived(waited, number, now - coming.began))[0]
+                self.policy = self.policy.observe(
+                    GradientArrived(waited, number, now - coming.began)
+                )[0]
+
         coming.seen = max(coming.seen, arrived)
 
 
@@ -202,10 +241,11 @@ def measured(
     workers: int,
     before: Accepted | None = None,
 ) -> GradientsSummed | None:
-    """The size of the mean gradient of a clock, and the spread of one worker's, from the sums of all partitions.
+    """The size of the mean gradient of a clock, and the spread of one worker's, from the sums of
+    all partitions.
 
-    Contributions may be of different sizes: each one is an estimate of the gradient whose variance is inverse to its
-    items. All figures are in the unit of updates. `before` is the clock before.
+    Contributions may be of different sizes: each one is an estimate of the gradient whose variance
+    is inverse to its items. All figures are in the unit of updates. `before` is the clock before.
     """
     contributions = parts[0].contributions
     items = plan.cover_items(accepted.clock, accepted.covers)
@@ -213,6 +253,7 @@ def measured(
     weighted = sum(part.weighted_squares for part in parts)
     if not items or not isfinite(weighted):
         return None
+
     square = sum(part.square for part in parts) / items**2
     gradients = items * workers / whole
     spread = None
@@ -221,19 +262,26 @@ def measured(
     along = [part.along for part in parts if part.along is not None]
     earlier = 0 if before is None else plan.cover_items(before.clock, before.covers)
     known = bool(earlier) and len(along) == len(parts) and isfinite(sum(along))
-    return GradientsSummed(accepted.clock, gradients, square, spread, sum(along) / items / earlier if known else None)
+
+    return GradientsSummed(
+        accepted.clock, gradients, square, spread, sum(along) / items / earlier if known else None
+    )
 
 
 TOLERANCE = 0.2
-"""How far the clocks in which a shard counted may be from the mean of all shards, as a part of that mean."""
+"""How far the clocks in which a shard counted may be from the mean of all shards, as a part of that
+mean."""
 
 CHANCE = 3.0
-"""How far they may be besides, as long as that is more: in standard deviations of a number of rare events."""
+"""How far they may be besides, as long as that is more: in standard deviations of a number of rare
+events."""
 
 
 @dataclass(slots=True)
 class ShardShares:
-    """By shard, in how many clocks it has counted; of a clock in which a part of it counted, that part."""
+    """By shard, in how many clocks it has counted; of a clock in which a part of it counted, that
+    part.
+    """
 
     plan: WorkPlan
     counted: list[float] = field(init=False)
@@ -248,29 +296,39 @@ class ShardShares:
         return sum(self.counted) / len(self.counted)
 
     def add(self, accepted: Accepted) -> str:
-        """Counts a clock; returns a warning if a shard is out of bounds for the first time since all were within."""
+        """Counts a clock; returns a warning if a shard is out of bounds for the first time since
+        all were within.
+        """
         for place, first, last in accepted.covers:
             part = (last - first) / self.plan.chunks(place, accepted.clock)
             self.counted[self.plan.shard_at(place, accepted.clock)] += part
+
         mean, outside = self.mean, self._outside
         # No shard can count too little: the clock would have waited for it (`owes`).
         most = max(range(len(self.counted)), key=self.counted.__getitem__)
         self._outside = self.counted[most] - mean > _allowed(mean) + 1
         if outside or not self._outside:
             return ""
+
         return (
-            f"warning: shard {most} has counted {self.counted[most] / mean:.2f} times as often as the average"
-            " shard, which biases the model towards it: backup workers skip the work of others too often; let them skip"
+            f"warning: shard {most} has counted {self.counted[most] / mean:.2f} times as often as "
+            "the average"
+            " shard, which biases the model towards it: backup workers skip the work of others too "
+            "often; let them skip"
             " less, or turn them off"
         )
 
     def owes(self, places: Iterable[int], clock: int) -> bool:
-        """Whether one of these places has a shard that might be out of bounds if the clock left it out."""
+        """Whether one of these places has a shard that might be out of bounds if the clock left it
+        out.
+        """
         least = self.mean + 1 - _allowed(self.mean + 1)
         return any(self.counted[self.plan.shard_at(place, clock)] < least for place in places)
 
     def extremes(self) -> tuple[float, float]:
-        """How often the shards that have counted least and most have done so, relative to the mean of all shards."""
+        """How often the shards that have counted least and most have done so, relative to the mean
+        of all shards.
+        """
         mean = self.mean
         return (min(self.counted) / mean, max(self.counted) / mean) if mean else (1.0, 1.0)
 

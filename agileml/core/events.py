@@ -13,7 +13,9 @@ from agileml.work import Cover
 
 
 class Implausible(BadInput):
-    """A node reports what it cannot mean, or what another one would have to report. Nothing has changed by then."""
+    """A node reports what it cannot mean, or what another one would have to report. Nothing has
+    changed by then.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,22 +28,25 @@ class NodeLost:
 
 @dataclass(frozen=True, slots=True)
 class StopJob:
-    """End the job with the last stable model, without finishing the clocks after it; or with `finish`, as its settings
-    would: with the clock in progress and the loss of its model."""
+    """End the job with the last stable model, without finishing the clocks after it; or with
+    `finish`, as its settings would: with the clock in progress and the loss of its model."""
 
     finish: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed. It comes `late` seconds after it was due, in which the controller did not run."""
+    """Time has passed. It comes `late` seconds after it was due, in which the controller did not
+    run.
+    """
 
     late: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """A finished clock. `events`: what happened since the clock before; `accepted`: the chunks that make up the clock.
+    """A finished clock. `events`: what happened since the clock before; `accepted`: the chunks that
+    make up the clock.
 
     `redone`: chunks whose work a loss undid since the clock before. For a node that died, the
     chunks count that its last heartbeat reported.
@@ -62,7 +67,9 @@ class Iteration:
 
     @property
     def loss(self) -> float | None:
-        """Mean loss of the model before the clock, over the sample; None if no complete sample was reported."""
+        """Mean loss of the model before the clock, over the sample; None if no complete sample was
+        reported.
+        """
         return self.sums.loss_sum / self.sums.loss_count if self.sums.loss_count else None
 
 
@@ -95,14 +102,18 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Remember:
-    """Write this record durably, as JSON, before any other instruction: a new controller resumes from the latest."""
+    """Write this record durably, as JSON, before any other instruction: a new controller resumes
+    from the latest.
+    """
 
     record: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class RememberCheckpoint:
-    """Add to the record that this checkpoint is complete. Until that is on disk, no older checkpoint may be deleted."""
+    """Add to the record that this checkpoint is complete. Until that is on disk, no older
+    checkpoint may be deleted.
+    """
 
     clock: int
 
@@ -115,17 +126,25 @@ class RememberDecision:
 
 
 ControllerInstruction = (
-    Remember | RememberCheckpoint | RememberDecision | Send | Iteration | ClockRepeated | Finished | Failed
+    Remember
+    | RememberCheckpoint
+    | RememberDecision
+    | Send
+    | Iteration
+    | ClockRepeated
+    | Finished
+    | Failed
 )
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRules:
-    """Which nodes a job refuses, waits for and gives up. Nodes must run version `code`; an empty text: any.
+    """Which nodes a job refuses, waits for and gives up. Nodes must run version `code`; an empty
+    text: any.
 
-    With `needs_all`, training starts with all nodes, even if some that had joined are lost meanwhile; otherwise the job
-    waits for each node only once, whether or not the fleet replaces it. With `may_lack_nodes`, the job fails if nodes
-    do not come within `startup_timeout`.
+    With `needs_all`, training starts with all nodes, even if some that had joined are lost
+    meanwhile; otherwise the job waits for each node only once, whether or not the fleet replaces
+    it. With `may_lack_nodes`, the job fails if nodes do not come within `startup_timeout`.
     """
 
     code: str = ""
@@ -138,7 +157,9 @@ class NodeRules:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRules:
-    """A checkpoint every `every` clocks (0: none), `pause` seconds apart at least, written in a `share` of the time."""
+    """A checkpoint every `every` clocks (0: none), `pause` seconds apart at least, written in a
+    `share` of the time.
+    """
 
     every: int = 1
     pause: float = 0.0
@@ -147,10 +168,11 @@ class CheckpointRules:
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """Settings of the controller. `stop` receives each finished clock and returns whether the job should end.
+    """Settings of the controller. `stop` receives each finished clock and returns whether the job
+    should end.
 
-    `loss_sample`: the number of items over which the loss is computed, as nodes do. If `uneven` is not 0, half of the
-    nodes get that fraction of the work, as an experiment.
+    `loss_sample`: the number of items over which the loss is computed, as nodes do. If `uneven` is
+    not 0, half of the nodes get that fraction of the work, as an experiment.
     """
 
     reliable: int

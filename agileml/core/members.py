@@ -55,14 +55,17 @@ FIRST_BEAT_SECONDS = 10.0
 """Time for the first heartbeat of a node that has just started: its process connects by itself."""
 
 RETURN_SECONDS = 4.0
-"""Time for the next heartbeat of a node that an earlier controller knew: it tries to reach this one twice a second."""
+"""Time for the next heartbeat of a node that an earlier controller knew: it tries to reach this one
+twice a second."""
 
 
 @dataclass(slots=True)
 class Member:
-    """A node; `rank` is its place in the order of joining, `last_heard` the time of its latest message.
+    """A node; `rank` is its place in the order of joining, `last_heard` the time of its latest
+    message.
 
-    `grace`: seconds that it has for the first heartbeat which this controller receives, even if others come faster.
+    `grace`: seconds that it has for the first heartbeat which this controller receives, even if
+    others come faster.
     """
 
     name: str
@@ -76,10 +79,12 @@ class Member:
 
 @dataclass(slots=True)
 class Members:
-    """The nodes of a job in the order of joining, followed by the latest that are out, in the order of leaving.
+    """The nodes of a job in the order of joining, followed by the latest that are out, in the order
+    of leaving.
 
-    Nodes that are out are still known because late messages name them. `changes` counts changes of phase, `joined` all
-    nodes that ever joined, `evictions` those that were warned in time, `failures` those that were lost.
+    Nodes that are out are still known because late messages name them. `changes` counts changes of
+    phase, `joined` all nodes that ever joined, `evictions` those that were warned in time,
+    `failures` those that were lost.
     """
 
     changes: int = 0
@@ -111,6 +116,7 @@ class Members:
         member = self._all[name]
         if phase not in _NEXT[member.phase]:
             raise InvalidTransition(f"{name} cannot go from {member.phase.value} to {phase.value}")
+
         member.phase = phase
         self.changes += 1
         if phase in OUT:
@@ -141,7 +147,9 @@ class Members:
         return True
 
     def warn(self, name: str) -> NodePhase | None:
-        """Takes an eviction warning, which may come before the hello; returns the node's new phase, None if none."""
+        """Takes an eviction warning, which may come before the hello; returns the node's new phase,
+        None if none.
+        """
         member = self._all.get(name) or self.join(name, reliable=False, now=0.0)
         phase = _AFTER_WARNING.get(member.phase)
         if phase is not None:
@@ -154,7 +162,9 @@ class Members:
 
         A node may be lost before its hello arrives; it counts as joined.
         """
-        members = [self._all.get(name) or self.join(name, reliable=False, now=0.0) for name in names]
+        members = [
+            self._all.get(name) or self.join(name, reliable=False, now=0.0) for name in names
+        ]
         lost = {member.name: member.phase for member in members if member.phase not in OUT}
         for name in lost:
             self.set_phase(name, NodePhase.DEAD)
@@ -196,7 +206,8 @@ def silent(members: Members, now: float, heartbeat_timeout: float) -> list[str]:
     return [
         member.name
         for member in members
-        if member.phase not in OUT and now - member.last_heard > max(heartbeat_timeout, member.grace)
+        if member.phase not in OUT
+        and now - member.last_heard > max(heartbeat_timeout, member.grace)
     ]
 
 
@@ -208,7 +219,10 @@ def hung(beat: Heartbeat, rules: NodeRules) -> str:
         return f"it hangs: its first step, or loading the trainer, has taken {beat.stalled:.0f} s"
     if beat.stalled <= max(rules.hang_timeout, USUAL_STEPS * beat.usual_step):
         return ""
-    return f"it hangs: no progress for {beat.stalled:.0f} s, and a step usually takes {beat.usual_step:.3g} s"
+    return (
+        f"it hangs: no progress for {beat.stalled:.0f} s, and a step usually takes "
+        f"{beat.usual_step:.3g} s"
+    )
 
 
 def heartbeat_name(node: str) -> str:
@@ -217,7 +231,9 @@ def heartbeat_name(node: str) -> str:
 
 
 def may_send(sender: str, message: object) -> bool:
-    """A node and its heartbeat process speak only for that node; the job loop speaks for all machines."""
+    """A node and its heartbeat process speak only for that node; the job loop speaks for all
+    machines.
+    """
     if sender == JOB_LOOP:
         return isinstance(message, Warned | NodeLost | StopJob)
     about = getattr(message, "node", "")

@@ -1,7 +1,9 @@
-"""Placement: which node serves, backs up and works on what, in each stage. Pure: from the current to the target table.
+"""Placement: which node serves, backs up and works on what, in each stage. Pure: from the current
+to the target table.
 
-Stage 1 serves from reliable nodes; stage 2 from half of the transient nodes, with backups on reliable nodes; stage 3
-is stage 2 without work on reliable nodes (section 4.2.2 of the dissertation).
+Stage 1 serves from reliable nodes; stage 2 from half of the transient nodes, with backups on
+reliable nodes; stage 3 is stage 2 without work on reliable nodes (section 4.2.2 of the
+dissertation).
 """
 
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -16,7 +18,9 @@ from agileml.protocol.messages import Table
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Active nodes, longest running first. `speeds` are relative to a node that is not named, whose speed is 1."""
+    """Active nodes, longest running first. `speeds` are relative to a node that is not named, whose
+    speed is 1.
+    """
 
     reliable: tuple[str, ...]
     transient: tuple[str, ...]
@@ -34,31 +38,50 @@ def target_table(
 ) -> Table:
     """The table to aim for, with as few changes as balance allows.
 
-    `previous` names the earlier workers of a shard, the latest last: they still have its data. `placed` are the
-    servers that a policy chose, which holds for those that may serve, `more` of them than usual.
+    `previous` names the earlier workers of a shard, the latest last: they still have its data.
+    `placed` are the servers that a policy chose, which holds for those that may serve, `more` of
+    them than usual.
     """
     speeds = footprint.speeds
     on_reliable = stage == 1 or not footprint.transient
     # The backup has the partition already.
-    preferred = {partition: [name] for partition, name in enumerate(now.backups) if name and on_reliable}
-    owners = balance(now.owners, may_serve(footprint, stage, len(now.owners)), preferred, partition_bytes, speeds)
+    preferred = {
+        partition: [name] for partition, name in enumerate(now.backups) if name and on_reliable
+    }
+    owners = balance(
+        now.owners, may_serve(footprint, stage, len(now.owners)), preferred, partition_bytes, speeds
+    )
+
     if placed:
         servers = set(may_serve(footprint, stage, len(owners), more))
-        owners = tuple(wish if wish in servers else owner for wish, owner in zip(placed, owners, strict=True))
+        owners = tuple(
+            wish if wish in servers else owner for wish, owner in zip(placed, owners, strict=True)
+        )
+
     backups: tuple[str, ...] = ("",) * len(owners)
     if stage != 1 and footprint.reliable:
         # A reliable node that served the partition keeps what it has.
         served = {partition: [owner] for partition, owner in enumerate(now.owners)}
         backups = balance(now.backups, footprint.reliable, served, partition_bytes, speeds)
-    hosts = footprint.transient if stage == 3 and footprint.transient else footprint.reliable + footprint.transient
+
+    hosts = (
+        footprint.transient
+        if stage == 3 and footprint.transient
+        else footprint.reliable + footprint.transient
+    )
+
     latest_first = {shard: list(reversed(names)) for shard, names in previous.items()}
     workers = balance(now.workers, hosts, latest_first, [1] * len(now.workers), speeds)
-    return Table(now.version, owners, backups, level(workers, hosts, set(owners), latest_first, speeds))
+    return Table(
+        now.version, owners, backups, level(workers, hosts, set(owners), latest_first, speeds)
+    )
 
 
 @dataclass(slots=True)
 class Stages:
-    """The stage that the policy proposes. With `uneven`, every second node counts as faster than the node is."""
+    """The stage that the policy proposes. With `uneven`, every second node counts as faster than
+    the node is.
+    """
 
     policy: TrainingPolicy
     uneven: float = 0.0
@@ -80,7 +103,9 @@ class Stages:
         return self.observe(NodesChanged(len(reliable), len(transient)))
 
     def observe(self, report: TrainingReport) -> list[str]:
-        """Accepts every proposal of the policy; returns the reasons of those that come with one, for the log."""
+        """Accepts every proposal of the policy; returns the reasons of those that come with one,
+        for the log.
+        """
         self.policy, proposals = self.policy.observe(report)
         reasons = []
         for proposal in proposals:
@@ -101,13 +126,15 @@ class Stages:
 
 
 _HALF_ITEM = 0.5
-"""How much less a server's items weigh in all: of two hosts that differ by one item, the server should have more."""
+"""How much less a server's items weigh in all: of two hosts that differ by one item, the server
+should have more."""
 
 
 def may_serve(footprint: Footprint, stage: int, partitions: int, more: int = 0) -> tuple[str, ...]:
     """The nodes that may serve in a stage, with `more` transient ones than usual.
 
-    In stages 2 and 3 these are the longest running half of the transient nodes, at most one per partition.
+    In stages 2 and 3 these are the longest running half of the transient nodes, at most one per
+    partition.
     """
     if stage == 1 or not footprint.transient:
         return footprint.reliable
@@ -123,16 +150,18 @@ def balance(
 ) -> tuple[str, ...]:
     """Items over hosts: where they are, else where preferred, else where they finish first.
 
-    Each host's fair share of the weight is proportional to its speed. An item stays, or goes to a preferred host, if
-    the host then has less than its share and the heaviest item together; of equal items over equally fast hosts
-    that is ceil(items / hosts).
+    Each host's fair share of the weight is proportional to its speed. An item stays, or goes to a
+    preferred host, if the host then has less than its share and the heaviest item together; of
+    equal items over equally fast hosts that is ceil(items / hosts).
     """
     if not hosts:
         return ("",) * len(current)
+
     weight = [max(1, size) for size in weights]
     rates = {host: speeds.get(host, 1.0) for host in hosts}
-    # An item that goes where it finishes first leaves its host below this, so that balanced items stay. Half a share of
-    # the heaviest item on top: items whose weights hardly differ count as equal.
+    # An item that goes where it finishes first leaves its host below this, so that balanced items
+    # stay. Half a share of the heaviest item on top: items whose weights hardly differ count as
+    # equal.
     limit = (sum(weight) + max(weight, default=1) * (len(hosts) - 0.5)) / sum(rates.values())
     most = {host: limit * rate for host, rate in rates.items()}
     load = dict.fromkeys(hosts, 0)
@@ -148,9 +177,17 @@ def balance(
     for item, host in enumerate(current):
         if fits(item, host):
             place(item, host)
-    for item in sorted((item for item, host in enumerate(places) if not host), key=lambda item: -weight[item]):
+
+    for item in sorted(
+        (item for item, host in enumerate(places) if not host), key=lambda item: -weight[item]
+    ):
         wished = (host for host in preferred.get(item, ()) if fits(item, host))
-        place(item, next(wished, "") or min(hosts, key=lambda host: (load[host] + weight[item]) / rates[host]))
+        place(
+            item,
+            next(wished, "")
+            or min(hosts, key=lambda host: (load[host] + weight[item]) / rates[host]),
+        )
+
     return tuple(places)
 
 
@@ -163,10 +200,11 @@ def level(
 ) -> tuple[str, ...]:
     """Equal items of balanced hosts, moved from those that finish last to those that finish first.
 
-    Balance alone lets most hosts keep as many items as the busiest may have, and leaves few to the others: all of the
-    former then finish, and send, at the same time. Where some have one more than others, those are servers, if
-    possible: of what their own work reads and updates, their part does not travel. Hosts that differ by less stay as
-    they are, also if their measured speeds waver.
+    Balance alone lets most hosts keep as many items as the busiest may have, and leaves few to the
+    others: all of the former then finish, and send, at the same time. Where some have one more than
+    others, those are servers, if possible: of what their own work reads and updates, their part
+    does not travel. Hosts that differ by less stay as they are, also if their measured speeds
+    waver.
     """
     leveled, held = list(places), {host: list[int]() for host in hosts}
     for item, host in enumerate(places):
@@ -175,12 +213,15 @@ def level(
 
     def finish(number: int, more: float = 0.0) -> float:
         host = hosts[number]
-        return (len(held[host]) + more - (_HALF_ITEM if host in servers else 0.0)) / speeds.get(host, 1.0)
+        return (len(held[host]) + more - (_HALF_ITEM if host in servers else 0.0)) / speeds.get(
+            host, 1.0
+        )
 
     first = [(finish(number), number) for number in range(len(hosts))]
     last = [(-at, number) for at, number in first]
     heapify(first)
     heapify(last)
+
     while hosts:
         giver, taker = _top(last, lambda number: -finish(number)), _top(first, finish)
         if finish(taker, 1 + _HALF_ITEM) > finish(giver):
@@ -193,6 +234,7 @@ def level(
         for number in (giver, taker):
             heappush(first, (finish(number), number))
             heappush(last, (-finish(number), number))
+
     return tuple(leveled)
 
 

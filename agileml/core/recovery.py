@@ -18,7 +18,8 @@ class Mode(Enum):
     """The controller's current mode."""
 
     GATHERING = "gathering"
-    """Waits for the first nodes, or for a node that can hold the model after the last one was lost."""
+    """Waits for the first nodes, or for a node that can hold the model after the last one was
+    lost."""
     RESUMING = "resuming"
     """Restarted: waits for the nodes to report what they hold."""
     RECOVERING = "recovering"
@@ -28,11 +29,18 @@ class Mode(Enum):
 
 
 def rollback_point(
-    members: Members, table: Table, ledger: VersionLedger, stable: int, checkpoint: int, last: Epochs
+    members: Members,
+    table: Table,
+    ledger: VersionLedger,
+    stable: int,
+    checkpoint: int,
+    last: Epochs,
 ) -> tuple[int, tuple[str, ...]]:
-    """The version to return to and the source of each partition: a node, the checkpoint, or the initial model.
+    """The version to return to and the source of each partition: a node, the checkpoint, or the
+    initial model.
 
-    `stable` is the latest safe version, `checkpoint` the last one (-1: none), `last` knows the last rollback.
+    `stable` is the latest safe version, `checkpoint` the last one (-1: none), `last` knows the last
+    rollback.
     """
     partitions = range(len(table.owners))
     if stable > 0:
@@ -42,11 +50,15 @@ def rollback_point(
             return stable, holders
         if checkpoint > 0:
             return checkpoint, (CHECKPOINT,) * len(partitions)
+
     return 0, (INIT,) * len(partitions)
 
 
-def _holder(members: Members, table: Table, ledger: VersionLedger, stable: int, partition: int, before: str) -> str:
-    """A node that has the stable version of a partition; an empty name if every such node is lost."""
+def _holder(
+    members: Members, table: Table, ledger: VersionLedger, stable: int, partition: int, before: str
+) -> str:
+    """A node that has the stable version of a partition; an empty name if every such node is
+    lost."""
     backup, owner = table.backups[partition], table.owners[partition]
     copied = ledger.copied[partition]
     # A former backup keeps its versions until a later one is stable.
@@ -54,6 +66,7 @@ def _holder(members: Members, table: Table, ledger: VersionLedger, stable: int, 
     if owner in ledger.served[partition]:
         holders.append(owner)
     holders = [name for name in (*holders, before) if members.stays(name)]
+
     # Reliable nodes first: others may be evicted before they answer.
     reliable = [name for name in holders if members[name].reliable]
     return next(iter(reliable + holders), before if before in (INIT, CHECKPOINT) else "")
@@ -62,12 +75,18 @@ def _holder(members: Members, table: Table, ledger: VersionLedger, stable: int, 
 def common_version(
     held: Mapping[int, Mapping[int, str]], members: Members, partitions: int, checkpoint: int
 ) -> tuple[int, tuple[str, ...]]:
-    """The latest version that the present nodes hold of every partition; `held` is by partition and version.
+    """The latest version that the present nodes hold of every partition; `held` is by partition and
+    version.
 
-    A version that reliable nodes hold is preferred: a later one could be lost before it is safe, and the work that
-    workers have done since need not be repeated.
+    A version that reliable nodes hold is preferred: a later one could be lost before it is safe,
+    and the work that workers have done since need not be repeated.
     """
-    here = {name for name in {node for versions in held.values() for node in versions.values()} if members.stays(name)}
+    here = {
+        name
+        for name in {node for versions in held.values() for node in versions.values()}
+        if members.stays(name)
+    }
+
     for holders in ({name for name in here if members[name].reliable}, here):
         versions = [
             {clock: node for clock, node in held.get(partition, {}).items() if node in holders}
@@ -77,6 +96,7 @@ def common_version(
         if shared:
             clock = max(shared)
             return clock, tuple(of[clock] for of in versions)
+
     if checkpoint > 0:
         return checkpoint, (CHECKPOINT,) * partitions
     return 0, (INIT,) * partitions
@@ -86,9 +106,10 @@ def common_version(
 class Epochs:
     """The mode, the number of the current epoch, and the nodes that it waits for.
 
-    `rolled_back` is the version from which the epoch started, `sources` say where its partitions were: the rollback may
-    not be complete, but a source keeps its version until a later one is stable. `awaited` nodes have not answered a
-    restarted controller yet; `held` are the versions that the others hold, by partition.
+    `rolled_back` is the version from which the epoch started, `sources` say where its partitions
+    were: the rollback may not be complete, but a source keeps its version until a later one is
+    stable. `awaited` nodes have not answered a restarted controller yet; `held` are the versions
+    that the others hold, by partition.
     """
 
     mode: Mode = Mode.GATHERING
@@ -102,7 +123,9 @@ class Epochs:
     def enter(self, mode: Mode) -> None:
         """Changes the mode; InvalidTransition if the new one cannot follow."""
         if mode not in NEXT_MODES[self.mode]:
-            raise InvalidTransition(f"the controller cannot go from {self.mode.value} to {mode.value}")
+            raise InvalidTransition(
+                f"the controller cannot go from {self.mode.value} to {mode.value}"
+            )
         self.mode = mode
 
     def record(self) -> dict[str, Any]:
@@ -110,14 +133,22 @@ class Epochs:
         return {"epoch": self.number, "gone_back": self.rolled_back}
 
     def restore(self, record: Mapping[str, Any], partitions: int, awaited: Iterable[str]) -> None:
-        """Takes over from an earlier controller; once there was an epoch, its nodes are asked what they hold."""
-        self.number, self.rolled_back, self.sources = record["epoch"], record["gone_back"], ("",) * partitions
+        """Takes over from an earlier controller; once there was an epoch, its nodes are asked what
+        they hold.
+        """
+        self.number, self.rolled_back, self.sources = (
+            record["epoch"],
+            record["gone_back"],
+            ("",) * partitions,
+        )
         if self.number:
             self.enter(Mode.RESUMING)
             self.awaited, self.held = set(awaited), {}
 
     def answer(self, hello: Hello) -> None:
-        """Adds an answer; of a node still in an earlier epoch, only versions up to the start of the last one count."""
+        """Adds an answer; of a node still in an earlier epoch, only versions up to the start of the
+        last one count.
+        """
         for partition, clock in hello.holds:
             if hello.epoch == self.number or clock <= self.rolled_back:
                 holders = self.held.setdefault(partition, {})
@@ -151,7 +182,8 @@ NEXT_MODES = {
     Mode.RUNNING: {Mode.GATHERING, Mode.RECOVERING, Mode.OVER},
     Mode.OVER: set[Mode](),
 }
-"""The modes that may follow each. A controller that resumes gathers only until its record is read."""
+"""The modes that may follow each. A controller that resumes gathers only until its record is
+read."""
 
 
 CHECKPOINT = "checkpoint"
@@ -176,13 +208,16 @@ class VersionLedger:
     lost: int = 0
     """Chunks that were lost with nodes since the last closed clock."""
     reported: int = 0
-    """Chunks that workers have done and kept, in all: a sign of progress for those who watch the job."""
+    """Chunks that workers have done and kept, in all: a sign of progress for those who watch the
+    job."""
 
     def __post_init__(self) -> None:
         self.reset(0)
 
     def reset(self, clock: int) -> None:
-        """Starts an epoch: every partition is at this version, and nodes report again what they hold."""
+        """Starts an epoch: every partition is at this version, and nodes report again what they
+        hold.
+        """
         self.committed, self.reached = [clock] * self.partitions, clock
         self.copied = [{} for _ in range(self.partitions)]
         self.served = [set() for _ in range(self.partitions)]
@@ -198,12 +233,15 @@ class VersionLedger:
                 self.committed[progress.partition] = progress.clock
                 if before == self.reached:
                     self.reached = min(self.committed)
+
         sums = self.clocks.setdefault(progress.clock, ClockSums())
         sums.pulled += progress.pulled_bytes
         sums.backup += progress.backup_bytes
 
     def add_move(self, partition: int, left: str, move: Move, stable: int) -> None:
-        """Records that a partition arrived; the node it left keeps nothing unless it is the backup now."""
+        """Records that a partition arrived; the node it left keeps nothing unless it is the backup
+        now.
+        """
         if left != move.backup:
             self.copied[partition].pop(left, None)
         elif left in self.served[partition]:
@@ -212,13 +250,17 @@ class VersionLedger:
         self.served[partition] = {move.to}
 
     def count_move(self, moved: int, seconds: float) -> None:
-        """Counts a move, and the time since it or the one before it began, for the clock that is in progress."""
+        """Counts a move, and the time since it or the one before it began, for the clock that is in
+        progress.
+        """
         sums = self.clocks.setdefault(self.reached + 1, ClockSums())
         sums.moved_bytes += moved
         sums.suspended_seconds += seconds
 
     def add_work(self, done: WorkDone, *, counts: bool = True) -> None:
-        """Records that a worker finished its part of a clock; it does not count if that was too late."""
+        """Records that a worker finished its part of a clock; it does not count if that was too
+        late.
+        """
         if counts:
             self.reported += done.chunks
             sums = self.clocks.setdefault(done.clock, ClockSums())
@@ -242,13 +284,19 @@ class VersionLedger:
             self.underway[node] = chunks
 
     def lose(self, node: str) -> None:
-        """Counts the chunks that a lost node had done and not sent yet: others have to do them again."""
+        """Counts the chunks that a lost node had done and not sent yet: others have to do them
+        again.
+        """
         self.lost += self.underway.pop(node, 0)
 
     def safe(self, backups: tuple[str, ...]) -> int:
-        """The latest version that every partition has on its backup, or on its server where there is no backup."""
+        """The latest version that every partition has on its backup, or on its server where there
+        is no backup.
+        """
         return min(
-            max(self.copied[partition].get(backup, ()), default=-1) if backup else self.committed[partition]
+            max(self.copied[partition].get(backup, ()), default=-1)
+            if backup
+            else self.committed[partition]
             for partition, backup in enumerate(backups)
         )
 
@@ -259,12 +307,21 @@ class VersionLedger:
                 versions.difference_update([version for version in versions if version < clock])
 
     def close_clock(self, accepted: Accepted) -> tuple[ClockSums, int]:
-        """The sums of a finished clock, and the number of chunks whose work was lost since the clock before."""
+        """The sums of a finished clock, and the number of chunks whose work was lost since the
+        clock before.
+        """
         sums = self.clocks.pop(accepted.clock, None) or ClockSums()
         expected = accepted.chunks
         if sums.chunks < expected:
-            # Some reports were lost with a controller: the mean of the others would be the loss of another sample.
+            # Some reports were lost with a controller: the mean of the others would be the loss of
+            # another sample.
             sums.loss_sum, sums.loss_count = 0.0, 0
-        again = [self.clocks.pop(earlier).chunks for earlier in list(self.clocks) if earlier < accepted.clock]
+
+        again = [
+            self.clocks.pop(earlier).chunks
+            for earlier in list(self.clocks)
+            if earlier < accepted.clock
+        ]
+
         lost, self.lost = self.lost, 0
         return sums, max(0, sums.chunks - expected) + sum(again) + lost

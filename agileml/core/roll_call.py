@@ -1,4 +1,6 @@
-"""Who is there: nodes that join, load, are warned, hang, fall silent or leave. It answers; the controller acts."""
+"""Who is there: nodes that join, load, are warned, hang, fall silent or leave. It answers; the
+controller acts.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,17 @@ from enum import Enum
 from agileml.core.events import ControllerSettings, NodeLost, Tick
 from agileml.core.members import IN_EPOCH, OUT, Member, Members, NodePhase, hung, silent
 from agileml.protocol.actions import Send
-from agileml.protocol.messages import Drain, Drained, Heartbeat, Hello, Leave, Ready, Routed, Warned, WorkDone
+from agileml.protocol.messages import (
+    Drain,
+    Drained,
+    Heartbeat,
+    Hello,
+    Leave,
+    Ready,
+    Routed,
+    Warned,
+    WorkDone,
+)
 
 LEFT_BEHIND = "evicted; it holds nothing of the job any more"
 
@@ -37,7 +49,9 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True)
 class LostNodes:
-    """Nodes with the phase of each until now; those that were out before are left out, so that there may be none."""
+    """Nodes with the phase of each until now; those that were out before are left out, so that
+    there may be none.
+    """
 
     phases: dict[str, NodePhase]
     why: str
@@ -51,7 +65,8 @@ class Absent:
 
 
 NodeAnswer = Send | Consequence | str | Hello | Leaving | LostNodes | Absent
-"""A text is an event for the log; a hello that of a node that takes part, to a controller that was restarted."""
+"""A text is an event for the log; a hello that of a node that takes part, to a controller that was
+restarted."""
 
 
 @dataclass(slots=True)
@@ -66,24 +81,29 @@ class RollCall:
     def stale(self, event: object, now: float, epoch: int, *, open_: bool) -> bool | Send:
         """Whether an event is only a sign of life, because its node is out or its epoch is over.
 
-        To a node that is out, the answer says so. `open_`: the epoch has not ended with nodes that were lost.
+        To a node that is out, the answer says so. `open_`: the epoch has not ended with nodes that
+        were lost.
         """
         node = getattr(event, "node", None)
         if node is None or isinstance(event, Hello | NodeLost):
             return False
+
         member = self.members.get(node)
         if member is None and isinstance(event, Warned):
             return False
         if member is None and isinstance(event, Ready | Heartbeat):
-            # The node's hello is on the way, or was lost with an earlier controller; then the node will send another.
+            # The node's hello is on the way, or was lost with an earlier controller; then the node
+            # will send another.
             return True
         if member is None or member.phase in OUT:
             # The node was taken for dead, but is alive: it must not continue in its old epoch.
             lost = member is None or member.phase is NodePhase.DEAD
             return Send(node, Leave(DECLARED_LOST if lost else LEFT_BEHIND, lost))
+
         member.last_heard = now
         if isinstance(event, WorkDone) or not hasattr(event, "epoch"):
             return False
+
         # Before a rollback of all nodes, reports of single changes are irrelevant.
         return bool(event.epoch != epoch or not open_)
 
@@ -117,7 +137,9 @@ class RollCall:
     def _greet(self, hello: Hello, now: float) -> Iterator[NodeAnswer]:
         code, member = self.settings.nodes.code, self.members.get(hello.node)
         if code and hello.code != code:
-            why = f"{hello.node} runs version {hello.code} of the job's code, but the job runs {code}"
+            why = (
+                f"{hello.node} runs version {hello.code} of the job's code, but the job runs {code}"
+            )
             yield Send(hello.node, Leave(why))
             yield f"refused: {why}"
             if self.members.refuse(hello.node, hello.reliable, now):
@@ -128,7 +150,8 @@ class RollCall:
             self.members.join(hello.node, hello.reliable, now)
             yield Consequence.REMEMBER
         elif member.phase in OUT:
-            # The node was warned or lost before its hello arrived, or while the controller was away.
+            # The node was warned or lost before its hello arrived, or while the controller was
+            # away.
             lost = member.phase is NodePhase.DEAD
             yield Send(hello.node, Leave(DECLARED_LOST if lost else EVICTED_EARLY, lost))
         else:
@@ -140,10 +163,12 @@ class RollCall:
         phase = self.members.warn(event.node)
         if phase is None:
             return
+
         if phase is NodePhase.LEAVING:
             yield Leaving(event.node)
         else:
             yield Send(event.node, Leave(EVICTED_EARLY))
+
         yield Consequence.REMEMBER
         # The first clock may have waited for this node alone.
         yield Consequence.GATHER
@@ -170,17 +195,24 @@ class RollCall:
         # A job that may lack nodes does not wait for ever for its first epoch.
         if epoch or not self.settings.nodes.may_lack_nodes:
             return
+
         if self.waiting_since is None:
             self.waiting_since = now
-        longest, missing = self.settings.nodes.startup_timeout, shortage(self.members, self.settings)
+        longest, missing = (
+            self.settings.nodes.startup_timeout,
+            shortage(self.members, self.settings),
+        )
         if missing and now - self.waiting_since > longest:
             yield Absent(f"training did not start within {longest:g} s: {missing}")
 
-    # -- the end of a node ---------------------------------------------------------------------------------------------
+    # -- the end of a node -------------------------------------------------------------------------
 
     def drain(self, node: str, epoch: int) -> Send:
         """Asks a node that holds nothing any more to make sure that no message is in flight."""
-        return Send(node, Drain(epoch, tuple(name for name in self.members.names(*IN_EPOCH) if name != node)))
+        return Send(
+            node,
+            Drain(epoch, tuple(name for name in self.members.names(*IN_EPOCH) if name != node)),
+        )
 
     def _dismiss(self, node: str, epoch: int) -> Iterator[NodeAnswer]:
         if self.members[node].phase is not NodePhase.DRAINING:
@@ -203,8 +235,8 @@ _PRESENT = (NodePhase.LOADING, NodePhase.READY, NodePhase.ACTIVE)
 
 
 def can_start(members: Members, settings: ControllerSettings, epoch: int) -> bool:
-    """Whether there is a node that can hold the model and, before the first epoch, all others are there and have
-    loaded."""
+    """Whether there is a node that can hold the model and, before the first epoch, all others are
+    there and have loaded."""
     loaded = [member for member in _present(members) if member.phase is not NodePhase.LOADING]
     keeps = any(member.reliable or not settings.reliable for member in loaded)
     return keeps and (epoch > 0 or all_loaded(members, settings))
@@ -217,7 +249,9 @@ def all_loaded(members: Members, settings: ControllerSettings) -> bool:
 
 
 def shortage(members: Members, settings: ControllerSettings) -> str:
-    """Which nodes a job that has not started is waiting for; empty if all have joined and some are still loading."""
+    """Which nodes a job that has not started is waiting for; empty if all have joined and some are
+    still loading.
+    """
     here = _present(members)
     reliable = sum(member.reliable for member in here)
     missing = [f"{settings.reliable - reliable} reliable"] if reliable < settings.reliable else []
@@ -225,6 +259,7 @@ def shortage(members: Members, settings: ControllerSettings) -> str:
     missing += [f"{transient} transient"] if transient > 0 else []
     if not missing or ((reliable or not settings.reliable) and not _absent(members, settings)):
         return ""
+
     names = ", ".join(member.name for member in here) or "none"
     asked = f"{settings.reliable}+{settings.transient}"
     joined = f"{reliable}+{len(here) - reliable}"
@@ -232,7 +267,9 @@ def shortage(members: Members, settings: ControllerSettings) -> str:
 
 
 def _absent(members: Members, settings: ControllerSettings) -> int:
-    """Nodes that have not joined. If the fleet replaces nodes, those that have left since are not expected again."""
+    """Nodes that have not joined. If the fleet replaces nodes, those that have left since are not
+    expected again.
+    """
     came = len(_present(members)) if settings.nodes.needs_all else members.joined
     return max(0, settings.reliable + settings.transient - came)
 

@@ -1,1 +1,3 @@
-"""Runs jobs: `sim` in virtual time, `local` on processes of this computer, `attached` on others' machines."""
+"""Runs jobs: `sim` in virtual time, `local` on processes of this computer, `attached` on others'
+machines.
+"""

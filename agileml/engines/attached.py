@@ -1,7 +1,9 @@
-"""A job whose machines are started by its caller: each runs `python -m agileml.join` and proves that it has the secret.
+"""A job whose machines are started by its caller: each runs `python -m agileml.join` and proves
+that it has the secret.
 
-The job's folder holds everything that its processes share, and everything that a later process needs to continue the
-job (`is_unfinished`): what a node needs, the controller's memory, checkpoints. The secret is not in it.
+The job's folder holds everything that its processes share, and everything that a later process
+needs to continue the job (`is_unfinished`): what a node needs, the controller's memory,
+checkpoints. The secret is not in it.
 """
 
 import time
@@ -41,15 +43,20 @@ RELEASE_SECONDS = 15.0
 
 
 class AttachedFleet(LocalFleet):
-    """Runs only the controller; what happens to the machines is reported by the caller who starts them."""
+    """Runs only the controller; what happens to the machines is reported by the caller who starts
+    them.
+    """
 
     starts_nodes = False
 
-    def __init__(self, plan: RunnableJob, processes: Processes, rendezvous: FolderRendezvous) -> None:
+    def __init__(
+        self, plan: RunnableJob, processes: Processes, rendezvous: FolderRendezvous
+    ) -> None:
         super().__init__(plan, processes, rendezvous)
         self._reported: list[FleetEvent] = []
 
-    def start_node(self, name: str, *, reliable: bool) -> None:  # noqa: ARG002 - no fleet of its own
+    # No fleet of its own.
+    def start_node(self, name: str, *, reliable: bool) -> None:  # noqa: ARG002
         """Refused: the caller starts the machines."""
         raise AgileMLError(f"{name}: the machines of an attached job are started by its caller")
 
@@ -79,20 +86,26 @@ class AttachedJob:
         output: Output = lambda _: None,
         listen: TcpAddress | None = None,
     ) -> None:
-        """Without a folder the job has a temporary one. With `listen`, nodes of other computers can join, too."""
+        """Without a folder the job has a temporary one. With `listen`, nodes of other computers can
+        join, too.
+        """
         self._plan = plan
         processes = Processes(folder, nodes=False)
         version = "" if listen is None else code_version()
         rendezvous = FolderRendezvous(processes.folder, secret, listen, version)
+
         if listen is not None:
             try:
                 _check_free(listen)
             except BaseException:
                 processes.close()
                 raise
+
         self._checkpoints = ModelCheckpoints(rendezvous.blobs)
         publish(plan.node_role(replace(rendezvous, secret=b"")), rendezvous.blobs)
-        self._client = ControllerClient(rendezvous, Clocks(listener, last_clock), output, plan.job.transport)
+        self._client = ControllerClient(
+            rendezvous, Clocks(listener, last_clock), output, plan.job.transport
+        )
         self._fleet = AttachedFleet(plan, processes, rendezvous)
         self._loop = JobLoop(self._fleet, self._client, QUIET, output, replaces=False)
         self._fleet.start_controller()
@@ -108,7 +121,11 @@ class AttachedJob:
         self._loop.handle_events()
         result = self._loop.turn(longest)
         self.expelled = self._client.expelled
-        return None if result is None else _sound(lambda: self._plan.trained(result, self._checkpoints.load))
+        return (
+            None
+            if result is None
+            else _sound(lambda: self._plan.trained(result, self._checkpoints.load))
+        )
 
     @property
     def last_clock(self) -> int:
@@ -117,23 +134,29 @@ class AttachedJob:
 
     @property
     def progress(self) -> int:
-        """Grows whenever a clock is finished or workers report more work, also of a clock that is done again."""
+        """Grows whenever a clock is finished or workers report more work, also of a clock that is
+        done again.
+        """
         return self._client.progress
 
     def release(self, seconds: float) -> None:
         """Waits until all nodes of a job that is over have left, for at most this many seconds."""
         until = time.monotonic() + seconds
         while self._client.linked_nodes and time.monotonic() < until:
-            # Nodes hear from a controller that the job is over: one that ends before it has told them is replaced.
+            # Nodes hear from a controller that the job is over: one that ends before it has told
+            # them is replaced.
             with suppress(Unrecoverable):
                 self._loop.handle_events()
             for _ in self._client.listen(TURN_SECONDS):
                 pass
+
         # What the nodes printed at their end has arrived at the controller by now.
         self._client.settle(max(0.0, until - time.monotonic()))
 
     def stop(self, *, finish: bool = False) -> None:
-        """Ends the job with its last stable model; with `finish`, with the clock in progress, as its settings would."""
+        """Ends the job with its last stable model; with `finish`, with the clock in progress, as
+        its settings would.
+        """
         if finish:
             self._client.stop(finish=True)
         else:
@@ -155,67 +178,94 @@ class AttachedJob:
 
 @dataclass(frozen=True, slots=True)
 class AttachEngine:
-    """Runs jobs on nodes that are started elsewhere, and that join at this address with this secret."""
+    """Runs jobs on nodes that are started elsewhere, and that join at this address with this
+    secret.
+    """
 
     listen: TcpAddress
     secret: bytes = field(repr=False)
     state: Path | None = None
-    """A folder for the job's state: if this process is killed, another run with the same folder continues the job."""
+    """A folder for the job's state: if this process is killed, another run with the same folder
+    continues the job."""
 
-    def run(self, job: TrainingJob | RunnableJob, script: Script, listener: Listener, output: Output = show) -> Trained:
+    def run(
+        self,
+        job: TrainingJob | RunnableJob,
+        script: Script,
+        listener: Listener,
+        output: Output = show,
+    ) -> Trained:
         """Waits for the job's nodes and trains until its stopping criterion holds.
 
-        Raises an AgileMLError if it cannot; BadAddress, before any work is done, if the address cannot be used.
+        Raises an AgileMLError if it cannot; BadAddress, before any work is done, if the address
+        cannot be used.
         """
         if script is not QUIET:
             raise BadArgument(
                 "chaos: faults cannot be injected into nodes that are started elsewhere;"
                 " send SIGTERM to a node for a warning, SIGKILL for a failure"
             )
+
         check_secret(self.secret)
         if self.state is None:
             _check_free(self.listen)
         plan = prepare_job(job, output)
         if self.state is not None:
             prepare_state(self.state, plan)
-        with closing(AttachedJob(plan, self.state, self.secret, listener, 0, output, self.listen)) as attached:
+
+        with closing(
+            AttachedJob(plan, self.state, self.secret, listener, 0, output, self.listen)
+        ) as attached:
             try:
-                trained, interrupted = until_done(lambda: attached.turn(TURN_SECONDS), attached.stop)
+                trained, interrupted = until_done(
+                    lambda: attached.turn(TURN_SECONDS), attached.stop
+                )
             except AgileMLError:
                 attached.release(RELEASE_SECONDS)
                 raise
             attached.release(RELEASE_SECONDS)
+
         return replace(trained, interrupted=interrupted)
 
 
 def _check_free(listen: TcpAddress) -> None:
-    """Raises BadAddress, before any work is done, if the controller could not listen at an address."""
+    """Raises BadAddress, before any work is done, if the controller could not listen at an
+    address."""
     probe, _ = sockets.listen(listen)
     probe.close()
 
 
 def newest_checkpoint(folder: Path) -> tuple[int, Params] | None:
-    """The clock and the model of the newest complete checkpoint in a job's folder; None if there is none."""
+    """The clock and the model of the newest complete checkpoint in a job's folder; None if there is
+    none.
+    """
     job, checkpoints = published_in(folder), ModelCheckpoints(FolderRendezvous(folder, b"").blobs)
     if job is None:
         return None
+
     partitions = job.role.partitions
     clocks = checkpoints.complete(partitions)
     if not clocks:
         return None
+
     role = job.role
     return clocks[0], _sound(
-        lambda: role.model([checkpoints.load(partition, clocks[0]) for partition in range(partitions)])
+        lambda: role.model(
+            [checkpoints.load(partition, clocks[0]) for partition in range(partitions)]
+        )
     )
 
 
 def _sound(made: Callable[[], T]) -> T:
-    """Makes something of arrays that nodes have sent; Unrecoverable if they do not have the model's shape."""
+    """Makes something of arrays that nodes have sent; Unrecoverable if they do not have the model's
+    shape.
+    """
     try:
         return made()
     except (ValueError, TypeError, LookupError, ArithmeticError) as error:
         raise Unrecoverable(
-            f"what a node has sent or saved is no part of this model ({type(error).__name__}: {error});"
+            f"what a node has sent or saved is no part of this model ({type(error).__name__}: "
+            f"{error});"
             " the machine may be another's now: start the training again on other machines"
         ) from error
 
@@ -239,21 +289,29 @@ def nodes_so_far(folder: Path) -> tuple[str, ...]:
 
 
 def prepare_state(folder: Path, plan: RunnableJob) -> None:
-    """Creates the folder, or checks that what is in it belongs to this training. Raises BadInput if it does not."""
+    """Creates the folder, or checks that what is in it belongs to this training. Raises BadInput if
+    it does not.
+    """
     try:
         UnixAddress(str(folder / _LONGEST_NAME))
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         strangers = not is_unfinished(folder) and any(folder.iterdir())
     except BadAddress:
         raise BadInput(
-            f"state folder {folder}: its path is too long for the sockets in it; choose a shorter one"
+            f"state folder {folder}: its path is too long for the sockets in it; choose a shorter "
+            "one"
         ) from None
     except OSError as error:
-        raise BadInput(f"state folder {folder}: {error.strerror or error}; name another folder") from None
+        raise BadInput(
+            f"state folder {folder}: {error.strerror or error}; name another folder"
+        ) from None
+
     if strangers and not all(
         path.name in _OWN or path.suffix in (".sock", ".log", ".out") for path in folder.iterdir()
     ):
-        raise BadInput(f"state folder {folder} contains files that are not a job's state; name another folder")
+        raise BadInput(
+            f"state folder {folder} contains files that are not a job's state; name another folder"
+        )
     if is_unfinished(folder) and (changed := _difference(published_in(folder), plan)):
         raise BadInput(
             f"state folder {folder} holds a training with {changed};"
@@ -262,19 +320,24 @@ def prepare_state(folder: Path, plan: RunnableJob) -> None:
 
 
 def _difference(before: PublishedJob | None, plan: RunnableJob) -> str:
-    """The differences that keep one job from continuing with the other's model; empty if they are the same."""
+    """The differences that keep one job from continuing with the other's model; empty if they are
+    the same.
+    """
     if before is None:
         return ""
+
     source, job = before.role.job.source, before.role.job
     if Path(source.target).name != Path(plan.job.source.target).name:
         return f"another trainer, {source.target}"
     if dict(source.arguments) != dict(plan.job.source.arguments):
         return f"other arguments of the trainer, {dict(source.arguments)}"
+
     now = published(plan.node_role(before.role.rendezvous))
     for setting in fields(JobSettings):
         old = getattr(job.settings, setting.name)
         if old != getattr(now.role.job.settings, setting.name):
             return f"{setting.name.replace('_', ' ')} {old}"
+
     if before.files != now.files:
         return "other code of the trainer"
     return "" if before.role.work == now.role.work else "other shards"

@@ -1,7 +1,8 @@
-"""The contracts of an engine: what runs a job, the fleet of machines that it runs on, and the link to its controller.
+"""The contracts of an engine: what runs a job, the fleet of machines that it runs on, and the link
+to its controller.
 
-One loop (`JobLoop`) serves every engine. A new kind of machines is one more `MachineFleet` that passes
-`tests/agileml/engines/fleet_suite.py`.
+One loop (`JobLoop`) serves every engine. A new kind of machines is one more `MachineFleet` that
+passes `tests/agileml/engines/fleet_suite.py`.
 """
 
 import signal
@@ -23,7 +24,8 @@ class Engine(Protocol):
     def run(self, job: TrainingJob, script: Script, listener: Listener, output: Output) -> Trained:
         """Trains until the job's stopping criterion holds; raises an AgileMLError if it cannot.
 
-        `script` says which faults are injected. `output` receives what processes of nodes print, and how they failed.
+        `script` says which faults are injected. `output` receives what processes of nodes print,
+        and how they failed.
         """
         ...
 
@@ -38,7 +40,9 @@ _CAUSES: Mapping[int, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A machine belongs to the fleet, and its node has been started. Whether the job admits it is not known yet."""
+    """A machine belongs to the fleet, and its node has been started. Whether the job admits it is
+    not known yet.
+    """
 
     name: str
     reliable: bool
@@ -48,8 +52,8 @@ class Joined:
 class Gone:
     """A role no longer runs, and nothing of it is left on its machine.
 
-    `status` is how its process ended (negative: by this signal); None if the machine was taken away with it.
-    `output` is the end of what it wrote, if it failed.
+    `status` is how its process ended (negative: by this signal); None if the machine was taken away
+    with it. `output` is the end of what it wrote, if it failed.
     """
 
     name: str
@@ -80,25 +84,27 @@ class MachineFleet(Protocol):
         ...
 
     def start_controller(self) -> None:
-        """Starts the controller and returns without waiting for it; also after the earlier one was reported gone.
+        """Starts the controller and returns without waiting for it; also after the earlier one was
+        reported gone.
 
         If it ends for whatever reason, `Gone("controller", ...)` is reported.
         """
         ...
 
     def start_node(self, name: str, *, reliable: bool) -> None:
-        """Adds a machine with a node under a name that was not used before, and returns without waiting for it.
+        """Adds a machine with a node under a name that was not used before, and returns without
+        waiting for it.
 
-        `Joined` is reported, and `Gone` when it ends, also if it could not start. Raises AgileMLError if this fleet
-        cannot add machines.
+        `Joined` is reported, and `Gone` when it ends, also if it could not start. Raises
+        AgileMLError if this fleet cannot add machines.
         """
         ...
 
     def stop(self, name: str, notice: float | None = None) -> None:
         """Takes a machine away: at once, or after `notice` seconds, announced by a `Warned`.
 
-        `Gone(name, None)` is reported once nothing of it is left; the node may end by itself before. Does nothing for
-        a name that is gone or has been given notice.
+        `Gone(name, None)` is reported once nothing of it is left; the node may end by itself
+        before. Does nothing for a name that is gone or has been given notice.
         """
         ...
 
@@ -127,7 +133,9 @@ class ControllerLink(Protocol):
 
     @property
     def progress(self) -> int:
-        """Grows whenever a clock is finished or workers report more work, also of a clock that is done again."""
+        """Grows whenever a clock is finished or workers report more work, also of a clock that is
+        done again.
+        """
         ...
 
     @property
@@ -136,7 +144,9 @@ class ControllerLink(Protocol):
         ...
 
     def listen(self, longest: float) -> Iterator[Iteration]:
-        """Newly finished clocks; waits up to `longest` seconds. Raises AgileMLError if the job cannot go on."""
+        """Newly finished clocks; waits up to `longest` seconds. Raises AgileMLError if the job
+        cannot go on.
+        """
         ...
 
     def settle(self, seconds: float) -> None:  # noqa: ARG002 - by default there is nothing to do
@@ -147,7 +157,8 @@ class ControllerLink(Protocol):
         """Ends the job with its last stable model."""
         ...
 
-    def warn(self, name: str, seconds: float) -> None:  # noqa: ARG002 - by default there is nothing to do
+    # By default there is nothing to do.
+    def warn(self, name: str, seconds: float) -> None:  # noqa: ARG002
         """A node's machine will be taken away after `seconds`."""
         return
 

@@ -1,10 +1,12 @@
 """Chaos: faults to inject into a job, and when, and what slows its machines, written as text.
 
     at clock 20 evict half warn 5s; at 30s kill 1; at clock 50 join 2; every 20s kill 1 prob 0.3
-    slow worker 1% by 200%; disrupt 20% every 20s by 2x; power law 7; uneven 75/25; slow server 1 to 10%; replay FILE
+    slow worker 1% by 200%; disrupt 20% every 20s by 2x; power law 7; uneven 75/25; slow server 1 to
+    10%; replay FILE
 
-`Chaos.parse` reads it; a `FaultSchedule` applies it, in the same way in every engine. Which machines it chooses depends
-only on the seed, the rule, how often the rule has fired, and which machines are present.
+`Chaos.parse` reads it; a `FaultSchedule` applies it, in the same way in every engine. Which
+machines it chooses depends only on the seed, the rule, how often the rule has fired, and which
+machines are present.
 """
 
 from __future__ import annotations
@@ -66,13 +68,16 @@ class Script(Protocol):
     def due(self, clock: int, seconds: float, machines: Sequence[RunningMachine]) -> Sequence[Act]:
         """The faults to inject now.
 
-        Called after every finished clock and many times a second. `clock` is the last finished one, `seconds` the time
-        since the job began; `machines` are in the order in which they joined. Each fault is returned once.
+        Called after every finished clock and many times a second. `clock` is the last finished one,
+        `seconds` the time since the job began; `machines` are in the order in which they joined.
+        Each fault is returned once.
         """
         ...
 
 
-EXAMPLE = "at clock 20 evict half warn 5s; at 30s kill 1; at clock 50 join 2; every 20s kill 1 prob 0.3"
+EXAMPLE = (
+    "at clock 20 evict half warn 5s; at 30s kill 1; at clock 50 join 2; every 20s kill 1 prob 0.3"
+)
 
 
 WARNING_SECONDS = 120.0
@@ -102,14 +107,18 @@ class RemoveNodes:
     warning: float | None
 
     def act(self, rng: np.random.Generator, present: Sequence[RunningMachine]) -> Act | None:
-        """Chooses nodes; None if there are none. A warned node is not warned again, but may be killed."""
+        """Chooses nodes; None if there are none. A warned node is not warned again, but may be
+        killed.
+        """
         candidates = [
             machine.name
             for machine in present
             if machine.reliable == self.reliable and (self.warning is None or not machine.warned)
         ]
+
         if not candidates:
             return None
+
         chosen = rng.choice(len(candidates), self._count(len(candidates)), replace=False)
         names = tuple(candidates[index] for index in sorted(chosen))
         return KillNodes(names) if self.warning is None else Evict(names, self.warning)
@@ -129,7 +138,9 @@ FaultKind = RemoveNodes | Join | KillController
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A fault that happens once, at clock or second `when`, or repeatedly, every `when` clocks or seconds."""
+    """A fault that happens once, at clock or second `when`, or repeatedly, every `when` clocks or
+    seconds.
+    """
 
     when: float
     in_clocks: bool
@@ -177,9 +188,12 @@ class FaultSchedule:
         return any(self._fires(number, clock, seconds) for number in range(len(self._fired)))
 
     def due(self, clock: int, seconds: float, machines: Sequence[RunningMachine]) -> Sequence[Act]:
-        """The faults to inject now, in the order of the rules, including those missed since the last call."""
+        """The faults to inject now, in the order of the rules, including those missed since the
+        last call.
+        """
         if not self.is_due(clock, seconds):
             return []
+
         present, acts = list(machines), list[Act]()
         for number, rule in enumerate(self._chaos.rules):
             while self._fires(number, clock, seconds):
@@ -192,6 +206,7 @@ class FaultSchedule:
                 if act is not None:
                     acts.append(act)
                     present = _after(act, present)
+
         return acts
 
     def _fires(self, number: int, clock: int, seconds: float) -> bool:
@@ -209,18 +224,23 @@ def _after(act: Act, present: list[RunningMachine]) -> list[RunningMachine]:
         case KillNodes():
             return [machine for machine in present if machine.name not in act.names]
         case Evict():
-            return [replace(machine, warned=machine.warned or machine.name in act.names) for machine in present]
+            return [
+                replace(machine, warned=machine.warned or machine.name in act.names)
+                for machine in present
+            ]
     return present
 
 
-# -- parsing ----------------------------------------------------------------------------------------------------------
+# -- parsing ---------------------------------------------------------------------------------------
 
 
 class _Parser:
     """Parses a text word by word, with the position of each."""
 
     def __init__(self, text: str) -> None:
-        self._as_written = [(match[0], match.start() + 1) for match in re.finditer(r";|[^\s;]+", text)]
+        self._as_written = [
+            (match[0], match.start() + 1) for match in re.finditer(r";|[^\s;]+", text)
+        ]
         self._words = [(word.lower(), at) for word, at in self._as_written]
         self._end = len(text) + 1
         self._at = 0
@@ -244,19 +264,23 @@ class _Parser:
                 self._one_of("every")
                 seconds = self._seconds("a period above 0, such as 20s", lambda period: period > 0)
                 self._one_of("by")
-                times = self._number("how much slower they get, such as 2x", r"\d{1,4}(\.\d{1,4})?x")
+                times = self._number(
+                    "how much slower they get, such as 2x", r"\d{1,4}(\.\d{1,4})?x"
+                )
                 return Disrupt(share, seconds, float(times[:-1]))
             case "power":
                 self._one_of("law")
-                exponent = float(self._number("an exponent above 2, such as 7", r"\d{1,4}(\.\d{1,4})?"))
+                exponent = float(
+                    self._number("an exponent above 2, such as 7", r"\d{1,4}(\.\d{1,4})?")
+                )
                 if exponent <= 2:
                     self._at -= 1
                     raise self._unexpected("an exponent above 2, such as 7")
                 return PowerLaw(exponent)
             case "uneven":
-                heavy, _, light = self._number("two shares that make 100, such as 75/25", r"\d{1,2}/\d{1,2}").partition(
-                    "/"
-                )
+                heavy, _, light = self._number(
+                    "two shares that make 100, such as 75/25", r"\d{1,2}/\d{1,2}"
+                ).partition("/")
                 if int(heavy) + int(light) != 100:
                     self._at -= 1
                     raise self._unexpected("two shares that make 100, such as 75/25")
@@ -275,12 +299,16 @@ class _Parser:
             chance = self._percent("the chance at each tenth of a clock, such as 1%", most=100)
             self._one_of("by")
             return SlowWorker(chance, self._percent("how much slower it gets, such as 200%"))
+
         count = self._count("how many servers are slow, such as 1")
         self._one_of("to")
         left = self._percent("the remaining bandwidth, such as 10%", most=100)
         if not left:
             self._at -= 1
-            raise self._unexpected("more than 0%: a server without bandwidth is lost, as by `kill 1`")
+            raise self._unexpected(
+                "more than 0%: a server without bandwidth is lost, as by `kill 1`"
+            )
+
         until = self._seconds("a time such as 60s") if self._takes("until") else inf
         return SlowServer(count, left, until)
 
@@ -299,6 +327,7 @@ class _Parser:
             when = float(self._number("the number of a clock, such as 20", r"\d{1,9}"))
         else:
             when, in_clocks = self._seconds("clock N, or a time such as 30s"), False
+
         self._takes("do")
         fault = self._fault()
         probability = (
@@ -306,6 +335,7 @@ class _Parser:
             if self._takes("prob")
             else 1.0
         )
+
         return Rule(when, in_clocks, repeats, fault, probability)
 
     def _period(self) -> tuple[float, bool]:
@@ -324,20 +354,31 @@ class _Parser:
             return Join(count, self._takes("reliable"))
         if what == "kill" and self._takes("controller"):
             return KillController()
+
         share: FaultExtent
         if self._takes("half"):
             share = "half"
         elif self._takes("all"):
             share = "all"
         else:
-            share = self._count("a number of nodes, half or all" + (", or controller" if what == "kill" else ""))
+            share = self._count(
+                "a number of nodes, half or all" + (", or controller" if what == "kill" else "")
+            )
+
         reliable = self._takes("reliable")
         warning = None
         if what == "evict":
             warned = self._takes("warn")
-            warning = self._seconds("the seconds of the warning, such as 5s") if warned else WARNING_SECONDS
+            warning = (
+                self._seconds("the seconds of the warning, such as 5s")
+                if warned
+                else WARNING_SECONDS
+            )
         elif self._is("warn"):
-            raise self._unexpected("';' or the end (a kill comes without a warning; evict gives one)")
+            raise self._unexpected(
+                "';' or the end (a kill comes without a warning; evict gives one)"
+            )
+
         return RemoveNodes(share, reliable or self._takes("reliable"), warning)
 
     def _count(self, wanted: str) -> int:
@@ -383,7 +424,9 @@ class _Parser:
     def _unexpected(self, wanted: str) -> BadArgument:
         word, at = self._words[self._at] if self._at < len(self._words) else ("", self._end)
         actual = f"{word!r}" if word else "the end"
-        return BadArgument(f"chaos, character {at}: found {actual}, expected {wanted}; for example: {EXAMPLE}")
+        return BadArgument(
+            f"chaos, character {at}: found {actual}, expected {wanted}; for example: {EXAMPLE}"
+        )
 
 
 Act = Evict | KillNodes | Join | KillController

@@ -11,11 +11,14 @@ from typing import TypeVar
 T = TypeVar("T")
 
 ONE_PRESS_SECONDS = 0.5
-"""A signal that follows sooner is the same press: programs that run others pass on what a terminal sends to all."""
+"""A signal that follows sooner is the same press: programs that run others pass on what a terminal
+sends to all."""
 
 
 def until_done(turn: Callable[[], T | None], stop: Callable[[], None]) -> tuple[T, bool]:
-    """Repeats `turn` until it has a result; `stop` is called once if Ctrl-C is pressed. Also returns whether it was."""
+    """Repeats `turn` until it has a result; `stop` is called once if Ctrl-C is pressed. Also
+    returns whether it was.
+    """
     stopping = False
     with requested_by_ctrl_c() as requested:
         while (result := turn()) is None:
@@ -26,10 +29,13 @@ def until_done(turn: Callable[[], T | None], stop: Callable[[], None]) -> tuple[
 
 
 @contextmanager
-def requested_by_ctrl_c(clock: Callable[[], float] = time.monotonic) -> Iterator[Callable[[], bool]]:
+def requested_by_ctrl_c(
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Callable[[], bool]]:
     """Whether Ctrl-C was pressed. Pressed again, it raises KeyboardInterrupt as usual.
 
-    Changes nothing in other threads than the main one, and where the caller has a handler of its own.
+    Changes nothing in other threads than the main one, and where the caller has a handler of its
+    own.
     """
     pressed_at: float | None = None
 
@@ -44,6 +50,7 @@ def requested_by_ctrl_c(clock: Callable[[], float] = time.monotonic) -> Iterator
     own = own and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if own:
         signal.signal(signal.SIGINT, press)
+
     try:
         yield lambda: pressed_at is not None
     finally:
@@ -53,15 +60,21 @@ def requested_by_ctrl_c(clock: Callable[[], float] = time.monotonic) -> Iterator
 
 @contextmanager
 def ignored_by_children() -> Iterator[None]:
-    """Processes that begin within the block ignore Ctrl-C, which a terminal sends to all: their parent ends them.
+    """Processes that begin within the block ignore Ctrl-C, which a terminal sends to all: their
+    parent ends them.
 
-    The parent notices it at the end of the block: it would not know of a process that is only half begun.
+    The parent notices it at the end of the block: it would not know of a process that is only half
+    begun.
     """
     pressed: list[int] = []
     own = threading.current_thread() is threading.main_thread()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    # The mask is that of one thread, and children inherit it. Any other thread may still receive the signal.
-    handler = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number)) if own else None
+
+    # The mask is that of one thread, and children inherit it. Any other thread may still receive
+    # the signal.
+    handler = (
+        signal.signal(signal.SIGINT, lambda number, _: pressed.append(number)) if own else None
+    )
     try:
         yield
     finally:

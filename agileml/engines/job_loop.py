@@ -1,4 +1,5 @@
-"""The loop that runs a job on a fleet: it listens to the controller, applies faults and replaces what ended.
+"""The loop that runs a job on a fleet: it listens to the controller, applies faults and replaces
+what ended.
 
 `CrashGuard` says whether processes that end by themselves should still be started again.
 """
@@ -26,17 +27,20 @@ LEAVE_SECONDS = 2.0
 """Time for nodes to leave by themselves when the job is done."""
 
 FAILED_SECONDS = 30.0
-"""Like the above, for a job that has failed: the last output of the nodes says why. Also the time for its model."""
+"""Like the above, for a job that has failed: the last output of the nodes says why. Also the time
+for its model."""
 
-INTERRUPTED = "interrupted: ending with the last stable model; Ctrl-C again ends at once, without one"
+INTERRUPTED = (
+    "interrupted: ending with the last stable model; Ctrl-C again ends at once, without one"
+)
 
 
 class JobLoop:
     """Runs one job. `script` injects faults.
 
-    With `replaces`, the loop keeps up the number of reliable machines, or one machine of a job without reliable ones,
-    and a job without machines has failed. Without, the caller manages the machines, and only the controller is
-    restarted.
+    With `replaces`, the loop keeps up the number of reliable machines, or one machine of a job
+    without reliable ones, and a job without machines has failed. Without, the caller manages the
+    machines, and only the controller is restarted.
     """
 
     def __init__(
@@ -49,7 +53,9 @@ class JobLoop:
         replaces: bool = True,
         least: int = 1,
     ) -> None:
-        """A job without reliable machines ends with its last stable model if fewer than `least` stay."""
+        """A job without reliable machines ends with its last stable model if fewer than `least`
+        stay.
+        """
         self._fleet = fleet
         self._link = link
         self._script = script
@@ -59,7 +65,8 @@ class JobLoop:
         self._machines: dict[str, RunningMachine] = {}
         self._stopping: set[str] = set()
         self._present: tuple[RunningMachine, ...] = ()
-        """Machines that the script can choose from; kept, since a simulation asks after every message."""
+        """Machines that the script can choose from; kept, since a simulation asks after every
+        message."""
         self._numbers = count()
         self._has_reliable = True
         self._crashes = CrashGuard()
@@ -73,7 +80,8 @@ class JobLoop:
     def run(self, reliable: int, transient: int, earlier: Sequence[str] = ()) -> Result:
         """Runs the job from its start to its end; raises an AgileMLError if it cannot go on.
 
-        `earlier` are the nodes of a process that has begun the job; they are gone, and no other gets their names.
+        `earlier` are the nodes of a process that has begun the job; they are gone, and no other
+        gets their names.
         """
         self.begin(reliable, transient, earlier)
         try:
@@ -82,9 +90,12 @@ class JobLoop:
             # The nodes have been told; what they printed last may say more.
             self._let_nodes_leave(FAILED_SECONDS)
             raise
+
         if self._failure and not result.clock:
-            # The last stable version was lost with its nodes: there is no model but the initial one.
+            # The last stable version was lost with its nodes: there is no model but the initial
+            # one.
             raise Unrecoverable(self._failure)
+
         self._let_nodes_leave(LEAVE_SECONDS)
         return replace(result, interrupted=interrupted, failure=self._failure)
 
@@ -104,41 +115,55 @@ class JobLoop:
         self._link.stop()
 
     def turn(self, longest: float) -> Result | None:
-        """One turn of the loop, of about `longest` seconds at most; the result once the job is done."""
+        """One turn of the loop, of about `longest` seconds at most; the result once the job is
+        done.
+        """
         for _ in self._link.listen(longest):
             self._apply_script()
             if self._link.result is None:
-                # Several clocks may arrive at once: what a fault does to the fleet must not wait for the last of them.
+                # Several clocks may arrive at once: what a fault does to the fleet must not wait
+                # for the last of them.
                 self.handle_events()
+
         self._crashes.advance(self._link.last_clock, self._link.progress)
         if self._link.result is None:
             self.handle_events()
             self._apply_script()
+
         if self._failure and self._link.result is None and self._fleet.seconds > self._model_until:
             raise Unrecoverable(self._failure)
         return self._link.result
 
     def handle_events(self) -> None:
-        """Reacts to what happened to the fleet. Raises Unrecoverable if processes fail again and again."""
+        """Reacts to what happened to the fleet. Raises Unrecoverable if processes fail again and
+        again.
+        """
         # A machine that is started in place of another is reported in the next round.
         while events := self._fleet.events():
             for event in events:
                 self._handle(event)
             self._list_present()
-        able = any(machine.reliable or not self._has_reliable for machine in self._machines.values())
+
+        able = any(
+            machine.reliable or not self._has_reliable for machine in self._machines.values()
+        )
         if self._replaces and not self._left_at_end and not able:
             what = "reliable machine" if self._machines else "machine"
             why = self._last_failure or "all were evicted"
             raise Unrecoverable(f"no {what} is left, and none will come; {why}")
+
         staying = sum(not machine.warned for machine in self._machines.values())
         # A single machine would be replaced.
         over = bool(self._left_at_end or self._failure)
         if self._replaces and not self._has_reliable and not over and staying < self._least > 1:
             why = self._last_failure or "the others were evicted"
             at, least = self._link.last_clock + 1, self._least
-            self._give_up(f"{staying} nodes are left in update {at}, and the model needs at least {least} ({why})")
+            self._give_up(
+                f"{staying} nodes are left in update {at}, and the model needs at least {least} "
+                f"({why})"
+            )
 
-    # -- faults that are injected --------------------------------------------------------------------------------------
+    # -- faults that are injected ------------------------------------------------------------------
 
     def _apply_script(self) -> None:
         if self._link.result is None:
@@ -161,14 +186,18 @@ class JobLoop:
 
     def _add(self, join: Join) -> None:
         for _ in range(join.count):
-            self._fleet.start_node(f"{'r' if join.reliable else 't'}{next(self._numbers)}", reliable=join.reliable)
+            self._fleet.start_node(
+                f"{'r' if join.reliable else 't'}{next(self._numbers)}", reliable=join.reliable
+            )
 
-    # -- what happens to the fleet -------------------------------------------------------------------------------------
+    # -- what happens to the fleet -----------------------------------------------------------------
 
     def _handle(self, event: FleetEvent) -> None:
         match event:
             case Joined():
-                self._machines[event.name] = RunningMachine(event.name, event.reliable, warned=False)
+                self._machines[event.name] = RunningMachine(
+                    event.name, event.reliable, warned=False
+                )
             case Warned():
                 if event.node in self._machines:
                     self._machines[event.node] = replace(self._machines[event.node], warned=True)
@@ -185,7 +214,9 @@ class JobLoop:
                 self._lose(event, self._machines.pop(event.name, None))
 
     def _list_present(self) -> None:
-        self._present = tuple(machine for name, machine in self._machines.items() if name not in self._stopping)
+        self._present = tuple(
+            machine for name, machine in self._machines.items() if name not in self._stopping
+        )
 
     def _lose(self, gone: Gone, machine: RunningMachine | None) -> None:
         reliable = machine is not None and machine.reliable
@@ -194,8 +225,10 @@ class JobLoop:
         if gone.status is not None:
             self._last_failure = f"{gone.name} {gone.how}"
         self._report_failure(gone)
+
         if gone.status is not None and (warned or gone.status == NOT_ADMITTED):
-            # The node left as it was told to. A refused node is not replaced: the next one would be refused as well.
+            # The node left as it was told to. A refused node is not replaced: the next one would be
+            # refused as well.
             self._link.forget(gone.name)
             replace_it = warned and needed
         elif gone.status == 0:
@@ -208,6 +241,7 @@ class JobLoop:
             if replace_it:
                 self._count_restart(gone)
             self._link.lose(gone.name)
+
         if replace_it and self._replaces:
             self._add(Join(1, reliable=reliable))
 
@@ -216,7 +250,9 @@ class JobLoop:
             self._output(Printed(gone.name, gone.how))
 
     def _count_restart(self, gone: Gone) -> None:
-        """A process that failed will be started again, but not for ever. One that was taken away does not count."""
+        """A process that failed will be started again, but not for ever. One that was taken away
+        does not count.
+        """
         if gone.status is None or self._failure:
             return
         if why := self._crashes.add(gone, self._machines):
@@ -226,7 +262,9 @@ class JobLoop:
             self._give_up(why)
 
     def _give_up(self, why: str) -> None:
-        """Ends the job with its last stable model. Raises Unrecoverable if there is none, or it cannot be fetched."""
+        """Ends the job with its last stable model. Raises Unrecoverable if there is none, or it
+        cannot be fetched.
+        """
         if not self._link.last_clock:
             raise Unrecoverable(why)
         self._failure, self._model_until = why, self._fleet.seconds + FAILED_SECONDS
@@ -241,6 +279,7 @@ class JobLoop:
                 if isinstance(event, Gone):
                     self._machines.pop(event.name, None)
                     self._report_failure(event)
+
         # What the nodes printed at their end has arrived at the controller by now.
         self._link.settle(longest)
 
@@ -249,10 +288,12 @@ MAX_IN_A_ROW = 5
 """Processes that may end one after another without any work reported in between."""
 
 MAX_FROM_OUTSIDE = 30
-"""Processes that others may end one after another without any work reported in between: they may have been fine."""
+"""Processes that others may end one after another without any work reported in between: they may
+have been fine."""
 
 MAX_IN_ONE_CLOCK = 100
-"""Processes that may end while the job finishes no new clock: what fails in every attempt at a clock ends there."""
+"""Processes that may end while the job finishes no new clock: what fails in every attempt at a
+clock ends there."""
 
 
 _FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
@@ -264,9 +305,11 @@ def _is_from_outside(failed: Gone) -> bool:
 
 
 def _failure_kind(failed: Gone) -> str:
-    """Equal for failures that are alike except for numbers in their output; empty if that is unknown.
+    """Equal for failures that are alike except for numbers in their output; empty if that is
+    unknown.
 
-    A process that was ended by others may have been fine, as may one that did not reach the controller.
+    A process that was ended by others may have been fine, as may one that did not reach the
+    controller.
     """
     if failed.status in (None, UNREACHABLE) or _is_from_outside(failed):
         return ""
@@ -275,12 +318,12 @@ def _failure_kind(failed: Gone) -> str:
 
 @dataclass(slots=True)
 class CrashGuard:
-    """Counts processes that failed. What counts is work, not time: a job may lose processes faster than it finishes
-    clocks, and goes on as long as its workers report more work, up to a limit.
+    """Counts processes that failed. What counts is work, not time: a job may lose processes faster
+    than it finishes clocks, and goes on as long as its workers report more work, up to a limit.
 
-    The guard gives up when a process that was started after another had failed fails in the same way before a new
-    clock is finished: another attempt would not change that. Processes that ran side by side may have failed together
-    for a passing reason.
+    The guard gives up when a process that was started after another had failed fails in the same
+    way before a new clock is finished: another attempt would not change that. Processes that ran
+    side by side may have failed together for a passing reason.
     """
 
     nodes: int = 0
@@ -295,7 +338,9 @@ class CrashGuard:
     _then: frozenset[str] = frozenset()
 
     def advance(self, clock: int, progress: int) -> None:
-        """`clock` is the last finished one; `progress` grows with the work that workers have reported."""
+        """`clock` is the last finished one; `progress` grows with the work that workers have
+        reported.
+        """
         if clock > self._clock:
             self.in_one_clock, self._kind = 0, ""
         if progress > self._progress or clock > self._clock:
@@ -303,22 +348,38 @@ class CrashGuard:
         self._clock, self._progress = clock, progress
 
     def add(self, failed: Gone, running: Collection[str]) -> str:
-        """Counts one more process, next to which others ran; why none should be started any more, or nothing."""
+        """Counts one more process, next to which others ran; why none should be started any more,
+        or nothing.
+        """
         ended_by_others = _is_from_outside(failed)
         self.from_outside += ended_by_others
         self.in_a_row += not ended_by_others
         self.in_one_clock += 1
         is_repeated, kind = False, _failure_kind(failed)
+
         if kind and kind == self._kind:
             is_repeated = failed.name not in self._then
         else:
             self._kind, self._then = kind, frozenset((*running, failed.name))
+
         if is_repeated:
-            return f"the last of {self.in_one_clock} processes that ended: its replacement failed in the same way"
+            return (
+                f"the last of {self.in_one_clock} processes that ended: its replacement failed in "
+                "the same way"
+            )
         if self.in_a_row > max(MAX_IN_A_ROW, self.nodes):
-            return f"the last of {self.in_a_row} processes that ended without any work done in between"
+            return (
+                f"the last of {self.in_a_row} processes that ended without any work done in between"
+            )
         if self.from_outside > max(MAX_FROM_OUTSIDE, self.nodes):
-            return f"the last of {self.from_outside} processes that a signal ended without any work done in between"
+            return (
+                f"the last of {self.from_outside} processes that a signal ended without any work "
+                "done in between"
+            )
         if self.in_one_clock > max(MAX_IN_ONE_CLOCK, self.nodes):
-            return f"the last of {self.in_one_clock} processes that ended before clock {self._clock + 1} was finished"
+            return (
+                f"the last of {self.in_one_clock} processes that ended before clock "
+                f"{self._clock + 1} was finished"
+            )
+
         return ""

@@ -1,6 +1,7 @@
 """The model's parameters: how they are partitioned, updated, viewed and committed.
 
-This module imports nothing: code that only reads job files needs the formats in which parameters and updates travel.
+This module imports nothing: code that only reads job files needs the formats in which parameters
+and updates travel.
 """
 
 FULL = "fp32"

@@ -1,7 +1,8 @@
-"""`CommitRule`: computes the next version of a partition's state from the summed updates of a clock.
+"""`CommitRule`: computes the next version of a partition's state from the summed updates of a
+clock.
 
-A state has one array per segment, followed by the optimizer's slots of each segment: they move, are backed up and are
-rolled back together.
+A state has one array per segment, followed by the optimizer's slots of each segment: they move, are
+backed up and are rolled back together.
 """
 
 from collections.abc import Mapping
@@ -21,7 +22,9 @@ _SMALL = 1e-6
 
 
 def square_of(values: Array) -> float:
-    """The squared norm of an array; the order in which it is summed depends on nothing but its shape."""
+    """The squared norm of an array; the order in which it is summed depends on nothing but its
+    shape.
+    """
     with np.errstate(over="ignore"):
         return float(np.square(values, dtype=np.float64).sum())
 
@@ -32,7 +35,9 @@ def clip_factor(square: float, most: float) -> float:
 
 
 def shrunk(values: Array, factor: float) -> Array:
-    """The values times a factor. No number becomes -0.0 that was none, because -0.0 stands for no update."""
+    """The values times a factor. No number becomes -0.0 that was none, because -0.0 stands for no
+    update.
+    """
     after: Array = values * values.dtype.type(factor)
     after[(after == 0) & (values != 0)] = 0.0
     return after
@@ -59,12 +64,17 @@ class CommitRule:
         return state[: len(self.layout.partitions[partition])]
 
     def advance(
-        self, partition: int, state: PartitionState, summed: Delta | None, clock: int, square: float | None = None
+        self,
+        partition: int,
+        state: PartitionState,
+        summed: Delta | None,
+        clock: int,
+        square: float | None = None,
     ) -> tuple[PartitionState, Delta]:
         """The state after a clock, and the values of the rows that changed, slots included.
 
-        The previous state is not modified; arrays that did not change are shared with it. `square` is the sum of the
-        squares of all partitions, if `clips_together`.
+        The previous state is not modified; arrays that did not change are shared with it. `square`
+        is the sum of the squares of all partitions, if `clips_together`.
         """
         if self.declared.apply is not None:
             whole = 0.0
@@ -74,11 +84,14 @@ class CommitRule:
                 if summed is not None and factor != 1.0:
                     segments = self.layout.partitions[partition]
                     summed = [
-                        RowDelta(part.rows, shrunk(part.values, factor)) if part and self._clips(segment) else part
+                        RowDelta(part.rows, shrunk(part.values, factor))
+                        if part and self._clips(segment)
+                        else part
                         for segment, part in zip(segments, summed, strict=True)
                     ]
             after = self._applied(partition, state, summed, clock, sqrt(whole))
             return after, [RowDelta(None, array) for array in after]
+
         after, changed = list(state), list[RowDelta | None]([None] * len(state))
         combined = self.declared.aggregation.combined
         for index, part in enumerate(summed or ()):
@@ -92,6 +105,7 @@ class CommitRule:
                 after[index] = state[index].copy()
                 after[index][part.rows] = values
                 changed[index] = RowDelta(part.rows, values)
+
         return after, changed
 
     @property
@@ -100,14 +114,22 @@ class CommitRule:
         return bool(self.declared.clip_norm) and len(self.layout) > 1
 
     def square(self, partition: int, state: PartitionState, summed: Delta | None) -> float:
-        """The squared norm of the updates that are clipped, in the order of the partition's segments."""
+        """The squared norm of the updates that are clipped, in the order of the partition's
+        segments.
+        """
         segments = self.layout.partitions[partition]
         # Of all rows, so that the order of summing does not depend on how the updates travelled.
         update = dense(state[: len(segments)], summed)
-        return sum(square_of(values) for segment, values in zip(segments, update, strict=True) if self._clips(segment))
+        return sum(
+            square_of(values)
+            for segment, values in zip(segments, update, strict=True)
+            if self._clips(segment)
+        )
 
     def _clips(self, segment: Segment) -> bool:
-        return np.dtype(self.layout.spec(segment.name).dtype).kind == "f" and self.declared.is_clipped(segment.name)
+        return np.dtype(
+            self.layout.spec(segment.name).dtype
+        ).kind == "f" and self.declared.is_clipped(segment.name)
 
     def _applied(
         self, partition: int, state: PartitionState, summed: Delta | None, clock: int, norm: float
@@ -119,22 +141,29 @@ class CommitRule:
         update = dense(after[: len(segments)], summed)
         count = self.declared.slots + self.declared.row_slots
         parts = []
+
         for index, segment in enumerate(segments):
             first = len(segments) + index * count
             given = update[index][:]
             given.flags.writeable = False
             parts.append((segment.name, after[index], given, after[first : first + count]))
+
         where = f"{declared.name}, clock {clock}"
         if declared.apply_all is not None:
             moment = (clock, norm) if declared.sees_norm else (clock,)
             call(f"{where}: apply_all", partial(declared.apply_all, parts, *moment))
         else:
             for part in parts:
-                call(f"{where}, parameter {part[0]!r}: apply", partial(declared.apply, *part, clock))
+                call(
+                    f"{where}, parameter {part[0]!r}: apply", partial(declared.apply, *part, clock)
+                )
+
         for name, values, *_ in parts:
             if values.dtype.kind == "f" and not np.isfinite(values).all():
                 raise NotFinite(
-                    f"{where}, parameter {name!r}: apply produced NaN or infinity; lower the step size, or look for a"
+                    f"{where}, parameter {name!r}: apply produced NaN or infinity; lower the step "
+                    "size, or look for a"
                     " division by 0"
                 )
+
         return after

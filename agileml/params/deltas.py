@@ -1,7 +1,7 @@
 """Deltas: updates to a partition's state by rows, and the arithmetic on them.
 
-A delta has one entry per segment of its partition: nothing, some rows, or all rows. Both forms give the same bits,
-because untouched rows of the dense form hold the aggregation's identity.
+A delta has one entry per segment of its partition: nothing, some rows, or all rows. Both forms give
+the same bits, because untouched rows of the dense form hold the aggregation's identity.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,9 @@ Rows = NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowDelta:
-    """Values for rows of one segment: `rows` are sorted, unique and relative to its first row; None: all rows."""
+    """Values for rows of one segment: `rows` are sorted, unique and relative to its first row;
+    None: all rows.
+    """
 
     rows: Rows | None
     values: Array
@@ -34,7 +36,9 @@ Delta = list[RowDelta | None]
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """A commutative and associative operation that combines updates with each other and with the state."""
+    """A commutative and associative operation that combines updates with each other and with the
+    state.
+    """
 
     name: str
     ufunc: np.ufunc
@@ -54,11 +58,13 @@ class Aggregation:
         if self.ufunc is not np.add or left.dtype.kind == "f":
             combined: Array = self.ufunc(left, right, out=out)
             return combined
+
         total: Array = np.add(left, right)
         if _wrapped(left, right, total):
             raise out_of_range(total.dtype)
         if out is None:
             return total
+
         np.copyto(out, total)
         return out
 
@@ -73,12 +79,15 @@ def out_of_range(dtype: np.dtype) -> BadTrainer:
     """The error of sums that do not fit into integers."""
     limits = np.iinfo(dtype)
     return BadTrainer(
-        f"a sum of updates is beyond the range of {dtype}, {limits.min} to {limits.max}; give it a wider type"
+        f"a sum of updates is beyond the range of {dtype}, {limits.min} to {limits.max}; give it a "
+        "wider type"
     )
 
 
 def added_at(kept: Array, places: NDArray[np.intp], values: Array) -> Array:
-    """Integers plus values at places, some of them several times. BadTrainer if a sum leaves their range."""
+    """Integers plus values at places, some of them several times. BadTrainer if a sum leaves their
+    range.
+    """
     wide = np.dtype(np.uint64 if kept.dtype.kind == "u" else np.int64)
     lows, highs = _halves(kept.astype(wide))
     for halves, more in zip((lows, highs), _halves(values.astype(wide)), strict=True):
@@ -88,6 +97,7 @@ def added_at(kept: Array, places: NDArray[np.intp], values: Array) -> Array:
     total = ((highs << _HALF_BITS) | lows).astype(kept.dtype)
     if not all(map(np.array_equal, _halves(total.astype(wide)), (lows, highs))):
         raise out_of_range(kept.dtype)
+
     return total
 
 
@@ -95,8 +105,12 @@ _HALF_BITS, _LOW_HALF = 32, 0xFFFFFFFF
 
 
 def _halves(numbers: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The lower and the upper 32 bits of 64-bit integers, as numbers whose sums do not leave the range."""
-    return (numbers & numbers.dtype.type(_LOW_HALF)).astype(np.int64), (numbers >> _HALF_BITS).astype(np.int64)
+    """The lower and the upper 32 bits of 64-bit integers, as numbers whose sums do not leave the
+    range.
+    """
+    return (numbers & numbers.dtype.type(_LOW_HALF)).astype(np.int64), (
+        numbers >> _HALF_BITS
+    ).astype(np.int64)
 
 
 def assign_into(state: PartitionState, delta: Delta) -> None:
@@ -109,11 +123,12 @@ def assign_into(state: PartitionState, delta: Delta) -> None:
 
 
 def assigned(state: PartitionState, values: Delta) -> PartitionState:
-    """A new state with some rows replaced; it shares unchanged arrays with the old one. With an empty state, `values`
-    has every row.
+    """A new state with some rows replaced; it shares unchanged arrays with the old one. With an
+    empty state, `values` has every row.
     """
     if not state:
         return [part.values for part in values if part is not None]
+
     after = list(state)
     for index, part in enumerate(values):
         if part is not None and part.rows is None:
@@ -121,13 +136,15 @@ def assigned(state: PartitionState, values: Delta) -> PartitionState:
         elif part is not None:
             after[index] = state[index].copy()
             after[index][part.rows] = part.values
+
     return after
 
 
 def accumulate(total: Delta | None, delta: Delta, by: Aggregation = ADD) -> Delta:
     """The aggregate of a running total and one more delta.
 
-    The total must not be used afterwards: its arrays may become part of the result. The delta is only read.
+    The total must not be used afterwards: its arrays may become part of the result. The delta is
+    only read.
     """
     if total is None:
         return copy_of(delta)
@@ -147,10 +164,15 @@ def combined_anew(total: Delta, delta: Delta, by: Aggregation = ADD) -> Delta:
 
 
 def aggregate(deltas: Sequence[Delta], by: Aggregation = ADD) -> Delta | None:
-    """The total of deltas, with the bits of accumulating one after the other, but without copying a growing total."""
+    """The total of deltas, with the bits of accumulating one after the other, but without copying a
+    growing total.
+    """
     if not deltas:
         return None
-    return [_aggregate([part for part in parts if part is not None], by) for parts in zip(*deltas, strict=True)]
+    return [
+        _aggregate([part for part in parts if part is not None], by)
+        for parts in zip(*deltas, strict=True)
+    ]
 
 
 def copy_of(delta: Delta) -> Delta:
@@ -170,6 +192,7 @@ def dense(state: PartitionState, delta: Delta | None, by: Aggregation = ADD) -> 
         if part is not None:
             values[part.rows] = part.values
         whole.append(values)
+
     return whole
 
 
@@ -177,7 +200,10 @@ def scaled(delta: Delta | None, by: float) -> Delta | None:
     """A delta times a factor, in the type of its numbers; the same delta for the factor 1."""
     if delta is None or by == 1:
         return delta
-    return [None if part is None else RowDelta(part.rows, part.values * part.values.dtype.type(by)) for part in delta]
+    return [
+        None if part is None else RowDelta(part.rows, part.values * part.values.dtype.type(by))
+        for part in delta
+    ]
 
 
 def square(delta: Delta | None) -> float:
@@ -225,6 +251,7 @@ def _accumulate(total: RowDelta | None, part: RowDelta | None, by: Aggregation) 
         return total
     if total is None:
         return RowDelta(part.rows, part.values.copy())
+
     if total.rows is None:
         if part.rows is None:
             by.combined(total.values, part.values, out=total.values)
@@ -239,11 +266,13 @@ def _accumulate(total: RowDelta | None, part: RowDelta | None, by: Aggregation) 
     if np.array_equal(total.rows, part.rows):
         by.combined(total.values, part.values, out=total.values)
         return total
+
     rows = np.union1d(total.rows, part.rows)
     values = _identity(total.values, len(rows), by)
     values[np.searchsorted(rows, total.rows)] = total.values
     places = np.searchsorted(rows, part.rows)
     values[places] = by.combined(values[places], part.values)
+
     return RowDelta(rows, values)
 
 
@@ -253,6 +282,7 @@ def _aggregate(parts: Sequence[RowDelta], by: Aggregation) -> RowDelta | None:
         for part in parts:
             total = _accumulate(total, part, by)
         return total
+
     rows: Rows | None = None
     places: Rows | None = None
     whole = next((part.values for part in parts if part.rows is None), None)
@@ -261,18 +291,22 @@ def _aggregate(parts: Sequence[RowDelta], by: Aggregation) -> RowDelta | None:
     else:
         # An identity value for each touched row, and the index of each row among them.
         numbers = [part.rows for part in parts if part.rows is not None]
-        touched = np.zeros(max((int(some[-1]) + 1 for some in numbers if some.size), default=0), np.bool_)
+        touched = np.zeros(
+            max((int(some[-1]) + 1 for some in numbers if some.size), default=0), np.bool_
+        )
         for some in numbers:
             touched[some] = True
         rows = np.flatnonzero(touched).astype(np.int32)
         places = np.cumsum(touched, dtype=np.int32) - 1
         values = _identity(parts[0].values, len(rows), by)
+
     for part in parts:
         if part.rows is None:
             by.combined(values, part.values, out=values)
         else:
             at = part.rows if places is None else places[part.rows]
             values[at] = by.combined(values[at], part.values)
+
     return RowDelta(rows, values)
 
 

@@ -1,4 +1,6 @@
-"""`Layout`: the named parameter arrays, divided into partitions at row boundaries and balanced by bytes."""
+"""`Layout`: the named parameter arrays, divided into partitions at row boundaries and balanced by
+bytes.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,7 +25,8 @@ USUAL_PARTITIONS = 8
 """Partitions of a model, unless it is small or a job says how many."""
 
 MIN_USUAL_BYTES = 256 << 10
-"""Each partition has its own messages and checkpoints; below this size their overhead outweighs the content."""
+"""Each partition has its own messages and checkpoints; below this size their overhead outweighs the
+content."""
 
 MAX_ROWS = 2**31 - 1
 """Updates number rows with 32 bits."""
@@ -39,17 +42,26 @@ class ArraySpec:
 
     @classmethod
     def of(cls, name: str, array: Array) -> "ArraySpec":
-        """The specification of an array from a trainer; BadTrainer unless it has rows of floats or integers."""
+        """The specification of an array from a trainer; BadTrainer unless it has rows of floats or
+        integers.
+        """
         if not isinstance(array, np.ndarray):
-            raise BadTrainer(f"parameter {name!r} is a {type(array).__name__}; init must return numpy arrays")
+            raise BadTrainer(
+                f"parameter {name!r} is a {type(array).__name__}; init must return numpy arrays"
+            )
         if array.ndim == 0:
             raise BadTrainer(f"parameter {name!r} has no rows; give a single number the shape (1,)")
+
         if array.dtype.kind not in "fiu" or array.dtype.itemsize > MAX_BYTES_PER_NUMBER:
             raise BadTrainer(
-                f"parameter {name!r} holds {array.dtype}; only floats and integers of up to 64 bits can be summed"
+                f"parameter {name!r} holds {array.dtype}; only floats and integers of up to 64 "
+                "bits can be summed"
             )
         if array.shape[0] > MAX_ROWS:
-            raise BadTrainer(f"parameter {name!r} has {array.shape[0]:,} rows; the most is {MAX_ROWS:,}")
+            raise BadTrainer(
+                f"parameter {name!r} has {array.shape[0]:,} rows; the most is {MAX_ROWS:,}"
+            )
+
         return cls(name, array.shape, array.dtype.str)
 
     @property
@@ -84,22 +96,31 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The rows of each partition. The same specifications and count give the same layout on every node."""
+    """The rows of each partition. The same specifications and count give the same layout on every
+    node.
+    """
 
     specs: tuple[ArraySpec, ...]
     partitions: tuple[tuple[Segment, ...], ...]
 
     @classmethod
-    def cut(cls, params: Mapping[str, Array] | Iterable[ArraySpec], count: int | None = None) -> "Layout":
-        """Divides parameters into `count` partitions of nearly equal bytes; with fewer rows, some are empty.
+    def cut(
+        cls, params: Mapping[str, Array] | Iterable[ArraySpec], count: int | None = None
+    ) -> "Layout":
+        """Divides parameters into `count` partitions of nearly equal bytes; with fewer rows, some
+        are empty.
 
         None: as many as suit the size of the model.
         """
         if count is not None and count < 1:
             raise BadArgument(f"{count} partitions; there must be at least 1")
+
         given = specs_of(params) if isinstance(params, Mapping) else tuple(params)
         if count is None:
-            count = min(USUAL_PARTITIONS, max(1, sum(spec.nbytes for spec in given) // MIN_USUAL_BYTES))
+            count = min(
+                USUAL_PARTITIONS, max(1, sum(spec.nbytes for spec in given) // MIN_USUAL_BYTES)
+            )
+
         # Not the trainer's order: a dict built from a set differs from process to process.
         specs = tuple(sorted(given, key=lambda spec: spec.name))
         bounds = [_row_at(specs, number, count) for number in range(count + 1)]
@@ -113,6 +134,7 @@ class Layout:
                     segments.append(Segment(spec.name, start, end))
                 before += spec.rows
             partitions.append(tuple(segments))
+
         return cls(specs, tuple(partitions))
 
     def __len__(self) -> int:
@@ -123,7 +145,9 @@ class Layout:
         return next(spec for spec in self.specs if spec.name == name)
 
     def homes(self, name: str) -> tuple[tuple[int, int, Segment], ...]:
-        """A named array's segments in the order of its rows, each after its partition and its index in the state."""
+        """A named array's segments in the order of its rows, each after its partition and its index
+        in the state.
+        """
         return tuple(
             (number, index, segment)
             for number, partition in enumerate(self.partitions)
@@ -133,7 +157,10 @@ class Layout:
 
     def nbytes(self, partition: int) -> int:
         """Bytes of a partition's state."""
-        return sum(segment.rows * self.spec(segment.name).row_bytes for segment in self.partitions[partition])
+        return sum(
+            segment.rows * self.spec(segment.name).row_bytes
+            for segment in self.partitions[partition]
+        )
 
     def partition_bytes(self) -> tuple[int, ...]:
         """The weight of each partition when partitions are placed on nodes."""
@@ -145,7 +172,9 @@ class Layout:
 
     def views(self, partition: int, params: Mapping[str, Array]) -> PartitionState:
         """The partition's rows as views of the named arrays."""
-        return [params[segment.name][segment.lo : segment.hi] for segment in self.partitions[partition]]
+        return [
+            params[segment.name][segment.lo : segment.hi] for segment in self.partitions[partition]
+        ]
 
     def state_of(self, partition: int, params: Mapping[str, Array]) -> PartitionState:
         """A copy of the partition's rows of named arrays."""
@@ -168,15 +197,21 @@ def specs_of(params: Mapping[str, Array]) -> tuple[ArraySpec, ...]:
 
 
 def _row_at(specs: tuple[ArraySpec, ...], number: int, count: int) -> int:
-    """The first row of a partition, numbered across all arrays: the boundary nearest to its share of the bytes."""
+    """The first row of a partition, numbered across all arrays: the boundary nearest to its share
+    of the bytes.
+    """
     total = sum(spec.nbytes for spec in specs)
     before_rows = before_bytes = 0
     if number in {0, count}:
         return sum(spec.rows for spec in specs) * number // count
+
     for spec in specs:
         if (before_bytes + spec.nbytes) * count >= total * number and spec.row_bytes > 0:
             share = total * number - before_bytes * count
-            return before_rows + (2 * share + spec.row_bytes * count) // (2 * spec.row_bytes * count)
+            return before_rows + (2 * share + spec.row_bytes * count) // (
+                2 * spec.row_bytes * count
+            )
         before_rows += spec.rows
         before_bytes += spec.nbytes
+
     return before_rows

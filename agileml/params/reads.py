@@ -1,7 +1,8 @@
-"""The rows that the chunks of a shard read, learned in the first pass over it, so that workers are sent no others.
+"""The rows that the chunks of a shard read, learned in the first pass over it, so that workers are
+sent no others.
 
-These are a prediction for later clocks, not a guarantee. A cache knows which rows it holds; a chunk that reads another
-row is discarded and computed again once the whole partition has arrived.
+These are a prediction for later clocks, not a guarantee. A cache knows which rows it holds; a chunk
+that reads another row is discarded and computed again once the whole partition has arrived.
 """
 
 from collections.abc import Iterable, Sequence, Set
@@ -19,20 +20,25 @@ WantedRows = list[Rows | None]
 Mask = NDArray[np.bool_]
 Bits = NDArray[np.uint8]
 LearnedRows = Rows | Bits | None
-"""The rows of an array that a shard reads: their numbers or a bit for each row, whichever is smaller; None: every row.
+"""The rows of an array that a shard reads: their numbers or a bit for each row, whichever is
+smaller; None: every row.
 
-A job may have more shards than rows, so that a flag for each row of each shard would fill the memory.
+A job may have more shards than rows, so that a flag for each row of each shard would fill the
+memory.
 """
 
 _ARRAY_BYTES = 128
 """Memory that an array takes besides its numbers."""
 
 MAX_PICKED = 0.5
-"""Single rows are sent if they and their numbers are at most this fraction of a segment's bytes: selecting costs."""
+"""Single rows are sent if they and their numbers are at most this fraction of a segment's bytes:
+selecting costs."""
 
 
 class MissingRows(BaseException):
-    """A chunk reads rows that the node does not have. Not an `Exception`, so that user code does not handle it."""
+    """A chunk reads rows that the node does not have. Not an `Exception`, so that user code does
+    not handle it.
+    """
 
 
 class ShardReads:
@@ -56,6 +62,7 @@ class ShardReads:
             return
         if name not in self._masks and self._kept_as_numbers(name, selected):
             return
+
         if name not in self._masks:
             self._masks[name] = _flags(self._few.pop(name, ()), count)
         mask = self._masks[name]
@@ -64,11 +71,19 @@ class ShardReads:
 
     def _kept_as_numbers(self, name: str, selected: slice | RowNumbers) -> bool:
         size = selected.stop - selected.start if isinstance(selected, slice) else selected.size
-        self._few_bytes[name] = taken = self._few_bytes.get(name, _ARRAY_BYTES) + _ARRAY_BYTES + 8 * size
+        self._few_bytes[name] = taken = (
+            self._few_bytes.get(name, _ARRAY_BYTES) + _ARRAY_BYTES + 8 * size
+        )
         if taken > self._counts[name]:
             return False
+
         # Copied, as the caller may reuse its array.
-        rows = np.arange(selected.start, selected.stop) if isinstance(selected, slice) else np.array(selected)
+        rows = (
+            np.arange(selected.start, selected.stop)
+            if isinstance(selected, slice)
+            else np.array(selected)
+        )
+
         self._few.setdefault(name, []).append(rows)
         return True
 
@@ -81,8 +96,12 @@ class ShardReads:
 
     def rows(self) -> dict[str, LearnedRows]:
         """The rows that were read of each array."""
-        masks = {**{name: _flags(few, self._counts[name]) for name, few in self._few.items()}, **self._masks}
+        masks = {
+            **{name: _flags(few, self._counts[name]) for name, few in self._few.items()},
+            **self._masks,
+        }
         learned: dict[str, LearnedRows] = {}
+
         for name, mask in masks.items():
             if mask is None:
                 learned[name] = None
@@ -90,6 +109,7 @@ class ShardReads:
             # As numbers or as bits, whichever takes less memory.
             rows = np.flatnonzero(mask).astype(np.int32)
             learned[name] = rows if rows.nbytes * 8 < len(mask) else np.packbits(mask)
+
         return learned
 
 
@@ -126,9 +146,12 @@ class RowsRead:
             self._learned[shard] = self._learning.pop(shard).rows()
 
     def wanted(self, shards: Set[int]) -> list[WantedRows | None]:
-        """By partition, the rows that these shards read; None for a whole one. The same objects until they change."""
+        """By partition, the rows that these shards read; None for a whole one. The same objects
+        until they change.
+        """
         if not shards <= self._learned.keys():
             return self._whole
+
         if shards != self._shards:
             self._shards = frozenset(shards)
             masks = {spec.name: np.zeros(spec.rows, np.bool_) for spec in self._layout.specs}
@@ -144,11 +167,16 @@ class RowsRead:
             self._wanted = []
             for partition in self._layout.partitions:
                 picked_rows = [self._picked(segment, masks[segment.name]) for segment in partition]
-                self._wanted.append(None if all(each is None for each in picked_rows) else picked_rows)
+                self._wanted.append(
+                    None if all(each is None for each in picked_rows) else picked_rows
+                )
+
         return self._wanted
 
     def distrust(self, partitions: Iterable[int]) -> None:
-        """Requests these partitions whole from now on, because rows were missing, until the shards change."""
+        """Requests these partitions whole from now on, because rows were missing, until the shards
+        change.
+        """
         self._wanted = list(self._wanted)
         for partition in partitions:
             self._wanted[partition] = None

@@ -1,4 +1,6 @@
-"""Rows of one array: read and added several times as fast as by numpy's indexing, and summed in reusable memory."""
+"""Rows of one array: read and added several times as fast as by numpy's indexing, and summed in
+reusable memory.
+"""
 
 from functools import cache, lru_cache
 from importlib.machinery import PathFinder
@@ -29,8 +31,9 @@ def rows_of(array: Array, rows: slice | RowNumbers) -> Array:
 def add_rows(array: Array, rows: RowNumbers, values: Array) -> None:
     """Adds to rows in place, one after the other: a row that occurs twice is added to twice.
 
-    The same bits as `np.add.at(array, rows, values)`, but several times as fast: scipy's loop for the product of a
-    sparse matrix and a dense one does just this, for a matrix with a single 1 in every column.
+    The same bits as `np.add.at(array, rows, values)`, but several times as fast: scipy's loop for
+    the product of a sparse matrix and a dense one does just this, for a matrix with a single 1 in
+    every column.
     """
     count, width = rows.size, array[0].size
     ends, weights = _columns(count, array.dtype)
@@ -50,13 +53,17 @@ def add_rows(array: Array, rows: RowNumbers, values: Array) -> None:
 def _sparsetools() -> ModuleType:
     """scipy's compiled module of that loop; there is no public way to it that adds in place.
 
-    Loaded without `scipy.sparse` itself: every process of a job would pay for that import and needs only this module.
+    Loaded without `scipy.sparse` itself: every process of a job would pay for that import and needs
+    only this module.
     """
     scipy = find_spec("scipy")
     folders = scipy.submodule_search_locations if scipy else None
-    spec = PathFinder.find_spec("scipy.sparse._sparsetools", [f"{folder}/sparse" for folder in folders or ()])
+    spec = PathFinder.find_spec(
+        "scipy.sparse._sparsetools", [f"{folder}/sparse" for folder in folders or ()]
+    )
     if spec is None or spec.loader is None:
         raise ImportError("scipy's module sparse/_sparsetools is missing; install scipy again")
+
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -69,17 +76,30 @@ def _columns(count: int, dtype: np.dtype) -> tuple[NDArray[np.int64], Array]:
 
 
 DENSE_SHARE = 0.5
-"""Above this fraction of touched rows, all rows of a segment are sent: that saves row numbers and scattered access."""
+"""Above this fraction of touched rows, all rows of a segment are sent: that saves row numbers and
+scattered access."""
 
 _MANY = 16
-"""Once more than one row in this many is touched, scanning a flag per row, and filling all values, takes less time than
-a list of the touched rows."""
+"""Once more than one row in this many is touched, scanning a flag per row, and filling all values,
+takes less time than a list of the touched rows."""
 
 
 class RowBuffer:
-    """Aggregated updates to an array. Untouched rows hold the identity, so that `pending` needs no special case."""
+    """Aggregated updates to an array. Untouched rows hold the identity, so that `pending` needs no
+    special case.
+    """
 
-    __slots__ = ("_by", "_fresh", "_many", "_order", "_spec", "_stale", "_touched", "_values", "_whole")
+    __slots__ = (
+        "_by",
+        "_fresh",
+        "_many",
+        "_order",
+        "_spec",
+        "_stale",
+        "_touched",
+        "_values",
+        "_whole",
+    )
 
     def __init__(self, spec: ArraySpec, by: Aggregation = ADD) -> None:
         self._spec = spec
@@ -103,7 +123,8 @@ class RowBuffer:
         if self.empty and owned and values.flags.c_contiguous and values.flags.writeable:
             self._values = values
         elif self.empty:
-            # A copy, as the caller may reuse its array; it overwrites all rows, so that the identity is not needed.
+            # A copy, as the caller may reuse its array; it overwrites all rows, so that the
+            # identity is not needed.
             np.copyto(self._allocated(), values)
         else:
             buffer = self._initialized()
@@ -111,9 +132,12 @@ class RowBuffer:
         self._stale = self._whole = True
 
     def add(self, rows: RowNumbers, values: Array) -> None:
-        """Aggregates an update of some rows; a row that occurs twice is updated twice, in the given order."""
+        """Aggregates an update of some rows; a row that occurs twice is updated twice, in the given
+        order.
+        """
         if rows.size == 0:
             return
+
         buffer = self._initialized()
         if self._by is ADD and buffer.dtype in FAST_DTYPES:
             add_rows(buffer, rows, values)
@@ -135,6 +159,7 @@ class RowBuffer:
         if self._many or rows.size * _MANY > self._touched.size:
             self._touched[rows] = self._many = True
             return
+
         fresh = rows[~self._touched[rows]]
         if fresh.size:
             self._touched[fresh] = True
@@ -164,7 +189,9 @@ class RowBuffer:
         self._reset()
 
     def take(self, bounds: list[tuple[int, int]]) -> list[RowDelta | None]:
-        """Empties the buffer into one delta per range of rows; the ranges are sorted and cover every row."""
+        """Empties the buffer into one delta per range of rows; the ranges are sorted and cover
+        every row.
+        """
         if self._whole:
             values = self._initialized()
             parts: list[RowDelta | None] = [RowDelta(None, values[lo:hi]) for lo, hi in bounds]
@@ -174,10 +201,12 @@ class RowBuffer:
             return parts
         if self.empty:
             return [None] * len(bounds)
+
         rows = self._rows()
         edges = np.searchsorted(rows, [bounds[0][0], *(hi for _, hi in bounds)])
         buffer = self._initialized()
         parts = []
+
         for (lo, hi), start, end in zip(bounds, edges[:-1], edges[1:], strict=True):
             touched = rows[start:end]
             if touched.size == 0:
@@ -186,6 +215,7 @@ class RowBuffer:
                 parts.append(RowDelta(None, buffer[lo:hi].copy()))
             else:
                 parts.append(RowDelta((touched - lo).astype(np.int32), rows_of(buffer, touched)))
+
         self.clear()
         return parts
 

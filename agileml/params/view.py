@@ -1,6 +1,8 @@
-"""A worker's access to the parameters: the cache of a node, the view of one chunk, and the sums of each clock.
+"""A worker's access to the parameters: the cache of a node, the view of one chunk, and the sums of
+each clock.
 
-A chunk sees the cache plus its own updates and nothing else, so that its contribution is the same on every node.
+A chunk sees the cache plus its own updates and nothing else, so that its contribution is the same
+on every node.
 """
 
 from collections.abc import Sequence
@@ -25,7 +27,8 @@ NEVER = -1
 
 
 class ParamCache:
-    """The named arrays of a node. Each partition has the clock of the version that it was filled with.
+    """The named arrays of a node. Each partition has the clock of the version that it was filled
+    with.
 
     `wire` says how values travel; None: in the types of their parameters.
     """
@@ -66,19 +69,26 @@ class ParamCache:
                     self._held[segment.name][segment.lo : segment.hi] = True
             else:
                 self._hold(partition, index, rows)
+
         self.clocks[partition] = clock
 
     def require(self, name: str, selected: slice | RowNumbers) -> None:
-        """MissingRows if one of these rows is not cached; their partitions are added to `missed`."""
+        """MissingRows if one of these rows is not cached; their partitions are added to
+        `missed`."""
         held = self._held.get(name)
         if held is None or held[selected].all():
             return
+
         absent = np.zeros(held.shape, np.bool_)
         absent[selected] = True
         absent &= ~held
         homes = self.layout.homes(name)
-        self.missed |= {partition for partition, _, segment in homes if absent[segment.lo : segment.hi].any()}
-        raise MissingRows(f"parameter {name!r}: rows of partitions {sorted(self.missed)} are not cached")
+        self.missed |= {
+            partition for partition, _, segment in homes if absent[segment.lo : segment.hi].any()
+        }
+        raise MissingRows(
+            f"parameter {name!r}: rows of partitions {sorted(self.missed)} are not cached"
+        )
 
     def _hold(self, partition: int, index: int, rows: NDArray[np.int32]) -> None:
         segment = self.layout.partitions[partition][index]
@@ -116,7 +126,9 @@ class UpdateBuffer:
                 buffer.absorb(other._buffers[name])
 
     def take(self) -> dict[int, Delta]:
-        """Empties the buffer into the deltas of the touched partitions; the caller owns their memory."""
+        """Empties the buffer into the deltas of the touched partitions; the caller owns their
+        memory.
+        """
         deltas: dict[int, Delta] = {}
         for name, buffer in self._buffers.items():
             homes = self._homes[name]
@@ -127,6 +139,7 @@ class UpdateBuffer:
                 if part is not None:
                     none: list[RowDelta | None] = [None] * len(self._layout.partitions[partition])
                     deltas.setdefault(partition, none)[index] = part
+
         return dict(sorted(deltas.items()))
 
     def clear(self) -> None:
@@ -156,6 +169,7 @@ class CacheView:
             self.learning.note(name, selected)
         values = rows_of(array, selected)
         values.flags.writeable = False
+
         return values
 
     def _spec(self, name: str) -> ArraySpec:
@@ -163,7 +177,9 @@ class CacheView:
             return self._specs[name]
         except KeyError:
             known = ", ".join(sorted(self._specs))
-            raise BadTrainer(f"{self._where(name)}: no such parameter; init returned {known}") from None
+            raise BadTrainer(
+                f"{self._where(name)}: no such parameter; init returned {known}"
+            ) from None
 
     def _selected(self, name: str, rows: RowSelection) -> slice | RowNumbers:
         count = self._specs[name].rows
@@ -172,18 +188,22 @@ class CacheView:
         if isinstance(rows, slice):
             start, stop, step = rows.indices(count)
             return slice(start, max(start, stop)) if step == 1 else np.arange(start, stop, step)
+
         numbers = np.asarray(rows)
         if numbers.ndim != 1 or (numbers.dtype.kind not in "iu" and numbers.size):
             raise BadTrainer(
                 f"{self._where(name)}: rows must be a list of whole numbers, a slice or None,"
                 f" not {numbers.dtype} of shape {numbers.shape}"
             )
+
         numbers = numbers.astype(np.intp, copy=False)
         # As unsigned numbers, negative ones are too large.
         if numbers.size and numbers.view(np.uintp).max() >= count:
             raise BadTrainer(
-                f"{self._where(name)}: rows {numbers.min()} to {numbers.max()} requested; it has rows 0 to {count - 1}"
+                f"{self._where(name)}: rows {numbers.min()} to {numbers.max()} requested; it has "
+                f"rows 0 to {count - 1}"
             )
+
         return numbers
 
     def _where(self, name: str) -> str:
@@ -215,28 +235,38 @@ class ChunkView(CacheView):
         return updated
 
     def update(self, name: str, rows: RowSelection, delta: Array, *, owned: bool = False) -> None:
-        """Adds to rows, or aggregates as the trainer declares; a row that occurs twice is updated twice."""
+        """Adds to rows, or aggregates as the trainer declares; a row that occurs twice is updated
+        twice.
+        """
         spec = self._spec(name)
         selected = self._selected(name, rows)
         count = selected.stop - selected.start if isinstance(selected, slice) else selected.size
         values = np.asarray(delta)
         expected = (count, *spec.shape[1:])
+
         if values.shape != expected:
             raise BadTrainer(
-                f"{self._where(spec.name)}: an update of shape {values.shape} for rows of shape {expected}"
+                f"{self._where(spec.name)}: an update of shape {values.shape} for rows of shape "
+                f"{expected}"
             )
         if not np.can_cast(values.dtype, spec.dtype, "same_kind"):
             raise BadTrainer(
-                f"{self._where(spec.name)}: an update of {values.dtype} for an array of {np.dtype(spec.dtype)}"
+                f"{self._where(spec.name)}: an update of {values.dtype} for an array of "
+                f"{np.dtype(spec.dtype)}"
             )
+
         if values.dtype.str != spec.dtype:
-            with np.errstate(over="ignore"):  # too large values become infinity, which is checked below
+            with np.errstate(
+                over="ignore"
+            ):  # too large values become infinity, which is checked below
                 given, values = values, values.astype(spec.dtype)
             if values.dtype.kind in "iu" and not np.array_equal(given, values):
                 raise BadTrainer(
-                    f"{self._where(spec.name)}: an update of {given.dtype} has numbers beyond the range of"
+                    f"{self._where(spec.name)}: an update of {given.dtype} has numbers beyond the "
+                    "range of"
                     f" {values.dtype}; give the parameter a wider type"
                 )
+
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             raise NotFinite(
                 f"{self._where(spec.name)}: the update holds NaN or infinity;"
@@ -248,6 +278,7 @@ class ChunkView(CacheView):
                 self.own[name].add_all(values, owned=owned)
                 return
             selected = np.arange(selected.start, selected.stop)
+
         self.own[name].add(selected, values)
 
 
@@ -263,7 +294,9 @@ class WriteBack:
     def collect(self, clock: int, chunk: ChunkView) -> None:
         """Ends a chunk and aggregates its updates with those of its clock."""
         if clock not in self._clocks:
-            self._clocks[clock] = self._spare.pop() if self._spare else UpdateBuffer(self._layout, self._by)
+            self._clocks[clock] = (
+                self._spare.pop() if self._spare else UpdateBuffer(self._layout, self._by)
+            )
         self._clocks[clock].absorb(chunk.own)
 
     def take(self, clock: int) -> dict[int, Delta]:

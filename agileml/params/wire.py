@@ -1,8 +1,8 @@
 """Parameters and updates that travel in 16 bits between workers and servers.
 
-What a trainer's code reads, and what it pushes, is rounded; all else keeps the type of its parameter: servers' states,
-optimizers, backups and checkpoints. Rounding depends on nothing but the number, so that a contribution has the same
-bits on every node, and when it is sent again.
+What a trainer's code reads, and what it pushes, is rounded; all else keeps the type of its
+parameter: servers' states, optimizers, backups and checkpoints. Rounding depends on nothing but the
+number, so that a contribution has the same bits on every node, and when it is sent again.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,9 @@ _BF16_NAN = 0x7FC0
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """A float of 16 bits, which travels as `dtype`. `narrow` need not care about NaN and the sign of 0."""
+    """A float of 16 bits, which travels as `dtype`. `narrow` need not care about NaN and the sign
+    of 0.
+    """
 
     dtype: np.dtype
     largest: float
@@ -30,7 +32,9 @@ class Half:
 
 @dataclass(frozen=True, slots=True)
 class HalfWire:
-    """Rounds the parameters of a trainer to 16 bits and back; integers and short floats stay what they are."""
+    """Rounds the parameters of a trainer to 16 bits and back; integers and short floats stay what
+    they are.
+    """
 
     name: str
     half: Half
@@ -45,37 +49,50 @@ class HalfWire:
     def delta(self, partition: int, delta: Delta, clock: int) -> Delta:
         """Updates to a partition as they are sent to its server."""
         return [
-            None if part is None else RowDelta(part.rows, self._narrowed(partition, index, part.values, clock))
+            None
+            if part is None
+            else RowDelta(part.rows, self._narrowed(partition, index, part.values, clock))
             for index, part in enumerate(delta)
         ]
 
     def received(self, partition: int, delta: Delta) -> Delta:
         """Rows of a partition that were sent, in the types of its parameters."""
         return [
-            None if part is None else RowDelta(part.rows, self._widened(partition, index, part.values))
+            None
+            if part is None
+            else RowDelta(part.rows, self._widened(partition, index, part.values))
             for index, part in enumerate(delta)
         ]
 
     def _narrowed(self, partition: int, index: int, values: Array, clock: int) -> Array:
         if not _is_long(values.dtype):
             return values
+
         with np.errstate(over="ignore", under="ignore"):
             half = self.half.narrow(values)
-        # A row of -0.0 is one without an update (`Aggregation.identity`): only what was 0 may be -0.0.
+        # A row of -0.0 is one without an update (`Aggregation.identity`): only what was 0 may be
+        # -0.0.
         minus = half.view(np.uint16) == 0x8000
         if minus.any():
             half[minus & (values != 0)] = 0
+
         if not (np.isfinite(values).all() and np.isfinite(self.half.widen(half)).all()):
             # What was NaN or infinite before stays so; what rounding made so is refused.
             lost = np.isfinite(values) & ~np.isfinite(self.half.widen(half))
             if lost.any():
-                where = f"{self.app}, clock {clock}, parameter {self.layout.partitions[partition][index].name!r}"
+                where = (
+                    f"{self.app}, clock {clock}, parameter "
+                    f"{self.layout.partitions[partition][index].name!r}"
+                )
                 raise NotFinite(
-                    f"{where}: {values[lost][0]:g} does not fit into {self.name}, whose largest number is"
-                    f" {self.half.largest:g}; use {BF16} or {FULL} on the wire, or scale the loss or the model down"
+                    f"{where}: {values[lost][0]:g} does not fit into {self.name}, whose largest "
+                    "number is"
+                    f" {self.half.largest:g}; use {BF16} or {FULL} on the wire, or scale the loss "
+                    "or the model down"
                 )
             if half.dtype == np.uint16:
                 half[np.isnan(values)] = _BF16_NAN
+
         return half
 
     def _widened(self, partition: int, index: int, values: Array) -> Array:
@@ -104,7 +121,9 @@ def _of_bf16(half: Array) -> Array:
 
 _HALVES = {
     BF16: Half(np.dtype("<u2"), 3.38953e38, _to_bf16, _of_bf16),
-    FP16: Half(np.dtype("<f2"), 65504, lambda values: values.astype("<f2"), lambda half: half.astype("<f4")),
+    FP16: Half(
+        np.dtype("<f2"), 65504, lambda values: values.astype("<f2"), lambda half: half.astype("<f4")
+    ),
 }
 
 

@@ -1,4 +1,6 @@
-"""Built-in models, by the function that makes each, and models of users by their name: `FILE.py:FUNCTION`."""
+"""Built-in models, by the function that makes each, and models of users by their name:
+`FILE.py:FUNCTION`.
+"""
 
 import importlib.util
 import sys
@@ -23,20 +25,26 @@ ModelFactory = Callable[[int], PipelineModel]
 def model_factory(target: str) -> ModelFactory:
     if target in BUILT_IN:
         return BUILT_IN[target]
+
     name, colon, function = target.rpartition(":")
     path = Path(name)
     if not colon or path.suffix != ".py" or not path.is_file():
-        raise BadArgument(f"model {target!r}: name {', '.join(BUILT_IN)}, or a function in a file: FILE.py:FUNCTION")
+        raise BadArgument(
+            f"model {target!r}: name {', '.join(BUILT_IN)}, or a function in a file: "
+            "FILE.py:FUNCTION"
+        )
 
     spec = importlib.util.spec_from_file_location(f"pipeline_model_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
+
     try:
         spec.loader.exec_module(module)
     except Exception as error:
         raise TrainerFailed(f"{path}: {type(error).__name__}: {error}") from error
+
     # Workers do not have this module: its code travels with the model.
     cloudpickle.register_pickle_by_value(module)
 
@@ -49,9 +57,11 @@ def model_factory(target: str) -> ModelFactory:
             model = build(microbatch)
         except Exception as error:
             raise TrainerFailed(f"model {target}: {type(error).__name__}: {error}") from error
+
         if not isinstance(model, PipelineModel) or not model.layers:
             raise BadArgument(
-                f"model {target}: returned {type(model).__name__}; it must return a PipelineModel with layers"
+                f"model {target}: returned {type(model).__name__}; it must return a PipelineModel "
+                "with layers"
             )
         return model
 
@@ -83,14 +93,18 @@ def _sentences(samples: int, number: int) -> tuple[Array, Array]:
     tokens = draw.integers(TOKENS, size=(samples, SEQUENCE + 1))
     for i in range(2, SEQUENCE + 1):
         follows = draw.random(samples) < 0.9
-        tokens[:, i] = np.where(follows, (tokens[:, i - 1] + 3 * tokens[:, i - 2]) % TOKENS, tokens[:, i])
+        tokens[:, i] = np.where(
+            follows, (tokens[:, i - 1] + 3 * tokens[:, i - 2]) % TOKENS, tokens[:, i]
+        )
     return tokens[:, :-1], tokens[:, 1:]
 
 
 def transformer(microbatch: int) -> PipelineModel:
     """A small language model: embedding, four blocks, and a projection to tokens."""
     torch_module()
-    return PipelineModel(torch_layers(_small_transformer), cross_entropy, partial(_sentences, microbatch))
+    return PipelineModel(
+        torch_layers(_small_transformer), cross_entropy, partial(_sentences, microbatch)
+    )
 
 
 def _small_transformer():  # type: ignore[no-untyped-def]  # noqa: ANN202  # PyTorch may be missing
@@ -108,10 +122,18 @@ def split_transformer(microbatch: int) -> PipelineModel:
 
     layers: list[PipelineLayer] = [TorchLayer(partial(TokenEmbedding, TOKENS, SEQUENCE, HIDDEN))]
     for _ in range(BLOCKS):
-        for kind in (partial(AttentionPart, HIDDEN, HEADS), partial(FeedForwardPart, HIDDEN, 4 * HIDDEN)):
-            layers += split_layer([TorchLayer(partial(kind, part, PARTS)) for part in range(PARTS)], residual=True)
+        for kind in (
+            partial(AttentionPart, HIDDEN, HEADS),
+            partial(FeedForwardPart, HIDDEN, 4 * HIDDEN),
+        ):
+            layers += split_layer(
+                [TorchLayer(partial(kind, part, PARTS)) for part in range(PARTS)], residual=True
+            )
+
     return PipelineModel(
-        [*layers, TorchLayer(partial(Linear, HIDDEN, TOKENS))], cross_entropy, partial(_sentences, microbatch)
+        [*layers, TorchLayer(partial(Linear, HIDDEN, TOKENS))],
+        cross_entropy,
+        partial(_sentences, microbatch),
     )
 
 

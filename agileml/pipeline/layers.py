@@ -17,7 +17,9 @@ class Dense:
 
     def initial(self, key: DrawKey) -> Weights:
         draw = np.random.default_rng(key)
-        return draw.standard_normal((self.inputs, self.outputs)) / np.sqrt(self.inputs), np.zeros(self.outputs)
+        return draw.standard_normal((self.inputs, self.outputs)) / np.sqrt(self.inputs), np.zeros(
+            self.outputs
+        )
 
     def forward(self, weights: Weights, inputs: Array, key: DrawKey) -> tuple[Array, Stash]:
         del key

@@ -35,39 +35,57 @@ class Optimizer:
 
     def __post_init__(self) -> None:
         if self.kind not in OPTIMIZER_STATE:
-            raise BadArgument(f"optimizer is {self.kind!r}; choose from {', '.join(OPTIMIZER_STATE)}")
+            raise BadArgument(
+                f"optimizer is {self.kind!r}; choose from {', '.join(OPTIMIZER_STATE)}"
+            )
         check_number("rate", self.rate, 0, above=True)
 
     def initial(self, weights: Weights) -> Weights:
         """Zeros: one array per weight and moment."""
         if any(weight.dtype == BFLOAT16 for weight in weights):
             raise BadArgument(
-                "weights are bfloat16, on which numpy cannot compute: use agileml.pipeline.optimizers.TorchOptimizer"
+                "weights are bfloat16, on which numpy cannot compute: use "
+                "agileml.pipeline.optimizers.TorchOptimizer"
             )
         return tuple(np.zeros_like(weight) for weight in weights * OPTIMIZER_STATE[self.kind])
 
-    def step(self, weights: Weights, state: Weights, gradients: Weights, number: int) -> tuple[Weights, Weights]:
+    def step(
+        self, weights: Weights, state: Weights, gradients: Weights, number: int
+    ) -> tuple[Weights, Weights]:
         """A gradient that is absent counts as 0."""
         count = len(weights)
         pairs = zip(weights, gradients, strict=True)
         gradients = tuple(np.zeros_like(w) if is_absent(g) else g for w, g in pairs)
         if self.kind == "sgd":
-            return tuple(_less(w, self.rate * g) for w, g in zip(weights, gradients, strict=True)), ()
+            return tuple(
+                _less(w, self.rate * g) for w, g in zip(weights, gradients, strict=True)
+            ), ()
         if self.kind == "momentum":
             speed = tuple(self.momentum * v + g for v, g in zip(state, gradients, strict=True))
-            return tuple(_less(w, self.rate * v) for w, v in zip(weights, speed, strict=True)), speed
-        first = tuple(_decayed(m, g, self.momentum) for m, g in zip(state[:count], gradients, strict=True))
-        squares = tuple(_decayed(v, g * g, self.second) for v, g in zip(state[count:], gradients, strict=True))
+            return tuple(
+                _less(w, self.rate * v) for w, v in zip(weights, speed, strict=True)
+            ), speed
+
+        first = tuple(
+            _decayed(m, g, self.momentum) for m, g in zip(state[:count], gradients, strict=True)
+        )
+        squares = tuple(
+            _decayed(v, g * g, self.second) for v, g in zip(state[count:], gradients, strict=True)
+        )
         moved = []
+
         for weight, moment, square in zip(weights, first, squares, strict=True):
             mean = moment / (1 - self.momentum**number)
             spread = np.sqrt(square / (1 - self.second**number))
             moved.append(np.asarray(weight - self.rate * mean / (spread + self.epsilon)))
+
         return tuple(moved), first + squares
 
 
 def _less(weight: Array, step: Array) -> Array:
-    """The weight after a step, in the memory of the step: new memory takes as long as the subtraction."""
+    """The weight after a step, in the memory of the step: new memory takes as long as the
+    subtraction.
+    """
     has_room = isinstance(step, np.ndarray) and step.dtype == weight.dtype
     return np.subtract(weight, step, out=step) if has_room else np.asarray(weight - step)
 
@@ -84,17 +102,23 @@ _Shapes = tuple[tuple[tuple[int, ...], str], ...]
 class TorchOptimizer:
     """Makes an optimizer for the parameters of a layer; every layer has its own.
 
-    `TorchOptimizer(partial(torch.optim.AdamW, lr=1e-3), partial(torch.optim.lr_scheduler.StepLR, step_size=30))`
+    `TorchOptimizer(partial(torch.optim.AdamW, lr=1e-3), partial(torch.optim.lr_scheduler.StepLR,
+    step_size=30))`
 
-    Each group of parameters that `make` sets up keeps its settings. Parameters without a gradient stay as they are.
+    Each group of parameters that `make` sets up keeps its settings. Parameters without a gradient
+    stay as they are.
     """
 
     make: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
     schedule: Callable[[torch.optim.Optimizer], LRScheduler] | None = None
     clip_norm: float | None = None
     """The largest norm of the gradients of all layers together."""
-    _schedules: dict[_Shapes, _Schedule] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _names: dict[_Shapes, list[dict[str, bool]]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _schedules: dict[_Shapes, _Schedule] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    _names: dict[_Shapes, list[dict[str, bool]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "_schedules": {}, "_names": {}}
@@ -104,10 +128,13 @@ class TorchOptimizer:
         del weights
         return ()
 
-    def step(self, weights: Weights, state: Weights, gradients: Weights, number: int) -> tuple[Weights, Weights]:
+    def step(
+        self, weights: Weights, state: Weights, gradients: Weights, number: int
+    ) -> tuple[Weights, Weights]:
         torch = torch_module()
         if not weights:
             return (), ()
+
         parameters = [torch.nn.Parameter(tensor_of(weight).clone()) for weight in weights]
         optimizer = self.make(parameters)
         shapes = tuple((weight.shape, weight.dtype.str) for weight in weights)
@@ -115,10 +142,12 @@ class TorchOptimizer:
             self._schedule(shapes).apply(optimizer, number)
         names = self._state_names(shapes, parameters)
         arrays = iter(state)
+
         for parameter, named in zip(parameters, names, strict=True) if state else ():
             held = {name: _value(next(arrays), is_tensor) for name, is_tensor in named.items()}
             if present := {name: value for name, value in held.items() if value is not None}:
                 optimizer.state[parameter] = present
+
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = None if is_absent(gradient) else tensor_of(gradient)
         optimizer.step()
@@ -127,6 +156,7 @@ class TorchOptimizer:
             for parameter, named in zip(parameters, names, strict=True)
             for name in named
         ]
+
         return tuple(array_of(parameter) for parameter in parameters), tuple(after)
 
     def _schedule(self, shapes: _Shapes) -> _Schedule:
@@ -134,13 +164,18 @@ class TorchOptimizer:
         if shapes not in self._schedules:
             assert self.schedule is not None
             torch = torch_module()
-            parameters = [torch.nn.Parameter(torch.empty(shape, device="meta")) for shape, _ in shapes]
+            parameters = [
+                torch.nn.Parameter(torch.empty(shape, device="meta")) for shape, _ in shapes
+            ]
             optimizer = self.make(parameters)
             self._schedules[shapes] = _Schedule(optimizer, self.schedule(optimizer))
         return self._schedules[shapes]
 
-    def _state_names(self, shapes: _Shapes, parameters: list[torch.nn.Parameter]) -> list[dict[str, bool]]:
-        """The state that an update makes for each parameter: names, and whether each is a tensor."""
+    def _state_names(
+        self, shapes: _Shapes, parameters: list[torch.nn.Parameter]
+    ) -> list[dict[str, bool]]:
+        """The state that an update makes for each parameter: names, and whether each is a
+        tensor."""
         if shapes not in self._names:
             torch = torch_module()
             copies = [torch.nn.Parameter(parameter.detach().clone()) for parameter in parameters]
@@ -167,16 +202,20 @@ class _Schedule:
 
         if isinstance(schedule, ReduceLROnPlateau):
             raise BadArgument(
-                "ReduceLROnPlateau depends on a loss that layers do not know: use a schedule by the number of updates"
+                "ReduceLROnPlateau depends on a loss that layers do not know: use a schedule by "
+                "the number of updates"
             )
         self._optimizer, self._by_update = optimizer, self._settings(optimizer, schedule)
         self._known: list[list[dict[str, Any]]] = []
 
     @staticmethod
-    def _settings(optimizer: torch.optim.Optimizer, schedule: LRScheduler) -> Iterator[list[dict[str, Any]]]:
+    def _settings(
+        optimizer: torch.optim.Optimizer, schedule: LRScheduler
+    ) -> Iterator[list[dict[str, Any]]]:
         while True:
             yield [
-                {name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups
+                {name: value for name, value in group.items() if name != "params"}
+                for group in optimizer.param_groups
             ]
             # Without gradients this changes nothing; schedules want to be called after it.
             optimizer.step()

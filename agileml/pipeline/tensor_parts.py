@@ -27,16 +27,19 @@ class PipelineFrame:
 
 _T = TypeVar("_T")
 Awaiting = Generator[FrameKey | Send, tuple[Array, ...], _T]
-"""Yields frames to send, and the key of each frame that is needed, with whose arrays it is resumed."""
+"""Yields frames to send, and the key of each frame that is needed, with whose arrays it is
+resumed."""
 
 
 @dataclass(frozen=True)
 class TensorPart:
-    """One of the `parts` consecutive layers of a split layer: each gets the same input, and the outputs are added up.
+    """One of the `parts` consecutive layers of a split layer: each gets the same input, and the
+    outputs are added up.
 
-    The heads of an attention layer can be split this way, or the hidden units of a feed-forward layer. With `residual`
-    the input is added too. A node computes all parts, or with tensor parallelism one of them. The sum is taken in the
-    order of the parts either way, so the result is the same bit for bit.
+    The heads of an attention layer can be split this way, or the hidden units of a feed-forward
+    layer. With `residual` the input is added too. A node computes all parts, or with tensor
+    parallelism one of them. The sum is taken in the order of the parts either way, so the result is
+    the same bit for bit.
     """
 
     layer: PipelineLayer
@@ -71,13 +74,18 @@ def pieces(layers: Sequence[PipelineLayer]) -> list[range]:
             for i in range(first.parts):
                 layer = given[i] if i < len(given) else None
                 wanted = (i, first.parts, first.residual)
-                if not isinstance(layer, TensorPart) or (layer.part, layer.parts, layer.residual) != wanted:
+                if (
+                    not isinstance(layer, TensorPart)
+                    or (layer.part, layer.parts, layer.residual) != wanted
+                ):
                     raise BadArgument(
-                        f"layer {at + i} is not part {i} of the {first.parts} that layer {at} begins: make them with"
+                        f"layer {at + i} is not part {i} of the {first.parts} that layer {at} "
+                        "begins: make them with"
                         " agileml.pipeline.tensor_parts.split_layer"
                     )
         ranges.append(range(at, at + count))
         at += count
+
     return ranges
 
 

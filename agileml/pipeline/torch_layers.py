@@ -1,4 +1,6 @@
-"""PyTorch modules as layers, for models of your own: weights stay arrays, passed to the module for each call."""
+"""PyTorch modules as layers, for models of your own: weights stay arrays, passed to the module for
+each call.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,8 @@ if TYPE_CHECKING:
 class TorchLayer:
     """A module; it may have several inputs and outputs. Every process makes its own with `build`.
 
-    Parameters with `requires_grad=False` stay as `build` makes them. Random numbers are drawn for the seed, the
-    microbatch and the layer.
+    Parameters with `requires_grad=False` stay as `build` makes them. Random numbers are drawn for
+    the seed, the microbatch and the layer.
     """
 
     def __init__(self, build: Callable[[], torch.nn.Module]) -> None:
@@ -71,32 +73,47 @@ class TorchLayer:
         given = tensors_of(inputs)
         tensors = [tensor_of(weight).detach().requires_grad_() for weight in weights]
         state = dict(zip(module.trained, tensors, strict=True))
-        state |= {name: tensor_of(array).clone() for name, array in zip(module.buffers, buffers, strict=True)}
+        state |= {
+            name: tensor_of(array).clone()
+            for name, array in zip(module.buffers, buffers, strict=True)
+        }
         with torch.random.fork_rng(devices=[]):
             seed_torch(key)
             outputs = module.call(state, given)
+
         changed = tuple(array_of(state[name]) for name in module.buffers)
-        return unpacked(tuple(array_of(output) for output in outputs)), (given, tensors, outputs), changed
+        return (
+            unpacked(tuple(array_of(output) for output in outputs)),
+            (given, tensors, outputs),
+            changed,
+        )
 
     def backward(self, weights: Weights, stash: Stash, gradient: Values) -> tuple[Values, Weights]:
         return self.backward_into(tuple(ABSENT for _ in weights), stash, gradient)
 
-    def backward_into(self, totals: Weights, stash: Stash, gradient: Values) -> tuple[Values, Weights]:
-        """As `backward`; PyTorch adds the gradients of the weights to `totals` while they are in the cache."""
+    def backward_into(
+        self, totals: Weights, stash: Stash, gradient: Values
+    ) -> tuple[Values, Weights]:
+        """As `backward`; PyTorch adds the gradients of the weights to `totals` while they are in
+        the cache.
+        """
         torch = torch_module()
         given, tensors, outputs = stash
-        # Integers have no gradient, and outputs that nothing uses or that frozen layers made from data.
+        # Integers have no gradient, and outputs that nothing uses or that frozen layers made from
+        # data.
         turned = [
             (output, tensor_of(part))
             for output, part in zip(outputs, packed(gradient), strict=True)
             if output.requires_grad and not is_absent(part)
         ]
+
         for tensor, total in zip(tensors, totals, strict=True):
             tensor.grad = None if is_absent(total) else tensor_of(total)
         wanted = [tensor for tensor in (*given, *tensors) if tensor.requires_grad]
         if turned and wanted:
             ends, gradients = zip(*turned, strict=True)
             torch.autograd.backward(ends, gradients, inputs=wanted)
+
         return unpacked(tuple(map(_gradient_of, given))), tuple(map(_gradient_of, tensors))
 
     def module_with(self, weights: Weights, buffers: Weights, key: DrawKey) -> torch.nn.Module:
@@ -108,7 +125,9 @@ class TorchLayer:
         return own.module
 
     def _module(self, key: DrawKey) -> _Module:
-        """The module of this process, built with the random numbers of the model's seed and the layer."""
+        """The module of this process, built with the random numbers of the model's seed and the
+        layer.
+        """
         begin = self._seed_key(key)
         if self._made is None or self._made[0] != begin:
             with torch_module().random.fork_rng(devices=[]):
@@ -130,7 +149,9 @@ def _gradient_of(tensor: torch.Tensor) -> Array:
 
 @dataclass
 class _Module:
-    """A module, and its parameters and buffers by name. Parameters that are not trained remain in the module."""
+    """A module, and its parameters and buffers by name. Parameters that are not trained remain in
+    the module.
+    """
 
     module: torch.nn.Module
     trained: dict[str, torch.nn.Parameter]
@@ -151,10 +172,15 @@ class _Module:
             if isinstance(inner, _NormBase) and inner.training
             for part, _ in inner.named_buffers(recurse=False)
         ]
-        trained = {name: weight for name, weight in module.named_parameters() if weight.requires_grad}
+
+        trained = {
+            name: weight for name, weight in module.named_parameters() if weight.requires_grad
+        }
         return cls(module, trained, buffers, norms)
 
-    def call(self, state: dict[str, torch.Tensor], given: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    def call(
+        self, state: dict[str, torch.Tensor], given: Sequence[torch.Tensor]
+    ) -> tuple[torch.Tensor, ...]:
         """The outputs. Puts changed buffers into `state`.
 
         The memory of inputs belongs to others: a module that works in place gets copies.
@@ -168,17 +194,21 @@ class _Module:
         outputs = (outputs,) if isinstance(outputs, torch.Tensor) else outputs
         several = isinstance(outputs, tuple | list)
         others = [part for part in outputs if not isinstance(part, torch.Tensor)] if several else []
+
         if not several or others:
             inner = f" with a {type(others[0]).__name__}" if others else ""
             raise BadArgument(
-                f"module {type(self.module).__name__} returned {type(outputs).__name__}{inner}: return a tensor, or a"
+                f"module {type(self.module).__name__} returned {type(outputs).__name__}{inner}: "
+                "return a tensor, or a"
                 " tuple of tensors"
             )
+
         return tuple(outputs)
 
 
 def torch_layers(build: Callable[[], Stages]) -> list[TorchLayer]:
-    """Layers from the children of a `Sequential` or a list of modules, or from a module's list named `stages`.
+    """Layers from the children of a `Sequential` or a list of modules, or from a module's list
+    named `stages`.
 
     Layers may share weights: each keeps a copy, and gets the sum of their gradients.
     """
@@ -187,18 +217,22 @@ def torch_layers(build: Callable[[], Stages]) -> list[TorchLayer]:
     for i, child in enumerate(children):
         for position, weight in enumerate(_Module.of(child).trained.values()):
             owners.setdefault(id(weight), []).append((i, position))
+
     whole = _Whole(build)
     layers = [_Child(whole, i) for i in range(len(children))]
     for number, members in enumerate(owners.values()):
         for i, position in members if len(members) > 1 else ():
             layers[i].tied[position] = number
+
     return [*layers]
 
 
 def modules_with(
     model: PipelineModel, weights: Mapping[int, Weights], buffers: Mapping[int, Weights]
 ) -> list[torch.nn.Module]:
-    """The modules of a model's layers with the given weights and buffers, such as those of a finished training."""
+    """The modules of a model's layers with the given weights and buffers, such as those of a
+    finished training.
+    """
     return [
         layer.module_with(weights[i], buffers.get(i, ()), (model.seed, 0, i))
         for i, layer in enumerate(model.layers)
@@ -207,8 +241,12 @@ def modules_with(
 
 
 def modules_from(model: PipelineModel, saved: Mapping[str, Array]) -> list[torch.nn.Module]:
-    """The modules of a model's layers as they were saved, such as `numpy.load("model.npz")` after `spotctl launch`."""
-    weights, buffers = zip(*(arrays_of_layer(saved, i) for i in range(len(model.layers))), strict=True)
+    """The modules of a model's layers as they were saved, such as `numpy.load("model.npz")` after
+    `spotctl launch`.
+    """
+    weights, buffers = zip(
+        *(arrays_of_layer(saved, i) for i in range(len(model.layers))), strict=True
+    )
     return modules_with(model, dict(enumerate(weights)), dict(enumerate(buffers)))
 
 
@@ -219,15 +257,19 @@ def _children(whole: Stages) -> list[torch.nn.Module]:
         stages, list | tuple | torch.nn.Sequential | torch.nn.ModuleList
     ):
         whole = stages
+
     if isinstance(whole, list | tuple | torch.nn.Sequential | torch.nn.ModuleList) and len(whole):
         return list(whole)
     raise BadArgument(
-        f"{type(whole).__name__} is not a list of layers: build a torch.nn.Sequential, or a module with a list `stages`"
+        f"{type(whole).__name__} is not a list of layers: build a torch.nn.Sequential, or a module "
+        "with a list `stages`"
     )
 
 
 class _Whole:
-    """Makes all children of a model with the random numbers of one seed, and gives each of them away once."""
+    """Makes all children of a model with the random numbers of one seed, and gives each of them
+    away once.
+    """
 
     def __init__(self, build: Callable[[], Stages]) -> None:
         self._build = build
@@ -274,7 +316,9 @@ class _Child(TorchLayer):
 
 
 class TorchLoss:
-    """A loss of PyTorch, such as `torch.nn.CrossEntropyLoss()`, or a function of outputs and targets."""
+    """A loss of PyTorch, such as `torch.nn.CrossEntropyLoss()`, or a function of outputs and
+    targets.
+    """
 
     def __init__(self, criterion: Callable[..., torch.Tensor]) -> None:
         self._criterion = criterion
@@ -285,7 +329,12 @@ class TorchLoss:
         wanted = [tensor for tensor in given if tensor.requires_grad]
         true = tuple(tensor_of(array) for array in packed(targets))
         several = isinstance(outputs, tuple)
-        loss = self._criterion(tuple(given) if several else given[0], true if isinstance(targets, tuple) else true[0])
+        loss = self._criterion(
+            tuple(given) if several else given[0], true if isinstance(targets, tuple) else true[0]
+        )
         gradients = iter(torch.autograd.grad(loss, wanted, allow_unused=True))
         parts = [next(gradients) if tensor.requires_grad else None for tensor in given]
-        return loss.item(), unpacked(tuple(ABSENT if part is None else array_of(part) for part in parts))
+
+        return loss.item(), unpacked(
+            tuple(ABSENT if part is None else array_of(part) for part in parts)
+        )

@@ -1,13 +1,15 @@
 """How many gradients of a clock to wait for (dynamic backup workers, DBW).
 
-Waiting for the fastest k of n workers makes a clock shorter and its step less certain. Before each clock, the policy
-estimates how much the loss falls with each k, from the spread of the last gradients, and how long each k takes, from
-the times of the last clocks, and chooses the k with the largest fall per second. In the first clock it waits for the
-fastest few: the times of the others follow from theirs, well enough to begin with.
+Waiting for the fastest k of n workers makes a clock shorter and its step less certain. Before each
+clock, the policy estimates how much the loss falls with each k, from the spread of the last
+gradients, and how long each k takes, from the times of the last clocks, and chooses the k with the
+largest fall per second. In the first clock it waits for the fastest few: the times of the others
+follow from theirs, well enough to begin with.
 
-What noise costs depends on how far a step goes on the curved loss. A step of the largest rate that still pays turns
-the next gradient away from this one entirely; of shorter steps, more of it is left. So the inner product of successive
-gradients tells what share of the gain noise can take, which the paper assumes to be the largest.
+What noise costs depends on how far a step goes on the curved loss. A step of the largest rate that
+still pays turns the next gradient away from this one entirely; of shorter steps, more of it is
+left. So the inner product of successive gradients tells what share of the gain noise can take,
+which the paper assumes to be the largest.
 """
 
 from __future__ import annotations
@@ -20,19 +22,21 @@ from statistics import fmean, pstdev
 from typing import Protocol
 
 AVERAGED_CLOCKS = 5
-"""Clocks of all workers over whose gradients spread and size are averaged (the paper's D): if fewer are awaited, over
-as many more clocks."""
+"""Clocks of all workers over whose gradients spread and size are averaged (the paper's D): if fewer
+are awaited, over as many more clocks."""
 
 SHRINKAGE = 3.0
-"""The estimated size of the gradient is lowered by this many times its squared standard error, divided by itself.
+"""The estimated size of the gradient is lowered by this many times its squared standard error,
+divided by itself.
 
-So a size that is known well counts nearly in full, and one below 1.7 standard errors is no reason to leave anyone out.
-Near the lowest loss that the noise allows, the estimate is mostly noise: a small number of workers that looks best then
-keeps the loss from falling further.
+So a size that is known well counts nearly in full, and one below 1.7 standard errors is no reason
+to leave anyone out. Near the lowest loss that the noise allows, the estimate is mostly noise: a
+small number of workers that looks best then keeps the loss from falling further.
 """
 
 CURVATURE_DECAY = 0.99
-"""How much of what was seen of the curvature still counts a clock later: it changes little, and noise hides it."""
+"""How much of what was seen of the curvature still counts a clock later: it changes little, and
+noise hides it."""
 
 FIRST_CLOCK_DIVISOR = 4
 """The first clock waits for one in this many workers."""
@@ -43,11 +47,13 @@ KEPT_TIMES = 16
 FORGET_AFTER = 64
 """Clocks after which a time is forgotten: then a k that was not chosen for long is tried again.
 
-A time that is longer than that of a clock is kept for as many times longer, so that trying it again costs little.
+A time that is longer than that of a clock is kept for as many times longer, so that trying it again
+costs little.
 """
 
 LEAVE_OUT_ABOVE = 1.1
-"""The fall of the loss per second, relative to that of waiting for all, at which `auto` begins to leave work out."""
+"""The fall of the loss per second, relative to that of waiting for all, at which `auto` begins to
+leave work out."""
 
 WAIT_AGAIN_BELOW = 1.02
 """That relation at which `auto` waits for all workers again."""
@@ -55,7 +61,9 @@ WAIT_AGAIN_BELOW = 1.02
 
 @dataclass(frozen=True, slots=True)
 class ClockBegins:
-    """A clock begins on this number of workers; `waited` were awaited in the clock before, 0 if that is unknown."""
+    """A clock begins on this number of workers; `waited` were awaited in the clock before, 0 if
+    that is unknown.
+    """
 
     clock: int
     workers: int
@@ -64,7 +72,9 @@ class ClockBegins:
 
 @dataclass(frozen=True, slots=True)
 class GradientArrived:
-    """The `number`-th gradient of this clock arrived after `seconds`; `waited` were awaited in the clock before."""
+    """The `number`-th gradient of this clock arrived after `seconds`; `waited` were awaited in the
+    clock before.
+    """
 
     waited: int
     number: int
@@ -75,8 +85,8 @@ class GradientArrived:
 class GradientsSummed:
     """The gradients of a clock: how many, counting parts as fractions, in how many contributions.
 
-    `square` is the squared norm of their mean; `spread` the variance of one of them, or None if it is unknown; `along`
-    the inner product of their mean with that of the clock before, or None.
+    `square` is the squared norm of their mean; `spread` the variance of one of them, or None if it
+    is unknown; `along` the inner product of their mean with that of the clock before, or None.
     """
 
     clock: int
@@ -121,7 +131,9 @@ class FixedWait:
 
 @dataclass(frozen=True, slots=True)
 class DBW:
-    """Estimates of gain and time. With `blind` the gain is k; `auto`: all are awaited until another k clearly pays."""
+    """Estimates of gain and time. With `blind` the gain is k; `auto`: all are awaited until another
+    k clearly pays.
+    """
 
     auto: bool = False
     blind: bool = False
@@ -159,18 +171,27 @@ class DBW:
             case GradientsSummed():
                 before = self.seen[-1] if self.seen else None
                 policy = self
-                if before is not None and before.clock == report.clock - 1 and report.along is not None:
+                if (
+                    before is not None
+                    and before.clock == report.clock - 1
+                    and report.along is not None
+                ):
                     policy = self._with_turn(before, report.along)
                     if report.spread is None and policy.walked:
-                        # What is left of the last gradient and what its step took from it is the square without noise.
+                        # What is left of the last gradient and what its step took from it is the
+                        # square without noise.
                         noise = report.square - report.along - policy.steepness * before.square
                         report = replace(report, spread=noise * report.gradients)
-                return replace(policy, seen=_latest((*self.seen, report), AVERAGED_CLOCKS * self.workers)), ()
+                return replace(
+                    policy, seen=_latest((*self.seen, report), AVERAGED_CLOCKS * self.workers)
+                ), ()
             case ClockBegins():
                 return self._begin(report)
 
     def _with_turn(self, before: GradientsSummed, along: float) -> DBW:
-        """With what the last step changed; with one gradient the noise in its square is only known from others."""
+        """With what the last step changed; with one gradient the noise in its square is only known
+        from others.
+        """
         if before.gradients < 1.5 or before.spread is None:
             return self
         true = before.square - before.spread / before.gradients
@@ -182,19 +203,34 @@ class DBW:
 
     @property
     def steepness(self) -> float:
-        """The learning rate as a share of the best one without noise; 1 until it is known, as the paper assumes."""
+        """The learning rate as a share of the best one without noise; 1 until it is known, as the
+        paper assumes.
+        """
         return min(2.0, max(0.0, self.turned / self.walked)) if self.walked else 1.0
 
     def _estimates(self) -> tuple[float, float] | None:
-        """|grad F|^2, or a little less as it is uncertain, and the variance of one gradient, if a spread was seen."""
-        known = [(max(1.0, clock.gradients - 1), clock.spread) for clock in self.seen if clock.spread is not None]
+        """|grad F|^2, or a little less as it is uncertain, and the variance of one gradient, if a
+        spread was seen.
+        """
+        known = [
+            (max(1.0, clock.gradients - 1), clock.spread)
+            for clock in self.seen
+            if clock.spread is not None
+        ]
+
         if not known:
             return None
-        spread = max(0.0, sum(weight * spread for weight, spread in known) / sum(weight for weight, _ in known))
+
+        spread = max(
+            0.0,
+            sum(weight * spread for weight, spread in known) / sum(weight for weight, _ in known),
+        )
         noises = [spread / max(clock.gradients, 1e-12) for clock in self.seen]
         squares = [clock.square - noise for clock, noise in zip(self.seen, noises, strict=True)]
         size, error = fmean(squares), pstdev(squares) / sqrt(max(1, len(squares) - 1))
-        # A gradient that grows or shrinks varies, too. By noise alone its square varies most in one dimension.
+
+        # A gradient that grows or shrinks varies, too. By noise alone its square varies most in one
+        # dimension.
         by_noise = fmean(2 * noise * (noise + 2 * max(size, 0.0)) for noise in noises)
         error = min(error, sqrt(by_noise / len(noises)))
         return (max(0.0, size - SHRINKAGE * error**2 / size) if size > 0 else 0.0), spread
@@ -202,7 +238,9 @@ class DBW:
     def _begin(self, report: ClockBegins) -> tuple[DBW, tuple[WaitFor, ...]]:
         count = report.workers
         # Times of the k-th of another number of workers say little.
-        times: Times = {} if count != self.workers else _recent(self.times, report.clock, self.usual)
+        times: Times = (
+            {} if count != self.workers else _recent(self.times, report.clock, self.usual)
+        )
         if self.starting:
             times = {**guessed(times, self.clock, count), **times}
         policy = replace(
@@ -213,20 +251,27 @@ class DBW:
             waited=report.waited or self.waited,
             starting=not (self.auto or self.usual),
         )
+
         speeds = policy._speeds()
-        best = max(range(count), key=lambda number: (speeds[number], number)) + 1 if speeds else count
+        best = (
+            max(range(count), key=lambda number: (speeds[number], number)) + 1 if speeds else count
+        )
         if policy.starting:
             # Of fewer than two gradients there is no spread.
             best = max(min(2, count), count // FIRST_CLOCK_DIVISOR)
+
         if speeds and speeds[best - 1] <= 0:
             best = count
         reason = ""
         if self.auto:
             policy, best, reason = policy._weigh(best, speeds)
+
         return replace(policy, waited=best), (WaitFor(best, reason),)
 
     def _speeds(self) -> list[float]:
-        """By k, from 1 on, the expected fall of the loss per second, up to a factor; empty if that is unknown."""
+        """By k, from 1 on, the expected fall of the loss per second, up to a factor; empty if that
+        is unknown.
+        """
         count = self.workers
         seconds = expected_seconds(self.times, self.waited, count)
         estimates = self._estimates()
@@ -234,6 +279,7 @@ class DBW:
             return []
         if self.blind or estimates is None:
             return [k / max(1e-12, seconds[k - 1]) for k in range(1, count + 1)]
+
         (square, spread), steep = estimates, self.steepness
         gains = [(2 - steep) * square - steep * spread / k for k in range(1, count + 1)]
         return [gain / max(1e-12, time) for gain, time in zip(gains, seconds, strict=True)]
@@ -243,15 +289,26 @@ class DBW:
         count = self.workers
         if not speeds or speeds[-1] <= 0:
             return replace(self, favorable=0), count, ""
+
         ratio = speeds[best - 1] / speeds[-1]
         changes = ratio < WAIT_AGAIN_BELOW if self.leaves_out else ratio > LEAVE_OUT_ABOVE
         streak = self.favorable + 1 if changes else 0
         if streak < AVERAGED_CLOCKS:
             return replace(self, favorable=streak), best if self.leaves_out else count, ""
+
         times = f"lowers the loss {ratio:.2f} times as fast as waiting for all"
         if self.leaves_out:
-            return replace(self, leaves_out=False, favorable=0), count, f"no longer pay: no other number {times}"
-        return replace(self, leaves_out=True, favorable=0), best, f"pay: waiting for {best} of {count} workers {times}"
+            return (
+                replace(self, leaves_out=False, favorable=0),
+                count,
+                f"no longer pay: no other number {times}",
+            )
+
+        return (
+            replace(self, leaves_out=True, favorable=0),
+            best,
+            f"pay: waiting for {best} of {count} workers {times}",
+        )
 
 
 def _latest(seen: tuple[GradientsSummed, ...], gradients: float) -> tuple[GradientsSummed, ...]:
@@ -265,26 +322,34 @@ def _latest(seen: tuple[GradientsSummed, ...], gradients: float) -> tuple[Gradie
 
 
 def guessed(times: Times, clock: int, count: int) -> Times:
-    """Times of the numbers after the last one seen, as if the workers that are left took memoryless ones.
+    """Times of the numbers after the last one seen, as if the workers that are left took memoryless
+    ones.
 
-    Then the time until the next of r workers is inverse to r. The times count as seen in `clock`, after none awaited.
+    Then the time until the next of r workers is inverse to r. The times count as seen in `clock`,
+    after none awaited.
     """
     seconds = expected_seconds(times, 0, count)
     last = max((number for _, number in times), default=0)
     if last < 2:
         return {}
+
     pace = (seconds[last - 1] - seconds[0]) / sum(1 / (count - number) for number in range(1, last))
-    ahead = accumulate((pace / (count - number) for number in range(last, count)), initial=seconds[last - 1])
-    return {(0, number): ((clock, time),) for number, time in enumerate(ahead, last) if number > last}
+    ahead = accumulate(
+        (pace / (count - number) for number in range(last, count)), initial=seconds[last - 1]
+    )
+    return {
+        (0, number): ((clock, time),) for number, time in enumerate(ahead, last) if number > last
+    }
 
 
 def expected_seconds(
     times: Mapping[tuple[int, int], Sequence[tuple[int, float]]], waited: int, count: int
 ) -> list[float]:
-    """The time to each gradient if `waited` were awaited before, which grows with its number; empty if unknown.
+    """The time to each gradient if `waited` were awaited before, which grows with its number; empty
+    if unknown.
 
-    Where that was not seen, the times after any other number stand in. A number never seen is taken to follow the one
-    before it at once, so that it is tried.
+    Where that was not seen, the times after any other number stand in. A number never seen is taken
+    to follow the one before it at once, so that it is tried.
     """
     means: list[float] = []
     weights: list[int] = []
@@ -299,11 +364,13 @@ def expected_seconds(
         else:
             return []
         weights.append(len(seen))
+
     return isotonic(means, weights)
 
 
 def isotonic(values: Sequence[float], weights: Sequence[int]) -> list[float]:
-    """The nondecreasing sequence that is nearest in weighted least squares: neighbors in the wrong order are pooled.
+    """The nondecreasing sequence that is nearest in weighted least squares: neighbors in the wrong
+    order are pooled.
 
     A value without weight takes that of its neighbor.
     """
@@ -316,13 +383,18 @@ def isotonic(values: Sequence[float], weights: Sequence[int]) -> list[float]:
             mean = (before[0] * before[1] + pool[0] * pool[1]) / max(1, total)
             pool = (mean, total, before[2] + pool[2])
         pools.append(pool)
+
     return [mean for mean, _, length in pools for _ in range(length)]
 
 
 def _recent(times: Times, clock: int, usual: float) -> Times:
     """Without times that are too old to say how long it takes now."""
     kept = {
-        key: tuple((at, seconds) for at, seconds in seen if (clock - at) * usual < FORGET_AFTER * max(usual, seconds))
+        key: tuple(
+            (at, seconds)
+            for at, seconds in seen
+            if (clock - at) * usual < FORGET_AFTER * max(usual, seconds)
+        )
         for key, seen in times.items()
     }
     return {key: seen for key, seen in kept.items() if seen}

@@ -1,7 +1,8 @@
 """Which server serves which block: by the speed that workers measure (PSLD).
 
-For each server a line is fitted through the recent measurements: seconds by bytes. Blocks go to the servers that may
-be the fastest, one by one to where they cost least, and a few at random: so a server that has recovered is noticed.
+For each server a line is fitted through the recent measurements: seconds by bytes. Blocks go to the
+servers that may be the fastest, one by one to where they cost least, and a few at random: so a
+server that has recovered is noticed.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ MEASUREMENTS_BEFORE_MOVE = 8
 """Measurements of each server with blocks before blocks are moved again."""
 
 MIN_SAVED = 0.2
-"""The fraction of the predicted time that a new assignment must save if speeds are not far apart."""
+"""The fraction of the predicted time that a new assignment must save if speeds are not far
+apart."""
 
 MIN_SAVED_IF_UNEVEN = 0.05
-"""The fraction that suffices if speeds are far apart, or if a fast server has few blocks because it was slow: using
-that server again saves the others little each."""
+"""The fraction that suffices if speeds are far apart, or if a fast server has few blocks because it
+was slow: using that server again saves the others little each."""
 
 Measurement = tuple[int, float]
 """Bytes, seconds."""
@@ -54,13 +56,18 @@ class Line:
             fitted = np.polyfit(sizes, seconds, 1)
             if fitted[0] > 0 and fitted[1] >= 0:
                 slope, start = float(fitted[0]), float(fitted[1])
+
         rest = seconds - start - slope * sizes
-        return cls(slope, start, sqrt(float((rest**2).sum()) / max(1, len(samples) - 1) / len(samples)))
+        return cls(
+            slope, start, sqrt(float((rest**2).sum()) / max(1, len(samples) - 1) / len(samples))
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ServerPlace:
-    """Serve these blocks there. `reason` is for the log; `short`: too few servers are fast, another one would help."""
+    """Serve these blocks there. `reason` is for the log; `short`: too few servers are fast, another
+    one would help.
+    """
 
     owners: tuple[str, ...]
     reason: str
@@ -89,29 +96,46 @@ class PSLD:
         self, owners: Sequence[str], sizes: Sequence[int], servers: Sequence[str]
     ) -> tuple[PSLD, ServerPlace | None]:
         """A better assignment of blocks of these sizes, if there is one; `servers` may serve."""
-        if len(servers) < 2 or any(self.fresh.get(owner, 0) < MEASUREMENTS_BEFORE_MOVE for owner in set(owners)):
+        if len(servers) < 2 or any(
+            self.fresh.get(owner, 0) < MEASUREMENTS_BEFORE_MOVE for owner in set(owners)
+        ):
             return self, None
 
         lines = {name: Line.through(self.samples[name]) for name in servers if name in self.samples}
         known = list(lines.values())
         if known:
             # A server without measurements is taken for an average one.
-            means = [sum(getattr(line, what) for line in known) / len(known) for what in ("slope", "start", "error")]
+            means = [
+                sum(getattr(line, what) for line in known) / len(known)
+                for what in ("slope", "start", "error")
+            ]
             lines |= {name: Line(*means) for name in servers if name not in lines}
 
         share = sum(sizes) / len(servers)
-        speeds = {name: 1 / max(1e-12, lines[name].mean(share)) for name in set(owners) if name in lines}
+        speeds = {
+            name: 1 / max(1e-12, lines[name].mean(share)) for name in set(owners) if name in lines
+        }
         if len(speeds) < len(set(owners)):
             return self, None
+
         apart = max(speeds.values()) / min(speeds.values()) - 1
 
-        # One line for all superior servers that may be equally fast: noise would move blocks among them for ever.
+        # One line for all superior servers that may be equally fast: noise would move blocks among
+        # them for ever.
         superior = candidates(lines, share, self.trigger)
         columns = [[getattr(lines[name], what) for name in superior] for what in ("slope", "start")]
         slope, start = (sum(column) / len(column) for column in columns)
         usual = start + slope * share
-        alike = [name for name in superior if abs(lines[name].mean(share) - usual) <= CONFIDENCE * lines[name].error]
-        lines = {**lines, **{name: replace(lines[name], slope=slope, start=start) for name in alike}}
+        alike = [
+            name
+            for name in superior
+            if abs(lines[name].mean(share) - usual) <= CONFIDENCE * lines[name].error
+        ]
+
+        lines = {
+            **lines,
+            **{name: replace(lines[name], slope=slope, start=start) for name in alike},
+        }
 
         load = _load(owners, sizes)
         few = {name for name in load if load[name] < share / 2}
@@ -121,36 +145,63 @@ class PSLD:
         least = MIN_SAVED_IF_UNEVEN if apart > self.trigger or few & set(superior) else MIN_SAVED
         if then > (1 - least) * before:
             return self, None
-        why = f"servers differ by a factor of {apart + 1:.1f}: {before:.3g} s of a clock become {then:.3g} s"
+
+        why = (
+            f"servers differ by a factor of {apart + 1:.1f}: {before:.3g} s of a clock become "
+            f"{then:.3g} s"
+        )
         return after, ServerPlace(assigned, why, 2 * len(superior) < len(servers))
 
     def _assign(
-        self, sizes: Sequence[int], servers: Sequence[str], superior: Sequence[str], lines: Mapping[str, Line]
+        self,
+        sizes: Sequence[int],
+        servers: Sequence[str],
+        superior: Sequence[str],
+        lines: Mapping[str, Line],
     ) -> tuple[str, ...]:
-        rng = random.Random(self.seed * 1_000_003 + self.moves)  # noqa: S311 - explores, protects nothing
+        # Explores, protects nothing.
+        rng = random.Random(self.seed * 1_000_003 + self.moves)  # noqa: S311
         load = dict.fromkeys(servers, 0)
         assigned = 0
         places = [""] * len(sizes)
-        weight = sum(lines[name].mean(sum(sizes) / len(superior)) for name in superior) / len(superior)
+        weight = sum(lines[name].mean(sum(sizes) / len(superior)) for name in superior) / len(
+            superior
+        )
         order = sorted(range(len(sizes)), key=lambda block: -sizes[block])
+
         for name in servers:
-            # Slow servers keep a small block while that costs no time, so that they are still measured.
-            if name not in superior and len(order) > 1 and lines[name].mean(sizes[order[-1]]) <= weight:
+            # Slow servers keep a small block while that costs no time, so that they are still
+            # measured.
+            if (
+                name not in superior
+                and len(order) > 1
+                and lines[name].mean(sizes[order[-1]]) <= weight
+            ):
                 places[order[-1]] = name
                 load[name] = sizes[order.pop()]
+
         for block in order:
             assigned += sizes[block]
             best = rng.choice(list(servers)) if rng.random() < self.explores else ""
-            # One block shows whether a server has recovered; more than it can serve in time would hold up every clock.
+            # One block shows whether a server has recovered; more than it can serve in time would
+            # hold up every clock.
             if not best or (load[best] and lines[best].mean(load[best] + sizes[block]) > weight):
-                best = min(superior, key=lambda name: _cost(lines[name], load[name] + sizes[block], assigned, weight))
+                best = min(
+                    superior,
+                    key=lambda name: _cost(
+                        lines[name], load[name] + sizes[block], assigned, weight
+                    ),
+                )
             places[block] = best
             load[best] += sizes[block]
+
         return tuple(places)
 
 
 def superior_set(lines: Mapping[str, Line], size: float) -> list[str]:
-    """The servers that may be the fastest: those whose predicted times overlap, from the fastest on (Algorithm 1)."""
+    """The servers that may be the fastest: those whose predicted times overlap, from the fastest on
+    (Algorithm 1).
+    """
     bounds = {name: (line.mean(size), CONFIDENCE * line.error) for name, line in lines.items()}
     chosen: list[str] = []
     threshold = inf
@@ -159,13 +210,16 @@ def superior_set(lines: Mapping[str, Line], size: float) -> list[str]:
             break
         chosen.append(name)
         threshold = mean + error
+
     return chosen
 
 
 def candidates(lines: Mapping[str, Line], size: float, trigger: float) -> list[str]:
-    """The superior set, and servers less than `trigger` behind its first: by the paper's own rule no stragglers.
+    """The superior set, and servers less than `trigger` behind its first: by the paper's own rule
+    no stragglers.
 
-    Bounds of precise measurements do not overlap: then the superior set is one server, which would have to serve all.
+    Bounds of precise measurements do not overlap: then the superior set is one server, which would
+    have to serve all.
     """
     superior = superior_set(lines, size)
     most = (1 + trigger) * lines[superior[0]].mean(size)
@@ -178,8 +232,11 @@ def _cost(line: Line, load: int, assigned: int, weight: float) -> float:
     return line.mean(load) / max(1e-12, weight) + load / max(1, assigned)
 
 
-def _with_few_moves(owners: Sequence[str], wanted: Sequence[str], sizes: Sequence[int]) -> tuple[str, ...]:
-    """Gives each server about as many bytes as `wanted` does, and leaves blocks where they are as far as that allows.
+def _with_few_moves(
+    owners: Sequence[str], wanted: Sequence[str], sizes: Sequence[int]
+) -> tuple[str, ...]:
+    """Gives each server about as many bytes as `wanted` does, and leaves blocks where they are as
+    far as that allows.
 
     Each block that moves holds up the clock in which it does.
     """
@@ -188,6 +245,7 @@ def _with_few_moves(owners: Sequence[str], wanted: Sequence[str], sizes: Sequenc
         room[name] += size
     places = list(wanted)
     order = sorted(range(len(sizes)), key=lambda block: -sizes[block])
+
     for staying in (True, False):
         for block in list(order):
             name = owners[block] if staying else max(room, key=lambda server: room[server])
@@ -195,6 +253,7 @@ def _with_few_moves(owners: Sequence[str], wanted: Sequence[str], sizes: Sequenc
                 places[block] = name
                 room[name] -= sizes[block]
                 order.remove(block)
+
     return tuple(places)
 
 

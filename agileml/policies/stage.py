@@ -1,8 +1,10 @@
-"""Policies that choose AgileML's stage: their contract, and a fixed, the papers' and a learned choice.
+"""Policies that choose AgileML's stage: their contract, and a fixed, the papers' and a learned
+choice.
 
-The controller reports what happened, and the policy answers with proposals. A policy is an immutable value that
-performs no action itself. The controller decides what to do with a proposal and logs it, so that a run can be replayed
-without the policy. The papers choose by the ratio of nodes, with thresholds set by hand, and leave learning them open.
+The controller reports what happened, and the policy answers with proposals. A policy is an
+immutable value that performs no action itself. The controller decides what to do with a proposal
+and logs it, so that a run can be replayed without the policy. The papers choose by the ratio of
+nodes, with thresholds set by hand, and leave learning them open.
 """
 
 from __future__ import annotations
@@ -20,12 +22,14 @@ from agileml.errors import BadArgument
 
 @dataclass(slots=True)
 class ClockSums:
-    """Sums of the nodes' reports about one clock: chunks, seconds of work, bytes sent, and the loss over the sample.
+    """Sums of the nodes' reports about one clock: chunks, seconds of work, bytes sent, and the loss
+    over the sample.
 
-    `helped_items` were done by other workers than their owners, in `helped_seconds`. `moved_bytes` of partitions
-    changed their server, during `suspended_seconds` in which a partition was under way. `waited_for` workers were
-    awaited (0: all), and `dropped_chunks` of the others left out; the shards that have counted least and most often so
-    far have done so `least_counted` and `most_counted` times as often as the mean of all.
+    `helped_items` were done by other workers than their owners, in `helped_seconds`. `moved_bytes`
+    of partitions changed their server, during `suspended_seconds` in which a partition was under
+    way. `waited_for` workers were awaited (0: all), and `dropped_chunks` of the others left out;
+    the shards that have counted least and most often so far have done so `least_counted` and
+    `most_counted` times as often as the mean of all.
     """
 
     chunks: int = 0
@@ -55,7 +59,8 @@ class NodesChanged:
 
 @dataclass(frozen=True, slots=True)
 class ClockFinished:
-    """A finished clock: its stage, nodes, seconds and sums. `quiet`: nothing moved, failed or joined during it.
+    """A finished clock: its stage, nodes, seconds and sums. `quiet`: nothing moved, failed or
+    joined during it.
 
     `partitions` are those of the parameters: as many machines serve at most.
     """
@@ -72,7 +77,8 @@ class ClockFinished:
     def reliable_share(self) -> float:
         """Fraction of all traffic that reliable nodes send or receive.
 
-        They serve and work in stage 1, keep backups and work in stage 2, and keep backups in stage 3.
+        They serve and work in stage 1, keep backups and work in stage 2, and keep backups in stage
+        3.
         """
         served = self.sums.pushed + self.sums.pulled
         if not served:
@@ -82,15 +88,18 @@ class ClockFinished:
         return through / (served + (self.sums.backup if self.stage > 1 else 0))
 
     def seconds_in(self, stage: int) -> float:
-        """Estimated seconds of this clock in another stage, if the time besides computing grows with the bytes that the
-        busiest machine sends and receives.
+        """Estimated seconds of this clock in another stage, if the time besides computing grows
+        with the bytes that the busiest machine sends and receives.
 
-        Where little travels, the estimate is too high: but there no stage is much faster than another.
+        Where little travels, the estimate is too high: but there no stage is much faster than
+        another.
         """
         workers = self._workers(self.stage)
         waiting = max(0.0, self.seconds - self.sums.seconds / workers)
         here = self._busiest(self.stage)
-        return self.seconds if not here else self.seconds + waiting * (self._busiest(stage) / here - 1)
+        return (
+            self.seconds if not here else self.seconds + waiting * (self._busiest(stage) / here - 1)
+        )
 
     def _busiest(self, stage: int) -> float:
         """Bytes that the machine with most of them sends and receives in a clock."""
@@ -98,9 +107,12 @@ class ClockFinished:
         worked = served / self._workers(stage)
         if stage == 1:
             return worked + served / max(1, min(self.reliable, self.partitions))
+
         backup = self.sums.backup
         keeping = backup / max(1, self.reliable) + (worked if stage == 2 else 0)
-        return max(keeping, worked + (served + backup) / max(1, min(self.transient, self.partitions)))
+        return max(
+            keeping, worked + (served + backup) / max(1, min(self.transient, self.partitions))
+        )
 
     def _workers(self, stage: int) -> int:
         return max(1, self.transient + (0 if stage == 3 else self.reliable))
@@ -111,7 +123,9 @@ TrainingReport = NodesChanged | ClockFinished
 
 @dataclass(frozen=True, slots=True)
 class UseStage:
-    """Run in this stage. `reason` is empty unless the policy has just made a decision worth logging."""
+    """Run in this stage. `reason` is empty unless the policy has just made a decision worth
+    logging.
+    """
 
     stage: int
     reason: str = ""
@@ -125,7 +139,8 @@ class TrainingPolicy(Protocol):
         ...
 
     def record(self) -> list[Any]:
-        """The policy's knowledge as plain JSON, for the controller that takes over after a failure."""
+        """The policy's knowledge as plain JSON, for the controller that takes over after a
+        failure."""
         ...
 
     def restored(self, record: list[Any]) -> TrainingPolicy:
@@ -153,7 +168,8 @@ class Thresholds:
 
 
 def stage_of(nodes: NodeCounts, thresholds: Thresholds) -> int:
-    """The stage by ratio. Without reliable nodes only transient nodes can serve, which is stage 3."""
+    """The stage by ratio. Without reliable nodes only transient nodes can serve, which is stage
+    3."""
     reliable, transient = nodes
     if not reliable:
         return 3
@@ -190,7 +206,9 @@ STAGES = (1, 2, 3)
 
 @dataclass(frozen=True, slots=True)
 class FixedStage(_Memoryless):
-    """One stage, as far as the nodes allow: without transient nodes stage 1, without reliable nodes stage 3."""
+    """One stage, as far as the nodes allow: without transient nodes stage 1, without reliable nodes
+    stage 3.
+    """
 
     number: int
 
@@ -212,7 +230,8 @@ class StageByRatio(_Memoryless):
 
 
 SAME_MIX = log(1.5)
-"""Ratios of transient to reliable nodes that differ by less than this factor count as the same mix."""
+"""Ratios of transient to reliable nodes that differ by less than this factor count as the same
+mix."""
 
 
 def mix_of(nodes: NodeCounts) -> int:
@@ -225,13 +244,14 @@ def mix_of(nodes: NodeCounts) -> int:
 class LearnedStage:
     """Tries the stages next to the best known stage for a mix of nodes, and keeps the fastest.
 
-    The thresholds give the first stage. The first `skipped` clocks after a change measure the change rather than the
-    stage; the median of the next `needed` quiet clocks, in machine-seconds, is then the time of the stage for this mix.
-    A lower stage is not tried if by the measured traffic it would take `hopeless` times as long as the best; a higher
-    stage only while reliable nodes carry more than the fraction `relief` of the traffic, which it would take off them.
-    A stage counts as faster if it is faster by more than the fraction `gain`. A trial ends at once if a clock, except
-    the first, takes `hopeless` times as long as in the best stage.
-    `why` is the reason of the latest decision.
+    The thresholds give the first stage. The first `skipped` clocks after a change measure the
+    change rather than the stage; the median of the next `needed` quiet clocks, in machine-seconds,
+    is then the time of the stage for this mix. A lower stage is not tried if by the measured
+    traffic it would take `hopeless` times as long as the best; a higher stage only while reliable
+    nodes carry more than the fraction `relief` of the traffic, which it would take off them. A
+    stage counts as faster if it is faster by more than the fraction `gain`. A trial ends at once if
+    a clock, except the first, takes `hopeless` times as long as in the best stage. `why` is the
+    reason of the latest decision.
     """
 
     thresholds: Thresholds = field(default_factory=Thresholds)
@@ -255,7 +275,11 @@ class LearnedStage:
 
     def record(self) -> LearnedTimes:
         """The known times of all mixes."""
-        return [(mix, stage, seconds) for mix, times in self.known.items() for stage, seconds in times.items()]
+        return [
+            (mix, stage, seconds)
+            for mix, times in self.known.items()
+            for stage, seconds in times.items()
+        ]
 
     def restored(self, record: LearnedTimes) -> LearnedStage:
         """Knows the recorded times; a trial that was in progress starts again."""
@@ -277,16 +301,25 @@ class LearnedStage:
         nodes = clock.reliable, clock.transient
         if nodes != self.nodes or clock.stage != self.chosen:
             return replace(self, nodes=nodes, chosen=clock.stage, clocks=(), waits=self.skipped)
+
         # Clocks that were completed together by one late report seem to have taken no time.
         if not clock.quiet or not clock.seconds or 0 in nodes:
             return self
+
         taken = clock.seconds * sum(nodes)
         times = self.known.get(mix_of(self.nodes), {})
-        if self.waits <= 1 and times and self.chosen not in times and taken > self.hopeless * min(times.values()):
-            # The stage on trial is so much slower than a known one that no more clocks are spent on it.
+        if (
+            self.waits <= 1
+            and times
+            and self.chosen not in times
+            and taken > self.hopeless * min(times.values())
+        ):
+            # The stage on trial is so much slower than a known one that no more clocks are spent on
+            # it.
             return self._decide(clock, taken)
         if self.waits:
             return replace(self, waits=self.waits - 1)
+
         clocks = (*self.clocks, taken)
         if len(clocks) < self.needed:
             return replace(self, clocks=clocks)
@@ -297,6 +330,7 @@ class LearnedStage:
         before = self.known.get(mix, {})
         times = {**before, self.chosen: seconds}
         best = self._best(times)
+
         # Stages next to the best one that could be faster.
         near = [best + 1] if best < 3 and clock.reliable_share > self.relief else []
         if best > 1 and clock.seconds_in(best - 1) < self.hopeless * clock.seconds:
@@ -307,23 +341,41 @@ class LearnedStage:
         why = self.why
         if chosen != self.chosen or self.chosen not in before:
             why = self._reason(chosen, times, clock)
-        return replace(self, known={**self.known, mix: times}, chosen=chosen, clocks=(), waits=waits, why=why)
+
+        return replace(
+            self, known={**self.known, mix: times}, chosen=chosen, clocks=(), waits=waits, why=why
+        )
 
     def _reason(self, chosen: int, times: Mapping[int, float], clock: ClockFinished) -> str:
         """Why a stage is tried that has no time yet, or why one of those with a time is chosen."""
         if chosen not in times and chosen > self.chosen:
             share = f"{clock.reliable_share:.0%}"
-            return f"{share} of the traffic goes through reliable nodes, which stage {chosen} may relieve"
+            return (
+                f"{share} of the traffic goes through reliable nodes, which stage {chosen} may "
+                "relieve"
+            )
         if chosen not in times:
-            return f"stage {chosen} has not been tried with {clock.reliable}+{clock.transient} nodes"
-        measured = [f"{seconds / sum(self.nodes):.3g} s in stage {stage}" for stage, seconds in sorted(times.items())]
+            return (
+                f"stage {chosen} has not been tried with {clock.reliable}+{clock.transient} nodes"
+            )
+
+        measured = [
+            f"{seconds / sum(self.nodes):.3g} s in stage {stage}"
+            for stage, seconds in sorted(times.items())
+        ]
         lower = clock.stage - 1
+
         if self._best(times) == clock.stage and lower not in (0, *times):
-            measured.append(f"and would take {clock.seconds_in(lower):.3g} s in stage {lower} by its traffic")
+            measured.append(
+                f"and would take {clock.seconds_in(lower):.3g} s in stage {lower} by its traffic"
+            )
+
         return f"an iteration takes {', '.join(measured)}"
 
     def _best(self, times: Mapping[int, float]) -> int:
-        """The fastest stage; among stages that differ by less than `gain`, the one that was measured first."""
+        """The fastest stage; among stages that differ by less than `gain`, the one that was
+        measured first.
+        """
         best, *others = times
         for stage in others:
             if times[stage] < times[best] * (1 - self.gain):
@@ -332,7 +384,9 @@ class LearnedStage:
 
 
 def stage_policy(choice: object) -> TrainingPolicy:
-    """The policy for `auto`, which learns the stage, or for the number of a stage; a policy stays as it is."""
+    """The policy for `auto`, which learns the stage, or for the number of a stage; a policy stays
+    as it is.
+    """
     if choice == "auto":
         return LearnedStage()
     if str(choice) in map(str, STAGES) and not isinstance(choice, float):

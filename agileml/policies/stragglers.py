@@ -19,11 +19,13 @@ ONLY_AUTO = "the slowest workers are left out only while that clearly pays"
 
 @dataclass(frozen=True, slots=True)
 class Stragglers:
-    """`reassign`: workers that fall behind lend work to faster ones (FlexRR); `Reassignment` has its settings.
+    """`reassign`: workers that fall behind lend work to faster ones (FlexRR); `Reassignment` has
+    its settings.
 
-    `backup_workers`: with `auto`, clocks end without the slowest workers while that clearly pays; their number is
-    chosen for each clock (DBW). Experiments may pass True (always DBW), the number to leave out, or a policy.
-    `balance_servers`: partitions move away from servers that are slow (PSLD).
+    `backup_workers`: with `auto`, clocks end without the slowest workers while that clearly pays;
+    their number is chosen for each clock (DBW). Experiments may pass True (always DBW), the number
+    to leave out, or a policy. `balance_servers`: partitions move away from servers that are slow
+    (PSLD).
     """
 
     reassign: bool | Reassignment = False
@@ -64,29 +66,38 @@ class Stragglers:
         """Settings from a text (see `parse`), or from their names and values."""
         if isinstance(given, str):
             return cls.parse(given)
+
         _check_names("stragglers", given, WORDS.values())
         backups = given.get("backup_workers", False)
         if isinstance(backups, int) and backups:
             raise BadArgument(f"stragglers: backup_workers is {backups!r}; write auto: {ONLY_AUTO}")
+
         reassign = given.get("reassign", False)
         if isinstance(reassign, Mapping):
-            _check_names("stragglers: reassign", reassign, [field.name for field in fields(Reassignment)])
+            _check_names(
+                "stragglers: reassign", reassign, [field.name for field in fields(Reassignment)]
+            )
             reassign = Reassignment(**reassign)
+
         return cls(**{**given, "reassign": reassign})
 
     @classmethod
     def parse(cls, text: str) -> Stragglers:
-        """Parses words such as `reassign,backup-workers=auto`; an empty text turns everything off."""
+        """Parses words such as `reassign,backup-workers=auto`; an empty text turns everything
+        off."""
         settings: dict[str, Any] = {}
         for word in text.split(",") if text.strip() else []:
             name, has_value, value = word.strip().partition("=")
             if name not in WORDS:
-                raise BadArgument(f"stragglers is {text!r}: unknown word {name!r}; choose from {', '.join(WORDS)}")
+                raise BadArgument(
+                    f"stragglers is {text!r}: unknown word {name!r}; choose from {', '.join(WORDS)}"
+                )
             if name == "backup-workers" and value != "auto":
                 raise BadArgument(f"stragglers is {text!r}: write backup-workers=auto: {ONLY_AUTO}")
             if has_value and name != "backup-workers":
                 raise BadArgument(f"stragglers is {text!r}: {name} takes no value")
             settings[WORDS[name]] = value if has_value else True
+
         return cls(**settings)
 
 

@@ -25,9 +25,11 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One call of `Trainer.step`: items low..high-1 of shard `data` in a clock; `chunk` is its number there.
+    """One call of `Trainer.step`: items low..high-1 of shard `data` in a clock; `chunk` is its
+    number there.
 
-    `shard` is the number by which the work is dealt out, another one than `data` where shards rotate.
+    `shard` is the number by which the work is dealt out, another one than `data` where shards
+    rotate.
     """
 
     epoch: int
@@ -46,7 +48,8 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """One call of `Trainer.loss` on the final model: the first `items` items of the shard `data`."""
+    """One call of `Trainer.loss` on the final model: the first `items` items of the shard
+    `data`."""
 
     epoch: int
     clock: int
@@ -55,7 +58,8 @@ class Evaluation:
 
 
 WorkUnit = Chunk | Evaluation
-"""A piece of work that a worker computes in one go. Only `ChunkRunner.run` tells the kinds apart."""
+"""A piece of work that a worker computes in one go. Only `ChunkRunner.run` tells the kinds
+apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,21 +98,31 @@ Action = Send | Compute | Save | Fetch | Exit
 
 
 class State(Enum):
-    """A state of a machine. Its hash is its identity, as a machine looks its state up for every message."""
+    """A state of a machine. Its hash is its identity, as a machine looks its state up for every
+    message.
+    """
 
     __hash__ = object.__hash__
 
 
 class Transition:
-    """The method that handles a message, of the machine or of a `part` of it, and the other states that may follow."""
+    """The method that handles a message, of the machine or of a `part` of it, and the other states
+    that may follow.
+    """
 
-    def __init__(self, method: Callable[..., None], to: frozenset[State] = frozenset(), part: str = "") -> None:
+    def __init__(
+        self, method: Callable[..., None], to: frozenset[State] = frozenset(), part: str = ""
+    ) -> None:
         self.to = to
         name = method.__name__
-        self.method: Callable[[object], Callable[[Any], None]] = attrgetter(f"{part}.{name}" if part else name)
+        self.method: Callable[[object], Callable[[Any], None]] = attrgetter(
+            f"{part}.{name}" if part else name
+        )
         """Finds that method of a machine."""
 
     def check(self, name: str, before: State, after: State, message: object) -> None:
         """InvalidTransition if the state that follows is not in the table."""
         if after is not before and after not in self.to:
-            raise InvalidTransition(f"{name} cannot go from {before.name} to {after.name} on {message!r}")
+            raise InvalidTransition(
+                f"{name} cannot go from {before.name} to {after.name} on {message!r}"
+            )

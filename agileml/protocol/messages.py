@@ -1,7 +1,8 @@
 """All messages of a job, by conversation: updates, partitions, orders, reports.
 
-A node is one machine: it may serve partitions, back them up, and work. A message carries the epoch in which it was
-sent: a node drops messages of earlier epochs and keeps those of later epochs until it has entered them.
+A node is one machine: it may serve partitions, back them up, and work. A message carries the epoch
+in which it was sent: a node drops messages of earlier epochs and keeps those of later epochs until
+it has entered them.
 
 Version c of a partition is its state after clock c; version 0 is the initial model.
 
@@ -15,12 +16,14 @@ from agileml.params.deltas import Delta, Rows
 from agileml.params.layout import PartitionState
 from agileml.work import ClockCovers, Cover
 
-# -- between workers and servers: contributions to a clock, and parameters ---------------------------------------------
+# -- between workers and servers: contributions to a clock, and parameters -------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateEntry:
-    """Summed updates to one partition: of one chunk (`shard`, `chunk`), or of all covers of its push (-1)."""
+    """Summed updates to one partition: of one chunk (`shard`, `chunk`), or of all covers of its
+    push (-1).
+    """
 
     shard: int
     chunk: int
@@ -39,7 +42,8 @@ class PartitionUpdate:
 class Push:
     """A worker's contribution to a clock.
 
-    `want` requests the rows that the worker reads of each of these partitions, once it has that version (-1: no).
+    `want` requests the rows that the worker reads of each of these partitions, once it has that
+    version (-1: no).
     """
 
     epoch: int
@@ -52,7 +56,8 @@ class Push:
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """Request a whole partition once it has committed version `at_least`; with `exact`, that version and no later one.
+    """Request a whole partition once it has committed version `at_least`; with `exact`, that
+    version and no later one.
 
     A server that was asked for an exact version has committed it.
     """
@@ -66,7 +71,8 @@ class Pull:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """The rows of a partition that a worker reads, by segment (None: all rows of it); None for the whole partition.
+    """The rows of a partition that a worker reads, by segment (None: all rows of it); None for the
+    whole partition.
 
     A server that has not received this message sends whole partitions.
     """
@@ -91,12 +97,15 @@ class Snapshot:
     values: Delta
     exact: bool = False
     waited: float | None = None
-    """How long the worker's push waited at the server until the version was complete; None if not timed."""
+    """How long the worker's push waited at the server until the version was complete; None if not
+    timed."""
 
 
 @dataclass(frozen=True, slots=True)
 class TakeShard:
-    """From worker to worker: take over a shard, with the chunks of this clock that are left to compute."""
+    """From worker to worker: take over a shard, with the chunks of this clock that are left to
+    compute.
+    """
 
     epoch: int
     shard: int
@@ -104,12 +113,14 @@ class TakeShard:
     chunks: work.Ranges
 
 
-# -- between servers: moving, backing up and restoring partitions, and the end of a node -------------------------------
+# -- between servers: moving, backing up and restoring partitions, and the end of a node -----------
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Number of chunks that a state contains and the sum of their fingerprints, to detect lost and repeated chunks."""
+    """Number of chunks that a state contains and the sum of their fingerprints, to detect lost and
+    repeated chunks.
+    """
 
     chunks: int
     fingerprint: int
@@ -145,10 +156,12 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """A partition moves to the receiver. Without versions: the receiver is its backup and has been sent all of them.
+    """A partition moves to the receiver. Without versions: the receiver is its backup and has been
+    sent all of them.
 
-    The sender sends nothing more about this partition, so this is also its end-of-life mark. `former`: the nodes that
-    have had the partition in this epoch, the sender last; only they may forward what others sent for it.
+    The sender sends nothing more about this partition, so this is also its end-of-life mark.
+    `former`: the nodes that have had the partition in this epoch, the sender last; only they may
+    forward what others sent for it.
     """
 
     epoch: int
@@ -209,7 +222,7 @@ class EndOfLifeSeen:
     node: str
 
 
-# -- from the controller to nodes --------------------------------------------------------------------------------------
+# -- from the controller to nodes ------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,10 +237,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Recover:
-    """Start a new epoch: return to version `clock` and continue with this table. A job starts with one, too.
+    """Start a new epoch: return to version `clock` and continue with this table. A job starts with
+    one, too.
 
-    `sources` says where that version of each partition is: on a node, `init` or `checkpoint`. `decided`: the chunks of
-    later clocks about which the controller has decided.
+    `sources` says where that version of each partition is: on a node, `init` or `checkpoint`.
+    `decided`: the chunks of later clocks about which the controller has decided.
     """
 
     epoch: int
@@ -259,7 +273,8 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Hand this partition over to `to`. `backup` keeps its copy from then on; an empty name: none."""
+    """Hand this partition over to `to`. `backup` keeps its copy from then on; an empty name:
+    none."""
 
     epoch: int
     partition: int
@@ -269,7 +284,9 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class GiveShard:
-    """Give this shard to another worker: with `now` after the current chunk, else after the current clock."""
+    """Give this shard to another worker: with `now` after the current chunk, else after the current
+    clock.
+    """
 
     epoch: int
     shard: int
@@ -296,7 +313,9 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Evaluate:
-    """The last clock is done: compute the loss of this version, on this node's shards, also those assigned later."""
+    """The last clock is done: compute the loss of this version, on this node's shards, also those
+    assigned later.
+    """
 
     epoch: int
     clock: int
@@ -304,7 +323,9 @@ class Evaluate:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """The node holds nothing any more: make sure that no message is in flight between it and these peers."""
+    """The node holds nothing any more: make sure that no message is in flight between it and these
+    peers.
+    """
 
     epoch: int
     peers: tuple[str, ...]
@@ -312,7 +333,8 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """End the node; `lost`: the controller has given the node up, which may hang and not read this."""
+    """End the node; `lost`: the controller has given the node up, which may hang and not read
+    this."""
 
     reason: str
     lost: bool = False
@@ -327,15 +349,16 @@ class Collect:
     clock: int
 
 
-# -- from nodes to the controller --------------------------------------------------------------------------------------
+# -- from nodes to the controller ------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class GradientSums:
     """Sums over the contributions to a clock, as a partition's server saw them.
 
-    `weighted_squares`: the squared norm of each, divided by its items; `square`: the squared norm of their sum;
-    `along`: the inner product of their sum with that of the clock before, or None where the server did not see that.
+    `weighted_squares`: the squared norm of each, divided by its items; `square`: the squared norm
+    of their sum; `along`: the inner product of their sum with that of the clock before, or None
+    where the server did not see that.
     """
 
     contributions: int
@@ -346,7 +369,9 @@ class GradientSums:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A node introduces itself, also to a restarted controller: its code, and each (partition, version) it holds."""
+    """A node introduces itself, also to a restarted controller: its code, and each (partition,
+    version) it holds.
+    """
 
     node: str
     reliable: bool
@@ -369,10 +394,11 @@ UNKNOWN_STEP = -1.0
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The node is alive; its last progress was `stalled` seconds ago, and a step usually takes `usual_step` seconds.
+    """The node is alive; its last progress was `stalled` seconds ago, and a step usually takes
+    `usual_step` seconds.
 
-    `unreported`: chunks that it has done for a clock that it has not finished, and that would be lost with it.
-    Sent by the node's heartbeat process, whatever the node itself is doing.
+    `unreported`: chunks that it has done for a clock that it has not finished, and that would be
+    lost with it. Sent by the node's heartbeat process, whatever the node itself is doing.
     """
 
     node: str
@@ -399,7 +425,8 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class PartitionProgress:
-    """A partition has a new version on this node; bytes were sent for it to workers and its backup since the last.
+    """A partition has a new version on this node; bytes were sent for it to workers and its backup
+    since the last.
 
     `sums` are those of its contributions, in a job with backup workers.
     """
@@ -451,7 +478,9 @@ class Drained:
 
 @dataclass(frozen=True, slots=True)
 class WorkDone:
-    """A node's work in a clock: chunks, seconds, bytes sent, and its part of the loss of the model before the clock."""
+    """A node's work in a clock: chunks, seconds, bytes sent, and its part of the loss of the model
+    before the clock.
+    """
 
     node: str
     epoch: int
@@ -465,7 +494,9 @@ class WorkDone:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """The loss of the last version over a shard's part of the sample, as a sum, and the size of that part."""
+    """The loss of the last version over a shard's part of the sample, as a sum, and the size of
+    that part.
+    """
 
     node: str
     epoch: int
@@ -518,7 +549,9 @@ class Unlinked:
 
 @dataclass(frozen=True, slots=True)
 class ServerTimed:
-    """To the controller: a node's exchange with a server in a clock, there and back, without waiting for others."""
+    """To the controller: a node's exchange with a server in a clock, there and back, without
+    waiting for others.
+    """
 
     node: str
     epoch: int
@@ -527,12 +560,14 @@ class ServerTimed:
     seconds: float
 
 
-# -- that leave late work out of a clock, with backup workers, and that clip updates -----------------------------------
+# -- that leave late work out of a clock, with backup workers, and that clip updates ---------------
 
 
 @dataclass(frozen=True, slots=True)
 class Contributed:
-    """To the controller: these chunks of a clock that is not decided yet are on their way to the servers."""
+    """To the controller: these chunks of a clock that is not decided yet are on their way to the
+    servers.
+    """
 
     node: str
     epoch: int
@@ -542,7 +577,9 @@ class Contributed:
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """From the controller: these chunks make up the clock. Workers abandon the others, and servers drop them."""
+    """From the controller: these chunks make up the clock. Workers abandon the others, and servers
+    drop them.
+    """
 
     epoch: int
     clock: int
@@ -551,7 +588,9 @@ class Accept:
 
 @dataclass(frozen=True, slots=True)
 class SquareOfPart:
-    """To the controller: the squared norm of all updates of a clock to a partition, which waits for `SquareOfAll`."""
+    """To the controller: the squared norm of all updates of a clock to a partition, which waits for
+    `SquareOfAll`.
+    """
 
     node: str
     epoch: int
@@ -562,21 +601,24 @@ class SquareOfPart:
 
 @dataclass(frozen=True, slots=True)
 class SquareOfAll:
-    """From the controller: the squared norm of all updates of a clock, by which they are clipped."""
+    """From the controller: the squared norm of all updates of a clock, by which they are
+    clipped."""
 
     epoch: int
     clock: int
     square: float
 
 
-# -- between workers that lend each other work -------------------------------------------------------------------------
-# Links keep their order, so the number of an assignment does what the papers use timestamps for: a cancellation cannot
-# overtake the assignment that it cancels.
+# -- between workers that lend each other work -----------------------------------------------------
+# Links keep their order, so the number of an assignment does what the papers use timestamps for: a
+# cancellation cannot overtake the assignment that it cancels.
 
 
 @dataclass(frozen=True, slots=True)
 class HelpGroup:
-    """From the controller: the workers that the receiver may help, to which it reports its progress."""
+    """From the controller: the workers that the receiver may help, to which it reports its
+    progress.
+    """
 
     epoch: int
     workers: tuple[str, ...]
@@ -584,9 +626,11 @@ class HelpGroup:
 
 @dataclass(frozen=True, slots=True)
 class ProgressReport:
-    """A worker has done `progress` clocks, counting the part of the current one, when its timer showed `timer`.
+    """A worker has done `progress` clocks, counting the part of the current one, when its timer
+    showed `timer`.
 
-    At the speed of its last chunk a clock takes it `pace` seconds of work; 0: another report follows at its end.
+    At the speed of its last chunk a clock takes it `pace` seconds of work; 0: another report
+    follows at its end.
     """
 
     epoch: int
@@ -618,7 +662,8 @@ class BegunHelping:
 
 @dataclass(frozen=True, slots=True)
 class CancelHelp:
-    """Do not begin this assignment. `HelpEnded` answers, so that both sides agree on what was done."""
+    """Do not begin this assignment. `HelpEnded` answers, so that both sides agree on what was
+    done."""
 
     epoch: int
     worker: str
@@ -627,7 +672,9 @@ class CancelHelp:
 
 @dataclass(frozen=True, slots=True)
 class HelpEnded:
-    """An assignment is over. The chunks in `left` were not done, and are the owner's again; mostly none or all."""
+    """An assignment is over. The chunks in `left` were not done, and are the owner's again; mostly
+    none or all.
+    """
 
     epoch: int
     worker: str

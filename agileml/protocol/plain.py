@@ -1,8 +1,9 @@
-"""Values as data: what a job publishes for its nodes, without code and without classes but those of a list.
+"""Values as data: what a job publishes for its nodes, without code and without classes but those of
+a list.
 
-A value is a number, a text, bytes or None, or a list that begins with the name of its kind: `tuple`, `list`, `map`,
-`path`, or one of the classes below with its fields. Reading makes no other object, from whatever bytes; a class checks
-its fields itself.
+A value is a number, a text, bytes or None, or a list that begins with the name of its kind:
+`tuple`, `list`, `map`, `path`, or one of the classes below with its fields. Reading makes no other
+object, from whatever bytes; a class checks its fields itself.
 
 What must never happen: a class gets into the list whose making runs code that its fields name.
 """
@@ -63,21 +64,35 @@ def _data_of(value: object) -> object:
             return ["map", *([_data_of(key), _data_of(item)] for key, item in value.items())]
         case Path():
             return ["path", str(value)]
+
     name = type(value).__name__
     if _CLASSES.get(name) != type(value).__module__ or not is_dataclass(value):
         raise BadArgument(
-            f"{value!r:.80} cannot be sent to nodes of other computers: use numbers, texts, lists and maps of them"
+            f"{value!r:.80} cannot be sent to nodes of other computers: use numbers, texts, lists "
+            "and maps of them"
         )
-    return [name, *([field.name, _data_of(getattr(value, field.name))] for field in fields(value) if field.init)]
+
+    return [
+        name,
+        *(
+            [field.name, _data_of(getattr(value, field.name))]
+            for field in fields(value)
+            if field.init
+        ),
+    ]
 
 
 def _value_of(data: Any) -> Any:  # noqa: ANN401 - whatever was decoded
     if not isinstance(data, list):
         return data
+
     kind, *rest = data
     if kind in ("tuple", "list"):
         return {"tuple": tuple, "list": list}[kind](map(_value_of, rest))
     if kind == "path":
         return Path(*rest)
+
     pairs = {_value_of(name): _value_of(item) for name, item in rest}
-    return pairs if kind == "map" else getattr(importlib.import_module(_CLASSES[kind]), kind)(**pairs)
+    return (
+        pairs if kind == "map" else getattr(importlib.import_module(_CLASSES[kind]), kind)(**pairs)
+    )

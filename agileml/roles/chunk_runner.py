@@ -1,7 +1,7 @@
 """Runs the trainer's code on a node and collects its updates by clock.
 
-The runner and the worker share the parameter cache and never use it at the same time: the runner while a piece of work
-is computed, the worker between two pieces.
+The runner and the worker share the parameter cache and never use it at the same time: the runner
+while a piece of work is computed, the worker between two pieces.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from agileml.work import sampled_items
 
 @dataclass(slots=True)
 class WorkerContext:
-    """The worker's node, where its actions go, its epoch, the last clock to work on, and the routes."""
+    """The worker's node, where its actions go, its epoch, the last clock to work on, and the
+    routes.
+    """
 
     node: str
     out: list[Action]
@@ -43,9 +45,11 @@ LOSS_PER_GRADIENT, LOSS_SHARE = 1 / 3, 0.1
 
 @dataclass(frozen=True, slots=True)
 class WorkResult:
-    """A finished piece of work: its seconds, and the loss before it where the chunk belongs to the loss sample.
+    """A finished piece of work: its seconds, and the loss before it where the chunk belongs to the
+    loss sample.
 
-    If it read rows that the node does not have, of the partitions in `missed`, it counts as not done.
+    If it read rows that the node does not have, of the partitions in `missed`, it counts as not
+    done.
     """
 
     work: WorkUnit
@@ -77,7 +81,10 @@ class _Updates:
     def take(self, clock: int) -> dict[int, tuple[UpdateEntry, ...]]:
         """Removes and returns the updates of a clock so far, by partition."""
         if self._ordered:
-            return {partition: tuple(entries) for partition, entries in self._separate.pop(clock, {}).items()}
+            return {
+                partition: tuple(entries)
+                for partition, entries in self._separate.pop(clock, {}).items()
+            }
         sums = self._sent(self._sums.take(clock), clock)
         return {partition: (UpdateEntry(-1, -1, delta),) for partition, delta in sums.items()}
 
@@ -86,27 +93,42 @@ class _Updates:
         wire = self._wire
         if wire is None:
             return deltas
-        return {partition: wire.delta(partition, delta, clock) for partition, delta in deltas.items()}
+        return {
+            partition: wire.delta(partition, delta, clock) for partition, delta in deltas.items()
+        }
 
 
 @lru_cache(maxsize=8)
 def _sample(lengths: tuple[int, ...], items: int, batch: int) -> tuple[Mapping[int, int], int]:
-    """By shard, its items in the loss sample, if it has any; and the clocks from one loss to the next.
+    """By shard, its items in the loss sample, if it has any; and the clocks from one loss to the
+    next.
 
     Kept, because in a simulation a thousand nodes ask for the same.
     """
     sampled = {shard: count for shard, count in enumerate(sampled_items(lengths, items)) if count}
-    # Losses take a tenth of the time of training or less; that of an item takes about a third of its gradient's.
+    # Losses take a tenth of the time of training or less; that of an item takes about a third of
+    # its gradient's.
     computed = sum(min(length, batch or length) for length in lengths)
-    interval = max(1, ceil(LOSS_PER_GRADIENT * sum(sampled.values()) / (LOSS_SHARE * max(1, computed))))
+    interval = max(
+        1, ceil(LOSS_PER_GRADIENT * sum(sampled.values()) / (LOSS_SHARE * max(1, computed)))
+    )
     return sampled, interval
 
 
 class ChunkRunner:
-    """Computes the work of one node against its cache. With `ordered`, the updates of chunks are kept separate."""
+    """Computes the work of one node against its cache. With `ordered`, the updates of chunks are
+    kept separate.
+    """
 
     def __init__(
-        self, trainer: Trainer, shards: Sequence[Shard], cache: ParamCache, *, seed: int, ordered: bool, sample: int
+        self,
+        trainer: Trainer,
+        shards: Sequence[Shard],
+        cache: ParamCache,
+        *,
+        seed: int,
+        ordered: bool,
+        sample: int,
     ) -> None:
         declared = Declarations.of(trainer)
         self.cache = cache
@@ -123,13 +145,17 @@ class ChunkRunner:
         self.reads = RowsRead(cache.layout, lengths)
 
     def run(self, work: WorkUnit, timer: Callable[[], float] = perf_counter) -> WorkResult:
-        """Computes a piece of work: a chunk, whose updates are added to those of its clock, or the final loss."""
+        """Computes a piece of work: a chunk, whose updates are added to those of its clock, or the
+        final loss.
+        """
         if work.data not in self._loaded:
             # On this thread, so that loading data delays nothing but the computation.
             preload(self._trainer, self._shards[work.data], work.data)
             self._loaded.add(work.data)
+
         if isinstance(work, Chunk):
             return self._run_chunk(work, timer)
+
         # The cache holds the whole model.
         started = timer()
         self._loss_view.learning = None
@@ -149,7 +175,9 @@ class ChunkRunner:
         started = timer()
         shard, view = self._shards[chunk.data], self.updates.view
         view.learning = self._loss_view.learning = self.reads.learning(chunk.data)
-        # The loss before a clock, over the part of the sample in this shard: once per shard and clock.
+
+        # The loss before a clock, over the part of the sample in this shard: once per shard and
+        # clock.
         is_due = chunk.chunk == 0 and (chunk.clock - 1) % self._loss_every == 0
         count = self.sampled.get(chunk.data, 0) if is_due else 0
         try:
@@ -160,12 +188,14 @@ class ChunkRunner:
             # After missing rows, any error of the user's code is a consequence of them.
             if not self.cache.missed:
                 raise
+
         if self.cache.missed:
             # The chunk is discarded.
             missed = frozenset(self.cache.missed)
             self.cache.missed.clear()
             self.reads.distrust(missed)
             return WorkResult(chunk, 0.0, 0.0, 0, missed)
+
         self.reads.passed(chunk.data, chunk.low, chunk.high)
         self.updates.keep(chunk)
         return WorkResult(chunk, timer() - started, loss * count, count)

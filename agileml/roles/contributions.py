@@ -1,4 +1,5 @@
-"""A worker's contributions: work that is done and not sent yet, and what is kept until it is safe."""
+"""A worker's contributions: work that is done and not sent yet, and what is kept until it is
+safe."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ from agileml.work import CountedWork, Cover, Ranges, WorkPlan, covers_of
 
 @dataclass(slots=True)
 class ClockTally:
-    """A worker's work in a clock that is not reported yet; `own`: some of the work is on its own shards."""
+    """A worker's work in a clock that is not reported yet; `own`: some of the work is on its own
+    shards.
+    """
 
     chunks: dict[int, Ranges] = field(default_factory=dict)
     seconds: float = 0.0
@@ -36,17 +39,22 @@ def parts_by_owner(
 ) -> list[tuple[str, list[PartitionUpdate]]]:
     """A part for each partition, by the servers that own them.
 
-    The servers are in a cyclic order that starts differently for every node: else all would push to the same one first.
+    The servers are in a cyclic order that starts differently for every node: else all would push to
+    the same one first.
     """
     parts: dict[str, list[PartitionUpdate]] = {}
     for partition, owner in enumerate(owners):
-        parts.setdefault(owner, []).append(PartitionUpdate(partition, contribution.entries.get(partition, ())))
+        parts.setdefault(owner, []).append(
+            PartitionUpdate(partition, contribution.entries.get(partition, ()))
+        )
     around = sorted(parts.items())
     first = bisect_left(around, node, key=lambda item: item[0])
     return around[first:] + around[:first]
 
 
-def within(parts: Sequence[PartitionUpdate], most_bytes: int) -> Iterator[tuple[PartitionUpdate, ...]]:
+def within(
+    parts: Sequence[PartitionUpdate], most_bytes: int
+) -> Iterator[tuple[PartitionUpdate, ...]]:
     """The parts in groups of at most this size, or of a single part."""
     group: list[PartitionUpdate] = []
     size = 0
@@ -57,6 +65,7 @@ def within(parts: Sequence[PartitionUpdate], most_bytes: int) -> Iterator[tuple[
             group, size = [], 0
         group.append(part)
         size += more
+
     yield tuple(group)
 
 
@@ -64,7 +73,8 @@ def within(parts: Sequence[PartitionUpdate], most_bytes: int) -> Iterator[tuple[
 class Contributions:
     """Contributions by clock. The last `keeps` clocks are kept.
 
-    A push of more than `frame_bytes` is sent as several, so that its owner can add one while the next is on its way.
+    A push of more than `frame_bytes` is sent as several, so that its owner can add one while the
+    next is on its way.
     """
 
     context: WorkerContext
@@ -92,18 +102,27 @@ class Contributions:
     def close(self, clock: int) -> Contribution:
         """Reports the work of a clock to the controller, and keeps the contribution for sending."""
         tally = self.open.pop(clock)
-        contribution = Contribution(clock, covers_of(tally.chunks), self.chunk_runner.updates.take(clock))
+        contribution = Contribution(
+            clock, covers_of(tally.chunks), self.chunk_runner.updates.take(clock)
+        )
         self.kept.append(contribution)
         oldest = clock - self.keeps
         self.kept = [contribution for contribution in self.kept if contribution.clock > oldest]
         self.unreported -= len(tally)
         node, epoch = self.context.node, self.context.epoch
-        sent = sum(nbytes(entry.delta) for entries in contribution.entries.values() for entry in entries)
+        sent = sum(
+            nbytes(entry.delta) for entries in contribution.entries.values() for entry in entries
+        )
         loss = tally.loss_sum, tally.loss_count
-        self.context.send(CONTROLLER, WorkDone(node, epoch, clock, len(tally), tally.seconds, sent, *loss))
+        self.context.send(
+            CONTROLLER, WorkDone(node, epoch, clock, len(tally), tally.seconds, sent, *loss)
+        )
+
         return contribution
 
-    def send(self, contribution: Contribution, requests: VersionRequests, want: int = NEVER) -> None:
+    def send(
+        self, contribution: Contribution, requests: VersionRequests, want: int = NEVER
+    ) -> None:
         """Pushes a contribution to the owners of partitions, and requests a version with it."""
         context, clock, covers = self.context, contribution.clock, contribution.covers
         for owner, parts in parts_by_owner(contribution, context.table.owners, context.node):
@@ -148,8 +167,8 @@ class Position:
 class Remaining:
     """The chunks of a shard that are left to compute in its current clock; never empty.
 
-    A chunk leaves the set when it is done: one that missed rows is computed again. A shard changes hands with this set
-    (`TakeShard`).
+    A chunk leaves the set when it is done: one that missed rows is computed again. A shard changes
+    hands with this set (`TakeShard`).
     """
 
     clock: int
@@ -158,9 +177,15 @@ class Remaining:
     @classmethod
     def at(cls, position: Position, shard: int, plan: ClockChunks) -> Remaining:
         """The work from a position on, in the first clock that has any left."""
-        spans = [span for span in plan.ranges(shard, position.clock).spans if span[1] > position.chunk]
+        spans = [
+            span for span in plan.ranges(shard, position.clock).spans if span[1] > position.chunk
+        ]
         left = Ranges(tuple((max(position.chunk, lo), hi) for lo, hi in spans))
-        return cls(position.clock, left) if left else cls.at(Position(position.clock + 1, 0), shard, plan)
+        return (
+            cls(position.clock, left)
+            if left
+            else cls.at(Position(position.clock + 1, 0), shard, plan)
+        )
 
     @property
     def position(self) -> Position:
@@ -168,14 +193,24 @@ class Remaining:
         return Position(self.clock, self.chunks.first)
 
     def after(self, chunk: int, shard: int, plan: ClockChunks) -> Remaining:
-        """The work that is left once a chunk is done: after the last one, the whole of the next clock."""
+        """The work that is left once a chunk is done: after the last one, the whole of the next
+        clock.
+        """
         left = self.chunks.without(chunk)
-        return Remaining(self.clock, left) if left else Remaining.at(Position(self.clock + 1, 0), shard, plan)
+        return (
+            Remaining(self.clock, left)
+            if left
+            else Remaining.at(Position(self.clock + 1, 0), shard, plan)
+        )
 
     def counted(self, shard: int, plan: ClockChunks) -> Remaining:
         """The part of the work that counts, or else the next clock."""
         left = self.chunks & plan.ranges(shard, self.clock)
-        return Remaining(self.clock, left) if left else Remaining.at(Position(self.clock + 1, 0), shard, plan)
+        return (
+            Remaining(self.clock, left)
+            if left
+            else Remaining.at(Position(self.clock + 1, 0), shard, plan)
+        )
 
     def whole(self, shard: int, plan: ClockChunks) -> bool:
         """Whether no chunk of the clock is done."""
@@ -183,11 +218,14 @@ class Remaining:
 
 
 class HeldShards(UserDict[int, Remaining]):
-    """The shards of a worker with what is left of each. Finding the one that is furthest behind takes no search."""
+    """The shards of a worker with what is left of each. Finding the one that is furthest behind
+    takes no search.
+    """
 
     def __init__(self) -> None:
         self._queue: list[tuple[int, int, int]] = []
-        """A heap of clock, chunk and shard; entries that no longer hold are dropped when they come first."""
+        """A heap of clock, chunk and shard; entries that no longer hold are dropped when they come
+        first."""
         super().__init__()
 
     def __setitem__(self, shard: int, left: Remaining) -> None:
@@ -201,7 +239,9 @@ class HeldShards(UserDict[int, Remaining]):
         self.update(shards)
 
     def first(self) -> tuple[Position, int] | None:
-        """The chunk to compute next and its shard: of the earliest clock, of equals the lowest chunk and shard."""
+        """The chunk to compute next and its shard: of the earliest clock, of equals the lowest
+        chunk and shard.
+        """
         while self._queue:
             clock, chunk, shard = self._queue[0]
             left = self.get(shard)
@@ -222,17 +262,20 @@ class Contribution:
     def before(self, positions: Mapping[int, Position]) -> bool:
         """Whether every chunk of it lies before the position of its shard."""
         return all(
-            shard in positions and Position(self.clock, last - 1) < positions[shard] for shard, _, last in self.covers
+            shard in positions and Position(self.clock, last - 1) < positions[shard]
+            for shard, _, last in self.covers
         )
 
 
 def reusable(
     plan: ClockChunks, kept: list[Contribution], mine: set[int], clock: int
 ) -> tuple[list[Contribution], dict[int, Position]]:
-    """The contributions that can be sent again after a rollback to a version, and where each shard continues.
+    """The contributions that can be sent again after a rollback to a version, and where each shard
+    continues.
 
-    Work on a shard counts as far as this worker did it without a gap from that version on. A contribution counts
-    entirely or not at all, as its chunks are summed. Dropping one may leave a gap in another shard: hence the loop.
+    Work on a shard counts as far as this worker did it without a gap from that version on. A
+    contribution counts entirely or not at all, as its chunks are summed. Dropping one may leave a
+    gap in another shard: hence the loop.
     """
     later = (contribution for contribution in kept if contribution.clock > clock)
     kept = sorted(later, key=lambda contribution: contribution.clock)

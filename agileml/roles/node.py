@@ -76,11 +76,12 @@ _EPOCH_BEGINS = (Recover, Enter)
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """Settings that all nodes of a job share. Messages with more than `frame_bytes` of arrays are sent in buckets.
+    """Settings that all nodes of a job share. Messages with more than `frame_bytes` of arrays are
+    sent in buckets.
 
-    With `wire` `bf16` or `fp16`, the parameters that trainers read and the updates that they push are rounded to 16
-    bits; `fp32` leaves them as they are. None: as the trainer declares. `partitions` None: as many as suit the size of
-    the model.
+    With `wire` `bf16` or `fp16`, the parameters that trainers read and the updates that they push
+    are rounded to 16 bits; `fp32` leaves them as they are. None: as the trainer declares.
+    `partitions` None: as many as suit the size of the model.
     """
 
     seed: int = 0
@@ -103,8 +104,11 @@ class JobSettings:
         check_whole("loss_sample", self.loss_sample, 0)
         check_whole("keeps", self.keeps, 1)
         check_whole("frame_bytes", self.frame_bytes, MIN_FRAME_BYTES)
+
         if not isinstance(self.stragglers, Stragglers):
-            raise BadArgument(f"stragglers is {self.stragglers!r}; it must be a text such as 'reassign'")
+            raise BadArgument(
+                f"stragglers is {self.stragglers!r}; it must be a text such as 'reassign'"
+            )
         if self.wire is not None and self.wire not in WIRES:
             raise BadArgument(f"wire is {self.wire!r}; choose one of {', '.join(WIRES)}")
 
@@ -119,7 +123,9 @@ class NodeState(State):
 
 
 class Node:
-    """A state machine: messages and finished work go in, actions come out. See `NodeState` and `TRANSITIONS`."""
+    """A state machine: messages and finished work go in, actions come out. See `NodeState` and
+    `TRANSITIONS`.
+    """
 
     def __init__(
         self,
@@ -139,6 +145,7 @@ class Node:
         if awaits:
             declared.check_mean(layout)
             plan = plan.rotating()
+
         self.name = name
         self.epoch = 0
         self.state = NodeState.OUTSIDE
@@ -155,16 +162,25 @@ class Node:
             ordered=settings.deterministic,
             sample=settings.loss_sample,
         )
+
         work, out = CountedWork(plan, awaits), self._out
-        worker = Worker(name, work, chunk_runner, settings.slack, settings.keeps, out, settings.frame_bytes)
+        worker = Worker(
+            name, work, chunk_runner, settings.slack, settings.keeps, out, settings.frame_bytes
+        )
+
         if (reassignment := stragglers.reassignment) is not None:
-            worker.helping = Helping(worker.context, work, worker.shards, timer, FlexRR(reassignment))
+            worker.helping = Helping(
+                worker.context, work, worker.shards, timer, FlexRR(reassignment)
+            )
+
         if stragglers.balance_servers:
             worker.requests.times = ServerTimes(name, out, timer)
         self.worker = worker
         fresh = settings.slack != 0 and declared.apply is None
         rules = ServingRules(CountedWork(plan, awaits), rule, settings.deterministic, fresh, wire)
-        self.server = Server(name, rules, self._initial.version, out, timer if stragglers.balance_servers else None)
+        self.server = Server(
+            name, rules, self._initial.version, out, timer if stragglers.balance_servers else None
+        )
 
     @property
     def chunk_runner(self) -> ChunkRunner:
@@ -221,7 +237,7 @@ class Node:
             self.departure.note_sent(actions)
         return actions
 
-    # -- states --------------------------------------------------------------------------------------------------------
+    # -- states ------------------------------------------------------------------------------------
 
     def _step(self, message: object, sender: str | None = None) -> None:
         if sender is not None and sender != CONTROLLER:
@@ -241,16 +257,21 @@ class Node:
     def _exit(self, message: Leave) -> None:
         self._out.append(Exit(message.reason))
 
-    # -- epochs --------------------------------------------------------------------------------------------------------
+    # -- epochs ------------------------------------------------------------------------------------
 
     def _in_time(self, message: object, sender: str | None) -> bool:
-        """Whether a message belongs to this epoch; keeps messages of later epochs, drops those of earlier ones."""
+        """Whether a message belongs to this epoch; keeps messages of later epochs, drops those of
+        earlier ones.
+        """
         epoch = getattr(message, "epoch", self.epoch)
         if epoch > self.epoch and not isinstance(message, _EPOCH_BEGINS):
             if len(self._early) >= MAX_EARLY:
-                raise Forged(f"{sender} sent more than {MAX_EARLY} messages of epochs that have not begun")
+                raise Forged(
+                    f"{sender} sent more than {MAX_EARLY} messages of epochs that have not begun"
+                )
             self._early.append((message, sender))
             return False
+
         return bool(epoch >= self.epoch)
 
     def _enter(self, message: Enter) -> None:
@@ -282,7 +303,7 @@ class Node:
             self.state = NodeState.ACTIVE
             self._out.append(Send(CONTROLLER, Restored(self.name, self.epoch)))
 
-    # -- messages for server and worker --------------------------------------------------------------------------------
+    # -- messages for server and worker ------------------------------------------------------------
 
     def _reroute(self, message: Route) -> None:
         if message.table.version > self._table.version:
@@ -299,7 +320,7 @@ class Node:
         self.server.set_stable(message)
         self.worker.receive(message)
 
-    # -- the end of a node ---------------------------------------------------------------------------------------------
+    # -- the end of a node -------------------------------------------------------------------------
 
     def _answer_mark(self, message: EndOfLife) -> None:
         """A peer leaves: nothing is sent to it any more."""
@@ -317,7 +338,9 @@ class Node:
 
 
 class _InitialModel:
-    """Version 0 of partitions. The model is created for the first, and forgotten after use: it takes memory."""
+    """Version 0 of partitions. The model is created for the first, and forgotten after use: it
+    takes memory.
+    """
 
     def __init__(self, trainer: Trainer, seed: int, rule: CommitRule) -> None:
         self._trainer, self._seed, self._rule = trainer, seed, rule
@@ -332,7 +355,7 @@ class _InitialModel:
         self._model = {}
 
 
-# -- which message leads where -----------------------------------------------------------------------------------------
+# -- which message leads where ---------------------------------------------------------------------
 
 _IN_EPOCH = {
     Recover: Transition(Node._recover, frozenset({NodeState.RESTORING, NodeState.ACTIVE})),
@@ -376,8 +399,15 @@ TRANSITIONS: dict[NodeState, dict[type, Transition]] = {
         # The controller waits until the node has restored its partitions.
         Drain: Transition(Node._refuse),
     },
-    NodeState.ACTIVE: {**_IN_EPOCH, Drain: Transition(Node._drain, frozenset({NodeState.DRAINING}))},
-    NodeState.DRAINING: {**_IN_EPOCH, Drain: Transition(Node._drain), EndOfLifeSeen: Transition(Node._count_answer)},
+    NodeState.ACTIVE: {
+        **_IN_EPOCH,
+        Drain: Transition(Node._drain, frozenset({NodeState.DRAINING})),
+    },
+    NodeState.DRAINING: {
+        **_IN_EPOCH,
+        Drain: Transition(Node._drain),
+        EndOfLifeSeen: Transition(Node._count_answer),
+    },
 }
 """How a node handles each message of its epoch in each state, and where that leads."""
 
@@ -386,8 +416,9 @@ TRANSITIONS: dict[NodeState, dict[type, Transition]] = {
 class Departure:
     """The end-of-life marks of a node and the peers that have not answered.
 
-    Links keep their order: once a peer has answered the mark, everything that the peer sent has arrived here, and
-    everything sent before the mark has arrived there. Messages forwarded in the meantime need another round.
+    Links keep their order: once a peer has answered the mark, everything that the peer sent has
+    arrived here, and everything sent before the mark has arrived there. Messages forwarded in the
+    meantime need another round.
     """
 
     node: str
@@ -400,7 +431,9 @@ class Departure:
         self._peers = set()
 
     def drain(self, message: Drain) -> list[Send]:
-        """Marks the links to all peers; a repeated order names fewer of them, as the others have left."""
+        """Marks the links to all peers; a repeated order names fewer of them, as the others have
+        left.
+        """
         first, self._peers = not self._peers, set(message.peers)
         marks = self._mark(message.epoch) if first else []
         self._unanswered &= self._peers

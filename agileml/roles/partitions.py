@@ -1,7 +1,8 @@
 """A partition on its server: versions, contributions to later clocks, and waiting workers.
 
-The server hands it a message once, and is returned everything that follows: new versions, and replies to workers.
-Committed versions never change; versions share the segments that a clock did not touch.
+The server hands it a message once, and is returned everything that follows: new versions, and
+replies to workers. Committed versions never change; versions share the segments that a clock did
+not touch.
 """
 
 from __future__ import annotations
@@ -12,7 +13,17 @@ from typing import NamedTuple
 
 from agileml.errors import InvalidTransition
 from agileml.params.commit import CommitRule
-from agileml.params.deltas import ADD, Aggregation, Delta, accumulate, aggregate, combined_anew, inner, scaled, square
+from agileml.params.deltas import (
+    ADD,
+    Aggregation,
+    Delta,
+    accumulate,
+    aggregate,
+    combined_anew,
+    inner,
+    scaled,
+    square,
+)
 from agileml.params.layout import PartitionState
 from agileml.params.reads import WantedRows, picked
 from agileml.params.wire import HalfWire
@@ -27,15 +38,23 @@ from agileml.protocol.messages import (
     Version,
     Waiting,
 )
-from agileml.work import FINGERPRINT_MASK, Accepted, CountedWork, Cover, Coverage, covers_fingerprint
+from agileml.work import (
+    FINGERPRINT_MASK,
+    Accepted,
+    CountedWork,
+    Cover,
+    Coverage,
+    covers_fingerprint,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ServingRules:
-    """How a job's partitions are served. In deterministic mode (`ordered`) contributions are summed in order.
+    """How a job's partitions are served. In deterministic mode (`ordered`) contributions are summed
+    in order.
 
-    `fresh`: readers see updates before their clock is committed, as slack allows. `wire`: how parameters and updates
-    travel; None: in the types of the parameters.
+    `fresh`: readers see updates before their clock is committed, as slack allows. `wire`: how
+    parameters and updates travel; None: in the types of the parameters.
     """
 
     work: CountedWork
@@ -53,7 +72,9 @@ class ServingRules:
 
 
 class Commit(NamedTuple):
-    """A new version, the values that changed, and the sums of contributions if some of them could be left out."""
+    """A new version, the values that changed, and the sums of contributions if some of them could
+    be left out.
+    """
 
     version: Version
     changed: Delta
@@ -63,8 +84,9 @@ class Commit(NamedTuple):
 class PartitionOutcome(NamedTuple):
     """Everything that follows from a message: versions, and then replies, in this order.
 
-    `replies`: workers that have waited, each with values of the latest version.
-    `squares`: the clocks whose updates are complete, with their squared norms; they wait for those of other partitions.
+    `replies`: workers that have waited, each with values of the latest version. `squares`: the
+    clocks whose updates are complete, with their squared norms; they wait for those of other
+    partitions.
     """
 
     commits: Sequence[Commit] = ()
@@ -77,7 +99,8 @@ NOTHING = PartitionOutcome()
 
 @dataclass(slots=True)
 class Readers:
-    """The workers that read a partition: the `rows` of each, and those that are `waiting` for a version.
+    """The workers that read a partition: the `rows` of each, and those that are `waiting` for a
+    version.
 
     The rows are not handed over: workers tell the next owner themselves.
     """
@@ -92,7 +115,9 @@ class Readers:
 
 @dataclass(slots=True)
 class ServedPartition:
-    """A partition that this node serves. `stamped` is the last version that was sent to its backup; -1: none."""
+    """A partition that this node serves. `stamped` is the last version that was sent to its backup;
+    -1: none.
+    """
 
     partition: int
     rules: ServingRules
@@ -105,21 +130,26 @@ class ServedPartition:
     _before: tuple[int, Delta | None] | None = None
     """The latest clock and the sum of its contributions, if some of them could be left out."""
     _complete: tuple[Delta | None, GradientSums | None] | None = None
-    """The updates and sums of the next clock (see `_summed`), if it waits for the norm of all updates."""
+    """The updates and sums of the next clock (see `_summed`), if it waits for the norm of all
+    updates."""
 
     @property
     def latest(self) -> Version:
         """The latest committed version."""
         return self.versions[self.clock]
 
-    # -- messages ------------------------------------------------------------------------------------------------------
+    # -- messages ----------------------------------------------------------------------------------
 
     def push(self, message: Push, part: PartitionUpdate) -> PartitionOutcome:
         """Adds a contribution, whose worker may wait for a version."""
         entries, wire = part.entries, self.rules.wire
         if wire is not None:
             # From now on in the types of the parameters.
-            entries = tuple(replace(entry, delta=wire.received(part.partition, entry.delta)) for entry in entries)
+            entries = tuple(
+                replace(entry, delta=wire.received(part.partition, entry.delta))
+                for entry in entries
+            )
+
         self.contribute(message.clock, message.covers, entries)
         if message.want >= 0:
             self.readers.wait(Waiting(message.worker, message.want, whole=False))
@@ -135,13 +165,20 @@ class ServedPartition:
         return picked(self.rules.rule.model(self.partition, self.versions[clock].state), None)
 
     def advance(self) -> PartitionOutcome:
-        """Commits every version whose accepted chunks are there, and replies to the workers that waited for it."""
+        """Commits every version whose accepted chunks are there, and replies to the workers that
+        waited for it.
+        """
         commits: list[Commit] = []
         squares: list[tuple[int, float]] = []
         while (commit := self._commit(squares)) is not None:
             commits.append(commit)
         replies = self._replies()
-        return PartitionOutcome(commits, replies, squares) if commits or replies or squares else NOTHING
+
+        return (
+            PartitionOutcome(commits, replies, squares)
+            if commits or replies or squares
+            else NOTHING
+        )
 
     def continue_from(self, handover: Handover) -> PartitionOutcome:
         """Takes over the waiting workers and the contributions of a partition that moves here."""
@@ -151,9 +188,11 @@ class ServedPartition:
             self.contribute(pending.clock, pending.covers, pending.entries)
         return self.advance()
 
-    # -- contributions -------------------------------------------------------------------------------------------------
+    # -- contributions -----------------------------------------------------------------------------
 
-    def contribute(self, clock: int, covers: Sequence[Cover], entries: Sequence[UpdateEntry]) -> None:
+    def contribute(
+        self, clock: int, covers: Sequence[Cover], entries: Sequence[UpdateEntry]
+    ) -> None:
         """Adds a contribution, unless it was left out of its clock.
 
         InvalidTransition if a chunk of it is there already, as it would be applied twice.
@@ -163,75 +202,104 @@ class ServedPartition:
             return
         if clock <= self.clock:
             if work.awaits and work.accepted(clock) is None:
-                # Left out: the partition moved here with this clock, and the decision comes over another link.
+                # Left out: the partition moved here with this clock, and the decision comes over
+                # another link.
                 return
             raise InvalidTransition(
                 f"partition {self.partition} is at version {self.clock};"
                 f" chunks {list(covers)} of clock {clock} arrived again"
             )
+
         pending = self.pending.get(clock)
         if pending is None:
             by = self.rules.rule.declared.aggregation
             pending = self.pending[clock] = PendingClock(self.rules.ordered, by, work.awaits)
+
         clash = pending.coverage.clash(covers)
         if clash is not None:
-            raise InvalidTransition(f"partition {self.partition}, clock {clock}: chunks {clash} arrived twice")
+            raise InvalidTransition(
+                f"partition {self.partition}, clock {clock}: chunks {clash} arrived twice"
+            )
+
         pending.add(covers, entries, clock)
 
     def _commit(self, squares: list[tuple[int, float]]) -> Commit | None:
         """Commits the next version if all accepted chunks are there, else None.
 
-        If updates are clipped, it waits for the squares of all partitions, and adds its own to `squares` once.
+        If updates are clipped, it waits for the squares of all partitions, and adds its own to
+        `squares` once.
         """
         clock, rule = self.clock + 1, self.rules.rule
         if self._complete is None:
             self._complete = self._summed(clock)
-            if self._complete is not None and rule.clips_together and clock not in self.rules.squares:
-                squares.append((clock, rule.square(self.partition, self.latest.state, self._complete[0])))
+            if (
+                self._complete is not None
+                and rule.clips_together
+                and clock not in self.rules.squares
+            ):
+                squares.append(
+                    (clock, rule.square(self.partition, self.latest.state, self._complete[0]))
+                )
+
         if self._complete is None or (rule.clips_together and clock not in self.rules.squares):
             return None
+
         square = self.rules.squares.get(clock)
         (update, sums), self._complete = self._complete, None
         before, pending = self.latest, self.pending.pop(clock)
         state, changed = rule.advance(self.partition, before.state, update, clock, square)
         fingerprint = (before.tally.fingerprint + pending.fingerprint) & FINGERPRINT_MASK
-        self.versions[clock] = Version(clock, Tally(before.tally.chunks + pending.chunks, fingerprint), state)
+        self.versions[clock] = Version(
+            clock, Tally(before.tally.chunks + pending.chunks, fingerprint), state
+        )
         self.clock = clock
+
         return Commit(self.versions[clock], changed, sums)
 
     def _summed(self, clock: int) -> tuple[Delta | None, GradientSums | None] | None:
-        """The updates of a clock, if all accepted chunks are there, and their sums if some could be left out."""
+        """The updates of a clock, if all accepted chunks are there, and their sums if some could be
+        left out.
+        """
         work = self.rules.work
         accepted, pending = work.accepted(clock), self.pending.get(clock)
         if accepted is None or pending is None or not pending.coverage.complete(accepted):
             return None
+
         sums = pending.choose(work, accepted, self._before) if work.awaits else None
         update = pending.summed()
         if work.awaits:
             self._before = clock, update
             update = scaled(update, work.plan.scale(accepted))
+
         return update, sums
 
-    # -- reads ---------------------------------------------------------------------------------------------------------
+    # -- reads -------------------------------------------------------------------------------------
 
     def _replies(self) -> list[tuple[str, Delta]]:
         readers = self.readers
         ready = [version for version in readers.waiting if version <= self.clock]
         if not ready:
             return []
-        answered = [waiting for version in sorted(ready) for waiting in readers.waiting.pop(version)]
-        # What a reader sees: the committed values, and with slack also the contributions to later clocks.
+
+        answered = [
+            waiting for version in sorted(ready) for waiting in readers.waiting.pop(version)
+        ]
+
+        # What a reader sees: the committed values, and with slack also the contributions to later
+        # clocks.
         state = self.latest.state
         if self.rules.fresh:
             for clock in sorted(self.pending):
                 total = self.pending[clock].summed()
                 state = self.rules.rule.advance(self.partition, state, total, clock)[0]
+
         state = self.rules.sent(self.partition, state, self.clock)
         whole = picked(state, None)
         replies = []
         for waiting in answered:
             rows = None if waiting.whole else readers.rows.get(waiting.worker)
             replies.append((waiting.worker, picked(state, rows) if rows else whole))
+
         return replies
 
 
@@ -244,7 +312,8 @@ def keep_from(versions: dict[int, Version], clock: int) -> None:
 
 @dataclass(slots=True)
 class PendingClock:
-    """Contributions to one clock. In deterministic mode they are kept separate until they can be summed in order.
+    """Contributions to one clock. In deterministic mode they are kept separate until they can be
+    summed in order.
 
     With `awaits`, all contributions are kept separate until it is decided which of them count.
     """
@@ -257,7 +326,8 @@ class PendingClock:
     entries: list[UpdateEntry] = field(default_factory=list)
     total: Delta | None = None
     total_is_first: bool = False
-    """Whether the total is the first contribution itself, which may not change: its worker may send it again."""
+    """Whether the total is the first contribution itself, which may not change: its worker may send
+    it again."""
     chunks: int = 0
     fingerprint: int = 0
 
@@ -275,22 +345,30 @@ class PendingClock:
         if self.ordered:
             self.entries.extend(entries)
             return
+
         for entry in entries:
             if self.total is None:
                 self.total, self.total_is_first = entry.delta, True
             elif self.total_is_first:
-                self.total, self.total_is_first = combined_anew(self.total, entry.delta, self.by), False
+                self.total, self.total_is_first = (
+                    combined_anew(self.total, entry.delta, self.by),
+                    False,
+                )
             else:
                 self.total = accumulate(self.total, entry.delta, self.by)
 
     def summed(self) -> Delta | None:
-        """The sum of all contributions: in the order of shard and chunk in deterministic mode, else of arrival."""
+        """The sum of all contributions: in the order of shard and chunk in deterministic mode, else
+        of arrival.
+        """
         if not self.ordered:
             return self.total
         in_order = sorted(self.entries, key=lambda entry: (entry.shard, entry.chunk))
         return aggregate([entry.delta for entry in in_order], self.by)
 
-    def choose(self, work: CountedWork, accepted: Accepted, before: tuple[int, Delta | None] | None) -> GradientSums:
+    def choose(
+        self, work: CountedWork, accepted: Accepted, before: tuple[int, Delta | None] | None
+    ) -> GradientSums:
         """Sums the accepted contributions and drops the others; returns what they are like.
 
         `before` is the last clock that this server summed, and the sum.
@@ -300,17 +378,29 @@ class PendingClock:
             if work.left_out(accepted.clock, covers):
                 continue
             self._sum(covers, entries, accepted.clock)
-            own = entries[0].delta if len(entries) == 1 else aggregate([entry.delta for entry in entries], self.by)
+            own = (
+                entries[0].delta
+                if len(entries) == 1
+                else aggregate([entry.delta for entry in entries], self.by)
+            )
             items = work.plan.cover_items(accepted.clock, covers)
             weighted, count = weighted + square(own) / max(1, items), count + (items > 0)
+
         summed = self.summed()
-        along = inner(summed, before[1]) if before is not None and before[0] == accepted.clock - 1 else None
+        along = (
+            inner(summed, before[1])
+            if before is not None and before[0] == accepted.clock - 1
+            else None
+        )
+
         return GradientSums(count, weighted, square(summed), along)
 
     def handed_over(self, clock: int) -> tuple[PendingPush, ...]:
         """All contributions: as one, unless some of them may not count."""
         if self.awaits:
-            return tuple(PendingPush("", clock, covers, entries) for covers, entries in self.undecided)
+            return tuple(
+                PendingPush("", clock, covers, entries) for covers, entries in self.undecided
+            )
         entries = tuple(self.entries)
         if not self.ordered and self.total is not None:
             entries = (UpdateEntry(-1, -1, self.total),)

@@ -1,7 +1,8 @@
 """The parameter server of a node: ParamServ, ActivePS or BackupPS, partition by partition.
 
-The owner of a partition is its ParamServ if it is a reliable node and its ActivePS if it is a transient node. An
-ActivePS sends the changes of each clock to the BackupPS, which keeps a copy on a reliable node.
+The owner of a partition is its ParamServ if it is a reliable node and its ActivePS if it is a
+transient node. An ActivePS sends the changes of each clock to the BackupPS, which keeps a copy on a
+reliable node.
 """
 
 from collections.abc import Callable, Iterable
@@ -37,7 +38,14 @@ from agileml.protocol.messages import (
     Taken,
     Version,
 )
-from agileml.roles.partitions import NOTHING, Commit, PartitionOutcome, ServedPartition, ServingRules, keep_from
+from agileml.roles.partitions import (
+    NOTHING,
+    Commit,
+    PartitionOutcome,
+    ServedPartition,
+    ServingRules,
+    keep_from,
+)
 from agileml.roles.server_parts import (
     BackupPartition,
     Backups,
@@ -75,13 +83,19 @@ class Server:
     def holds(self) -> tuple[tuple[int, int], ...]:
         """Every version on this node, as (partition, clock)."""
         held = {(partition, version.clock) for partition, version in self.restoring.former.items()}
-        held.update((holder.partition, clock) for holder in self._holders() for clock in holder.versions)
+        held.update(
+            (holder.partition, clock) for holder in self._holders() for clock in holder.versions
+        )
         return tuple(sorted(held))
 
     def _holders(self) -> list[Holder]:
-        return [*self.served.values(), *self.backups.copies.values(), *self.transit.shadows.values()]
+        return [
+            *self.served.values(),
+            *self.backups.copies.values(),
+            *self.transit.shadows.values(),
+        ]
 
-    # -- contributions and reads ---------------------------------------------------------------------------------------
+    # -- contributions and reads -------------------------------------------------------------------
 
     def push(self, message: Push) -> None:
         """Adds a contribution; parts whose partition has moved away are forwarded."""
@@ -98,6 +112,7 @@ class Server:
                 self.transit.early.append(replace(message, parts=(part,)))
             else:
                 elsewhere.setdefault(self._new_owner(part.partition), []).append(part)
+
         for owner, parts in elsewhere.items():
             self.out.append(Send(owner, replace(message, parts=tuple(parts))))
 
@@ -108,13 +123,17 @@ class Server:
             self._pass_on(message)
         elif message.exact:
             values = served.exact(message.at_least)
-            snapshot = Snapshot(self.epoch, served.partition, message.at_least, self.stable, values, exact=True)
+            snapshot = Snapshot(
+                self.epoch, served.partition, message.at_least, self.stable, values, exact=True
+            )
             self.out.append(Send(message.worker, snapshot))
         else:
             self._act(served, served.pull(message.worker, message.at_least))
 
     def set_reads(self, message: Reads) -> None:
-        """From now on the worker is sent only the rows it reads, unless it requests the whole partition."""
+        """From now on the worker is sent only the rows it reads, unless it requests the whole
+        partition.
+        """
         served = self.served.get(message.partition)
         if served is None:
             self._pass_on(message)
@@ -127,7 +146,9 @@ class Server:
         if served is None:
             self._pass_on(message)
             return
-        collected = Collected(self.node, self.epoch, message.partition, served.versions[message.clock])
+        collected = Collected(
+            self.node, self.epoch, message.partition, served.versions[message.clock]
+        )
         self.out.append(Send(CONTROLLER, collected))
 
     def accept(self, message: Accept) -> None:
@@ -148,7 +169,7 @@ class Server:
             served.readers.rows.pop(worker, None)
         self.traffic.pushed.pop(worker, None)
 
-    # -- messages for partitions that are not served here --------------------------------------------------------------
+    # -- messages for partitions that are not served here ------------------------------------------
 
     def _place(self, partition: int) -> Place:
         if partition in self.restoring.awaited or partition in self.transit.arriving:
@@ -168,21 +189,30 @@ class Server:
         owner = self.transit.forward.get(partition)
         if owner is None:
             raise InvalidTransition(
-                f"{self.node} received a message for partition {partition}, which it never had in this epoch"
+                f"{self.node} received a message for partition {partition}, which it never had in "
+                "this epoch"
             )
         return owner
 
-    # -- what follows from a message to a partition --------------------------------------------------------------------
+    # -- what follows from a message to a partition ------------------------------------------------
 
     def _act(self, served: ServedPartition, outcome: PartitionOutcome) -> None:
-        """Sends what follows: changes to the backup, reports to the controller, and values to workers."""
+        """Sends what follows: changes to the backup, reports to the controller, and values to
+        workers.
+        """
         for commit in outcome.commits:
             sent = self._patch(served, commit) if served.backup else 0
             pulled = self.traffic.pulled.pop(served.partition, 0)
             report = (served.partition, commit.version.clock, False, pulled, sent, commit.sums)
             self.out.append(Send(CONTROLLER, PartitionProgress(self.node, self.epoch, *report)))
+
         for clock, square in outcome.squares:
-            self.out.append(Send(CONTROLLER, SquareOfPart(self.node, self.epoch, served.partition, clock, square)))
+            self.out.append(
+                Send(
+                    CONTROLLER, SquareOfPart(self.node, self.epoch, served.partition, clock, square)
+                )
+            )
+
         if outcome.commits and not served.backup:
             keep_from(served.versions, self.stable)
         if outcome.replies:
@@ -192,20 +222,34 @@ class Server:
                 if values is not last:
                     last, size = values, nbytes(values)
                 total += size
-                waited = timer() - pushed[worker] if timer is not None and worker in pushed else None
-                snapshot = Snapshot(self.epoch, served.partition, served.clock, self.stable, values, waited=waited)
+                waited = (
+                    timer() - pushed[worker] if timer is not None and worker in pushed else None
+                )
+                snapshot = Snapshot(
+                    self.epoch, served.partition, served.clock, self.stable, values, waited=waited
+                )
                 self.out.append(Send(worker, snapshot))
-            self.traffic.pulled[served.partition] = self.traffic.pulled.get(served.partition, 0) + total
+            self.traffic.pulled[served.partition] = (
+                self.traffic.pulled.get(served.partition, 0) + total
+            )
 
     def _patch(self, served: ServedPartition, commit: Commit) -> int:
         """Sends the changes of a clock to the backup; returns their size."""
         version = commit.version
         served.stamped = version.clock
-        patch = Patch(self.epoch, served.partition, version.clock - 1, version.clock, version.tally, commit.changed)
+        patch = Patch(
+            self.epoch,
+            served.partition,
+            version.clock - 1,
+            version.clock,
+            version.tally,
+            commit.changed,
+        )
+
         self.out.append(Send(served.backup, patch))
         return nbytes(patch.values)
 
-    # -- copies --------------------------------------------------------------------------------------------------------
+    # -- copies ------------------------------------------------------------------------------------
 
     def patch(self, message: Patch) -> None:
         """Adds the changes of a clock to a backup."""
@@ -216,23 +260,30 @@ class Server:
             self._replay_early()
 
     def set_stable(self, message: Stable) -> None:
-        """Forgets the versions before this one, and saves a checkpoint of it if the message says so."""
+        """Forgets the versions before this one, and saves a checkpoint of it if the message says
+        so.
+        """
         self.stable = max(self.stable, message.clock)
         self.rules.work.forget_until(self.stable)
         for clock in [clock for clock in self.rules.squares if clock <= self.stable]:
             del self.rules.squares[clock]
         self.restoring.former.clear()
+
         for holder in self._holders():
-            # The copy on reliable storage is written: that of the backup, or of the owner if there is none.
+            # The copy on reliable storage is written: that of the backup, or of the owner if there
+            # is none.
             served = self.served.get(holder.partition)
-            is_reliable = isinstance(holder, BackupPartition) or (served is not None and not served.backup)
+            is_reliable = isinstance(holder, BackupPartition) or (
+                served is not None and not served.backup
+            )
             if message.checkpoint and is_reliable and message.clock in holder.versions:
                 self.out.append(Save(self.epoch, holder.partition, holder.versions[message.clock]))
             if holder.versions:
                 keep_from(holder.versions, self.stable)
+
         self.backups.forget_dismissed(self.stable)
 
-    # -- moving --------------------------------------------------------------------------------------------------------
+    # -- moving ------------------------------------------------------------------------------------
 
     def move(self, message: Move) -> None:
         """Hands a partition over; later messages for it are forwarded."""
@@ -243,16 +294,23 @@ class Server:
             served.partition,
             served.clock,
             () if to_backup else tuple(served.versions[at] for at in sorted(served.versions)),
-            tuple(push for clock, pending in sorted(served.pending.items()) for push in pending.handed_over(clock)),
+            tuple(
+                push
+                for clock, pending in sorted(served.pending.items())
+                for push in pending.handed_over(clock)
+            ),
             tuple(waiting for group in served.readers.waiting.values() for waiting in group),
             message.backup,
             served.clock if message.backup == self.node else served.stamped,
             (*self.transit.former.get(message.partition, ()), self.node),
         )
+
         self.transit.forward[served.partition] = message.to
         self.out.append(Send(message.to, handover))
         if message.backup == self.node:
-            self.backups.copies[served.partition] = BackupPartition(served.partition, dict(served.versions))
+            self.backups.copies[served.partition] = BackupPartition(
+                served.partition, dict(served.versions)
+            )
             self._report(served.partition, [served.clock], backup=True)
         else:
             self.transit.shadows[served.partition] = served
@@ -264,10 +322,12 @@ class Server:
         versions = {version.clock: version for version in message.versions}
         if not versions and copy is not None:
             versions = copy.versions
+
         if message.clock not in versions:
             # The last patches may come from an earlier owner, over another link.
             self.transit.arriving[message.partition] = message
             return
+
         self.backups.remove(message.partition)
         self.transit.arrived(message.partition)
         served = ServedPartition(
@@ -278,7 +338,9 @@ class Server:
         self._act(served, served.continue_from(message))
 
     def reroute(self, table: Table) -> None:
-        """Applies new routes: forgets what is no longer needed here and brings new backups up to date."""
+        """Applies new routes: forgets what is no longer needed here and brings new backups up to
+        date.
+        """
         self.transit.reroute(table, self.node)
         self.backups.appoint(table, self.node)
         for served in self.served.values():
@@ -293,7 +355,7 @@ class Server:
                         self.out.append(Send(backup, patch))
                     served.stamped = served.clock
 
-    # -- rollback ------------------------------------------------------------------------------------------------------
+    # -- rollback ----------------------------------------------------------------------------------
 
     def enter(self, message: Enter) -> None:
         """Joins an epoch that has begun."""
@@ -302,7 +364,9 @@ class Server:
         self.rules.work.reset(message.stable, message.decided)
 
     def recover(self, message: Recover) -> None:
-        """Starts an epoch: installs its version of the partitions that the table assigns to this node."""
+        """Starts an epoch: installs its version of the partitions that the table assigns to this
+        node.
+        """
         self.epoch, self.stable = message.epoch, message.clock
         self.rules.squares.clear()
         self.rules.work.reset(message.clock, message.decided)
@@ -313,6 +377,7 @@ class Server:
         self.backups.begin(table, self.node)
         self.transit.begin()
         self.traffic.pulled.clear()
+
         for partition, (owner, backup) in enumerate(zip(table.owners, table.backups, strict=True)):
             if self.node not in (owner, backup):
                 continue
@@ -323,17 +388,24 @@ class Server:
                 if source == CHECKPOINT:
                     self.out.append(Fetch(self.epoch, partition, message.clock))
                 elif source == self.node:
-                    raise InvalidTransition(f"{self.node} should have version {message.clock} of partition {partition}")
+                    raise InvalidTransition(
+                        f"{self.node} should have version {message.clock} of partition {partition}"
+                    )
                 else:
-                    self.out.append(Send(source, NeedVersion(self.epoch, self.node, partition, message.clock)))
+                    self.out.append(
+                        Send(source, NeedVersion(self.epoch, self.node, partition, message.clock))
+                    )
             else:
                 self._install(partition, version, table)
 
     def provide(self, message: NeedVersion) -> None:
-        """Sends the version from which the epoch started; it is kept until a later one is stable."""
+        """Sends the version from which the epoch started; it is kept until a later one is
+        stable."""
         version = self.restoring.former.get(message.partition)
         if version is None or version.clock != message.clock:
-            raise InvalidTransition(f"{self.node} has no version {message.clock} of partition {message.partition}")
+            raise InvalidTransition(
+                f"{self.node} has no version {message.clock} of partition {message.partition}"
+            )
         self.out.append(Send(message.node, Restore(self.epoch, message.partition, version)))
 
     def restore(self, partition: int, version: Version, table: Table) -> None:
@@ -359,14 +431,20 @@ class Server:
         if table.owners[partition] != self.node:
             self._report(partition, self.backups.install(partition, version), backup=True)
             return
-        # Every backup of the new table has this version or requests it, so that patches can start from it.
+
+        # Every backup of the new table has this version or requests it, so that patches can start
+        # from it.
         clock, backup = version.clock, table.backups[partition]
-        self.served[partition] = ServedPartition(partition, self.rules, {clock: version}, clock, backup, clock)
+        self.served[partition] = ServedPartition(
+            partition, self.rules, {clock: version}, clock, backup, clock
+        )
         self._report(partition, [clock], backup=False)
 
     def _report(self, partition: int, clocks: Iterable[int], *, backup: bool) -> None:
         for clock in clocks:
-            self.out.append(Send(CONTROLLER, PartitionProgress(self.node, self.epoch, partition, clock, backup)))
+            self.out.append(
+                Send(CONTROLLER, PartitionProgress(self.node, self.epoch, partition, clock, backup))
+            )
 
 
 NOT_SERVED: dict[Place, dict[type, Callable[[Server, Any], None]]] = {

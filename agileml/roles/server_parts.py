@@ -1,4 +1,6 @@
-"""Parts of a server: partitions on their way, versions from which epochs start, and traffic with workers."""
+"""Parts of a server: partitions on their way, versions from which epochs start, and traffic with
+workers.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,30 +13,40 @@ from agileml.roles.partitions import ServedPartition
 
 @dataclass(slots=True)
 class BackupPartition:
-    """A partition that this node backs up. Patches that arrive before their base version wait for it."""
+    """A partition that this node backs up. Patches that arrive before their base version wait for
+    it.
+    """
 
     partition: int
     versions: dict[int, Version]
     early: dict[int, Patch] = field(default_factory=dict)
 
     def take(self, patch: Patch | None = None) -> list[int]:
-        """Applies a patch, and those whose base version is here and that waited for it; returns the new versions."""
+        """Applies a patch, and those whose base version is here and that waited for it; returns the
+        new versions.
+        """
         if patch is not None:
             self.early[patch.base] = patch
         new: list[int] = []
         ready = [base for base in self.early if base == -1 or base in self.versions]
+
         while ready:
             early = self.early.pop(ready[0])
             base = [] if early.base == -1 else self.versions[early.base].state
-            self.versions[early.clock] = Version(early.clock, early.tally, assigned(base, early.values))
+            self.versions[early.clock] = Version(
+                early.clock, early.tally, assigned(base, early.values)
+            )
             new.append(early.clock)
             ready = [base for base in self.early if base == -1 or base in self.versions]
+
         return new
 
 
 @dataclass(slots=True)
 class Backups:
-    """The backups of one node: `appointed` by the routes, or `dismissed` and kept until a later version is stable."""
+    """The backups of one node: `appointed` by the routes, or `dismissed` and kept until a later
+    version is stable.
+    """
 
     copies: dict[int, BackupPartition] = field(default_factory=dict)
     appointed: set[int] = field(default_factory=set)
@@ -43,7 +55,9 @@ class Backups:
     def begin(self, table: Table, node: str) -> None:
         """An epoch begins: no copy is left, as all are installed again."""
         self.copies = {}
-        self.appointed = {partition for partition, backup in enumerate(table.backups) if backup == node}
+        self.appointed = {
+            partition for partition, backup in enumerate(table.backups) if backup == node
+        }
         self.dismissed.clear()
 
     def add(self, patch: Patch) -> list[int]:
@@ -71,14 +85,19 @@ class Backups:
                 self.appointed.add(partition)
                 self.dismissed.discard(partition)
             elif partition in self.appointed:
-                # Patches may arrive before the routes that make this node a backup: only a former backup is dismissed.
+                # Patches may arrive before the routes that make this node a backup: only a former
+                # backup is dismissed.
                 self.appointed.discard(partition)
                 if partition in self.copies:
                     self.dismissed.add(partition)
 
     def forget_dismissed(self, stable: int) -> None:
-        """A former backup keeps its versions until a later one is stable, as a rollback may need them."""
-        for partition in [p for p in self.dismissed if max(self.copies[p].versions, default=-1) < stable]:
+        """A former backup keeps its versions until a later one is stable, as a rollback may need
+        them.
+        """
+        for partition in [
+            p for p in self.dismissed if max(self.copies[p].versions, default=-1) < stable
+        ]:
             self.dismissed.discard(partition)
             del self.copies[partition]
 
@@ -100,10 +119,11 @@ class Place(Enum):
 
 @dataclass(slots=True)
 class InTransit:
-    """Partitions that move. `forward` names the owners of those that moved away, `shadows` are what is left of them.
+    """Partitions that move. `forward` names the owners of those that moved away, `shadows` are what
+    is left of them.
 
-    `arriving` ones wait for patches, `early` messages for partitions. `former` names the nodes that have had a
-    partition before it came here: messages of others about it may come through them.
+    `arriving` ones wait for patches, `early` messages for partitions. `former` names the nodes that
+    have had a partition before it came here: messages of others about it may come through them.
     """
 
     forward: dict[int, str] = field(default_factory=dict)
@@ -134,7 +154,8 @@ class InTransit:
 
 @dataclass(slots=True)
 class Restoring:
-    """Versions from which epochs start. `former`: the node's earlier versions; `awaited`: missing partitions.
+    """Versions from which epochs start. `former`: the node's earlier versions; `awaited`: missing
+    partitions.
 
     `initial` returns version 0 of a partition.
     """
@@ -159,7 +180,9 @@ class Restoring:
 
 @dataclass(slots=True)
 class WorkerTraffic:
-    """Traffic with workers. `timer` measures how long their pushes wait for others; None if that is not asked for."""
+    """Traffic with workers. `timer` measures how long their pushes wait for others; None if that is
+    not asked for.
+    """
 
     timer: Callable[[], float] | None = None
     pushed: dict[str, float] = field(default_factory=dict)

@@ -14,9 +14,11 @@ from agileml.work import CountedWork
 
 @dataclass(slots=True)
 class ShardHandovers:
-    """The shards of a worker. `promised` ones are given away at the end of their clock, to the node they name.
+    """The shards of a worker. `promised` ones are given away at the end of their clock, to the node
+    they name.
 
-    Where workers help each other, a shard waits until nothing of it is lent: in `due` if only for that.
+    Where workers help each other, a shard waits until nothing of it is lent: in `due` if only for
+    that.
     """
 
     context: WorkerContext
@@ -34,10 +36,14 @@ class ShardHandovers:
     def handle(self, order: TakeShard | GiveShard, helping: Helping | None) -> None:
         """Takes a shard over, or gives one away, now or once it may leave."""
         if isinstance(order, TakeShard):
-            self.shards[order.shard] = Remaining(order.clock, order.chunks).counted(order.shard, self.work)
+            self.shards[order.shard] = Remaining(order.clock, order.chunks).counted(
+                order.shard, self.work
+            )
             if helping is not None:
                 helping.recount()
-            self.context.send(CONTROLLER, Adopted(self.context.node, self.context.epoch, order.shard))
+            self.context.send(
+                CONTROLLER, Adopted(self.context.node, self.context.epoch, order.shard)
+            )
             return
 
         shard, to = order.shard, order.to
@@ -45,7 +51,10 @@ class ShardHandovers:
             if order.now:
                 # The order crossed with the shard, which had been promised before.
                 return
-            raise InvalidTransition(f"{self.context.node} is to give shard {shard} to {to}, but does not have it")
+            raise InvalidTransition(
+                f"{self.context.node} is to give shard {shard} to {to}, but does not have it"
+            )
+
         ready = order.now or self.shards[shard].whole(shard, self.work)
         if helping is not None:
             helping.loans.kept_back.add(shard)
@@ -61,13 +70,19 @@ class ShardHandovers:
 
     def give_unlent(self, helping: Helping) -> None:
         """Gives away what was promised, as far as nothing of it is lent."""
-        over = [(shard, to) for shard, to in self.promised.items() if self.shards[shard].whole(shard, self.work)]
+        over = [
+            (shard, to)
+            for shard, to in self.promised.items()
+            if self.shards[shard].whole(shard, self.work)
+        ]
         for shard, to in [*self.due.items(), *over]:
             if not helping.outstanding(shard):
                 self._release(shard, to, helping)
 
     def give_finished(self, shard: int) -> None:
-        """A chunk of a shard is done: gives the shard away if that was promised and the clock is over."""
+        """A chunk of a shard is done: gives the shard away if that was promised and the clock is
+        over.
+        """
         if shard in self.promised and self.shards[shard].whole(shard, self.work):
             self._release(shard, self.promised[shard], None)
 

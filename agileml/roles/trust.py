@@ -1,8 +1,10 @@
-"""Whom a node believes: what another node says about a partition, in its own name or for somebody else.
+"""Whom a node believes: what another node says about a partition, in its own name or for somebody
+else.
 
-A worker sends its contributions to the server of a partition. While the partition moves, they may reach a server that
-had it before, which forwards them. So a contribution is believed if it comes from the worker that it names, or from a
-node that has had the partition in this epoch. The handover of the partition says which nodes these are.
+A worker sends its contributions to the server of a partition. While the partition moves, they may
+reach a server that had it before, which forwards them. So a contribution is believed if it comes
+from the worker that it names, or from a node that has had the partition in this epoch. The handover
+of the partition says which nodes these are.
 
 What must never happen: a node adds updates in the name of another one.
 """
@@ -18,7 +20,9 @@ class Forged(InvalidTransition):
 
 
 def check_speaker(sender: str, message: object, former: Mapping[int, tuple[str, ...]]) -> None:
-    """Raises Forged if a node may not send this message; `former` has the earlier servers of partitions."""
+    """Raises Forged if a node may not send this message; `former` has the earlier servers of
+    partitions.
+    """
     match message:
         case Handover():
             believed = message.former[-1:] == (sender,)

@@ -25,9 +25,11 @@ class Exchange:
 
 @dataclass(slots=True)
 class ServerTimes:
-    """The exchanges of one worker that are not complete, by server: a push there and the requested values back.
+    """The exchanges of one worker that are not complete, by server: a push there and the requested
+    values back.
 
-    The time that the server waited for others is the server's to say; clocks of machines are never compared.
+    The time that the server waited for others is the server's to say; clocks of machines are never
+    compared.
     """
 
     node: str
@@ -50,20 +52,28 @@ class ServerTimes:
     def received(self, owner: str, epoch: int, snapshot: Snapshot) -> None:
         """Values of a partition have arrived; reports the exchange if they were the last."""
         exchange = self._open.get(owner)
-        if exchange is None or snapshot.waited is None or snapshot.partition not in exchange.missing:
+        if (
+            exchange is None
+            or snapshot.waited is None
+            or snapshot.partition not in exchange.missing
+        ):
             return
+
         exchange.missing.discard(snapshot.partition)
         exchange.sent_bytes += nbytes(snapshot.values)
         exchange.seconds = max(exchange.seconds, self.timer() - exchange.began - snapshot.waited)
         if not exchange.missing:
             del self._open[owner]
-            timed = ServerTimed(self.node, epoch, owner, exchange.sent_bytes, max(0.0, exchange.seconds))
+            timed = ServerTimed(
+                self.node, epoch, owner, exchange.sent_bytes, max(0.0, exchange.seconds)
+            )
             self.out.append(Send(CONTROLLER, timed))
 
 
 @dataclass(slots=True)
 class VersionRequests:
-    """Requests by partition. `slack`: clocks that work may run ahead of the versions that are here; None: no limit.
+    """Requests by partition. `slack`: clocks that work may run ahead of the versions that are here;
+    None: no limit.
 
     `times` measures servers; None if their load is not balanced.
     """
@@ -90,17 +100,27 @@ class VersionRequests:
         return 0 if self.slack is None else max(0, clock - 1 - self.slack)
 
     def request(self, clock: int) -> None:
-        """Waits for the versions that a chunk of this clock needs; requests those that are not on their way."""
+        """Waits for the versions that a chunk of this clock needs; requests those that are not on
+        their way.
+        """
         needed = self.oldest(clock)
-        self.awaited = {p: needed for p, version in enumerate(self.chunk_runner.cache.clocks) if version < needed}
+        self.awaited = {
+            p: needed
+            for p, version in enumerate(self.chunk_runner.cache.clocks)
+            if version < needed
+        }
+
         for partition in self.awaited:
-            # A request for a later version does not help: that version may depend on this very chunk.
+            # A request for a later version does not help: that version may depend on this very
+            # chunk.
             if self._requested.get(partition, NEVER) != needed:
                 self._requested[partition] = needed
                 self._pull(partition, needed)
 
     def request_final(self, clock: int) -> None:
-        """Requests the final version. The cache may hold a later one: some workers learn late which clock is last."""
+        """Requests the final version. The cache may hold a later one: some workers learn late which
+        clock is last.
+        """
         partitions = range(len(self.context.table.owners))
         self.awaited = dict.fromkeys(partitions, clock)
         for partition in partitions:
@@ -114,7 +134,9 @@ class VersionRequests:
     def measure(self, snapshot: Snapshot) -> None:
         """Values have arrived, which may wait here."""
         if self.times is not None:
-            self.times.received(self.context.table.owners[snapshot.partition], self.context.epoch, snapshot)
+            self.times.received(
+                self.context.table.owners[snapshot.partition], self.context.epoch, snapshot
+            )
 
     def take(self, snapshot: Snapshot) -> None:
         """Puts values into the cache, unless later ones are there."""
@@ -126,14 +148,18 @@ class VersionRequests:
             self.awaited.pop(partition, None)
 
     def distrust(self, partitions: Iterable[int]) -> None:
-        """Treats these partitions as if nothing of them were cached, so that they are requested whole."""
+        """Treats these partitions as if nothing of them were cached, so that they are requested
+        whole.
+        """
         for partition in partitions:
             self.chunk_runner.cache.clocks[partition] = NEVER
             self._requested.pop(partition, None)
             self._reads_sent[partition] = (NO_OWNER, None)
 
     def send_reads(self, shards: Set[int]) -> None:
-        """Tells the owners of partitions which rows are read here, where they do not know; they send all until then."""
+        """Tells the owners of partitions which rows are read here, where they do not know; they
+        send all until then.
+        """
         context, wanted = self.context, self.chunk_runner.reads.wanted(shards)
         for partition, (owner, rows) in enumerate(zip(context.table.owners, wanted, strict=True)):
             informed, before = self._reads_sent.get(partition, (owner, None))
@@ -142,12 +168,18 @@ class VersionRequests:
                 context.send(owner, Reads(context.epoch, context.node, partition, rows))
 
     def request_with_push(self, owner: str, parts: Sequence[PartitionUpdate], want: int) -> int:
-        """The version to request with a push: `want`, or `NEVER` if it was requested of all these partitions before."""
+        """The version to request with a push: `want`, or `NEVER` if it was requested of all these
+        partitions before.
+        """
         if want == NEVER:
             return NEVER
+
         requested = self._requested
-        if self.slack is not None and all(want <= requested.get(part.partition, NEVER) for part in parts):
+        if self.slack is not None and all(
+            want <= requested.get(part.partition, NEVER) for part in parts
+        ):
             return NEVER
+
         self._requested.update((part.partition, want) for part in parts)
         if self.times is not None:
             self.times.pushed(owner, parts)

@@ -1,7 +1,9 @@
-"""Work that changes hands for the rest of a clock: what a worker has lent, and what it does for others.
+"""Work that changes hands for the rest of a clock: what a worker has lent, and what it does for
+others.
 
-A lent chunk is in exactly one place: at its owner, on its way, waiting or in progress at the other worker, or on its
-way back. Servers need not know, as a contribution names its chunks. A rollback forgets all loans.
+A lent chunk is in exactly one place: at its owner, on its way, waiting or in progress at the other
+worker, or on its way back. Servers need not know, as a contribution names its chunks. A rollback
+forgets all loans.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class Loan:
 
 @dataclass(slots=True)
 class Errand:
-    """Chunks outside of a worker's own remaining work; without a `number` they were lent and came back too late."""
+    """Chunks outside of a worker's own remaining work; without a `number` they were lent and came
+    back too late.
+    """
 
     owner: str
     number: int | None
@@ -80,7 +84,9 @@ HelpMessage = HelpGroup | ProgressReport | DoThis | BegunHelping | CancelHelp | 
 
 @dataclass(slots=True)
 class Loans:
-    """The chunks that a worker has lent, by number. Of `kept_back` shards, which leave, nothing is lent any more."""
+    """The chunks that a worker has lent, by number. Of `kept_back` shards, which leave, nothing is
+    lent any more.
+    """
 
     lent: dict[int, Loan] = field(default_factory=dict)
     kept_back: set[int] = field(default_factory=set)
@@ -116,7 +122,7 @@ class Helping:
         self.group, self.pace, self.running = (), WorkPace(), None
         self.policy = replace(self.policy, heard={})
 
-    # -- messages ----------------------------------------------------------------------------------------------------
+    # -- messages ----------------------------------------------------------------------------------
 
     def receive(self, message: HelpMessage) -> None:
         """Processes a message, also while a chunk is being computed."""
@@ -167,7 +173,10 @@ class Helping:
                 for chunk in left.chunks
                 if (shard, chunk) != running
             )
-            chunks = [(shard, chunk) for chunk, shard in candidates[-max(1, round(proposal.share * self.pace.total)) :]]
+            chunks = [
+                (shard, chunk)
+                for chunk, shard in candidates[-max(1, round(proposal.share * self.pace.total)) :]
+            ]
             if not chunks or proposal.to == context.node:
                 continue
             for shard, chunk in chunks:
@@ -176,28 +185,43 @@ class Helping:
 
             number = self.loans.add(Loan(proposal.to, self.pace.clock, covers))
             self.pace.left -= len(chunks)
-            context.send(proposal.to, DoThis(context.epoch, context.node, number, self.pace.clock, covers))
+            context.send(
+                proposal.to, DoThis(context.epoch, context.node, number, self.pace.clock, covers)
+            )
 
     def abandon(self, clock: int) -> None:
-        """A clock has been decided: what is still lent or borrowed of it came too late, and both sides drop it."""
-        self.loans.lent = {number: loan for number, loan in self.loans.lent.items() if loan.clock != clock}
+        """A clock has been decided: what is still lent or borrowed of it came too late, and both
+        sides drop it.
+        """
+        self.loans.lent = {
+            number: loan for number, loan in self.loans.lent.items() if loan.clock != clock
+        }
         self.errands = [errand for errand in self.errands if errand.clock != clock]
 
     def _accept(self, message: DoThis) -> None:
-        """Keeps an assignment until the own work of its clock is done; a worker that is behind, or idle, declines."""
+        """Keeps an assignment until the own work of its clock is done; a worker that is behind, or
+        idle, declines.
+        """
         if self.work.left_out(message.clock, message.covers):
             return
+
         behind = self.shards.first()
         if behind is None or behind[0].clock < message.clock:
             ended = HelpEnded(self.context.epoch, self.context.node, message.number, message.covers)
             self.context.send(message.worker, ended)
             return
-        chunks = deque((shard, chunk) for shard, first, last in message.covers for chunk in range(first, last))
+
+        chunks = deque(
+            (shard, chunk) for shard, first, last in message.covers for chunk in range(first, last)
+        )
         self.errands.append(Errand(message.worker, message.number, message.clock, chunks))
 
     def _give_up(self, message: CancelHelp) -> None:
         for errand in self.errands:
-            if (errand.owner, errand.number) == (message.worker, message.number) and not errand.begun:
+            if (errand.owner, errand.number) == (
+                message.worker,
+                message.number,
+            ) and not errand.begun:
                 self._end(errand)
                 return
 
@@ -205,6 +229,7 @@ class Helping:
         loan = self.loans.lent.pop(message.number, None)
         if loan is None:
             return
+
         if message.left:
             self.policy = self.policy.without(message.worker)
         late: deque[tuple[int, int]] = deque()
@@ -215,18 +240,26 @@ class Helping:
                 self.pace.left += last - first if loan.clock == self.pace.clock else 0
             else:
                 late.extend((shard, chunk) for chunk in range(first, last))
+
         if late:
             self.errands.append(Errand(self.context.node, None, loan.clock, late, begun=True))
 
-    # -- work --------------------------------------------------------------------------------------------------------
+    # -- work --------------------------------------------------------------------------------------
 
     def next(self) -> tuple[int, int, int] | None:
-        """Clock, shard and chunk to compute before the worker continues with its own work, the earliest clock first."""
+        """Clock, shard and chunk to compute before the worker continues with its own work, the
+        earliest clock first.
+        """
         behind = self.shards.first()
-        due = [errand for errand in self.errands if behind is None or errand.clock < behind[0].clock]
+        due = [
+            errand for errand in self.errands if behind is None or errand.clock < behind[0].clock
+        ]
         if not due:
             return None
-        errand = min(due, key=lambda errand: (errand.clock, not errand.begun, errand.number is not None))
+
+        errand = min(
+            due, key=lambda errand: (errand.clock, not errand.begun, errand.number is not None)
+        )
         return errand.clock, *errand.chunks[0]
 
     def begin(self, chunk: Chunk) -> None:
@@ -235,7 +268,9 @@ class Helping:
         errand = self._errand_of(chunk)
         if errand is not None and not errand.begun and errand.number is not None:
             errand.begun = True
-            self.context.send(errand.owner, BegunHelping(self.context.epoch, self.context.node, errand.number))
+            self.context.send(
+                errand.owner, BegunHelping(self.context.epoch, self.context.node, errand.number)
+            )
 
     def finish(self, chunk: Chunk, seconds: float) -> bool:
         """The chunk is done; whether it was outside of the worker's own remaining work."""
@@ -244,10 +279,14 @@ class Helping:
         if errand is None:
             self._advance(chunk, seconds)
             return False
+
         errand.chunks.popleft()
         if errand.number is not None:
             context = self.context
-            context.send(CONTROLLER, Helped(context.node, context.epoch, chunk.clock, chunk.items, seconds))
+            context.send(
+                CONTROLLER, Helped(context.node, context.epoch, chunk.clock, chunk.items, seconds)
+            )
+
         if not errand.chunks:
             self._end(errand)
         return True
@@ -262,20 +301,33 @@ class Helping:
     def _end(self, errand: Errand) -> None:
         self.errands.remove(errand)
         if errand.number is not None:
-            ended = HelpEnded(self.context.epoch, self.context.node, errand.number, covers_of_chunks(errand.chunks))
+            ended = HelpEnded(
+                self.context.epoch,
+                self.context.node,
+                errand.number,
+                covers_of_chunks(errand.chunks),
+            )
             self.context.send(errand.owner, ended)
 
     def holds_back(self, clock: int) -> bool:
-        """Whether more of what is done for others will follow, so that the contribution to a clock can wait for it."""
+        """Whether more of what is done for others will follow, so that the contribution to a clock
+        can wait for it.
+        """
         return any(errand.clock == clock and errand.begun for errand in self.errands)
 
-    # -- the worker's own progress -------------------------------------------------------------------------------------
+    # -- the worker's own progress -----------------------------------------------------------------
 
     def _advance(self, chunk: Chunk, seconds: float) -> None:
         pace = self.pace
         if chunk.clock != pace.clock:
             return
-        pace.left, pace.seconds, pace.computed = pace.left - 1, pace.seconds + seconds, pace.computed + 1
+
+        pace.left, pace.seconds, pace.computed = (
+            pace.left - 1,
+            pace.seconds + seconds,
+            pace.computed + 1,
+        )
+
         pace.latest = seconds * pace.total
         if not pace.reported and pace.left <= (1 - self.policy.settings.report_at) * pace.total:
             pace.reported = True
@@ -283,17 +335,23 @@ class Helping:
 
     @property
     def _is_coarse(self) -> bool:
-        """Whether workers look too rarely at how far others should be: then the ends of clocks are reported."""
+        """Whether workers look too rarely at how far others should be: then the ends of clocks are
+        reported.
+        """
         return self.pace.total < self.policy.settings.checks
 
     def _report(self) -> None:
         pace = 0.0 if self._is_coarse else self.pace.latest
-        report = ProgressReport(self.context.epoch, self.context.node, self.pace.progress, self.timer(), pace)
+        report = ProgressReport(
+            self.context.epoch, self.context.node, self.pace.progress, self.timer(), pace
+        )
         for name in self.group:
             self.context.send(name, report)
 
     def settle(self) -> None:
-        """Adapts to a change of the own work: when a clock is over, nothing that was lent of it may begin any more."""
+        """Adapts to a change of the own work: when a clock is over, nothing that was lent of it may
+        begin any more.
+        """
         behind = self.shards.first()
         if behind is None:
             for errand in list(self.errands):
@@ -318,10 +376,17 @@ class Helping:
             if self.loans.kept_back.intersection(shard for shard, _, _ in loan.covers):
                 self._cancel(number, loan)
 
-        # What others have not begun of the last clock is taken back: one assignment after another, the latest first.
-        # Meanwhile the others, which are faster, may begin the rest.
-        waiting = [(number, loan) for number, loan in self.loans.lent.items() if loan.clock < clock and not loan.begun]
-        coming = any(loan.cancelled for _, loan in waiting) or any(errand.number is None for errand in self.errands)
+        # What others have not begun of the last clock is taken back: one assignment after another,
+        # the latest first. Meanwhile the others, which are faster, may begin the rest.
+        waiting = [
+            (number, loan)
+            for number, loan in self.loans.lent.items()
+            if loan.clock < clock and not loan.begun
+        ]
+
+        coming = any(loan.cancelled for _, loan in waiting) or any(
+            errand.number is None for errand in self.errands
+        )
         if waiting and not coming:
             self._cancel(*waiting[-1])
 
@@ -341,4 +406,6 @@ class Helping:
     def outstanding(self, shard: int) -> bool:
         """Whether chunks of a shard are lent, or came back and are not done yet."""
         lent = any(shard == cover[0] for loan in self.loans.lent.values() for cover in loan.covers)
-        return lent or any(errand.number is None and shard in dict(errand.chunks) for errand in self.errands)
+        return lent or any(
+            errand.number is None and shard in dict(errand.chunks) for errand in self.errands
+        )

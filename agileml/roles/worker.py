@@ -1,8 +1,10 @@
-"""The worker of a node: which work it does next, what it sends, and what it keeps until the result is safe.
+"""The worker of a node: which work it does next, what it sends, and what it keeps until the result
+is safe.
 
-Every shard has its own remaining work, so that a shard that changes hands continues where it was. The worker processes
-its messages between two pieces of work; only then does it give shards away, take them over, or roll back: see
-`WorkerState` and `TRANSITIONS`. `Snapshot` and messages about help do not wait for the end of a chunk.
+Every shard has its own remaining work, so that a shard that changes hands continues where it was.
+The worker processes its messages between two pieces of work; only then does it give shards away,
+take them over, or roll back: see `WorkerState` and `TRANSITIONS`. `Snapshot` and messages about
+help do not wait for the end of a chunk.
 """
 
 from collections import deque
@@ -33,14 +35,28 @@ from agileml.roles.work_exchange import Helping, HelpMessage
 from agileml.transport import FrameLimits
 from agileml.work import CountedWork
 
-WorkerMessage = Recover | Snapshot | TakeShard | GiveShard | Limit | Stable | Enter | Evaluate | Accept | HelpMessage
+WorkerMessage = (
+    Recover
+    | Snapshot
+    | TakeShard
+    | GiveShard
+    | Limit
+    | Stable
+    | Enter
+    | Evaluate
+    | Accept
+    | HelpMessage
+)
 """Messages that a worker processes."""
 
 
 class WorkerState(State):
     """The states of a worker."""
 
-    IDLE = "has nothing to compute: no shard, none before the limit, or its clock is being decided without it"
+    IDLE = (
+        "has nothing to compute: no shard, none before the limit, or its clock is being decided "
+        "without it"
+    )
     WAITING = "waits for versions that it has requested"
     COMPUTING = "computes a chunk"
     FETCHING = "all clocks are done; waits for the final version"
@@ -56,7 +72,9 @@ BUSY = frozenset({WorkerState.COMPUTING, WorkerState.EVALUATING})
 
 @dataclass(slots=True)
 class FinalEvaluation:
-    """The final version, once its loss is to be computed, and the shards whose part of it has been reported."""
+    """The final version, once its loss is to be computed, and the shards whose part of it has been
+    reported.
+    """
 
     clock: int | None = None
     requested: bool = False
@@ -64,7 +82,9 @@ class FinalEvaluation:
 
 
 class Worker:
-    """The state machine of one worker. `slack`: clocks it may run ahead of the versions it has seen; None: no limit."""
+    """The state machine of one worker. `slack`: clocks it may run ahead of the versions it has
+    seen; None: no limit.
+    """
 
     def __init__(
         self,
@@ -95,7 +115,8 @@ class Worker:
 
     @property
     def unreported(self) -> int:
-        """Chunks that are done and not reported as a part of a clock; they are lost with the node."""
+        """Chunks that are done and not reported as a part of a clock; they are lost with the
+        node."""
         return self.contributions.unreported
 
     @property
@@ -103,7 +124,7 @@ class Worker:
         """Whether it has no work and nothing to send."""
         return not (self.shards or self.contributions.open or self.state in BUSY or self._inbox)
 
-    # -- messages ------------------------------------------------------------------------------------------------------
+    # -- messages ----------------------------------------------------------------------------------
 
     def receive(self, message: WorkerMessage | WorkResult) -> None:
         """Processes an order, at once or after the current work, or the result of that."""
@@ -140,7 +161,9 @@ class Worker:
             self._continue()
 
     def _refuse(self, message: object) -> None:
-        raise InvalidTransition(f"{self.context.node} is {self.state.name} and does not expect {message!r}")
+        raise InvalidTransition(
+            f"{self.context.node} is {self.state.name} and does not expect {message!r}"
+        )
 
     def _finish_evaluation(self, result: WorkResult) -> None:
         work, context = result.work, self.context
@@ -156,16 +179,20 @@ class Worker:
             self.requests.distrust(result.missed)
             self._continue()
             return
+
         borrowed = self.helping is not None and self.helping.finish(chunk, result.seconds)
         self.contributions.add(chunk, result, own=not borrowed)
         if borrowed:
             self._continue()
             return
+
         self.handovers.advance(chunk.shard, chunk.chunk)
         self._continue(chunk.shard)
 
     def _continue(self, advanced: int = -1) -> None:
-        """Obeys waiting orders and continues; `advanced` is the shard of the chunk that has just been done."""
+        """Obeys waiting orders and continues; `advanced` is the shard of the chunk that has just
+        been done.
+        """
         while self._inbox:
             self._obey(self._inbox.popleft())
         if self.helping is not None:
@@ -173,6 +200,7 @@ class Worker:
             self.helping.settle()
         else:
             self.handovers.give_finished(advanced)
+
         self._flush()
         self.state = self._begin()
 
@@ -211,32 +239,39 @@ class Worker:
         if snapshot.exact or not self.final.requested:
             self.requests.take(snapshot)
 
-    # -- work ----------------------------------------------------------------------------------------------------------
+    # -- work --------------------------------------------------------------------------------------
 
     def _begin(self) -> WorkerState:
-        """Starts the chunk that is furthest behind if the versions it needs are cached; else requests those."""
+        """Starts the chunk that is furthest behind if the versions it needs are cached; else
+        requests those.
+        """
         if self.final.clock is not None:
             return self._evaluate(self.final.clock)
+
         clock, shard, number = self._next() or (NEVER, -1, -1)
         if clock == NEVER or clock > self.context.limit:
             return WorkerState.WAITING if self.requests.awaited else WorkerState.IDLE
+
         self.requests.request(clock)
         if self.requests.awaited:
             return WorkerState.WAITING
         if self.requests.slack == 0 and max(self.chunk_runner.cache.clocks) >= clock:
             if self.work.awaits:
-                # The clock was decided without this chunk; the decision comes over another link than its version.
+                # The clock was decided without this chunk; the decision comes over another link
+                # than its version.
                 return WorkerState.IDLE
             raise InvalidTransition(
                 f"{self.context.node}: chunk {number} of shard {shard} belongs to clock {clock},"
                 f" but the node has seen version {max(self.chunk_runner.cache.clocks)}"
             )
+
         low, high = self.work.plan.bounds(shard, clock, number)
         data = self.work.plan.shard_at(shard, clock)
         chunk = Chunk(self.context.epoch, clock, shard, number, low, high, data)
         if self.helping is not None:
             self.helping.begin(chunk)
         self.context.out.append(Compute(chunk))
+
         return WorkerState.COMPUTING
 
     def _next(self) -> tuple[int, int, int] | None:
@@ -247,18 +282,24 @@ class Worker:
         return None if behind is None else (behind[0].clock, behind[1], behind[0].chunk)
 
     def _evaluate(self, clock: int) -> WorkerState:
-        """Starts to compute the loss of the final version on the next shard; requests that version before the first."""
+        """Starts to compute the loss of the final version on the next shard; requests that version
+        before the first.
+        """
         done, sampled = self.final.evaluated, self.chunk_runner.sampled
         left = (shard for shard in sampled if shard in self.shards and shard not in done)
         shard = next(left, None)
         if shard is not None and not self.final.requested:
             self.final.requested = True
             self.requests.request_final(clock)
+
         if self.requests.awaited:
             return WorkerState.FETCHING
         if shard is None:
             return WorkerState.EVALUATED
-        self.context.out.append(Compute(self.chunk_runner.evaluation(self.context.epoch, clock, shard)))
+
+        self.context.out.append(
+            Compute(self.chunk_runner.evaluation(self.context.epoch, clock, shard))
+        )
         return WorkerState.EVALUATING
 
     def _flush(self) -> None:
@@ -271,10 +312,16 @@ class Worker:
                 continue
             # The version that the clock after this one needs is requested with the push.
             goes_on = bool(self.shards) and clock + 1 <= self.context.limit
-            want = self.requests.oldest(clock + 1) if self.contributions.open[clock].own and goes_on else NEVER
+            want = (
+                self.requests.oldest(clock + 1)
+                if self.contributions.open[clock].own and goes_on
+                else NEVER
+            )
             contribution = self.contributions.close(clock)
             if want != NEVER:
-                self.requests.send_reads({self.work.plan.shard_at(shard, clock + 1) for shard in self.shards})
+                self.requests.send_reads(
+                    {self.work.plan.shard_at(shard, clock + 1) for shard in self.shards}
+                )
             self.contributions.send(contribution, self.requests, want)
 
     def _abandon(self, order: Accept) -> None:
@@ -288,29 +335,36 @@ class Worker:
         for shard in list(self.handovers.promised):
             self.handovers.give_finished(shard)
 
-    # -- rollback ------------------------------------------------------------------------------------------------------
+    # -- rollback ----------------------------------------------------------------------------------
 
     def _roll_back(self, order: Recover) -> None:
-        """Continues from version `clock`: sends again the contributions that still count, and redoes the rest."""
+        """Continues from version `clock`: sends again the contributions that still count, and
+        redoes the rest.
+        """
         context, contributions = self.context, self.contributions
         for clock in sorted(contributions.open):
             contributions.close(clock)
         context.epoch, context.limit = order.epoch, order.limit
         self.work.reset(order.clock, order.decided)
+
         # While the worker was busy, its node may have received later routes than these.
         if order.table.version > context.table.version:
             context.table = order.table
         self.requests.begin()
         self.final = FinalEvaluation()
         mine = {shard for shard, worker in enumerate(order.table.workers) if worker == context.node}
-        contributions.kept, positions = reusable(self.work, contributions.counting(), mine, order.clock)
-        self.handovers.begin({shard: Remaining.at(at, shard, self.work) for shard, at in positions.items()})
+        contributions.kept, positions = reusable(
+            self.work, contributions.counting(), mine, order.clock
+        )
+        self.handovers.begin(
+            {shard: Remaining.at(at, shard, self.work) for shard, at in positions.items()}
+        )
         self._reset_helping()
         for contribution in contributions.kept:
             contributions.send(contribution, self.requests)
 
 
-# -- which message leads where -----------------------------------------------------------------------------------------
+# -- which message leads where ---------------------------------------------------------------------
 
 _ORDERS = (TakeShard, GiveShard, Limit, Stable, Enter, Accept)
 _HELP = get_args(HelpMessage)

@@ -1,8 +1,10 @@
-"""Joining a job whose machines are started by its caller: the job publishes what a node needs, each node reads it.
+"""Joining a job whose machines are started by its caller: the job publishes what a node needs, each
+node reads it.
 
-A node runs the trainer's code that it is sent, so it must trust the job: the controller has proven that it is the
-job's. The job does not trust its nodes. What it publishes is data (`agileml.protocol.plain`), which no node may write
-(`agileml.runtime.rights`), so that reading it runs nothing of a node's.
+A node runs the trainer's code that it is sent, so it must trust the job: the controller has proven
+that it is the job's. The job does not trust its nodes. What it publishes is data
+(`agileml.protocol.plain`), which no node may write (`agileml.runtime.rights`), so that reading it
+runs nothing of a node's.
 """
 
 from collections.abc import Callable
@@ -33,7 +35,9 @@ _PICKLED = b"\x80"
 
 @dataclass(frozen=True, slots=True)
 class PublishedJob:
-    """The role of a node, without name and secret, and the files of the trainer's code by their relative paths."""
+    """The role of a node, without name and secret, and the files of the trainer's code by their
+    relative paths.
+    """
 
     role: NodeRole
     files: dict[str, bytes] = field(repr=False)
@@ -51,15 +55,17 @@ def published(role: NodeRole) -> PublishedJob:
 
 
 def publish(role: NodeRole, blobs: BlobStore) -> None:
-    """Makes the trainer's code and the role, which must not contain the secret, readable for nodes that will join."""
+    """Makes the trainer's code and the role, which must not contain the secret, readable for nodes
+    that will join.
+    """
     blobs.put(_JOB_BLOB, [written(published(role))])
 
 
 def published_in(folder: Path) -> PublishedJob | None:
     """Reads what the job of a folder has published.
 
-    None before it has, and if it was published by an earlier version, as code that is not read any more.
-    Raises NotPrivate if others can write there, BadInput if what is there is no job.
+    None before it has, and if it was published by an earlier version, as code that is not read any
+    more. Raises NotPrivate if others can write there, BadInput if what is there is no job.
     """
     require_private(folder)
     return _read_published(FileBlobStore(folder))
@@ -70,8 +76,10 @@ def _read_published(blobs: BlobStore) -> PublishedJob | None:
         content = b"".join(blobs.get(_JOB_BLOB))
     except UnreadableBlob:
         return None
+
     if content.startswith(_PICKLED):
         return None
+
     job = read(content)
     if not isinstance(job, PublishedJob):
         raise BadInput(f"{_JOB_BLOB} holds a {type(job).__name__}, not a job")
@@ -81,12 +89,17 @@ def _read_published(blobs: BlobStore) -> PublishedJob | None:
 def folder_role(rendezvous: FolderRendezvous, name: str, *, reliable: bool) -> NodeRole:
     """The role of a node on the computer of its job, with the trainer's code where the job has it.
 
-    Raises PeerRefused if there is no job to join, NotPrivate if other users can write to its folder.
+    Raises PeerRefused if there is no job to join, NotPrivate if other users can write to its
+    folder.
     """
     job = published_in(rendezvous.folder)
     if job is None:
-        raise PeerRefused("no job to join: it has not published the role of its nodes, or its folder is gone")
-    return replace(job.role, name=name, reliable=reliable, rendezvous=rendezvous, instance=new_instance())
+        raise PeerRefused(
+            "no job to join: it has not published the role of its nodes, or its folder is gone"
+        )
+    return replace(
+        job.role, name=name, reliable=reliable, rendezvous=rendezvous, instance=new_instance()
+    )
 
 
 def linked_role(
@@ -100,15 +113,17 @@ def linked_role(
 ) -> NodeRole:
     """The role of a node anywhere, with a copy of the trainer's code in its own folder.
 
-    `host` and `port` are where other nodes reach it; if left out, the address from which it reaches the controller.
-    It listens at `listen`, or there.
+    `host` and `port` are where other nodes reach it; if left out, the address from which it reaches
+    the controller. It listens at `listen`, or there.
 
-    Raises PeerRefused if the controller refuses this process for good, ControllerUnreachable if it is not reached.
+    Raises PeerRefused if the controller refuses this process for good, ControllerUnreachable if it
+    is not reached.
     """
     with closing(LinkedBlobStore(rendezvous)) as blobs:
         job = _read_published(blobs)
     if job is None:
         raise PeerRefused(f"the controller at {rendezvous.controller} has no job to join")
+
     theirs = job.role.rendezvous
     assert isinstance(theirs, FolderRendezvous)
     assert theirs.listen is not None
@@ -123,18 +138,22 @@ def linked_role(
             reached=reached if listen else None,
             frame_bytes=job.role.job.settings.frame_bytes,
         ),
-        job=replace(job.role.job, source=job.role.job.source.unpack(job.files, rendezvous.folder / "code")),
+        job=replace(
+            job.role.job, source=job.role.job.source.unpack(job.files, rendezvous.folder / "code")
+        ),
         instance=new_instance(),
     )
 
 
-def join(role: NodeRole, started: Callable[[NodeRun], None] = lambda _: None, folder: Path | None = None) -> bool:
+def join(
+    role: NodeRole, started: Callable[[NodeRun], None] = lambda _: None, folder: Path | None = None
+) -> bool:
     """Runs a node until the job tells it to leave; False if the job did not admit it.
 
     What it prints goes through a temporary file, in `folder` if given.
 
-    Raises PeerRefused if the controller refuses this process for good, DeclaredLost if it considers the node lost,
-    ControllerUnreachable if there has been no controller for too long.
+    Raises PeerRefused if the controller refuses this process for good, DeclaredLost if it considers
+    the node lost, ControllerUnreachable if there has been no controller for too long.
     """
     with captured(folder) as (output, echo), beating(role, output, echo) as vitals:
         node = role.process(vitals)
@@ -144,12 +163,14 @@ def join(role: NodeRole, started: Callable[[NodeRun], None] = lambda _: None, fo
 
 @cache
 def code_version() -> str:
-    """For example `0.1.0-1a2b3c4d`: the release, and a digest of the package's files. Messages have no versions of
-    their own. Nodes may run different Pythons, except with a copied trainer (`agileml.user_code`)."""
+    """For example `0.1.0-1a2b3c4d`: the release, and a digest of the package's files. Messages have
+    no versions of their own. Nodes may run different Pythons, except with a copied trainer
+    (`agileml.user_code`)."""
     try:
         release = version("spotctl")
     except PackageNotFoundError:
         release = "unknown"
+
     root = Path(__file__).parents[1]
     digest = sha256()
     for file in sorted(root.rglob("*.py")):

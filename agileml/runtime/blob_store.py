@@ -1,7 +1,9 @@
-"""Named blobs that outlive the process that wrote them: the contract, and files of one computer as an implementation.
+"""Named blobs that outlive the process that wrote them: the contract, and files of one computer as
+an implementation.
 
-What a job must not lose goes through a blob store: checkpoints, and the role that joining nodes read. A store of a
-cloud is one more class with these four methods that passes `tests/agileml/runtime/blob_store_suite.py`.
+What a job must not lose goes through a blob store: checkpoints, and the role that joining nodes
+read. A store of a cloud is one more class with these four methods that passes
+`tests/agileml/runtime/blob_store_suite.py`.
 """
 
 import contextlib
@@ -30,28 +32,30 @@ class UnreadableBlob(Unrecoverable):
 class BlobStore(Protocol):
     """Blobs by name; a name is made of letters, digits and `._-`, with `/` between its parts.
 
-    A blob is whole or absent: no reader sees one that is half written, and a writer that dies leaves the blob as it
-    was. When two processes write the same name, the last one wins. Safe to use from any thread and process.
+    A blob is whole or absent: no reader sees one that is half written, and a writer that dies
+    leaves the blob as it was. When two processes write the same name, the last one wins. Safe to
+    use from any thread and process.
     """
 
     def put(self, name: str, pieces: Iterable[BlobBytes]) -> None:
         """Writes the pieces one after another as one blob, in place of any earlier one.
 
-        The blob survives a crash of the machine once this returns. Raises OSError if it cannot be written, and
-        whatever `pieces` raises; the earlier blob then stays.
+        The blob survives a crash of the machine once this returns. Raises OSError if it cannot be
+        written, and whatever `pieces` raises; the earlier blob then stays.
         """
         ...
 
     def get(self, name: str) -> Iterator[bytes]:
         """The blob's content, in pieces of at most PIECE_BYTES.
 
-        Raises UnreadableBlob if the blob is missing or damaged. Damage may be noticed only after the last piece, so
-        a caller must not act on the content before the iterator has ended.
+        Raises UnreadableBlob if the blob is missing or damaged. Damage may be noticed only after
+        the last piece, so a caller must not act on the content before the iterator has ended.
         """
         ...
 
     def list(self, prefix: str = "") -> list[str]:
-        """Names that begin with `prefix`, sorted. A blob that is being written is not among them."""
+        """Names that begin with `prefix`, sorted. A blob that is being written is not among
+        them."""
         ...
 
     def delete(self, name: str) -> None:
@@ -69,7 +73,8 @@ class FileBlobStore:
         """Writes to a temporary file next to the blob and renames it."""
         path = self._path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        # A name of its own: two processes may write the same blob if one was declared lost but still runs.
+        # A name of its own: two processes may write the same blob if one was declared lost but
+        # still runs.
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -86,6 +91,7 @@ class FileBlobStore:
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
+
         # So that the rename survives a crash of the machine.
         descriptor = os.open(path.parent, os.O_RDONLY)
         try:
@@ -104,13 +110,16 @@ class FileBlobStore:
                     yield piece
         except OSError as error:
             raise UnreadableBlob(f"{path} cannot be read: {error.strerror}") from error
+
         if digest.digest() != expected:
             raise UnreadableBlob(f"{path} is damaged: its content does not match its digest")
 
     def list(self, prefix: str = "") -> list[str]:
         """Walks the part of the folder that the prefix names."""
         start = self._folder / prefix.rpartition("/")[0]
-        names = (path.relative_to(self._folder).as_posix() for path in start.rglob("*") if path.is_file())
+        names = (
+            path.relative_to(self._folder).as_posix() for path in start.rglob("*") if path.is_file()
+        )
         return sorted(name for name in names if name.startswith(prefix) and is_name(name))
 
     def delete(self, name: str) -> None:
@@ -125,7 +134,9 @@ class FileBlobStore:
 def checked_name(name: str) -> str:
     """The name, if it is valid. Raises BadArgument."""
     if not _NAME.fullmatch(name):
-        raise BadArgument(f"blob name {name!r}: use letters, digits and ._- with / between the parts")
+        raise BadArgument(
+            f"blob name {name!r}: use letters, digits and ._- with / between the parts"
+        )
     return name
 
 

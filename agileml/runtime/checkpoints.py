@@ -19,7 +19,8 @@ from agileml.runtime.blob_store import BlobBytes, BlobStore
 from agileml.transport.framing import checked
 
 WRITERS = 4
-"""Partitions that a node writes at the same time: each of them waits for the disk most of the time."""
+"""Partitions that a node writes at the same time: each of them waits for the disk most of the
+time."""
 
 _DIMENSIONS = 32
 """As many as an array of numpy had when the first checkpoints were written."""
@@ -45,7 +46,8 @@ class ModelCheckpoints:
         self._blobs = blobs
 
     def save(self, partition: int, version: Version) -> None:
-        """Writes a version. Raises OSError if it cannot be written; an older checkpoint then stays."""
+        """Writes a version. Raises OSError if it cannot be written; an older checkpoint then
+        stays."""
         self._blobs.put(_blob_name(partition, version.clock), _pieces(version))
 
     def load(self, partition: int, clock: int) -> Version:
@@ -54,6 +56,7 @@ class ModelCheckpoints:
         content = bytearray()
         for piece in self._blobs.get(name):
             content += piece
+
         try:
             return _version_of(content, clock)
         except (ValueError, TypeError, BadFrame) as error:
@@ -83,8 +86,8 @@ class ModelCheckpoints:
 class CheckpointQueue:
     """Checkpoints waiting to be written, a few at a time, when the disk is slower than the job.
 
-    All partitions of a clock that has been started are written, so that one complete checkpoint comes about; of the
-    clocks waiting behind it only the latest is kept.
+    All partitions of a clock that has been started are written, so that one complete checkpoint
+    comes about; of the clocks waiting behind it only the latest is kept.
     """
 
     def __init__(self, writers: int = WRITERS) -> None:
@@ -98,7 +101,9 @@ class CheckpointQueue:
     def add(self, save: Save) -> None:
         """Queues a version; drops waiting ones that it makes obsolete."""
         current = (self._clock, save.version.clock)
-        self._waiting = deque(waiting for waiting in self._waiting if waiting.version.clock in current)
+        self._waiting = deque(
+            waiting for waiting in self._waiting if waiting.version.clock in current
+        )
         self._waiting.append(save)
 
     def next(self) -> Save | None:
@@ -113,24 +118,30 @@ class CheckpointQueue:
     def finish(self, save: Save) -> None:
         """A version has been written, or could not be."""
         self._writing.remove(save.version.clock)
-        if not self._writing and not any(waiting.version.clock == self._clock for waiting in self._waiting):
+        if not self._writing and not any(
+            waiting.version.clock == self._clock for waiting in self._waiting
+        ):
             self._clock = -1
 
 
 class CheckpointCleaner:
-    """Deletes checkpoints that are no longer needed, on a thread of its own: a store may be slow."""
+    """Deletes checkpoints that are no longer needed, on a thread of its own: a store may be
+    slow."""
 
     def __init__(self, checkpoints: ModelCheckpoints, sync: Callable[[], None]) -> None:
         self._checkpoints = checkpoints
         self._sync = sync
-        """Makes durable which checkpoint is the latest: a restarted controller must not look for a deleted one."""
+        """Makes durable which checkpoint is the latest: a restarted controller must not look for a
+        deleted one."""
         self._thread = ThreadPoolExecutor(1, "checkpoints")
         self.finished: Future[None] | None = None
         """The last deletion."""
         self._latest = -1
 
     def keep_from(self, latest: int) -> None:
-        """A checkpoint is complete. The one before it stays as well: another process may be reading it."""
+        """A checkpoint is complete. The one before it stays as well: another process may be reading
+        it.
+        """
         before, self._latest = self._latest, latest
         # While earlier ones are being deleted, the next time is early enough.
         if self.finished is None or self.finished.done():
@@ -163,12 +174,14 @@ def _version_of(content: bytearray, clock: int) -> Version:
     header = msgspec.json.decode(content[: max(end, 0)], type=_Header)
     if header.clock != clock:
         raise ValueError(f"it holds clock {header.clock}, not {clock}")
+
     state: PartitionState = []
     offset = end + 1
     for described in header.arrays:
         dtype, shape, size = checked(described, _DIMENSIONS, len(content))
         state.append(np.frombuffer(content, dtype, prod(shape), offset).reshape(shape).copy())
         offset += size
+
     return Version(clock, Tally(header.chunks, header.fingerprint), state)
 
 

@@ -1,4 +1,6 @@
-"""The job loop's connection to the controller: reports warned and lost machines, receives finished clocks."""
+"""The job loop's connection to the controller: reports warned and lost machines, receives finished
+clocks.
+"""
 
 import time
 from collections.abc import Iterator
@@ -29,14 +31,21 @@ ACKNOWLEDGE_EVERY = 16
 """Clocks between acknowledgements."""
 
 REPEAT_LOST_SECONDS = 5.0
-"""How long a lost machine is reported to restarted controllers; later ones know it, or notice the silence."""
+"""How long a lost machine is reported to restarted controllers; later ones know it, or notice the
+silence."""
 
 
 class ControllerClient:
-    """Reports on the machines, wherever they run. A restarted controller is told again what it may have missed."""
+    """Reports on the machines, wherever they run. A restarted controller is told again what it may
+    have missed.
+    """
 
     def __init__(
-        self, rendezvous: Rendezvous, clocks: Clocks, output: Output, settings: TransportSettings | None = None
+        self,
+        rendezvous: Rendezvous,
+        clocks: Clocks,
+        output: Output,
+        settings: TransportSettings | None = None,
     ) -> None:
         self._clocks = clocks
         self._output = output
@@ -67,7 +76,9 @@ class ControllerClient:
 
     @property
     def progress(self) -> int:
-        """Grows whenever a clock is finished or workers report more work, also of a clock that is done again."""
+        """Grows whenever a clock is finished or workers report more work, also of a clock that is
+        done again.
+        """
         return self._progress
 
     @property
@@ -79,7 +90,9 @@ class ControllerClient:
         return replace(self._ended, versions=versions)
 
     def listen(self, longest: float) -> Iterator[Iteration]:
-        """Newly finished clocks; waits up to `longest` seconds. Raises AgileMLError if the job cannot go on."""
+        """Newly finished clocks; waits up to `longest` seconds. Raises AgileMLError if the job
+        cannot go on.
+        """
         now = time.monotonic()
         self._connection.maintain(now)
         for event in self._mailbox.receive(max(self._connection.timeout(now, longest), 0.0)):
@@ -90,9 +103,14 @@ class ControllerClient:
                 self._linked = self._connection.handle(event, time.monotonic())
                 if self._linked:
                     self._repeat()
+
         if self._linked:
-            # The current controller has known the others for a while: it has written them to its memory.
-            self._lost = {name: at for name, at in self._lost.items() if at >= now - REPEAT_LOST_SECONDS}
+            # The current controller has known the others for a while: it has written them to its
+            # memory.
+            self._lost = {
+                name: at for name, at in self._lost.items() if at >= now - REPEAT_LOST_SECONDS
+            }
+
         if self._failure:
             # Not earlier: what arrived with it is what the nodes printed before.
             why, self._failure = self._failure, ""
@@ -110,7 +128,9 @@ class ControllerClient:
         self._settled = 0
 
     def stop(self, *, finish: bool = False) -> None:
-        """Ends the job with its last stable model, or with the clock in progress if it may `finish` that."""
+        """Ends the job with its last stable model, or with the clock in progress if it may `finish`
+        that.
+        """
         self._stopped = StopJob(finish)
         self._mailbox.send(CONTROLLER, self._stopped)
 
@@ -169,7 +189,9 @@ class ControllerClient:
         return iteration
 
     def _repeat(self) -> None:
-        """A restarted controller may not know which clocks arrived, which machines are lost and which are warned."""
+        """A restarted controller may not know which clocks arrived, which machines are lost and
+        which are warned.
+        """
         now = time.monotonic()
         self._mailbox.send(CONTROLLER, Acknowledged(self._clocks.last))
         if self._stopped is not None:
@@ -177,5 +199,6 @@ class ControllerClient:
         for name in self._lost:
             self._lost[name] = now
             self._mailbox.send(CONTROLLER, NodeLost(name, GONE))
+
         for name, at in self._deadlines.items():
             self._mailbox.send(CONTROLLER, Warned(name, max(0.0, at - now)))

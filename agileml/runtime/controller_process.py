@@ -1,4 +1,6 @@
-"""The controller's process: gives the state machine time, messages and a memory, and can be killed and restarted."""
+"""The controller's process: gives the state machine time, messages and a memory, and can be killed
+and restarted.
+"""
 
 import json
 import os
@@ -53,7 +55,8 @@ TICKS = 4
 """Ticks within the heartbeat timeout."""
 
 MOST_CHECKPOINT_BYTES, CHECKPOINT_GROWTH = 1 << 20, 16
-"""The most bytes of a checkpoint: these, and this many for each of the model's, as optimizers keep more than that."""
+"""The most bytes of a checkpoint: these, and this many for each of the model's, as optimizers keep
+more than that."""
 
 MOST_DESCRIPTION_BYTES = 4 << 20
 """The most bytes of a message of a node, without the memory of its arrays."""
@@ -82,11 +85,13 @@ class Memory:
         """Which process owns the name of a node."""
         self.expelled: set[str] = set()
         """Nodes that broke the rules."""
+
         if path.exists():
             for line in path.read_bytes().splitlines(keepends=True):
                 # A line without a newline is a torn write; nothing acted on it.
                 if line.endswith(b"\n"):
                     self._recall(json.loads(line))
+
         self._path = path
         self._written = 0
         self._rewriting = threading.Lock()
@@ -121,8 +126,12 @@ class Memory:
         """Rewrites the file without torn and obsolete lines, and opens it for appending."""
         part = self._path.with_suffix(".part")
         with part.open("wb") as file:
-            file.writelines(_line({"observed": asdict(observation)}) for observation in self.history)
-            file.writelines(_line({"iteration": asdict(iteration)}) for iteration in self.iterations)
+            file.writelines(
+                _line({"observed": asdict(observation)}) for observation in self.history
+            )
+            file.writelines(
+                _line({"iteration": asdict(iteration)}) for iteration in self.iterations
+            )
             file.writelines(_line({"decided": line}) for line in self.decided)
             file.write(_line({"joined": self.instances}))
             file.write(_line({"expelled": sorted(self.expelled)}))
@@ -130,6 +139,7 @@ class Memory:
                 file.write(_line({"record": self.record}))
             file.flush()
             os.fsync(file.fileno())
+
         part.replace(self._path)
         self._written = 0
         return self._path.open("ab")
@@ -152,7 +162,8 @@ class Memory:
         self._write({"decided": line})
 
     def sync(self) -> None:
-        """Returns once everything that was written is on disk. May be called from another thread."""
+        """Returns once everything that was written is on disk. May be called from another
+        thread."""
         with self._rewriting:
             descriptor = os.dup(self._file.fileno())
         try:
@@ -161,7 +172,9 @@ class Memory:
             os.close(descriptor)
 
     def log(self, iteration: Iteration) -> None:
-        """Keeps a finished clock until it is acknowledged: a restarted controller could not reconstruct it."""
+        """Keeps a finished clock until it is acknowledged: a restarted controller could not
+        reconstruct it.
+        """
         self.iterations.append(iteration)
         self._write({"iteration": asdict(iteration)})
 
@@ -179,11 +192,19 @@ class Memory:
         self._write({"observed": asdict(observation)})
 
     def refusal(self, peer: Identity) -> Reason | None:
-        """Two processes under one name would each get half of its messages. A link for blobs is of any process."""
+        """Two processes under one name would each get half of its messages. A link for blobs is of
+        any process.
+        """
         node = node_of(peer.name)
         if node in self.expelled:
             return Reason.SHUT_OUT
-        owner = peer.instance if peer.name.startswith(BLOB_CLIENT) else self.instances.get(node, peer.instance)
+
+        owner = (
+            peer.instance
+            if peer.name.startswith(BLOB_CLIENT)
+            else self.instances.get(node, peer.instance)
+        )
+
         return Reason.TAKEN if owner != peer.instance else None
 
     def expel(self, node: str) -> None:
@@ -241,6 +262,7 @@ class ControllerProcess:
             names=self._memory,
             messages=(*role.messages, *BLOB_MESSAGES),
         )
+
         blobs = blobs_of(role.rendezvous)
         self._checkpoints = ModelCheckpoints(blobs)
         self._blobs = BlobServer(blobs, self._mailbox.wake, most)
@@ -268,6 +290,7 @@ class ControllerProcess:
             may_lack_nodes=role.may_lack_nodes,
             model_bytes=role.model_bytes,
         )
+
         record = self._memory.record
         resumed = None if record is None else record | {"accepted": self._memory.decided}
         self._controller = self._role.control(settings, resumed, time.monotonic())
@@ -284,12 +307,15 @@ class ControllerProcess:
         while True:
             self._listen(max(0.0, self._next_tick - time.monotonic()))
             if (late := time.monotonic() - self._next_tick) >= 0:
-                # If this process itself was suspended, the heartbeats of that time are still unread.
+                # If this process itself was suspended, the heartbeats of that time are still
+                # unread.
                 self._listen(0.0)
                 self._next_tick = time.monotonic() + self._tick_every
                 self._control(Tick(late))
                 members, epoch = self._controller.members, self._controller.epoch
-                if (victim := self._broken_links.victim(members, epoch, time.monotonic())) is not None:
+                if (
+                    victim := self._broken_links.victim(members, epoch, time.monotonic())
+                ) is not None:
                     self._control(NodeLost(*victim))
 
     def _listen(self, longest: float) -> None:
@@ -297,7 +323,9 @@ class ControllerProcess:
             match event:
                 case Envelope(sender=sender, message=request) if sender.startswith(BLOB_CLIENT):
                     granted = self._granted.get(node_of(sender), frozenset())
-                    allowed = not isinstance(request, BlobRequest) or may_use(request.kind, request.name, granted)
+                    allowed = not isinstance(request, BlobRequest) or may_use(
+                        request.kind, request.name, granted
+                    )
                     if broken_rule := self._blobs.handle(sender, request, allowed=allowed):
                         self._mailbox.shut_out(sender, f"{MISCONDUCT} {broken_rule}")
                 case Envelope(message=Printed() as printed):
@@ -312,7 +340,11 @@ class ControllerProcess:
             self._mailbox.send(client, answer)
 
     def _note_link(self, event: Connected | Lost) -> None:
-        if isinstance(event, Lost) and event.reason.startswith(MISCONDUCT) and event.peer != JOB_LOOP:
+        if (
+            isinstance(event, Lost)
+            and event.reason.startswith(MISCONDUCT)
+            and event.peer != JOB_LOOP
+        ):
             self._memory.expel(node_of(event.peer))
             self._control(NodeLost(node_of(event.peer), event.reason))
         if event.peer.startswith(BLOB_CLIENT):
@@ -323,7 +355,9 @@ class ControllerProcess:
             present = isinstance(event, Connected)
             self._nodes = self._nodes | {event.peer} if present else self._nodes - {event.peer}
             present_nodes, expelled = sorted(self._nodes), sorted(self._memory.expelled)
-            self._mailbox.send(JOB_LOOP, Attendance((*present_nodes,), self._controller.reported, (*expelled,)))
+            self._mailbox.send(
+                JOB_LOOP, Attendance((*present_nodes,), self._controller.reported, (*expelled,))
+            )
             if isinstance(event, Lost):
                 self._control(NodeLost(event.peer, event.reason))
         elif event.peer == JOB_LOOP and isinstance(event, Lost):
@@ -331,7 +365,9 @@ class ControllerProcess:
             self._repeat()
 
     def _repeat(self) -> None:
-        """Sends, once there is a link, the clocks that the job loop has not acknowledged, and how the job has ended."""
+        """Sends, once there is a link, the clocks that the job loop has not acknowledged, and how
+        the job has ended.
+        """
         for message in (*map(RepeatedIteration, self._memory.iterations), *self._ending):
             self._mailbox.send(JOB_LOOP, message)
 
@@ -342,9 +378,10 @@ class ControllerProcess:
         elif isinstance(message, Unlinked):
             if message.node == envelope.sender:
                 self._broken_links.report(message, self._controller.epoch, time.monotonic())
-        elif isinstance(message, Saved) and (message.partition, message.clock) not in self._granted.get(
-            envelope.sender, frozenset()
-        ):
+        elif isinstance(message, Saved) and (
+            message.partition,
+            message.clock,
+        ) not in self._granted.get(envelope.sender, frozenset()):
             # It was not told to write that, at least not by this controller: nobody relies on it.
             pass
         elif self._over and isinstance(message, Hello | Heartbeat):
@@ -365,12 +402,18 @@ class ControllerProcess:
             # The state machine may have taken a part of the event: it cannot go on.
             if sender is None and not isinstance(error, AgileMLError):
                 raise
-            by = "" if sender is None or sender == JOB_LOOP else f"{sender} sent {type(event).__name__}: "
+            by = (
+                ""
+                if sender is None or sender == JOB_LOOP
+                else f"{sender} sent {type(event).__name__}: "
+            )
             instructions = [Failed(f"{by}{described(error)}")]
+
         for instruction in instructions:
             # Before the record that says that it was reported.
             if isinstance(instruction, Iteration):
                 self._memory.log(instruction)
+
         for instruction in instructions:
             self._carry_out(instruction)
         if (failures := self._controller.members.failures) != self._failures:
@@ -389,7 +432,9 @@ class ControllerProcess:
                 self._memory.remember_checkpoint(instruction.clock)
                 self._cleaning.keep_from(instruction.clock)
                 for node, grants in self._granted.items():
-                    self._granted[node] = frozenset(grant for grant in grants if grant[1] >= instruction.clock)
+                    self._granted[node] = frozenset(
+                        grant for grant in grants if grant[1] >= instruction.clock
+                    )
             case Send():
                 self._send(instruction.to, instruction.message)
             case Iteration() | ClockRepeated():
@@ -399,9 +444,12 @@ class ControllerProcess:
             case Finished():
                 members, rest = self._controller.members, (instruction.loss, instruction.tally)
                 ended = Result(instruction.clock, (), members.evictions, members.failures, *rest)
-                self._end("the job is over", *starmap(ModelPart, enumerate(instruction.versions)), ended)
-                # Nodes are told to leave after this: the job loop would take them for failed ones while a large model
-                # is on its way, and without them nothing is left if this process is killed.
+                self._end(
+                    "the job is over", *starmap(ModelPart, enumerate(instruction.versions)), ended
+                )
+                # Nodes are told to leave after this: the job loop would take them for failed ones
+                # while a large model is on its way, and without them nothing is left if this
+                # process is killed.
                 self._mailbox.finish_sending(JOB_LOOP)
 
     def _send(self, node: str, message: object) -> None:
@@ -421,4 +469,6 @@ class ControllerProcess:
 
 
 def _is_node(name: str) -> bool:
-    return name not in (JOB_LOOP, heartbeat_name(node_of(name))) and not name.startswith(BLOB_CLIENT)
+    return name not in (JOB_LOOP, heartbeat_name(node_of(name))) and not name.startswith(
+        BLOB_CLIENT
+    )

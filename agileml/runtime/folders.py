@@ -1,4 +1,6 @@
-"""Files of a job that one process or one user owns: temporary folders, folders that are read as code, the secret."""
+"""Files of a job that one process or one user owns: temporary folders, folders that are read as
+code, the secret.
+"""
 
 import fcntl
 import logging
@@ -31,7 +33,8 @@ def short_folder(prefix: str = "agileml-", longest_name: int = _LONGEST_NAME) ->
 
 @contextmanager
 def own_folder(longest_name: int = _LONGEST_NAME) -> Iterator[Path]:
-    """A folder that exists as long as this process or a fork of it. Folders of killed processes are removed.
+    """A folder that exists as long as this process or a fork of it. Folders of killed processes are
+    removed.
 
     `longest_name` is the length of the longest path of a socket in it.
     """
@@ -41,9 +44,11 @@ def own_folder(longest_name: int = _LONGEST_NAME) -> Iterator[Path]:
             with suppress(OSError), abandoned.open() as held:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(abandoned.parent, ignore_errors=True)
+
     folder = short_folder(_PREFIX, longest_name)
     try:
-        # The file is named once it is locked, so that another process cannot take the folder for an abandoned one.
+        # The file is named once it is locked, so that another process cannot take the folder for an
+        # abandoned one.
         with (folder / f"{_LOCK}.new").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             Path(lock.name).rename(folder / _LOCK)
@@ -67,7 +72,9 @@ def require_private(folder: Path) -> None:
         except FileNotFoundError:
             return
         if seen.st_uid != os.getuid():
-            raise NotPrivate(f"{folder} belongs to another user of this computer; nothing is read from it")
+            raise NotPrivate(
+                f"{folder} belongs to another user of this computer; nothing is read from it"
+            )
     if seen.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise NotPrivate(f"other users can write to {folder}; nothing is read from it")
 
@@ -80,7 +87,9 @@ _LOG = logging.getLogger(__name__)
 
 
 def read_secret(path: Path) -> bytes:
-    """The secret, without white space around it. Raises BadInput for a file that is not fit to hold one."""
+    """The secret, without white space around it. Raises BadInput for a file that is not fit to hold
+    one.
+    """
     make = f"create one with: (umask 077; openssl rand -hex 32 > {path})"
     try:
         with path.open("rb") as file:
@@ -90,17 +99,26 @@ def read_secret(path: Path) -> bytes:
         raise BadInput(f"secret file {path}: no such file; {make}") from None
     except OSError as error:
         raise BadInput(f"secret file {path} cannot be read: {error.strerror or error}") from None
+
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         # No reason to refuse: Docker and Kubernetes mount secrets this way, read-only.
-        _LOG.warning("secret file %s can be read by other users; if it is yours, run: chmod 600 %s", path, path)
+        _LOG.warning(
+            "secret file %s can be read by other users; if it is yours, run: chmod 600 %s",
+            path,
+            path,
+        )
+
     # Before white space is removed: what follows was not read.
     if len(content) > _MAX_BYTES:
         raise BadInput(f"secret file {path} has more than {_MAX_BYTES} bytes; {make}")
+
     secret = content.strip()
     if not secret:
         raise BadInput(f"secret file {path} is empty; {make}")
     if len(secret) < SHORTEST_SECRET:
         raise BadInput(
-            f"secret file {path} has {len(secret)} bytes; at least {SHORTEST_SECRET} random ones are needed; {make}"
+            f"secret file {path} has {len(secret)} bytes; at least {SHORTEST_SECRET} random ones "
+            f"are needed; {make}"
         )
+
     return secret

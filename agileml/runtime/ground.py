@@ -68,12 +68,14 @@ def is_locked(path: Path) -> bool:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         return False
+
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     finally:
         os.close(descriptor)
+
     return False
 
 

@@ -1,9 +1,11 @@
-"""The heartbeat process of a node: it tells the controller that the node is alive, whatever the node's user code does.
+"""The heartbeat process of a node: it tells the controller that the node is alive, whatever the
+node's user code does.
 
-User code may hold the interpreter lock for minutes (an import, a call into C), and then no thread of the node runs. So
-the heartbeats come from a process that is forked from the node before it starts, which costs a few pages of
-memory and some wake-ups a second. Without heartbeats the controller counts the node as lost. A node that the controller
-has given up is killed by its heartbeat process, unless the node ends by itself.
+User code may hold the interpreter lock for minutes (an import, a call into C), and then no thread
+of the node runs. So the heartbeats come from a process that is forked from the node before it
+starts, which costs a few pages of memory and some wake-ups a second. Without heartbeats the
+controller counts the node as lost. A node that the controller has given up is killed by its
+heartbeat process, unless the node ends by itself.
 """
 
 import faulthandler
@@ -47,16 +49,20 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def beating(role: NodeRole, output: Path, echo: int | None = None) -> Iterator[Vitals]:
-    """Runs a heartbeat process for this process, which is about to become a node; call it before starting threads.
+    """Runs a heartbeat process for this process, which is about to become a node; call it before
+    starting threads.
 
-    It also passes on what the node prints to the file `output`, and copies that to the descriptor `echo`.
+    It also passes on what the node prints to the file `output`, and copies that to the descriptor
+    `echo`.
     """
-    # A crash in C code, and the signal that ends a hung node, print the Python stacks of all threads.
+    # A crash in C code, and the signal that ends a hung node, print the Python stacks of all
+    # threads.
     faulthandler.enable()
     vitals, node = Vitals(), os.getpid()
     # A node may end before its heartbeat process listens to that signal.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     pid = os.fork()
+
     if pid == 0:
         # The child never returns into the node's code.
         try:
@@ -67,6 +73,7 @@ def beating(role: NodeRole, output: Path, echo: int | None = None) -> Iterator[V
             log.exception("the heartbeat process failed")
         finally:
             os._exit(0)
+
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     try:
         yield vitals
@@ -83,19 +90,26 @@ def beating(role: NodeRole, output: Path, echo: int | None = None) -> Iterator[V
 
 
 class _HeartbeatProcess:
-    """Sends heartbeats until the node ends. `node` is the process id of the node, the parent of this process."""
+    """Sends heartbeats until the node ends. `node` is the process id of the node, the parent of
+    this process.
+    """
 
-    def __init__(self, role: NodeRole, vitals: Vitals, node: int, output: Path, echo: int | None) -> None:
+    def __init__(
+        self, role: NodeRole, vitals: Vitals, node: int, output: Path, echo: int | None
+    ) -> None:
         self._name, self._vitals, self._node = role.name, vitals, node
         self._echo = echo
         self._printed = OutputTail(output)
         self._beat_every = role.job.heartbeat_timeout / HEARTBEATS
-        self._mailbox = Mailbox(role.rendezvous, heartbeat_name(role.name), role.job.transport, instance=role.instance)
+        self._mailbox = Mailbox(
+            role.rendezvous, heartbeat_name(role.name), role.job.transport, instance=role.instance
+        )
         self._connection = ControllerConnection(self._mailbox)
         self._linked = False
         self._next_beat = time.monotonic()
         self._stalled = self._missed = 0.0
-        """Seconds without progress of the node at the last beat, and how many of them this process did not run."""
+        """Seconds without progress of the node at the last beat, and how many of them this process
+        did not run."""
         self._ending = False
         self._kill_at: float | None = None
         self._stacks_shown = False
@@ -112,24 +126,30 @@ class _HeartbeatProcess:
                 self._missed = (self._missed if stalled >= before else 0.0) + now - self._next_beat
                 self._stalled, self._next_beat = stalled, now + self._beat_every
                 seconds = max(0.0, stalled - self._missed)
-                beat = Heartbeat(self._name, seconds, self._vitals.usual_step, self._vitals.unreported)
+                beat = Heartbeat(
+                    self._name, seconds, self._vitals.usual_step, self._vitals.unreported
+                )
                 self._mailbox.send(CONTROLLER, beat)
             self._enforce(now)
             self._pass_on()
             self._listen(now, min(self._next_beat - now, LONGEST_WAIT))
+
         # A node that printed something may end before there is a link, and this says why.
         give_up = time.monotonic() + FLUSH_SECONDS
         while not self._linked and self._printed.pending and (now := time.monotonic()) < give_up:
             self._connection.maintain(now)
             self._listen(now, LONGEST_WAIT)
+
         printed = self._pass_on(last=True)
         if not self._ending:
-            # A process that is killed from outside, for example when memory runs out, prints no traceback.
+            # A process that is killed from outside, for example when memory runs out, prints no
+            # traceback.
             where = "" if has_crashed(printed) else self._vitals.whereabouts
             ended = f"its process ended; {where}" if where else "its process ended"
             if where and self._kill_at is None:
                 self._mailbox.send(CONTROLLER, Printed(self._name, ended))
             self._mailbox.send(CONTROLLER, NodeLost(self._name, ended))
+
         self._mailbox.close(FLUSH_SECONDS)
 
     def _listen(self, now: float, longest: float) -> None:
@@ -137,7 +157,8 @@ class _HeartbeatProcess:
             if not isinstance(event, Envelope):
                 self._linked = self._connection.handle(event, time.monotonic())
             elif isinstance(event.message, Leave):
-                # The node has been told on its own link as well; after a cut, that may carry nothing for many seconds.
+                # The node has been told on its own link as well; after a cut, that may carry
+                # nothing for many seconds.
                 if event.message.lost:
                     self._vitals.give_up(event.message.reason)
                 if self._kill_at is None:
@@ -149,7 +170,9 @@ class _HeartbeatProcess:
         self._mailbox.wake()
 
     def _pass_on(self, *, last: bool = False) -> str:
-        """Sends what the node has printed to the controller; until there is a link, it waits in its file."""
+        """Sends what the node has printed to the controller; until there is a link, it waits in its
+        file.
+        """
         text = self._printed.take(last=last) if self._linked or last else ""
         if not text:
             return ""
@@ -161,7 +184,9 @@ class _HeartbeatProcess:
 
     def _enforce(self, now: float) -> None:
         """Ends a node that does not leave: first with a signal at which it prints its stacks."""
-        if self._kill_at is None or now < self._kill_at + (FLUSH_SECONDS if self._vitals.leaving else 0.0):
+        if self._kill_at is None or now < self._kill_at + (
+            FLUSH_SECONDS if self._vitals.leaving else 0.0
+        ):
             return
         self._kill_at = now + STACK_SECONDS
         with suppress(ProcessLookupError):

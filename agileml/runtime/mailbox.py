@@ -1,4 +1,6 @@
-"""Messages between the processes of a job, addressed by name, over links that are opened when needed."""
+"""Messages between the processes of a job, addressed by name, over links that are opened when
+needed.
+"""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -12,7 +14,14 @@ from agileml.protocol.actions import CONTROLLER, JOB_LOOP
 from agileml.runtime.outbox import Outbox
 from agileml.runtime.output import Printed
 from agileml.runtime.rendezvous import AddressBook, Directory, LinkedRendezvous, Rendezvous
-from agileml.runtime.results import Acknowledged, Attendance, ModelPart, RepeatedIteration, Result, Settle
+from agileml.runtime.results import (
+    Acknowledged,
+    Attendance,
+    ModelPart,
+    RepeatedIteration,
+    Result,
+    Settle,
+)
 from agileml.runtime.rights import MISCONDUCT, may_say
 from agileml.transport import (
     BadAddress,
@@ -36,7 +45,8 @@ FULL_PAUSE = 0.01
 """Seconds between attempts to send messages that a full queue holds back."""
 
 MOST_LINKS = 20
-"""Links of one node to the controller at the same time: its own, its heartbeats', and those for blobs."""
+"""Links of one node to the controller at the same time: its own, its heartbeats', and those for
+blobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +58,9 @@ class Envelope:
 
 
 class Mailbox:
-    """Sends and receives the messages of one process, also those to itself. Messages to a lost process are dropped."""
+    """Sends and receives the messages of one process, also those to itself. Messages to a lost
+    process are dropped.
+    """
 
     def __init__(
         self,
@@ -69,7 +81,9 @@ class Mailbox:
         settings = settings or PATIENT
         identity = Identity(name, instance or new_instance(), rendezvous.version)
         self._limits = settings.limits
-        most = min(settings.limits.message_bytes, settings.helper_body_bytes + settings.limits.header_bytes)
+        most = min(
+            settings.limits.message_bytes, settings.helper_body_bytes + settings.limits.header_bytes
+        )
         self._limits_of_helpers = replace(settings.limits, message_bytes=most)
         self._names = names
         self._shut_out: set[str] = set()
@@ -86,13 +100,17 @@ class Mailbox:
 
     def open(self) -> tuple[str, ...]:
         """Starts listening, so that others can reach this process; returns the addresses."""
-        listening = [self._endpoint.listen(address) for address in self._rendezvous.listening(self.name)]
+        listening = [
+            self._endpoint.listen(address) for address in self._rendezvous.listening(self.name)
+        ]
         if isinstance(self._rendezvous, LinkedRendezvous):
             self._for_others = tuple(map(str, self._rendezvous.for_others(listening)))
         return tuple(map(str, listening))
 
     def reach(self, peer: str) -> None:
-        """Starts connecting, even if there is nothing to send yet. A node must be in the address book first."""
+        """Starts connecting, even if there is nothing to send yet. A node must be in the address
+        book first.
+        """
         address = self._book.next_address(peer)
         if address is not None:
             self._endpoint.connect(peer, address)
@@ -113,6 +131,7 @@ class Mailbox:
         self._outbox.note_lost(event.peer for event in events if isinstance(event, Lost))
         for message in own:
             yield Envelope(self.name, message)
+
         for event in events:
             decoded = self._decode(event)
             if decoded is not None:
@@ -132,12 +151,17 @@ class Mailbox:
             case Connected():
                 self._book.note_answer(event.peer)
                 tells = event.peer == CONTROLLER and self._for_others
-                self._outbox.opened(event.peer, [Directory({self.name: self._for_others})] if tells else [])
+                self._outbox.opened(
+                    event.peer, [Directory({self.name: self._for_others})] if tells else []
+                )
             case Rejected(peer=str(peer)) if self._book.has_another(peer, event):
                 self.reach(peer)
                 return None
-            case Rejected(peer=str(peer), no_answer=True) if self._outbox.waits(peer) and peer != CONTROLLER:
-                # User code may hold the peer's interpreter lock for long. If it is gone, `begin_epoch` ends this.
+            case Rejected(peer=str(peer), no_answer=True) if (
+                self._outbox.waits(peer) and peer != CONTROLLER
+            ):
+                # User code may hold the peer's interpreter lock for long. If it is gone,
+                # `begin_epoch` ends this.
                 self.reach(peer)
             case Lost() | Rejected():
                 self._outbox.drop(event.peer or "")
@@ -147,24 +171,32 @@ class Mailbox:
                     self._admitted.discard(event.peer)
         return event
 
-    # -- who may be linked -------------------------------------------------------------------------------------------
+    # -- who may be linked -------------------------------------------------------------------------
 
     def refusal(self, peer: Identity) -> Reason | None:
         """Why a process may not have a link under its name.
 
-        A node only speaks to those that the controller has named: a stranger's messages do not reach it.
+        A node only speaks to those that the controller has named: a stranger's messages do not
+        reach it.
         """
         node = node_of(peer.name)
         if node in self._shut_out:
             return Reason.SHUT_OUT
+
         if self.name == CONTROLLER:
-            if peer.name not in (node, heartbeat_name(node)) and not peer.name.startswith(BLOB_CLIENT):
+            if peer.name not in (node, heartbeat_name(node)) and not peer.name.startswith(
+                BLOB_CLIENT
+            ):
                 return Reason.NAME
             others = self._endpoint.peers - {peer.name}
             if sum(node_of(linked) == node for linked in others) >= MOST_LINKS:
                 return Reason.NOT_NOW
-        elif isinstance(self._rendezvous, LinkedRendezvous) and peer.name not in self._book.directory.addresses:
+        elif (
+            isinstance(self._rendezvous, LinkedRendezvous)
+            and peer.name not in self._book.directory.addresses
+        ):
             return Reason.NOT_NOW
+
         return None if self._names is None else self._names.refusal(peer)
 
     def give(self, peer: Identity) -> None:
@@ -173,7 +205,9 @@ class Mailbox:
             self._names.give(peer)
 
     def shut_out(self, peer: str, reason: str) -> None:
-        """Closes all links to a node, and accepts no more of them; `Lost` follows. The controller may come back."""
+        """Closes all links to a node, and accepts no more of them; `Lost` follows. The controller
+        may come back.
+        """
         node = node_of(peer)
         if node not in (CONTROLLER, JOB_LOOP):
             self._shut_out.add(node)
@@ -181,9 +215,12 @@ class Mailbox:
             self._endpoint.drop(linked, reason)
 
     def admit(self, node: str) -> None:
-        """A node takes part from now on: it and the others that do are told where they listen, and may be linked."""
+        """A node takes part from now on: it and the others that do are told where they listen, and
+        may be linked.
+        """
         if node in self._admitted:
             return
+
         known = self._book.directory.addresses
         others = {other: known[other] for other in sorted(self._admitted & known.keys())}
         self._admitted.add(node)
@@ -193,35 +230,47 @@ class Mailbox:
             self.send(other, Directory({node: known[node]}))
 
     def tell_gone(self, node: str) -> None:
-        """Has all other nodes shut out a node that is lost: it may still be there, and speak to them."""
+        """Has all other nodes shut out a node that is lost: it may still be there, and speak to
+        them.
+        """
         others = self._book.directory.addresses.keys() - {node}
         self._book.forget(node)
         for other in sorted(others):
             self.send(other, Directory({node: ()}))
 
     def begin_epoch(self) -> None:
-        """Drops the messages for peers to which there is no link yet; all are sent messages again."""
+        """Drops the messages for peers to which there is no link yet; all are sent messages
+        again."""
         self._outbox.begin_epoch()
 
     def _open_envelope(self, event: Received) -> Envelope | None:
-        """The message of a frame, or the one that a bucket completes. Raises BrokenConnection if it is invalid."""
+        """The message of a frame, or the one that a bucket completes. Raises BrokenConnection if it
+        is invalid.
+        """
         encoded: Encoded | None = event.kind, event.header, event.arrays
         if event.kind == BUCKET:
             limits = self._limits if node_of(event.peer) == event.peer else self._limits_of_helpers
             assembly = self._assemblies.setdefault(event.peer, Assembly(limits))
             encoded = assembly.add(event.header, event.arrays)
+
         if encoded is None:
             return None
+
         message = self._codec.decode(*encoded)
         if not may_say(event.peer, self.name, message):
-            raise BadMessage(f"{type(message).__name__}, which is not for it to say: {message!r:.200}")
+            raise BadMessage(
+                f"{type(message).__name__}, which is not for it to say: {message!r:.200}"
+            )
         if isinstance(message, Directory):
             self._learn(event.peer, message)
             return None
+
         return Envelope(event.peer, message)
 
     def _learn(self, sender: str, directory: Directory) -> None:
-        """Notes where nodes listen. The controller passes it on once the node takes part: see `admit`."""
+        """Notes where nodes listen. The controller passes it on once the node takes part: see
+        `admit`.
+        """
         if sender == CONTROLLER:
             self._book.learn(directory)
             for name, addresses in directory.addresses.items():
@@ -235,14 +284,18 @@ class Mailbox:
             self._book.learn(directory)
 
     def finish_sending(self, to: str) -> None:
-        """Waits until everything for a peer is sent, or its link is lost. What arrives meanwhile, `receive` returns."""
+        """Waits until everything for a peer is sent, or its link is lost. What arrives meanwhile,
+        `receive` returns.
+        """
         while to in self._endpoint.peers:
             self._outbox.send_waiting()
             if self._endpoint.flush(FULL_PAUSE, to) and not self._outbox.waits(to):
                 return
 
     def push(self) -> None:
-        """Sends at once what the links can take, because this process may not call `receive` for a while."""
+        """Sends at once what the links can take, because this process may not call `receive` for a
+        while.
+        """
         self._endpoint.flush(0.0)
 
     def wake(self) -> None:
@@ -263,5 +316,7 @@ _RUNTIME_MESSAGES = (
 
 def codec(others: Sequence[type] = ()) -> Codec:
     """A codec for everything that the processes of a job send each other."""
-    protocol = [kind for kind in vars(messages).values() if isinstance(kind, type) and is_dataclass(kind)]
+    protocol = [
+        kind for kind in vars(messages).values() if isinstance(kind, type) and is_dataclass(kind)
+    ]
     return Codec([*protocol, *_RUNTIME_MESSAGES, *others])

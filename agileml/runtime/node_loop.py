@@ -1,4 +1,6 @@
-"""The message loop of a node: its link to the controller, checkpoints, warnings, its end, whatever work it does."""
+"""The message loop of a node: its link to the controller, checkpoints, warnings, its end, whatever
+work it does.
+"""
 
 import logging
 import time
@@ -35,25 +37,42 @@ log = logging.getLogger(__name__)
 
 
 class NodeLoop(ABC, Generic[NodeT]):
-    """Handles messages and carries out actions on one thread until the node leaves; a few others write checkpoints."""
+    """Handles messages and carries out actions on one thread until the node leaves; a few others
+    write checkpoints.
+    """
 
     begins_epoch: ClassVar[type]
     """The message with which an epoch begins."""
 
     def __init__(
-        self, role: NodeRole, vitals: Vitals, messages: Sequence[type] = (), most_bytes: int | None = None
+        self,
+        role: NodeRole,
+        vitals: Vitals,
+        messages: Sequence[type] = (),
+        most_bytes: int | None = None,
     ) -> None:
-        """`messages` are kinds of messages that only jobs of this kind have; none is larger than `most_bytes`."""
+        """`messages` are kinds of messages that only jobs of this kind have; none is larger than
+        `most_bytes`.
+        """
         self._role = role
         self._vitals = vitals
         self._code = role.job.source.code()
         transport, instance = role.job.transport, role.instance
+
         if most_bytes is not None:
             limits = transport.limits
-            body, message = min(limits.body_bytes, most_bytes), min(limits.message_bytes, most_bytes)
+            body, message = (
+                min(limits.body_bytes, most_bytes),
+                min(limits.message_bytes, most_bytes),
+            )
             limits = replace(limits, body_bytes=body, message_bytes=message)
-            transport = replace(transport, limits=limits, pooled_bytes=min(transport.pooled_bytes, most_bytes))
-        self._mailbox = Mailbox(role.rendezvous, role.name, transport, instance=instance, messages=messages)
+            transport = replace(
+                transport, limits=limits, pooled_bytes=min(transport.pooled_bytes, most_bytes)
+            )
+
+        self._mailbox = Mailbox(
+            role.rendezvous, role.name, transport, instance=instance, messages=messages
+        )
         self._connection = ControllerConnection(self._mailbox)
         self._longest_turn = min(LONGEST_TURN, role.job.hang_timeout / 4)
         self._node: NodeT | None = None
@@ -62,7 +81,8 @@ class NodeLoop(ABC, Generic[NodeT]):
         self._given_up = ""
         """Why the controller has declared this node lost."""
         self._notice: float | None = None
-        """Seconds that this machine has left, if it is to be taken away; None once the controller has been told."""
+        """Seconds that this machine has left, if it is to be taken away; None once the controller
+        has been told."""
         self._was_warned = False
         self._rejection = ""
         """Why the controller could not be reached, as it was last logged."""
@@ -78,9 +98,10 @@ class NodeLoop(ABC, Generic[NodeT]):
     def run(self) -> bool:
         """Runs until the node is told to leave; False if the job did not admit it.
 
-        Raises PeerRefused if the controller will never accept this process, DeclaredLost if it has given it up,
-        ControllerUnreachable if there has been no controller for too long. Any other error ends the job, which says
-        why: it would go on with fewer machines, or end the next one as well.
+        Raises PeerRefused if the controller will never accept this process, DeclaredLost if it has
+        given it up, ControllerUnreachable if there has been no controller for too long. Any other
+        error ends the job, which says why: it would go on with fewer machines, or end the next one
+        as well.
         """
         self._mailbox.open()
         try:
@@ -90,12 +111,15 @@ class NodeLoop(ABC, Generic[NodeT]):
         except (PeerRefused, ControllerUnreachable):
             raise
         except Exception as error:
-            self._mailbox.send(CONTROLLER, Broken(self._role.name, f"{self._role.name} failed: {described(error)}"))
+            self._mailbox.send(
+                CONTROLLER, Broken(self._role.name, f"{self._role.name} failed: {described(error)}")
+            )
             self._mailbox.close(CLOSE_SECONDS)
             raise
         finally:
             self._leaving = True
             self._disk.shutdown(wait=False, cancel_futures=True)
+
         self._vitals.leave()
         self._mailbox.close(CLOSE_SECONDS)
         if self._given_up:
@@ -103,7 +127,9 @@ class NodeLoop(ABC, Generic[NodeT]):
         return self._was_warned or (self._node is not None and self._node.epoch > 0)
 
     def warn(self, seconds: float) -> None:
-        """This machine will be taken away in `seconds`. May be called from any thread, or by a signal handler."""
+        """This machine will be taken away in `seconds`. May be called from any thread, or by a
+        signal handler.
+        """
         self._notice, self._was_warned = seconds, True
         self._mailbox.wake()
 
@@ -115,28 +141,37 @@ class NodeLoop(ABC, Generic[NodeT]):
             self._mailbox.close()
             (address,) = self._role.rendezvous.addresses(CONTROLLER)
             why = self._rejection or "the link to it broke"
-            raise ControllerUnreachable(f"no controller reached at {address} for {patience:g} s: {why}")
+            raise ControllerUnreachable(
+                f"no controller reached at {address} for {patience:g} s: {why}"
+            )
+
         if self._notice is not None and self._connection.linked:
             self._mailbox.send(CONTROLLER, Warned(self._role.name, self._notice))
             self._notice = None
+
         self._vitals.note_turn(now)
         for event in self._mailbox.receive(self._connection.timeout(now, self._longest_turn)):
             if isinstance(event, Envelope):
                 self._handle_envelope(event)
             else:
                 self._handle_link(event)
-            # Large messages take time: a node that handles many of them must not look as if it hung.
+            # Large messages take time: a node that handles many of them must not look as if it
+            # hung.
             self._vitals.note_turn(time.monotonic())
+
         if (reason := self._vitals.given_up) and not self._leaving:
             self._handle(Leave(reason, lost=True))
         self._end_turn()
 
     def _handle_envelope(self, envelope: Envelope) -> None:
-        """Handles a message; another node whose message makes no sense is shut out, and the controller told."""
+        """Handles a message; another node whose message makes no sense is shut out, and the
+        controller told.
+        """
         sender = envelope.sender
         if sender in (CONTROLLER, self._role.name):
             self._handle(envelope.message, sender)
             return
+
         try:
             self._handle(envelope.message, sender)
         except Exception as error:
@@ -150,13 +185,22 @@ class NodeLoop(ABC, Generic[NodeT]):
         if isinstance(event, Rejected) and event.peer == CONTROLLER:
             if event.permanent:
                 self._mailbox.close()
-                raise PeerRefused(f"the controller at {event.address} refused this node: {event.reason}")
+                raise PeerRefused(
+                    f"the controller at {event.address} refused this node: {event.reason}"
+                )
             if event.reason != self._rejection:
                 self._rejection = event.reason
                 log.info("cannot reach the controller at %s yet: %s", event.address, event.reason)
-        elif isinstance(event, Lost | Rejected) and event.peer is not None and tells_of_a_broken_link(event):
+        elif (
+            isinstance(event, Lost | Rejected)
+            and event.peer is not None
+            and tells_of_a_broken_link(event)
+        ):
             misconduct = event.reason.startswith(MISCONDUCT)
-            self._mailbox.send(CONTROLLER, Unlinked(self._role.name, event.peer, event.reason, misconduct))
+            self._mailbox.send(
+                CONTROLLER, Unlinked(self._role.name, event.peer, event.reason, misconduct)
+            )
+
         if isinstance(event, Lost) and event.peer != CONTROLLER and self._node is not None:
             self._decide(self._node.lose_link)
         if self._connection.handle(event, time.monotonic()):
@@ -176,6 +220,7 @@ class NodeLoop(ABC, Generic[NodeT]):
         if isinstance(message, self.begins_epoch):
             # What was sent in earlier epochs is not wanted any more, and some peers may be gone.
             self._mailbox.begin_epoch()
+
         if self._node is not None:
             self._decide(self._node.handle, message, sender)
         elif isinstance(message, Leave):
@@ -185,7 +230,7 @@ class NodeLoop(ABC, Generic[NodeT]):
         """Where the user's code is: a node that was given up may hang there."""
         return ""
 
-    # -- actions -------------------------------------------------------------------------------------------------------
+    # -- actions -----------------------------------------------------------------------------------
 
     def _decide(self, decide: Callable[..., Iterable[Action]], *arguments: object) -> None:
         """Has the node decide, and carries out each action as soon as it is known."""
@@ -200,6 +245,7 @@ class NodeLoop(ABC, Generic[NodeT]):
             log.info("leaving: %s", action.reason)
             self._leaving = True
             return
+
         node = self._node
         assert node is not None
         match action:
@@ -212,7 +258,9 @@ class NodeLoop(ABC, Generic[NodeT]):
 
     def _write_next(self, node: NodeT) -> None:
         while (save := self._checkpoint_queue.next()) is not None:
-            self._later(self._disk, partial(self._write, save), partial(self._finish_writing, node, save))
+            self._later(
+                self._disk, partial(self._write, save), partial(self._finish_writing, node, save)
+            )
 
     def _write(self, save: Save) -> bool:
         """Whether the version has been written."""
@@ -229,7 +277,12 @@ class NodeLoop(ABC, Generic[NodeT]):
         self._write_next(node)
         return node.confirm_saved(save.epoch, save.partition, save.version.clock) if done else []
 
-    def _later(self, thread: ThreadPoolExecutor, work: Callable[[], T], then: Callable[[T], Iterable[Action]]) -> None:
+    def _later(
+        self,
+        thread: ThreadPoolExecutor,
+        work: Callable[[], T],
+        then: Callable[[T], Iterable[Action]],
+    ) -> None:
         """Has another thread work, and the node decide with the result."""
 
         def done(future: Future[T]) -> None:

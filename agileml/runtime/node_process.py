@@ -1,4 +1,6 @@
-"""The process of a node that works and serves: one thread for messages and decisions, and one that computes."""
+"""The process of a node that works and serves: one thread for messages and decisions, and one that
+computes.
+"""
 
 import logging
 import sys
@@ -26,19 +28,20 @@ from agileml.user_code import beginning_of, users_traceback, whereabouts
 from agileml.work import WorkPlan
 
 NOT_ADMITTED, UNREACHABLE = 113, 114
-"""Statuses of a node that the job did not admit, and of one that found no controller. User code, which may end its
-process with any status, has failed then, and seldom uses one as large."""
+"""Statuses of a node that the job did not admit, and of one that found no controller. User code,
+which may end its process with any status, has failed then, and seldom uses one as large."""
 
 COMPUTE = "compute"
 COMPUTE_THREAD = f"{COMPUTE}_0"
 """The name that the executor gives to its first thread."""
 
 MOST_BYTES, MOST_GROWTH = 16 << 20, 16
-"""The most bytes of a message of another node: these, and this many for each of the model's and of each update of a
-clock, which a partition can have when it moves."""
+"""The most bytes of a message of another node: these, and this many for each of the model's and of
+each update of a clock, which a partition can have when it moves."""
 
 SWITCH_SECONDS = 0.0005
-"""With Python's default, a chunk that computes in Python delays messages by 5 ms at each of their system calls."""
+"""With Python's default, a chunk that computes in Python delays messages by 5 ms at each of their
+system calls."""
 
 log = logging.getLogger(__name__)
 
@@ -58,25 +61,33 @@ class TrainerRole(NodeRole):
 
 
 class NodeProcess(NodeLoop[Node]):
-    """A node and its threads: the one in `run` handles messages and carries out actions, another computes.
+    """A node and its threads: the one in `run` handles messages and carries out actions, another
+    computes.
 
-    The node decides on both, one at a time: the computing thread goes from one piece of work to the next by itself.
+    The node decides on both, one at a time: the computing thread goes from one piece of work to the
+    next by itself.
     """
 
     begins_epoch = Recover
 
     def __init__(self, role: TrainerRole, vitals: Vitals) -> None:
-        copies = sum(role.work.chunks(place, 1) for place in range(len(role.work.lengths))) + role.job.settings.keeps
+        copies = (
+            sum(role.work.chunks(place, 1) for place in range(len(role.work.lengths)))
+            + role.job.settings.keeps
+        )
         model = sum(role.layout.partition_bytes())
         super().__init__(role, vitals, most_bytes=MOST_BYTES + MOST_GROWTH * model * copies)
         self._trainer_role = role
         self._computing = ThreadPoolExecutor(1, COMPUTE)
         self._deciding = Lock()
-        """Held while the node decides, on whichever thread, so that its actions are queued in that order."""
+        """Held while the node decides, on whichever thread, so that its actions are queued in that
+        order."""
         self._actions: deque[Action] = deque()
         self._begun_shards: set[int] = set()
         slowdowns = role.job.slowdowns
-        self._slowness = Slowness(slowdowns, role.job.settings.seed, role.name) if slowdowns else None
+        self._slowness = (
+            Slowness(slowdowns, role.job.settings.seed, role.name) if slowdowns else None
+        )
 
     def run(self) -> bool:
         sys.setswitchinterval(SWITCH_SECONDS)
@@ -91,18 +102,28 @@ class NodeProcess(NodeLoop[Node]):
             self._vitals.note_unreported(self._node.worker.unreported)
 
     def _decide(self, decide: Callable[..., Iterable[Action]], *arguments: object) -> None:
-        """Has the node decide, and carries out what was decided until now, on whichever thread, in order."""
+        """Has the node decide, and carries out what was decided until now, on whichever thread, in
+        order.
+        """
         with self._deciding:
             self._actions.extend(self._decisions(decide, *arguments))
         while self._actions:
             self._carry_out(self._actions.popleft())
 
-    def _decisions(self, decide: Callable[..., Iterable[Action]], *arguments: object) -> list[Action]:
-        """The node's actions; if it cannot go on, neither can the job, unless that is another node's fault."""
+    def _decisions(
+        self, decide: Callable[..., Iterable[Action]], *arguments: object
+    ) -> list[Action]:
+        """The node's actions; if it cannot go on, neither can the job, unless that is another
+        node's fault.
+        """
         try:
             return list(decide(*arguments))
         except AgileMLError as error:
-            if self._node is not None and decide == self._node.handle and arguments[-1] != CONTROLLER:
+            if (
+                self._node is not None
+                and decide == self._node.handle
+                and arguments[-1] != CONTROLLER
+            ):
                 raise
             return self._report_broken(error)
 
@@ -111,17 +132,22 @@ class NodeProcess(NodeLoop[Node]):
         # For an error in the user's code, only the user's part of the traceback matters.
         log.error("the job is broken: %s", described(error), exc_info=None if users else error)
         if not isinstance(error, BadTrainer):
-            # Shown with what the user's code prints. A violated contract needs no more than its one line.
+            # Shown with what the user's code prints. A violated contract needs no more than its one
+            # line.
             sys.stderr.write(users)
         return [Send(CONTROLLER, Broken(self._role.name, described(error)))]
 
     def _position(self) -> str:
         frames = sys._current_frames()
-        computing = [frames.get(thread.ident or 0) for thread in threading.enumerate() if thread.name == COMPUTE_THREAD]
+        computing = [
+            frames.get(thread.ident or 0)
+            for thread in threading.enumerate()
+            if thread.name == COMPUTE_THREAD
+        ]
         place = next(filter(None, map(whereabouts, computing)), "")
         return f"; it was in {place}" if place else ""
 
-    # -- the computing thread ----------------------------------------------------------------------------------------
+    # -- the computing thread ----------------------------------------------------------------------
 
     def _carry_out(self, action: Action) -> None:
         if isinstance(action, Compute) and self._node is not None:
@@ -137,7 +163,9 @@ class NodeProcess(NodeLoop[Node]):
             self._decide(self._report_broken, error)
 
     def _work(self, node: Node, work: WorkUnit) -> None:
-        """Does pieces of work as long as the next follows from the last, which takes no help of the other thread."""
+        """Does pieces of work as long as the next follows from the last, which takes no help of the
+        other thread.
+        """
         while True:
             # The first work on a shard may also load its data.
             first = work.data not in self._begun_shards
@@ -162,9 +190,12 @@ class NodeProcess(NodeLoop[Node]):
         role = self._trainer_role
         with self._vitals.step(first=True):
             trainer = role.job.source.load()
-            node = Node(role.name, trainer, shards_of(trainer), role.work, role.job.settings, role.layout)
+            node = Node(
+                role.name, trainer, shards_of(trainer), role.work, role.job.settings, role.layout
+            )
             # On this thread, because the other one must go on handling messages.
             node.load()
+
         self._vitals.note_loaded(beginning_of(trainer.step))
         return node
 

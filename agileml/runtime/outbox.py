@@ -1,7 +1,9 @@
-"""Messages of a process on their way out: on each link in order, kept while the link opens or is full, without gaps.
+"""Messages of a process on their way out: on each link in order, kept while the link opens or is
+full, without gaps.
 
-Between two nodes a message depends on those before it. So once some are lost with their link, nothing more of the
-epoch is sent there, and the next epoch sends everything again. On the link to the controller both sides start over.
+Between two nodes a message depends on those before it. So once some are lost with their link,
+nothing more of the epoch is sent there, and the next epoch sends everything again. On the link to
+the controller both sides start over.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,34 +28,41 @@ class SentInPart:
 
 
 class Outbox:
-    """The messages of the process `name` to others, cut into buckets where they are larger than a frame.
+    """The messages of the process `name` to others, cut into buckets where they are larger than a
+    frame.
 
-    Messages wait while a peer's queue is full. Only the controller never waits for a node: a node that leaves so much
-    unread counts as lost, and its link is closed.
+    Messages wait while a peer's queue is full. Only the controller never waits for a node: a node
+    that leaves so much unread counts as lost, and its link is closed.
     """
 
     def __init__(self, name: str, endpoint: Endpoint, codec: Codec, limits: FrameLimits) -> None:
         self._name, self._endpoint, self._codec, self._limits = name, endpoint, codec, limits
         self._waiting: dict[str, list[object]] = {}
         self._gaps: set[str] = set()
-        """Nodes to which messages were lost with a link: they are sent nothing more of that epoch."""
+        """Nodes to which messages were lost with a link: they are sent nothing more of that
+        epoch."""
 
     def send(self, to: str, message: object) -> bool:
-        """Sends a message, now or once there is a link; whether it waits for a link that nothing has waited for yet."""
+        """Sends a message, now or once there is a link; whether it waits for a link that nothing
+        has waited for yet.
+        """
         if isinstance(message, Printed) and len(self._waiting.get(to, ())) >= MAX_WAITING_OUTPUT:
             return False
         if to in self._gaps:
             return False
+
         if to in self._waiting:
             self._waiting[to].append(message)
         elif to in self._endpoint.peers:
             self._send_all(to, [message])
         else:
-            # Between nodes and the controller, a message is of no use once a link is open: both sides start over.
+            # Between nodes and the controller, a message is of no use once a link is open: both
+            # sides start over.
             useful = to == JOB_LOOP if self._name == CONTROLLER else to != CONTROLLER
             if useful:
                 self._waiting[to] = [message]
             return useful
+
         return False
 
     def waits(self, to: str) -> bool:
@@ -72,7 +81,9 @@ class Outbox:
         self._send_all(peer, first + self._waiting.pop(peer, []))
 
     def note_lost(self, peers: Iterable[str]) -> None:
-        """Links were lost. To be called before any of what arrived is answered, over a link that may be a new one."""
+        """Links were lost. To be called before any of what arrived is answered, over a link that
+        may be a new one.
+        """
         self._gaps.update(filter(self._may_have_gaps, peers))
 
     def drop(self, peer: str) -> None:
@@ -81,12 +92,17 @@ class Outbox:
             self._gaps.add(peer)
 
     def begin_epoch(self) -> None:
-        """Drops the messages for peers to which there is no link yet; all are sent messages again."""
+        """Drops the messages for peers to which there is no link yet; all are sent messages
+        again."""
         self._gaps.clear()
-        self._waiting = {to: pending for to, pending in self._waiting.items() if to in self._endpoint.peers}
+        self._waiting = {
+            to: pending for to, pending in self._waiting.items() if to in self._endpoint.peers
+        }
 
     def _may_have_gaps(self, peer: str) -> bool:
-        """Whether messages depend on those before them: with the controller both sides start over instead."""
+        """Whether messages depend on those before them: with the controller both sides start over
+        instead.
+        """
         return self._name not in (CONTROLLER, JOB_LOOP) and peer != CONTROLLER
 
     def _send_all(self, to: str, pending: list[object]) -> None:
@@ -108,5 +124,6 @@ class Outbox:
                     self._waiting[to] = [begun, *pending[number + 1 :]]
                 return
             except NotConnected:
-                # The link was opened and lost before its opening was reported here; `Lost` comes next.
+                # The link was opened and lost before its opening was reported here; `Lost` comes
+                # next.
                 return

@@ -1,4 +1,5 @@
-"""Output of the user's code: printed to a file, from which the heartbeat process sends the text to the job loop.
+"""Output of the user's code: printed to a file, from which the heartbeat process sends the text to
+the job loop.
 
 A file never blocks the user's code and outlives its process, however it ends.
 """
@@ -41,7 +42,9 @@ def show(printed: Printed) -> None:
 
 @contextmanager
 def captured(folder: Path | None = None) -> Iterator[tuple[Path, int]]:
-    """Sends what this process prints to a temporary file; also returns the descriptor of where its errors went."""
+    """Sends what this process prints to a temporary file; also returns the descriptor of where its
+    errors went.
+    """
     before = os.dup(1), os.dup(2)
     descriptor, name = tempfile.mkstemp(prefix="agileml-", suffix=".out", dir=folder)
     os.close(descriptor)
@@ -89,6 +92,7 @@ class OutputTail:
         size = os.fstat(self._file.fileno()).st_size
         if size == self._offset:
             return ""
+
         skipped = max(0, size - self._offset - MAX_BYTES)
         content = os.pread(self._file.fileno(), MAX_BYTES, self._offset + skipped)
         if not last:
@@ -96,9 +100,11 @@ class OutputTail:
             if not ends and len(content) < MAX_BYTES:
                 return ""
             content = content[: ends[-1]] if ends else content
+
         self._offset += skipped + len(content)
         if self._offset == size > LARGEST_FILE:
             os.ftruncate(self._file.fileno(), 0)
             self._offset = 0
+
         text = content.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
         return f"... {skipped:,} bytes left out\n{text}" if skipped else text

@@ -1,7 +1,8 @@
-"""A job as an engine needs it: the shape of its model and data, the roles of its processes, the result.
+"""A job as an engine needs it: the shape of its model and data, the roles of its processes, the
+result.
 
-`isolated_shape_of` loads a trainer in a child process: trainers of several jobs may have modules and environment
-variables of the same names, so one process cannot load them all.
+`isolated_shape_of` loads a trainer in a child process: trainers of several jobs may have modules
+and environment variables of the same names, so one process cannot load them all.
 """
 
 import os
@@ -36,14 +37,16 @@ from agileml.work import WorkPlan
 T = TypeVar("T")
 
 _CHILD = "from agileml.runtime.prepared_job import main; main()"
-"""Not `-m`: the answer's class must be importable by its name in the parent. The working directory is on the path."""
+"""Not `-m`: the answer's class must be importable by its name in the parent. The working directory
+is on the path."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobShape:
     """The chunks of every clock, the layout of the model, and the version of the trainer's code.
 
-    `note` is what a trainer that checks itself says about its start, and `clocks` how many it has, if it says so.
+    `note` is what a trainer that checks itself says about its start, and `clocks` how many it has,
+    if it says so.
     """
 
     plan: WorkPlan
@@ -59,7 +62,9 @@ def shape_of(job: TrainingJob) -> JobShape:
 
 
 def isolated_shape_of(job: TrainingJob, folder: Path, variables: Mapping[str, str]) -> JobShape:
-    """The shape of a job, whose trainer is loaded in another process, in a folder and with environment variables."""
+    """The shape of a job, whose trainer is loaded in another process, in a folder and with
+    environment variables.
+    """
     arguments = job.source, job.settings.seed, job.settings.partitions
     return isolated(partial(_shape, *arguments), job.source.target, folder, variables)
 
@@ -67,7 +72,8 @@ def isolated_shape_of(job: TrainingJob, folder: Path, variables: Mapping[str, st
 def isolated(call: Callable[[], T], target: str, folder: Path, variables: Mapping[str, str]) -> T:
     """Calls a function of a module that loads the user's code, in another process.
 
-    Raises what it raises. This process's environment, modules and working directory stay as they are.
+    Raises what it raises. This process's environment, modules and working directory stay as they
+    are.
     """
     request = pickle.dumps(call)
     with tempfile.TemporaryFile() as errors:
@@ -94,11 +100,13 @@ def isolated(call: Callable[[], T], target: str, folder: Path, variables: Mappin
         result = pickle.loads(answer) if answer else None  # noqa: S301 - written by our own child
         errors.seek(0)
         lines = errors.read().decode(errors="replace").strip().splitlines()
+
     if isinstance(result, AgileMLError):
         raise result
     if result is not None:
         answered: T = result
         return answered
+
     status = f"status {child.returncode}: {lines[-1] if lines else 'no output'}"
     raise TrainerFailed(f"{target}: the process that loads it ended with {status}")
 
@@ -107,13 +115,18 @@ def _shape(source: TrainerSource, seed: int, partitions: int | None) -> JobShape
     trainer = source.load()
     plan = plan_of(trainer, shards_of(trainer))
     layout = Layout.cut(initial_model(trainer, seed), partitions)
-    return JobShape(plan, layout, source.code(), start_note(trainer, seed), getattr(trainer, "clocks", 0))
+    return JobShape(
+        plan, layout, source.code(), start_note(trainer, seed), getattr(trainer, "clocks", 0)
+    )
 
 
 def start_note(trainer: Trainer, seed: int) -> str:
-    """Lets a trainer check itself before a job starts: what it says, or the error that it raises."""
+    """Lets a trainer check itself before a job starts: what it says, or the error that it
+    raises."""
     check = getattr(trainer, "check_start", None)
-    return "" if check is None else str(call(f"{name_of(trainer)}: check_start", lambda: check(seed)))
+    return (
+        "" if check is None else str(call(f"{name_of(trainer)}: check_start", lambda: check(seed)))
+    )
 
 
 def main() -> None:
@@ -126,10 +139,12 @@ def main() -> None:
     request = pickle.load(sys.stdin.buffer)  # noqa: S301 - written by our own parent
     threading.Thread(target=_end_with_parent, daemon=True).start()
     result: object
+
     try:
         result = request()
     except AgileMLError as error:
         result = type(error)(str(error))
+
     with answer:
         pickle.dump(result, answer)
 
@@ -157,7 +172,9 @@ class RunnableJob(ABC):
         """The controller's role; `memory` is the file from which a restarted controller resumes."""
 
     @abstractmethod
-    def node_role(self, rendezvous: Rendezvous, name: str = "", *, reliable: bool = False) -> NodeRole:
+    def node_role(
+        self, rendezvous: Rendezvous, name: str = "", *, reliable: bool = False
+    ) -> NodeRole:
         """A node's role."""
 
     @abstractmethod
@@ -186,7 +203,9 @@ class PreparedJob(RunnableJob):
             control=partial(Controller.resume, shape.plan, partition_bytes),
         )
 
-    def node_role(self, rendezvous: Rendezvous, name: str = "", *, reliable: bool = False) -> NodeRole:
+    def node_role(
+        self, rendezvous: Rendezvous, name: str = "", *, reliable: bool = False
+    ) -> NodeRole:
         layout = self.shape.layout
         return TrainerRole(
             name=name,
@@ -198,7 +217,8 @@ class PreparedJob(RunnableJob):
             layout=layout,
         )
 
-    def trained(self, result: Result, load: Callable[[int, int], Version]) -> Trained:  # noqa: ARG002 - the controller has sent the model
+    # The controller has sent the model.
+    def trained(self, result: Result, load: Callable[[int, int], Version]) -> Trained:  # noqa: ARG002
         counters = counted(result.tally, result.versions)
         model = model_of(self.shape.layout, result.versions)
         trained = Trained(
@@ -211,6 +231,7 @@ class PreparedJob(RunnableJob):
             result.loss,
             self.shape.plan.items_until(result.clock),
         )
+
         if result.failure:
             raise GaveUp(result.failure, trained)
         return trained

@@ -1,4 +1,6 @@
-"""Links that break: the way back to the controller, and nodes that reach the controller but not each other."""
+"""Links that break: the way back to the controller, and nodes that reach the controller but not
+each other.
+"""
 
 import time
 from collections import Counter
@@ -10,7 +12,8 @@ from agileml.runtime.mailbox import Mailbox
 from agileml.transport import Connected, Lost, Rejected
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.5
-"""Seconds between attempts to reach the controller; each pause is twice as long as the one before."""
+"""Seconds between attempts to reach the controller; each pause is twice as long as the one
+before."""
 
 
 class ControllerConnection:
@@ -35,6 +38,7 @@ class ControllerConnection:
         if isinstance(event, Connected):
             self._pause, self._away_since = FIRST_PAUSE, None
             return True
+
         self._away_since = now if self._away_since is None else self._away_since
         self._next = now + self._pause
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
@@ -55,10 +59,11 @@ class ControllerConnection:
 
 
 class BrokenLinks:
-    """Broken links between nodes that are both alive: one of them has to go, or the job would wait for ever.
+    """Broken links between nodes that are both alive: one of them has to go, or the job would wait
+    for ever.
 
-    What was in flight on them is lost, so a recovery must follow. The end of a process or a machine breaks links, too;
-    `grace` is the time in which that becomes known.
+    What was in flight on them is lost, so a recovery must follow. The end of a process or a machine
+    breaks links, too; `grace` is the time in which that becomes known.
     """
 
     def __init__(self, grace: float) -> None:
@@ -67,7 +72,8 @@ class BrokenLinks:
         self._reports: dict[tuple[str, str], tuple[float, Unlinked]] = {}
         """By link that broke in this epoch, when and what was reported."""
         self._believed: set[str] = set()
-        """Nodes because of whose word another node was given up. A second word counts against them."""
+        """Nodes because of whose word another node was given up. A second word counts against
+        them."""
 
     def report(self, unlinked: Unlinked, epoch: int, now: float) -> None:
         """Notes a link; the first report of an epoch counts."""
@@ -75,23 +81,35 @@ class BrokenLinks:
         self._reports.setdefault((unlinked.node, unlinked.peer), (now, unlinked))
 
     def victim(self, members: Members, epoch: int, now: float) -> tuple[str, str] | None:
-        """The node to give up, and why: the one with most broken links; of two, the one that the other accuses of
-        misconduct; of two transient nodes the younger.
+        """The node to give up, and why: the one with most broken links; of two, the one that the
+        other accuses of misconduct; of two transient nodes the younger.
 
-        Which of two nodes lies cannot be told: a node can have one other given up, and is the next itself.
+        Which of two nodes lies cannot be told: a node can have one other given up, and is the next
+        itself.
         """
         self._turn(epoch)
-        self._reports = {pair: seen for pair, seen in self._reports.items() if all(map(members.alive, pair))}
+        self._reports = {
+            pair: seen for pair, seen in self._reports.items() if all(map(members.alive, pair))
+        }
         overdue = [pair for pair, (at, _) in self._reports.items() if now - at > self._grace]
         if not overdue:
             return None
-        broken = Counter(name for pair in {frozenset(pair) for pair in self._reports} for name in pair)
+
+        broken = Counter(
+            name for pair in {frozenset(pair) for pair in self._reports} for name in pair
+        )
         accusers = {pair for pair in self._reports if self._reports[pair][1].misconduct}
         guilty = {node if node in self._believed else peer for node, peer in accusers}
         name = max(
             {name for pair in overdue for name in pair},
-            key=lambda name: (broken[name], name in guilty, not members[name].reliable, members[name].rank),
+            key=lambda name: (
+                broken[name],
+                name in guilty,
+                not members[name].reliable,
+                members[name].rank,
+            ),
         )
+
         self._believed.update(node for node, peer in accusers if peer == name)
         node, peer = next(pair for pair in overdue if name in pair)
         return name, f"no link between {node} and {peer}: {self._reports[node, peer][1].reason}"

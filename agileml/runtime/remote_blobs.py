@@ -1,4 +1,5 @@
-"""Blobs of another computer: a store that reads and writes through the job's controller, and what serves it there.
+"""Blobs of another computer: a store that reads and writes through the job's controller, and what
+serves it there.
 
 Each use has a link of its own: over the node's own link, large blobs would delay its messages.
 """
@@ -20,7 +21,13 @@ from numpy.typing import NDArray
 
 from agileml.errors import BadArgument, ControllerUnreachable, PeerRefused
 from agileml.protocol.actions import CONTROLLER
-from agileml.runtime.blob_store import PIECE_BYTES, BlobBytes, BlobStore, FileBlobStore, UnreadableBlob
+from agileml.runtime.blob_store import (
+    PIECE_BYTES,
+    BlobBytes,
+    BlobStore,
+    FileBlobStore,
+    UnreadableBlob,
+)
 from agileml.runtime.mailbox import Envelope, Mailbox
 from agileml.runtime.rendezvous import FolderRendezvous, LinkedRendezvous, Rendezvous
 from agileml.transport import Connected, FrameLimits, Lost, Rejected, TransportSettings
@@ -28,25 +35,28 @@ from agileml.transport.handshake import BLOB_CLIENT, node_of
 
 _PAUSE = 0.25
 _WRITE_PATIENCE = 5.0
-"""Seconds in which to reach the controller for writing. A checkpoint that is not written now is soon obsolete."""
+"""Seconds in which to reach the controller for writing. A checkpoint that is not written now is
+soon obsolete."""
 _ANSWER_SECONDS = 120.0
 """The disk of the controller's computer may be busy."""
 _AHEAD = 4
-"""Pieces that are sent before an answer to the first of them: on busy computers, an answer to each takes longer than
-the piece itself."""
+"""Pieces that are sent before an answer to the first of them: on busy computers, an answer to each
+takes longer than the piece itself."""
 _MOST_WAITING = 2 * _AHEAD
 """Requests and pieces of a client that wait here, at most: an honest one waits for answers."""
 _MOST_LINKS = 16
-"""Links of a node at the same time: as many as it has threads that read and write, and those that are kept."""
+"""Links of a node at the same time: as many as it has threads that read and write, and those that
+are kept."""
 _MOST_BYTES = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
 class BlobRequest:
-    """Reading is answered by the pieces of the blob, writing by `NextPiece`, after which pieces follow; each piece is
-    answered by `NextPiece`, and at most `_AHEAD` are on the way.
+    """Reading is answered by the pieces of the blob, writing by `NextPiece`, after which pieces
+    follow; each piece is answered by `NextPiece`, and at most `_AHEAD` are on the way.
 
-    A list, of the blobs whose names begin with `name`, is answered by `BlobNames`, deleting by `NextPiece`.
+    A list, of the blobs whose names begin with `name`, is answered by `BlobNames`, deleting by
+    `NextPiece`.
     """
 
     kind: Literal["read", "write", "list", "delete"]
@@ -57,8 +67,8 @@ class BlobRequest:
 class BlobPiece:
     """Part of a blob's content; the last piece is empty, and has the checksum of the whole content.
 
-    Links are sealed against changes: the checksum finds accidents, and a blob that was replaced while it was read.
-    Stores keep digests of their own.
+    Links are sealed against changes: the checksum finds accidents, and a blob that was replaced
+    while it was read. Stores keep digests of their own.
     """
 
     content: NDArray[np.uint8]
@@ -103,11 +113,16 @@ _NOTHING = np.empty(0, np.uint8)
 
 def blobs_of(rendezvous: Rendezvous) -> "FileBlobStore | LinkedBlobStore":
     """The blobs of a job, from where this process is."""
-    return rendezvous.blobs if isinstance(rendezvous, FolderRendezvous) else LinkedBlobStore(rendezvous)
+    return (
+        rendezvous.blobs
+        if isinstance(rendezvous, FolderRendezvous)
+        else LinkedBlobStore(rendezvous)
+    )
 
 
 class LinkedBlobStore:
-    """The blobs of the controller's computer. A broken link is an OSError when writing; a reader connects again.
+    """The blobs of the controller's computer. A broken link is an OSError when writing; a reader
+    connects again.
 
     Links are kept for later uses.
     """
@@ -115,7 +130,8 @@ class LinkedBlobStore:
     def __init__(self, rendezvous: LinkedRendezvous) -> None:
         self._rendezvous = rendezvous
         self._idle: list[_BlobLink] = []
-        """Links for the next uses; appending to a list and popping from it are safe without a lock."""
+        """Links for the next uses; appending to a list and popping from it are safe without a
+        lock."""
 
     def put(self, name: str, pieces: Iterable[BlobBytes]) -> None:
         """Sends the pieces one after another. The controller's store writes them as one blob."""
@@ -172,7 +188,9 @@ class LinkedBlobStore:
 
     @contextmanager
     def _linked(self, patience: float) -> "Iterator[_BlobLink]":
-        """A link. Raises ControllerUnreachable after `patience` seconds, PeerRefused if it never comes about."""
+        """A link. Raises ControllerUnreachable after `patience` seconds, PeerRefused if it never
+        comes about.
+        """
         link = self._kept() or _BlobLink(self._rendezvous)
         try:
             link.open(patience)
@@ -181,6 +199,7 @@ class LinkedBlobStore:
             # An answer may be on the way.
             link.close()
             raise
+
         self._idle.append(link)
 
     def _kept(self) -> "_BlobLink | None":
@@ -227,9 +246,13 @@ class _BlobLink:
                 return
             reason = event.reason if isinstance(event, Rejected) else "it does not answer"
             if isinstance(event, Rejected) and event.permanent:
-                raise PeerRefused(f"the controller at {self._controller} refused this node: {reason}")
+                raise PeerRefused(
+                    f"the controller at {self._controller} refused this node: {reason}"
+                )
             if time.monotonic() + _PAUSE >= deadline:
-                raise ControllerUnreachable(f"no controller reached at {self._controller} in {patience:g} s: {reason}")
+                raise ControllerUnreachable(
+                    f"no controller reached at {self._controller} in {patience:g} s: {reason}"
+                )
             time.sleep(_PAUSE)
 
     def pieces(self, name: str) -> Iterator[bytes]:
@@ -242,7 +265,8 @@ class _BlobLink:
         self.checksum = piece.checksum
 
     def ask(self, request: object) -> Any:  # noqa: ANN401 - each request has its own kind of answer
-        """Sends a request and returns the answer. Raises what the store has raised, or _LinkLost."""
+        """Sends a request and returns the answer. Raises what the store has raised, or
+        _LinkLost."""
         self.send(request)
         return self.answer()
 
@@ -254,10 +278,15 @@ class _BlobLink:
         """The next answer. Raises what the store has raised, or _LinkLost."""
         event = self._next(time.monotonic() + _ANSWER_SECONDS)
         if not isinstance(event, Envelope):
-            reason = event.reason if isinstance(event, Lost) else f"it has not answered for {_ANSWER_SECONDS:g} s"
+            reason = (
+                event.reason
+                if isinstance(event, Lost)
+                else f"it has not answered for {_ANSWER_SECONDS:g} s"
+            )
             raise _LinkLost(f"the link to the controller broke: {reason}")
         if isinstance(event.message, BlobError):
             raise _ERRORS[event.message.kind](event.message.message)
+
         return event.message
 
     def close(self) -> None:
@@ -277,10 +306,13 @@ class _BlobLink:
 class BlobServer:
     """Serves a store over the links to a process: requests in, answers out.
 
-    Each client has a thread of its own: disks must not delay the controller's messages. A blob has `most_bytes`.
+    Each client has a thread of its own: disks must not delay the controller's messages. A blob has
+    `most_bytes`.
     """
 
-    def __init__(self, store: BlobStore, wake: Callable[[], None], most_bytes: int = _MOST_BYTES) -> None:
+    def __init__(
+        self, store: BlobStore, wake: Callable[[], None], most_bytes: int = _MOST_BYTES
+    ) -> None:
         """`wake` is called from another thread when there are new answers."""
         self._store = store
         self._wake = wake
@@ -291,7 +323,8 @@ class BlobServer:
     def handle(self, client: str, request: object, *, allowed: bool = True) -> str:
         """Starts carrying out a request, or refuses one that is not allowed.
 
-        Returns how the client has broken the rules, if it does not wait for answers; empty if it does.
+        Returns how the client has broken the rules, if it does not wait for answers; empty if it
+        does.
         """
         node = node_of(client)
         if client not in self._inboxes:
@@ -304,10 +337,12 @@ class BlobServer:
 
         if self._inboxes[client].qsize() >= _MOST_WAITING:
             return f"{_MOST_WAITING} pieces without waiting for an answer"
+
         if not allowed:
             self._answer(client, BlobError("refused", f"{node} has no right to {request!r:.200}"))
         else:
             self._inboxes[client].put(request)
+
         return ""
 
     def drop(self, client: str) -> None:
@@ -333,7 +368,11 @@ class _BlobSession:
     """One client's requests, one after another."""
 
     def __init__(
-        self, store: BlobStore, inbox: SimpleQueue[object], answer: Callable[[object], None], most_bytes: int
+        self,
+        store: BlobStore,
+        inbox: SimpleQueue[object],
+        answer: Callable[[object], None],
+        most_bytes: int,
     ) -> None:
         self._store, self._inbox, self._answer, self._most_bytes = store, inbox, answer, most_bytes
 
@@ -374,7 +413,11 @@ class _BlobSession:
                 self._store.delete(name)
                 self._answer(NextPiece())
             case _:
-                what = f"unexpected request {type(request).__name__}" if isinstance(request, BLOB_MESSAGES) else ""
+                what = (
+                    f"unexpected request {type(request).__name__}"
+                    if isinstance(request, BLOB_MESSAGES)
+                    else ""
+                )
                 self._answer(BlobError("argument", what or "not a request"))
 
     def _require_arrival(self) -> None:
@@ -394,6 +437,7 @@ class _BlobSession:
                 raise BadArgument(f"the content of a blob has more than {self._most_bytes:,} bytes")
             yield piece
             self._answer(NextPiece())
+
         if not isinstance(request, BlobPiece) or request.checksum != f"{checksum:08x}":
             raise BadArgument("the content of a blob does not match its checksum")
 

@@ -1,8 +1,9 @@
 """How the processes of a job find each other: addresses, the shared secret and blobs, all by name.
 
-A process gets its rendezvous as part of its role and never derives a path from a name. There are two: processes of one
-computer share a folder; processes elsewhere know only the address of the controller, and learn the rest from it: each
-node tells the controller where it listens, which tells all others.
+A process gets its rendezvous as part of its role and never derives a path from a name. There are
+two: processes of one computer share a folder; processes elsewhere know only the address of the
+controller, and learn the rest from it: each node tells the controller where it listens, which tells
+all others.
 """
 
 from collections.abc import Sequence
@@ -26,10 +27,12 @@ class FolderRendezvous:
 
     folder: Path
     secret: bytes = field(repr=False)
-    """The key by which the job's processes authenticate each other; empty in a role that is published."""
+    """The key by which the job's processes authenticate each other; empty in a role that is
+    published."""
     listen: TcpAddress | None = None
     version: str = ""
-    """The version of the code, which both ends of a link must have in common; empty if it cannot differ."""
+    """The version of the code, which both ends of a link must have in common; empty if it cannot
+    differ."""
     patience: float = inf
     """Seconds without a controller after which a node gives up."""
 
@@ -43,7 +46,9 @@ class FolderRendezvous:
         return UnixAddress(str(self.folder / f"{name}.sock"))
 
     def listening(self, name: str) -> Sequence[Address]:
-        """Where a process listens: at the socket in the folder; the controller also at the TCP port."""
+        """Where a process listens: at the socket in the folder; the controller also at the TCP
+        port.
+        """
         socket = self.address(name)
         return (socket,) if self.listen is None or name != CONTROLLER else (socket, self.listen)
 
@@ -54,7 +59,8 @@ class FolderRendezvous:
 
 @dataclass(frozen=True, slots=True)
 class LinkedRendezvous:
-    """A node that knows only the controller's address; it tells the controller where it listens itself.
+    """A node that knows only the controller's address; it tells the controller where it listens
+    itself.
 
     `folder` belongs to this process; its socket there is for nodes of the same computer.
     """
@@ -71,7 +77,8 @@ class LinkedRendezvous:
     node: str = "node"
     """The name of this node, under which it reads and writes blobs."""
     reached: TcpAddress | None = None
-    """Where others reach this node, if that is not where it listens, as behind a router that forwards a port."""
+    """Where others reach this node, if that is not where it listens, as behind a router that
+    forwards a port."""
 
     def listening(self, name: str) -> Sequence[Address]:  # noqa: ARG002 - there is only one process
         """A socket for nodes of this computer, and a TCP port for all others."""
@@ -82,7 +89,9 @@ class LinkedRendezvous:
         """Addresses for others, of those at which this node listens."""
         if self.reached is None:
             return listening
-        return [self.reached if isinstance(address, TcpAddress) else address for address in listening]
+        return [
+            self.reached if isinstance(address, TcpAddress) else address for address in listening
+        ]
 
     def addresses(self, name: str) -> Sequence[Address]:
         """The controller's; all others are in the address book."""
@@ -99,7 +108,8 @@ _DOCUMENTATION_ADDRESS = TcpAddress("192.0.2.1", 9)
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """Where nodes listen: from the controller to nodes, and from a node, about itself alone, on every new link.
+    """Where nodes listen: from the controller to nodes, and from a node, about itself alone, on
+    every new link.
 
     A node without an address is gone, and may not be spoken to any more.
     """
@@ -108,7 +118,8 @@ class Directory:
 
 
 class AddressBook:
-    """The addresses of processes, by name. A node keeps what it has learned while there is no controller.
+    """The addresses of processes, by name. A node keeps what it has learned while there is no
+    controller.
 
     A peer's addresses are tried in turn.
     """
@@ -133,7 +144,9 @@ class AddressBook:
     @property
     def directory(self) -> Directory:
         """All that was learned."""
-        return Directory({name: tuple(map(str, addresses)) for name, addresses in self._learned.items()})
+        return Directory(
+            {name: tuple(map(str, addresses)) for name, addresses in self._learned.items()}
+        )
 
     def next_address(self, peer: str) -> Address | None:
         """Where to try to reach a peer now; None if that is not known."""
@@ -154,9 +167,12 @@ class AddressBook:
         return True
 
     def addresses(self, peer: str) -> Sequence[Address]:
-        """Where to reach a process, best first: a node over a Unix socket if it is on this computer."""
+        """Where to reach a process, best first: a node over a Unix socket if it is on this
+        computer.
+        """
         if known := self._rendezvous.addresses(peer):
             return known
+
         (controller, *_) = self._rendezvous.addresses(CONTROLLER)
         usable: list[Address] = []
         for address in self._learned.get(peer, ()):
@@ -169,23 +185,27 @@ class AddressBook:
                 else:
                     usable.append(address)
             else:
-                # The path has a random part: a socket there is the node's, unless computers share the folder.
+                # The path has a random part: a socket there is the node's, unless computers share
+                # the folder.
                 with suppress(OSError):
                     usable += [address] if Path(address.path).is_socket() else []
+
         return usable
 
 
 def listening_host(controller: TcpAddress, controllers_own: TcpAddress) -> str:
     """The host at which a node listens: the address from which it reaches the controller.
 
-    On the controller's computer that may be loopback; then the node listens wherever the controller does.
+    On the controller's computer that may be loopback; then the node listens wherever the controller
+    does.
     """
     host = controller.local_host()
     return controllers_own.host if _is_loopback(host) else host
 
 
 def outward_host() -> str:
-    """The address of this computer on its way to others, for a controller that is reached through a tunnel.
+    """The address of this computer on its way to others, for a controller that is reached through a
+    tunnel.
 
     Raises BadAddress if it has no network.
     """

@@ -1,4 +1,6 @@
-"""Messages between a controller and the job loop: the clocks of a job while it runs, and its result."""
+"""Messages between a controller and the job loop: the clocks of a job while it runs, and its
+result.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +15,8 @@ from agileml.protocol.messages import Version
 class Result:
     """How a job ended; `tally` counts the chunks that every version must contain.
 
-    The controller sends every partition of the model before this message, and this without versions.
+    The controller sends every partition of the model before this message, and this without
+    versions.
     """
 
     clock: int
@@ -55,7 +58,9 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class Attendance:
-    """From the controller to the job loop: the nodes that are linked to it, and the chunks that workers reported."""
+    """From the controller to the job loop: the nodes that are linked to it, and the chunks that
+    workers reported.
+    """
 
     nodes: tuple[str, ...]
     chunks: int = 0
@@ -64,7 +69,9 @@ class Attendance:
 
 
 class Clocks:
-    """Passes each finished clock to the listener once, even if a restarted controller reports it again."""
+    """Passes each finished clock to the listener once, even if a restarted controller reports it
+    again.
+    """
 
     def __init__(self, listener: Listener, last: int = 0) -> None:
         self.last = last
@@ -72,7 +79,9 @@ class Clocks:
         self._pending_events: tuple[str, ...] = ()
 
     def accept(self, iteration: Iteration) -> bool:
-        """Whether the clock is new. The events of a repeated clock are passed on with the next new one."""
+        """Whether the clock is new. The events of a repeated clock are passed on with the next new
+        one.
+        """
         events = self._pending_events + iteration.events
         if iteration.clock <= self.last:
             self._pending_events = events
@@ -83,7 +92,9 @@ class Clocks:
 
 
 def observation_of(iteration: Iteration, history: Sequence[Observation]) -> Observation:
-    """A finished clock as the stopping criterion sees it; its seconds are those since the job began."""
+    """A finished clock as the stopping criterion sees it; its seconds are those since the job
+    began.
+    """
     before = history[-1].seconds if history else 0.0
     return Observation(iteration.clock, before + iteration.seconds, iteration.loss)
 
@@ -101,7 +112,8 @@ def model_of(layout: Layout, versions: Sequence[Version]) -> Params:
 def counted(tally: tuple[int, int], versions: Sequence[Version]) -> Counters:
     """Counts missing and doubled chunks by the versions' tallies.
 
-    If a tally has the right number of chunks but a wrong fingerprint, one chunk is missing and another is doubled.
+    If a tally has the right number of chunks but a wrong fingerprint, one chunk is missing and
+    another is doubled.
     """
     expected, fingerprint = tally
     lost = doubled = 0
@@ -110,5 +122,6 @@ def counted(tally: tuple[int, int], versions: Sequence[Version]) -> Counters:
         mismatch = int(surplus == 0 and version.tally.fingerprint != fingerprint)
         lost += max(-surplus, 0) + mismatch
         doubled += max(surplus, 0) + mismatch
+
     applied = sum(version.tally.chunks for version in versions)
     return Counters(expected * len(versions), applied, lost, doubled)

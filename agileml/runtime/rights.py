@@ -1,12 +1,13 @@
 """Who may say what, and which blobs a node may read and write: rights by name.
 
-Names are proven by certificates between computers (`agileml.transport.certificates`). A rented machine is a stranger's:
-it may do its own share of the work wrongly, and nothing else. So each process checks at its own door that a message is
-one that its sender may send, and that it speaks for no other process; a sender that breaks the rules is shut out. What
-only the receiver's state can tell, such as who serves a partition, is checked in `agileml.roles.trust`.
+Names are proven by certificates between computers (`agileml.transport.certificates`). A rented
+machine is a stranger's: it may do its own share of the work wrongly, and nothing else. So each
+process checks at its own door that a message is one that its sender may send, and that it speaks
+for no other process; a sender that breaks the rules is shut out. What only the receiver's state can
+tell, such as who serves a partition, is checked in `agileml.roles.trust`.
 
-What must never happen: a process acts on a message whose sender had no right to send it. The table of these rights is
-in docs/internals/threats.md.
+What must never happen: a process acts on a message whose sender had no right to send it. The table
+of these rights is in docs/internals/threats.md.
 """
 
 import re
@@ -52,17 +53,31 @@ _MOST_ADDRESSES, _LONGEST_ADDRESS, _LONGEST_OUTPUT = 8, 512, 4 * MAX_BYTES
 _FROM_JOB_LOOP = frozenset({Warned, NodeLost, StopJob, Acknowledged, Settle})
 
 _AMONG_NODES = frozenset(
-    {Push, Pull, Reads, Snapshot, TakeShard, Handover, Patch, NeedVersion, Restore, EndOfLife, EndOfLifeSeen, Collect}
+    {
+        Push,
+        Pull,
+        Reads,
+        Snapshot,
+        TakeShard,
+        Handover,
+        Patch,
+        NeedVersion,
+        Restore,
+        EndOfLife,
+        EndOfLifeSeen,
+        Collect,
+    }
     | {ProgressReport, DoThis, BegunHelping, CancelHelp, HelpEnded}
 )
-"""Messages of nodes to each other; a kind that only some jobs have says so itself. All other kinds are orders of the
-controller, or reports to it. A server passes on the controller's `Collect`."""
+"""Messages of nodes to each other; a kind that only some jobs have says so itself. All other kinds
+are orders of the controller, or reports to it. A server passes on the controller's `Collect`."""
 
 _ABOUT_SENDER: dict[type, str] = {
     **dict.fromkeys((EndOfLife, EndOfLifeSeen, NeedVersion), "node"),
     **dict.fromkeys((ProgressReport, DoThis, BegunHelping, CancelHelp, HelpEnded), "worker"),
 }
-"""Messages among nodes with the field that must name the sender. A push or a pull may have been forwarded."""
+"""Messages among nodes with the field that must name the sender. A push or a pull may have been
+forwarded."""
 
 
 def may_say(sender: str, receiver: str, message: object) -> bool:
@@ -80,10 +95,17 @@ def may_say(sender: str, receiver: str, message: object) -> bool:
             return kind in _FROM_JOB_LOOP
         case Directory():
             own = message.addresses.get(sender, ())
-            short = len(own) <= _MOST_ADDRESSES and all(len(address) <= _LONGEST_ADDRESS for address in own)
-            return short and message.addresses.keys() == {sender} and not sender.startswith(BLOB_CLIENT)
+            short = len(own) <= _MOST_ADDRESSES and all(
+                len(address) <= _LONGEST_ADDRESS for address in own
+            )
+            return (
+                short
+                and message.addresses.keys() == {sender}
+                and not sender.startswith(BLOB_CLIENT)
+            )
         case Printed():
             return sender == heartbeat_name(message.node) and len(message.text) <= _LONGEST_OUTPUT
+
     # Whatever is no request, the server of blobs refuses.
     return sender.startswith(BLOB_CLIENT) or may_send(sender, message)
 
@@ -97,7 +119,9 @@ Grant = tuple[int, int]
 
 
 def may_use(kind: str, name: str, granted: frozenset[Grant]) -> bool:
-    """Whether a node may read a blob, or write the one that it was told to write; it lists and deletes none."""
+    """Whether a node may read a blob, or write the one that it was told to write; it lists and
+    deletes none.
+    """
     if kind == "read":
         return _READABLE.fullmatch(name) is not None
     match = _CHECKPOINT.fullmatch(name)
@@ -112,7 +136,9 @@ _MAY_DIVERGE = frozenset({"loss_sum", "square", "losses", "sums"})
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The limits of what the reports of a job's nodes can mean: how many partitions and shards there are."""
+    """The limits of what the reports of a job's nodes can mean: how many partitions and shards
+    there are.
+    """
 
     partitions: int = _MOST
     shards: int = _MOST
@@ -120,11 +146,19 @@ class Bounds:
     """That of the model, if its partitions have one that is known before it is trained."""
 
     def check(self, report: object) -> None:
-        """Raises Implausible for a report with a number out of bounds, for which the controller has no rule."""
-        if isinstance(report, Collected) and self.layout is not None and report.partition < self.partitions:
+        """Raises Implausible for a report with a number out of bounds, for which the controller has
+        no rule.
+        """
+        if (
+            isinstance(report, Collected)
+            and self.layout is not None
+            and report.partition < self.partitions
+        ):
             # What follows are the optimizer's arrays, which no one reads.
             segments = self.layout.partitions[report.partition]
-            wanted = [(segment.rows, *self.layout.spec(segment.name).shape[1:]) for segment in segments]
+            wanted = [
+                (segment.rows, *self.layout.spec(segment.name).shape[1:]) for segment in segments
+            ]
             if [array.shape for array in report.version.state[: len(segments)]] != wanted:
                 raise Implausible("Collected whose arrays are not those of the partition")
         for field in fields(report) if is_dataclass(report) else ():

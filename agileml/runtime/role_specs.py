@@ -6,7 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from agileml.core.events import CheckpointRules, ControllerInstruction, ControllerSettings, Iteration, NodeRules
+from agileml.core.events import (
+    CheckpointRules,
+    ControllerInstruction,
+    ControllerSettings,
+    Iteration,
+    NodeRules,
+)
 from agileml.core.members import Members
 from agileml.job import TrainingJob
 from agileml.params.layout import Params
@@ -22,10 +28,12 @@ SLOWEST_BYTES_PER_SECOND = 32 << 20
 """The rate at which a node on a busy computer handles a large model: 32 s for each GiB."""
 
 CHECKPOINT_PAUSE = 0.1
-"""Seconds between two checkpoints, at least: so much work is done again if every copy of a model is lost."""
+"""Seconds between two checkpoints, at least: so much work is done again if every copy of a model is
+lost."""
 
 CHECKPOINT_SHARE = 0.1
-"""The share of the time in which checkpoints are written: a large model takes longer to write than a clock."""
+"""The share of the time in which checkpoints are written: a large model takes longer to write than
+a clock."""
 
 UNLIMITED = 10**9
 """Clocks of a job that only another criterion stops."""
@@ -35,14 +43,16 @@ class NodeMachine(Protocol):
     """The state machine of a node."""
 
     epoch: int
-    """The latest epoch in which the node takes part; 0 before its first, in which the job admits it."""
+    """The latest epoch in which the node takes part; 0 before its first, in which the job admits
+    it."""
 
     def hello(self, reliable: bool, code: str) -> Hello:
         """Introduces this node, also to a restarted controller."""
         ...
 
     def handle(self, message: object, sender: str | None = None) -> Iterable[Action]:
-        """Processes a message; carry out each action that follows from it before you ask for the next.
+        """Processes a message; carry out each action that follows from it before you ask for the
+        next.
 
         `sender` is the process that sent it.
         """
@@ -72,7 +82,9 @@ class NodeRun(Protocol):
         ...
 
     def warn(self, seconds: float) -> None:
-        """This machine will be taken away in `seconds`. May be called from any thread, or by a signal handler."""
+        """This machine will be taken away in `seconds`. May be called from any thread, or by a
+        signal handler.
+        """
         ...
 
 
@@ -89,7 +101,8 @@ class NodeRole(ABC):
     partitions: int
     """Partitions of the model; each has checkpoints of its own."""
     instance: str = field(default_factory=new_instance)
-    """The node's process and its heartbeat process have this in common, and with no other of the same name."""
+    """The node's process and its heartbeat process have this in common, and with no other of the
+    same name."""
 
     @abstractmethod
     def process(self, vitals: Vitals) -> NodeRun:
@@ -118,7 +131,9 @@ class JobControl(Protocol):
         """Grows whenever nodes report more work."""
         ...
 
-    def handle(self, event: object, now: float, sender: str | None = None) -> list[ControllerInstruction]:
+    def handle(
+        self, event: object, now: float, sender: str | None = None
+    ) -> list[ControllerInstruction]:
         """Processes an event and returns the instructions that follow from it, in order."""
         ...
 
@@ -131,8 +146,8 @@ class JobControl(Protocol):
 class ControllerRole:
     """The job's controller. `memory` is the file from which a restarted controller resumes.
 
-    `code` is the version of the trainer's code when the job began: its file may change while the job runs.
-    `needs_all` and `may_lack_nodes`: see `NodeRules`.
+    `code` is the version of the trainer's code when the job began: its file may change while the
+    job runs. `needs_all` and `may_lack_nodes`: see `NodeRules`.
     """
 
     rendezvous: Rendezvous
@@ -174,6 +189,7 @@ def controller_settings(
         needs_all,
         may_lack_nodes,
     )
+
     return ControllerSettings(
         job.reliable,
         job.transient,

@@ -14,13 +14,16 @@ _TEXT_BYTES = 1024
 _IDLE = 0.0
 
 RECENT_STEPS = 32
-"""Number of recent steps whose longest is the usual step: steps differ, and a healthy node must not be given up."""
+"""Number of recent steps whose longest is the usual step: steps differ, and a healthy node must not
+be given up."""
 
 
 class Vitals:
-    """Written by the node, read by its heartbeat process, which is forked from it. Times are monotonic.
+    """Written by the node, read by its heartbeat process, which is forked from it. Times are
+    monotonic.
 
-    Reading needs nothing of the node: its user code may hold the interpreter lock, or the node may be stopped.
+    Reading needs nothing of the node: its user code may hold the interpreter lock, or the node may
+    be stopped.
     """
 
     def __init__(self) -> None:
@@ -48,16 +51,23 @@ class Vitals:
 
     @property
     def whereabouts(self) -> str:
-        """The place in the user's code, as seen without asking the node; empty if that code is not running."""
+        """The place in the user's code, as seen without asking the node; empty if that code is not
+        running.
+        """
         if self._cells[_BUSY_SINCE] == _IDLE:
             return ""
         entry = _read(self._text)
         if not entry:
             return "it was loading the trainer"
-        return f"it was in {entry}, at clock {self._cells[_CLOCK]:.0f}, shard {self._cells[_SHARD]:.0f}"
+        return (
+            f"it was in {entry}, at clock {self._cells[_CLOCK]:.0f}, shard "
+            f"{self._cells[_SHARD]:.0f}"
+        )
 
     def give_up(self, reason: str) -> None:
-        """Tells the node that the controller has given it up: its own link may be slower than this process's."""
+        """Tells the node that the controller has given it up: its own link may be slower than this
+        process's.
+        """
         _write(self._reason, reason)
         self._cells[_GIVEN_UP] = True
 
@@ -77,22 +87,30 @@ class Vitals:
 
     @contextmanager
     def step(
-        self, *, first: bool, at: tuple[int, int] = (0, 0), clock: Callable[[], float] = time.monotonic
+        self,
+        *,
+        first: bool,
+        at: tuple[int, int] = (0, 0),
+        clock: Callable[[], float] = time.monotonic,
     ) -> Iterator[None]:
-        """Runs user code at a clock and shard. `first`: it may also import modules and load data."""
+        """Runs user code at a clock and shard. `first`: it may also import modules and load
+        data."""
         began = clock()
         self._cells[_CLOCK], self._cells[_SHARD] = at
         self._cells[_USUAL_STEP] = UNKNOWN_STEP if first or not self._steps else max(self._steps)
         self._cells[_BUSY_SINCE] = began
+
         try:
             yield
         finally:
             self._cells[_BUSY_SINCE] = _IDLE
+
         if not first:
             self._steps.append(clock() - began)
 
     def stalled(self, now: float) -> float:
-        """Seconds since the node last made progress; a node that waits for messages makes progress."""
+        """Seconds since the node last made progress; a node that waits for messages makes
+        progress."""
         loop, busy = self._cells[_LOOP_AT], self._cells[_BUSY_SINCE]
         return max(0.0, now - (min(loop, busy) if busy != _IDLE else loop))
 

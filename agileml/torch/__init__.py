@@ -1,4 +1,6 @@
-"""`TorchModule`, `Elastic` and frameworks' trainings: data-parallel on the elastic parameter server."""
+"""`TorchModule`, `Elastic` and frameworks' trainings: data-parallel on the elastic parameter
+server.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,14 @@ if TYPE_CHECKING:
     from agileml.torch.elastic import Elastic
     from agileml.torch.plain import plain_training
 
-__all__ = ["Elastic", "StepEvery", "TorchModule", "from_lightning", "from_transformers", "plain_training"]
+__all__ = [
+    "Elastic",
+    "StepEvery",
+    "TorchModule",
+    "from_lightning",
+    "from_transformers",
+    "plain_training",
+]
 
 _ON_USE = {"Elastic": "elastic", "plain_training": "plain"}
 """Names by module that need PyTorch, which takes seconds to import."""

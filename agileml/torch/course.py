@@ -1,8 +1,9 @@
-"""The course of a framework's training: each clock is a step of the optimizer, or a part of a validation.
+"""The course of a framework's training: each clock is a step of the optimizer, or a part of a
+validation.
 
-A framework validates between two steps, on the weights of the first. Here these are clocks of their own, in which no
-parameter moves: a part of the training then takes about as long as another, and a node that takes long is one that
-hangs. The values of a validation are summed as gradients are.
+A framework validates between two steps, on the weights of the first. Here these are clocks of their
+own, in which no parameter moves: a part of the training then takes about as long as another, and a
+node that takes long is one that hangs. The values of a validation are summed as gradients are.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any, NamedTuple
 
 
 class OptimizerStep(NamedTuple):
-    """Step `number` of the optimizer, from 1 on, over the batches `first` up to `last` (exclusive) of an epoch.
+    """Step `number` of the optimizer, from 1 on, over the batches `first` up to `last` (exclusive)
+    of an epoch.
 
     `ends_epoch` is whether these are the last ones of the epoch.
     """
@@ -28,7 +30,9 @@ class OptimizerStep(NamedTuple):
 
 
 class ValidationPart(NamedTuple):
-    """A part of a validation: its number, from 0 on, the step after which it comes, and the number of the part."""
+    """A part of a validation: its number, from 0 on, the step after which it comes, and the number
+    of the part.
+    """
 
     number: int
     step: int
@@ -37,9 +41,11 @@ class ValidationPart(NamedTuple):
 
 @dataclass(frozen=True)
 class Course:
-    """The steps and validations of a training with epochs of `batches` batches; a step takes `accumulate` of them.
+    """The steps and validations of a training with epochs of `batches` batches; a step takes
+    `accumulate` of them.
 
-    Validations come after the steps `validated`, each with `validation_batches`; a clock takes `at_once` of them.
+    Validations come after the steps `validated`, each with `validation_batches`; a clock takes
+    `at_once` of them.
     """
 
     batches: int
@@ -93,16 +99,23 @@ class Course:
 
 
 class SteppedSchedules:
-    """The schedules of an optimizer that was made together with them, each by `step` or by `epoch`."""
+    """The schedules of an optimizer that was made together with them, each by `step` or by
+    `epoch`."""
 
-    def __init__(self, optimizer: Any, schedules: Sequence[tuple[Any, str, int]], course: Course) -> None:
-        # A schedule has replaced the optimizer's `step` by one that notes its calls, also those of copies.
+    def __init__(
+        self, optimizer: Any, schedules: Sequence[tuple[Any, str, int]], course: Course
+    ) -> None:
+        # A schedule has replaced the optimizer's `step` by one that notes its calls, also those of
+        # copies.
         self._noting = vars(optimizer).pop("step", None)
         self._schedules, self._course, self._done = schedules, course, 0
 
     @classmethod
-    def attach(cls, optimizer: Any, schedules: Sequence[tuple[Any, str, int]], course: Course) -> None:
-        """Keeps the schedules with their optimizer, whose `step` is its own until it is asked for them.
+    def attach(
+        cls, optimizer: Any, schedules: Sequence[tuple[Any, str, int]], course: Course
+    ) -> None:
+        """Keeps the schedules with their optimizer, whose `step` is its own until it is asked for
+        them.
 
         A schedule comes with its interval, and how many of these lie between two of its steps.
         """

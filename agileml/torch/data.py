@@ -26,15 +26,19 @@ if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
 MAX_LOSS_BYTES = 256 << 20
-"""Samples for the loss that a node keeps: reading them in every clock would take longer than those of a batch."""
+"""Samples for the loss that a node keeps: reading them in every clock would take longer than those
+of a batch."""
 
 OF_JOB, OF_LOADER = "job", "loader"
-"""The order of samples that is drawn for the seed of the job, and that of a DataLoader in one process."""
+"""The order of samples that is drawn for the seed of the job, and that of a DataLoader in one
+process."""
 
 
 @dataclass(frozen=True, eq=False)
 class TorchData:
-    """Reads the batches of a `TorchModule`. `dataset` may be a function that makes it, or a DataLoader."""
+    """Reads the batches of a `TorchModule`. `dataset` may be a function that makes it, or a
+    DataLoader.
+    """
 
     name: str
     dataset: Any
@@ -56,7 +60,9 @@ class TorchData:
 
     @cached_property
     def _made(self) -> tuple[Any, RandomState]:
-        """The dataset or DataLoader, and the state in which the function that makes it leaves the random generators."""
+        """The dataset or DataLoader, and the state in which the function that makes it leaves the
+        random generators.
+        """
         with surroundings(0, self.threads):
             return self._make(), RandomState.now()
 
@@ -64,11 +70,15 @@ class TorchData:
         data, given = torch_module().utils.data, self.dataset
         if isinstance(given, data.DataLoader | data.IterableDataset):
             return given
+
         by_number = hasattr(given, "__getitem__") or hasattr(given, "__getitems__")
         if by_number and not isclass(given):
             return given
         if not callable(given):
-            raise BadArgument(f"{self.name}: dataset is {type(given).__name__}; pass a dataset or a function")
+            raise BadArgument(
+                f"{self.name}: dataset is {type(given).__name__}; pass a dataset or a function"
+            )
+
         return call(f"{self.name}: dataset", given)
 
     @property
@@ -77,25 +87,32 @@ class TorchData:
 
     @cached_property
     def _loader(self) -> DataLoader[Any] | None:
-        """The DataLoader that stands for its dataset, if there is one; BadTrainer if it does what nodes cannot."""
+        """The DataLoader that stands for its dataset, if there is one; BadTrainer if it does what
+        nodes cannot.
+        """
         data = torch_module().utils.data
         if not isinstance(self._given_data, data.DataLoader):
             return None
+
         loader: DataLoader[Any] = self._given_data
         is_stream = isinstance(loader.dataset, data.IterableDataset)
         usual = type(loader.sampler) in (data.SequentialSampler, data.RandomSampler)
         makes_batches = loader.batch_size is None and loader.batch_sampler is not None
         usual = usual and not makes_batches
+
         if not (is_stream or usual or self.order is not None):
             kind = type(loader.batch_sampler if makes_batches else loader.sampler)
             raise BadTrainer(
-                f"{self.name}: the DataLoader has a sampler of its own ({kind.__name__}); pass order='loader' to"
+                f"{self.name}: the DataLoader has a sampler of its own ({kind.__name__}); pass "
+                "order='loader' to"
                 " train in its order, or use shuffle=True or False"
             )
         if loader.batch_size != self.batch_size and not makes_batches:
             raise BadArgument(
-                f"{self.name}: batch_size is {self.batch_size}, but the DataLoader has {loader.batch_size}"
+                f"{self.name}: batch_size is {self.batch_size}, but the DataLoader has "
+                f"{loader.batch_size}"
             )
+
         return loader
 
     @cached_property
@@ -104,10 +121,13 @@ class TorchData:
         by_number = hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")
         if not (by_number and hasattr(dataset, "__len__")):
             raise BadTrainer(
-                f"{self.name}: dataset {type(dataset).__name__} has no length or no samples by number, which are needed"
-                " to continue on another node; use a map-style dataset, with __len__ and __getitem__, or an"
+                f"{self.name}: dataset {type(dataset).__name__} has no length or no samples by "
+                "number, which are needed"
+                " to continue on another node; use a map-style dataset, with __len__ and "
+                "__getitem__, or an"
                 " IterableDataset"
             )
+
         return dataset
 
     @cached_property
@@ -121,20 +141,29 @@ class TorchData:
         dataset: Any = self._given_data if self._loader is None else self._loader.dataset
         is_stream = isinstance(dataset, torch_module().utils.data.IterableDataset)
         if is_stream and self.order is not None:
-            raise BadArgument(f"{self.name}: order is for samples with numbers; a stream has the order of its dataset")
+            raise BadArgument(
+                f"{self.name}: order is for samples with numbers; a stream has the order of its "
+                "dataset"
+            )
         return Streams(self.name, dataset, self.parts) if is_stream else None
 
     @cached_property
     def batches(self) -> Batches:
         samples = call(f"{self.name}: len() of the dataset", lambda: len(self._samples))
         if samples < self.parts:
-            raise BadArgument(f"{self.name}: parts is {self.parts}; the dataset has only {samples} samples")
+            raise BadArgument(
+                f"{self.name}: parts is {self.parts}; the dataset has only {samples} samples"
+            )
         if self.order is not None:
             return self._batches_in_order(samples)
         if self._loader is None:
             return Batches(samples, self.batch_size, self.parts, self.shuffle)
+
         if self._loader.drop_last and samples < self.batch_size:
-            raise BadArgument(f"{self.name}: the DataLoader drops its only batch, which has {samples} samples")
+            raise BadArgument(
+                f"{self.name}: the DataLoader drops its only batch, which has {samples} samples"
+            )
+
         shuffle = isinstance(self._loader.sampler, torch_module().utils.data.RandomSampler)
         return Batches(samples, self.batch_size, self.parts, shuffle, self._loader.drop_last)
 
@@ -143,16 +172,28 @@ class TorchData:
         loader = self._loader
         if not isinstance(self.order, str):
             if loader is not None:
-                raise BadArgument(f"{self.name}: order is a sampler, and the DataLoader has one; use order='loader'")
-            loader = torch_module().utils.data.DataLoader(self._samples, self.batch_size, sampler=self.order)
+                raise BadArgument(
+                    f"{self.name}: order is a sampler, and the DataLoader has one; use "
+                    "order='loader'"
+                )
+            loader = torch_module().utils.data.DataLoader(
+                self._samples, self.batch_size, sampler=self.order
+            )
+
         if loader is None:
             kind = type(self._samples).__name__
-            raise BadArgument(f"{self.name}: order is 'loader', but dataset is {kind}; pass a DataLoader")
+            raise BadArgument(
+                f"{self.name}: order is 'loader', but dataset is {kind}; pass a DataLoader"
+            )
+
         orders = EpochOrders(self.name, loader, self._made[1], self.batch_size, samples)
         return Batches(orders.samples, self.batch_size, self.parts, shuffle=False, orders=orders)
 
-    def first(self, seed: int, part: int, low: int, high: int, clock: int = 1) -> Any:  # noqa: ANN401 - numbers, or samples
-        """Items low..high of a part, counted from its beginning, or from that of the epoch of a clock."""
+    # Numbers, or samples.
+    def first(self, seed: int, part: int, low: int, high: int, clock: int = 1) -> Any:  # noqa: ANN401
+        """Items low..high of a part, counted from its beginning, or from that of the epoch of a
+        clock.
+        """
         if self.stream is not None:
             return self.stream.first(part, low, high)
         return self.batches.chosen(seed, clock, part, low, high)
@@ -167,7 +208,9 @@ class TorchData:
     def numbers_of(self, seed: int, clock: int) -> Numbers:
         """The samples of the batch of a clock, part by part."""
         parts = range(self.parts)
-        chosen = [self.batches.chosen(seed, clock, part, *self._plan.items(part, clock)) for part in parts]
+        chosen = [
+            self.batches.chosen(seed, clock, part, *self._plan.items(part, clock)) for part in parts
+        ]
         numbers: Numbers = np.concatenate(chosen)
         return numbers
 
@@ -178,16 +221,24 @@ class TorchData:
         return self.fetch(some, where)
 
     def sampled(self, piece: Piece, seed: int, where: str, most: int) -> SampledBatches:
-        """The batches of a piece of the loss sample, the same in every clock; `most` is their largest length."""
+        """The batches of a piece of the loss sample, the same in every clock; `most` is their
+        largest length.
+        """
         place = seed, piece.shard.number, piece.lo, piece.hi
         kept = self._loss_batches.get(place)
         if kept is None or kept.changed:
             with surroundings(seed, self.threads):
                 items = self.first(seed, piece.shard.number, piece.lo, piece.hi)
                 chosen = [items[first : first + most] for first in range(0, len(items), most)]
-                kept = SampledBatches.of([self.gathered(some, where) for some in chosen], list(map(len, chosen)))
-            if kept.nbytes + sum(batches.nbytes for batches in self._loss_batches.values()) <= MAX_LOSS_BYTES:
+                kept = SampledBatches.of(
+                    [self.gathered(some, where) for some in chosen], list(map(len, chosen))
+                )
+            if (
+                kept.nbytes + sum(batches.nbytes for batches in self._loss_batches.values())
+                <= MAX_LOSS_BYTES
+            ):
                 self._loss_batches[place] = kept
+
         return kept
 
     def fetch(self, numbers: Numbers, where: str) -> object:
@@ -198,15 +249,20 @@ class TorchData:
         samples = self._fetch_samples(numbers.tolist(), where)
         return self.collated(samples, f"{where}: samples {numbers[0]} to {numbers[-1]}")
 
-    def collated(self, samples: Any, which: str) -> object:  # noqa: ANN401 - what the user's dataset makes
+    # What the user's dataset makes.
+    def collated(self, samples: Any, which: str) -> object:  # noqa: ANN401
         """The batch of samples."""
         try:
             return self._collate(samples)
         except Exception as error:
-            raise TrainerFailed(f"{which} do not make a batch: {' '.join(described(error).split())}") from error
+            raise TrainerFailed(
+                f"{which} do not make a batch: {' '.join(described(error).split())}"
+            ) from error
 
     def _fetch_samples(self, numbers: list[int], where: str) -> Any:  # noqa: ANN401
-        """As a DataLoader fetches them: all at once, and whatever that is, from a dataset that offers it."""
+        """As a DataLoader fetches them: all at once, and whatever that is, from a dataset that
+        offers it.
+        """
         together = getattr(self._samples, "__getitems__", None)
         try:
             if together is not None:
@@ -217,16 +273,20 @@ class TorchData:
             for number in numbers:
                 self._fetch_samples([number], where)
             text = " ".join(described(error).split())
-            raise TrainerFailed(f"{where}: samples {numbers[0]} to {numbers[-1]} of the dataset: {text}") from error
+            raise TrainerFailed(
+                f"{where}: samples {numbers[0]} to {numbers[-1]} of the dataset: {text}"
+            ) from error
+
         samples = []
         for number in numbers:
             try:
                 samples.append(self._samples[number])
             except Exception as error:
                 raise _unreadable(number, where, error) from error
+
         return samples
 
-    # -- reading ahead -----------------------------------------------------------------------------------------------
+    # -- reading ahead -----------------------------------------------------------------------------
 
     @cached_property
     def worker_count(self) -> int:
@@ -237,20 +297,33 @@ class TorchData:
 
     @cached_property
     def _plan(self) -> WorkPlan:
-        return WorkPlan(tuple(map(len, self.batches.shards())), self.batch_size // self.parts, self.chunk)
+        return WorkPlan(
+            tuple(map(len, self.batches.shards())), self.batch_size // self.parts, self.chunk
+        )
 
     def read_ahead(self, seed: int, key: BatchKey) -> object:
-        """The batch of a chunk; if this node had the same chunk of the last clock, that of the next is read, too."""
+        """The batch of a chunk; if this node had the same chunk of the last clock, that of the next
+        is read, too.
+        """
         if seed not in self._loaders:
             self._loaders.clear()
             self._loaders[seed] = Loaders(self.worker_count, partial(self._read_batch, seed))
+
         chunk = (key.low - self._plan.items(key.part, key.clock)[0]) // self.chunk
         again = self._last_read.get((key.part, chunk)) == key.clock - 1
         self._last_read[key.part, chunk] = key.clock
         following = []
+
         if again and chunk < self._plan.chunks(key.part, key.clock + 1):
-            following = [BatchKey(key.clock + 1, key.part, *self._plan.bounds(key.part, key.clock + 1, chunk))]
-        return self._loaders[seed].take(key, [other for other in following if len(self.batches.chosen(seed, *other))])
+            following = [
+                BatchKey(
+                    key.clock + 1, key.part, *self._plan.bounds(key.part, key.clock + 1, chunk)
+                )
+            ]
+
+        return self._loaders[seed].take(
+            key, [other for other in following if len(self.batches.chosen(seed, *other))]
+        )
 
     def _read_batch(self, seed: int, key: BatchKey) -> object:
         where = f"{self.name}, clock {key.clock}, shard {key.part}"
@@ -259,23 +332,32 @@ class TorchData:
             return self.fetch(self.batches.chosen(seed, *key), where)
 
 
-def _whole_tensors(dataset: Any) -> Sequence[torch.Tensor]:  # noqa: ANN401 - what the user's dataset is
-    """The tensors of a dataset that has its samples in tensors, where a batch can be taken of each at a time.
+# What the user's dataset is.
+def _whole_tensors(dataset: Any) -> Sequence[torch.Tensor]:  # noqa: ANN401
+    """The tensors of a dataset that has its samples in tensors, where a batch can be taken of each
+    at a time.
 
-    The batch is the same as that of its samples one by one, if the numbers of a sample lie in their usual order.
+    The batch is the same as that of its samples one by one, if the numbers of a sample lie in their
+    usual order.
     """
     if type(dataset) is not torch_module().utils.data.TensorDataset:
         return ()
+
     tensors: Sequence[torch.Tensor] = dataset.tensors
     plain = all(
-        tensor.is_contiguous() and tensor.layout == torch_module().strided and not tensor.requires_grad
+        tensor.is_contiguous()
+        and tensor.layout == torch_module().strided
+        and not tensor.requires_grad
         for tensor in tensors
     )
+
     return tensors if plain else ()
 
 
 def _unreadable(number: int, where: str, error: Exception) -> TrainerFailed:
-    return TrainerFailed(f"{where}: sample {number} of the dataset: {' '.join(described(error).split())}")
+    return TrainerFailed(
+        f"{where}: sample {number} of the dataset: {' '.join(described(error).split())}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,9 +373,11 @@ class BatchPart:
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """Cuts each epoch into batches of `size` samples, in random order if `shuffle`, and each batch into parts.
+    """Cuts each epoch into batches of `size` samples, in random order if `shuffle`, and each batch
+    into parts.
 
-    The last batch of an epoch may be shorter, or is left out with `drop_last`. `size` is a multiple of `parts`.
+    The last batch of an epoch may be shorter, or is left out with `drop_last`. `size` is a multiple
+    of `parts`.
     """
 
     samples: int
@@ -314,9 +398,14 @@ class Batches:
         return self.size if clock % self.per_epoch else self._last
 
     def shards(self) -> list[BatchPart]:
-        """The parts. One without a sample in the last batch has an empty item there, to take part in every clock."""
+        """The parts. One without a sample in the last batch has an empty item there, to take part
+        in every clock.
+        """
         before = (self.per_epoch - 1) * self._share
-        return [BatchPart(number, before + max(1, len(self._of_last(number)))) for number in range(self.parts)]
+        return [
+            BatchPart(number, before + max(1, len(self._of_last(number))))
+            for number in range(self.parts)
+        ]
 
     def chosen(self, seed: int, clock: int, part: int, lo: int, hi: int) -> Numbers:
         """The samples of items lo..hi of a part, in the epoch of a clock."""
@@ -324,8 +413,11 @@ class Batches:
         batch, place = np.divmod(items, self._share)
         last, of_last = batch == self.per_epoch - 1, self._of_last(part)
         positions = np.where(
-            last, batch * self.size + of_last.start + place, batch * self.size + part * self._share + place
+            last,
+            batch * self.size + of_last.start + place,
+            batch * self.size + part * self._share + place,
         )
+
         chosen: Numbers = positions[~last | (place < len(of_last))]
         epoch = (clock - 1) // self.per_epoch
         if self.orders is not None:
@@ -375,7 +467,8 @@ class SampledBatches:
         return any(tensor._version != version for tensor, version in self.tensors)
 
 
-def _tensors(batch: Any) -> Iterator[torch.Tensor]:  # noqa: ANN401 - a batch is what the user's dataset and collate make it
+# A batch is what the user's dataset and collate make it.
+def _tensors(batch: Any) -> Iterator[torch.Tensor]:  # noqa: ANN401
     if isinstance(batch, torch_module().Tensor):
         yield batch
     elif isinstance(batch, list | tuple | Mapping):

@@ -1,6 +1,8 @@
-"""Trainers made of a framework's own objects: what those of Lightning and of Hugging Face have in common.
+"""Trainers made of a framework's own objects: what those of Lightning and of Hugging Face have in
+common.
 
-A clock is a step of the optimizer, whose batches are divided into parts for different nodes, or a part of a validation.
+A clock is a step of the optimizer, whose batches are divided into parts for different nodes, or a
+part of a validation.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ MAX_VALUE_TEXT = 80
 """Characters of a value in a message."""
 
 LOG_TOLERANCE = 1e-4
-"""Values that are logged of parts of a batch and of the whole may differ by this share: they have 32 bits."""
+"""Values that are logged of parts of a batch and of the whole may differ by this share: they have
+32 bits."""
 
 
 def shortened(value: object) -> str:
@@ -53,7 +56,9 @@ def shortened(value: object) -> str:
 
 
 class BatchShare(NamedTuple):
-    """`samples` of the `of` samples of a batch; its number in its epoch or validation, and the steps done before it."""
+    """`samples` of the `of` samples of a batch; its number in its epoch or validation, and the
+    steps done before it.
+    """
 
     content: Any
     batch: int
@@ -66,8 +71,8 @@ class BatchShare(NamedTuple):
 
 @dataclass(frozen=True)
 class PreparedTraining:
-    """A training as a process makes it of a description: the module before it, its loaders (the validation's after the
-    first) with their orders, and the course of all clocks."""
+    """A training as a process makes it of a description: the module before it, its loaders (the
+    validation's after the first) with their orders, and the course of all clocks."""
 
     module: torch.nn.Module
     loaders: Sequence[DataLoader[Any]]
@@ -88,8 +93,8 @@ class PreparedTraining:
 class FrameworkTrainer(TorchModule):
     """Trains as a framework does, on many nodes. The subclass calls the framework's steps.
 
-    `accumulate` batches make a step, each with its mean divided by that number. Values are logged every `log_every`
-    steps. Gradients are cut off at `clip_value`.
+    `accumulate` batches make a step, each with its mean divided by that number. Values are logged
+    every `log_every` steps. Gradients are cut off at `clip_value`.
     """
 
     accumulate: int = 1
@@ -100,15 +105,18 @@ class FrameworkTrainer(TorchModule):
     redraw: bool = False
     """Whether a step may draw random numbers, which parts of a batch draw for themselves."""
     on_step: Callable[[int, Mapping[str, float]], None] | None = None
-    """Called with the number of each step, and what it has logged, by the node that computes the first part."""
+    """Called with the number of each step, and what it has logged, by the node that computes the
+    first part."""
     notes: list[Note] = field(default_factory=list, init=False, repr=False)
     """The values that the framework's steps have logged since it was emptied."""
 
-    # -- what the framework says -----------------------------------------------------------------------------------
+    # -- what the framework says -------------------------------------------------------------------
 
     @abstractmethod
     def prepare(self) -> PreparedTraining:
-        """Makes the training, in the order in which the framework does, so that the same random numbers are drawn."""
+        """Makes the training, in the order in which the framework does, so that the same random
+        numbers are drawn.
+        """
 
     @abstractmethod
     def training_loss(self, module: torch.nn.Module, batch: BatchShare) -> torch.Tensor:
@@ -123,17 +131,27 @@ class FrameworkTrainer(TorchModule):
         from torch.utils.data import DataLoader, IterableDataset
 
         if not isinstance(loader, DataLoader):
-            raise BadTrainer(f"{self.name}: a loader is {type(loader).__name__}; use one torch.utils.data.DataLoader")
-        if isinstance(loader.dataset, IterableDataset) or not hasattr(loader.dataset, "__getitem__"):
             raise BadTrainer(
-                f"{self.name}: {type(loader.dataset).__name__} has no samples by number, which nodes fetch; use a"
+                f"{self.name}: a loader is {type(loader).__name__}; use one "
+                "torch.utils.data.DataLoader"
+            )
+        if isinstance(loader.dataset, IterableDataset) or not hasattr(
+            loader.dataset, "__getitem__"
+        ):
+            raise BadTrainer(
+                f"{self.name}: {type(loader.dataset).__name__} has no samples by number, which "
+                "nodes fetch; use a"
                 " dataset with __len__ and __getitem__"
             )
         if loader.batch_sampler is None:
-            raise BadTrainer(f"{self.name}: a DataLoader with batch_size=None makes no batches; give it a batch_size")
+            raise BadTrainer(
+                f"{self.name}: a DataLoader with batch_size=None makes no batches; give it a "
+                "batch_size"
+            )
+
         return loader
 
-    # -- what it means -----------------------------------------------------------------------------------------------
+    # -- what it means -----------------------------------------------------------------------------
 
     @property
     def clocks(self) -> int:
@@ -142,23 +160,33 @@ class FrameworkTrainer(TorchModule):
 
     @abstractmethod
     def logged(self, model: Mapping[str, Array]) -> list[LoggedValues]:
-        """The log that the framework would have written up to a model, such as `agileml.train(...).model`."""
+        """The log that the framework would have written up to a model, such as
+        `agileml.train(...).model`.
+        """
 
     def batch_of(self, clock: int, seed: int = 0, pieces: int = 1) -> list[object]:
         """The batches of a step as the framework's loader gives them, each cut into pieces."""
         del seed
         step, where = self.prepared.course.step(clock), f"{self.name}, step {clock}"
-        cut = [some for numbers in self.numbers(step) for some in np.array_split(numbers, pieces) if len(some)]
+        cut = [
+            some
+            for numbers in self.numbers(step)
+            for some in np.array_split(numbers, pieces)
+            if len(some)
+        ]
+
         with surroundings(0, self.threads):
             return [self.data[0].fetch(some, where) for some in cut]
 
     def check_start(self, seed: int) -> str:
-        """How far the first steps differ from plain PyTorch; BadTrainer also for logged values that are no means."""
+        """How far the first steps differ from plain PyTorch; BadTrainer also for logged values that
+        are no means.
+        """
         note = super().check_start(seed)
         self._check_parts()
         return f"{note}; without effect: {', '.join(self.ignored)}" if self.ignored else note
 
-    # -- a trainer -----------------------------------------------------------------------------------------------------
+    # -- a trainer ---------------------------------------------------------------------------------
 
     @property
     def divided(self) -> int:
@@ -192,48 +220,77 @@ class FrameworkTrainer(TorchModule):
         """The module's trained parameters, its running statistics, the empty log, and the seed."""
         module = TorchNetwork(self.build(0), self._optimizers.trained, "cpu")
         seed = np.array([[int(rng.integers(MAX_SEEDS)), 0, self._begin_mark, 0]])
-        latest = {} if self.on_step is None else {LATEST: np.zeros((max(1, len(self.table.keys)), 2))}
+        latest = (
+            {} if self.on_step is None else {LATEST: np.zeros((max(1, len(self.table.keys)), 2))}
+        )
         return {SEED: seed, LOGGED: self.table.empty(), **latest, **module.arrays()}
 
     def shards(self) -> Sequence[BatchPart]:
         return [BatchPart(number, self.batch) for number in range(self.divided)]
 
-    def step(self, shard: BatchPart, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+    def step(
+        self,
+        shard: BatchPart,
+        lo: int,
+        hi: int,
+        params: ParamView,
+        clock: int,
+        rng: np.random.Generator,
+    ) -> None:
         """Adds this part's share of the gradient and of what is logged."""
         del lo, hi
         seed, _, mark, _ = params.read(SEED)[0].tolist()
         if mark != self._begin_mark:
             raise BadTrainer(
-                f"{self.name}: this node begins with other weights or random numbers than the first one; seed"
+                f"{self.name}: this node begins with other weights or random numbers than the "
+                "first one; seed"
                 " them where the module is made"
             )
+
         network = self._load_network(seed, params)
-        work, where = self.prepared.course.at(clock), f"{self.name}, clock {clock}, shard {shard.number}"
+        work, where = (
+            self.prepared.course.at(clock),
+            f"{self.name}, clock {clock}, shard {shard.number}",
+        )
         if shard.number == 0:
             self._report(params, clock)
         logged: dict[str, dict[int, Array]] = {LOGGED: {}, LATEST: {}}
+
         with surroundings(int(rng.integers(2**62)), self.threads):
             if isinstance(work, OptimizerStep):
                 self._train(network, work, shard.number, params, logged, where)
             elif work is not None:
                 self._evaluate(network, work, shard.number, logged, where)
+
         for name, rows in logged.items():
             for row, values in sorted(rows.items()):
                 params.update(name, [row], values[None])
 
     def _report(self, params: ParamReader, clock: int) -> None:
-        """Tells `on_step` what the clock before this one has logged, if it was the last of a step or a validation."""
+        """Tells `on_step` what the clock before this one has logged, if it was the last of a step
+        or a validation.
+        """
         if self.on_step is None or clock == 1:
             return
+
         work, following = self.prepared.course.at(clock - 1), self.prepared.course.at(clock)
         latest = params.read(LATEST)
-        is_whole = isinstance(work, OptimizerStep) or not isinstance(following, ValidationPart) or not following.part
+        is_whole = (
+            isinstance(work, OptimizerStep)
+            or not isinstance(following, ValidationPart)
+            or not following.part
+        )
+
         if work is None or not is_whole:
             return
+
         of_step, values = isinstance(work, OptimizerStep), dict[str, float]()
         for key, (total, weight) in zip(self.table.keys, latest.tolist(), strict=False):
             if weight and (key.place == TRAINING) == of_step:
-                values[key.named(step=of_step)] = total if key.is_sum and not of_step else total / weight
+                values[key.named(step=of_step)] = (
+                    total if key.is_sum and not of_step else total / weight
+                )
+
         number = work.number if isinstance(work, OptimizerStep) else work.step
         call(f"{self.name}: on_step", partial(self.on_step, number, values))
 
@@ -261,14 +318,21 @@ class FrameworkTrainer(TorchModule):
             self._add_notes(logged, share, self.rows_of(step, share))
 
     def _evaluate(
-        self, network: TorchNetwork, work: ValidationPart, part: int, logged: dict[str, dict[int, Array]], where: str
+        self,
+        network: TorchNetwork,
+        work: ValidationPart,
+        part: int,
+        logged: dict[str, dict[int, Array]],
+        where: str,
     ) -> None:
         import torch
 
         course = self.prepared.course
         network.module.eval()
         first = work.part * course.at_once
-        for number in range(first + part, min(first + course.at_once, course.validation_batches), self.divided):
+        for number in range(
+            first + part, min(first + course.at_once, course.validation_batches), self.divided
+        ):
             share = self._validation_share(work.number, number, where)
             self.notes.clear()
             with torch.no_grad():
@@ -280,20 +344,29 @@ class FrameworkTrainer(TorchModule):
         """A batch of a validation, by its number among those of all loaders."""
         prepared = self.prepared
         loader, batch = prepared.validation_batch(number)
-        step, loop = prepared.course.validated[validation], self.loop_of_validation(validation, loader)
+        step, loop = (
+            prepared.course.validated[validation],
+            self.loop_of_validation(validation, loader),
+        )
         numbers = prepared.orders.batches(loop)[batch]
         content = self.data[1 + loader].fetch(numbers, where)
         size, epoch = len(numbers), prepared.course.epoch_after(step)
+
         return BatchShare(content, batch, size, size, step, epoch, loader)
 
-    def _add_notes(self, logged: dict[str, dict[int, Array]], share: BatchShare, rows: Sequence[LoggedRow]) -> None:
-        """Adds the share of what was just logged to the rows where it belongs; the latest comes first."""
+    def _add_notes(
+        self, logged: dict[str, dict[int, Array]], share: BatchShare, rows: Sequence[LoggedRow]
+    ) -> None:
+        """Adds the share of what was just logged to the rows where it belongs; the latest comes
+        first.
+        """
         table = self.table
         for note in self.notes:
             column = table.columns.get((note.key.place, note.key.name))
             if column is None:
                 raise BadTrainer(
-                    f"{self.name}: {note.key.name!r} is logged in step {share.step + 1}, but was not in the first one;"
+                    f"{self.name}: {note.key.name!r} is logged in step {share.step + 1}, but was "
+                    "not in the first one;"
                     " log the same names in every step"
                 )
             for row in rows:
@@ -304,10 +377,14 @@ class FrameworkTrainer(TorchModule):
                 values[column : column + 2] += self.sums_of(note, share, row)
             is_latest = rows[0].kind in {"step", "validation"} and rows[0].holds(note.key)
             if self.on_step is not None and is_latest:
-                logged[LATEST].setdefault(column // 2, np.zeros(2))[:] += self.sums_of(note, share, rows[0])
+                logged[LATEST].setdefault(column // 2, np.zeros(2))[:] += self.sums_of(
+                    note, share, rows[0]
+                )
 
     def rows_of(self, step: OptimizerStep, share: BatchShare) -> list[LoggedRow]:
-        """The rows in which a batch of a step counts: that of the step, if it is the last, and that of the epoch."""
+        """The rows in which a batch of a step counts: that of the step, if it is the last, and that
+        of the epoch.
+        """
         course = self.prepared.course
         end = min((step.epoch + 1) * course.steps_of_epoch, course.steps)
         last = [LoggedRow(step.number, "step")] if share.batch == step.last - 1 else []
@@ -321,10 +398,20 @@ class FrameworkTrainer(TorchModule):
         return (note.value if note.key.is_sum and not row.of_step else note.value * weight), weight
 
     def apply_all(
-        self, parts: Sequence[tuple[str, Array, Array, Sequence[Array]]], clock: int, norm: float = 0.0
+        self,
+        parts: Sequence[tuple[str, Array, Array, Sequence[Array]]],
+        clock: int,
+        norm: float = 0.0,
     ) -> None:
-        """Runs the optimizer on rows of parameters, in clocks that do a step. `norm` is that of the whole gradient."""
-        work, trained, most = self.prepared.course.at(clock), self._optimizers.trained, self.clip_value
+        """Runs the optimizer on rows of parameters, in clocks that do a step. `norm` is that of the
+        whole gradient.
+        """
+        work, trained, most = (
+            self.prepared.course.at(clock),
+            self._optimizers.trained,
+            self.clip_value,
+        )
+
         for name, values, update, _ in parts:
             if name == SEED:
                 values[:, 3] = clock
@@ -333,16 +420,19 @@ class FrameworkTrainer(TorchModule):
                 goes_on = isinstance(work, ValidationPart) and work.part
                 touched = update[:, 1] > 0
                 values[touched] = update[touched] + (values[touched] if goes_on else 0)
+
         parts = [part for part in parts if part[0] != LATEST]
         if not isinstance(work, OptimizerStep):
             others = [part for part in parts if part[0] not in trained]
             super().apply_all(others, work.step if work else self.prepared.course.steps)
             return
+
         if most is not None:
             parts = [
                 (name, values, update.clip(-most, most) if name in trained else update, slots)
                 for name, values, update, slots in parts
             ]
+
         super().apply_all(parts, work.number)
         column = self.table.columns.get((TRAINING, NORM))
         for name, values, update, _ in parts:
@@ -351,27 +441,36 @@ class FrameworkTrainer(TorchModule):
                 values[update[:, column + 1] > 0, column] += norm
 
     def loss(self, params: ParamReader, sample: Sample) -> float:
-        """The mean loss of the framework's step over samples of the first batch, without dropout."""
+        """The mean loss of the framework's step over samples of the first batch, without
+        dropout."""
         seed, step, _, clock = params.read(SEED)[0].tolist()
         where = f"{self.name}, step {step}, loss"
         if clock == self.clocks and any(piece.shard.number == 0 for piece in sample):
             self._report(params, clock + 1)
         network = self._load_network(seed, params)
         first = self.prepared.course.step(1)
+
         with surroundings(seed, self.threads):
-            shares = [next(self.shares(first, piece.shard.number, where)) for piece in sample if len(piece)]
+            shares = [
+                next(self.shares(first, piece.shard.number, where))
+                for piece in sample
+                if len(piece)
+            ]
             losses = network.mean_losses(self._objective, shares, where)
+
         return sum(loss * share.samples for loss, share in zip(losses, shares, strict=True)) / sum(
             share.samples for share in shares
         )
 
-    # -- the comparison with plain PyTorch -------------------------------------------------------------------------
+    # -- the comparison with plain PyTorch ---------------------------------------------------------
 
     def pieces(self, seed: int, clock: int) -> list[tuple[float, Any]]:
         """The shares of a step, with their weights."""
         del seed
         step = self._step_near(clock)
-        shares = [share for part in range(self.divided) for share in self.shares(step, part, self.name)]
+        shares = [
+            share for part in range(self.divided) for share in self.shares(step, part, self.name)
+        ]
         return [(self.weight(share), share) for share in shares]
 
     def whole(self, seed: int, clock: int) -> object:
@@ -389,15 +488,20 @@ class FrameworkTrainer(TorchModule):
         return course.step(1 + (clock - 1) % course.steps)
 
     def _check_parts(self) -> None:
-        """BadTrainer if what is logged, or a running statistic, is another for a batch than for its parts together."""
+        """BadTrainer if what is logged, or a running statistic, is another for a batch than for its
+        parts together.
+        """
         from agileml.torch.first_clock import WithoutChance
 
         module, step = self.build(0).to(self._device).train(), self.prepared.course.step(1)
         if not self.redraw and self._draws(module, step):
             raise BadTrainer(
-                f"{self.name}: a step draws random numbers (dropout, noise, random samples), and parts of a batch draw"
-                " others than the whole; with redraw=True, results are those of the framework in distribution only"
+                f"{self.name}: a step draws random numbers (dropout, noise, random samples), and "
+                "parts of a batch draw"
+                " others than the whole; with redraw=True, results are those of the framework in "
+                "distribution only"
             )
+
         calm, logs = WithoutChance(frozen_norms=True), list[dict[LogKey, float]]()
         for parts in (1, self.divided):
             sums: dict[LogKey, Array] = {}
@@ -408,19 +512,32 @@ class FrameworkTrainer(TorchModule):
                     self._objective(module, on_device(share, self._device))
                 for note in self.notes:
                     row = LoggedRow(step.number, "epoch" if note.key.is_sum else "step")
-                    sums[note.key] = sums.get(note.key, 0.0) + np.array(self.sums_of(note, share, row))
-            logs.append({key: total if key.is_sum else total / weight for key, (total, weight) in sums.items()})
+                    sums[note.key] = sums.get(note.key, 0.0) + np.array(
+                        self.sums_of(note, share, row)
+                    )
+            logs.append(
+                {
+                    key: total if key.is_sum else total / weight
+                    for key, (total, weight) in sums.items()
+                }
+            )
+
         if calm.normalized and self.divided > 1:
             raise BadTrainer(
-                f"{self.name}: batch normalization computes means over a batch, and those over its parts are others;"
+                f"{self.name}: batch normalization computes means over a batch, and those over its "
+                "parts are others;"
                 " use parts=1, so that one node computes each batch"
             )
+
         for key, value in logs[0].items():
             together = logs[1].get(key)
-            if together is None or not np.isclose(value, together, rtol=LOG_TOLERANCE, atol=1e-6, equal_nan=True):
+            if together is None or not np.isclose(
+                value, together, rtol=LOG_TOLERANCE, atol=1e-6, equal_nan=True
+            ):
                 raise BadTrainer(
                     f"{self.name}: {key.name!r} is logged as {value:g} for a batch, and as"
-                    f" {'nothing' if together is None else format(together, 'g')} for its parts together; log means"
+                    f" {'nothing' if together is None else format(together, 'g')} for its parts "
+                    "together; log means"
                     " over samples (or, with reduce_fx='sum', sums), or use parts=1"
                 )
 
@@ -433,7 +550,7 @@ class FrameworkTrainer(TorchModule):
                 losses.append(self._objective(module, on_device(share, self._device)).item())
         return losses[0] != losses[1]
 
-    # -- what is made from the description, once in each process -----------------------------------------------------
+    # -- what is made from the description, once in each process -----------------------------------
 
     @cached_property
     def prepared(self) -> PreparedTraining:
@@ -443,8 +560,12 @@ class FrameworkTrainer(TorchModule):
     def _begin_mark(self) -> int:
         """Equal on all nodes that begin with the same weights and draw the same orders."""
         state, tensors = self.prepared.orders.state, self.prepared.module.state_dict().values()
-        drawn = crc32(state.numpy[1].tobytes(), crc32(repr(state.python).encode(), checksum(state.torch)))
-        return reduce(lambda mark, tensor: crc32(str(checksum(tensor)).encode(), mark), tensors, drawn)
+        drawn = crc32(
+            state.numpy[1].tobytes(), crc32(repr(state.python).encode(), checksum(state.torch))
+        )
+        return reduce(
+            lambda mark, tensor: crc32(str(checksum(tensor)).encode(), mark), tensors, drawn
+        )
 
     @cached_property
     def data(self) -> list[TorchData]:
@@ -457,25 +578,44 @@ class FrameworkTrainer(TorchModule):
     @cached_property
     def table(self) -> LogTable:
         prepared = self.prepared
-        return LogTable(self.name, prepared.course, self._keys(), self.logged_steps(), prepared.validation_batches)
+        return LogTable(
+            self.name,
+            prepared.course,
+            self._keys(),
+            self.logged_steps(),
+            prepared.validation_batches,
+        )
 
     def logged_steps(self) -> Sequence[int]:
         """The steps whose values are logged."""
-        return range(self.log_every, self.prepared.course.steps + 1, self.log_every) if self.log_every else ()
+        return (
+            range(self.log_every, self.prepared.course.steps + 1, self.log_every)
+            if self.log_every
+            else ()
+        )
 
     def _keys(self) -> list[LogKey]:
-        """The names that are logged for the first batch, and for the first of each validation loader."""
+        """The names that are logged for the first batch, and for the first of each validation
+        loader.
+        """
         import torch
 
         module, course = self.build(0).to(self._device), self.prepared.course
         self.notes.clear()
         with surroundings(0, self.threads):
-            self._objective(module.train(), on_device(next(self.shares(course.step(1), 0, self.name)), self._device))
+            self._objective(
+                module.train(),
+                on_device(next(self.shares(course.step(1), 0, self.name)), self._device),
+            )
             counts = self.prepared.validation_batches if course.validated else ()
             for number in [sum(counts[:loader]) for loader, count in enumerate(counts) if count]:
                 share = self._validation_share(0, number, self.name)
                 with torch.no_grad():
-                    call(self.name, partial(self.validate, module.eval(), on_device(share, self._device)))
+                    call(
+                        self.name,
+                        partial(self.validate, module.eval(), on_device(share, self._device)),
+                    )
+
         norm = [LogKey(TRAINING, NORM, on_step=True, on_epoch=False)] if self.sees_norm else []
         return [*dict.fromkeys(note.key for note in self.notes), *norm]
 
@@ -484,7 +624,9 @@ class FrameworkTrainer(TorchModule):
         @wraps(self.objective)
         def objective(module: torch.nn.Module, batch: Any) -> torch.Tensor:
             if isinstance(batch, list):
-                total: torch.Tensor = sum(weight * self.training_loss(module, share) for weight, share in batch)
+                total: torch.Tensor = sum(
+                    weight * self.training_loss(module, share) for weight, share in batch
+                )
                 return total
             return self.training_loss(module, batch)
 
@@ -497,14 +639,21 @@ class FrameworkTrainer(TorchModule):
 
         del seed
         module = self.prepared.module
-        held = {id(value): value for value in vars(module).values() if isinstance(value, Dataset | DataLoader)}
+        held = {
+            id(value): value
+            for value in vars(module).values()
+            if isinstance(value, Dataset | DataLoader)
+        }
+
         try:
             made = copy.deepcopy(module, held)
         except Exception as error:
             raise BadTrainer(
-                f"{self.name}: {type(module).__name__} cannot be copied ({' '.join(str(error).split())}); open files"
+                f"{self.name}: {type(module).__name__} cannot be copied "
+                f"({' '.join(str(error).split())}); open files"
                 " and connections when they are used"
             ) from error
+
         assert isinstance(made, torch.nn.Module)
         if not self.is_whole:
             call(self.name, partial(check_hooks, module))
@@ -525,15 +674,26 @@ class FrameworkTrainer(TorchModule):
     def numbers(self, step: OptimizerStep) -> Sequence[Array]:
         return self.prepared.orders.batches(self.loop_of_epoch(step.epoch))[step.first : step.last]
 
-    def shares(self, step: OptimizerStep, part: int, where: str, parts: int = 0, luck: int = 0) -> Iterator[BatchShare]:
-        """The samples of a part in each batch of a step that has any for it, with random numbers of this `luck`."""
+    def shares(
+        self, step: OptimizerStep, part: int, where: str, parts: int = 0, luck: int = 0
+    ) -> Iterator[BatchShare]:
+        """The samples of a part in each batch of a step that has any for it, with random numbers of
+        this `luck`.
+        """
         del luck
         parts = parts or self.divided
         for place, numbers in enumerate(self.numbers(step)):
             chosen = numbers[len(numbers) * part // parts : len(numbers) * (part + 1) // parts]
             if len(chosen):
                 content = self.data[0].fetch(chosen, where)
-                yield BatchShare(content, step.first + place, len(chosen), len(numbers), step.number - 1, step.epoch)
+                yield BatchShare(
+                    content,
+                    step.first + place,
+                    len(chosen),
+                    len(numbers),
+                    step.number - 1,
+                    step.epoch,
+                )
 
     def weight(self, share: BatchShare) -> float:
         return share.samples / share.of / self.accumulate

@@ -1,6 +1,7 @@
 """`from_lightning`: trains a LightningModule as Lightning's own `fit` does, on many nodes.
 
-Lightning's loop is not called. What its Trainer would be given is carried, has no effect on results, or is refused.
+Lightning's loop is not called. What its Trainer would be given is carried, has no effect on
+results, or is refused.
 """
 
 from __future__ import annotations
@@ -53,17 +54,23 @@ def from_lightning(  # noqa: PLR0913 - those of fit, and how nodes do it
 ) -> LightningTrainer:
     """A trainer that does what `Trainer(**arguments).fit(module, data)` does in one process.
 
-    `data` is a LightningDataModule or the DataLoader of the training, and `validation` a DataLoader or a list of them;
-    without these, the module's own hooks make them. A batch is divided into `parts` for different nodes. Samples come
-    in the order that Lightning's loop would draw if it began now. BadArgument or BadTrainer names what is not carried.
+    `data` is a LightningDataModule or the DataLoader of the training, and `validation` a DataLoader
+    or a list of them; without these, the module's own hooks make them. A batch is divided into
+    `parts` for different nodes. Samples come in the order that Lightning's loop would draw if it
+    began now. BadArgument or BadTrainer names what is not carried.
 
-    With `redraw`, dropout and other random numbers of a step are drawn in each part for itself. `on_step` is called
-    with the number of each step and what it has logged, and with a step and what the validation after it has logged, by
-    the node that computes the first part; again, if a loss has undone the step.
+    With `redraw`, dropout and other random numbers of a step are drawn in each part for itself.
+    `on_step` is called with the number of each step and what it has logged, and with a step and
+    what the validation after it has logged, by the node that computes the first part; again, if a
+    loss has undone the step.
     """
     kept, ignored = kept_arguments(arguments)
     check_hooks(module, data)
-    cuts_values, most = kept["gradient_clip_algorithm"] == "value", kept["gradient_clip_val"] or None
+    cuts_values, most = (
+        kept["gradient_clip_algorithm"] == "value",
+        kept["gradient_clip_val"] or None,
+    )
+
     return LightningTrainer(
         module,
         data,
@@ -94,7 +101,10 @@ _SEEN = {
     **dict.fromkeys(("datamodule", "logger", "progress_bar_callback"), None),
     **dict.fromkeys(("global_rank", "local_rank", "node_rank", "current_epoch", "global_step"), 0),
     **dict.fromkeys(("num_devices", "num_nodes", "world_size"), 1),
-    **dict.fromkeys(("barebones", "evaluating", "fast_dev_run", "predicting", "sanity_checking", "testing"), False),
+    **dict.fromkeys(
+        ("barebones", "evaluating", "fast_dev_run", "predicting", "sanity_checking", "testing"),
+        False,
+    ),
     **dict.fromkeys(("should_stop", "training", "validating"), False),
     "is_global_zero": True,
     "place": TRAINING,
@@ -103,7 +113,9 @@ _SEEN = {
 
 
 class TrainerView:
-    """The part of `self.trainer` that modules may read: the course of the training, and the place of a batch in it."""
+    """The part of `self.trainer` that modules may read: the course of the training, and the place
+    of a batch in it.
+    """
 
     datamodule: Any
     training: bool
@@ -118,7 +130,8 @@ class TrainerView:
         if attribute.startswith("__"):
             raise AttributeError(attribute)
         raise BadTrainer(
-            f"{vars(self).get('_name')}: it reads trainer.{attribute}, which the nodes of a training do not have; use"
+            f"{vars(self).get('_name')}: it reads trainer.{attribute}, which the nodes of a "
+            "training do not have; use"
             " what the module itself knows"
         )
 
@@ -130,7 +143,8 @@ class TrainerView:
 
 
 def made_by(function: Callable[[], Any]) -> LightningTrainer:
-    """The trainer of what a function makes: the arguments of `from_lightning`; the last may be a dict.
+    """The trainer of what a function makes: the arguments of `from_lightning`; the last may be a
+    dict.
 
     Random numbers that it draws without a seed are the same on all nodes.
     """
@@ -142,7 +156,8 @@ def made_by(function: Callable[[], Any]) -> LightningTrainer:
         named = given.pop() if isinstance(given[-1], dict) else {}
         if not 1 <= len(given) <= 3:
             raise BadTrainer(
-                "the function returned nothing that from_lightning takes: return the LightningModule, or a tuple with"
+                "the function returned nothing that from_lightning takes: return the "
+                "LightningModule, or a tuple with"
                 " it, its data, and a dict of the Trainer's arguments"
             )
         return from_lightning(*given, **named)
@@ -150,8 +165,8 @@ def made_by(function: Callable[[], Any]) -> LightningTrainer:
 
 @dataclass(frozen=True, eq=False)
 class LightningTrainer(FrameworkTrainer):
-    """Calls the hooks of a LightningModule. `arguments` are those of Lightning's Trainer; `begins` is the random state
-    of the process that would call `fit`."""
+    """Calls the hooks of a LightningModule. `arguments` are those of Lightning's Trainer; `begins`
+    is the random state of the process that would call `fit`."""
 
     validation: Any = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -171,11 +186,18 @@ class LightningTrainer(FrameworkTrainer):
             train = self.usable(source.train_dataloader() if has_hook else self.dataset)
             if not checks_first:
                 validation = self._validation_loaders(module, source)
+
         batches = limited(train, arguments["limit_train_batches"], "limit_train_batches")
-        counts = [limited(loader, arguments["limit_val_batches"], "limit_val_batches") for loader in validation]
+        counts = [
+            limited(loader, arguments["limit_val_batches"], "limit_val_batches")
+            for loader in validation
+        ]
         course = course_of(self.name, arguments, batches, sum(counts), self.parts)
-        vars(self._view).update(estimated_stepping_batches=course.steps, num_training_batches=batches)
+        vars(self._view).update(
+            estimated_stepping_batches=course.steps, num_training_batches=batches
+        )
         orders = LoaderOrders([train, *validation], loops_of(course, counts), state)
+
         return PreparedTraining(module, [train, *validation], orders, course, counts)
 
     def _set_up(self) -> tuple[Any, Any]:
@@ -187,6 +209,7 @@ class LightningTrainer(FrameworkTrainer):
         if isinstance(data, lightning_package().pytorch.LightningDataModule):
             holders.insert(0, copy.copy(data))
             self._view.datamodule = holders[0]
+
         for holder in holders:
             holder.trainer = self._view
         for holder in holders:
@@ -196,6 +219,7 @@ class LightningTrainer(FrameworkTrainer):
         module.configure_model()
         if self.arguments["precision"] == "64-true":
             module.double()
+
         return module, holders[0]
 
     def _validation_loaders(self, module: Any, source: Any) -> list[DataLoader[Any]]:
@@ -209,16 +233,22 @@ class LightningTrainer(FrameworkTrainer):
         return [self.usable(loader) for loader in listed(given)]
 
     def logged(self, model: Mapping[str, Array]) -> list[LoggedValues]:
-        """The rows that Lightning would have given its logger up to a model, such as `agileml.train(...).model`."""
+        """The rows that Lightning would have given its logger up to a model, such as
+        `agileml.train(...).model`.
+        """
         course, rows = self.prepared.course, []
         for row, values in self.table.read(model[LOGGED]):
             step = row.step - 1
             if row.kind == "batch":
-                step = course.validated.index(row.step) * self.prepared.validation_batches[row.loader] + row.batch
+                step = (
+                    course.validated.index(row.step) * self.prepared.validation_batches[row.loader]
+                    + row.batch
+                )
             rows.append(LoggedValues(step, course.epoch_after(row.step), values))
+
         return rows
 
-    # -- one batch ---------------------------------------------------------------------------------------------------
+    # -- one batch ---------------------------------------------------------------------------------
 
     def training_loss(self, module: Any, batch: BatchShare) -> torch.Tensor:
         import torch
@@ -229,11 +259,14 @@ class LightningTrainer(FrameworkTrainer):
         with self._precision():
             output = module.training_step(*given)
         loss = output.get("loss") if isinstance(output, Mapping) else output
+
         if not isinstance(loss, torch.Tensor):
             raise BadTrainer(
-                f"{self.name}: training_step returned {type(loss).__name__} instead of a loss; return a tensor, or a"
+                f"{self.name}: training_step returned {type(loss).__name__} instead of a loss; "
+                "return a tensor, or a"
                 " dict with 'loss', for every batch"
             )
+
         return loss
 
     def validate(self, module: Any, batch: BatchShare) -> None:
@@ -247,28 +280,46 @@ class LightningTrainer(FrameworkTrainer):
         content, loader = batch.content, max(batch.loader, 0)
         if self.arguments["precision"] == "64-true":
             content = _doubled(content)
-        for hook in ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer"):
+
+        for hook in (
+            "on_before_batch_transfer",
+            "transfer_batch_to_device",
+            "on_after_batch_transfer",
+        ):
             holder = self._hook_holders.get(hook)
             if holder is not None:
                 device = [module.device] if hook == "transfer_batch_to_device" else []
                 content = getattr(module if holder == "module" else self._view.datamodule, hook)(
                     content, *device, loader
                 )
+
         parameters = inspect.signature(step).parameters.values()
-        takes_number = len(parameters) > 1 or any(each.kind is each.VAR_POSITIONAL for each in parameters)
-        several = [loader] if batch.loader != TRAINING and len(self.prepared.validation_batches) > 1 else []
+        takes_number = len(parameters) > 1 or any(
+            each.kind is each.VAR_POSITIONAL for each in parameters
+        )
+        several = (
+            [loader]
+            if batch.loader != TRAINING and len(self.prepared.validation_batches) > 1
+            else []
+        )
+
         return [content, *([batch.batch] if takes_number else []), *several]
 
     @cached_property
     def _hook_holders(self) -> dict[str, str]:
         """Where hooks for batches are defined: the data module's come first."""
         pytorch, holders = lightning_package().pytorch, {}
-        for hook in ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer"):
+        for hook in (
+            "on_before_batch_transfer",
+            "transfer_batch_to_device",
+            "on_after_batch_transfer",
+        ):
             data = self._view.datamodule
             if data is not None and overrides(data, pytorch.LightningDataModule, hook):
                 holders[hook] = "data"
             elif overrides(self.module, pytorch.LightningModule, hook):
                 holders[hook] = "module"
+
         return holders
 
     @contextmanager
@@ -276,7 +327,9 @@ class LightningTrainer(FrameworkTrainer):
         import torch
 
         if self.arguments["precision"] == "bf16-mixed":
-            with torch.autocast(torch.device(self._device).type, dtype=torch.bfloat16, cache_enabled=False):
+            with torch.autocast(
+                torch.device(self._device).type, dtype=torch.bfloat16, cache_enabled=False
+            ):
                 yield
         elif self.arguments["precision"] == "64-true":
             usual = torch.get_default_dtype()
@@ -293,7 +346,7 @@ class LightningTrainer(FrameworkTrainer):
         """The layers that are in evaluation mode before the training, and stay so."""
         return [name for name, layer in self.prepared.module.named_modules() if not layer.training]
 
-    # -- what the module is given --------------------------------------------------------------------------------------
+    # -- what the module is given ------------------------------------------------------------------
 
     @cached_property
     def _view(self) -> TrainerView:
@@ -314,10 +367,16 @@ class LightningTrainer(FrameworkTrainer):
             if not isinstance(optimizer, torch.optim.Optimizer):
                 kind = type(optimizer).__name__
                 raise BadTrainer(
-                    f"{self.name}: configure_optimizers returned {kind}; return an optimizer of torch.optim"
+                    f"{self.name}: configure_optimizers returned {kind}; return an optimizer of "
+                    "torch.optim"
                 )
+
         if len(optimizers) != 1:
-            raise BadTrainer(f"{self.name}: configure_optimizers returned {len(optimizers)} optimizers; return one")
+            raise BadTrainer(
+                f"{self.name}: configure_optimizers returned {len(optimizers)} optimizers; return "
+                "one"
+            )
+
         SteppedSchedules.attach(optimizers[0], schedules, self.prepared.course)
         return list(optimizers)
 
@@ -325,24 +384,38 @@ class LightningTrainer(FrameworkTrainer):
         """Notes a value, in the place of `LightningModule.log`."""
         given = self._log_signature.bind(self.module, *arguments, **named).arguments
         name, value, reduction = given["name"], given["value"], given.get("reduce_fx", "mean")
-        where, reduction = f"{self.name}: self.log({name!r})", getattr(reduction, "__name__", reduction)
+        where, reduction = (
+            f"{self.name}: self.log({name!r})",
+            getattr(reduction, "__name__", reduction),
+        )
+
         if unknown := given.keys() - _OF_LOG:
-            raise BadTrainer(f"{where} has an argument {min(unknown)!r} that is not known here; leave it out")
+            raise BadTrainer(
+                f"{where} has an argument {min(unknown)!r} that is not known here; leave it out"
+            )
         if given.get("logger") is False:
             return
+
         if reduction not in {"mean", "avg", "sum"}:
-            raise BadTrainer(f"{where} has reduce_fx={reduction}, which is not carried; log means or sums")
+            raise BadTrainer(
+                f"{where} has reduce_fx={reduction}, which is not carried; log means or sums"
+            )
         if not isinstance(value, Real) and getattr(value, "numel", int)() != 1:
             raise BadTrainer(
-                f"{where} has a {type(value).__name__}, whose state each node would have for itself; log the value for"
+                f"{where} has a {type(value).__name__}, whose state each node would have for "
+                "itself; log the value for"
                 " the batch, as a number"
             )
+
         in_training, place = self._view.training, self._view.place
         levels = {"on_step": in_training, "on_epoch": not in_training}
         levels.update({level: given[level] for level in levels if given.get(level) is not None})
         several = (
-            not in_training and len(self.prepared.validation_batches) > 1 and given.get("add_dataloader_idx", True)
+            not in_training
+            and len(self.prepared.validation_batches) > 1
+            and given.get("add_dataloader_idx", True)
         )
+
         suffix = f"/dataloader_idx_{place}" if several else ""
         key = LogKey(place, name, levels["on_step"], levels["on_epoch"], reduction == "sum", suffix)
         number = value.detach() if hasattr(value, "detach") else value
@@ -354,10 +427,12 @@ class LightningTrainer(FrameworkTrainer):
 
 
 _OF_LOG = frozenset(
-    "self name value prog_bar logger on_step on_epoch reduce_fx enable_graph sync_dist sync_dist_group"
+    "self name value prog_bar logger on_step on_epoch reduce_fx enable_graph sync_dist "
+    "sync_dist_group"
     " add_dataloader_idx batch_size metric_attribute rank_zero_only".split()
 )
-"""The arguments of `LightningModule.log`; those about progress bars and other processes have no effect."""
+"""The arguments of `LightningModule.log`; those about progress bars and other processes have no
+effect."""
 
 
 def shared_data(module: Any) -> dict[int, Any]:
@@ -376,9 +451,11 @@ def _doubled(content: Any) -> Any:
         return content.double() if content.is_floating_point() else content
     if isinstance(content, Mapping):
         return {key: _doubled(value) for key, value in content.items()}
+
     if isinstance(content, list | tuple):
         doubled = [_doubled(value) for value in content]
         if isinstance(content, list):
             return doubled
         return type(content)(*doubled) if hasattr(content, "_fields") else tuple(doubled)
+
     return content

@@ -1,12 +1,15 @@
-"""How the samples of batches are read: by processes of a node, and of datasets without numbers as streams.
+"""How the samples of batches are read: by processes of a node, and of datasets without numbers as
+streams.
 
-Processes read batches ahead of the clocks that need them, as DataLoader's workers do. They are forked from the node, as
-DataLoader forks its own, and have the dataset from it. The content of a batch follows from its clock, part and items
-alone, so that it is the same on every node, and when it is read again.
+Processes read batches ahead of the clocks that need them, as DataLoader's workers do. They are
+forked from the node, as DataLoader forks its own, and have the dataset from it. The content of a
+batch follows from its clock, part and items alone, so that it is the same on every node, and when
+it is read again.
 
-Samples of an IterableDataset have no numbers: each part of a batch reads a stream of its own. A part's position in its
-stream is a row of an array of the model. It is backed up, moved and rolled back together with the weights that it
-belongs to, so that a part that goes on elsewhere reads just the samples that follow.
+Samples of an IterableDataset have no numbers: each part of a batch reads a stream of its own. A
+part's position in its stream is a row of an array of the model. It is backed up, moved and rolled
+back together with the weights that it belongs to, so that a part that goes on elsewhere reads just
+the samples that follow.
 """
 
 from __future__ import annotations
@@ -64,7 +67,8 @@ class Loaders:
     _coming: dict[BatchKey, Future[Any]] = field(default_factory=dict)
     _pool: ProcessPoolExecutor | None = None
 
-    def take(self, key: BatchKey, following: Iterable[BatchKey]) -> Any:  # noqa: ANN401 - what the user's dataset makes
+    # What the user's dataset makes.
+    def take(self, key: BatchKey, following: Iterable[BatchKey]) -> Any:  # noqa: ANN401
         """The batch of a key; those that follow are read from now on."""
         here = self._coming.pop(key, None) or self._submit(key)
         for outdated in [other for other in self._coming if other.clock < key.clock]:
@@ -72,10 +76,14 @@ class Loaders:
         for other in following:
             if other not in self._coming:
                 self._coming[other] = self._submit(other)
+
         try:
             batch = here.result()
         except BrokenProcessPool as error:
-            raise TrainerFailed("a process that reads batches (workers) was killed; memory may have run out") from error
+            raise TrainerFailed(
+                "a process that reads batches (workers) was killed; memory may have run out"
+            ) from error
+
         if isinstance(batch, AgileMLError):
             raise batch
         return batch
@@ -86,7 +94,9 @@ class Loaders:
             import torch.multiprocessing  # noqa: F401
 
             context = multiprocessing.get_context("fork")
-            self._pool = ProcessPoolExecutor(self.workers, context, initializer=_begin, initargs=(self.read,))
+            self._pool = ProcessPoolExecutor(
+                self.workers, context, initializer=_begin, initargs=(self.read,)
+            )
         return self._pool.submit(_read_in_child, key)
 
 
@@ -97,6 +107,7 @@ def _begin(read: Callable[[BatchKey], Any]) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(_END_WITH_PARENT, signal.SIGKILL)
     renew_lock()
+
     # Peers must see the end of the node's links when the node is gone.
     for number in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
         with suppress(OSError):
@@ -119,7 +130,8 @@ _pack = msgspec.msgpack.Encoder().encode
 
 
 class StreamPosition(msgspec.Struct, array_like=True):
-    """The samples read in a pass over the stream, and what the dataset itself says about its state."""
+    """The samples read in a pass over the stream, and what the dataset itself says about its
+    state."""
 
     epoch: int = 0
     read: int = 0
@@ -132,7 +144,9 @@ _unpack = msgspec.msgpack.Decoder(StreamPosition).decode
 
 @dataclass
 class _Worker:
-    """Stands for `torch.utils.data.get_worker_info()`, and notes whether the dataset asked for its share."""
+    """Stands for `torch.utils.data.get_worker_info()`, and notes whether the dataset asked for its
+    share.
+    """
 
     part: int
     parts: int
@@ -155,7 +169,11 @@ class _PartStream:
     """The stream of one part from a position on."""
 
     def __init__(
-        self, name: str, dataset: IterableDataset[Any], place: tuple[int, int], position: StreamPosition
+        self,
+        name: str,
+        dataset: IterableDataset[Any],
+        place: tuple[int, int],
+        position: StreamPosition,
     ) -> None:
         self._name = name
         self._dataset = dataset
@@ -164,7 +182,9 @@ class _PartStream:
         self._iterator: Any = self._begin(position)
 
     def take(self, count: int) -> list[Any]:
-        """The next samples of the part. Unless the dataset divides itself, those of the other parts are left out."""
+        """The next samples of the part. Unless the dataset divides itself, those of the other parts
+        are left out.
+        """
         samples: list[Any] = []
         with self._as_worker():
             while len(samples) < count:
@@ -175,10 +195,15 @@ class _PartStream:
 
     def position(self) -> StreamPosition:
         holder = self._stateful()
-        return StreamPosition(self._epoch, self._read, None if holder is None else holder.state_dict())
+        return StreamPosition(
+            self._epoch, self._read, None if holder is None else holder.state_dict()
+        )
 
-    def _begin(self, position: StreamPosition) -> Any:  # noqa: ANN401 - the iterator of the user's dataset
-        """The iterator at a position: the dataset's own state leads there, or reading what comes before."""
+    # The iterator of the user's dataset.
+    def _begin(self, position: StreamPosition) -> Any:  # noqa: ANN401
+        """The iterator at a position: the dataset's own state leads there, or reading what comes
+        before.
+        """
         with self._as_worker():
             if hasattr(self._dataset, "set_epoch"):
                 self._dataset.set_epoch(position.epoch)
@@ -203,12 +228,14 @@ class _PartStream:
         except StopIteration:
             if self._read <= (0 if self._worker.asked else self._worker.part):
                 raise BadTrainer(
-                    f"{self._name}: part {self._worker.part} of {self._worker.parts} has no sample in the stream of"
+                    f"{self._name}: part {self._worker.part} of {self._worker.parts} has no sample "
+                    "in the stream of"
                     f" {type(self._dataset).__name__}; use fewer parts"
                 ) from None
             self._epoch, self._read = self._epoch + 1, 0
             self._iterator = self._begin(StreamPosition(self._epoch))
             return self._next()
+
         self._read += 1
         return sample
 
@@ -225,7 +252,9 @@ class _PartStream:
 
 @dataclass
 class _Open:
-    """A stream that is open: from where it was asked to read, how many samples it gave since, and where that led."""
+    """A stream that is open: from where it was asked to read, how many samples it gave since, and
+    where that led.
+    """
 
     stream: _PartStream
     origin: bytes
@@ -252,7 +281,9 @@ class Streams:
         stream = self._stream(part, _START)
         return stream.take(high)[low:]
 
-    def read(self, part: int, row: Array, low: int, high: int, where: str) -> tuple[list[Any], Array]:
+    def read(
+        self, part: int, row: Array, low: int, high: int, where: str
+    ) -> tuple[list[Any], Array]:
         """Samples `low` to `high` of a part's share of one clock, and the row for the part's
         position after them. `row` holds the position at which the clock began."""
         origin = row[1 : 1 + row[0]].astype(np.uint8).tobytes()
@@ -261,7 +292,9 @@ class Streams:
             if at is not None and origin == at.reached and not low:
                 at = _Open(at.stream, origin, 0, origin)
             elif at is None or (at.origin, at.taken) != (origin, low):
-                at = _Open(self._stream(part, _unpack(origin) if origin else _START), origin, low, origin)
+                at = _Open(
+                    self._stream(part, _unpack(origin) if origin else _START), origin, low, origin
+                )
                 at.stream.take(low)
             samples = at.stream.take(high - low)
             reached = self._packed(at.stream)
@@ -269,14 +302,20 @@ class Streams:
             raise
         except Exception as error:
             text = " ".join(described(error).split())
-            raise TrainerFailed(f"{where}: the stream of {type(self.dataset).__name__}: {text}") from error
+            raise TrainerFailed(
+                f"{where}: the stream of {type(self.dataset).__name__}: {text}"
+            ) from error
+
         self._open[part] = _Open(at.stream, origin, high, reached)
         size, width = len(reached), len(row)
         if size >= width:
             raise BadTrainer(
-                f"{self.name}: the state of {type(self.dataset).__name__} has grown to {size:,} bytes, and there"
-                f" is room for {width - 1:,}: it may take four times as many as before the first sample"
+                f"{self.name}: the state of {type(self.dataset).__name__} has grown to {size:,} "
+                "bytes, and there"
+                f" is room for {width - 1:,}: it may take four times as many as before the first "
+                "sample"
             )
+
         after = np.zeros(width, np.int32)
         after[0], after[1 : 1 + size] = size, np.frombuffer(reached, np.uint8)
         return samples, after
@@ -286,7 +325,8 @@ class Streams:
             return _pack(stream.position())
         except (TypeError, ValueError, OverflowError) as error:
             raise BadTrainer(
-                f"{self.name}: the state_dict of {type(self.dataset).__name__} holds more than numbers, texts, lists"
+                f"{self.name}: the state_dict of {type(self.dataset).__name__} holds more than "
+                "numbers, texts, lists"
                 f" and dicts: {error}"
             ) from error
 
@@ -295,7 +335,8 @@ class Streams:
             own = copy.deepcopy(self.dataset)
         except Exception as error:
             raise BadTrainer(
-                f"{self.name}: {type(self.dataset).__name__} cannot be copied ({' '.join(str(error).split())}), but"
+                f"{self.name}: {type(self.dataset).__name__} cannot be copied "
+                f"({' '.join(str(error).split())}), but"
                 " each part needs a stream of its own; open files and connections in __iter__"
             ) from error
         return _PartStream(self.name, own, (part, self.parts), position)

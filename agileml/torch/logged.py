@@ -1,6 +1,8 @@
-"""The values that a framework's training logs, as an array that servers sum like gradients: nothing is lost or doubled.
+"""The values that a framework's training logs, as an array that servers sum like gradients: nothing
+is lost or doubled.
 
-A row belongs to a step, an epoch, or a validation, and has a sum and a weight for each name. Nodes add their shares.
+A row belongs to a step, an epoch, or a validation, and has a sum and a weight for each name. Nodes
+add their shares.
 """
 
 from __future__ import annotations
@@ -23,11 +25,13 @@ MAX_LOG_BYTES = 4 << 20
 """Every clock copies the array."""
 
 TRAINING = -1
-"""The place of what is logged during training; others are the numbers of the validation's DataLoaders."""
+"""The place of what is logged during training; others are the numbers of the validation's
+DataLoaders."""
 
 
 class LogKey(NamedTuple):
-    """A name that is logged in training or for one of the validation's loaders: for each step, for an epoch, or both.
+    """A name that is logged in training or for one of the validation's loaders: for each step, for
+    an epoch, or both.
 
     Values of an epoch are the mean over its samples, or the sum of its batches.
     """
@@ -47,7 +51,9 @@ class LogKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A value that was logged for a share of a batch; `size` is the number of samples named with it, if any."""
+    """A value that was logged for a share of a batch; `size` is the number of samples named with
+    it, if any.
+    """
 
     key: LogKey
     value: float
@@ -56,7 +62,9 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class LoggedValues:
-    """Values that the framework would log at once: the step that it names, the epoch, and values by name."""
+    """Values that the framework would log at once: the step that it names, the epoch, and values by
+    name.
+    """
 
     step: int
     epoch: float
@@ -64,7 +72,9 @@ class LoggedValues:
 
 
 class LoggedRow(NamedTuple):
-    """The place of a row's values: a step, the epoch that it ends, the validation after it, or a batch there."""
+    """The place of a row's values: a step, the epoch that it ends, the validation after it, or a
+    batch there.
+    """
 
     step: int
     kind: str
@@ -103,7 +113,8 @@ class LogTable:
         if array.nbytes > MAX_LOG_BYTES:
             raise BadArgument(
                 f"{self.name}: {len(self.rows):,} rows of {len(self.keys)} logged values take"
-                f" {array.nbytes / 2**20:,.1f} MiB, and there is room for {MAX_LOG_BYTES >> 20}; log less often"
+                f" {array.nbytes / 2**20:,.1f} MiB, and there is room for {MAX_LOG_BYTES >> 20}; "
+                "log less often"
             )
         return array
 
@@ -113,14 +124,18 @@ class LogTable:
         steps, whole = self.course.steps, self.course.steps_of_epoch
         logged, validated = set(self.logged), set(self.course.validated)
         ends = {*range(whole, steps + 1, whole), steps}
-        batches = [(loader, batch) for loader, count in enumerate(self.loaders) for batch in range(count)]
+        batches = [
+            (loader, batch) for loader, count in enumerate(self.loaders) for batch in range(count)
+        ]
         rows: list[LoggedRow] = []
+
         for step in sorted(logged | ends | validated):
             rows += [LoggedRow(step, "step")] if step in logged else []
             if step in validated:
                 rows += [LoggedRow(step, "batch", *batch) for batch in batches]
                 rows.append(LoggedRow(step, "validation"))
             rows += [LoggedRow(step, "epoch")] if step in ends else []
+
         used = [row for row in rows if any(row.holds(key) for key in self.keys)]
         return {row: number for number, row in enumerate(used)}
 
@@ -136,6 +151,8 @@ class LogTable:
             for key in filter(row.holds, self.keys):
                 total, weight = logged[number, self.columns[key.place, key.name] :][:2].tolist()
                 if weight:
-                    values[key.named(step=row.of_step)] = total if key.is_sum and not row.of_step else total / weight
+                    values[key.named(step=row.of_step)] = (
+                        total if key.is_sum and not row.of_step else total / weight
+                    )
             if values:
                 yield row, values

@@ -1,4 +1,6 @@
-"""The beginning of an iteration of a user's loop: the state that the loop declares, and the rates of its optimizer."""
+"""The beginning of an iteration of a user's loop: the state that the loop declares, and the rates
+of its optimizer.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +19,33 @@ from agileml.errors import BadTrainer
 
 
 def content_of(where: str, declared: Sequence[object]) -> bytes:
-    """The content of objects, from which `restore` brings it back on any node. BadTrainer names what cannot travel."""
+    """The content of objects, from which `restore` brings it back on any node. BadTrainer names
+    what cannot travel.
+    """
     if not declared:
         return b""
+
     buffer, contents = io.BytesIO(), [_content(thing) for thing in declared]
     for thing, content in zip(declared, contents, strict=True):
         if content is None:
             raise BadTrainer(
-                f"{where}: state holds {type(thing).__name__}, which cannot be restored in place; pass a dict, list,"
+                f"{where}: state holds {type(thing).__name__}, which cannot be restored in place; "
+                "pass a dict, list,"
                 " tensor or generator, or an object with state_dict() and load_state_dict()"
             )
+
     torch.save(contents, buffer)
     return buffer.getvalue()
 
 
 def objects_of(state: object) -> list[Any]:
-    """The objects that a loop declares: one, a tuple of them, or a list, if it is not an object of plain values."""
+    """The objects that a loop declares: one, a tuple of them, or a list, if it is not an object of
+    plain values.
+    """
     holding = (dict, list, np.random.Generator, random.Random)
-    if isinstance(state, list) and not any(hasattr(each, "state_dict") or isinstance(each, holding) for each in state):
+    if isinstance(state, list) and not any(
+        hasattr(each, "state_dict") or isinstance(each, holding) for each in state
+    ):
         return [state]
     return list(state) if isinstance(state, list | tuple) else [state]
 
@@ -44,11 +55,15 @@ def restore(where: str, declared: Sequence[Any], state: bytes) -> None:
     that another node may not load."""
     if not declared:
         return
+
     try:
         contents = torch.load(io.BytesIO(state), weights_only=True)
     except Exception as error:
         said = " ".join(str(error).split())
-        raise BadTrainer(f"{where}: state holds more than tensors, numbers, texts, lists and dicts: {said}") from error
+        raise BadTrainer(
+            f"{where}: state holds more than tensors, numbers, texts, lists and dicts: {said}"
+        ) from error
+
     for thing, content in zip(declared, contents, strict=True):
         if hasattr(thing, "load_state_dict"):
             thing.load_state_dict(content)
@@ -76,6 +91,7 @@ def _content(thing: Any) -> object:  # noqa: ANN401 - what the user declares
         return thing.bit_generator.state
     if isinstance(thing, random.Random):
         return thing.getstate()
+
     return thing.get_state() if isinstance(thing, torch.Generator) else None
 
 
@@ -90,7 +106,7 @@ def _own(content: Any) -> Any:  # noqa: ANN401
     return content
 
 
-# -- the optimizer and its rates ---------------------------------------------------------------------------------------
+# -- the optimizer and its rates -------------------------------------------------------------------
 
 StepRates = tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]
 """The options of each group of the optimizer, and the state of each scheduler."""
@@ -101,22 +117,30 @@ _KEPT_CLOCKS = 100
 
 
 class OptimizerCopies:
-    """Copies of an optimizer and its schedulers, as they are when the loop begins, for the same parameters."""
+    """Copies of an optimizer and its schedulers, as they are when the loop begins, for the same
+    parameters.
+    """
 
     def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler]) -> None:
-        self._memo = {id(each): each for group in optimizer.param_groups for each in group["params"]}
+        self._memo = {
+            id(each): each for group in optimizer.param_groups for each in group["params"]
+        }
         self._optimizer = self(None, optimizer)
         self._schedulers = self._for(self._optimizer, optimizer, schedulers)
         self._by_clock: dict[int, StepRates] = {}
         self._replay()
 
-    def __call__(self, module: torch.nn.Module | None, optimizer: Optimizer | None = None) -> Optimizer:
+    def __call__(
+        self, module: torch.nn.Module | None, optimizer: Optimizer | None = None
+    ) -> Optimizer:
         """A new copy, without the `step` that schedulers give an optimizer."""
         del module
         original = optimizer or self._optimizer
         copied = copy.deepcopy(original, {**self._memo})
         others = {"defaults", "param_groups", "state", "step"}
-        vars(copied).update({name: value for name, value in vars(original).items() if name not in others})
+        vars(copied).update(
+            {name: value for name, value in vars(original).items() if name not in others}
+        )
         return copied
 
     def schedule(self, optimizer: Optimizer) -> Schedulers:
@@ -124,7 +148,9 @@ class OptimizerCopies:
         return Schedulers(self._for(optimizer, self._optimizer, self._schedulers))
 
     def resting_schedule(self, optimizer: Optimizer) -> Schedulers:
-        """New schedulers, for a copy that never takes a step on the parameters, which are those of the running loop."""
+        """New schedulers, for a copy that never takes a step on the parameters, which are those of
+        the running loop.
+        """
 
         def rest() -> None:
             return
@@ -141,15 +167,21 @@ class OptimizerCopies:
             if clock <= self._clock:
                 # The job has gone back to where the rates are forgotten.
                 self._replay()
-            self._by_clock = {each: rates for each, rates in self._by_clock.items() if each > clock - _KEPT_CLOCKS}
+            self._by_clock = {
+                each: rates for each, rates in self._by_clock.items() if each > clock - _KEPT_CLOCKS
+            }
+
         while self._clock < clock:
             if self._clock:
                 self._resting_schedulers.step()
             self._clock += 1
             if self._clock > clock - _KEPT_CLOCKS:
                 groups = [copy.deepcopy(_options(group)) for group in self._resting.param_groups]
-                states = [copy.deepcopy(each.state_dict()) for each in self._resting_schedulers.schedulers]
+                states = [
+                    copy.deepcopy(each.state_dict()) for each in self._resting_schedulers.schedulers
+                ]
                 self._by_clock[self._clock] = groups, states
+
         return self._by_clock[clock]
 
     def _replay(self) -> None:
@@ -159,7 +191,9 @@ class OptimizerCopies:
         self._clock = 0
         self._by_clock.clear()
 
-    def _for(self, copied: Optimizer, original: Optimizer, schedulers: Sequence[LRScheduler]) -> list[LRScheduler]:
+    def _for(
+        self, copied: Optimizer, original: Optimizer, schedulers: Sequence[LRScheduler]
+    ) -> list[LRScheduler]:
         return copy.deepcopy(list(schedulers), {**self._memo, id(original): copied})
 
 
@@ -183,20 +217,25 @@ def set_rates(optimizer: Optimizer, schedulers: Sequence[LRScheduler], rates: St
         scheduler.load_state_dict(copy.deepcopy(dict(state)))
 
 
-def check_rates(where: str, optimizer: Optimizer, schedulers: Sequence[LRScheduler], rates: StepRates) -> None:
+def check_rates(
+    where: str, optimizer: Optimizer, schedulers: Sequence[LRScheduler], rates: StepRates
+) -> None:
     """BadTrainer unless the optimizer has these rates, with which servers go on."""
     for scheduler, state in zip(schedulers, rates[1], strict=True):
         if getattr(scheduler, "last_epoch", None) != state.get("last_epoch"):
             raise BadTrainer(
-                f"{where}: the loop must call step() of {type(scheduler).__name__} once in each iteration, as the"
+                f"{where}: the loop must call step() of {type(scheduler).__name__} once in each "
+                "iteration, as the"
                 " servers that run the optimizer do; give it a schedule in steps"
             )
     for number, (group, options) in enumerate(zip(optimizer.param_groups, rates[0], strict=False)):
         for name, value in _options(group).items():
             if name not in options or value != options[name]:
                 raise BadTrainer(
-                    f"{where}: after the iteration, {name!r} of the optimizer's group {number} is {value}, but servers,"
-                    f" which run the optimizer, go on with {options.get(name)}: pass a scheduler, such as LambdaLR, in"
+                    f"{where}: after the iteration, {name!r} of the optimizer's group {number} is "
+                    f"{value}, but servers,"
+                    f" which run the optimizer, go on with {options.get(name)}: pass a scheduler, "
+                    "such as LambdaLR, in"
                     " state=..., and call its step() once in each iteration"
                 )
 

@@ -1,7 +1,9 @@
-"""The trainer of a user's own loop: a `TorchModule` whose gradients are computed by iterations of that loop.
+"""The trainer of a user's own loop: a `TorchModule` whose gradients are computed by iterations of
+that loop.
 
-The order of samples, the sum of the parts, the optimizer and the first comparison with plain PyTorch are those of
-`TorchModule`. What it adds is a row for each part of the batch, with the state that the loop declares.
+The order of samples, the sum of the parts, the optimizer and the first comparison with plain
+PyTorch are those of `TorchModule`. What it adds is a row for each part of the batch, with the state
+that the loop declares.
 """
 
 from __future__ import annotations
@@ -35,17 +37,20 @@ from agileml.torch.trainer import MAX_SEEDS, SEED, TorchModule
 from agileml.trainer import ParamReader, ParamView, Sample, init_rng, random_generator
 
 STATE = "(state)"
-"""The array of a model with a row for each part: the loss of its last batch, and the declared state that it left."""
+"""The array of a model with a row for each part: the loss of its last batch, and the declared state
+that it left."""
 
 _HEAD = 3
 """Numbers of a row before the bytes of the state: their count, and the loss."""
 
 _MIN_STATE_BYTES = 4096
-"""Room for the state of a part, at least; there is room for four times as many bytes as it takes at first."""
+"""Room for the state of a part, at least; there is room for four times as many bytes as it takes at
+first."""
 
 
 def run_to_loop(function: Callable[[], object], arguments: Sequence[str] | None = None) -> object:
-    """Calls a function that may come to a loop over an `Elastic`: returns the trainer of that, or the function's value.
+    """Calls a function that may come to a loop over an `Elastic`: returns the trainer of that, or
+    the function's value.
 
     `arguments` are those of the program, if the function runs one.
     """
@@ -58,6 +63,7 @@ def run_to_loop(function: Callable[[], object], arguments: Sequence[str] | None 
             value = loop.start()
     finally:
         sys.argv = program
+
     return value if loop.elastic is None else _trainer_of(loop.elastic, loop)
 
 
@@ -66,9 +72,16 @@ def _trainer_of(elastic: Elastic, loop: LoopThread) -> LoopTrainer:
     model, name = elastic.model, "Elastic"
     for scheduler in elastic.schedulers:
         if isinstance(scheduler, ReduceLROnPlateau):
-            raise BadTrainer(f"{name}: ReduceLROnPlateau depends on losses, which servers do not know; use another")
+            raise BadTrainer(
+                f"{name}: ReduceLROnPlateau depends on losses, which servers do not know; use "
+                "another"
+            )
+
     if elastic.optimizer.state:
-        raise BadTrainer(f"{name}: the optimizer has taken steps before the loop; begin with a new one")
+        raise BadTrainer(
+            f"{name}: the optimizer has taken steps before the loop; begin with a new one"
+        )
+
     if elastic.settings["parts"] > 1:
         check_hooks(model)
     copies, device = (
@@ -86,15 +99,21 @@ def _trainer_of(elastic: Elastic, loop: LoopThread) -> LoopTrainer:
         loss_every=1,
         **elastic.settings,
     )
+
     if not trainer._optimizers.trained:
-        raise BadTrainer(f"{name}: the optimizer has no parameter of the model that requires a gradient")
+        raise BadTrainer(
+            f"{name}: the optimizer has no parameter of the model that requires a gradient"
+        )
+
     trainer.start.update(TorchNetwork(model, trainer._optimizers.trained, str(device)).arrays())
     weakref.finalize(trainer, loop.end).atexit = False
     return trainer
 
 
 class _Iteration:
-    """The objective of a `LoopTrainer`: an iteration of its loop, for the part and from the state that `begin` gave."""
+    """The objective of a `LoopTrainer`: an iteration of its loop, for the part and from the state
+    that `begin` gave.
+    """
 
     def __init__(self, loop: LoopThread, elastic: Elastic, copies: OptimizerCopies) -> None:
         self._loop, self._copies = loop, copies
@@ -105,11 +124,14 @@ class _Iteration:
         self.computed: Computed | None = None
         """The result of the last iteration, if there was one since `begin`."""
         self.begin()
+
         # For messages that name the line of the user's code.
         vars(self)["__wrapped__"] = SimpleNamespace(__code__=elastic.code)
 
     def begin(self, part: int = 0, state: bytes | None = None, *, twice: bool = False) -> None:
-        """The next iteration is computed for this part, from a state; with `twice`, again, which must give the same."""
+        """The next iteration is computed for this part, from a state; with `twice`, again, which
+        must give the same.
+        """
         self._part, self._state, self._twice = part, self.first if state is None else state, twice
         self.computed = None
 
@@ -118,11 +140,13 @@ class _Iteration:
         if self._twice:
             with _undone(module), redirect_stdout(io.StringIO()):
                 earlier = self._compute(copy.deepcopy(batch), clock)
+
         self.computed = self._compute(batch, clock)
         if self._twice:
             self.check_same(earlier, clock)
         loss = torch.tensor(self.computed.loss, dtype=torch.float64)
         given: torch.Tensor = _Given.apply(loss, self.computed.gradients, *module.parameters())  # type: ignore[no-untyped-call]
+
         return given
 
     def finish(self, state: bytes) -> None:
@@ -131,37 +155,54 @@ class _Iteration:
         self._loop.finish()
 
     def check_same(self, earlier: Computed, clock: int) -> None:
-        """BadTrainer unless the last iteration has led to the same as an earlier one of this clock and part."""
+        """BadTrainer unless the last iteration has led to the same as an earlier one of this clock
+        and part.
+        """
         later, where = self.computed, f"Elastic, step {clock - 1}"
         assert later is not None
         if earlier.variables is not None and later.variables is not None:
             changed = later.variables.unlike(earlier.variables)
             if changed:
                 raise BadTrainer(
-                    f"{where}: {changed[0]} changes each time that the iteration is computed, so that a node that takes"
+                    f"{where}: {changed[0]} changes each time that the iteration is computed, so "
+                    "that a node that takes"
                     f" over has another one: {CURE}"
                 )
+
         pairs = zip(self._names, earlier.gradients, later.gradients, strict=True)
-        other = [f"the gradient of {name!r}" for name, before, after in pairs if not _equal(before, after)]
+        other = [
+            f"the gradient of {name!r}"
+            for name, before, after in pairs
+            if not _equal(before, after)
+        ]
+
         if (earlier.loss, earlier.state) != (later.loss, later.state):
             other.append("the loss or the state")
         if other:
             raise BadTrainer(
-                f"{where}: {other[0]} is another one when the iteration is computed again, so it depends on something"
+                f"{where}: {other[0]} is another one when the iteration is computed again, so it "
+                "depends on something"
                 f" that the loop has changed: {CURE}"
             )
 
     def _compute(self, batch: object, clock: int) -> Computed:
         rates = self._copies.rates(clock), self._copies.rates(clock + 1)
         modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-        return self._loop.compute(Work(clock, self._part, batch, self._state, rates, modes, self._twice))
+        return self._loop.compute(
+            Work(clock, self._part, batch, self._state, rates, modes, self._twice)
+        )
 
 
 class _Given(torch.autograd.Function):
     """A loss whose gradients are known."""
 
     @staticmethod
-    def forward(ctx: Any, loss: torch.Tensor, gradients: Sequence[torch.Tensor | None], *_: torch.Tensor) -> Any:  # noqa: ANN401
+    def forward(
+        ctx: Any,  # noqa: ANN401
+        loss: torch.Tensor,
+        gradients: Sequence[torch.Tensor | None],
+        *_: torch.Tensor,
+    ) -> Any:  # noqa: ANN401
         ctx.gradients = gradients
         return loss.clone()
 
@@ -191,7 +232,11 @@ def _equal(earlier: torch.Tensor | None, later: torch.Tensor | None) -> bool:
     if earlier is None or later is None:
         return earlier is later
     earlier, later = earlier.to_dense(), later.to_dense()
-    return torch.allclose(earlier, later, rtol=1e-4, atol=1e-6) if earlier.is_cuda else torch.equal(earlier, later)
+    return (
+        torch.allclose(earlier, later, rtol=1e-4, atol=1e-6)
+        if earlier.is_cuda
+        else torch.equal(earlier, later)
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,12 +260,25 @@ class LoopTrainer(TorchModule):
         first = self._iteration.first
         room = max(_MIN_STATE_BYTES, 4 * len(first)) if first else 0
         row = _row(np.zeros(_HEAD + -(-room // 4), np.int32), 0.0, first)
-        return {STATE: np.tile(row, (self.parts, 1)), **{name: values.copy() for name, values in self.start.items()}}
+        return {
+            STATE: np.tile(row, (self.parts, 1)),
+            **{name: values.copy() for name, values in self.start.items()},
+        }
 
-    def step(self, shard: BatchPart, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+    def step(
+        self,
+        shard: BatchPart,
+        lo: int,
+        hi: int,
+        params: ParamView,
+        clock: int,
+        rng: np.random.Generator,
+    ) -> None:
         """Has the loop compute a part's share of the batch's gradient."""
         row, seed = params.read(STATE, [shard.number])[0], int(params.read(SEED)[0, 0])
-        self._iteration.begin(shard.number, _state_of(row), twice=clock == _checked_clock(seed, len(str(clock))))
+        self._iteration.begin(
+            shard.number, _state_of(row), twice=clock == _checked_clock(seed, len(str(clock)))
+        )
         super().step(shard, lo, hi, params, clock, rng)
         computed = self._iteration.computed
         if computed is not None:
@@ -234,7 +292,9 @@ class LoopTrainer(TorchModule):
         for piece in sample:
             part = piece.shard.number
             if clock:
-                total += float(params.read(STATE, [part])[0, 1:_HEAD].copy().view(np.float64)[0]) * len(piece)
+                total += float(
+                    params.read(STATE, [part])[0, 1:_HEAD].copy().view(np.float64)[0]
+                ) * len(piece)
             else:
                 module = self._load_network(seed, params).module
                 self._iteration.begin(part)
@@ -242,19 +302,27 @@ class LoopTrainer(TorchModule):
                     samples = self._data.first(seed, part, *self._data.items(part, 1))
                     batch = self._data.gathered(samples, f"{self.name}, loss")
                     total += self._iteration(module, batch, 1).item() * len(piece)
+
         loss = total / sum(map(len, sample))
         if not np.isfinite(loss):
-            raise NotFinite(f"{self.name}: the loss of step {clock - 1} is {loss}; lower the learning rate")
+            raise NotFinite(
+                f"{self.name}: the loss of step {clock - 1} is {loss}; lower the learning rate"
+            )
+
         return loss
 
     def check_start(self, seed: int) -> str:
-        """Has the loop compute steps 0, 1 and a random one twice, and then the first again, which must give the same;
-        then compares its gradients with those of whole batches, as `TorchModule` does. What it prints is left out."""
+        """Has the loop compute steps 0, 1 and a random one twice, and then the first again, which
+        must give the same; then compares its gradients with those of whole batches, as
+        `TorchModule` does. What it prints is left out."""
         with redirect_stdout(io.StringIO()):
             self._check_loop(seed)
             if all(isinstance(each, dict | list) for each in self._iteration.declared):
                 return super().check_start(seed)
-        return "iterations of the loop can be computed again; its state is that of a part, so batches are not compared"
+        return (
+            "iterations of the loop can be computed again; its state is that of a part, so batches "
+            "are not compared"
+        )
 
     def _check_loop(self, seed: int) -> None:
         drawn = int(init_rng(seed).integers(MAX_SEEDS))
@@ -266,13 +334,16 @@ class LoopTrainer(TorchModule):
             with surroundings(drawn, self.threads):
                 self._iteration(module, batch, clock)
             first = first or self._iteration.computed
+
         assert first is not None
         # Variables that only some steps set may differ, as long as they have no effect.
         self._iteration.check_same(Computed(first.gradients, first.loss, first.state, None), 1)
         self._iteration.begin()
 
     def finish(self, model: Params) -> None:
-        """Runs the code after the loop, with the values of a trained model, and the state that the first part left."""
+        """Runs the code after the loop, with the values of a trained model, and the state that the
+        first part left.
+        """
         self._network(int(model[SEED][0, 0])).assign(lambda name: model[name])
         self._iteration.finish(_state_of(model[STATE][0]))
 
@@ -287,12 +358,20 @@ class LoopTrainer(TorchModule):
 
     @cached_property
     def _optimizers(self) -> RowOptimizers:
-        """The optimizers of servers, which run in another thread than the loop, and leave its parameters alone."""
-        module, copies = cast("torch.nn.Module", self.module), cast("OptimizerCopies", self.optimizer)
+        """The optimizers of servers, which run in another thread than the loop, and leave its
+        parameters alone.
+        """
+        module, copies = (
+            cast("torch.nn.Module", self.module),
+            cast("OptimizerCopies", self.optimizer),
+        )
         schedule = None if self.schedule is None else cast("Any", copies.resting_schedule)
         sparse = sparse_names(module)
+
         if self.clip_norm is not None and sparse:
-            raise BadTrainer(f"{self.name}: clip_norm needs dense gradients; make {min(sparse)!r} sparse=False")
+            raise BadTrainer(
+                f"{self.name}: clip_norm needs dense gradients; make {min(sparse)!r} sparse=False"
+            )
         return RowOptimizers(module, self.build_optimizers(module), schedule, sparse)
 
 
@@ -304,6 +383,7 @@ def _row(like: Array, loss: float, state: bytes) -> Array:
             f"Elastic: the declared state has grown to {len(state):,} bytes, and there is room for"
             f" {4 * (len(row) - _HEAD):,}: four times as many as before the first step"
         )
+
     row[0] = len(state)
     row[1:_HEAD] = np.array([loss]).view(np.int32)
     row[_HEAD : _HEAD + words] = np.frombuffer(state.ljust(4 * words, b"\0"), np.int32)

@@ -1,6 +1,7 @@
 """The variables that the code of a training loop can reach, as far as they can be compared.
 
-An iteration that is computed twice must leave them alike, or a node that takes over would compute something else.
+An iteration that is computed twice must leave them alike, or a node that takes over would compute
+something else.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ Looked = tuple[object, Iterable[Named]]
 
 
 class LoopVariables:
-    """The variables of some moment: locals of the loop and of its callers, globals of the user's files, and what these
-    hold."""
+    """The variables of some moment: locals of the loop and of its callers, globals of the user's
+    files, and what these hold."""
 
     def __init__(self, values: Mapping[str, list[object]]) -> None:
         self._values = values
@@ -57,16 +58,19 @@ class LoopVariables:
         ignored: frozenset[str],
         overwritten: frozenset[str],
     ) -> LoopVariables:
-        """Finds all that frames of the user's code can reach, the loop's and its callers', without `known` objects and
-        `ignored` names, and without what the loop's frame has `overwritten`."""
+        """Finds all that frames of the user's code can reach, the loop's and its callers', without
+        `known` objects and `ignored` names, and without what the loop's frame has `overwritten`."""
         waiting: deque[Named] = deque()
         for frame in frames:
             code, is_module = frame.f_code, frame.f_locals is frame.f_globals
             file = Path(code.co_filename).name
             here = _of_scope(frame.f_locals, file if is_module else code.co_name)
-            waiting += (named for named in here if frame is not frames[0] or named[0] not in overwritten)
+            waiting += (
+                named for named in here if frame is not frames[0] or named[0] not in overwritten
+            )
             if not is_module:
                 waiting += _of_scope(frame.f_globals, file)
+
         values: dict[str, list[object]] = {}
         # Objects that are made by looking stay until the end, so that no other gets their address.
         seen, alive = {id(each) for each in known}, list[object]()
@@ -80,6 +84,7 @@ class LoopVariables:
             comparable, held = _look(value, text)
             values.setdefault(text, []).append(comparable)
             waiting.extend(held)
+
         return cls(values)
 
     def unlike(self, other: LoopVariables) -> tuple[str, ...]:
@@ -89,10 +94,14 @@ class LoopVariables:
 
 
 def _of_scope(scope: Mapping[str, object], of: str) -> Iterator[Named]:
-    yield from ((name, f"{name!r} of {of}", value) for name, value in dict(scope).items() if name[:2] != "__")
+    yield from (
+        (name, f"{name!r} of {of}", value)
+        for name, value in dict(scope).items()
+        if name[:2] != "__"
+    )
 
 
-# -- what an object holds ----------------------------------------------------------------------------------------------
+# -- what an object holds --------------------------------------------------------------------------
 
 
 @singledispatch
@@ -104,9 +113,20 @@ def _look(value: Any, text: str) -> Looked:  # noqa: ANN401
         place = repr(value) if module == "itertools" else operator.length_hint(value, -1)
     if module in sys.stdlib_module_names and module not in _HOLDING:
         return (kind.__name__, place), ()
-    slots = [slot for each in kind.__mro__ for slot in getattr(each, "__slots__", ()) if isinstance(slot, str)]
-    held = {slot: getattr(value, slot) for slot in slots if hasattr(value, slot)} | getattr(value, "__dict__", {})
-    return (kind.__name__, place), [(name, f"{text}, attribute {name!r}", inner) for name, inner in held.items()]
+
+    slots = [
+        slot
+        for each in kind.__mro__
+        for slot in getattr(each, "__slots__", ())
+        if isinstance(slot, str)
+    ]
+
+    held = {slot: getattr(value, slot) for slot in slots if hasattr(value, slot)} | getattr(
+        value, "__dict__", {}
+    )
+    return (kind.__name__, place), [
+        (name, f"{text}, attribute {name!r}", inner) for name, inner in held.items()
+    ]
 
 
 @_look.register(bool | int | float | complex | str | bytes | None)
@@ -129,7 +149,13 @@ def _array(value: Any, _: str) -> Looked:  # noqa: ANN401
     return (value.shape, crc32(numbers.tobytes())), ()
 
 
-@_look.register(np.random.Generator | np.random.BitGenerator | np.random.RandomState | random.Random | torch.Generator)
+@_look.register(
+    np.random.Generator
+    | np.random.BitGenerator
+    | np.random.RandomState
+    | random.Random
+    | torch.Generator
+)
 def _chance(value: Any, _: str) -> Looked:  # noqa: ANN401
     """A generator of random numbers."""
     value = getattr(value, "bit_generator", getattr(value, "_bit_generator", value))
@@ -160,9 +186,14 @@ def _set(value: set[Any], _: str) -> Looked:
 def _function(value: types.FunctionType, text: str) -> Looked:
     if not is_own(value.__code__.co_filename):
         return value.__qualname__, ()
+
     closure = zip(value.__code__.co_freevars, value.__closure__ or (), strict=False)
     return value.__qualname__, [
-        *((name, f"{name!r} of {value.__qualname__}", cell.cell_contents) for name, cell in closure if _is_full(cell)),
+        *(
+            (name, f"{name!r} of {value.__qualname__}", cell.cell_contents)
+            for name, cell in closure
+            if _is_full(cell)
+        ),
         *((name, f"{text}, attribute {name!r}", inner) for name, inner in vars(value).items()),
         ("", f"{text}, defaults", value.__defaults__),
     ]
@@ -178,7 +209,11 @@ def _is_full(cell: types.CellType) -> bool:
 
 @_look.register(types.MethodType | partial)
 def _bound(value: Any, text: str) -> Looked:  # noqa: ANN401
-    names = ("__self__", "__func__") if isinstance(value, types.MethodType) else ("func", "args", "keywords")
+    names = (
+        ("__self__", "__func__")
+        if isinstance(value, types.MethodType)
+        else ("func", "args", "keywords")
+    )
     return type(value).__name__, [("", text, getattr(value, name)) for name in names]
 
 
@@ -198,20 +233,23 @@ def _generator(value: types.GeneratorType, text: str) -> Looked:  # type: ignore
     return frame and frame.f_lasti, _of_scope(frame.f_locals, text) if frame else ()
 
 
-# -- variables that iterations set -------------------------------------------------------------------------------------
+# -- variables that iterations set -----------------------------------------------------------------
 
 
 def variables_set(file: str, line: int) -> tuple[frozenset[str], frozenset[str]]:
-    """The variables that the body of the `for` loop in a line of a file sets: those that go from one iteration to the
-    next, because it may read them before it sets them, and the others. Empty without the file's text."""
+    """The variables that the body of the `for` loop in a line of a file sets: those that go from
+    one iteration to the next, because it may read them before it sets them, and the others. Empty
+    without the file's text."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except SyntaxError:
         return frozenset(), frozenset()
+
     loops = [each for each in ast.walk(tree) if isinstance(each, ast.For)]
     at = [each for each in loops if each.iter.lineno <= line <= (each.iter.end_lineno or line)]
     if not at:
         return frozenset(), frozenset()
+
     body = _Reads()
     body.walk([at[-1].target])
     targets = set(body.is_set)
@@ -226,8 +264,8 @@ _SCOPES = (
 
 
 class _Reads:
-    """Walks through code in its order: `is_set` has the variables that all ways to a place have set, and `read` those
-    that were read where they may not be set."""
+    """Walks through code in its order: `is_set` has the variables that all ways to a place have
+    set, and `read` those that were read where they may not be set."""
 
     def __init__(self) -> None:
         self.is_set = set[str]()
@@ -256,7 +294,9 @@ class _Reads:
                     self.walk(ast.iter_child_nodes(node))
 
     def _walk_ways(self, node: ast.AST) -> None:
-        """A choice between branches, and loops; the body of a `for` is assumed to run at least once."""
+        """A choice between branches, and loops; the body of a `for` is assumed to run at least
+        once.
+        """
         always, ways, finally_ = list[ast.AST](), list[Sequence[ast.AST]](), list[ast.stmt]()
         match node:
             case ast.If(test, body, orelse) | ast.While(test, body, orelse):
@@ -267,12 +307,14 @@ class _Reads:
                 ways = [[*body, *orelse], *(list(ast.iter_child_nodes(each)) for each in handlers)]
             case _:
                 ways = [list(ast.iter_child_nodes(node)), []]
+
         self.walk(always)
         before, after = set(self.is_set), list[set[str]]()
         for way in ways:
             self.is_set = set(before)
             self.walk(way)
             after.append(self.is_set)
+
         self.is_set = set.intersection(*after)
         self.walk(finally_)
 
@@ -282,6 +324,7 @@ class _Reads:
         inner = list(ast.iter_child_nodes(node))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             self.is_set |= {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)}
+
         # Comprehensions set their variables after what uses them.
         self.walk(sorted(inner, key=lambda each: not isinstance(each, ast.comprehension)))
         if not isinstance(node, ast.comprehension):

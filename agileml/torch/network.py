@@ -30,10 +30,10 @@ _Weighted = tuple[str, "Array | None", "torch.Tensor"]
 class TorchNetwork:
     """A module on one device. `trained` are the names of the parameters whose values travel.
 
-    The running statistics of normalization layers travel as well: each clock moves them by the mean over its chunks of
-    what a chunk alone would have changed. So do buffers that a layer names in `averaged_buffers`, and those in
-    `owned_buffers`, which only the first chunk of the first part moves. Frozen parameters and constant buffers are the
-    same on every node and stay.
+    The running statistics of normalization layers travel as well: each clock moves them by the mean
+    over its chunks of what a chunk alone would have changed. So do buffers that a layer names in
+    `averaged_buffers`, and those in `owned_buffers`, which only the first chunk of the first part
+    moves. Frozen parameters and constant buffers are the same on every node and stay.
     """
 
     def __init__(
@@ -49,15 +49,20 @@ class TorchNetwork:
         self.module = module.to(device)
         self._device = device
         self._scale = loss_scale
-        self._trained = {name: parameter for name, parameter in module.named_parameters() if name in trained}
+        self._trained = {
+            name: parameter for name, parameter in module.named_parameters() if name in trained
+        }
         self._parameters = list(module.parameters())
-        self._forms = {name: (parameter.dtype, parameter.shape) for name, parameter in self._trained.items()}
+        self._forms = {
+            name: (parameter.dtype, parameter.shape) for name, parameter in self._trained.items()
+        }
         self._owned = dict(_declared(module, "owned_buffers"))
         self._moved = {
             **dict(_running_statistics(module)),
             **dict(_declared(module, "averaged_buffers")),
             **self._owned,
         }
+
         if owns_all:
             self._owned = self._moved
         self._kept = Unchanged(module, dict(_kept(module, {*self._moved})))
@@ -67,8 +72,12 @@ class TorchNetwork:
         self._card = CardCopies(self._zero.device) if self._zero.is_cuda else None
 
     def arrays(self) -> Params:
-        """The values that travel, with at least one axis; statistics that are counts become floats."""
-        return {name: array_of(tensor) for name, tensor in [*self._trained.items(), *self._moved.items()]}
+        """The values that travel, with at least one axis; statistics that are counts become
+        floats."""
+        return {
+            name: array_of(tensor)
+            for name, tensor in [*self._trained.items(), *self._moved.items()]
+        }
 
     def assign(self, read: Callable[[str], Array]) -> None:
         """Takes over the values of the servers."""
@@ -79,24 +88,35 @@ class TorchNetwork:
             values = read(name)
             if self._card is not None and tensor.is_cuda:
                 self._card.send(name, values, tensor)
-            elif tensor.device.type == "cpu" and tensor.dtype in self._plain and tensor.is_contiguous():
+            elif (
+                tensor.device.type == "cpu"
+                and tensor.dtype in self._plain
+                and tensor.is_contiguous()
+            ):
                 np.copyto(tensor.detach().numpy(), values.reshape(tensor.shape))
             else:
                 tensor.detach().copy_(torch.from_numpy(np.array(values)).reshape(tensor.shape))
 
     def gradients(
-        self, objective: BatchObjective, batch: object, weight: float, where: str, *, owns: bool = False
+        self,
+        objective: BatchObjective,
+        batch: object,
+        weight: float,
+        where: str,
+        *,
+        owns: bool = False,
     ) -> Iterator[tuple[str, Array | None, Array]]:
-        """Parameters with the rows (None: all) and values of `weight` times the gradient; then changes of buffers, of
-        owned ones only if the chunk `owns` them.
+        """Parameters with the rows (None: all) and values of `weight` times the gradient; then
+        changes of buffers, of owned ones only if the chunk `owns` them.
 
-        Parameters that the loss does not depend on are left out. No value is -0.0, so that a server can tell rows with
-        a gradient of 0 from rows without one.
+        Parameters that the loss does not depend on are left out. No value is -0.0, so that a server
+        can tell rows with a gradient of 0 from rows without one.
         """
         self.module.train()
         before = {name: buffer.detach().clone() for name, buffer in self._moved.items()}
         self._kept.begin()
         loss = self._loss(objective, batch, where)
+
         # Walking through a module takes as long as computing a small one.
         now = dict(self.module.named_parameters())
         self._check_parameters(now, where)
@@ -104,18 +124,22 @@ class TorchNetwork:
         gradients = self._differentiate(loss, objective, where)
         if not isfinite(loss.item()):
             raise NotFinite(_diverged(loss.item(), gradients, objective, where))
+
         weighted = (
             self._weighted(name, gradient, weight, where)
             for name, gradient in gradients.items()
             if gradient is not None
         )
+
         yield from self._here(weighted)
         for name, old in before.items():
             share = weight if name not in self._owned else float(owns)
             change = (self._moved[name].double() - old.double()) * share
             yield name, None, change.cpu().numpy().reshape(old.shape or 1)
 
-    def mean_losses(self, objective: BatchObjective, batches: Iterable[object], where: str) -> list[float]:
+    def mean_losses(
+        self, objective: BatchObjective, batches: Iterable[object], where: str
+    ) -> list[float]:
         """The losses of batches, as in use: without dropout, and with running statistics."""
         losses = []
         self.module.eval()
@@ -128,14 +152,19 @@ class TorchNetwork:
                 loss = self._loss(objective, batch, where)
             losses.append(loss.item())
             if not isfinite(losses[-1]):
-                gradients = self._differentiate(self._loss(objective, batch, where), objective, where)
+                gradients = self._differentiate(
+                    self._loss(objective, batch, where), objective, where
+                )
                 raise NotFinite(_diverged(losses[-1], gradients, objective, where))
+
         self._check_parameters(dict(self.module.named_parameters()), where)
         return losses
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """All parameters and buffers, as plain PyTorch loads them."""
-        return {name: tensor.detach().cpu().clone() for name, tensor in self.module.state_dict().items()}
+        return {
+            name: tensor.detach().cpu().clone() for name, tensor in self.module.state_dict().items()
+        }
 
     def _loss(self, objective: BatchObjective, batch: object, where: str) -> torch.Tensor:
         given = on_device(batch, self._device)
@@ -146,21 +175,33 @@ class TorchNetwork:
         except Exception as error:
             layer = _failing_layer(self.module, objective, given)
             raise TrainerFailed(f"{where}{layer}: {' '.join(described(error).split())}") from error
+
         if getattr(loss, "numel", int)() != 1:
-            shape = f"a tensor of shape {tuple(loss.shape)}" if hasattr(loss, "shape") else type(loss).__name__
+            shape = (
+                f"a tensor of shape {tuple(loss.shape)}"
+                if hasattr(loss, "shape")
+                else type(loss).__name__
+            )
             raise BadTrainer(
-                f"{where}: the objective returned {shape}; return the mean loss of the batch, a tensor with one number"
+                f"{where}: the objective returned {shape}; return the mean loss of the batch, a "
+                "tensor with one number"
                 f" ({beginning_of(objective)})"
             )
+
         return loss
 
     def _differentiate(
         self, loss: torch.Tensor, objective: BatchObjective, where: str
     ) -> dict[str, torch.Tensor | None]:
         if not loss.requires_grad:
-            raise BadTrainer(f"{where}: the loss does not depend on any trained parameter ({beginning_of(objective)})")
+            raise BadTrainer(
+                f"{where}: the loss does not depend on any trained parameter "
+                f"({beginning_of(objective)})"
+            )
+
         self._forget_gradients()
-        # Not `autograd.grad`: with that, layers under a reentrant checkpoint of activations have no gradient.
+        # Not `autograd.grad`: with that, layers under a reentrant checkpoint of activations have no
+        # gradient.
         torch_module().autograd.backward(loss if self._scale == 1 else loss * self._scale)
         gradients = {name: parameter.grad for name, parameter in self._trained.items()}
         self._forget_gradients()
@@ -172,10 +213,14 @@ class TorchNetwork:
 
     def _check_parameters(self, now: Mapping[str, torch.Tensor], where: str) -> None:
         for name, parameter in self._trained.items():
-            if now.get(name) is not parameter or (parameter.dtype, parameter.shape) != self._forms[name]:
+            if (
+                now.get(name) is not parameter
+                or (parameter.dtype, parameter.shape) != self._forms[name]
+            ):
                 became = _form(now[name].dtype, now[name].shape) if name in now else "nothing"
                 raise BadTrainer(
-                    f"{where}, parameter {name!r}: the module replaced it ({_form(*self._forms[name])} became"
+                    f"{where}, parameter {name!r}: the module replaced it "
+                    f"({_form(*self._forms[name])} became"
                     f" {became}); {beginning_of(self.module.forward)}"
                 )
 
@@ -183,6 +228,7 @@ class TorchNetwork:
         name = self._kept.changed(now)
         if name is None:
             return
+
         forward = beginning_of(self.module.forward)
         if name in self._trained:
             problem = "only its optimizer can, on the servers"
@@ -190,9 +236,11 @@ class TorchNetwork:
             problem = "the optimizer does not train it, so other nodes would not see the change"
         else:
             problem = (
-                "other nodes would not see the change: name it in the layer's averaged_buffers (the mean over all"
+                "other nodes would not see the change: name it in the layer's averaged_buffers "
+                "(the mean over all"
                 " chunks of a batch) or owned_buffers (as the first chunk changes it)"
             )
+
         kind = "buffer" if name in dict(self.module.named_buffers()) else "parameter"
         raise BadTrainer(f"{where}, {kind} {name!r}: the module changed it; {problem} ({forward})")
 
@@ -216,22 +264,29 @@ class TorchNetwork:
                 " dense; use sparse=False"
             )
             raise BadTrainer(f"{where}, parameter {name!r}: {problem}")
+
         rows = None
         if gradient.is_sparse:
             gradient = gradient.coalesce()
             rows, gradient = gradient.indices()[0].cpu().numpy(), gradient.values()
-        # In one pass, and in place: the gradient is as large as the parameter. Adding 0 makes 0.0 of -0.0.
+
+        # In one pass, and in place: the gradient is as large as the parameter. Adding 0 makes 0.0
+        # of -0.0.
         torch_module().add(self._zero, gradient, alpha=weight / self._scale, out=gradient)
         return name, rows, gradient
 
 
 def check_hooks(module: torch.nn.Module) -> None:
-    """BadTrainer names the first parameter with a hook, which would see the gradient of a part, not of a batch."""
+    """BadTrainer names the first parameter with a hook, which would see the gradient of a part, not
+    of a batch.
+    """
     for name, parameter in module.named_parameters():
         if getattr(parameter, "_backward_hooks", None):
             raise BadTrainer(
-                f"parameter {name!r} has a hook for its gradient (register_hook), which would run for each part of a"
-                " batch instead of the whole; remove it, or use parts=1 and no microbatch, and a function that makes"
+                f"parameter {name!r} has a hook for its gradient (register_hook), which would run "
+                "for each part of a"
+                " batch instead of the whole; remove it, or use parts=1 and no microbatch, and a "
+                "function that makes"
                 " the module"
             )
 
@@ -241,7 +296,10 @@ def check_module(module: torch.nn.Module) -> torch.nn.Module:
     torch = torch_module()
     for name, parameter in module.named_parameters():
         if isinstance(parameter, torch.nn.parameter.UninitializedParameter):
-            raise BadTrainer(f"parameter {name!r} has no shape yet: pass a batch through the module when you make it")
+            raise BadTrainer(
+                f"parameter {name!r} has no shape yet: pass a batch through the module when you "
+                "make it"
+            )
         if parameter.requires_grad and str(parameter.dtype) not in _FLOATS:
             raise BadTrainer(
                 f"parameter {name!r} holds {parameter.dtype}; train in float32 or float64"
@@ -249,9 +307,11 @@ def check_module(module: torch.nn.Module) -> torch.nn.Module:
             )
         if getattr(parameter, "_post_accumulate_grad_hooks", None):
             raise BadTrainer(
-                f"parameter {name!r} has a hook for its accumulated gradient, which is accumulated on the servers;"
+                f"parameter {name!r} has a hook for its accumulated gradient, which is accumulated "
+                "on the servers;"
                 " remove it"
             )
+
     return module
 
 
@@ -280,7 +340,8 @@ def _declared(module: torch.nn.Module, attribute: str) -> Iterator[tuple[str, to
             if name not in buffers:
                 known = ", ".join(buffers) or "none"
                 raise BadTrainer(
-                    f"{attribute} of layer {path or 'the module'!r}: {name!r} is not one of its buffers ({known})"
+                    f"{attribute} of layer {path or 'the module'!r}: {name!r} is not one of its "
+                    f"buffers ({known})"
                 )
             yield (f"{path}.{name}" if path else name), buffers[name]
 
@@ -301,7 +362,8 @@ def array_of(tensor: torch.Tensor) -> Array:
     return values.reshape(values.shape or 1)
 
 
-def on_device(batch: Any, device: str) -> Any:  # noqa: ANN401 - a batch is what the user's dataset and collate make it
+# A batch is what the user's dataset and collate make it.
+def on_device(batch: Any, device: str) -> Any:  # noqa: ANN401
     """The batch with all its tensors on a device."""
     if hasattr(batch, "to"):
         return batch.to(device)
@@ -312,16 +374,20 @@ def on_device(batch: Any, device: str) -> Any:  # noqa: ANN401 - a batch is what
     if isinstance(batch, tuple):
         moved = [on_device(value, device) for value in batch]
         return type(batch)(*moved) if hasattr(batch, "_fields") else tuple(moved)
+
     return batch
 
 
-def _diverged(loss: float, gradients: Mapping[str, torch.Tensor | None], objective: BatchObjective, where: str) -> str:
+def _diverged(
+    loss: float, gradients: Mapping[str, torch.Tensor | None], objective: BatchObjective, where: str
+) -> str:
     torch = torch_module()
     bad = [
         name
         for name, gradient in gradients.items()
         if gradient is not None and not torch.isfinite(_numbers(gradient)).all()
     ]
+
     named = f", parameter {bad[0]!r}" if bad else ""
     return (
         f"{where}{named}: the loss is {loss}; lower the learning rate, or look for a division by 0"
@@ -334,7 +400,9 @@ def _numbers(gradient: torch.Tensor) -> torch.Tensor:
 
 
 def _failing_layer(module: torch.nn.Module, objective: BatchObjective, batch: object) -> str:
-    """The innermost layer in which the objective fails, with its parameters' shapes: computes it once more."""
+    """The innermost layer in which the objective fails, with its parameters' shapes: computes it
+    once more.
+    """
     torch = torch_module()
     entered: list[Any] = []
     hooks = torch.nn.modules.module
@@ -345,18 +413,25 @@ def _failing_layer(module: torch.nn.Module, objective: BatchObjective, batch: ob
     with suppress(Exception), torch.no_grad():
         # The same error as before, which is reported.
         objective(module, batch)
+
     for handle in handles:
         handle.remove()
     names = {layer: name for name, layer in module.named_modules()}
     if not entered or not names.get(entered[-1]):
         return ""
-    shapes = [f"{name} {tuple(parameter.shape)}" for name, parameter in entered[-1].named_parameters(recurse=False)]
-    return f", layer {names[entered[-1]]!r}" + (f" with parameter {', '.join(shapes)}" if shapes else "")
+
+    shapes = [
+        f"{name} {tuple(parameter.shape)}"
+        for name, parameter in entered[-1].named_parameters(recurse=False)
+    ]
+    return f", layer {names[entered[-1]]!r}" + (
+        f" with parameter {', '.join(shapes)}" if shapes else ""
+    )
 
 
 class CardCopies:
-    """The copies of one module. Values that go to the card keep their places in memory; those that come from it belong
-    to who asked for them, until they are no longer used."""
+    """The copies of one module. Values that go to the card keep their places in memory; those that
+    come from it belong to who asked for them, until they are no longer used."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -367,7 +442,9 @@ class CardCopies:
         torch_module().cuda.current_stream(self._device).synchronize()
 
     def send(self, name: str, values: Array, tensor: torch.Tensor) -> None:
-        """Begins to copy values to a tensor of the card, which computes with it only when they are there."""
+        """Begins to copy values to a tensor of the card, which computes with it only when they are
+        there.
+        """
         place = self._sent.get(name)
         if place is None:
             place = self._sent[name] = _reachable(tensor)
@@ -384,6 +461,7 @@ class CardCopies:
                 arrived = torch_module().cuda.Event()
                 arrived.record()
                 copies.append((copy, arrived))
+
         for copy, arrived in copies:
             arrived.synchronize()
             yield copy.numpy()

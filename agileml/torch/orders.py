@@ -1,7 +1,9 @@
-"""The samples of each batch in the order in which the samplers of DataLoaders give them in one process.
+"""The samples of each batch in the order in which the samplers of DataLoaders give them in one
+process.
 
-A sampler draws from the random generators of its process, so that its order depends on all that was drawn before. Every
-node draws all orders in turn, from the state that the generators had when the training was described.
+A sampler draws from the random generators of its process, so that its order depends on all that was
+drawn before. Every node draws all orders in turn, from the state that the generators had when the
+training was described.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ if TYPE_CHECKING:
 Numbers = NDArray[np.int64]
 
 KEPT_LOOPS = 4
-"""Loops whose batches are kept: a loss may lead back to the one before, and a validation lies between two."""
+"""Loops whose batches are kept: a loss may lead back to the one before, and a validation lies
+between two."""
 
 
 @dataclass
@@ -55,7 +58,9 @@ class RandomState:
 
     @contextmanager
     def drawing(self) -> Iterator[None]:
-        """Draws from this state, which moves on; the generators of the process are restored afterwards."""
+        """Draws from this state, which moves on; the generators of the process are restored
+        afterwards.
+        """
         with surroundings(0, 0):
             self.left(None)
             try:
@@ -65,7 +70,9 @@ class RandomState:
 
 
 class LoaderLoop(NamedTuple):
-    """A loop over a DataLoader: its number among the loaders, the epoch of its sampler, and how many batches it has."""
+    """A loop over a DataLoader: its number among the loaders, the epoch of its sampler, and how
+    many batches it has.
+    """
 
     loader: int
     epoch: int
@@ -73,13 +80,21 @@ class LoaderLoop(NamedTuple):
 
 
 def loops_of(course: Course, validation_batches: Sequence[int]) -> list[LoaderLoop]:
-    """The loops of a training over its loader (0), and over those of its validation, one after the other."""
+    """The loops of a training over its loader (0), and over those of its validation, one after the
+    other.
+    """
     loops, number = [LoaderLoop(0, 0, course.batches)], 0
     for epoch in range(course.epochs):
         loops += [LoaderLoop(0, epoch, course.batches)] if epoch else []
-        while number < len(course.validated) and course.epoch_after(course.validated[number]) == epoch:
-            loops += [LoaderLoop(1 + loader, epoch, count) for loader, count in enumerate(validation_batches)]
+        while (
+            number < len(course.validated) and course.epoch_after(course.validated[number]) == epoch
+        ):
+            loops += [
+                LoaderLoop(1 + loader, epoch, count)
+                for loader, count in enumerate(validation_batches)
+            ]
             number += 1
+
     return loops
 
 
@@ -106,6 +121,7 @@ class LoaderOrders:
         if not self._drawn:
             self._moved[:] = [copy.copy(self.state)]
             self._samplers[:] = [_copied(loader) for loader in self.loaders]
+
         for following in range(max(self._drawn, default=-1) + 1, number + 1):
             self._drawn[following] = self._draw(*self.loops[following])
             self._drawn.pop(following - KEPT_LOOPS, None)
@@ -115,7 +131,9 @@ class LoaderOrders:
         sampler = self._samplers[loader]
         inner = getattr(sampler, "sampler", None)
         with self._moved[0].drawing():
-            for set_epoch in {id(each): getattr(each, "set_epoch", None) for each in (sampler, inner)}.values():
+            for set_epoch in {
+                id(each): getattr(each, "set_epoch", None) for each in (sampler, inner)
+            }.values():
                 if set_epoch is not None:
                     set_epoch(epoch)
             given = self.loaders[loader]
@@ -131,11 +149,14 @@ class LoaderOrders:
             batches = [np.array(batch, dtype=np.int64) for batch in islice(order, count)]
             if self.asks_again:
                 next(order, None)
+
         if len(batches) < count:
             raise BadTrainer(
-                f"the sampler of a DataLoader gives {len(batches)} batches in epoch {epoch + 1} instead of {count}; it"
+                f"the sampler of a DataLoader gives {len(batches)} batches in epoch {epoch + 1} "
+                f"instead of {count}; it"
                 " must give as many in every epoch"
             )
+
         return batches
 
 
@@ -147,19 +168,23 @@ def _copied(loader: DataLoader[Any]) -> Any:  # noqa: ANN401 - a batch sampler o
         if (source := getattr(inner, "data_source", None)) is not None:
             shared[id(source)] = source
         inner = getattr(inner, "sampler", None)
+
     try:
         return copy.deepcopy(sampler, shared)
     except Exception as error:
         kind = type(getattr(sampler, "sampler", sampler)).__name__
         raise BadTrainer(
-            f"the sampler {kind} of a DataLoader cannot be copied ({' '.join(str(error).split())}), but each node"
+            f"the sampler {kind} of a DataLoader cannot be copied "
+            f"({' '.join(str(error).split())}), but each node"
             " draws its order; make it of plain values"
         ) from error
 
 
 @dataclass(eq=False)
 class EpochOrders:
-    """The samples of each epoch of a loop over a DataLoader, in its own order, from a random state on."""
+    """The samples of each epoch of a loop over a DataLoader, in its own order, from a random state
+    on.
+    """
 
     name: str
     loader: DataLoader[Any]
@@ -174,7 +199,8 @@ class EpochOrders:
             batches = len(self.loader)
         except (TypeError, NotImplementedError) as error:
             raise BadTrainer(
-                f"{self.name}: the sampler of the DataLoader has no length ({error}); give it __len__"
+                f"{self.name}: the sampler of the DataLoader has no length ({error}); give it "
+                "__len__"
             ) from error
         return LoaderLoop(0, epoch, batches)
 
@@ -190,25 +216,35 @@ class EpochOrders:
         return crc32(self.epoch(0).tobytes())
 
     def epoch(self, epoch: int) -> Numbers:
-        """The samples of an epoch. BadTrainer if they are no samples, or a batch but the last has another size."""
+        """The samples of an epoch. BadTrainer if they are no samples, or a batch but the last has
+        another size.
+        """
         if epoch not in self._joined:
             batches = self._orders.batches(epoch)
             sizes = [*map(len, batches)]
             joined: Numbers = np.concatenate(batches) if batches else np.zeros(0, np.int64)
-            if {*sizes[:-1]} - {self.batch_size} or not sizes or not 0 < sizes[-1] <= self.batch_size:
+            if (
+                {*sizes[:-1]} - {self.batch_size}
+                or not sizes
+                or not 0 < sizes[-1] <= self.batch_size
+            ):
                 raise BadTrainer(
-                    f"{self.name}: the sampler gives batches of {', '.join(map(str, sorted({*sizes})))} samples; all"
-                    f" must have batch_size ({self.batch_size}), only the last of an epoch may have fewer"
+                    f"{self.name}: the sampler gives batches of "
+                    f"{', '.join(map(str, sorted({*sizes})))} samples; all"
+                    f" must have batch_size ({self.batch_size}), only the last of an epoch may "
+                    "have fewer"
                 )
             wrong = joined[(joined < 0) | (joined >= self.dataset_samples)]
             if len(wrong):
                 raise BadTrainer(
-                    f"{self.name}: the sampler gives sample {wrong[0]}; the dataset has those from 0 to"
+                    f"{self.name}: the sampler gives sample {wrong[0]}; the dataset has those from "
+                    "0 to"
                     f" {self.dataset_samples - 1:,}"
                 )
             if epoch and len(joined) != self.samples:
                 raise BadTrainer(
-                    f"{self.name}: the sampler gives {len(joined):,} samples in epoch {epoch + 1} and {self.samples:,}"
+                    f"{self.name}: the sampler gives {len(joined):,} samples in epoch {epoch + 1} "
+                    f"and {self.samples:,}"
                     " in the first; all epochs must have as many"
                 )
             self._joined = dict([*self._joined.items(), (epoch, joined)][-2:])

@@ -1,7 +1,8 @@
-"""Runs PyTorch's optimizers on servers, each of which holds some rows of the parameters and of the optimizers' state.
+"""Runs PyTorch's optimizers on servers, each of which holds some rows of the parameters and of the
+optimizers' state.
 
-State lives in the slots that follow a partition wherever it goes: a copy of the optimizer's state in full size, and one
-number for each row where the state is a number, such as the count of steps.
+State lives in the slots that follow a partition wherever it goes: a copy of the optimizer's state
+in full size, and one number for each row where the state is a number, such as the count of steps.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ if TYPE_CHECKING:
 
 Hyperparameters = dict[str, Any]
 OptimizerGroup = tuple[int, int]
-"""The number of an optimizer and of one of its groups, whose options and therefore state may differ from others."""
+"""The number of an optimizer and of one of its groups, whose options and therefore state may differ
+from others."""
 
 _PROBE = (4, 3)
-"""Shape of the parameter on which an optimizer is tried: more than one row and more than one column."""
+"""Shape of the parameter on which an optimizer is tried: more than one row and more than one
+column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,9 @@ _NO_STATE = StateNames((), ())
 
 @dataclass(frozen=True, slots=True)
 class ParameterPart:
-    """Rows of a parameter on their server: values, the summed gradient, and the state of the optimizer."""
+    """Rows of a parameter on their server: values, the summed gradient, and the state of the
+    optimizer.
+    """
 
     name: str
     values: Array
@@ -78,26 +83,33 @@ class RowOptimizers:
         self._sparse = sparse
         self._groups = dict(_grouped(module, optimizers))
         self.trained = frozenset(self._groups)
+
         # Before schedulers replace the originals' `step` by one that counts calls.
         self._optimizers = [copy.copy(optimizer) for optimizer in optimizers]
         for copied, optimizer in zip(self._optimizers, optimizers, strict=True):
             # Of a copy, PyTorch itself keeps only groups and state.
             vars(copied).update(vars(optimizer))
+
         self._schedule = _Schedule(optimizers, schedule)
         self._names = {group: self._probe(group) for group in sorted(set(self._groups.values()))}
         has_state = any(names.arrays or names.numbers for names in self._names.values())
         self.slots = max((len(names.arrays) for names in self._names.values()), default=0)
         """State arrays that a parameter needs."""
-        self.row_slots = 1 + max(len(names.numbers) for names in self._names.values()) if has_state else 0
+        self.row_slots = (
+            1 + max(len(names.numbers) for names in self._names.values()) if has_state else 0
+        )
         """State numbers that a parameter needs; the first counts the steps."""
         self._joint = [self._is_joint(number) for number in range(len(self._optimizers))]
         self._reading = {group for group in self._names if self._only_reads(group)}
-        """The groups whose optimizers leave gradients as they are, so that these need not be copied."""
+        """The groups whose optimizers leave gradients as they are, so that these need not be
+        copied."""
 
     def step(self, parts: Sequence[ParameterPart], clock: int) -> None:
-        """Updates rows of parameters and their state in place. Those without a gradient stay as they are.
+        """Updates rows of parameters and their state in place. Those without a gradient stay as
+        they are.
 
-        One step of an optimizer for all of its parameters: each takes longer than the arithmetic of a small network.
+        One step of an optimizer for all of its parameters: each takes longer than the arithmetic of
+        a small network.
         """
         for number, optimizer in enumerate(self._optimizers):
             mine = [part for part in parts if self._groups[part.name][0] == number]
@@ -126,31 +138,47 @@ class RowOptimizers:
             if part.name in self._sparse
             else torch.from_numpy(_writable(part.gradient) if read_only else part.gradient.copy())
         )
+
         names = self._names[number, group]
         arrays, numbers = part.slots[: len(names.arrays)], part.slots[self.slots :]
         state = _restored(names, arrays, numbers) if numbers and numbers[0][0] else {}
-        return _RowStep(parameter, self._schedule.at(clock)[number][group], names, arrays, numbers, state)
+        return _RowStep(
+            parameter, self._schedule.at(clock)[number][group], names, arrays, numbers, state
+        )
 
     def _end(self, step: _RowStep, kind: str) -> None:
         """Keeps the state that a step has left."""
         after, names = step.state, step.names
         if new := after.keys() - {*names.arrays, *names.numbers}:
             raise BadTrainer(
-                f"optimizer {kind}: its state {min(new)!r} appeared after its first steps; use another optimizer"
+                f"optimizer {kind}: its state {min(new)!r} appeared after its first steps; use "
+                "another optimizer"
             )
+
         if step.numbers:
             step.numbers[0][:] += 1
         for slot, key in zip(step.arrays, names.arrays, strict=True):
             # Most optimizers change their state in place, which is the slot.
             if key in after and after[key].data_ptr() != slot.ctypes.data:
                 slot[:] = after[key].numpy()
+
         for slot, key in zip(step.numbers[1:], names.numbers, strict=False):
             slot[:] = float(after[key])
 
     def _probe(self, group: OptimizerGroup) -> StateNames:
-        """Tries an optimizer on small parameters like those of a group; BadTrainer if a server cannot run it."""
-        optimizer, hyperparameters = self._optimizers[group[0]], self._hyperparameters_of_probe(group)
-        kinds = {name in self._sparse for name, number_and_group in self._groups.items() if number_and_group == group}
+        """Tries an optimizer on small parameters like those of a group; BadTrainer if a server
+        cannot run it.
+        """
+        optimizer, hyperparameters = (
+            self._optimizers[group[0]],
+            self._hyperparameters_of_probe(group),
+        )
+        kinds = {
+            name in self._sparse
+            for name, number_and_group in self._groups.items()
+            if number_and_group == group
+        }
+
         tried = [_probe(optimizer, hyperparameters, sparse) for sparse in sorted(kinds)]
         return max(tried, key=lambda names: len(names.arrays + names.numbers))
 
@@ -160,46 +188,76 @@ class RowOptimizers:
         return hyperparameters if hyperparameters.get("lr", 1) else {**hyperparameters, "lr": 0.1}
 
     def _is_joint(self, number: int) -> bool:
-        """Whether a step on several parameters at once is that on each by itself, as it is with those of PyTorch."""
-        optimizer, hyperparameters = self._optimizers[number], self._hyperparameters_of_probe((number, 0))
-        sparse = {name in self._sparse for name, (owner, _) in self._groups.items() if owner == number}
+        """Whether a step on several parameters at once is that on each by itself, as it is with
+        those of PyTorch.
+        """
+        optimizer, hyperparameters = (
+            self._optimizers[number],
+            self._hyperparameters_of_probe((number, 0)),
+        )
+        sparse = {
+            name in self._sparse for name, (owner, _) in self._groups.items() if owner == number
+        }
         halves = [slice(0, 1), slice(1, None)]
+
         return all(
             torch_module().equal(joint, alone)
             for kind in sparse
-            for (together, _), half in zip(_tried(optimizer, hyperparameters, kind, halves), halves, strict=True)
-            for joint, alone in zip(together, _tried(optimizer, hyperparameters, kind, [half])[0][0], strict=True)
+            for (together, _), half in zip(
+                _tried(optimizer, hyperparameters, kind, halves), halves, strict=True
+            )
+            for joint, alone in zip(
+                together, _tried(optimizer, hyperparameters, kind, [half])[0][0], strict=True
+            )
         )
 
     def _only_reads(self, group: OptimizerGroup) -> bool:
         """Whether two steps on a small parameter leave its gradients as they are."""
-        if all(name in self._sparse for name, number_and_group in self._groups.items() if number_and_group == group):
+        if all(
+            name in self._sparse
+            for name, number_and_group in self._groups.items()
+            if number_and_group == group
+        ):
             return False
-        from_numpy, hyperparameters = torch_module().from_numpy, self._hyperparameters_of_probe(group)
+
+        from_numpy, hyperparameters = (
+            torch_module().from_numpy,
+            self._hyperparameters_of_probe(group),
+        )
         step = _RowStep(from_numpy(_waves(0)), hyperparameters, _NO_STATE, (), (), {})
+
         for phase in (1, 2):
             step.parameter.grad = given = from_numpy(_waves(phase))
             _run_step(self._optimizers[group[0]], [step])
             if not np.array_equal(given.numpy(), _waves(phase)):
                 return False
+
         return True
 
 
-def _grouped(module: torch.nn.Module, optimizers: Sequence[Optimizer]) -> Iterator[tuple[str, OptimizerGroup]]:
-    """The trained parameters with their groups. BadTrainer if an optimizer concerns itself with anything else."""
+def _grouped(
+    module: torch.nn.Module, optimizers: Sequence[Optimizer]
+) -> Iterator[tuple[str, OptimizerGroup]]:
+    """The trained parameters with their groups. BadTrainer if an optimizer concerns itself with
+    anything else.
+    """
     names = {parameter: name for name, parameter in module.named_parameters()}
     for number, optimizer in enumerate(optimizers):
         kind = type(optimizer).__name__
-        if any(getattr(optimizer, f"_optimizer_step_{when}_hooks", None) for when in ("pre", "post")):
+        if any(
+            getattr(optimizer, f"_optimizer_step_{when}_hooks", None) for when in ("pre", "post")
+        ):
             raise BadTrainer(
-                f"optimizer {kind} has a hook for its steps, which would not see the gradients: each server has those"
+                f"optimizer {kind} has a hook for its steps, which would not see the gradients: "
+                "each server has those"
                 " of some rows; remove it (to clip by the norm: TorchModule's clip_norm)"
             )
         for group, content in enumerate(optimizer.param_groups):
             for parameter in content["params"]:
                 if parameter.requires_grad and parameter not in names:
                     raise BadTrainer(
-                        f"optimizer {kind}: a parameter of shape {tuple(parameter.shape)} in its group {group} does not"
+                        f"optimizer {kind}: a parameter of shape {tuple(parameter.shape)} in its "
+                        f"group {group} does not"
                         " belong to the module; make it one of the module's"
                     )
                 if parameter.requires_grad:
@@ -216,54 +274,83 @@ def _probe(optimizer: Optimizer, hyperparameters: Hyperparameters, sparse: bool)
     attributes = {**vars(optimizer)}
     try:
         tried = [
-            _tried(optimizer, hyperparameters, sparse, [rows]) for rows in (slice(None), slice(0, 1), slice(1, None))
+            _tried(optimizer, hyperparameters, sparse, [rows])
+            for rows in (slice(None), slice(0, 1), slice(1, None))
         ]
     except Exception as error:
-        raise BadTrainer(f"optimizer {kind} cannot be run by a server: {type(error).__name__}: {error}") from error
-    after = {name: value for name, value in vars(optimizer).items() if name not in ("param_groups", "state")}
+        raise BadTrainer(
+            f"optimizer {kind} cannot be run by a server: {type(error).__name__}: {error}"
+        ) from error
+
+    after = {
+        name: value
+        for name, value in vars(optimizer).items()
+        if name not in ("param_groups", "state")
+    }
+
     counted = [name for name, value in after.items() if attributes.get(name) is not value]
     if counted:
         raise BadTrainer(
-            f"optimizer {kind}: its attribute {counted[0]!r} changes with each step, but each server takes steps of its"
-            " own; keep what counts in self.state[parameter], or let a schedule change the learning rate"
+            f"optimizer {kind}: its attribute {counted[0]!r} changes with each step, but each "
+            "server takes steps of its"
+            " own; keep what counts in self.state[parameter], or let a schedule change the "
+            "learning rate"
         )
+
     whole, upper, lower = (torch.cat(reached, dim=1) for ((reached, _),) in tried)
     if not torch.equal(whole, torch.cat([upper, lower])):
         raise BadTrainer(
-            f"optimizer {kind}: its update of a row depends on other rows, but a server holds only some rows of a"
+            f"optimizer {kind}: its update of a row depends on other rows, but a server holds only "
+            "some rows of a"
             " parameter; use one such as SGD, Adam or AdamW"
         )
     if not torch.equal(tried[0][0][0][1], _second_step(optimizer, hyperparameters, sparse)):
         raise BadTrainer(
-            f"optimizer {kind}: its second step depends on what the first one left in its parameter groups, but each"
-            " server takes steps of its own; keep it in self.state[parameter], or let a schedule change it"
+            f"optimizer {kind}: its second step depends on what the first one left in its "
+            "parameter groups, but each"
+            " server takes steps of its own; keep it in self.state[parameter], or let a schedule "
+            "change it"
         )
+
     state = tried[0][0][1]
     if irregular := [key for key, value in state.items() if getattr(value, "is_sparse", False)]:
         raise BadTrainer(
-            f"optimizer {kind}: its state {irregular[0]!r} becomes sparse for an embedding with sparse=True; use"
+            f"optimizer {kind}: its state {irregular[0]!r} becomes sparse for an embedding with "
+            "sparse=True; use"
             " SparseAdam, Adagrad, or SGD without momentum"
         )
+
     arrays = tuple(key for key, value in state.items() if getattr(value, "shape", None) == _PROBE)
     numbers = tuple(
         key
         for key, value in state.items()
-        if key not in arrays and (isinstance(value, int | float) or getattr(value, "shape", None) == ())
+        if key not in arrays
+        and (isinstance(value, int | float) or getattr(value, "shape", None) == ())
     )
+
     if other := [key for key in state if key not in arrays + numbers]:
-        raise BadTrainer(f"optimizer {kind}: its state {other[0]!r} lacks the parameter's shape; use another")
+        raise BadTrainer(
+            f"optimizer {kind}: its state {other[0]!r} lacks the parameter's shape; use another"
+        )
+
     return StateNames(arrays, numbers)
 
 
 def _tried(
     optimizer: Optimizer, hyperparameters: Hyperparameters, sparse: bool, parts: Sequence[slice]
 ) -> list[tuple[list[torch.Tensor], dict[str, Any]]]:
-    """For each part of a small parameter, its values after each of two steps on all of them, and its state."""
+    """For each part of a small parameter, its values after each of two steps on all of them, and
+    its state.
+    """
     from_numpy = torch_module().from_numpy
     values, *gradients = (_waves(phase) for phase in range(3))
     gradients[1] *= 1e6
-    steps = [_RowStep(from_numpy(values[rows].copy()), hyperparameters, _NO_STATE, (), (), {}) for rows in parts]
+    steps = [
+        _RowStep(from_numpy(values[rows].copy()), hyperparameters, _NO_STATE, (), (), {})
+        for rows in parts
+    ]
     reached: list[list[torch.Tensor]] = [[] for _ in parts]
+
     for gradient in gradients:
         for step, rows in zip(steps, parts, strict=True):
             dense = from_numpy(gradient[rows].copy())
@@ -271,11 +358,18 @@ def _tried(
         _run_step(optimizer, steps)
         for step, values_reached in zip(steps, reached, strict=True):
             values_reached.append(step.parameter.clone())
-    return [(values_reached, step.state) for step, values_reached in zip(steps, reached, strict=True)]
+
+    return [
+        (values_reached, step.state) for step, values_reached in zip(steps, reached, strict=True)
+    ]
 
 
-def _second_step(optimizer: Optimizer, hyperparameters: Hyperparameters, sparse: bool) -> torch.Tensor:
-    """The values of the parameter of `_tried` after both steps, if groups stay as the first step leaves them."""
+def _second_step(
+    optimizer: Optimizer, hyperparameters: Hyperparameters, sparse: bool
+) -> torch.Tensor:
+    """The values of the parameter of `_tried` after both steps, if groups stay as the first step
+    leaves them.
+    """
     values, *gradients = (torch_module().from_numpy(_waves(phase)) for phase in range(3))
     gradients[1] *= 1e6
     step = _RowStep(values, hyperparameters, _NO_STATE, (), (), {})
@@ -284,6 +378,7 @@ def _second_step(optimizer: Optimizer, hyperparameters: Hyperparameters, sparse:
     _run_step(optimizer, [step])
     step.parameter.grad = second
     optimizer.step()
+
     return step.parameter
 
 
@@ -302,28 +397,38 @@ class StepEvery:
 
 
 class _Schedule:
-    """The hyperparameters of all optimizers by clock. A schedule is replayed, so that it has no state to lose."""
+    """The hyperparameters of all optimizers by clock. A schedule is replayed, so that it has no
+    state to lose.
+    """
 
-    def __init__(self, optimizers: Sequence[Optimizer], schedule: Callable[[Optimizer], LRScheduler] | None) -> None:
+    def __init__(
+        self, optimizers: Sequence[Optimizer], schedule: Callable[[Optimizer], LRScheduler] | None
+    ) -> None:
         self._optimizers = optimizers
-        self._schedulers = [] if schedule is None else [schedule(optimizer) for optimizer in optimizers]
+        self._schedulers = (
+            [] if schedule is None else [schedule(optimizer) for optimizer in optimizers]
+        )
+
         for scheduler in self._schedulers:
             kind = type(getattr(scheduler, "scheduler", scheduler)).__name__
             if not callable(getattr(scheduler, "step", None)):
                 raise BadTrainer(
-                    f"schedule made {kind}; it must make one of torch.optim.lr_scheduler from an optimizer"
+                    f"schedule made {kind}; it must make one of torch.optim.lr_scheduler from an "
+                    "optimizer"
                 )
             if kind == "ReduceLROnPlateau":
                 raise BadTrainer(
                     "schedule ReduceLROnPlateau depends on losses, which servers do not know;"
                     " use one that depends on the number of steps alone"
                 )
+
         self._by_clock = [self._now()]
 
     def at(self, clock: int) -> list[list[Hyperparameters]]:
         """By optimizer and group."""
         if not self._schedulers:
             return self._by_clock[0]
+
         while len(self._by_clock) < clock:
             for optimizer, scheduler in zip(self._optimizers, self._schedulers, strict=True):
                 # No parameter has a gradient: this changes nothing, but schedulers insist on it.
@@ -332,10 +437,12 @@ class _Schedule:
                     scheduler.step()
                 except Exception as error:
                     raise BadTrainer(
-                        f"schedule {type(scheduler).__name__} has no rate for clock {len(self._by_clock) + 1}: {error}"
+                        f"schedule {type(scheduler).__name__} has no rate for clock "
+                        f"{len(self._by_clock) + 1}: {error}"
                     ) from error
             now, last = self._now(), self._by_clock[-1]
             self._by_clock.append(last if now == last else now)
+
         return self._by_clock[clock - 1]
 
     def _now(self) -> list[list[Hyperparameters]]:
@@ -355,17 +462,24 @@ def _run_step(optimizer: Optimizer, steps: Sequence[_RowStep]) -> None:
     for step in steps:
         group = groups.setdefault(id(step.hyperparameters), {**step.hyperparameters, "params": []})
         group["params"].append(step.parameter)
+
     optimizer.param_groups = list(groups.values())
-    optimizer.state = defaultdict(dict, {step.parameter: step.state for step in steps if step.state})
+    optimizer.state = defaultdict(
+        dict, {step.parameter: step.state for step in steps if step.state}
+    )
     optimizer.step()
     for step in steps:
         after = optimizer.state.get(step.parameter, {})
         step.state = {key: value for key, value in after.items() if value is not None}
 
 
-def _restored(names: StateNames, arrays: Sequence[Array], numbers: Sequence[Array]) -> dict[str, Any]:
+def _restored(
+    names: StateNames, arrays: Sequence[Array], numbers: Sequence[Array]
+) -> dict[str, Any]:
     torch = torch_module()
-    state: dict[str, Any] = {key: torch.from_numpy(slot) for key, slot in zip(names.arrays, arrays, strict=True)}
+    state: dict[str, Any] = {
+        key: torch.from_numpy(slot) for key, slot in zip(names.arrays, arrays, strict=True)
+    }
     return state | {
         key: torch.tensor(slot[0], dtype=torch.get_default_dtype())
         for key, slot in zip(names.numbers, numbers[1:], strict=False)
@@ -373,7 +487,8 @@ def _restored(names: StateNames, arrays: Sequence[Array], numbers: Sequence[Arra
 
 
 def _is_untouched(gradient: Array) -> Array:
-    """Rows to which no worker added a gradient: -0.0, which `TorchNetwork.gradients` never yields."""
+    """Rows to which no worker added a gradient: -0.0, which `TorchNetwork.gradients` never
+    yields."""
     first = gradient.reshape(len(gradient), -1)[:, 0]
     untouched: Array = np.signbit(first) & (first == 0)
     return untouched
@@ -394,7 +509,11 @@ def _sparse(gradient: Array, touched: Array) -> Any:  # noqa: ANN401
     rows = np.flatnonzero(touched)
     values = torch.from_numpy(gradient[rows])
     return torch.sparse_coo_tensor(
-        torch.from_numpy(rows[None, :]), values, gradient.shape, is_coalesced=True, check_invariants=False
+        torch.from_numpy(rows[None, :]),
+        values,
+        gradient.shape,
+        is_coalesced=True,
+        check_invariants=False,
     )
 
 

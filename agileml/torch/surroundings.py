@@ -1,4 +1,6 @@
-"""Global state that a clock leaves as it was: PyTorch's generators and threads, a module's parameters and settings."""
+"""Global state that a clock leaves as it was: PyTorch's generators and threads, a module's
+parameters and settings.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +38,15 @@ _SPARE: list[np.random.MT19937] = []
 
 @contextmanager
 def surroundings(seed: int, threads: int) -> Iterator[None]:
-    """Seeds the generators of PyTorch, numpy and Python, and computes with a number of threads; all are restored.
+    """Seeds the generators of PyTorch, numpy and Python, and computes with a number of threads; all
+    are restored.
 
     0 leaves the number of threads as it is.
     """
     torch = torch_module()
     with _LOCK:
-        # Not `torch.manual_seed`: without a graphics card it queues a call, with the stack, for when there is one.
+        # Not `torch.manual_seed`: without a graphics card it queues a call, with the stack, for
+        # when there is one.
         gpus = torch.cuda if torch.cuda.is_available() else None
         ours = _SPARE.pop() if _SPARE else np.random.MT19937()
         theirs = np.random.get_bit_generator()  # type: ignore[attr-defined]
@@ -51,8 +55,8 @@ def surroundings(seed: int, threads: int) -> Iterator[None]:
         torch.default_generator.manual_seed(seed)
         if gpus:
             gpus.manual_seed_all(seed)
-        # Another generator instead of another state of numpy's: copying that, here and below, takes longer than a step
-        # of a small network.
+        # Another generator instead of another state of numpy's: copying that, here and below, takes
+        # longer than a step of a small network.
         np.random.set_bit_generator(ours)  # type: ignore[attr-defined]
         np.random.seed(seed % 2**32)
         random.seed(seed)
@@ -74,8 +78,8 @@ def surroundings(seed: int, threads: int) -> Iterator[None]:
 class Unchanged:
     """Compares values before and after a step, and the tensors themselves.
 
-    Reading all values takes time: it happens in steps 1, 2, 4, 8 and so on, and in the one after a step in which
-    PyTorch counted a change. PyTorch counts no changes that are made through `.data`.
+    Reading all values takes time: it happens in steps 1, 2, 4, 8 and so on, and in the one after a
+    step in which PyTorch counted a change. PyTorch counts no changes that are made through `.data`.
     """
 
     module: torch.nn.Module
@@ -93,14 +97,22 @@ class Unchanged:
         self._versions = self._counted()
 
     def changed(self, parameters: Mapping[str, torch.Tensor]) -> str | None:
-        """The name of a tensor that the step replaced or changed; `parameters` are those that the module has now."""
+        """The name of a tensor that the step replaced or changed; `parameters` are those that the
+        module has now.
+        """
         now = {**parameters, **dict(self.module.named_buffers())}
         replaced = (name for name, tensor in self.tensors.items() if now.get(name) is not tensor)
         self._suspicious = self._versions != self._counted()
         if not self._sums:
             return next(replaced, None)
+
         sums = self._checksums()
-        return next(chain(replaced, (name for name, checksum in self._sums.items() if sums[name] != checksum)), None)
+        return next(
+            chain(
+                replaced, (name for name, checksum in self._sums.items() if sums[name] != checksum)
+            ),
+            None,
+        )
 
     def _counted(self) -> dict[str, int]:
         return {name: tensor._version for name, tensor in self.tensors.items()}

@@ -1,6 +1,7 @@
 """`TorchModule`: a trainer from a PyTorch module, a dataset, a loss and an optimizer.
 
-A clock is one batch, whose parts are computed by different nodes. Servers sum their gradients and run the optimizer.
+A clock is one batch, whose parts are computed by different nodes. Servers sum their gradients and
+run the optimizer.
 """
 
 from __future__ import annotations
@@ -43,10 +44,12 @@ if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LRScheduler
 
 SEED = "(seed, clock)"
-"""The array of a model that holds the seed of its samples' order and of what does not travel, and the clock."""
+"""The array of a model that holds the seed of its samples' order and of what does not travel, and
+the clock."""
 
 ORDER = "(order)"
-"""The array of a model that holds a mark of the order of samples, if that is not drawn for the seed."""
+"""The array of a model that holds a mark of the order of samples, if that is not drawn for the
+seed."""
 
 POSITIONS = "(positions)"
 """The array of a model that holds, for each part, the position in its stream of samples."""
@@ -54,37 +57,43 @@ POSITIONS = "(positions)"
 MAX_SEEDS = 2**31
 
 LOSS_BATCH = 64
-"""Samples over which the loss is computed at a time, at least: without gradients they take little memory."""
+"""Samples over which the loss is computed at a time, at least: without gradients they take little
+memory."""
 
 
 @dataclass(frozen=True, eq=False)
 class TorchModule:
     """Trains `module` on batches of `dataset`, data-parallel through the parameter server.
 
-    `module` and `dataset` are objects, or functions that make them (on every node). A dataset has a length and samples
-    by number; a DataLoader stands for its dataset, collate_fn, workers and order. With `workers`, that many processes
-    of a node read its batches ahead. Of an IterableDataset each part has a stream of its own, as the workers of a
-    DataLoader have. Its position is a part of the model: the `state_dict()` of the dataset or its iterator, or else the
-    number of samples, which are read again after a move. `objective(module, batch)` returns the mean loss over a batch,
-    as a tensor with one number; with a third parameter `clock`, it gets the number of the clock, from 1 on.
-    `optimizer(module)` returns an optimizer of `torch.optim` that treats all numbers of a parameter alike, or a list of
-    several; `schedule(optimizer)` returns its learning-rate schedule, in clocks.
+    `module` and `dataset` are objects, or functions that make them (on every node). A dataset has a
+    length and samples by number; a DataLoader stands for its dataset, collate_fn, workers and
+    order. With `workers`, that many processes of a node read its batches ahead. Of an
+    IterableDataset each part has a stream of its own, as the workers of a DataLoader have. Its
+    position is a part of the model: the `state_dict()` of the dataset or its iterator, or else the
+    number of samples, which are read again after a move. `objective(module, batch)` returns the
+    mean loss over a batch, as a tensor with one number; with a third parameter `clock`, it gets the
+    number of the clock, from 1 on. `optimizer(module)` returns an optimizer of `torch.optim` that
+    treats all numbers of a parameter alike, or a list of several; `schedule(optimizer)` returns its
+    learning-rate schedule, in clocks.
 
-    A clock is one batch of `batch_size` samples, divided into `parts` that are computed on different nodes, and within
-    a part `microbatch` samples at a time (0: all). `state`, a state_dict or the file of one, replaces the initial
-    weights. `device` is `auto` (a graphics card if there is one), `cpu`, or a device of PyTorch. `threads` are
-    those of one node; 0 leaves them to PyTorch. Nodes agree bit for bit only on the same device with as many threads.
-    Before a job starts, its first batches are compared with plain PyTorch in one process, and the job refused if their
-    gradients or the first step differ by more than the share `tolerance` of their lengths, or a twentieth of it for
-    gradients where nothing is computed in 16 bits (`inf`: not compared).
-    `clip_norm` is the largest norm of the gradient of a batch, over all trained parameters: a longer one is scaled, as
-    `torch.nn.utils.clip_grad_norm_` does. The loss is multiplied by `loss_scale`, a power of two, and its gradient
-    divided by it again, so that float16 under `torch.autocast` keeps small gradients. With `wire` `bf16` or `fp16`,
-    weights and gradients travel in 16 bits; the servers' weights and optimizers keep theirs.
-    Samples come in an `order` that is drawn for the seed of the job if `shuffle`. With `order="loader"`, it is that of
-    the DataLoader, with any sampler, in a loop of one process that begins with the random numbers where the function
-    that makes it leaves them; or it is that of a sampler, such as one of `torch.utils.data`, without a DataLoader.
-    The loss over a sample is computed every `loss_every` clocks; 0: as often as it takes about a tenth of the time.
+    A clock is one batch of `batch_size` samples, divided into `parts` that are computed on
+    different nodes, and within a part `microbatch` samples at a time (0: all). `state`, a
+    state_dict or the file of one, replaces the initial weights. `device` is `auto` (a graphics card
+    if there is one), `cpu`, or a device of PyTorch. `threads` are those of one node; 0 leaves them
+    to PyTorch. Nodes agree bit for bit only on the same device with as many threads. Before a job
+    starts, its first batches are compared with plain PyTorch in one process, and the job refused if
+    their gradients or the first step differ by more than the share `tolerance` of their lengths, or
+    a twentieth of it for gradients where nothing is computed in 16 bits (`inf`: not compared).
+    `clip_norm` is the largest norm of the gradient of a batch, over all trained parameters: a
+    longer one is scaled, as `torch.nn.utils.clip_grad_norm_` does. The loss is multiplied by
+    `loss_scale`, a power of two, and its gradient divided by it again, so that float16 under
+    `torch.autocast` keeps small gradients. With `wire` `bf16` or `fp16`, weights and gradients
+    travel in 16 bits; the servers' weights and optimizers keep theirs. Samples come in an `order`
+    that is drawn for the seed of the job if `shuffle`. With `order="loader"`, it is that of the
+    DataLoader, with any sampler, in a loop of one process that begins with the random numbers where
+    the function that makes it leaves them; or it is that of a sampler, such as one of
+    `torch.utils.data`, without a DataLoader. The loss over a sample is computed every `loss_every`
+    clocks; 0: as often as it takes about a tenth of the time.
     """
 
     module: Callable[[], torch.nn.Module] | torch.nn.Module
@@ -112,23 +121,39 @@ class TorchModule:
     def __post_init__(self) -> None:
         torch_module()
         for setting in ("batch_size", "parts", "microbatch", "threads", "workers", "loss_every"):
-            check_whole(f"{self.name}: {setting}", getattr(self, setting), int(setting in {"batch_size", "parts"}))
+            check_whole(
+                f"{self.name}: {setting}",
+                getattr(self, setting),
+                int(setting in {"batch_size", "parts"}),
+            )
+
         check_number(f"{self.name}: tolerance", self.tolerance, 0.0, finite=False)
         if self.clip_norm is not None:
             check_number(f"{self.name}: clip_norm", self.clip_norm, 0.0, above=True)
         check_number(f"{self.name}: loss_scale", self.loss_scale, 0.0, above=True)
+
         if frexp(self.loss_scale)[0] != 0.5:
-            raise BadArgument(f"{self.name}: loss_scale is {self.loss_scale}; it must be a power of two, such as 1024")
-        if self.wire not in WIRES:
-            raise BadArgument(f"{self.name}: wire is {self.wire!r}; choose one of {', '.join(WIRES)}")
-        is_named = isinstance(self.order, str)
-        if not hasattr(self.order, "__iter__") or (is_named and self.order not in (OF_JOB, OF_LOADER)):
             raise BadArgument(
-                f"{self.name}: order is {self.order!r}; choose 'job', 'loader' (that of the DataLoader), or a sampler"
+                f"{self.name}: loss_scale is {self.loss_scale}; it must be a power of two, such as "
+                "1024"
+            )
+        if self.wire not in WIRES:
+            raise BadArgument(
+                f"{self.name}: wire is {self.wire!r}; choose one of {', '.join(WIRES)}"
+            )
+
+        is_named = isinstance(self.order, str)
+        if not hasattr(self.order, "__iter__") or (
+            is_named and self.order not in (OF_JOB, OF_LOADER)
+        ):
+            raise BadArgument(
+                f"{self.name}: order is {self.order!r}; choose 'job', 'loader' (that of the "
+                "DataLoader), or a sampler"
             )
         if self.batch_size % self.parts:
             raise BadArgument(
-                f"{self.name}: batch_size is {self.batch_size} and parts is {self.parts}; batch_size must be a multiple"
+                f"{self.name}: batch_size is {self.batch_size} and parts is {self.parts}; "
+                "batch_size must be a multiple"
                 " of parts, because every part computes the same share of a batch"
             )
 
@@ -136,7 +161,7 @@ class TorchModule:
         # Without what is computed from them.
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    # -- what a trainer declares -------------------------------------------------------------------------------------
+    # -- what a trainer declares -------------------------------------------------------------------
 
     @property
     def batch(self) -> int:
@@ -173,16 +198,26 @@ class TorchModule:
 
     def first_arrays(self, seed: int) -> Params:
         """The values of a module that travel, before the first clock."""
-        # Of a new module: the one that is kept may hold trained values by now, if the job starts again from nothing.
+        # Of a new module: the one that is kept may hold trained values by now, if the job starts
+        # again from nothing.
         return TorchNetwork(self.build(seed), self._optimizers.trained, "cpu").arrays()
 
     def shards(self) -> Sequence[BatchPart]:
         if self._data.stream is None:
             return self._data.batches.shards()
-        # The items of a part are those of one clock: a batch is always whole, as the stream begins again at its end.
+        # The items of a part are those of one clock: a batch is always whole, as the stream begins
+        # again at its end.
         return [BatchPart(number, self.batch) for number in range(self.parts)]
 
-    def step(self, shard: BatchPart, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+    def step(
+        self,
+        shard: BatchPart,
+        lo: int,
+        hi: int,
+        params: ParamView,
+        clock: int,
+        rng: np.random.Generator,
+    ) -> None:
         """Adds this chunk's share of the batch's gradient."""
         seed = int(params.read(SEED)[0, 0])
         where = f"{self.name}, clock {clock}, shard {shard.number}"
@@ -190,7 +225,8 @@ class TorchModule:
             orders = self._data.batches.orders
             if orders is not None and orders.mark != params.read(ORDER)[0, 0]:
                 raise BadTrainer(
-                    f"{self.name}: this node has the samples in another order than the first one; give the sampler or"
+                    f"{self.name}: this node has the samples in another order than the first one; "
+                    "give the sampler or"
                     " DataLoader a generator with a seed"
                 )
             chosen = self._data.batches.chosen(seed, clock, shard.number, lo, hi)
@@ -201,12 +237,20 @@ class TorchModule:
         else:
             weight = (hi - lo) / self.batch_size
             fetch = partial(self._read_stream, shard.number, lo, hi, params, where)
+
         network, owns = self._load_network(seed, params), shard.number == 0 and lo % self.batch == 0
         drawn = int(rng.integers(2**62))
-        batch = self._data.read_ahead(seed, BatchKey(clock, shard.number, lo, hi)) if self._data.worker_count else None
+        batch = (
+            self._data.read_ahead(seed, BatchKey(clock, shard.number, lo, hi))
+            if self._data.worker_count
+            else None
+        )
+
         with surroundings(drawn, self.threads):
             batch = fetch() if batch is None else batch
-            for name, rows, values in network.gradients(self.objective_at(clock), batch, weight, where, owns=owns):
+            for name, rows, values in network.gradients(
+                self.objective_at(clock), batch, weight, where, owns=owns
+            ):
                 try:
                     params.update(name, rows, values, owned=True)
                 except NotFinite as error:
@@ -221,11 +265,15 @@ class TorchModule:
             params.update(POSITIONS, [part], (after - row)[None])
         return self._data.collated(samples, f"{where}: samples of the stream")
 
-    def apply(self, name: str, values: Array, update: Array, slots: Sequence[Array], clock: int) -> None:
+    def apply(
+        self, name: str, values: Array, update: Array, slots: Sequence[Array], clock: int
+    ) -> None:
         """Runs the optimizer on rows of a parameter."""
         self.apply_all([(name, values, update, slots)], clock)
 
-    def apply_all(self, parts: Sequence[tuple[str, Array, Array, Sequence[Array]]], clock: int) -> None:
+    def apply_all(
+        self, parts: Sequence[tuple[str, Array, Array, Sequence[Array]]], clock: int
+    ) -> None:
         """Runs the optimizer on rows of parameters."""
         trained = []
         for name, values, update, slots in parts:
@@ -235,6 +283,7 @@ class TorchModule:
                 values[:, 1] = clock
             else:
                 np.add(values, update, out=values)
+
         self._optimizers.step(trained, clock)
 
     def is_clipped(self, name: str) -> bool:
@@ -257,16 +306,21 @@ class TorchModule:
                 losses = network.mean_losses(self.objective_at(clock + 1), batches.contents, where)
             total += sum(map(mul, losses, batches.lengths))
             count += len(piece)
+
         return total / count
 
     def state_dict(self, model: Mapping[str, Array]) -> dict[str, torch.Tensor]:
-        """The module's state_dict with the values of a trained model, such as `agileml.train(...).model`."""
+        """The module's state_dict with the values of a trained model, such as
+        `agileml.train(...).model`.
+        """
         network = self._network(int(model[SEED][0, 0]))
         network.assign(lambda name: model[name])
         return network.state_dict()
 
     def check_start(self, seed: int) -> str:
-        """How far the first clock differs from plain PyTorch, in words; BadTrainer if by more than the tolerance."""
+        """How far the first clock differs from plain PyTorch, in words; BadTrainer if by more than
+        the tolerance.
+        """
         if isinf(self.tolerance):
             return ""
         from agileml.torch.first_clock import compare_first_clock
@@ -275,9 +329,14 @@ class TorchModule:
         return compare_first_clock(cast("Any", self), self._optimizers, drawn, self._device)
 
     def batch_of(self, clock: int, seed: int = 0, pieces: int = 1) -> list[object]:
-        """The batch of a clock of a job with this seed, as a loop in one process would read it, or cut into pieces."""
+        """The batch of a clock of a job with this seed, as a loop in one process would read it, or
+        cut into pieces.
+        """
         if self._data.stream is not None:
-            raise BadTrainer(f"{self.name}: a stream has no batches before it is read; use batches(seed)")
+            raise BadTrainer(
+                f"{self.name}: a stream has no batches before it is read; use batches(seed)"
+            )
+
         drawn = int(init_rng(seed).integers(MAX_SEEDS))
         numbers = self._data.numbers_of(drawn, clock)
         where = f"{self.name}, clock {clock}"
@@ -285,10 +344,13 @@ class TorchModule:
             return [self._data.fetch(some, where) for some in np.array_split(numbers, pieces)]
 
     def batches(self, seed: int = 0) -> Iterator[object]:
-        """The batches of clocks 1, 2, ... of a job with this seed, as a loop in one process would read them."""
+        """The batches of clocks 1, 2, ... of a job with this seed, as a loop in one process would
+        read them.
+        """
         if self._data.stream is None:
             yield from (self.batch_of(clock, seed)[0] for clock in count(1))
             return
+
         streams = replace(self._data.stream, _open={})
         rows, drawn = streams.positions(), int(init_rng(seed).integers(MAX_SEEDS))
         for clock in count(1):
@@ -301,10 +363,15 @@ class TorchModule:
             yield batch
 
     def pieces(self, seed: int, clock: int) -> list[tuple[float, Any]]:
-        """The chunks of a clock's batch, with their weights in it: two, if parts are computed in microbatches."""
+        """The chunks of a clock's batch, with their weights in it: two, if parts are computed in
+        microbatches.
+        """
         chosen = self._chunks_of(seed, clock)
         total = sum(map(len, chosen))
-        return [(len(some) / total, self._data.gathered(some, f"{self.name}, clock {clock}")) for some in chosen]
+        return [
+            (len(some) / total, self._data.gathered(some, f"{self.name}, clock {clock}"))
+            for some in chosen
+        ]
 
     def whole(self, seed: int, clock: int) -> object:
         """The samples of these chunks as one batch."""
@@ -314,10 +381,17 @@ class TorchModule:
 
     def _chunks_of(self, seed: int, clock: int) -> list[Any]:
         spans = [(part, *self._data.items(part, clock)) for part in range(self.parts)]
-        chunks = [(part, low, end) for part, begin, end in spans for low in range(begin, end, self.chunk)]
+        chunks = [
+            (part, low, end) for part, begin, end in spans for low in range(begin, end, self.chunk)
+        ]
+
         # Microbatches are for batches that do not fit into memory.
         some = chunks[:2] if self.microbatch else chunks
-        chosen = (self._data.first(seed, part, low, min(low + self.chunk, end), clock) for part, low, end in some)
+        chosen = (
+            self._data.first(seed, part, low, min(low + self.chunk, end), clock)
+            for part, low, end in some
+        )
+
         return [samples for samples in chosen if len(samples)]
 
     @property
@@ -327,7 +401,11 @@ class TorchModule:
 
     def objective_at(self, clock: int) -> BatchObjective:
         """The objective of a clock."""
-        return partial(cast("Any", self.objective), clock=clock) if self._takes_clock else self.objective
+        return (
+            partial(cast("Any", self.objective), clock=clock)
+            if self._takes_clock
+            else self.objective
+        )
 
     @cached_property
     def _takes_clock(self) -> bool:
@@ -336,7 +414,7 @@ class TorchModule:
         except (TypeError, ValueError):
             return False
 
-    # -- what is made from the arguments, once in each process -------------------------------------------------------
+    # -- what is made from the arguments, once in each process -------------------------------------
 
     def _load_network(self, seed: int, params: ParamReader) -> TorchNetwork:
         """The module with the values of the servers."""
@@ -378,8 +456,12 @@ class TorchModule:
                     ) from error
             else:
                 made = call(f"{self.name}: module", self.module)
+
         if not isinstance(made, torch.nn.Module):
-            raise BadTrainer(f"{self.name}: module made {type(made).__name__}; it must make a torch.nn.Module")
+            raise BadTrainer(
+                f"{self.name}: module made {type(made).__name__}; it must make a torch.nn.Module"
+            )
+
         if self.state is not None:
             try:
                 state = self.state
@@ -388,6 +470,7 @@ class TorchModule:
                 made.load_state_dict(cast("Mapping[str, Any]", state))
             except Exception as error:
                 raise BadArgument(f"{self.name}: state: {' '.join(str(error).split())}") from error
+
         if not self.is_whole:
             call(self.name, partial(check_hooks, made))
         return call(self.name, partial(check_module, made))
@@ -404,16 +487,23 @@ class TorchModule:
         module = self.build(0)
 
         def made() -> RowOptimizers:
-            return RowOptimizers(module, self.build_optimizers(module), self.schedule, sparse_names(module))
+            return RowOptimizers(
+                module, self.build_optimizers(module), self.schedule, sparse_names(module)
+            )
 
         optimizers = call(f"{self.name}: optimizer", made)
         if self.clip_norm is not None and (sparse := sparse_names(module) & optimizers.trained):
             raise BadTrainer(
-                f"{self.name}: clip_norm needs the norm of {min(sparse)!r}'s gradient, which PyTorch does not compute"
+                f"{self.name}: clip_norm needs the norm of {min(sparse)!r}'s gradient, which "
+                "PyTorch does not compute"
                 " for sparse gradients; use sparse=False"
             )
         if not optimizers.trained:
-            raise BadTrainer(f"{self.name}: the optimizer has no parameter of the module that requires a gradient")
+            raise BadTrainer(
+                f"{self.name}: the optimizer has no parameter of the module that requires a "
+                "gradient"
+            )
+
         return optimizers
 
     @cached_property

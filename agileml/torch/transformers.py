@@ -1,6 +1,7 @@
 """`from_transformers`: trains what a Hugging Face `Trainer` would train, on many nodes.
 
-The Trainer's `train` and `evaluate` are not called, but its loaders, its loss, its optimizer and its schedule are.
+The Trainer's `train` and `evaluate` are not called, but its loaders, its loss, its optimizer and
+its schedule are.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ def from_transformers(
 ) -> TransformersTrainer:
     """A trainer that does what `trainer.train()` does in one process.
 
-    A batch is divided into `parts` for different nodes. Samples come in the order that the Trainer would draw if its
-    training began now. BadArgument or BadTrainer names what is not carried. `redraw` and `on_step` are as for
-    `from_lightning`.
+    A batch is divided into `parts` for different nodes. Samples come in the order that the Trainer
+    would draw if its training began now. BadArgument or BadTrainer names what is not carried.
+    `redraw` and `on_step` are as for `from_lightning`.
     """
     ignored = check_trainer(trainer)
     kind = type(trainer)
@@ -68,14 +69,18 @@ def from_transformers(
 
 
 def made_by(function: Callable[[], Any]) -> TransformersTrainer:
-    """The trainer of the Trainer that a function makes. Random numbers without a seed are the same on all nodes."""
+    """The trainer of the Trainer that a function makes. Random numbers without a seed are the same
+    on all nodes.
+    """
     with surroundings(0, 0):
         made = function()
         return made if isinstance(made, TransformersTrainer) else from_transformers(made)
 
 
 class Inputs(NamedTuple):
-    """A share of a batch, and what the Trainer counts in all batches of the step, if its loss is divided by that."""
+    """A share of a batch, and what the Trainer counts in all batches of the step, if its loss is
+    divided by that.
+    """
 
     inputs: dict[str, Any]
     items: Any
@@ -84,8 +89,8 @@ class Inputs(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TransformersTrainer(FrameworkTrainer):
-    """Calls the parts of a Hugging Face Trainer, which is its `dataset`. `begins` is the random state of the process
-    that would call `train`."""
+    """Calls the parts of a Hugging Face Trainer, which is its `dataset`. `begins` is the random
+    state of the process that would call `train`."""
 
     begins: RandomState | None = field(default=None, repr=False)
 
@@ -112,19 +117,34 @@ class TransformersTrainer(FrameworkTrainer):
                 set_seed(trainer.args.seed)
                 model = trainer.call_model_init()
             train = self.usable(trainer.get_train_dataloader())
+
         course = _course(self.name, trainer.args, train)
         given = trainer.eval_dataset if course.validated else None
         names = list(given) if isinstance(given, dict) else [None] if given is not None else []
         validation = [self.usable(trainer.get_eval_dataloader(name)) for name in names]
         counts = list(map(len, validation))
-        course = Course(course.batches, course.accumulate, course.steps, course.validated, sum(counts), self.parts)
+        course = Course(
+            course.batches,
+            course.accumulate,
+            course.steps,
+            course.validated,
+            sum(counts),
+            self.parts,
+        )
+
         loaders = [train, *validation]
-        return PreparedTraining(model, loaders, LoaderOrders(loaders, loops_of(course, counts), state), course, counts)
+        return PreparedTraining(
+            model, loaders, LoaderOrders(loaders, loops_of(course, counts), state), course, counts
+        )
 
-    # -- one batch ---------------------------------------------------------------------------------------------------
+    # -- one batch ---------------------------------------------------------------------------------
 
-    def shares(self, step: OptimizerStep, part: int, where: str, parts: int = 0, luck: int = 0) -> Iterator[BatchShare]:
-        """Parts of whole batches: these are padded as in one process, and what counts is counted in all of them."""
+    def shares(
+        self, step: OptimizerStep, part: int, where: str, parts: int = 0, luck: int = 0
+    ) -> Iterator[BatchShare]:
+        """Parts of whole batches: these are padded as in one process, and what counts is counted in
+        all of them.
+        """
         import torch
 
         trainer, parts, numbers = self.dataset, parts or self.divided, self.numbers(step)
@@ -132,13 +152,19 @@ class TransformersTrainer(FrameworkTrainer):
         with surroundings(2 * step.number + luck, self.threads):
             batches = [self.data[0].fetch(some, where) for some in numbers]
         items = trainer._get_num_items_in_batch(batches, torch.device("cpu"))
+
         for place, (batch, some) in enumerate(zip(batches, numbers, strict=True)):
             if not isinstance(batch, Mapping):
                 kind = type(batch).__name__
-                raise BadTrainer(f"the data collator makes {kind}; a Trainer's batches are dicts of tensors")
+                raise BadTrainer(
+                    f"the data collator makes {kind}; a Trainer's batches are dicts of tensors"
+                )
             low, high = len(some) * part // parts, len(some) * (part + 1) // parts
             if low < high:
-                inputs = {name: self._cut(name, value, len(some), low, high) for name, value in batch.items()}
+                inputs = {
+                    name: self._cut(name, value, len(some), low, high)
+                    for name, value in batch.items()
+                }
                 content = Inputs(inputs, items, len(batches))
                 counts = high - low, len(some), step.number - 1, step.epoch
                 yield BatchShare(content, step.first + place, *counts)
@@ -146,11 +172,15 @@ class TransformersTrainer(FrameworkTrainer):
     def _cut(self, name: str, value: Any, size: int, low: int, high: int) -> Any:
         """The samples of an entry of a batch."""
         shape = getattr(value, "shape", None)
-        if (shape or (0,))[:1] == (size,) or (isinstance(value, list | tuple) and len(value) == size):
+        if (shape or (0,))[:1] == (size,) or (
+            isinstance(value, list | tuple) and len(value) == size
+        ):
             return value[low:high]
+
         kind = type(value).__name__ if shape is None else f"a tensor of shape {tuple(shape)}"
         raise BadTrainer(
-            f"{self.name}: {name!r} of a batch of {size} samples is {kind}, which cannot be divided;"
+            f"{self.name}: {name!r} of a batch of {size} samples is {kind}, which cannot be "
+            "divided;"
             " let the collator make tensors with a row for each sample, or use parts=1"
         )
 
@@ -166,14 +196,20 @@ class TransformersTrainer(FrameworkTrainer):
         loss, *_ = trainer.prediction_step(module, batch.content, prediction_loss_only=True)
         if loss is not None:
             given = self.dataset.eval_dataset
-            name = f"eval_{list(given)[batch.loader]}_loss" if isinstance(given, dict) else "eval_loss"
+            name = (
+                f"eval_{list(given)[batch.loader]}_loss" if isinstance(given, dict) else "eval_loss"
+            )
             self.notes.append(Note(LogKey(batch.loader, name, False, True), float(loss)))
 
     def _at(self, batch: BatchShare) -> Any:
         """The Trainer, whose state says where the training is."""
         state = self.dataset.state
         state.global_step, state.max_steps = batch.step, self.prepared.course.steps
-        state.epoch = batch.epoch + batch.batch / self.prepared.course.batches if batch.loader == TRAINING else None
+        state.epoch = (
+            batch.epoch + batch.batch / self.prepared.course.batches
+            if batch.loader == TRAINING
+            else None
+        )
         return self.dataset
 
     def weight(self, share: BatchShare) -> float:
@@ -183,15 +219,21 @@ class TransformersTrainer(FrameworkTrainer):
         return share.samples / share.of / (1 if self._is_scaled(given.items) else given.batches)
 
     def _is_scaled(self, items: Any) -> bool:
-        """Whether the Trainer takes its loss for one that is divided by what is counted in all batches of a step."""
+        """Whether the Trainer takes its loss for one that is divided by what is counted in all
+        batches of a step.
+        """
         trainer = self.dataset
         if getattr(trainer, "loss_is_scaled_for_ga", None) is not None:
             return bool(trainer.loss_is_scaled_for_ga)
-        return (trainer.model_accepts_loss_kwargs and items is not None) or trainer.compute_loss_func is not None
+        return (
+            trainer.model_accepts_loss_kwargs and items is not None
+        ) or trainer.compute_loss_func is not None
 
     @cached_property
     def _counts_items(self) -> bool:
-        """Whether the loss is a sum divided by a given count: it is computed with two counts to find out."""
+        """Whether the loss is a sum divided by a given count: it is computed with two counts to
+        find out.
+        """
         import torch
 
         from agileml.torch.first_clock import WithoutChance
@@ -200,34 +242,49 @@ class TransformersTrainer(FrameworkTrainer):
         given, module = share.content, self.build(0).to(self._device).eval()
         if given.items is None:
             return False
+
         losses = []
         with surroundings(0, self.threads), torch.no_grad(), WithoutChance(frozen_norms=True):
             for times in (1, 2):
                 inputs = self.dataset._prepare_inputs(dict(given.inputs))
-                losses.append(float(self.dataset.compute_loss(module, inputs, num_items_in_batch=times * given.items)))
+                losses.append(
+                    float(
+                        self.dataset.compute_loss(
+                            module, inputs, num_items_in_batch=times * given.items
+                        )
+                    )
+                )
+
         if isclose(losses[0], 2 * losses[1], rel_tol=1e-4):
             return True
         if isclose(losses[0], losses[1], rel_tol=1e-4):
             return False
         raise BadTrainer(
-            f"{self.name}: compute_loss gives {losses[0]:g} for num_items_in_batch={given.items}, and {losses[1]:g} for"
+            f"{self.name}: compute_loss gives {losses[0]:g} for num_items_in_batch={given.items}, "
+            f"and {losses[1]:g} for"
             " twice as many; it must be a sum divided by that, or a mean that does not depend on it"
         )
 
-    # -- the optimizer and what is logged ------------------------------------------------------------------------------
+    # -- the optimizer and what is logged ----------------------------------------------------------
 
     def build(self, seed: int) -> torch.nn.Module:
         module: torch.nn.Module = super().build(seed)
         arguments = self.dataset.args
         if arguments.activation_checkpointing:
             settings = dict(arguments.activation_checkpointing_kwargs or {})
-            named = {name: settings.pop(name) for name in ("every_n_layers", "offload") if name in settings}
+            named = {
+                name: settings.pop(name)
+                for name in ("every_n_layers", "offload")
+                if name in settings
+            }
             enable: Any = module.activation_checkpointing_enable
             enable(activation_checkpointing_kwargs=settings or None, **named)
+
         if arguments.bf16:
             accelerator = self.dataset.accelerator
             accelerator.prepare_model(module)
             accelerator._models.clear()
+
         return module
 
     def build_optimizers(self, module: Any) -> list[Optimizer]:
@@ -240,16 +297,23 @@ class TransformersTrainer(FrameworkTrainer):
             optimizer, scheduler = trainer.optimizer, trainer.lr_scheduler
         finally:
             trainer.model, trainer.optimizer, trainer.lr_scheduler = before
+
         if type(scheduler).__name__ in {"ReduceLROnPlateau", "GreedyLR"}:
             raise BadTrainer(
-                f"{self.name}: {type(scheduler).__name__} depends on evaluations, which servers do not know; use a"
+                f"{self.name}: {type(scheduler).__name__} depends on evaluations, which servers do "
+                "not know; use a"
                 " lr_scheduler_type that depends on the number of steps alone"
             )
-        SteppedSchedules.attach(optimizer, [] if scheduler is None else [(scheduler, "step", 1)], self.prepared.course)
+
+        SteppedSchedules.attach(
+            optimizer, [] if scheduler is None else [(scheduler, "step", 1)], self.prepared.course
+        )
         return [optimizer]
 
     def logged_steps(self) -> Sequence[int]:
-        """The steps after which the Trainer logs; after the last one there is a row of what it has not logged."""
+        """The steps after which the Trainer logs; after the last one there is a row of what it has
+        not logged.
+        """
         steps = self.prepared.course.steps
         return [step for step in range(1, steps + 1) if step == steps or self._logs(step)]
 
@@ -269,7 +333,9 @@ class TransformersTrainer(FrameworkTrainer):
         return True
 
     def rows_of(self, step: OptimizerStep, share: BatchShare) -> list[LoggedRow]:
-        """The row of the next step that is logged, whose loss is the mean over the steps since the one before."""
+        """The row of the next step that is logged, whose loss is the mean over the steps since the
+        one before.
+        """
         del share
         logged = self.table.logged
         return [LoggedRow(logged[bisect_left(logged, step.number)], "step")]
@@ -283,7 +349,9 @@ class TransformersTrainer(FrameworkTrainer):
         return note.value * self.weight(share), share.samples / share.of / share.content.batches
 
     def logged(self, model: Mapping[str, Array]) -> list[LoggedValues]:
-        """The Trainer's `log_history` up to a model, such as `agileml.train(...).model`, without times."""
+        """The Trainer's `log_history` up to a model, such as `agileml.train(...).model`, without
+        times.
+        """
         course, rows = self.prepared.course, list[LoggedValues]()
         total, before, epoch = 0.0, 0, 0.0
         for row, values in self.table.read(model[LOGGED]):
@@ -296,6 +364,7 @@ class TransformersTrainer(FrameworkTrainer):
             if self._logs(row.step):
                 rate = self._optimizers.hyperparameters(row.step)[0][0]["lr"]
                 rows.append(LoggedValues(row.step, epoch, {**values, "learning_rate": rate}))
+
         if before == course.steps:
             rows.append(LoggedValues(course.steps, epoch, {"train_loss": total / course.steps}))
         return rows
@@ -311,9 +380,17 @@ def _course(name: str, arguments: Any, train: Any) -> Course:
     """The steps, and the evaluations after them, as the Trainer counts them."""
     batches, accumulate = len(train), arguments.gradient_accumulation_steps
     in_epoch = max(1, -(-batches // accumulate))
-    steps = arguments.max_steps if arguments.max_steps > 0 else ceil(arguments.num_train_epochs * in_epoch)
+    steps = (
+        arguments.max_steps
+        if arguments.max_steps > 0
+        else ceil(arguments.num_train_epochs * in_epoch)
+    )
+
     if steps < 1 or not batches:
-        raise BadArgument(f"{name}: it trains no step: see max_steps, num_train_epochs and the data")
+        raise BadArgument(
+            f"{name}: it trains no step: see max_steps, num_train_epochs and the data"
+        )
+
     validated: list[int] = []
     if arguments.eval_strategy == "steps":
         every, delay = arguments.eval_steps, arguments.eval_delay
@@ -322,6 +399,7 @@ def _course(name: str, arguments: Any, train: Any) -> Course:
     elif arguments.eval_strategy == "epoch":
         ends = {*range(in_epoch, steps + 1, in_epoch), steps}
         validated = [step for step in ends if step / in_epoch >= arguments.eval_delay]
+
     if arguments.eval_on_start:
         validated.append(0)
     return Course(batches, accumulate, steps, sorted(validated), 1 if validated else 0)

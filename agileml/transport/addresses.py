@@ -35,17 +35,24 @@ class UnixAddress:
 
 @dataclass(frozen=True, slots=True)
 class TcpAddress:
-    """A TCP port; with port 0 the system chooses one when listening. A host name is resolved on use."""
+    """A TCP port; with port 0 the system chooses one when listening. A host name is resolved on
+    use.
+    """
 
     host: str
     port: int
 
     def __post_init__(self) -> None:
         if not self.host or not 0 <= self.port <= 65535:
-            raise BadAddress(f"TCP address {self.host!r}, port {self.port}: give a host and a port from 0 to 65535")
+            raise BadAddress(
+                f"TCP address {self.host!r}, port {self.port}: give a host and a port from 0 to "
+                "65535"
+            )
 
     def __str__(self) -> str:
-        return f"tcp:[{self.host}]:{self.port}" if ":" in self.host else f"tcp:{self.host}:{self.port}"
+        return (
+            f"tcp:[{self.host}]:{self.port}" if ":" in self.host else f"tcp:{self.host}:{self.port}"
+        )
 
     def resolve(self) -> tuple[socket.AddressFamily, tuple[str | int | bytes, ...]]:
         """The host's address family and socket address. Blocks while a host name is resolved."""
@@ -75,9 +82,11 @@ def parse_address(text: str) -> Address:
     scheme, _, rest = text.partition(":")
     if scheme == "unix":
         return UnixAddress(rest)
+
     host, colon, port = rest.rpartition(":")
     if scheme != "tcp" or not colon or not (port.isascii() and port.isdigit()):
         raise BadAddress(f"address {text!r}: expected unix:/path or tcp:host:port")
+
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     return TcpAddress(host, int(port))
@@ -87,8 +96,16 @@ def parse_host_port(text: str) -> TcpAddress:
     """Parses `HOST:PORT`; an IPv6 address is in brackets: `[::1]:7000`."""
     host, colon, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
-    if not colon or not host.strip("[]") or not (port.isascii() and port.isdigit()) or not 0 < int(port) <= 65535:
-        raise BadAddress(f"{text!r} is not HOST:PORT, such as 10.0.0.1:7000 (ports from 1 to 65535)")
+    if (
+        not colon
+        or not host.strip("[]")
+        or not (port.isascii() and port.isdigit())
+        or not 0 < int(port) <= 65535
+    ):
+        raise BadAddress(
+            f"{text!r} is not HOST:PORT, such as 10.0.0.1:7000 (ports from 1 to 65535)"
+        )
     if ":" in host and not bracketed:
         raise BadAddress(f"{text!r}: write an IPv6 address in brackets, such as [{host}]:{port}")
+
     return TcpAddress(host[1:-1] if bracketed else host, int(port))

@@ -1,10 +1,12 @@
-"""Messages larger than a frame: cut into frames that are sent one after another, and put together again.
+"""Messages larger than a frame: cut into frames that are sent one after another, and put together
+again.
 
     header of each bucket: MessagePack  [position of its first byte, bytes of the description, bytes of the message]
     the message: its description, MessagePack [kind, header, [[dtype, shape], ...]], and then the arrays' memory
 
-Arrays are cut without being copied, and put together in the memory that the message then uses. Buckets of a link
-keep their order, and a message is complete or lost with its link, as one of a single frame is.
+Arrays are cut without being copied, and put together in the memory that the message then uses.
+Buckets of a link keep their order, and a message is complete or lost with its link, as one of a
+single frame is.
 """
 
 from collections.abc import Iterable, Iterator
@@ -81,6 +83,7 @@ def _cut(memory: Iterable[Array], limits: FrameLimits) -> Iterator[list[Array]]:
             piece, left = left[: limits.body_bytes - start], left[limits.body_bytes - start :]  # noqa: PLW2901
             pieces.append(piece)
             used = start + piece.size
+
     if pieces:
         yield pieces
 
@@ -100,28 +103,41 @@ class Assembly:
         """Memory of arrays that is still to be filled, the next last."""
 
     def add(self, header: bytes, pieces: Iterable[Array]) -> Encoded | None:
-        """The message that this bucket completes, if it does. Raises BadFrame; the link is then unusable."""
+        """The message that this bucket completes, if it does. Raises BadFrame; the link is then
+        unusable.
+        """
         try:
             position = _read_position(header)
         except msgspec.DecodeError as error:
             raise BadFrame(f"a bucket without a position ({error})") from error
+
         if position[0] == 0:
             # An earlier message that was not completed is gone.
             _, description_bytes, total = position
             self._begin(description_bytes, total)
             if not 0 < description_bytes <= total <= self._limits.message_bytes:
-                raise BadFrame(f"a message of {total:,} bytes, the limit is {self._limits.message_bytes:,}")
+                raise BadFrame(
+                    f"a message of {total:,} bytes, the limit is {self._limits.message_bytes:,}"
+                )
             if description_bytes > (most := self._limits.description_bytes):
-                raise BadFrame(f"a message described in {description_bytes:,} bytes, the limit is {most:,}")
+                raise BadFrame(
+                    f"a message described in {description_bytes:,} bytes, the limit is {most:,}"
+                )
+
         if position != self._expected:
-            raise BadFrame(f"a bucket at byte {position[0]:,} where byte {self._expected[0]:,} is expected")
+            raise BadFrame(
+                f"a bucket at byte {position[0]:,} where byte {self._expected[0]:,} is expected"
+            )
+
         for piece in pieces:
             if piece.dtype != np.uint8 or piece.ndim != 1:
                 raise BadFrame("a bucket that does not hold bytes")
             self._fill(piece)
             self._expected = (self._expected[0] + piece.size, *self._expected[1:])
+
         if self._expected[0] < self._expected[2]:
             return None
+
         message = self._message
         self._begin(0, 0)
         return message
@@ -143,14 +159,21 @@ class Assembly:
             entries = [checked(entry, limits.dimensions, limits.message_bytes) for entry in table]
             length = self._expected[1] + sum([size for _, _, size in entries])
             if length != self._expected[2]:
-                raise BadFrame(f"buckets of {self._expected[2]:,} bytes for a message of {length:,}")
+                raise BadFrame(
+                    f"buckets of {self._expected[2]:,} bytes for a message of {length:,}"
+                )
             try:
                 # The system takes memory for large ones only when their bytes arrive.
                 memory = [aligned(size) for _, _, size in entries]
             except MemoryError as error:
-                raise BadFrame(f"a message of {length:,} bytes, for which there is no memory") from error
+                raise BadFrame(
+                    f"a message of {length:,} bytes, for which there is no memory"
+                ) from error
             self._missing = [part for part in reversed(memory) if part.size]
-            arrays = [np.ndarray(shape, dtype, part) for (dtype, shape, _), part in zip(entries, memory, strict=True)]
+            arrays = [
+                np.ndarray(shape, dtype, part)
+                for (dtype, shape, _), part in zip(entries, memory, strict=True)
+            ]
             self._message = kind, header, arrays
 
         while piece.size:

@@ -1,13 +1,14 @@
 """Who may speak under which name: credentials, and TLS between processes that hold some.
 
-A job has a secret, which only its launcher and its controller know. From it follow a certificate authority and, for
-each node, a key and a certificate that carries the node's name. A node is given its own credentials and nothing else:
-it can prove to every process of the job who it is, it recognizes every other process, and it can speak under no other
-name. So the job can also shut out a single node.
+A job has a secret, which only its launcher and its controller know. From it follow a certificate
+authority and, for each node, a key and a certificate that carries the node's name. A node is given
+its own credentials and nothing else: it can prove to every process of the job who it is, it
+recognizes every other process, and it can speak under no other name. So the job can also shut out a
+single node.
 
-All keys are derived (HKDF-SHA256) and Ed25519 signatures are deterministic, so the controller and a launcher that was
-restarted make the same certificates from the same secret. Session keys are fresh for each connection: a key that leaks
-later reveals no recorded traffic.
+All keys are derived (HKDF-SHA256) and Ed25519 signatures are deterministic, so the controller and a
+launcher that was restarted make the same certificates from the same secret. Session keys are fresh
+for each connection: a key that leaks later reveals no recorded traffic.
 
 What must never happen: the secret, or another node's key, reaches a machine that is a node.
 """
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 HOSTNAME = "job.agileml"
-"""The host name in every certificate: members of a job are recognized by their names in it, not by their hosts."""
+"""The host name in every certificate: members of a job are recognized by their names in it, not by
+their hosts."""
 
 NAME = "agileml:"
 """With this before it, a node's name is a URI in its certificate."""
@@ -47,7 +49,8 @@ _BEGIN, _END = (datetime.datetime(year, 1, 1, tzinfo=datetime.UTC) for year in (
 class Credentials:
     """The means to take part in a job under one name.
 
-    `job` tells jobs of one computer apart. It is no secret among the nodes of the job. Certificates and key are PEM.
+    `job` tells jobs of one computer apart. It is no secret among the nodes of the job. Certificates
+    and key are PEM.
     """
 
     name: str
@@ -73,7 +76,10 @@ def credentials_of(secret: bytes, name: str) -> Credentials:
         except ValueError as error:
             raise BadSecret(f"the credentials of node {name!r} are damaged: {error}") from None
         if given.name != name:
-            raise BadSecret(f"the credentials are for node {given.name!r}, not for {name!r}: join under that name")
+            raise BadSecret(
+                f"the credentials are for node {given.name!r}, not for {name!r}: join under that "
+                "name"
+            )
         return given
 
     check_secret(secret)
@@ -83,7 +89,9 @@ def credentials_of(secret: bytes, name: str) -> Credentials:
 
 
 def job_mark(secret: bytes) -> bytes:
-    """The mark that all processes of a job have in common, from its secret or from a node's credentials."""
+    """The mark that all processes of a job have in common, from its secret or from a node's
+    credentials.
+    """
     if secret.startswith(_TEXT):
         return msgspec.msgpack.decode(b64decode(secret.removeprefix(_TEXT)), type=Credentials).job
     return digest(secret, b"agileml job", "sha256")
@@ -92,8 +100,12 @@ def job_mark(secret: bytes) -> bytes:
 @lru_cache(maxsize=8)
 def contexts_of(credentials: Credentials) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     """TLS 1.3 that connects processes of the same job only: for servers, and for clients."""
-    server, client = (ssl.SSLContext(protocol) for protocol in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT))
-    # The ssl module reads keys from files only. This one is for its owner alone, and gone after the next lines.
+    server, client = (
+        ssl.SSLContext(protocol) for protocol in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)
+    )
+
+    # The ssl module reads keys from files only. This one is for its owner alone, and gone after the
+    # next lines.
     with tempfile.NamedTemporaryFile(prefix="agileml-") as file:
         file.write(credentials.key + credentials.certificate)
         file.flush()
@@ -102,20 +114,33 @@ def contexts_of(credentials: Credentials) -> tuple[ssl.SSLContext, ssl.SSLContex
             context.verify_mode = ssl.CERT_REQUIRED
             context.load_verify_locations(cadata=credentials.authority.decode())
             context.load_cert_chain(file.name)
+
     # Sessions are not resumed.
     server.num_tickets = 0
     return server, client
 
 
 def certificate_and_key(secret: bytes, name: str | None = None) -> tuple[bytes, bytes]:
-    """The certificate of a job's authority, or of the node of this name, and the private key for it, as PEM."""
+    """The certificate of a job's authority, or of the node of this name, and the private key for
+    it, as PEM.
+    """
     from cryptography import x509
     from cryptography.hazmat.primitives import serialization
 
     signer = _private_key(secret, b"agileml authority, version 2")
-    key = signer if name is None else _private_key(secret, b"agileml node, version 2: " + name.encode())
+    key = (
+        signer
+        if name is None
+        else _private_key(secret, b"agileml node, version 2: " + name.encode())
+    )
+
     issuer = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, HOSTNAME)])
-    subject = issuer if name is None else x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "node")])
+    subject = (
+        issuer
+        if name is None
+        else x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "node")])
+    )
+
     names: list[x509.GeneralName] = [x509.DNSName(HOSTNAME)]
     if name is not None:
         names.append(x509.UniformResourceIdentifier(NAME + name))
@@ -127,8 +152,11 @@ def certificate_and_key(secret: bytes, name: str | None = None) -> tuple[bytes, 
         .add_extension(rights, critical=True)
         .sign(signer, None)
     )
+
     pem = serialization.Encoding.PEM
-    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    private = key.private_bytes(
+        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
     return certificate.public_bytes(pem), private
 
 
@@ -137,4 +165,6 @@ def _private_key(secret: bytes, purpose: bytes) -> "Ed25519PrivateKey":
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-    return Ed25519PrivateKey.from_private_bytes(HKDF(hashes.SHA256(), 32, None, purpose).derive(secret))
+    return Ed25519PrivateKey.from_private_bytes(
+        HKDF(hashes.SHA256(), 32, None, purpose).derive(secret)
+    )

@@ -1,8 +1,9 @@
 """Encodes dataclasses as frames and decodes them, with msgspec's MessagePack.
 
-In a header each array is replaced by its number; the arrays themselves travel in the frame's body. Decoding checks
-every type, because data from a network may be anything: a scalar type in an annotation such as `NDArray[np.float32]`
-is checked, too. Fields may have any type that msgspec can check, and numpy arrays.
+In a header each array is replaced by its number; the arrays themselves travel in the frame's body.
+Decoding checks every type, because data from a network may be anything: a scalar type in an
+annotation such as `NDArray[np.float32]` is checked, too. Fields may have any type that msgspec can
+check, and numpy arrays.
 """
 
 import dataclasses
@@ -19,7 +20,8 @@ from agileml.transport.framing import Array
 
 
 class Codec:
-    """The messages of a protocol: dataclasses, each identified by its name, its kind. Used by one thread.
+    """The messages of a protocol: dataclasses, each identified by its name, its kind. Used by one
+    thread.
 
     Raises TypeError for a field that cannot be sent.
     """
@@ -32,6 +34,7 @@ class Codec:
         self._taken = 0
         messages = list(messages)
         _check_fields(messages)
+
         for message in messages:
             kind = message.__name__
             if kind in self._decoders:
@@ -57,6 +60,7 @@ class Codec:
         decoder = self._decoders.get(kind)
         if decoder is None:
             raise BadMessage(f"unknown message kind {kind!r}")
+
         self._arrays, self._taken = arrays, 0
         try:
             message = decoder.decode(header)
@@ -68,6 +72,7 @@ class Codec:
             raise BadMessage(f"{kind}: nested too deeply") from error
         finally:
             self._arrays = []
+
         if self._taken < len(arrays):
             raise BadMessage(f"{kind}: more arrays than the message uses")
         return message
@@ -95,11 +100,15 @@ def _scalar(annotation: Any) -> type[np.generic]:  # noqa: ANN401
     arguments = typing.get_args(annotation)
     scalars = typing.get_args(arguments[1]) if len(arguments) == 2 else ()
     declared = scalars[0] if scalars else np.generic
-    return declared if isinstance(declared, type) and issubclass(declared, np.generic) else np.generic
+    return (
+        declared if isinstance(declared, type) and issubclass(declared, np.generic) else np.generic
+    )
 
 
 def _check_fields(messages: list[type]) -> None:
-    """Raises TypeError if a field, at any depth, has a type for which neither msgspec nor this codec has a rule."""
+    """Raises TypeError if a field, at any depth, has a type for which neither msgspec nor this
+    codec has a rule.
+    """
     seen: set[int] = set()
     # All at once, because they share types, and every process of a job does this when it starts.
     for message, root in zip(messages, msgspec.inspect.multi_type_info(messages), strict=True):
@@ -111,7 +120,9 @@ def _check_fields(messages: list[type]) -> None:
             seen.add(id(info))
             if isinstance(info, msgspec.inspect.CustomType):
                 if info.cls is not np.ndarray:
-                    raise TypeError(f"{message.__name__}: fields of type {info.cls.__name__} are not supported")
+                    raise TypeError(
+                        f"{message.__name__}: fields of type {info.cls.__name__} are not supported"
+                    )
             elif isinstance(info, msgspec.inspect.Type | msgspec.inspect.Field):
                 # `type`, `fields`, `item_types` and so on: whatever holds further types.
                 for name in info.__struct_fields__:

@@ -1,4 +1,6 @@
-"""Opens links: listening, connecting, TLS over TCP, and the handshake. Links that pass are handed to the endpoint."""
+"""Opens links: listening, connecting, TLS over TCP, and the handshake. Links that pass are handed
+to the endpoint.
+"""
 
 import errno
 import socket
@@ -36,9 +38,9 @@ class EndpointCallbacks:
 class Connector:
     """Connections that are not yet authenticated.
 
-    When two processes connect to each other at once, the attempt of the smaller name wins. Its owner refuses the other
-    attempt (`CROSSING`), and the other waits for the winning one. So exactly one link is opened, and no message is sent
-    on a link that is about to be closed.
+    When two processes connect to each other at once, the attempt of the smaller name wins. Its
+    owner refuses the other attempt (`CROSSING`), and the other waits for the winning one. So
+    exactly one link is opened, and no message is sent on a link that is about to be closed.
     """
 
     def __init__(
@@ -51,11 +53,17 @@ class Connector:
     ) -> None:
         self._identity, self._secret, self._settings, self._loop = identity, secret, settings, loop
         self._job = job_mark(secret)
-        self._report, self._opened, self._linked = callbacks.report, callbacks.opened, callbacks.linked
+        self._report, self._opened, self._linked = (
+            callbacks.report,
+            callbacks.opened,
+            callbacks.linked,
+        )
+
         self._names, self._clock = callbacks.names, callbacks.clock
         self._listeners: dict[socket.socket, Address] = {}
         self._resting: list[socket.socket] = []
-        """Listeners that are paused until the next check, because the process has run out of descriptors."""
+        """Listeners that are paused until the next check, because the process has run out of
+        descriptors."""
         self._unauthenticated: dict[Link, None] = {}
         self._attempts: dict[str, Link] = {}
         self._awaited: dict[str, tuple[str, float]] = {}
@@ -74,13 +82,17 @@ class Connector:
         """Starts connecting, unless an attempt is in progress."""
         if peer in self._attempts or peer in self._awaited:
             return
+
         try:
             sock = sockets.dial(address, self._settings.buffer_bytes(address))
         except (OSError, BadAddress) as error:
             self._report(Rejected(peer, str(address), f"cannot connect: {error}"))
             return
+
         handshake = Handshake(self._identity, self._job, expected=peer)
-        self._attempts[peer] = link = Link(PlainStream(sock), address, peer, handshake, self._clock())
+        self._attempts[peer] = link = Link(
+            PlainStream(sock), address, peer, handshake, self._clock()
+        )
         self._loop.watch(link.descriptor, WRITE, partial(self._on_link, link))
 
     def check_deadlines(self) -> None:
@@ -89,14 +101,23 @@ class Connector:
         late = now - self._settings.handshake_seconds
         for link in [*self._attempts.values(), *self._unauthenticated]:
             if link.began <= late:
-                # Over TCP, a computer that can be reached accepts a connection however busy its processes are.
-                accepted = link.phase is not Phase.CONNECTING or not isinstance(link.address, TcpAddress)
-                self._end(link, f"no handshake within {self._settings.handshake_seconds:g} s", no_answer=accepted)
+                # Over TCP, a computer that can be reached accepts a connection however busy its
+                # processes are.
+                accepted = link.phase is not Phase.CONNECTING or not isinstance(
+                    link.address, TcpAddress
+                )
+                self._end(
+                    link,
+                    f"no handshake within {self._settings.handshake_seconds:g} s",
+                    no_answer=accepted,
+                )
+
         for peer, (address, until) in list(self._awaited.items()):
             if now >= until:
                 del self._awaited[peer]
                 reason = "it announced that it was connecting to us, but never did"
                 self._report(Rejected(peer, address, reason, no_answer=True))
+
         for sock in self._resting:
             self._loop.watch(sock.fileno(), READ, partial(self._on_listener, sock))
         self._resting.clear()
@@ -110,7 +131,7 @@ class Connector:
             sockets.remove(address)
         self._listeners.clear()
 
-    # -- accepting ---------------------------------------------------------------------------------------------------
+    # -- accepting ---------------------------------------------------------------------------------
 
     def _on_listener(self, listener: socket.socket, _: int) -> None:
         for _ in range(_ACCEPTED_AT_ONCE):
@@ -128,11 +149,19 @@ class Connector:
             address = TcpAddress(where[0], where[1]) if isinstance(here, TcpAddress) else here
             if self.full:
                 sock.close()
-                self._report(Rejected(None, str(address), f"the maximum of {self._settings.max_links} links is open"))
+                self._report(
+                    Rejected(
+                        None,
+                        str(address),
+                        f"the maximum of {self._settings.max_links} links is open",
+                    )
+                )
                 continue
             if (count := len(self._unauthenticated)) >= self._settings.max_handshakes:
                 oldest = next(iter(self._unauthenticated))
-                self._end(oldest, f"dropped for a newer connection: {count} were in their handshake")
+                self._end(
+                    oldest, f"dropped for a newer connection: {count} were in their handshake"
+                )
             try:
                 sockets.tune(sock, self._settings.buffer_bytes(address))
             except OSError as error:
@@ -149,7 +178,7 @@ class Connector:
             return Reason.CROSSING
         return None if self._names is None else self._names.refusal(peer)
 
-    # -- handshakes ---------------------------------------------------------------------------------------------------
+    # -- handshakes --------------------------------------------------------------------------------
 
     def _on_link(self, link: Link, mask: int) -> None:
         if link.phase is Phase.CLOSED:
@@ -161,28 +190,47 @@ class Connector:
             crossing = failure.reason is Reason.CROSSING
             permanent, later = failure.reason in _PERMANENT, failure.reason is Reason.NOT_NOW
             self._end(link, str(failure), report=not crossing, permanent=permanent, no_answer=later)
-            if crossing and link.initiated and link.peer is not None and not self._linked(link.peer):
-                self._awaited[link.peer] = (str(link.address), self._clock() + self._settings.handshake_seconds)
+            if (
+                crossing
+                and link.initiated
+                and link.peer is not None
+                and not self._linked(link.peer)
+            ):
+                self._awaited[link.peer] = (
+                    str(link.address),
+                    self._clock() + self._settings.handshake_seconds,
+                )
         except ssl.SSLError as error:
             if isinstance(error, ssl.SSLCertVerificationError):
-                reason = f"the process that listens there does not hold this job's secret ({error.verify_message})"
+                reason = (
+                    "the process that listens there does not hold this job's secret "
+                    f"({error.verify_message})"
+                )
                 self._end(link, reason, report=True, permanent=link.initiated)
             elif error.reason in _NOT_TLS and link.initiated:
-                self._end(link, f"what listens there does not speak TLS ({error.reason})", permanent=True)
+                self._end(
+                    link, f"what listens there does not speak TLS ({error.reason})", permanent=True
+                )
             else:
                 self._lose(link, f"the connection broke: {error}")
         except OSError as error:
             self._lose(
-                link, f"cannot connect: {error}" if link.phase is Phase.CONNECTING else f"the connection broke: {error}"
+                link,
+                f"cannot connect: {error}"
+                if link.phase is Phase.CONNECTING
+                else f"the connection broke: {error}",
             )
 
     def _go_on(self, link: Link, mask: int) -> None:
         if link.phase is Phase.CONNECTING:
             link.stream.establish()
             if isinstance(link.address, TcpAddress):
-                link.secure(*contexts_of(credentials_of(self._secret, node_of(self._identity.name))))
+                link.secure(
+                    *contexts_of(credentials_of(self._secret, node_of(self._identity.name)))
+                )
             else:
                 link.prove()
+
         if link.phase is Phase.SECURING:
             if not link.stream.establish():
                 self._loop.change(link.descriptor, WRITE if link.stream.wants_write else READ)
@@ -209,7 +257,8 @@ class Connector:
 
     def _lose(self, link: Link, reason: str) -> None:
         claimed = link.handshake.peer
-        # Not worth a report: a connection that never introduced itself, and an attempt that crossed ours.
+        # Not worth a report: a connection that never introduced itself, and an attempt that crossed
+        # ours.
         quiet = claimed is None or claimed.name in self._attempts or self._linked(claimed.name)
         self._end(link, reason, report=link.initiated or not quiet)
 
@@ -219,7 +268,13 @@ class Connector:
             del self._attempts[link.peer]
 
     def _end(
-        self, link: Link, reason: str, *, report: bool = True, permanent: bool = False, no_answer: bool = False
+        self,
+        link: Link,
+        reason: str,
+        *,
+        report: bool = True,
+        permanent: bool = False,
+        no_answer: bool = False,
     ) -> None:
         self._take_out(link)
         link.close(self._loop)

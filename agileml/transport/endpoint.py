@@ -1,8 +1,9 @@
 """A process's network endpoint: links to peers by name, frames in and out.
 
-An endpoint belongs to one thread, which calls `poll` repeatedly; only `wake` may be called from another. Only `poll`
-and `flush` wait. On each link, messages arrive in the order of `send`. "Sent" means handed to the operating system:
-whether the peer has received a message is known only from its answer.
+An endpoint belongs to one thread, which calls `poll` repeatedly; only `wake` may be called from
+another. Only `poll` and `flush` wait. On each link, messages arrive in the order of `send`. "Sent"
+means handed to the operating system: whether the peer has received a message is known only from its
+answer.
 """
 
 import time
@@ -21,7 +22,9 @@ from agileml.transport.sockets import READ, WRITE, Loop
 
 
 class Endpoint:
-    """This process's links. Peers know it by `identity.name`; all processes of a job share the `secret`."""
+    """This process's links. Peers know it by `identity.name`; all processes of a job share the
+    `secret`.
+    """
 
     def __init__(
         self,
@@ -32,7 +35,9 @@ class Endpoint:
         names: Names | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`names` says which process owns a name; without it, a new process replaces the one before it."""
+        """`names` says which process owns a name; without it, a new process replaces the one before
+        it.
+        """
         check_secret(secret)
         self.identity = identity
         self._names = names
@@ -49,7 +54,9 @@ class Endpoint:
         self._check_every = min(settings.handshake_seconds, settings.stall_seconds) / 5
         self._next_check = clock()
         self._loop = Loop()
-        callbacks = EndpointCallbacks(self._events.append, self._opened, self._links.__contains__, names, clock)
+        callbacks = EndpointCallbacks(
+            self._events.append, self._opened, self._links.__contains__, names, clock
+        )
         self._connector = Connector(identity, secret, settings, self._loop, callbacks)
 
     def listen(self, address: Address) -> Address:
@@ -57,7 +64,9 @@ class Endpoint:
         return self._connector.listen(address)
 
     def connect(self, peer: str, address: Address) -> None:
-        """Starts connecting; `Connected` or `Rejected` follows, unless a link or an attempt exists already."""
+        """Starts connecting; `Connected` or `Rejected` follows, unless a link or an attempt exists
+        already.
+        """
         if peer == self.identity.name:
             raise BadAddress(f"{peer!r} is this process itself: it cannot connect to itself")
         if peer not in self._links:
@@ -66,23 +75,28 @@ class Endpoint:
     def send(self, peer: str, kind: str, header: bytes = b"", arrays: Sequence[Array] = ()) -> int:
         """Queues a message and returns the mark that `sent(peer)` reaches once it is sent.
 
-        Arrays are sent from their own memory: do not change them before that. Only arrays that are not contiguous or
-        not little-endian are copied. Raises QueueFull if too much is queued for this peer already.
+        Arrays are sent from their own memory: do not change them before that. Only arrays that are
+        not contiguous or not little-endian are copied. Raises QueueFull if too much is queued for
+        this peer already.
         """
         link = self._links.get(peer)
         if link is None:
             raise NotConnected(f"{kind} to {peer!r}: no link is open")
+
         pieces, nbytes = encode(kind, header, arrays, self._settings.limits)
         waiting, most = len(link.outgoing), self._settings.max_queued_bytes
         if waiting and waiting + nbytes > most:
             raise QueueFull(
-                f"{kind} to {peer!r}: {waiting:,} bytes are queued, {nbytes:,} more exceed the limit of {most:,}"
+                f"{kind} to {peer!r}: {waiting:,} bytes are queued, {nbytes:,} more exceed the "
+                f"limit of {most:,}"
             )
+
         self._written[link] = None
         return link.outgoing.add(pieces, nbytes)
 
     def sent(self, peer: str) -> int:
-        """The link's progress: messages whose mark is not above it are sent, and their arrays may be changed again.
+        """The link's progress: messages whose mark is not above it are sent, and their arrays may
+        be changed again.
 
         A lost link has released all arrays.
         """
@@ -94,7 +108,9 @@ class Endpoint:
         return frozenset(self._links)
 
     def poll(self, timeout: float | None = None) -> list[LinkEvent]:
-        """Sends and receives until an event occurs, `wake` is called or `timeout` seconds have passed."""
+        """Sends and receives until an event occurs, `wake` is called or `timeout` seconds have
+        passed.
+        """
         deadline = self._deadline(timeout)
         self._turn(timeout)
         self._turns(deadline, lambda: bool(self._events) or self._loop.woken)
@@ -104,7 +120,8 @@ class Endpoint:
         return events
 
     def flush(self, timeout: float | None = None, peer: str | None = None) -> bool:
-        """Sends until nothing is queued (for this peer, if given); False if `timeout` seconds have passed before.
+        """Sends until nothing is queued (for this peer, if given); False if `timeout` seconds have
+        passed before.
 
         What happens meanwhile, `poll` reports afterwards.
         """
@@ -134,7 +151,7 @@ class Endpoint:
         self._connector.close()
         self._loop.close()
 
-    # -- turns --------------------------------------------------------------------------------------------------------
+    # -- turns -------------------------------------------------------------------------------------
 
     def _deadline(self, timeout: float | None) -> float | None:
         return None if timeout is None else self._clock() + timeout
@@ -158,6 +175,7 @@ class Endpoint:
         buffered, self._buffered = self._buffered, {}
         for link in buffered:
             self._guarded(link, self._read)
+
         if self._clock() >= self._next_check:
             now = self._clock()
             self._next_check = now + self._check_every
@@ -165,9 +183,11 @@ class Endpoint:
             seconds = self._settings.stall_seconds
             for link in list(self._links.values()):
                 if link.stalls(now, seconds):
-                    self._end(link, f"it started a message and then sent too little for {seconds:g} s")
+                    self._end(
+                        link, f"it started a message and then sent too little for {seconds:g} s"
+                    )
 
-    # -- links --------------------------------------------------------------------------------------------------------
+    # -- links -------------------------------------------------------------------------------------
 
     def _opened(self, link: Link) -> None:
         assert link.peer is not None
@@ -175,13 +195,18 @@ class Endpoint:
         if self._names is not None:
             # Before another process of this name can complete its handshake.
             self._names.give(link.handshake.peer)
+
         former = self._links.get(link.peer)
         if former is not None:
             # A peer connects again only after it has lost its side of the earlier link.
             self._drain(former, "it connected again")
+
         limits = self._settings.limits
         if node_of(link.peer) != link.peer:
-            limits = replace(limits, body_bytes=min(limits.body_bytes, self._settings.helper_body_bytes))
+            limits = replace(
+                limits, body_bytes=min(limits.body_bytes, self._settings.helper_body_bytes)
+            )
+
         link.open(FrameReader(limits, self._pool, self._scratch))
         self._links[link.peer] = link
         self._connector.full = len(self._links) >= self._settings.max_links
@@ -212,7 +237,12 @@ class Endpoint:
         assert link.peer is not None
         self._events += [Received(link.peer, *frame) for frame in frames]
         if ended:
-            self._end(link, "it ended the connection in the middle of a message" if link.unfinished else "it went away")
+            self._end(
+                link,
+                "it ended the connection in the middle of a message"
+                if link.unfinished
+                else "it went away",
+            )
         elif link.stream.holds_data:
             self._buffered[link] = None
 

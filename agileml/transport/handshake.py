@@ -6,11 +6,12 @@
     acceptor  -> initiator  WELCOME    from here on, frames
     either    -> other      REFUSED    the reason
 
-Between computers all of this is under TLS, which has proven on both sides that they belong to the job, and under which
-name (`certificates`): a process that introduces itself under a name that its certificate does not carry is refused. On
-one computer, the file of a Unix socket is for its owner alone, whose processes are not protected from each other, and
-the keys tell jobs apart. Each side has a key of its own: a process that was only called learns nothing with which to
-answer as one that was called.
+Between computers all of this is under TLS, which has proven on both sides that they belong to the
+job, and under which name (`certificates`): a process that introduces itself under a name that its
+certificate does not carry is refused. On one computer, the file of a Unix socket is for its owner
+alone, whose processes are not protected from each other, and the keys tell jobs apart. Each side
+has a key of its own: a process that was only called learns nothing with which to answer as one that
+was called.
 """
 
 import hmac
@@ -33,7 +34,9 @@ _NAME = re.compile(r"[A-Za-z0-9._:@/+-]{1,128}")
 
 
 class Reason(IntEnum):
-    """Why a side refuses. Only the number is sent, so that an unknown process cannot write text into our log."""
+    """Why a side refuses. Only the number is sent, so that an unknown process cannot write text
+    into our log.
+    """
 
     SECRET = 1
     VERSION = 2
@@ -69,11 +72,14 @@ _EXPLANATIONS = {
 }
 
 BLOB_CLIENT = "blobs/"
-"""The names of links for blobs begin with this, followed by the node's name. No node's name has a slash or an @."""
+"""The names of links for blobs begin with this, followed by the node's name. No node's name has a
+slash or an @."""
 
 
 def node_of(process: str) -> str:
-    """The node for which a process speaks: itself, or the one whose helper `node@...` or link for blobs it is."""
+    """The node for which a process speaks: itself, or the one whose helper `node@...` or link for
+    blobs it is.
+    """
     return process.split("/")[1] if process.startswith(BLOB_CLIENT) else process.partition("@")[0]
 
 
@@ -89,7 +95,11 @@ class Identity:
     version: str = ""
 
     def __post_init__(self) -> None:
-        for what, text in (("name", self.name), ("instance", self.instance or "-"), ("version", self.version or "-")):
+        for what, text in (
+            ("name", self.name),
+            ("instance", self.instance or "-"),
+            ("version", self.version or "-"),
+        ):
             if not _NAME.fullmatch(text):
                 raise BadArgument(f"{what} {text[:40]!r}: use 1 to 128 letters, digits and ._:@/+-")
 
@@ -98,7 +108,9 @@ class Names(Protocol):
     """Which processes own the names of a job. The first one that is linked under a name gets it."""
 
     def refusal(self, peer: Identity) -> Reason | None:
-        """Why a process may not have its name: it belongs to another process, or its node is shut out."""
+        """Why a process may not have its name: it belongs to another process, or its node is shut
+        out.
+        """
         ...
 
     def give(self, peer: Identity) -> None:
@@ -123,11 +135,15 @@ class Failure(PeerRefused):
 def check_secret(secret: bytes) -> None:
     """Raises BadSecret for a secret that could be guessed from what follows from it."""
     if len(secret) < SHORTEST_SECRET:
-        raise BadSecret(f"the job's secret has {len(secret)} bytes: use at least {SHORTEST_SECRET} random bytes")
+        raise BadSecret(
+            f"the job's secret has {len(secret)} bytes: use at least {SHORTEST_SECRET} random bytes"
+        )
 
 
 class Handshake:
-    """One side of a handshake: pass it `wanted` bytes at a time and send its answers. Raises Failure."""
+    """One side of a handshake: pass it `wanted` bytes at a time and send its answers. Raises
+    Failure.
+    """
 
     def __init__(
         self,
@@ -137,7 +153,8 @@ class Handshake:
         expected: str | None = None,
         refusal: Callable[[Identity], Reason | None] = lambda _: None,
     ) -> None:
-        """An initiator knows the `expected` name of its peer; an acceptor may have a reason to refuse a process.
+        """An initiator knows the `expected` name of its peer; an acceptor may have a reason to
+        refuse a process.
 
         `job` is what all processes of the job have in common.
         """
@@ -163,13 +180,16 @@ class Handshake:
             if self.wanted:
                 return b""
             data = b""
+
         step, self._step, self.wanted = self._step, None, _MESSAGE.size
         match step:
             case _Step.HELLO:
                 self._meet(data)
                 assert self.peer is not None
                 if self.peer.name == self._me.name:
-                    raise Failure(f"the peer claims the name {self.peer.name!r}, which is ours", Reason.NAME)
+                    raise Failure(
+                        f"the peer claims the name {self.peer.name!r}, which is ours", Reason.NAME
+                    )
                 self._refuse()
                 return self._introduction(_Step.ANSWER)
             case _Step.ANSWER:
@@ -177,7 +197,10 @@ class Handshake:
                 assert self.peer is not None
                 self._check_version(self.peer)
                 if self.peer.name != self._expected:
-                    raise Failure(f"{self.peer.name!r} answered where {self._expected!r} was expected", Reason.NAME)
+                    raise Failure(
+                        f"{self.peer.name!r} answered where {self._expected!r} was expected",
+                        Reason.NAME,
+                    )
                 return _message(_Step.CONFIRM, b"")
             case _Step.CONFIRM:
                 assert self.peer is not None
@@ -196,20 +219,32 @@ class Handshake:
         magic, code, length = _MESSAGE.unpack(data)
         if magic != _MAGIC or length > _MAX_BYTES:
             raise Failure("received data that is not a handshake", Reason.MALFORMED)
+
         awaited = {_Step.HELLO} if self.peer is None else {_Step.CONFIRM}
         if self._expected is not None:
             awaited = {_Step.ANSWER} if self.peer is None else {_Step.WELCOME}
         if code not in awaited | {_Step.REFUSED}:
             raise Failure("the handshake's messages are out of order", Reason.MALFORMED)
+
         return _Step(code), length
 
     def _refused(self, data: bytes) -> Failure:
         if len(data) != 1 or data[0] not in set(Reason):
-            return Failure("the peer refused without a valid reason", Reason.MALFORMED, inform=False)
+            return Failure(
+                "the peer refused without a valid reason", Reason.MALFORMED, inform=False
+            )
+
         reason = Reason(data[0])
-        both = f": {self.peer.version!r}, here {self._me.version!r}" if reason is Reason.VERSION and self.peer else ""
+        both = (
+            f": {self.peer.version!r}, here {self._me.version!r}"
+            if reason is Reason.VERSION and self.peer
+            else ""
+        )
+
         name = f" {self.peer.name!r}" if self.peer else ""
-        return Failure(f"the peer{name} refused: {_EXPLANATIONS[reason]}{both}", reason, inform=False)
+        return Failure(
+            f"the peer{name} refused: {_EXPLANATIONS[reason]}{both}", reason, inform=False
+        )
 
     def _introduction(self, step: _Step) -> bytes:
         # No newline is in a name.
@@ -223,16 +258,23 @@ class Handshake:
             name, instance, version = about.decode("ascii").split("\n")
             self.peer = Identity(name, instance, version)
         except ValueError as error:
-            raise Failure("the peer introduces itself as another version of the code does", Reason.VERSION) from error
+            raise Failure(
+                "the peer introduces itself as another version of the code does", Reason.VERSION
+            ) from error
+
         if not hmac.compare_digest(key, self._their_key):
-            raise Failure(f"the process named {self.peer.name!r} does not hold this job's secret", Reason.SECRET)
+            raise Failure(
+                f"the process named {self.peer.name!r} does not hold this job's secret",
+                Reason.SECRET,
+            )
         if self.proven is not None and node_of(self.peer.name) != self.proven:
             raise Failure(f"{self.proven!r} introduced itself as {self.peer.name!r}", Reason.NAME)
 
     def _check_version(self, peer: Identity) -> None:
         if peer.version != self._me.version:
             raise Failure(
-                f"{peer.name!r} runs version {peer.version!r} of the code, we run {self._me.version!r}:"
+                f"{peer.name!r} runs version {peer.version!r} of the code, we run "
+                f"{self._me.version!r}:"
                 " install the same version everywhere",
                 Reason.VERSION,
             )

@@ -18,7 +18,8 @@ _GATHERED = 64
 _TURN_BYTES = 16 << 20
 """Bytes that a link may move before it is the others' turn."""
 _TURN_FRAMES = 4096
-"""Frames that a link may bring before they are handled: each of a flood of small ones takes a few hundred bytes."""
+"""Frames that a link may bring before they are handled: each of a flood of small ones takes a few
+hundred bytes."""
 MIN_GAIN = 64 << 10
 """Bytes that a started frame has to gain within `stall_seconds`."""
 
@@ -73,7 +74,12 @@ class Link:
     """A connection: first the handshake, then frames in both directions."""
 
     def __init__(
-        self, stream: PlainStream, address: Address, peer: str | None, handshake: Handshake, began: float
+        self,
+        stream: PlainStream,
+        address: Address,
+        peer: str | None,
+        handshake: Handshake,
+        began: float,
     ) -> None:
         self.stream: Stream = stream
         self.descriptor = stream.fileno()
@@ -94,7 +100,11 @@ class Link:
         """Starts the TLS handshake."""
         assert isinstance(self.stream, PlainStream)
         self.phase = Phase.SECURING
-        self.stream = self.stream.secured(client, HOSTNAME) if self.initiated else self.stream.secured(server, None)
+        self.stream = (
+            self.stream.secured(client, HOSTNAME)
+            if self.initiated
+            else self.stream.secured(server, None)
+        )
 
     def prove(self) -> None:
         """Starts the job's handshake."""
@@ -126,11 +136,14 @@ class Link:
             self.outgoing.clear()
 
     def receive_handshake(self) -> bool | None:
-        """Receives part of the next handshake message. None: no more data now; False: the stream has ended."""
+        """Receives part of the next handshake message. None: no more data now; False: the stream
+        has ended.
+        """
         memory = bytearray(self.handshake.wanted - len(self._partial))
         count = self.stream.receive_into(memoryview(memory))
         if not count:
             return None if count is None else False
+
         self._partial += memory[:count]
         if len(self._partial) == self.handshake.wanted:
             message, self._partial = bytes(self._partial), bytearray()
@@ -149,8 +162,13 @@ class Link:
                 return frames, count == 0
             self.received += count
             frames += self.reader.took(count)
-            if count < len(room) and self.stream.short_read_is_last and not self.reader.receiving_body:
+            if (
+                count < len(room)
+                and self.stream.short_read_is_last
+                and not self.reader.receiving_body
+            ):
                 break
+
         return frames, False
 
     @property

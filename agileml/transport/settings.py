@@ -12,9 +12,11 @@ class TransportSettings:
 
     limits: FrameLimits = field(default_factory=FrameLimits)
     helper_body_bytes: int = 1 << 40
-    """Bytes of arrays in a frame of a process that helps a node: `node@heartbeat`, and links for blobs."""
+    """Bytes of arrays in a frame of a process that helps a node: `node@heartbeat`, and links for
+    blobs."""
     max_queued_bytes: int = 1 << 30
-    """Queued for one peer. A frame that would exceed it raises QueueFull, unless nothing else is queued."""
+    """Queued for one peer. A frame that would exceed it raises QueueFull, unless nothing else is
+    queued."""
     max_links: int = 4096
     max_handshakes: int = 256
     """Incoming connections in their handshake; beyond that the oldest is dropped for the newest."""
@@ -35,12 +37,15 @@ class TransportSettings:
 
 
 PATIENT = TransportSettings(stall_seconds=3600.0)
-"""User code may stop a node in the middle of a message; whether the node hangs is for its heartbeats to say."""
+"""User code may stop a node in the middle of a message; whether the node hangs is for its
+heartbeats to say."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Received:
-    """A message from a peer. The receiver owns its arrays; their shared memory lives as long as one of them."""
+    """A message from a peer. The receiver owns its arrays; their shared memory lives as long as one
+    of them.
+    """
 
     peer: str
     kind: str
@@ -62,7 +67,9 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The link to a peer is closed. Complete messages were reported before; queued ones may not have arrived."""
+    """The link to a peer is closed. Complete messages were reported before; queued ones may not
+    have arrived.
+    """
 
     peer: str
     reason: str
@@ -70,11 +77,12 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A connection attempt failed. `peer` is the one we tried to reach; None if an unknown process tried to reach us.
+    """A connection attempt failed. `peer` is the one we tried to reach; None if an unknown process
+    tried to reach us.
 
-    `permanent` means that trying again cannot help: the two have different secrets or different versions of the code,
-    or the name belongs to another process.
-    `no_answer`: something accepted the connection, or may have, but did not answer in time.
+    `permanent` means that trying again cannot help: the two have different secrets or different
+    versions of the code, or the name belongs to another process. `no_answer`: something accepted
+    the connection, or may have, but did not answer in time.
     """
 
     peer: str | None

@@ -1,4 +1,6 @@
-"""Sockets that never block: opening them, plain and TLS streams over them, and the loop that waits for them."""
+"""Sockets that never block: opening them, plain and TLS streams over them, and the loop that waits
+for them.
+"""
 
 import contextlib
 import errno
@@ -18,8 +20,8 @@ _BACKLOG = 1024
 _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
 """A silent connection is probed after 10 s. One whose peer acknowledges nothing for 30 s is closed.
 
-Without this, a connection to a host that vanished would stay open for a quarter of an hour, and a router may forget
-one that is silent for minutes.
+Without this, a connection to a host that vanished would stay open for a quarter of an hour, and a
+router may forget one that is silent for minutes.
 """
 
 
@@ -44,6 +46,7 @@ def listen(address: Address) -> tuple[socket.socket, Address]:
     except OSError as error:
         sock.close()
         raise BadAddress(f"cannot listen at {address}: {error.strerror or error}") from error
+
     if isinstance(address, TcpAddress):
         return sock, TcpAddress(address.host, sock.getsockname()[1])
     return sock, address
@@ -61,11 +64,14 @@ def dial(address: Address, buffer_bytes: int | None) -> socket.socket:
     except OSError:
         sock.close()
         raise
+
     return sock
 
 
 def tune(sock: socket.socket, buffer_bytes: int | None) -> None:
-    """Makes a socket non-blocking, turns off the delay of small messages, and notices a peer whose host is gone."""
+    """Makes a socket non-blocking, turns off the delay of small messages, and notices a peer whose
+    host is gone.
+    """
     sock.setblocking(False)
     if sock.family != socket.AF_UNIX:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -74,6 +80,7 @@ def tune(sock: socket.socket, buffer_bytes: int | None) -> None:
             # Not every system has all of them.
             if (number := getattr(socket, name, None)) is not None:
                 sock.setsockopt(socket.IPPROTO_TCP, int(number), value)
+
     if buffer_bytes is not None:
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             sock.setsockopt(socket.SOL_SOCKET, option, buffer_bytes)
@@ -155,7 +162,9 @@ class TlsStream(_SocketStream):
     _socket: ssl.SSLSocket
     short_read_is_last = False
 
-    def __init__(self, sock: socket.socket, context: ssl.SSLContext, server_hostname: str | None) -> None:
+    def __init__(
+        self, sock: socket.socket, context: ssl.SSLContext, server_hostname: str | None
+    ) -> None:
         self.wants_write = True
         self._connecting = server_hostname is not None
         self._socket = context.wrap_socket(
@@ -173,7 +182,9 @@ class TlsStream(_SocketStream):
 
     @property
     def proven_name(self) -> str:
-        """The name in the peer's certificate; empty if none is there, as in that of the job's authority."""
+        """The name in the peer's certificate; empty if none is there, as in that of the job's
+        authority.
+        """
         shown: Mapping[str, Any] = self._socket.getpeercert() or {}
         uris = (text for kind, text in shown.get("subjectAltName", ()) if kind == "URI")
         return next((uri.removeprefix(NAME) for uri in uris if uri.startswith(NAME)), "")
@@ -198,7 +209,9 @@ class TlsStream(_SocketStream):
             return None
 
     def send(self, pieces: Sequence[memoryview]) -> int | None:
-        """Number of bytes sent. After None, OpenSSL expects the same bytes again, possibly followed by more."""
+        """Number of bytes sent. After None, OpenSSL expects the same bytes again, possibly followed
+        by more.
+        """
         # A large piece without copying, or small ones joined to fill a record.
         data: memoryview | bytes = pieces[0][:_TLS_MOST]
         if len(pieces) > 1 and len(pieces[0]) < _TLS_RECORD:
@@ -207,6 +220,7 @@ class TlsStream(_SocketStream):
                 length += len(pieces[count])
                 count += 1
             data = b"".join([*pieces[: count - 1], pieces[count - 1][:_TLS_RECORD]])
+
         try:
             return self._socket.send(data)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):

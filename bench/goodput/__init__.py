@@ -1,1 +1,3 @@
-"""Goodput of elastic training systems next to each other, while machines are lost: `python -m bench.goodput`."""
+"""Goodput of elastic training systems next to each other, while machines are lost: `python -m
+bench.goodput`.
+"""

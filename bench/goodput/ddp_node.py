@@ -1,4 +1,6 @@
-"""A process of DistributedDataParallel. With `--checkpoints`, it continues from the newest one, as torchrun expects."""
+"""A process of DistributedDataParallel. With `--checkpoints`, it continues from the newest one, as
+torchrun expects.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ SAVING_SHARE = 0.05
 """A checkpoint is written once the last one took less than this share of the time since."""
 
 CHECKPOINTS, EVERY = "SPOTCTL_CHECKPOINT_DIR", "SPOTCTL_CHECKPOINT_EVERY"
-"""The variables of a command with the folder for checkpoints and the seconds between them; else the shared folder."""
+"""The variables of a command with the folder for checkpoints and the seconds between them; else the
+shared folder."""
 
 
 def main(size: str, *, saves: bool) -> None:
@@ -53,7 +56,10 @@ def main(size: str, *, saves: bool) -> None:
         if saves and (due or reporter.warned() - warned):
             warned, start = reporter.warned(), time.monotonic()
             part = saved.with_name(f".{os.getpid()}.pt")
-            torch.save({"module": inner.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, part)
+            torch.save(
+                {"module": inner.state_dict(), "optimizer": optimizer.state_dict(), "step": step},
+                part,
+            )
             part.replace(saved)
             began = time.monotonic()
             took = began - start

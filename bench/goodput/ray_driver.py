@@ -1,7 +1,9 @@
-"""The coordinator of Ray Train: the head of a cluster, without a processor of its own, and the driver of the training.
+"""The coordinator of Ray Train: the head of a cluster, without a processor of its own, and the
+driver of the training.
 
-The training is that of `ddp_node`: one process writes checkpoints while the others go on. With `ray.train.report`, all
-would wait for each other at each. The number of workers is fixed: an elastic one learns of nodes every 20 seconds only.
+The training is that of `ddp_node`: one process writes checkpoints while the others go on. With
+`ray.train.report`, all would wait for each other at each. The number of workers is fixed: an
+elastic one learns of nodes every 20 seconds only.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ def main(size: str, port: int, ready: Path) -> None:
     subprocess.run([*RAY_START, "--head", f"--port={port}", *alone], check=True)
     ready.touch()
     ray.init(address=f"127.0.0.1:{port}")
-    kept = RunConfig(storage_path=str(folder / "runs"), failure_config=FailureConfig(max_failures=-1))
+    kept = RunConfig(
+        storage_path=str(folder / "runs"), failure_config=FailureConfig(max_failures=-1)
+    )
     TorchTrainer(
         partial(ddp_node.main, size, saves=True),
         torch_config=TorchConfig(backend="gloo"),

@@ -1,6 +1,8 @@
-"""The work of a system, from the commits that reach a socket outside of it: useful samples, pauses, vain work.
+"""The work of a system, from the commits that reach a socket outside of it: useful samples, pauses,
+vain work.
 
-The kernel stamps each datagram when it arrives, so that nothing here or in a system delays or counts a pause twice.
+The kernel stamps each datagram when it arrives, so that nothing here or in a system delays or
+counts a pause twice.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ _BUFFER = 4 << 20
 
 @dataclass(frozen=True)
 class Commit:
-    """A step became a part of the model, with samples of one part of the job; `redone` were computed in vain. `again`
-    of them were in steps that had been committed, were lost, and have been made again before this one.
+    """A step became a part of the model, with samples of one part of the job; `redone` were
+    computed in vain. `again` of them were in steps that had been committed, were lost, and have
+    been made again before this one.
     """
 
     at: float
@@ -43,7 +46,9 @@ class Final:
 
 @dataclass(frozen=True)
 class Goodput:
-    """The work of a system from one moment to another. A pause is counted without the time of a usual step."""
+    """The work of a system from one moment to another. A pause is counted without the time of a
+    usual step.
+    """
 
     useful: int
     redone: int
@@ -92,26 +97,34 @@ class Recorder:
         self._socket.close()
 
 
-def measured(commits: Sequence[Commit], faults: Sequence[float], begin: float, end: float) -> Goodput:
+def measured(
+    commits: Sequence[Commit], faults: Sequence[float], begin: float, end: float
+) -> Goodput:
     """The goodput between two moments, with faults at these times."""
     useful_before, redone_before = _counted([commit for commit in commits if commit.at < begin])
     useful, redone = _counted([commit for commit in commits if commit.at <= end])
     # What was not made again by the end is not a part of the model.
     useful -= next((commit.again for commit in commits if commit.at > end), 0)
     moments = _progress(commits, begin, end)
-    usual = statistics.median([after - before for before, after in pairwise(moments)] or [end - begin])
+    usual = statistics.median(
+        [after - before for before, after in pairwise(moments)] or [end - begin]
+    )
     pauses = _pauses([*moments, end] if end - moments[-1] > usual else moments, faults, usual)
     return Goodput(useful - useful_before, redone - redone_before, usual, pauses)
 
 
 def _counted(commits: Sequence[Commit]) -> tuple[int, int]:
-    """The samples in the model, and those in vain: a part that commits a step again has lost it and all later ones."""
+    """The samples in the model, and those in vain: a part that commits a step again has lost it and
+    all later ones.
+    """
     kept = defaultdict[str, dict[int, int]](dict)
     redone = 0
     for commit in commits:
         steps = kept[commit.part]
         if commit.step in steps and commit.samples:
-            redone += sum(steps.pop(step) for step in [step for step in steps if step >= commit.step])
+            redone += sum(
+                steps.pop(step) for step in [step for step in steps if step >= commit.step]
+            )
         if commit.samples:
             steps[commit.step] = commit.samples
         redone += commit.redone
@@ -130,17 +143,21 @@ def _progress(commits: Sequence[Commit], begin: float, end: float) -> list[float
 
 
 def _pauses(moments: Sequence[float], faults: Sequence[float], usual: float) -> tuple[float, ...]:
-    """The longest pause after each fault and up to the one that follows the next fault, each gap counted once.
+    """The longest pause after each fault and up to the one that follows the next fault, each gap
+    counted once.
 
-    A gap with several faults belongs to the first, and the others have no pause. The first may be one from just before
-    the gap: a step that was about to end when a machine was lost still does.
+    A gap with several faults belongs to the first, and the others have no pause. The first may be
+    one from just before the gap: a step that was about to end when a machine was lost still does.
     """
     longest, covered = dict[float, float](), set[float]()
     for before, after in pairwise(moments):
         causes = [fault for fault in faults if fault < after]
         if not causes:
             continue
-        first = next((number for number, fault in enumerate(causes) if fault >= before - usual), len(causes) - 1)
+        first = next(
+            (number for number, fault in enumerate(causes) if fault >= before - usual),
+            len(causes) - 1,
+        )
         covered |= set(causes[first + 1 :])
         longest[causes[first]] = max(longest.get(causes[first], 0.0), after - before - usual)
     return tuple(pause for fault, pause in longest.items() if fault not in covered)

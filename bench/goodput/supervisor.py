@@ -1,7 +1,9 @@
-"""Plays a schedule on a system: starts its processes, kills them from outside, and starts others in their place.
+"""Plays a schedule on a system: starts its processes, kills them from outside, and starts others in
+their place.
 
-One supervisor does this for all systems alike. A node is everything with its mark in the environment, so that what its
-processes have started dies with it. A node that ends by itself is started again as a killed one is, and counted.
+One supervisor does this for all systems alike. A node is everything with its mark in the
+environment, so that what its processes have started dies with it. A node that ends by itself is
+started again as a killed one is, and counted.
 """
 
 from __future__ import annotations
@@ -35,12 +37,19 @@ MAX_EARLY_EXITS = 6
 _TURN_SECONDS = 0.02
 _SUBREAPER = 36
 _TICKS = os.sysconf("SC_CLK_TCK")
-ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONWARNINGS": "ignore"}
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "GLOO_SOCKET_IFNAME": "lo",
+    "PYTHONWARNINGS": "ignore",
+}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a cell: goodput, processor seconds, and the number of nodes that ended by themselves."""
+    """The result of a cell: goodput, processor seconds, and the number of nodes that ended by
+    themselves.
+    """
 
     goodput: Goodput
     seconds: float
@@ -49,7 +58,8 @@ class Outcome:
     exits: int
     final: Final | None
     others_share: float = 0.0
-    """The part of the processors' time that other processes of the computer took, with the supervisor."""
+    """The part of the processors' time that other processes of the computer took, with the
+    supervisor."""
 
 
 @dataclass
@@ -63,13 +73,18 @@ class Supervisor:
     _restarts: dict[int, float] = field(default_factory=dict)
     """When the node with a number is to be started."""
     _kills: list[tuple[float, dict[int, int]]] = field(default_factory=list)
-    """When warned nodes are taken away, each with the number of its start: not the one in place of a node that left."""
+    """When warned nodes are taken away, each with the number of its start: not the one in place of
+    a node that left."""
     _starts: Counter[int] = field(default_factory=Counter)
     _exits: int = 0
     _losses: int = 0
 
     def play(
-        self, first: Sequence[int], events: Sequence[Event], seconds: float, final_seconds: float = FINAL_SECONDS
+        self,
+        first: Sequence[int],
+        events: Sequence[Event],
+        seconds: float,
+        final_seconds: float = FINAL_SECONDS,
     ) -> Outcome:
         """Runs the system through the events; raises TimeoutError if it does not start."""
         adopt_orphans()
@@ -92,7 +107,9 @@ class Supervisor:
             self._end_all()
             self.recorder.close()
         # A node may leave as soon as it is warned, and another one starts once its machine is gone.
-        faults = sorted({begin + event.second + after for event in events for after in (0.0, event.warning)})
+        faults = sorted(
+            {begin + event.second + after for event in events for after in (0.0, event.warning)}
+        )
         goodput = measured(self.recorder.commits, faults, begin, end)
         others = max(0.0, busy - used) / ((end - begin) * (os.cpu_count() or 1))
         return Outcome(goodput, end - begin, used, self._losses, exits, self.recorder.final, others)
@@ -104,23 +121,31 @@ class Supervisor:
         elif event.warning:
             for node in event.nodes:
                 self._warn(node)
-            self._kills.append((time.time() + event.warning, {node: self._starts[node] for node in event.nodes}))
+            self._kills.append(
+                (time.time() + event.warning, {node: self._starts[node] for node in event.nodes})
+            )
         else:
             self._losses += len(event.nodes)
             self._kill(event.nodes)
 
-    # -- time ----------------------------------------------------------------------------------------------------------
+    # -- time --------------------------------------------------------------------------------------
 
     def _until_first_commit(self) -> None:
         until = time.time() + START_SECONDS
         while not self.recorder.commits:
             if time.time() > until or self._exits > MAX_EARLY_EXITS:
-                raise TimeoutError(f"{self.system.name} did not begin to train; its processes wrote: {self._printed()}")
+                raise TimeoutError(
+                    f"{self.system.name} did not begin to train; its processes wrote: "
+                    f"{self._printed()}"
+                )
             self._turn()
 
     def _printed(self) -> str:
         """The last line of each output."""
-        outputs = [path.read_text(errors="replace").splitlines() for path in sorted(self.cell.folder.glob("*.out"))]
+        outputs = [
+            path.read_text(errors="replace").splitlines()
+            for path in sorted(self.cell.folder.glob("*.out"))
+        ]
         return " | ".join(lines[-1] for lines in outputs if lines)
 
     def _wait_until(self, moment: float) -> float:
@@ -135,10 +160,19 @@ class Supervisor:
         for due, starts in [planned for planned in self._kills if planned[0] <= now]:
             self._kills.remove((due, starts))
             self._losses += len(starts)
-            self._kill([node for node in starts if node in self._running and starts[node] == self._starts[node]])
+            self._kill(
+                [
+                    node
+                    for node in starts
+                    if node in self._running and starts[node] == self._starts[node]
+                ]
+            )
         for node, process in list(self._running.items()):
             if not _is_alive(process.pid):
-                taken = next((due for due, starts in self._kills if starts.get(node) == self._starts[node]), None)
+                taken = next(
+                    (due for due, starts in self._kills if starts.get(node) == self._starts[node]),
+                    None,
+                )
                 self._exits += taken is None
                 self._lose(node, taken)
         for node, due in list(self._restarts.items()):
@@ -147,7 +181,7 @@ class Supervisor:
                 self._starts[node] += 1
                 self._start(node)
 
-    # -- processes -----------------------------------------------------------------------------------------------------
+    # -- processes ---------------------------------------------------------------------------------
 
     def _start(self, node: int) -> None:
         command = self.system.command(self.cell, node, self._starts[node])
@@ -158,7 +192,12 @@ class Supervisor:
         with home.with_suffix(".out").open("ab") as output:
             self._running[node] = subprocess.Popen(
                 command,
-                env={**os.environ, **ENVIRONMENT, **self._variables(node), **self.system.variables(self.cell)},
+                env={
+                    **os.environ,
+                    **ENVIRONMENT,
+                    **self._variables(node),
+                    **self.system.variables(self.cell),
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -167,7 +206,11 @@ class Supervisor:
             )
 
     def _variables(self, node: int) -> Mapping[str, str]:
-        shared = {RECORDER: self.recorder.address, FOLDER: str(self.cell.folder), "PYTHONPATH": str(Path.cwd())}
+        shared = {
+            RECORDER: self.recorder.address,
+            FOLDER: str(self.cell.folder),
+            "PYTHONPATH": str(Path.cwd()),
+        }
         return {**shared, NODE: f"{node}-{self._starts[node]}", MARK: str(self.cell.home(node))}
 
     def _warn(self, node: int) -> None:
@@ -184,7 +227,9 @@ class Supervisor:
             self._lose(node)
 
     def _lose(self, node: int, taken: float | None = None) -> None:
-        """Ends what is left of a node. Its machine is gone now, or is taken away later because it was warned."""
+        """Ends what is left of a node. Its machine is gone now, or is taken away later because it
+        was warned.
+        """
         if node == COORDINATOR:
             kill_marked(self.cell.home(node))
         else:
@@ -215,7 +260,9 @@ class Supervisor:
 
 
 def adopt_orphans() -> None:
-    """Makes this process the parent of all descendants whose parents die, so that their processor time is known."""
+    """Makes this process the parent of all descendants whose parents die, so that their processor
+    time is known.
+    """
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -227,7 +274,9 @@ def _reap() -> None:
 
 def _busy_seconds() -> float:
     """The time of all processors so far that was not idle, nor waiting for disks."""
-    user, nice, system, _, _, *more = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8])
+    user, nice, system, _, _, *more = map(
+        int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8]
+    )
     return (user + nice + system + sum(more)) / _TICKS
 
 

@@ -1,4 +1,6 @@
-"""The systems: the command of a node, and of the one coordinator that each may have, which holds no parameters."""
+"""The systems: the command of a node, and of the one coordinator that each may have, which holds no
+parameters.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ from spotctl.clouds.local.processes import is_alive
 
 @dataclass(frozen=True)
 class Times:
-    """Time-outs of torchft: of a replica's calls, and of its lighthouse until a silent replica counts as lost and until
-    a quorum begins without one that has not asked for it.
+    """Time-outs of torchft: of a replica's calls, and of its lighthouse until a silent replica
+    counts as lost and until a quorum begins without one that has not asked for it.
     """
 
     replica_seconds: float
@@ -37,11 +39,12 @@ JOIN_MS = {"19k": 300, "1m": 100, "16m": 1000}
 """By network: a quorum that does not wait for the slowest of three leaves it out of the step."""
 
 TORCHRUN = (
-    "last_call_timeout=1,read_timeout=30,keep_alive_interval=1,keep_alive_max_attempt=3,close_timeout=5,is_host=0"
+    "last_call_timeout=1,read_timeout=30,keep_alive_interval=1,keep_alive_max_attempt=3,"
+    "close_timeout=5,is_host=0"
 )
 OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
-"""Without it, a survivor of rank 0 does not tell a newcomer its address (PyTorch 2.13): the newcomer ends after a
-time-out, and training goes on without it or ends as well."""
+"""Without it, a survivor of rank 0 does not tell a newcomer its address (PyTorch 2.13): the
+newcomer ends after a time-out, and training goes on without it or ends as well."""
 
 RAY_START = (
     *(sys.executable, "-m", "ray.scripts.scripts", "start", "--node-ip-address=127.0.0.1"),
@@ -57,8 +60,9 @@ RAY = {
     "RAY_worker_niceness": "0",
     "SPT_NOENV": "1",
 }
-"""How soon losses of nodes and failures of workers are noticed: before another node can have started. Workers have the
-priority of other systems' processes, and their titles spare the environment, where the mark of a node is."""
+"""How soon losses of nodes and failures of workers are noticed: before another node can have
+started. Workers have the priority of other systems' processes, and their titles spare the
+environment, where the mark of a node is."""
 
 
 def free_port() -> int:
@@ -70,7 +74,9 @@ def free_port() -> int:
 
 @dataclass(frozen=True)
 class Cell:
-    """A network, a folder that the processes share, the number of nodes at first, and a port of the coordinator."""
+    """A network, a folder that the processes share, the number of nodes at first, and a port of the
+    coordinator.
+    """
 
     size: str
     folder: Path
@@ -99,7 +105,8 @@ class System:
 
     name: str
     node: Callable[[Cell, int, int], Sequence[str]] | None
-    """The command of a node, and which start of a node in this cell it is; None if the coordinator rents the nodes."""
+    """The command of a node, and which start of a node in this cell it is; None if the coordinator
+    rents the nodes."""
     coordinator: Callable[[Cell, int], Sequence[str]] | None = None
     """Its command, and which start it is."""
     variables: Callable[[Cell], Mapping[str, str]] = _no_variables
@@ -114,19 +121,40 @@ class System:
         return None if self.coordinator is None else self.coordinator(cell, life)
 
 
-# -- DistributedDataParallel, alone and under torchrun ---------------------------------------------------------------
+# -- DistributedDataParallel, alone and under torchrun ---------------------------------------------
 
 
 def _ddp(cell: Cell, node: int, life: int) -> Sequence[str]:  # noqa: ARG001 - it is started once
-    place = [f"RANK={node}", f"WORLD_SIZE={NODES}", "MASTER_ADDR=127.0.0.1", f"MASTER_PORT={cell.port}"]
+    place = [
+        f"RANK={node}",
+        f"WORLD_SIZE={NODES}",
+        "MASTER_ADDR=127.0.0.1",
+        f"MASTER_PORT={cell.port}",
+    ]
     return ["env", *place, sys.executable, "-m", "bench.goodput.ddp_node", cell.size]
 
 
-def _torchrun(least: int, cell: Cell, node: int, life: int) -> Sequence[str]:  # noqa: ARG001 - each start is alike
+# Each start is alike.
+def _torchrun(least: int, cell: Cell, node: int, life: int) -> Sequence[str]:  # noqa: ARG001
     return [
-        *(sys.executable, "-m", "torch.distributed.run", f"--nnodes={least}:{NODES}", "--nproc-per-node=1"),
-        *("--max-restarts=1000", "--monitor-interval=0.1", "--rdzv-backend=c10d", "--rdzv-id=goodput"),
-        *(f"--rdzv-endpoint=127.0.0.1:{cell.port}", f"--rdzv-conf={TORCHRUN}", "--local-addr=127.0.0.1"),
+        *(
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            f"--nnodes={least}:{NODES}",
+            "--nproc-per-node=1",
+        ),
+        *(
+            "--max-restarts=1000",
+            "--monitor-interval=0.1",
+            "--rdzv-backend=c10d",
+            "--rdzv-id=goodput",
+        ),
+        *(
+            f"--rdzv-endpoint=127.0.0.1:{cell.port}",
+            f"--rdzv-conf={TORCHRUN}",
+            "--local-addr=127.0.0.1",
+        ),
         *("-m", "bench.goodput.ddp_node", cell.size, "--checkpoints"),
     ]
 
@@ -135,18 +163,32 @@ def _store(cell: Cell, life: int) -> Sequence[str]:  # noqa: ARG001 - each start
     return [sys.executable, "-m", "spotctl.integrations.gang", "--serve-store", str(cell.port)]
 
 
-# -- Ray Train -------------------------------------------------------------------------------------------------------
+# -- Ray Train -------------------------------------------------------------------------------------
 
 
 def _ray(cell: Cell, node: int, life: int) -> Sequence[str]:
     """Nodes that start at once in one folder would take the same names for their sockets."""
     waiting = ["sh", "-c", _ONCE_PUBLISHED, str(_head(cell))]
     own = f"--temp-dir={cell.folder / node_name(node, life)}"
-    return [*waiting, *RAY_START, f"--address=127.0.0.1:{cell.port}", "--num-cpus=1", own, "--block"]
+    return [
+        *waiting,
+        *RAY_START,
+        f"--address=127.0.0.1:{cell.port}",
+        "--num-cpus=1",
+        own,
+        "--block",
+    ]
 
 
 def _ray_driver(cell: Cell, life: int) -> Sequence[str]:  # noqa: ARG001 - each start is alike
-    return [sys.executable, "-m", "bench.goodput.ray_driver", cell.size, str(cell.port), str(_head(cell))]
+    return [
+        sys.executable,
+        "-m",
+        "bench.goodput.ray_driver",
+        cell.size,
+        str(cell.port),
+        str(_head(cell)),
+    ]
 
 
 def _head(cell: Cell) -> Path:
@@ -154,7 +196,7 @@ def _head(cell: Cell) -> Path:
     return cell.folder / "head"
 
 
-# -- a command of several nodes, launched on the local market ----------------------------------------------------------
+# -- a command of several nodes, launched on the local market --------------------------------------
 
 
 def _launch(cell: Cell, life: int) -> Sequence[str]:
@@ -192,22 +234,38 @@ def _kill_rented(cell: Cell, number: int) -> None:
     kill_marked(machine)
 
 
-# -- torchft ---------------------------------------------------------------------------------------------------------
+# -- torchft ---------------------------------------------------------------------------------------
 
 
 def _replica(wrapper: str, group: str, cell: Cell, node: int, life: int) -> Sequence[str]:  # noqa: ARG001
     seconds = _times(group, cell).replica_seconds
-    return [cell.torchft, "-m", "bench.goodput.torchft_node", cell.size, wrapper, group, str(seconds)]
+    return [
+        cell.torchft,
+        "-m",
+        "bench.goodput.torchft_node",
+        cell.size,
+        wrapper,
+        group,
+        str(seconds),
+    ]
 
 
 def _times(group: str, cell: Cell) -> Times:
     return cell.times or Times(REPLICA_SECONDS[group], 1000, JOIN_MS[cell.size])
 
 
-def _lighthouse(group: str, cell: Cell, life: int) -> Sequence[str]:  # noqa: ARG001 - each start is alike
+# Each start is alike.
+def _lighthouse(group: str, cell: Cell, life: int) -> Sequence[str]:  # noqa: ARG001
     times = _times(group, cell)
-    silent, joining = f"--heartbeat_timeout_ms={times.heartbeat_ms}", f"--join_timeout_ms={times.join_ms}"
-    command = [str(Path(cell.torchft).with_name("torchft_lighthouse")), "--min_replicas=1", "--quorum_tick_ms=20"]
+    silent, joining = (
+        f"--heartbeat_timeout_ms={times.heartbeat_ms}",
+        f"--join_timeout_ms={times.join_ms}",
+    )
+    command = [
+        str(Path(cell.torchft).with_name("torchft_lighthouse")),
+        "--min_replicas=1",
+        "--quorum_tick_ms=20",
+    ]
     return [*command, silent, joining, f"--bind=[::]:{cell.port}"]
 
 
@@ -215,7 +273,7 @@ def _lighthouse_address(cell: Cell) -> Mapping[str, str]:
     return {"TORCHFT_LIGHTHOUSE": f"http://127.0.0.1:{cell.port}"}
 
 
-# -- this project's trainer ------------------------------------------------------------------------------------------
+# -- this project's trainer ------------------------------------------------------------------------
 
 
 def _coordinator(reliable: int, link: str, cell: Cell, life: int) -> Sequence[str]:
@@ -224,14 +282,25 @@ def _coordinator(reliable: int, link: str, cell: Cell, life: int) -> Sequence[st
         secret.touch(mode=0o600)
         secret.write_text(secrets.token_hex(32))
     nodes = f"{reliable}+{cell.first - reliable}"
-    return [sys.executable, "-m", "bench.goodput.trainer", cell.size, nodes, link, str(cell.port), str(secret)]
+    return [
+        sys.executable,
+        "-m",
+        "bench.goodput.trainer",
+        cell.size,
+        nodes,
+        link,
+        str(cell.port),
+        str(secret),
+    ]
 
 
 _ONCE_PUBLISHED = 'until [ -e "$0" ]; do sleep 0.05; done; exec "$@"'
 
 
 def _joined(reliable: int, link: str, cell: Cell, node: int, life: int) -> Sequence[str]:
-    """A node that joins as one of another computer does, or as one of the same computer: by a folder with sockets."""
+    """A node that joins as one of another computer does, or as one of the same computer: by a
+    folder with sockets.
+    """
     join = [sys.executable, "-m", "agileml.join"]
     kind = ["--reliable"] if node < reliable else []
     if link == TLS:
@@ -268,7 +337,8 @@ SYSTEMS = TORCHFT | {
     for system in (
         System("ddp", _ddp),
         System("torchrun", partial(_torchrun, 1), _store),
-        # The best of four configurations that lose no node, on another schedule; the one above is PyTorch's default.
+        # The best of four configurations that lose no node, on another schedule; the one above is
+        # PyTorch's default.
         System("torchrun-all", partial(_torchrun, NODES), _store, lambda _: {OWN_STORE: "1"}),
         System("command", None, _launch, kill=_kill_rented),
         # A raylet ignores the ends of its children, and with them what they used.

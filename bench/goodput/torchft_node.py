@@ -1,7 +1,8 @@
-"""A replica of torchft, run by the interpreter of an environment with it: `SIZE WRAPPER GROUP SECONDS`.
+"""A replica of torchft, run by the interpreter of an environment with it: `SIZE WRAPPER GROUP
+SECONDS`.
 
-Each replica computes its third of a batch, as with torchft's sampler of data. With the wrapper `whole`, those that take
-part in a step compute the whole batch, with the allreduce of `hand`.
+Each replica computes its third of a batch, as with torchft's sampler of data. With the wrapper
+`whole`, those that take part in a step compute the whole batch, with the allreduce of `hand`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The coordinator of this project's trainer: it computes nothing. Nodes join it by `python -m agileml.join`.
+"""The coordinator of this project's trainer: it computes nothing. Nodes join it by `python -m
+agileml.join`.
 
-They are linked by Unix sockets, as in the local engine, and save in a folder that they share. Or they are linked by TCP
-and TLS, as on several computers: checkpoints go through the coordinator then, to its disk.
+They are linked by Unix sockets, as in the local engine, and save in a folder that they share. Or
+they are linked by TCP and TLS, as on several computers: checkpoints go through the coordinator
+then, to its disk.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ from bench.goodput.schedule import WARNING_SECONDS
 UNIX, TLS = "unix", "tls"
 _ROLLBACK = re.compile(r"^epoch \d+ from version (\d+)")
 PARTS = workload.NODES
-"""A share of a batch for each node. Twice as many would suit two nodes better, but a small share takes longer by the
-sample, which costs more."""
+"""A share of a batch for each node. Twice as many would suit two nodes better, but a small share
+takes longer by the sample, which costs more."""
 
 
 def job_folder(shared: Path) -> Path:
@@ -62,13 +64,19 @@ def main(size: str, nodes: str, link: str, port: int, secret: Path) -> None:
 
     def finished(iteration: Iteration) -> None:
         # Clocks that are repeated after a rollback are reported only once.
-        versions = [int(number) for event in iteration.events for number in _ROLLBACK.findall(event)]
-        repeated = max([0, *(iteration.clock - 1 - version for version in versions)]) * workload.BATCH
+        versions = [
+            int(number) for event in iteration.events for number in _ROLLBACK.findall(event)
+        ]
+        repeated = (
+            max([0, *(iteration.clock - 1 - version for version in versions)]) * workload.BATCH
+        )
         redone = max(repeated, iteration.redone * workload.BATCH // PARTS)
         reporter.commit(iteration.clock, redone=redone, again=repeated)
 
     reliable, transient = parse_nodes(nodes)
-    job = TrainingJob(source_of(trainer), reliable, transient, Stopping(seconds=3600), JobSettings(loss_sample=0))
+    job = TrainingJob(
+        source_of(trainer), reliable, transient, Stopping(seconds=3600), JobSettings(loss_sample=0)
+    )
     listen = TcpAddress("127.0.0.1", port) if link == TLS else None
     folder = job_folder(secret.parent)
     folder.mkdir(mode=0o700, exist_ok=True)

@@ -1,4 +1,5 @@
-"""The training that every system does, and how it reports: a network, samples in a fixed order, and datagrams.
+"""The training that every system does, and how it reports: a network, samples in a fixed order, and
+datagrams.
 
 Imports torch and nothing of this project, as it also runs in the environment of another system.
 """
@@ -25,13 +26,15 @@ BATCH = 192
 
 FEATURES, CLASSES = 64, 10
 SAMPLES = 431 * BATCH
-"""Too many for any network to memorize within a cell, so that its final loss tells whether it was the same training."""
+"""Too many for any network to memorize within a cell, so that its final loss tells whether it was
+the same training."""
 
 JUDGED = 43 * BATCH
 """The samples of the loss."""
 
 RECORDER, FOLDER, NODE = "GOODPUT_RECORDER", "GOODPUT_FOLDER", "GOODPUT_NODE"
-"""The variables that say where commits go, the folder that the processes of a cell share, and the number of a node."""
+"""The variables that say where commits go, the folder that the processes of a cell share, and the
+number of a node."""
 
 WARNED = "warned-"
 """Files with this prefix, followed by the number of a node and that of its start, are warnings."""
@@ -84,7 +87,9 @@ def whole_loss(module: nn.Module) -> float:
 
 
 class Reporter:
-    """Tells the recorder what is committed. The supervisor ends a cell, and warns nodes, by files in a folder."""
+    """Tells the recorder what is committed. The supervisor ends a cell, and warns nodes, by files
+    in a folder.
+    """
 
     def __init__(self) -> None:
         host, port = os.environ[RECORDER].split(":")
@@ -92,9 +97,12 @@ class Reporter:
         self._socket.connect((host, int(port)))
         self.folder = Path(os.environ[FOLDER])
 
-    def commit(self, step: int, samples: int = BATCH, part: str = "all", redone: int = 0, again: int = 0) -> None:
-        """A step is a part of the model now; `part` computed these samples, and `redone` counts those in vain, `again`
-        those of steps that were committed before, lost, and are made again."""
+    def commit(
+        self, step: int, samples: int = BATCH, part: str = "all", redone: int = 0, again: int = 0
+    ) -> None:
+        """A step is a part of the model now; `part` computed these samples, and `redone` counts
+        those in vain, `again` those of steps that were committed before, lost, and are made
+        again."""
         self._send(step=step, samples=samples, part=part, redone=redone, again=again)
 
     def final(self, step: int, module: nn.Module) -> None:

@@ -1,1 +1,3 @@
-"""The synthetic price history that the wheel carries: its generator, and its comparison with recorded markets."""
+"""The synthetic price history that the wheel carries: its generator, and its comparison with
+recorded markets.
+"""

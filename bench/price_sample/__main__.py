@@ -25,8 +25,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--describe", action="store_true", help="print statistics instead of writing the sample")
-    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="file to write, or files to compare with")
+    parser.add_argument(
+        "--describe", action="store_true", help="print statistics instead of writing the sample"
+    )
+    parser.add_argument(
+        "files",
+        nargs="*",
+        type=Path,
+        metavar="FILE",
+        help="file to write, or files to compare with",
+    )
     options = parser.parse_args(arguments)
     if not options.describe and len(options.files) != 1:
         parser.error("name one file to write, or pass --describe")

@@ -9,7 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bench.price_sample.synthetic import SEED, TEMPERS, Temper, sample_parameters, shipped_sample, stormy_markets
+from bench.price_sample.synthetic import (
+    SEED,
+    TEMPERS,
+    Temper,
+    sample_parameters,
+    shipped_sample,
+    stormy_markets,
+)
 from pricing_data.catalog import Catalog
 from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import PriceBatch
@@ -33,7 +40,9 @@ class DescribedMarket(NamedTuple):
 
 
 class Episode(NamedTuple):
-    """A time above on-demand: its start, its length, and its highest price as a multiple of on-demand."""
+    """A time above on-demand: its start, its length, and its highest price as a multiple of
+    on-demand.
+    """
 
     market: Market
     start: int
@@ -55,24 +64,47 @@ def comparison(files: Sequence[Path]) -> str:
 def observations(batch: PriceBatch, catalog: Catalog) -> list[DescribedMarket]:
     """The markets of a batch whose on-demand price is known."""
     described = [(series, describe(series, catalog)) for series in PriceTable.of(batch)]
-    return [DescribedMarket(series, stats, stats.on_demand.price) for series, stats in described if stats.on_demand]
+    return [
+        DescribedMarket(series, stats, stats.on_demand.price)
+        for series, stats in described
+        if stats.on_demand
+    ]
 
 
 def statistics(markets: Sequence[DescribedMarket]) -> list[tuple[str, str]]:
-    """The statistics with their labels: the first three of all markets, the others of those that move."""
+    """The statistics with their labels: the first three of all markets, the others of those that
+    move.
+    """
     moving = [each for each in markets if _moves_daily(each.stats)]
     if not moving:
-        raise BadInput("no market with a known on-demand price moves more than once a day for two days or longer")
-    episodes = [episode for each in moving for episode in episodes_above(each.series, each.on_demand)]
+        raise BadInput(
+            "no market with a known on-demand price moves more than once a day for two days or "
+            "longer"
+        )
+    episodes = [
+        episode for each in moving for episode in episodes_above(each.series, each.on_demand)
+    ]
     days = sum(each.stats.last - each.stats.first for each in moving) / DAY
     return [
         ("markets", f"{len(markets)}"),
         ("of them moving more than once a day", f"{len(moving)}"),
-        ("of them ever above on-demand", f"{sum(each.stats.highest > each.on_demand for each in markets)}"),
+        (
+            "of them ever above on-demand",
+            f"{sum(each.stats.highest > each.on_demand for each in markets)}",
+        ),
         ("changes a day, by market", _quartiles(each.stats.changes_per_day for each in moving)),
-        ("minutes between changes, median by market", _quartiles(_median_gap(each.series) for each in moving)),
-        ("size of a change in %, median by market", _quartiles(_median_move(each.series) for each in moving)),
-        ("median price / on-demand, by market", _quartiles(each.stats.median / each.on_demand for each in moving)),
+        (
+            "minutes between changes, median by market",
+            _quartiles(_median_gap(each.series) for each in moving),
+        ),
+        (
+            "size of a change in %, median by market",
+            _quartiles(_median_move(each.series) for each in moving),
+        ),
+        (
+            "median price / on-demand, by market",
+            _quartiles(each.stats.median / each.on_demand for each in moving),
+        ),
         ("spikes above on-demand, per market and day", f"{len(episodes) / days:.2f}"),
         ("spike height / on-demand", _quartiles(episode.height for episode in episodes)),
         ("spike length in minutes", _quartiles(episode.length / MINUTE for episode in episodes)),
@@ -97,14 +129,18 @@ def episodes_above(series: PriceSeries, on_demand: int) -> list[Episode]:
 
 
 def shared_share(episodes: Sequence[Episode]) -> float:
-    """The share of episodes that begin within ten minutes of one in another zone of the same type."""
+    """The share of episodes that begin within ten minutes of one in another zone of the same
+    type."""
     if not episodes:
         return 0.0
-    return sum(any(_together(episode, other) for other in episodes) for episode in episodes) / len(episodes)
+    return sum(any(_together(episode, other) for other in episodes) for episode in episodes) / len(
+        episodes
+    )
 
 
 def beta(series: PriceSeries, delta: int, window: int = HOUR) -> float:
-    """The share of starts, one a minute, whose bid of price + `delta` is exceeded within a window."""
+    """The share of starts, one a minute, whose bid of price + `delta` is exceeded within a
+    window."""
     starts = np.arange(series.first, series.last - window, MINUTE)
     now = np.searchsorted(series.times, starts, "right") - 1
     end = np.searchsorted(series.times, starts + window, "right")
@@ -145,7 +181,8 @@ def _table(columns: Mapping[str, Sequence[DescribedMarket]]) -> Iterator[str]:
 def _evictions(stormy: DescribedMarket) -> str:
     counts = crossings_per_hour(stormy.series, stormy.on_demand)
     return (
-        f"{stormy.series.market}, left out above, rises above on-demand {counts.mean():.1f} times an hour,"
+        f"{stormy.series.market}, left out above, rises above on-demand {counts.mean():.1f} times "
+        "an hour,"
         f" in no hour less than {counts.min()} times"
     )
 
@@ -154,7 +191,9 @@ def _fitted() -> Iterator[str]:
     names = [field.name for field in fields(Temper)]
     yield f"{'temper':8}" + "".join(f"  {name:>6}" for name in names)
     for temper, values in TEMPERS.items():
-        yield f"{temper:8}" + "".join(f"  {getattr(values, name):{max(6, len(name))}g}" for name in names)
+        yield f"{temper:8}" + "".join(
+            f"  {getattr(values, name):{max(6, len(name))}g}" for name in names
+        )
     parameters = sample_parameters(bundled_catalog())
     yield (
         f"seed {SEED}, {parameters.days} days, calming {parameters.calming / HOUR:g} h,"
@@ -176,7 +215,12 @@ def _betas(moving: Sequence[DescribedMarket]) -> Iterator[tuple[str, str]]:
 
 def _together(episode: Episode, other: Episode) -> bool:
     a, b = episode.market, other.market
-    same_type = (a.cloud, a.region, a.instance_type, a.os) == (b.cloud, b.region, b.instance_type, b.os)
+    same_type = (a.cloud, a.region, a.instance_type, a.os) == (
+        b.cloud,
+        b.region,
+        b.instance_type,
+        b.os,
+    )
     return same_type and a.zone != b.zone and abs(episode.start - other.start) < 10 * MINUTE
 
 

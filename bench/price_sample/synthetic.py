@@ -1,11 +1,11 @@
 """The synthetic cloud `local`: a spot market of the bidding era, generated from a seed.
 
-Prices stay near a floor far below on-demand, move in small steps, jump and fall back, and sometimes spike above the
-on-demand price, in part in both zones of a type at once. docs/decisions/0002-synthetic-sample.md says what the
-parameters were fitted to, and how well.
+Prices stay near a floor far below on-demand, move in small steps, jump and fall back, and sometimes
+spike above the on-demand price, in part in both zones of a type at once.
+docs/decisions/0002-synthetic-sample.md says what the parameters were fitted to, and how well.
 
-Every draw is an inverse transform of `Generator.random()`: numpy guarantees the bits of PCG64, but not those of its
-distributions, and the shipped file must be reproducible from its seed.
+Every draw is an inverse transform of `Generator.random()`: numpy guarantees the bits of PCG64, but
+not those of its distributions, and the shipped file must be reproducible from its seed.
 """
 
 from __future__ import annotations
@@ -37,13 +37,15 @@ HIGHEST = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Temper:
-    """How volatile a market is. Sizes are natural logarithms of price ratios, durations of spikes are minutes.
+    """How volatile a market is. Sizes are natural logarithms of price ratios, durations of spikes
+    are minutes.
 
-    The price is set `looks_per_day` times, often to the same value: it is on a ladder of bids, `rung` apart. `push` is
-    the mean size of a lasting step up or down, `wobble` of one that is gone at the next look. `jumps_per_day` times the
-    price jumps up by `jump` on average, then falls back over hours. `spikes_per_day` times it rises above on-demand, by
-    `spike_rise` on average and for a median of `spike_minutes`. `spike_spread` 0 makes all spikes equally long,
-    `evenness` 1 makes them equally spaced.
+    The price is set `looks_per_day` times, often to the same value: it is on a ladder of bids,
+    `rung` apart. `push` is the mean size of a lasting step up or down, `wobble` of one that is gone
+    at the next look. `jumps_per_day` times the price jumps up by `jump` on average, then falls back
+    over hours. `spikes_per_day` times it rises above on-demand, by `spike_rise` on average and for
+    a median of `spike_minutes`. `spike_spread` 0 makes all spikes equally long, `evenness` 1 makes
+    them equally spaced.
     """
 
     looks_per_day: float = 0.0
@@ -60,12 +62,21 @@ class Temper:
 
 
 FROZEN = Temper()
-SLEEPY = Temper(looks_per_day=80, push=0.0005, wobble=0.001, rung=0.004, jumps_per_day=0.2, jump=0.02)
-QUIET = Temper(looks_per_day=190, push=0.001, wobble=0.0013, rung=0.002, jumps_per_day=0.7, jump=0.05)
-LIVELY = Temper(looks_per_day=180, push=0.007, wobble=0.0015, rung=0.006, jumps_per_day=5.0, jump=0.18)
+SLEEPY = Temper(
+    looks_per_day=80, push=0.0005, wobble=0.001, rung=0.004, jumps_per_day=0.2, jump=0.02
+)
+QUIET = Temper(
+    looks_per_day=190, push=0.001, wobble=0.0013, rung=0.002, jumps_per_day=0.7, jump=0.05
+)
+LIVELY = Temper(
+    looks_per_day=180, push=0.007, wobble=0.0015, rung=0.006, jumps_per_day=5.0, jump=0.18
+)
 NERVOUS = replace(LIVELY, looks_per_day=260, spikes_per_day=0.25)
-WILD = Temper(looks_per_day=170, push=0.03, wobble=0.02, jumps_per_day=8.0, jump=0.35, spikes_per_day=2.5)
-# No real market was like this: it evicts several times per hour, so that a demonstration of an hour shows evictions.
+WILD = Temper(
+    looks_per_day=170, push=0.03, wobble=0.02, jumps_per_day=8.0, jump=0.35, spikes_per_day=2.5
+)
+# No real market was like this: it evicts several times per hour, so that a demonstration of an hour
+# shows evictions.
 STORMY = Temper(
     looks_per_day=24, push=0.01, wobble=0.01, jumps_per_day=2.0, jump=0.1,
     spikes_per_day=110, spike_rise=0.2, spike_minutes=0.5, spike_spread=0.4, evenness=0.85,
@@ -80,7 +91,12 @@ TEMPERS = {
     "stormy": STORMY,
 }
 
-_ZONES = ("sim-east/sim-east-a", "sim-east/sim-east-b", "sim-west/sim-west-a", "sim-west/sim-west-b")
+_ZONES = (
+    "sim-east/sim-east-a",
+    "sim-east/sim-east-b",
+    "sim-west/sim-west-a",
+    "sim-west/sim-west-b",
+)
 # For each type: the floor as a share of on-demand, and the temper in each zone.
 _PLAN = {
     "c4.xlarge": (0.12, (QUIET, SLEEPY, QUIET, QUIET)),
@@ -95,7 +111,9 @@ _PLAN = {
 
 
 class Listing(NamedTuple):
-    """One market of the sample: its on-demand price and its floor in nano-dollars per hour, and its temper."""
+    """One market of the sample: its on-demand price and its floor in nano-dollars per hour, and its
+    temper.
+    """
 
     market: Market
     on_demand: int
@@ -105,15 +123,19 @@ class Listing(NamedTuple):
     def is_sibling(self, other: Listing) -> bool:
         """Whether both are the same type in different zones of a region."""
         mine, theirs = self.market, other.market
-        return (mine.region, mine.instance_type) == (theirs.region, theirs.instance_type) and mine.zone != theirs.zone
+        return (mine.region, mine.instance_type) == (
+            theirs.region,
+            theirs.instance_type,
+        ) and mine.zone != theirs.zone
 
 
 @dataclass(frozen=True, slots=True)
 class SampleParameters:
     """The parameters of a sample, apart from the random generator.
 
-    `calming` is the time in which a deviation from the floor shrinks to 37%. `echo` is the probability that a spike
-    spreads to another zone of its type, if that zone has spikes at all; it arrives `echo_delay` later on average.
+    `calming` is the time in which a deviation from the floor shrinks to 37%. `echo` is the
+    probability that a spike spreads to another zone of its type, if that zone has spikes at all; it
+    arrives `echo_delay` later on average.
     """
 
     listings: tuple[Listing, ...]
@@ -156,7 +178,9 @@ def stormy_markets() -> frozenset[Market]:
 
 def shipped_sample() -> PriceBatch:
     """Generates the events of the shipped file."""
-    return generate(sample_parameters(bundled_catalog()), np.random.Generator(np.random.PCG64(SEED)))
+    return generate(
+        sample_parameters(bundled_catalog()), np.random.Generator(np.random.PCG64(SEED))
+    )
 
 
 def generate(parameters: SampleParameters, rng: np.random.Generator) -> PriceBatch:
@@ -171,12 +195,16 @@ def generate(parameters: SampleParameters, rng: np.random.Generator) -> PriceBat
     )
 
 
-def _all_spikes(parameters: SampleParameters, rng: np.random.Generator) -> dict[Listing, list[Spike]]:
+def _all_spikes(
+    parameters: SampleParameters, rng: np.random.Generator
+) -> dict[Listing, list[Spike]]:
     """Each market's own spikes, and echoes of spikes in other zones."""
     own = {listing: _spikes(listing.temper, parameters, rng) for listing in parameters.listings}
     total = {listing: list(spikes) for listing, spikes in own.items()}
     for listing, echoes in total.items():
-        for source in (other for other in own if listing.is_sibling(other) and listing.temper.spikes_per_day):
+        for source in (
+            other for other in own if listing.is_sibling(other) and listing.temper.spikes_per_day
+        ):
             for spike in own[source]:
                 delay = int(_on_grid(parameters.echo_delay * _exponential(rng, 1))[0])
                 if rng.random() < parameters.echo:
@@ -190,9 +218,12 @@ def _spikes(temper: Temper, parameters: SampleParameters, rng: np.random.Generat
     # Six standard deviations more than expected: the surplus is after the end and is cut off.
     expected = temper.spikes_per_day * parameters.days
     count = int(expected + 6 * expected**0.5) + 6
-    gaps = (temper.evenness + (1 - temper.evenness) * _exponential(rng, count)) * (DAY / temper.spikes_per_day)
+    gaps = (temper.evenness + (1 - temper.evenness) * _exponential(rng, count)) * (
+        DAY / temper.spikes_per_day
+    )
     starts = parameters.start + _on_grid(np.cumsum(gaps))
-    # Log-logistic, because most observed spikes last minutes, and some half a day; hardly any lasted under two minutes.
+    # Log-logistic, because most observed spikes last minutes, and some half a day; hardly any
+    # lasted under two minutes.
     odds = rng.random(count)
     minutes = 2 + np.minimum((odds / (1 - odds)) ** temper.spike_spread * temper.spike_minutes, 720)
     ends = starts + _on_grid(minutes * MINUTE)
@@ -202,18 +233,25 @@ def _spikes(temper: Temper, parameters: SampleParameters, rng: np.random.Generat
 
 
 def _events(
-    listing: Listing, spikes: Sequence[Spike], parameters: SampleParameters, rng: np.random.Generator
+    listing: Listing,
+    spikes: Sequence[Spike],
+    parameters: SampleParameters,
+    rng: np.random.Generator,
 ) -> tuple[Ints, Ints]:
     """A market's price changes, with at least one event per day, as clouds report them."""
     temper = listing.temper
     daily = _daily(parameters, rng)
-    edges = np.array([edge for spike in spikes for edge in (spike.start, spike.end)], dtype=np.int64)
+    edges = np.array(
+        [edge for spike in spikes for edge in (spike.start, spike.end)], dtype=np.int64
+    )
     times = np.unique(np.concatenate((_looks(temper, parameters, rng), edges, daily)))
     times = times[times <= parameters.end]
     height = _deviation(times, temper, parameters, rng)
     for spike in spikes:
         during = (times >= spike.start) & (times < spike.end)
-        height[during] = np.maximum(height[during], np.log(spike.height * listing.on_demand / listing.floor))
+        height[during] = np.maximum(
+            height[during], np.log(spike.height * listing.on_demand / listing.floor)
+        )
     height += temper.wobble * _laplace(rng, times.size)
     prices = _prices(height, listing)
     moved = np.diff(prices, prepend=0) != 0
@@ -225,7 +263,9 @@ def _daily(parameters: SampleParameters, rng: np.random.Generator) -> Ints:
     """The start, the end, and one time of each day."""
     time_of_day = _on_grid(rng.random(1) * DAY)
     days = np.arange(parameters.days, dtype=np.int64) * DAY
-    return np.concatenate(([parameters.start], parameters.start + days + time_of_day, [parameters.end]))
+    return np.concatenate(
+        ([parameters.start], parameters.start + days + time_of_day, [parameters.end])
+    )
 
 
 def _looks(temper: Temper, parameters: SampleParameters, rng: np.random.Generator) -> Ints:
@@ -240,11 +280,17 @@ def _looks(temper: Temper, parameters: SampleParameters, rng: np.random.Generato
     return parameters.start + _on_grid(np.cumsum(gaps))
 
 
-def _deviation(times: Ints, temper: Temper, parameters: SampleParameters, rng: np.random.Generator) -> Floats:
-    """How far the price is above its floor, as a logarithm: steps and jumps, with decay between them."""
+def _deviation(
+    times: Ints, temper: Temper, parameters: SampleParameters, rng: np.random.Generator
+) -> Floats:
+    """How far the price is above its floor, as a logarithm: steps and jumps, with decay between
+    them.
+    """
     gaps = np.diff(times, prepend=times[:1])
     jumps = rng.random(times.size) < temper.jumps_per_day * gaps / DAY
-    steps = temper.push * _laplace(rng, times.size) + jumps * temper.jump * _exponential(rng, times.size)
+    steps = temper.push * _laplace(rng, times.size) + jumps * temper.jump * _exponential(
+        rng, times.size
+    )
     kept = np.exp(-gaps / parameters.calming)
     path = np.empty(times.size)
     height = 0.0

@@ -1,8 +1,10 @@
-"""DBW in small: the loss over virtual time, against every static number of backup workers and the blind variant.
+"""DBW in small: the loss over virtual time, against every static number of backup workers and the
+blind variant.
 
-The time of each worker's clock is 1 - a + a * Exp(1) of its usual time, drawn before the job, so that all variants
-meet the same slow workers. A static number of workers trains once with the learning rate of all workers, and once with
-a rate in proportion to that number. The blind variant takes the number of gradients for their gain.
+The time of each worker's clock is 1 - a + a * Exp(1) of its usual time, drawn before the job, so
+that all variants meet the same slow workers. A static number of workers trains once with the
+learning rate of all workers, and once with a rate in proportion to that number. The blind variant
+takes the number of gradients for their gain.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ MIN_GAIN = 1.5
 
 
 class Batches(LogisticRegression):
-    """Logistic regression in clocks of one batch for each worker. A late worker stops at the end of a chunk."""
+    """Logistic regression in clocks of one batch for each worker. A late worker stops at the end of
+    a chunk.
+    """
 
     chunk = BATCH // 10
 
@@ -66,7 +70,9 @@ class Variant:
 
 @dataclass(frozen=True)
 class ErrorAction:
-    """By clock: virtual seconds until it began, the loss then, and the number of workers that it waited for."""
+    """By clock: virtual seconds until it began, the loss then, and the number of workers that it
+    waited for.
+    """
 
     seconds: tuple[float, ...]
     losses: tuple[float, ...]
@@ -75,28 +81,42 @@ class ErrorAction:
     @property
     def reached(self) -> float:
         """Seconds until the loss was at its target; infinite if it never was."""
-        return next((at for at, loss in zip(self.seconds, self.losses, strict=True) if loss <= TARGET), inf)
+        return next(
+            (at for at, loss in zip(self.seconds, self.losses, strict=True) if loss <= TARGET), inf
+        )
 
 
 Courses = Mapping[str, ErrorAction]
 
 
 def variants(workers: int) -> list[Variant]:
-    """DBW, the blind variant, and every static number at both rates, which are the same for all workers."""
+    """DBW, the blind variant, and every static number at both rates, which are the same for all
+    workers.
+    """
     return [
         Variant("DBW", DBW()),
         Variant("blind", DBW(blind=True)),
         *(Variant(_same(k), FixedWait(workers - k)) for k in range(1, workers + 1)),
-        *(Variant(_proportional(k), FixedWait(workers - k), RATE * k / workers) for k in range(1, workers)),
+        *(
+            Variant(_proportional(k), FixedWait(workers - k), RATE * k / workers)
+            for k in range(1, workers)
+        ),
     ]
 
 
 def played(variant: Variant, workers: int, variance: float, seed: int = 0) -> ErrorAction:
-    """One job. The decisions in its log are replayed for the loss of the whole sample, as late workers report none."""
+    """One job. The decisions in its log are replayed for the loss of the whole sample, as late
+    workers report none.
+    """
     rng = np.random.default_rng((seed, int(100 * variance)))
     drawn = 1 - variance + variance * rng.exponential(size=(workers, DRAWN))
     trainer = Batches(
-        features=32, spread=4.0, examples=BATCHES * BATCH * workers, parts=workers, batch=BATCH, rate=variant.rate
+        features=32,
+        spread=4.0,
+        examples=BATCHES * BATCH * workers,
+        parts=workers,
+        batch=BATCH,
+        rate=variant.rate,
     )
     log: list[Iteration] = []
     train(
@@ -124,31 +144,50 @@ def played(variant: Variant, workers: int, variance: float, seed: int = 0) -> Er
 
 def run(workers: int, plots: Path | None) -> str:
     """The table of all variants, and how far the goals are met; draws the courses."""
-    courses = {a: {variant.name: played(variant, workers, a) for variant in variants(workers)} for a in VARIANCES}
+    courses = {
+        a: {variant.name: played(variant, workers, a) for variant in variants(workers)}
+        for a in VARIANCES
+    }
     if plots is not None:
         _draw(courses, workers, plots / "backups.svg")
     lines = ["## Backup workers: seconds until the loss is at its target", ""]
     lines.append(
-        f"{workers} workers, batches of {BATCH} examples, a usual clock of 1 s, times 1 - a + a Exp(1), loss {TARGET}"
-        f" after 2.3; -: not within {SECONDS:g} s. k workers are awaited, at the learning rate of all / in proportion."
+        f"{workers} workers, batches of {BATCH} examples, a usual clock of 1 s, times 1 - a + a "
+        f"Exp(1), loss {TARGET}"
+        f" after 2.3; -: not within {SECONDS:g} s. k workers are awaited, at the learning rate of "
+        "all / in proportion."
     )
-    lines += ["", f"| k | {' | '.join(f'a = {a:g}' for a in VARIANCES)} |", "| --- |" + " ---: |" * len(VARIANCES)]
+    lines += [
+        "",
+        f"| k | {' | '.join(f'a = {a:g}' for a in VARIANCES)} |",
+        "| --- |" + " ---: |" * len(VARIANCES),
+    ]
     for name in ("DBW", "blind"):
         lines.append(f"| {name} | {' | '.join(_shown(courses[a][name]) for a in VARIANCES)} |")
     for k in range(1, workers + 1):
-        both = [(each[_same(k)], each.get(_proportional(k), each[_same(k)])) for each in courses.values()]
-        lines.append(f"| {k} | {' | '.join(f'{_shown(same)} / {_shown(other)}' for same, other in both)} |")
+        both = [
+            (each[_same(k)], each.get(_proportional(k), each[_same(k)]))
+            for each in courses.values()
+        ]
+        lines.append(
+            f"| {k} | {' | '.join(f'{_shown(same)} / {_shown(other)}' for same, other in both)} |"
+        )
     lines += ["", *(line for a in VARIANCES for line in _goals(a, courses[a], workers))]
     return "\n".join(lines) + "\n"
 
 
 def _goals(variance: float, courses: Courses, workers: int) -> list[str]:
-    """How many times sooner DBW reaches the target than what it is to be compared with, and the goal."""
+    """How many times sooner DBW reaches the target than what it is to be compared with, and the
+    goal.
+    """
     dbw = courses["DBW"].reached
     rivals = {
-        "the best k at the same rate": min(courses[_same(k)].reached for k in range(1, workers + 1)),
+        "the best k at the same rate": min(
+            courses[_same(k)].reached for k in range(1, workers + 1)
+        ),
         "the best k in proportion": min(
-            courses[name].reached for name in (_same(workers), *map(_proportional, range(1, workers)))
+            courses[name].reached
+            for name in (_same(workers), *map(_proportional, range(1, workers)))
         ),
         "the blind variant": courses["blind"].reached,
     }
@@ -156,7 +195,8 @@ def _goals(variance: float, courses: Courses, workers: int) -> list[str]:
     if variance == 1:
         goals["the best k in proportion"] = MIN_GAIN
     return [
-        f"- a = {variance:g}: DBW is {rival / dbw:.2f} times as fast as {name} (to reach: {goals[name]:g})"
+        f"- a = {variance:g}: DBW is {rival / dbw:.2f} times as fast as {name} (to reach: "
+        f"{goals[name]:g})"
         for name, rival in rivals.items()
     ]
 
@@ -180,13 +220,19 @@ def _draw(by_variance: Mapping[float, Courses], workers: int, path: Path) -> Non
     figure = Figure(figsize=(12, 6), layout="constrained")
     for column, (variance, courses) in enumerate(by_variance.items()):
         losses, chosen = (
-            figure.add_subplot(2, len(by_variance), row * len(by_variance) + column + 1) for row in range(2)
+            figure.add_subplot(2, len(by_variance), row * len(by_variance) + column + 1)
+            for row in range(2)
         )
         same, other = (
-            min(map(named, range(1, workers)), key=lambda k: courses[k].reached) for named in (_same, _proportional)
+            min(map(named, range(1, workers)), key=lambda k: courses[k].reached)
+            for named in (_same, _proportional)
         )
         for name in ("DBW", "blind", _same(workers), same, other):
-            losses.plot(courses[name].seconds, courses[name].losses, label=f"k = {name}" if name[0].isdigit() else name)
+            losses.plot(
+                courses[name].seconds,
+                courses[name].losses,
+                label=f"k = {name}" if name[0].isdigit() else name,
+            )
         losses.axhline(TARGET, color="gray", linewidth=0.8)
         losses.set(title=f"a = {variance:g}", xlim=(0, SECONDS), yscale="log")
         losses.legend(fontsize="small")

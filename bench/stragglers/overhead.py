@@ -1,4 +1,6 @@
-"""The cost of all measures against stragglers where no worker is slow: messages, processor time and virtual time."""
+"""The cost of all measures against stragglers where no worker is slow: messages, processor time and
+virtual time.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,15 @@ MOST = 0.02
 class Busy(Light):
     """Really computes."""
 
-    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+    def step(
+        self,
+        shard: range,
+        lo: int,
+        hi: int,
+        params: ParamView,
+        clock: int,
+        rng: np.random.Generator,
+    ) -> None:
         """Keeps the processor busy, then updates as `Light` does."""
         until = time.thread_time() + WORK_SECONDS
         while time.thread_time() < until:
@@ -75,14 +85,24 @@ def played(stragglers: Stragglers, workers: int, clocks: int) -> Cost:
 
 def run(workers: int, clocks: int) -> str:
     """The costs next to each other, and how much more all three measures take."""
-    repeated: list[tuple[Stragglers, list[Cost]]] = [(Stragglers(), []), (Stragglers(True, True, True), [])]
+    repeated: list[tuple[Stragglers, list[Cost]]] = [
+        (Stragglers(), []),
+        (Stragglers(True, True, True), []),
+    ]
     for _ in range(REPEATS):
         for stragglers, costs in repeated:
             costs.append(played(stragglers, workers, clocks))
     none, three = (min(costs, key=lambda cost: cost.processor) for _, costs in repeated)
     lines = ["## All measures, and no slow worker", ""]
-    lines += [f"{workers} workers, {clocks} clocks of {CHUNKS} chunks, {WORK_SECONDS * 1000:g} ms of work in each", ""]
-    lines += ["| | none | all three | more | per chunk of work |", "| --- | ---: | ---: | ---: | ---: |"]
+    lines += [
+        f"{workers} workers, {clocks} clocks of {CHUNKS} chunks, {WORK_SECONDS * 1000:g} ms of "
+        "work in each",
+        "",
+    ]
+    lines += [
+        "| | none | all three | more | per chunk of work |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
     chunks = workers * clocks * CHUNKS
     for name, without, measured in (
         ("messages", none.messages, three.messages),

@@ -1,4 +1,5 @@
-"""How often each shard counts if one of four workers always takes three times as long, and what the model becomes.
+"""How often each shard counts if one of four workers always takes three times as long, and what the
+model becomes.
 
 Two trainers: logistic regression, and the mean of numbers from 0 to 15, each in a shard of its own.
 """
@@ -48,10 +49,20 @@ class Mean:
         """Ten items each, which all have the number with which they begin."""
         return [range(number, number + 10) for number in range(SHARDS)]
 
-    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+    def step(
+        self,
+        shard: range,
+        lo: int,
+        hi: int,
+        params: ParamView,
+        clock: int,
+        rng: np.random.Generator,
+    ) -> None:
         """Goes some of the way to the number."""
         del clock, rng
-        params.update("mean", None, 0.05 * (hi - lo) / (10 * SHARDS) * (shard.start - params.read("mean")))
+        params.update(
+            "mean", None, 0.05 * (hi - lo) / (10 * SHARDS) * (shard.start - params.read("mean"))
+        )
 
     def loss(self, params: ParamReader, sample: Sample) -> float:
         """How far it is from the mean of all numbers."""
@@ -77,7 +88,9 @@ def run() -> str:
         "| --- | ---: | ---: | ---: | ---: |",
     ]  # fmt: skip
     for name, measure in MEASURES.items():
-        (done, log), (mean, _) = (played(trainer, measure) for trainer in (LogisticRegression(), Mean()))
+        (done, log), (mean, _) = (
+            played(trainer, measure) for trainer in (LogisticRegression(), Mean())
+        )
         chunks = Counter[int]()
         for clock in log:
             chunks.update({shard: last - first for shard, first, last in clock.accepted})

@@ -1,4 +1,6 @@
-"""FlexRR in small: the time of a clock of BSP, SSP, BSP with reassignment, and both together, against the ideal."""
+"""FlexRR in small: the time of a clock of BSP, SSP, BSP with reassignment, and both together,
+against the ideal.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,15 @@ import numpy as np
 from agileml.engines.local.fleet import LocalEngine
 from agileml.policies.stragglers import Stragglers
 from agileml.trainer import ParamView
-from spotctl.lab.papers.stragglers import CHUNK_SECONDS, CHUNKS, MODES, Light, Measured, ideal, measured
+from spotctl.lab.papers.stragglers import (
+    CHUNK_SECONDS,
+    CHUNKS,
+    MODES,
+    Light,
+    Measured,
+    ideal,
+    measured,
+)
 
 REAL_CHUNK_SECONDS = 0.1
 """On processes: far longer than it takes a busy computer to wake one up."""
@@ -39,7 +49,15 @@ class Sleeping(Light):
 
     name = "sleeping"
 
-    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+    def step(
+        self,
+        shard: range,
+        lo: int,
+        hi: int,
+        params: ParamView,
+        clock: int,
+        rng: np.random.Generator,
+    ) -> None:
         """Sleeps, then updates as `Light` does."""
         time.sleep(REAL_CHUNK_SECONDS)
         super().step(shard, lo, hi, params, clock, rng)
@@ -66,7 +84,13 @@ def _table(
 ) -> tuple[str, Results]:
     last = modes[-1]
     excess = REAL_CHUNK_SECONDS / CHUNK_SECONDS if engine == "local" else 1.0
-    lines = [f"## {title}", "", remark, "", f"| pattern | {' | '.join(modes)} | ideal | {last} / ideal | lent |"]
+    lines = [
+        f"## {title}",
+        "",
+        remark,
+        "",
+        f"| pattern | {' | '.join(modes)} | ideal | {last} / ideal | lent |",
+    ]
     lines.append("| --- |" + " ---: |" * (len(modes) + 3))
     results: Results = {}
     for name, chaos in rows:
@@ -75,7 +99,9 @@ def _table(
         results[name] = {**{mode: clock.seconds for mode, clock in times.items()}, "ideal": best}
         cells = " | ".join(f"{times[mode].seconds:.3f} s" for mode in modes)
         ours = times[last]
-        lines.append(f"| {name} | {cells} | {best:.3f} s | {ours.seconds / best:.2f} | {ours.lent:.0%} |")
+        lines.append(
+            f"| {name} | {cells} | {best:.3f} s | {ours.seconds / best:.2f} | {ours.lent:.0%} |"
+        )
     return "\n".join(lines) + "\n", results
 
 
@@ -89,7 +115,8 @@ def run(workers: int, clocks: int, modes: Sequence[str], plots: Path | None, eng
         rows, seconds = rows[: len(DELAYS)], REAL_CHUNK_SECONDS
     text, results = _table(
         "Slow workers: the time of a clock",
-        f"{workers} workers, {CHUNKS} chunks of {seconds * 1000:g} ms for each in a clock, {clocks} clocks.",
+        f"{workers} workers, {CHUNKS} chunks of {seconds * 1000:g} ms for each in a clock, "
+        f"{clocks} clocks.",
         rows,
         workers,
         clocks,
@@ -108,7 +135,8 @@ def run_traces(paths: Sequence[Path], workers: int, clocks: int) -> str:
     rows = [(path.name, f"replay {path}") for path in paths]
     return _table(
         "Recorded times of production jobs: the time of a clock",
-        f"{workers} workers, {clocks} clocks; each clock of a worker takes as much longer than usual as was recorded.",
+        f"{workers} workers, {clocks} clocks; each clock of a worker takes as much longer than "
+        "usual as was recorded.",
         rows,
         workers,
         clocks,
@@ -122,7 +150,12 @@ def _draw(results: Results, path: Path) -> None:
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.add_subplot()
     for mode in results["slow worker 0%"]:
-        axes.plot(DELAYS, [results[f"slow worker {delay}%"][mode] for delay in DELAYS], marker="o", label=mode)
+        axes.plot(
+            DELAYS,
+            [results[f"slow worker {delay}%"][mode] for delay in DELAYS],
+            marker="o",
+            label=mode,
+        )
     axes.set(xlabel="delay of slow workers (%)", ylabel="seconds of a clock", ylim=(0, None))
     axes.legend()
     figure.savefig(path)

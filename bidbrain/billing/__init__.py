@@ -1,8 +1,9 @@
 """Billing rules: what a machine's life cost, and what it is expected to cost.
 
-`bill` turns a life (start, end, how it ended) and a market's prices into rows that sum to the amount paid, `rules`
-implements the providers' rules, `outlook` gives the expected cost of a life that continues. Amounts are integers of
-nano-dollar-seconds: nano-dollars per hour times billed seconds. `usd` rounds them once, for display.
+`bill` turns a life (start, end, how it ended) and a market's prices into rows that sum to the
+amount paid, `rules` implements the providers' rules, `outlook` gives the expected cost of a life
+that continues. Amounts are integers of nano-dollar-seconds: nano-dollars per hour times billed
+seconds. `usd` rounds them once, for display.
 """
 
 from bidbrain.billing.bill import Bill, Charge, End, ImpossibleLife, Life, Prices

@@ -1,4 +1,5 @@
-"""A machine's life and the rows of its bill, and the price lookups that every billing rule needs."""
+"""A machine's life and the rows of its bill, and the price lookups that every billing rule
+needs."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -10,7 +11,8 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, SECOND, format_time
 
 Prices = PriceSeries | int
-"""A market's history, or one price (nano-dollars per hour) that holds throughout, as on-demand prices do."""
+"""A market's history, or one price (nano-dollars per hour) that holds throughout, as on-demand
+prices do."""
 
 
 class ImpossibleLife(BidBrainError, ValueError):
@@ -25,9 +27,9 @@ class End(Enum):
     LEFT = "left"
     """The user returned the machine, and pays for the started billing unit as the rule says."""
     HANDED_ON = "handed on"
-    """The job that used it is over and other jobs keep using it: the job pays the seconds it used, pro rata, without
-    rounding up to an hour, minute or minimum, and gets no later refund. Harlap 4.5.2 compares jobs like this; no cloud
-    bills it."""
+    """The job that used it is over and other jobs keep using it: the job pays the seconds it used,
+    pro rata, without rounding up to an hour, minute or minimum, and gets no later refund. Harlap
+    4.5.2 compares jobs like this; no cloud bills it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +42,18 @@ class Life:
 
     def __post_init__(self) -> None:
         if self.end < self.start:
-            raise ImpossibleLife(f"a life ends at {format_time(self.end)}, before its start {format_time(self.start)}")
+            raise ImpossibleLife(
+                f"a life ends at {format_time(self.end)}, before its start "
+                f"{format_time(self.start)}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class Charge:
     """One row of a bill: the part [begin, end) of a life, its price, and the seconds billed for it.
 
-    Billed seconds differ from the length where a rule bills started hours, full minutes or a minimum. A refunded row
-    shows what was charged and refunded.
+    Billed seconds differ from the length where a rule bills started hours, full minutes or a
+    minimum. A refunded row shows what was charged and refunded.
     """
 
     begin: int
@@ -85,7 +90,9 @@ def hourly_rates(life: Life, prices: Prices) -> tuple[list[int], list[int]]:
 
 
 def rate_changes(life: Life, prices: Prices) -> tuple[list[int], list[int]]:
-    """Price changes within a life, its start included: the times, and the prices in force from then on."""
+    """Price changes within a life, its start included: the times, and the prices in force from then
+    on.
+    """
     if isinstance(prices, int):
         return [life.start], [_checked_price(prices)]
 
@@ -93,6 +100,7 @@ def rate_changes(life: Life, prices: Prices) -> tuple[list[int], list[int]]:
     first = int(prices.times.searchsorted(life.start, side="right")) - 1
     after = max(int(prices.times.searchsorted(life.end, side="left")), first + 1)
     rates = prices.prices[first:after]
+
     # An event that repeats the price is an observation, not another row of a bill.
     changed = np.flatnonzero(np.diff(rates, prepend=0))
     begins = prices.times[first:after][changed].tolist()
@@ -100,14 +108,22 @@ def rate_changes(life: Life, prices: Prices) -> tuple[list[int], list[int]]:
     return begins, rates[changed].tolist()
 
 
-def metered_bill(life: Life, begins: list[int], rates: list[int], seconds: int, *, refunded: bool) -> Bill:
-    """Rows of `seconds` billed seconds: each second costs the price in force when it began; the last price
-    continues."""
+def metered_bill(
+    life: Life, begins: list[int], rates: list[int], seconds: int, *, refunded: bool
+) -> Bill:
+    """Rows of `seconds` billed seconds: each second costs the price in force when it began; the
+    last price continues."""
     if life.start == life.end:
         return Bill(())
+
     marks = [min(started_units(begin - life.start, SECOND), seconds) for begin in begins]
     rows = zip(begins, [*begins[1:], life.end], rates, marks, [*marks[1:], seconds], strict=True)
-    return Bill(tuple(Charge(begin, end, rate, upto - since, refunded) for begin, end, rate, since, upto in rows))
+    return Bill(
+        tuple(
+            Charge(begin, end, rate, upto - since, refunded)
+            for begin, end, rate, since, upto in rows
+        )
+    )
 
 
 def started_units(span: int, unit: int) -> int:
@@ -116,8 +132,8 @@ def started_units(span: int, unit: int) -> int:
 
 
 def _checked_price(price: int) -> int:
-    # Machines of a reservation, and only these, may be paid for already. No unknown price is billed as 0: offers of
-    # other machines, catalogs and price series refuse that.
+    # Machines of a reservation, and only these, may be paid for already. No unknown price is billed
+    # as 0: offers of other machines, catalogs and price series refuse that.
     if price < 0:
         raise ImpossibleLife(f"a price of {price} nano-dollars per hour is below 0")
     return price
@@ -126,6 +142,7 @@ def _checked_price(price: int) -> int:
 def _require_history(life: Life, prices: PriceSeries) -> None:
     if life.start < prices.first or life.end > prices.last:
         raise TooLittleHistory(
-            f"{prices.market} has prices from {format_time(prices.first)} to {format_time(prices.last)}, not for a life"
+            f"{prices.market} has prices from {format_time(prices.first)} to "
+            f"{format_time(prices.last)}, not for a life"
             f" from {format_time(life.start)} to {format_time(life.end)}; import a longer history"
         )

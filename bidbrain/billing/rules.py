@@ -1,16 +1,19 @@
-"""The billing rules, and how each cloud bills spot machines and takes them back, as the part `terms` of its package
-says.
+"""The billing rules, and how each cloud bills spot machines and takes them back, as the part
+`terms` of its package says.
 
 All rules share these conventions for edge cases:
 
-- A life is half-open, [start, end): the moment of its end is not billed. A life of no length costs nothing.
-- A second, or an hour, is billed once it has started; second number i costs the price in force when it started.
-- An eviction exactly at the end of an hour (or of a free span) comes after it: that time is complete and is paid.
+- A life is half-open, [start, end): the moment of its end is not billed. A life of no length costs
+  nothing.
+- A second, or an hour, is billed once it has started; second number i costs the price in force when
+  it started.
+- An eviction exactly at the end of an hour (or of a free span) comes after it: that time is
+  complete and is paid.
 - A life must lie within the price history; costs outside it are unknown and never guessed.
 
-A machine's future cost is linear in its survival: each stretch of future time is paid if the machine still runs at one
-certain age, and is free or never billed otherwise. A rule lists those ages and seconds (`Dues`); their product with any
-survival curve is the expectation.
+A machine's future cost is linear in its survival: each stretch of future time is paid if the
+machine still runs at one certain age, and is free or never billed otherwise. A rule lists those
+ages and seconds (`Dues`); their product with any survival curve is the expectation.
 """
 
 from collections.abc import Callable, Mapping
@@ -45,7 +48,8 @@ class UnknownBillingRule(BidBrainError, LookupError):
 
 
 Dues = tuple[Floats, Floats]
-"""Ages in microseconds, and future billed seconds: `seconds[i]` are paid if the machine still runs at `ages[i]`."""
+"""Ages in microseconds, and future billed seconds: `seconds[i]` are paid if the machine still runs
+at `ages[i]`."""
 
 
 class BillingRule(Protocol):
@@ -56,7 +60,9 @@ class BillingRule(Protocol):
         """The rule's name in scenarios and in `billing_rule`."""
 
     def bill(self, life: Life, prices: Prices) -> Bill:
-        """The bill of one machine; raises `TooLittleHistory` where the prices do not cover its life."""
+        """The bill of one machine; raises `TooLittleHistory` where the prices do not cover its
+        life.
+        """
 
     def dues(self, age: int, horizon: int, ended: End) -> Dues:
         """Dues from `age` on, if the machine is kept for `horizon` and then ends as `ended` says.
@@ -67,7 +73,8 @@ class BillingRule(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HourlyRefund:
-    """AWS until 2017: each started hour costs the price at its start; the hour of an eviction is free.
+    """AWS until 2017: each started hour costs the price at its start; the hour of an eviction is
+    free.
 
     AWS still bills machines that run SUSE Linux this way.
     """
@@ -94,10 +101,11 @@ class HourlyRefund:
 
 @dataclass(frozen=True, slots=True)
 class PerSecond:
-    """Each started second, at least `minimum`; nothing if the provider evicts before the age `free_until`.
+    """Each started second, at least `minimum`; nothing if the provider evicts before the age
+    `free_until`.
 
-    With `hourly_price` the price is fixed at the start of each hour of the life, otherwise it is the current one. Time
-    missing to the minimum costs the last price. Spans are in microseconds.
+    With `hourly_price` the price is fixed at the start of each hour of the life, otherwise it is
+    the current one. Time missing to the minimum costs the last price. Spans are in microseconds.
     """
 
     name: str
@@ -107,7 +115,9 @@ class PerSecond:
 
     def bill(self, life: Life, prices: Prices) -> Bill:
         """One row per price."""
-        begins, rates = hourly_rates(life, prices) if self.hourly_price else rate_changes(life, prices)
+        begins, rates = (
+            hourly_rates(life, prices) if self.hourly_price else rate_changes(life, prices)
+        )
         lived = life.end - life.start
         least = 0 if life.ended is End.HANDED_ON else self.minimum
         seconds = started_units(max(lived, least), SECOND)
@@ -115,8 +125,8 @@ class PerSecond:
         return metered_bill(life, begins, rates, seconds, refunded=free)
 
     def dues(self, age: int, horizon: int, ended: End) -> Dues:
-        """A machine that outlives the free span owes it, and the minimum; then time as it runs; the end settles the
-        rest."""
+        """A machine that outlives the free span owes it, and the minimum; then time as it runs; the
+        end settles the rest."""
         end = _checked_end(age, horizon, ended)
         if end == 0:
             return _dues([], [])
@@ -141,7 +151,9 @@ class FullMinutes:
         """One row per price."""
         begins, rates = rate_changes(life, prices)
         lived = life.end - life.start
-        seconds = started_units(lived, SECOND) if life.ended is End.HANDED_ON else lived // MINUTE * 60
+        seconds = (
+            started_units(lived, SECOND) if life.ended is End.HANDED_ON else lived // MINUTE * 60
+        )
         return metered_bill(life, begins, rates, seconds, refunded=False)
 
     def dues(self, age: int, horizon: int, ended: End) -> Dues:
@@ -168,23 +180,32 @@ def _unfinished(hour: Charge, ended: End) -> Charge:
         case End.EVICTED:
             return Charge(hour.begin, hour.end, hour.price, hour.seconds, refunded=True)
         case End.HANDED_ON:
-            return Charge(hour.begin, hour.end, hour.price, started_units(hour.end - hour.begin, SECOND))
+            return Charge(
+                hour.begin, hour.end, hour.price, started_units(hour.end - hour.begin, SECOND)
+            )
         case End.LEFT:
             return hour
 
 
 def _checked_end(age: int, horizon: int, ended: End) -> int:
     if age < 0 or horizon < 0:
-        raise ImpossibleLife(f"an age of {age} and a horizon of {horizon} microseconds: neither can be below 0")
+        raise ImpossibleLife(
+            f"an age of {age} and a horizon of {horizon} microseconds: neither can be below 0"
+        )
     if ended is End.EVICTED:
-        raise ImpossibleLife("a plan ends by leaving or handing on; evictions come from the survival curve")
+        raise ImpossibleLife(
+            "a plan ends by leaving or handing on; evictions come from the survival curve"
+        )
+
     return age + horizon
 
 
 def _while_running(begin: int, end: int) -> tuple[Floats, Floats]:
-    """Time paid as it runs: ages on whole minutes, and the span that each stands for (the trapezoidal rule).
+    """Time paid as it runs: ages on whole minutes, and the span that each stands for (the
+    trapezoidal rule).
 
-    Survival only falls, so the error is at most half a minute times the probability of an eviction in the span.
+    Survival only falls, so the error is at most half a minute times the probability of an eviction
+    in the span.
     """
     if begin >= end:
         return np.zeros(0), np.zeros(0)
@@ -199,8 +220,8 @@ def _dues(ages: ArrayLike, spans: ArrayLike) -> Dues:
 
 
 Survival = Callable[[Floats], Floats]
-"""From ages (microseconds) to the probability of no eviction before them. A second axis of the answer has one value per
-market."""
+"""From ages (microseconds) to the probability of no eviction before them. A second axis of the
+answer has one value per market."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -214,12 +235,26 @@ class SampledSurvival:
     alive: Floats
 
     def __post_init__(self) -> None:
-        if self.ages.ndim != 1 or self.ages.shape != self.alive.shape or self.ages.size == 0 or self.ages[0] != 0:
-            raise ImpossibleLife("a survival curve needs ages from 0 on, and one probability per age")
-        steps = np.diff(self.alive)
-        if np.any(np.diff(self.ages) <= 0) or np.any(steps > 0) or self.alive[0] > 1 or self.alive[-1] < 0:
+        if (
+            self.ages.ndim != 1
+            or self.ages.shape != self.alive.shape
+            or self.ages.size == 0
+            or self.ages[0] != 0
+        ):
             raise ImpossibleLife(
-                "a survival curve's ages must increase and its probabilities fall, from at most 1 to at least 0"
+                "a survival curve needs ages from 0 on, and one probability per age"
+            )
+
+        steps = np.diff(self.alive)
+        if (
+            np.any(np.diff(self.ages) <= 0)
+            or np.any(steps > 0)
+            or self.alive[0] > 1
+            or self.alive[-1] < 0
+        ):
+            raise ImpossibleLife(
+                "a survival curve's ages must increase and its probabilities fall, from at most 1 "
+                "to at least 0"
             )
 
     def __call__(self, ages: Floats) -> Floats:
@@ -232,14 +267,19 @@ class SampledSurvival:
         return np.interp(ages, self.ages, self.alive)
 
 
-def expected_seconds(rule: BillingRule, age: int, horizon: int, survival: Survival, ended: End = End.LEFT) -> Floats:
-    """Expected billed seconds, from `age` on, of a machine that runs at `age` and is kept for `horizon`.
+def expected_seconds(
+    rule: BillingRule, age: int, horizon: int, survival: Survival, ended: End = End.LEFT
+) -> Floats:
+    """Expected billed seconds, from `age` on, of a machine that runs at `age` and is kept for
+    `horizon`.
 
     One number (an array without axes), or one per market if the survival curve covers several.
     """
     alive = survival(np.array([age], dtype=np.float64))[0]
     if not np.all(alive > 0):
-        raise ImpossibleLife(f"no machine survives to an age of {age / HOUR:.1f} hours, so its future is undefined")
+        raise ImpossibleLife(
+            f"no machine survives to an age of {age / HOUR:.1f} hours, so its future is undefined"
+        )
     ages, seconds = rule.dues(age, horizon, ended)
     return np.asarray(seconds @ survival(ages) / alive, dtype=np.float64)
 
@@ -248,9 +288,10 @@ def expected_seconds(rule: BillingRule, age: int, horizon: int, survival: Surviv
 class CloudTerms:
     """A cloud's billing rule and evictions.
 
-    `capacity_since` is the moment since which the cloud takes machines back at any bid; None: only the price evicts.
-    Until `aged_until` every machine ended at an age of `longest_hours`. With `any_system`, published figures hold for
-    all operating systems. Where a machine `pays_bid`, it costs what was bid, whatever the market's price.
+    `capacity_since` is the moment since which the cloud takes machines back at any bid; None: only
+    the price evicts. Until `aged_until` every machine ended at an age of `longest_hours`. With
+    `any_system`, published figures hold for all operating systems. Where a machine `pays_bid`, it
+    costs what was bid, whatever the market's price.
     """
 
     billing: BillingRule
@@ -301,7 +342,8 @@ def billing_rule(name: str) -> BillingRule:
 
 
 def fixed_price(cloud: str, bid: int | None, on_demand: int) -> int | None:
-    """The cost of an hour of a machine, whatever its market's price is; None if it costs that price.
+    """The cost of an hour of a machine, whatever its market's price is; None if it costs that
+    price.
 
     >>> [fixed_price(cloud, 30, 100) for cloud in ("aws", "vast")], fixed_price("aws", None, 100)
     ([None, 30], 100)
@@ -312,7 +354,8 @@ def fixed_price(cloud: str, bid: int | None, on_demand: int) -> int | None:
 
 
 def highest_price(cloud: str, bid: int | None, on_demand: int) -> int:
-    """The most that an hour of a machine can cost: no price above a bid lets it live, except where there are no bids.
+    """The most that an hour of a machine can cost: no price above a bid lets it live, except where
+    there are no bids.
 
     >>> [highest_price(cloud, 30, 100) for cloud in ("aws", "gcp")]
     [30, 100]

@@ -1,10 +1,12 @@
-"""`Decider`: the one decision object of a job, for its plan, its run, a resumed run, and replays of the past.
+"""`Decider`: the one decision object of a job, for its plan, its run, a resumed run, and replays of
+the past.
 
-A decider keeps a strategy within the job's limits: the number of machines in total and per type, a budget, and a
-deadline. On-demand machines are rented when the remaining slack is worth more than they cost, or would run out
-(`deadline`). A gang (a command's nodes) is in one market, on spot or on demand as a whole. A gang falls back to
-on-demand machines while spot keeps failing (`on_demand_fallback`), returns to spot, and replaces lost machines. For
-other jobs, lost machines are replaced where the strategy itself does not (`refilling`).
+A decider keeps a strategy within the job's limits: the number of machines in total and per type, a
+budget, and a deadline. On-demand machines are rented when the remaining slack is worth more than
+they cost, or would run out (`deadline`). A gang (a command's nodes) is in one market, on spot or on
+demand as a whole. A gang falls back to on-demand machines while spot keeps failing
+(`on_demand_fallback`), returns to spot, and replaces lost machines. For other jobs, lost machines
+are replaced where the strategy itself does not (`refilling`).
 """
 
 from collections.abc import Callable, Mapping
@@ -52,21 +54,23 @@ PRESSED = "close to the deadline: on-demand machines, which are never evicted"
 
 
 PAID_MARGIN = 1.25
-"""Where a machine costs its bid, the highest bid over the price of the moment: a bid at the price is outbid soon, and
-what exceeds it is paid in every hour."""
+"""Where a machine costs its bid, the highest bid over the price of the moment: a bid at the price
+is outbid soon, and what exceeds it is paid in every hour."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decider:
     """A strategy within a job's limits, itself a strategy: decisions depend only on the situation.
 
-    `deadline` is None if the job has none, or if its length is unknown. `worth` is the value of slack; without it a
-    deadline only has its safety net. `look` is the longest time to the next decision while slack runs out, or on-demand
-    machines stand in. `speed` is the part of the machines' speed that checkpoints leave. A gang with `roaming` may move
-    between regions. `held_price` is what the disk and the address of one machine of a purchase cost, in nano-dollars
-    per hour. A first lease is as long as `lease`, in markets whose machines boot slowly as `slow_leases`. With
-    `caps_bids`, no bid is above `most_bid`, or above the on-demand price if that is None. In the markets of
-    `bid_terms`, which are those of hosts, it is known how often a bid is outbid.
+    `deadline` is None if the job has none, or if its length is unknown. `worth` is the value of
+    slack; without it a deadline only has its safety net. `look` is the longest time to the next
+    decision while slack runs out, or on-demand machines stand in. `speed` is the part of the
+    machines' speed that checkpoints leave. A gang with `roaming` may move between regions.
+    `held_price` is what the disk and the address of one machine of a purchase cost, in nano-dollars
+    per hour. A first lease is as long as `lease`, in markets whose machines boot slowly as
+    `slow_leases`. With `caps_bids`, no bid is above `most_bid`, or above the on-demand price if
+    that is None. In the markets of `bid_terms`, which are those of hosts, it is known how often a
+    bid is outbid.
     """
 
     offers: tuple[Offer, ...]
@@ -97,11 +101,15 @@ class Decider:
 
     @property
     def fallback(self) -> Rent:
-        """The on-demand machines that the job may turn to: the baseline, or as much of it as quotas hold."""
+        """The on-demand machines that the job may turn to: the baseline, or as much of it as quotas
+        hold.
+        """
         return self.limits.rentable(self.baseline)
 
     def decide(self, situation: Situation) -> Decision:
-        """Decides what to rent and return now. Buys nothing whose first lease costs more than the budget has left."""
+        """Decides what to rent and return now. Buys nothing whose first lease costs more than the
+        budget has left.
+        """
         if self.reserved:
             return self._with_reserved(situation)
 
@@ -109,9 +117,13 @@ class Decider:
             # A gang cannot span two markets: machines that leave soon count as gone.
             soon = situation.now + 2 * self.overheads.startup
             staying = tuple(
-                holding for holding in situation.holdings if holding.leaves_at is None or holding.leaves_at > soon
+                holding
+                for holding in situation.holdings
+                if holding.leaves_at is None or holding.leaves_at > soon
             )
-            situation = replace(situation, holdings=staying, leaving=machines_leaving(situation, staying))
+            situation = replace(
+                situation, holdings=staying, leaving=machines_leaving(situation, staying)
+            )
 
         if situation.deadline != self.deadline:
             situation = replace(situation, deadline=self.deadline)
@@ -139,8 +151,9 @@ class Decider:
         return self._without_part(decided, situation) if self.limits.together else decided
 
     def _highest_bid(self, situation: Situation, offer: Offer) -> int:
-        """The most that may be bid: the job's highest bid or the on-demand price, and where bids are paid and nothing
-        tells how often they are outbid, little more than the price of the moment."""
+        """The most that may be bid: the job's highest bid or the on-demand price, and where bids
+        are paid and nothing tells how often they are outbid, little more than the price of the
+        moment."""
         most = offer.on_demand if self.most_bid is None else self.most_bid
         if not cloud_terms(offer.market.cloud).pays_bid or offer.market in self.bid_terms:
             return most
@@ -149,7 +162,12 @@ class Decider:
     def _with_reserved(self, situation: Situation) -> Decision:
         """Reserved machines first; the rest of the job is decided as a smaller job."""
         situation, fallback = replace(situation, deadline=self.deadline), self.fallback
-        elsewhere = [] if self.strategy.name == ON_DEMAND else [situation.price(o) / o.nu for o in situation.offers]
+        elsewhere = (
+            []
+            if self.strategy.name == ON_DEMAND
+            else [situation.price(o) / o.nu for o in situation.offers]
+        )
+
         terms = ReservedTerms(
             self.limits,
             self.overheads,
@@ -158,6 +176,7 @@ class Decider:
             self.speed,
             self.committed_usd,
         )
+
         part = reserved_part(self.reserved, situation, terms)
         if part.is_all:
             return Decision(part.actions, part.wake_at, part.reason)
@@ -179,6 +198,7 @@ class Decider:
             limits=limits,
             baseline=replace(self.baseline, machines=min(full, max(limits.most, 1))),
         )
+
         rest = beside.decide(replace(without_reserved(situation, part), baseline=beside.baseline))
         wake_at = min((at for at in (part.wake_at, rest.wake_at) if at is not None), default=None)
         reason = "; ".join(filter(None, (part.reason, rest.reason)))
@@ -193,7 +213,9 @@ class Decider:
         if self.roaming is not None:
             resort = self.roaming.last_resort(situation, self._gang(self.deadline))
 
-        resort = granted_on_demand(resort, self.offers, self.most_nu, self.limits, situation.refused)
+        resort = granted_on_demand(
+            resort, self.offers, self.most_nu, self.limits, situation.refused
+        )
         decider = self if resort is self.baseline else replace(self, baseline=resort)
         if decider.fallback.machines:
             return decider._in_time(situation, self.deadline)
@@ -201,10 +223,14 @@ class Decider:
         return self._unhurried(situation)
 
     def outlooks(self, situation: Situation) -> tuple[ZoneOutlook, ...]:
-        """How a gang that may move between regions rates each market, the best first; empty for other jobs."""
+        """How a gang that may move between regions rates each market, the best first; empty for
+        other jobs.
+        """
         if self.roaming is None or self.deadline is None:
             return ()
-        return tuple(self.roaming.strategy.outlooks(self.roaming.seen(situation, self._gang(self.deadline))))
+        return tuple(
+            self.roaming.strategy.outlooks(self.roaming.seen(situation, self._gang(self.deadline)))
+        )
 
     def later(self, span: int) -> "Decider":
         """The decider of the same job, if it begins later, or earlier."""
@@ -230,23 +256,42 @@ class Decider:
             return Decision((), situation.now + self.look, _NO_CHECKPOINT)
 
         wanted = self.strategy.decide(situation)
-        if not situation.offers and not situation.holdings and not wanted.actions and self.fallback.machines:
+        if (
+            not situation.offers
+            and not situation.holdings
+            and not wanted.actions
+            and self.fallback.machines
+        ):
             return self._on_demand(situation, "no spot market is available: on demand until one is")
         if wanted.actions:
             return wanted
 
-        missing = self._completing(situation) if self.limits.together else refill(self.strategy, situation)
+        missing = (
+            self._completing(situation)
+            if self.limits.together
+            else refill(self.strategy, situation)
+        )
+
         return missing or wanted
 
-    # -- deadlines ----------------------------------------------------------------------------------------------------
+    # -- deadlines ---------------------------------------------------------------------------------
 
     def _in_time(self, situation: Situation, deadline: int) -> Decision:
-        """Decides for a job with a deadline: fills up on demand, leaves the job to the strategy, or waits."""
+        """Decides for a job with a deadline: fills up on demand, leaves the job to the strategy, or
+        waits.
+        """
         fallback = self.fallback
         full = fallback.machines * fallback.offer.nu
         left = time_left(
-            situation, deadline, full, self.overheads, self._running(situation), self.look, speed=self.speed
+            situation,
+            deadline,
+            full,
+            self.overheads,
+            self._running(situation),
+            self.look,
+            speed=self.speed,
         )
+
         # Only what is missing has to start; the rest keeps working meanwhile.
         startup = self.overheads.startup * left.missing
         if fallback.machines < self.baseline.machines and left.slack < startup:
@@ -264,25 +309,34 @@ class Decider:
 
         record, why = situation.record, ""
         if self.limits.together:
-            why = self._stays_on_demand(situation, fallback_end(record) if left_failing_spot(record) else None)
+            why = self._stays_on_demand(
+                situation, fallback_end(record) if left_failing_spot(record) else None
+            )
+
         if why := why or self._slack_is_scarce(situation, left):
             return self._on_demand_if_granted(situation, left, why)
 
         return self._patient(situation, left)
 
     def _on_demand_if_granted(self, situation: Situation, left: TimeLeft, why: str) -> Decision:
-        """Rents on-demand machines for what is missing, or spot machines while all markets refuse on-demand ones."""
+        """Rents on-demand machines for what is missing, or spot machines while all markets refuse
+        on-demand ones.
+        """
         refused = (self.baseline.offer.market, False) in situation.refused
         if refused and not situation.on_demand:
             return self._as_fast_as_possible(situation, left, why)
         return self._filled(situation, left, why)
 
     def _as_fast_as_possible(self, situation: Situation, left: TimeLeft, why: str) -> Decision:
-        """Rents spot machines as the strategy wants them, and on-demand machines while there are none."""
+        """Rents spot machines as the strategy wants them, and on-demand machines while there are
+        none.
+        """
         wanted = self._patient(situation, left)
         return wanted if situation.on_spot or wanted.rents else self._filled(situation, left, why)
 
-    def _roam(self, roaming: Roaming, situation: Situation, deadline: int, left: TimeLeft) -> Decision:
+    def _roam(
+        self, roaming: Roaming, situation: Situation, deadline: int, left: TimeLeft
+    ) -> Decision:
         """Moves the gang to where it is cheapest, unless the move would lose its work."""
         if self._would_start_again(situation):
             return Decision((), situation.now + self.look, _NO_CHECKPOINT)
@@ -290,9 +344,15 @@ class Decider:
         wanted = roaming.decide(situation, self._gang(deadline))
         if self.limits.shrinks and not wanted.rents:
             gone = {action.allocation for action in wanted.returns}
-            kept = tuple(holding for holding in situation.holdings if holding.allocation not in gone)
+            kept = tuple(
+                holding for holding in situation.holdings if holding.allocation not in gone
+            )
             short = self._completing(replace(situation, holdings=kept))
-            wanted = wanted if short is None else replace(short, actions=(*wanted.actions, *short.actions))
+            wanted = (
+                wanted
+                if short is None
+                else replace(short, actions=(*wanted.actions, *short.actions))
+            )
 
         changing = bool(wanted.actions) or left.missing > _ROUNDING
         return replace(wanted, wake_at=self._next_look(situation, left, wanted, changing=changing))
@@ -302,16 +362,24 @@ class Decider:
         delay = self.overheads.startup + self.overheads.resize + self.overheads.eviction
         nodes, limits = self.limits.most, self.limits.on_demand
         closed = frozenset(market for market, most in limits.items() if most < nodes)
-        return GangNow(nodes, self.limits.least, self.baseline, self.speed, deadline, delay, self.look, closed)
+        return GangNow(
+            nodes, self.limits.least, self.baseline, self.speed, deadline, delay, self.look, closed
+        )
 
     def _running(self, situation: Situation) -> list[Holding]:
         """The machines that do the work and stay; none if they are too few for a gang."""
         soon = situation.now + self.overheads.startup + self.look
-        staying = [holding for holding in situation.holdings if holding.leaves_at is None or holding.leaves_at > soon]
+        staying = [
+            holding
+            for holding in situation.holdings
+            if holding.leaves_at is None or holding.leaves_at > soon
+        ]
         return staying if gang_works(staying, self.limits.nodes) else []
 
     def _slack_is_scarce(self, situation: Situation, left: TimeLeft) -> str:
-        """Why on-demand machines are worth their price; empty if spot machines, or waiting, cost less."""
+        """Why on-demand machines are worth their price; empty if spot machines, or waiting, cost
+        less.
+        """
         if self.strategy.name == ON_DEMAND:
             return "on demand, as the job says"
 
@@ -326,25 +394,35 @@ class Decider:
         elif spell.up is not up:
             spell = replace(SpotSpell.begun(up=up), steps=spell.steps)
 
-        # The plan counts time on demand: `worth` was built with the length of the job on on-demand machines.
+        # The plan counts time on demand: `worth` was built with the length of the job on on-demand
+        # machines.
         time = situation.work_left / (self.fallback.machines * self.fallback.offer.nu * self.speed)
         least = self.worth.least_slack(time, spell, on_demand=on_demand)
         if left.slack >= least:
             return ""
 
-        return f"{left.slack / HOUR:.2f} h of slack: below {least / HOUR:.2f} h, on-demand is cheaper"
+        return (
+            f"{left.slack / HOUR:.2f} h of slack: below {least / HOUR:.2f} h, on-demand is cheaper"
+        )
 
     def _patient(self, situation: Situation, left: TimeLeft) -> Decision:
-        """Rents spot machines as the strategy wants them, and keeps on-demand machines only until then."""
+        """Rents spot machines as the strategy wants them, and keeps on-demand machines only until
+        then.
+        """
         on_demand, spot = situation.on_demand, situation.on_spot
         wanted = self._unhurried(replace(situation, holdings=spot) if on_demand else situation)
-        actions = tuple(action for action in wanted.actions if isinstance(action, Return) or action.spot)
+        actions = tuple(
+            action for action in wanted.actions if isinstance(action, Return) or action.spot
+        )
         changing = bool(on_demand or wanted.returns or not spot)
         wake_at = self._next_look(situation, left, wanted, changing=changing)
         rents = [rent for rent in wanted.rents if rent.spot]
+
         if not on_demand:
             waits = not rents and not spot
-            return Decision(actions, wake_at, f"waits for spot, with {_hours(left)}" if waits else wanted.reason)
+            return Decision(
+                actions, wake_at, f"waits for spot, with {_hours(left)}" if waits else wanted.reason
+            )
 
         if situation.offers and not rents and left.missing <= _ROUNDING:
             return Decision((), wake_at, f"stays on demand: {wanted.reason}")
@@ -357,11 +435,14 @@ class Decider:
         why = f"back to spot: {wanted.reason}" if rents else f"waits for spot, with {_hours(left)}"
         return Decision((*back, *actions), wake_at, why)
 
-    def _next_look(self, situation: Situation, left: TimeLeft, wanted: Decision, *, changing: bool) -> int | None:
-        """When to decide again: when the strategy wants to, or earlier if slack could run short by then.
+    def _next_look(
+        self, situation: Situation, left: TimeLeft, wanted: Decision, *, changing: bool
+    ) -> int | None:
+        """When to decide again: when the strategy wants to, or earlier if slack could run short by
+        then.
 
-        A minute costs at most a minute of slack, through missing machines or work at risk until a checkpoint. Half of
-        the spare slack is kept.
+        A minute costs at most a minute of slack, through missing machines or work at risk until a
+        checkpoint. Half of the spare slack is kept.
         """
         calm = left.missing <= _ROUNDING and not self.limits.together
         if calm and not changing:
@@ -371,16 +452,21 @@ class Decider:
         return min(soon, wanted.wake_at or soon)
 
     def _leave_spot(self, situation: Situation, left: TimeLeft) -> Decision | None:
-        """Moves everything to on-demand machines; None if that is impossible, or would itself cost the deadline."""
+        """Moves everything to on-demand machines; None if that is impossible, or would itself cost
+        the deadline.
+        """
         spot, kept = situation.on_spot, situation.on_demand
         offer, rate = self.baseline.offer, self.fallback.machines * self.baseline.offer.nu
-        wanted = Rent(offer, ceil((rate - sum(holding.nu for holding in kept)) / offer.nu - _ROUNDING), None)
+        wanted = Rent(
+            offer, ceil((rate - sum(holding.nu for holding in kept)) / offer.nu - _ROUNDING), None
+        )
         if wanted.machines <= 0:
             return None
 
         # Where more machines are allowed, the current ones run until the new ones have started.
         both = (
-            self.limits.together or self._allowance.room(situation, situation.holdings).free(wanted) >= wanted.machines
+            self.limits.together
+            or self._allowance.room(situation, situation.holdings).free(wanted) >= wanted.machines
         )
         at = situation.now + self.overheads.startup if both else None
         loses = left.slack < left.move and not (both and situation.record.resumes)
@@ -389,12 +475,17 @@ class Decider:
 
         # Machines that were to leave later would take the room until then.
         back = (
-            Return(holding.allocation, at, replaced=both) for holding in spot if at is None or holding.leaves_at is None
+            Return(holding.allocation, at, replaced=both)
+            for holding in spot
+            if at is None or holding.leaves_at is None
         )
+
         return Decision((*back, wanted), situation.now + self.look, PRESSED)
 
     def _filled(self, situation: Situation, left: TimeLeft, why: str) -> Decision:
-        """Rents on-demand machines for what is missing; an incomplete gang restarts on demand as a whole."""
+        """Rents on-demand machines for what is missing; an incomplete gang restarts on demand as a
+        whole.
+        """
         soon = situation.now + self.look
         if left.missing <= _ROUNDING:
             return Decision((), soon, why)
@@ -408,34 +499,48 @@ class Decider:
 
         slower = any(holding.rent.spot and holding.rent.offer.nu < offer.nu for holding in running)
         if self.limits.shrinks and any(holding.rent.spot for holding in running):
-            # A gang is on spot or on demand as a whole, so one that lacks nodes on spot moves with all of them.
+            # A gang is on spot or on demand as a whole, so one that lacks nodes on spot moves with
+            # all of them.
             whole = self._leave_spot(situation, left)
             return Decision((), soon, why) if whole is None else replace(whole, reason=why)
 
         full = self._allowance.room(situation, situation.holdings).free(wanted) < wanted.machines
-        moved = self._leave_spot(situation, left) if full and slower and left.pressed(self.look) else None
+        moved = (
+            self._leave_spot(situation, left)
+            if full and slower and left.pressed(self.look)
+            else None
+        )
+
         return moved or Decision((wanted,), soon, why)
 
     def _would_start_again(self, situation: Situation) -> bool:
         """Whether moving a running gang would lose everything it has done."""
-        return self.limits.together and not situation.record.resumes and bool(self._running(situation))
+        return (
+            self.limits.together and not situation.record.resumes and bool(self._running(situation))
+        )
 
-    # -- gangs --------------------------------------------------------------------------------------------------------
+    # -- gangs -------------------------------------------------------------------------------------
 
     def _stays_on_demand(self, situation: Situation, until: int | None) -> str:
-        """Why a gang does not use spot now; empty if nothing speaks against it. One that runs on demand stays `until`
-        then."""
+        """Why a gang does not use spot now; empty if nothing speaks against it. One that runs on
+        demand stays `until` then."""
         record = situation.record
         if not situation.on_demand:
             listed = self.baseline.offer.on_demand / self.baseline.offer.nu
-            spot = min((situation.price(offer) / offer.nu for offer in situation.offers), default=inf)
+            spot = min(
+                (situation.price(offer) / offer.nu for offer in situation.offers), default=inf
+            )
             why = reason_to_leave_spot(record, spot / listed, situation.now)
             return f"{why}: on demand" if why and not situation.holdings else ""
 
         if not record.resumes:
             return _NO_CHECKPOINT
 
-        return "stays on demand until spot markets are calmer" if until is not None and situation.now < until else ""
+        return (
+            "stays on demand until spot markets are calmer"
+            if until is not None and situation.now < until
+            else ""
+        )
 
     def _gang_fallback(self, situation: Situation) -> Decision | None:
         """The move to on-demand machines, or back; None if the strategy decides."""
@@ -448,7 +553,9 @@ class Decider:
         wanted = self.strategy.decide(replace(situation, holdings=()))
         back = [rent for rent in wanted.rents if rent.spot]
         if not back:
-            return self._completing(situation) or Decision((), wanted.wake_at, f"stays on demand: {wanted.reason}")
+            return self._completing(situation) or Decision(
+                (), wanted.wake_at, f"stays on demand: {wanted.reason}"
+            )
 
         # The current machines run until the new ones have started.
         at = situation.now + self.overheads.startup
@@ -456,9 +563,11 @@ class Decider:
         return Decision((*returns, back[0]), wanted.wake_at, f"back to spot: {wanted.reason}")
 
     def _without_part(self, decided: Decision, situation: Situation) -> Decision:
-        """The decision, which also returns the granted part of an order, unless the rest is ordered now.
+        """The decision, which also returns the granted part of an order, unless the rest is ordered
+        now.
 
-        A gang that runs on demand has no use for a few spot nodes, and their evictions would disturb it.
+        A gang that runs on demand has no use for a few spot nodes, and their evictions would
+        disturb it.
         """
         part = situation.on_spot
         if decided.rents or not part or not gang_works(situation.on_demand, self.limits.nodes):
@@ -468,11 +577,15 @@ class Decider:
         if returned & {holding.allocation for holding in situation.on_demand}:
             return decided
 
-        back = tuple(Return(holding.allocation) for holding in part if holding.allocation not in returned)
+        back = tuple(
+            Return(holding.allocation) for holding in part if holding.allocation not in returned
+        )
         return replace(decided, actions=(*decided.actions, *back))
 
     def _completing(self, situation: Situation) -> Decision | None:
-        """Replacements for the lost machines of a gang, from the same market while its price is at most the bid."""
+        """Replacements for the lost machines of a gang, from the same market while its price is at
+        most the bid.
+        """
         held = sum(holding.rent.machines for holding in situation.holdings)
         if not 0 < held < self.limits.most:
             return None
@@ -491,7 +604,7 @@ class Decider:
         why = f"{held} of {self.limits.most} nodes are running"
         return Decision((replace(like, machines=short),), situation.now + LOOK_AGAIN, why)
 
-    # -- limits -------------------------------------------------------------------------------------------------------
+    # -- limits ------------------------------------------------------------------------------------
 
     def _on_demand(self, situation: Situation, why: str) -> Decision:
         """The machines of the baseline that still fit."""

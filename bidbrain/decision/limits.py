@@ -1,37 +1,53 @@
-"""How many machines and dollars a job may use: purchases cut to fit, and decisions cut to a job's limits and budget, or
-replaced with what they allow. Pure."""
+"""How many machines and dollars a job may use: purchases cut to fit, and decisions cut to a job's
+limits and budget, or replaced with what they allow. Pure."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, floor, inf
 
-from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Offer, Rent, Situation, described
+from bidbrain.strategies.base import (
+    LOOK_AGAIN,
+    Decision,
+    Holding,
+    Offer,
+    Rent,
+    Situation,
+    described,
+)
 from pricing_data.market import Market
 from pricing_data.units import bid_usd, counted, usd_text
 
 
 @dataclass(frozen=True, slots=True)
 class CommonQuota:
-    """An amount that machines of some markets share: `uses` is what one machine of each takes of it."""
+    """An amount that machines of some markets share: `uses` is what one machine of each takes of
+    it.
+    """
 
     amount: int
     uses: Mapping[Market, int]
 
     def free(self, market: Market, held: Mapping[Market, int], unlimited: int) -> int:
-        """How many more machines of a market fit into the quota; `unlimited` if they do not count against the quota."""
+        """How many more machines of a market fit into the quota; `unlimited` if they do not count
+        against the quota.
+        """
         if not (each := self.uses.get(market, 0)):
             return unlimited
-        return (self.amount - sum(self.uses.get(other, 0) * count for other, count in held.items())) // each
+        return (
+            self.amount - sum(self.uses.get(other, 0) * count for other, count in held.items())
+        ) // each
 
 
 @dataclass(frozen=True, slots=True)
 class MachineLimits:
-    """Fewest and most machines, the most spot machines of each type, and whether all must be in one market.
+    """Fewest and most machines, the most spot machines of each type, and whether all must be in one
+    market.
 
-    A gang's machines are together: the gang is rented as a whole, with `most` machines, and goes on with `least`.
-    `on_demand` are the most on-demand machines in markets where quotas do not hold as many as the job may have, and
-    `shared` the quotas that several of these markets share. `spot` are the job's parts of the quotas of spot machines.
+    A gang's machines are together: the gang is rented as a whole, with `most` machines, and goes on
+    with `least`. `on_demand` are the most on-demand machines in markets where quotas do not hold as
+    many as the job may have, and `shared` the quotas that several of these markets share. `spot`
+    are the job's parts of the quotas of spot machines.
     """
 
     least: int
@@ -44,7 +60,8 @@ class MachineLimits:
 
     @property
     def nodes(self) -> int:
-        """The machines without which a gang does nothing; 0 for a job that works with any number."""
+        """The machines without which a gang does nothing; 0 for a job that works with any
+        number."""
         return self.least if self.together else 0
 
     @property
@@ -53,7 +70,8 @@ class MachineLimits:
         return self.together and self.least < self.most
 
     def rentable(self, on_demand: Rent) -> Rent:
-        """The part of on-demand machines that quotas hold; none if the job cannot work with so few."""
+        """The part of on-demand machines that quotas hold; none if the job cannot work with so
+        few."""
         if not self.on_demand and on_demand.machines >= self.least:
             return on_demand
         machines = self.on_demand.get(on_demand.offer.market, on_demand.machines)
@@ -64,7 +82,9 @@ class MachineLimits:
 
 
 def baseline_machines(most_nu: float, nu: float, limits: MachineLimits) -> int:
-    """How many machines of a type do `most_nu` work per hour, within a job's limits; a gang has all it may have."""
+    """How many machines of a type do `most_nu` work per hour, within a job's limits; a gang has all
+    it may have.
+    """
     if limits.together:
         return limits.most
     return min(max(ceil(most_nu / nu - 1e-9), limits.least), limits.most)
@@ -74,8 +94,9 @@ def baseline_machines(most_nu: float, nu: float, limits: MachineLimits) -> int:
 class PurchaseRoom:
     """How many machines and dollars are still free while purchases are cut to fit.
 
-    `committed_usd` is what one machine of a purchase can cost until it may be returned; `held` counts machines by
-    market and whether they are spot machines, and `leaving` those that only quotas still count.
+    `committed_usd` is what one machine of a purchase can cost until it may be returned; `held`
+    counts machines by market and whether they are spot machines, and `leaving` those that only
+    quotas still count.
     """
 
     limits: MachineLimits
@@ -100,22 +121,31 @@ class PurchaseRoom:
         free = [limits.most - self.machines]
 
         if rent.spot:
-            of_type = sum(self.held[place, True] for place in counted if place.instance_type == market.instance_type)
+            of_type = sum(
+                self.held[place, True]
+                for place in counted
+                if place.instance_type == market.instance_type
+            )
             free.append(limits.by_type.get(market.instance_type, limits.most) - of_type)
         elif market in limits.on_demand:
             free.append(limits.on_demand[market] - counted[market])
 
-        free += [quota.free(market, counted, free[0]) for quota in (limits.spot if rent.spot else limits.shared)]
+        free += [
+            quota.free(market, counted, free[0])
+            for quota in (limits.spot if rent.spot else limits.shared)
+        ]
         if self.usd_left < inf:
             free.append(floor(self.usd_left / self.committed_usd(rent)))
 
         return max(min(free), 0)
 
     def order(self, rent: Rent, refused: int) -> Rent:
-        """A gang's next order in a market that refused its last order, of `refused` machines; 0: none was refused.
+        """A gang's next order in a market that refused its last order, of `refused` machines; 0:
+        none was refused.
 
-        The gang asks for as many machines as it may have. A gang that also works with fewer halves, at each refusal,
-        the machines that it could do without; after the smallest order it starts again with the largest.
+        The gang asks for as many machines as it may have. A gang that also works with fewer halves,
+        at each refusal, the machines that it could do without; after the smallest order it starts
+        again with the largest.
         """
         fewest = max(self.limits.least - self.machines, 1)
         smaller = self.limits.shrinks and fewest < refused <= self.free(rent)
@@ -127,7 +157,9 @@ class PurchaseRoom:
         for i, rent in enumerate(rents):
             short = self.limits.least - self.machines
             if short > 0:
-                bought[i] = replace(rent, machines=bought[i].machines + self._buy(rent, short).machines)
+                bought[i] = replace(
+                    rent, machines=bought[i].machines + self._buy(rent, short).machines
+                )
         return [rent for rent in bought if rent.machines]
 
     def _buy(self, rent: Rent, wanted: int) -> Rent:
@@ -143,15 +175,17 @@ _LOW_BID = 1.2
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """The limits of a job; `committed_usd` is the most that a machine can cost until the end of its first lease."""
+    """The limits of a job; `committed_usd` is the most that a machine can cost until the end of its
+    first lease.
+    """
 
     limits: MachineLimits
     most_nu: float
     committed_usd: Callable[[Rent], float]
 
     def room(self, situation: Situation, holdings: Sequence[Holding]) -> PurchaseRoom:
-        """The machines and dollars that are free next to these holdings; the others count against quotas until they are
-        gone."""
+        """The machines and dollars that are free next to these holdings; the others count against
+        quotas until they are gone."""
         leaving = machines_leaving(situation, holdings)
         room = PurchaseRoom(self.limits, situation.usd_left, self.committed_usd, leaving=leaving)
         for holding in holdings:
@@ -166,7 +200,9 @@ class Allowance:
             return wanted
 
         together = self.limits.together
-        at_once = [each for each in returns if together or each.at is None or each.at <= situation.now]
+        at_once = [
+            each for each in returns if together or each.at is None or each.at <= situation.now
+        ]
         leaving = {each.allocation for each in at_once}
         staying = [holding for holding in situation.holdings if holding.allocation not in leaving]
         room, needed = self.room(situation, staying), self.limits.least
@@ -181,11 +217,17 @@ class Allowance:
         if situation.usd_left < inf and held < needed:
             cheaper = self._cheaper(situation, self.room(situation, staying), needed)
             if cheaper is not None:
-                why = f"the budget of {usd_text(situation.usd_left)} does not cover that, but {described(cheaper)}"
+                why = (
+                    f"the budget of {usd_text(situation.usd_left)} does not cover that, but "
+                    f"{described(cheaper)}"
+                )
                 return Decision((*returns, cheaper), wanted.wake_at, f"{wanted.reason}; {why}")
 
         if held < self.limits.least:
-            why = f"limits and budget allow {held} machines, and the job needs at least {self.limits.least}"
+            why = (
+                f"limits and budget allow {held} machines, and the job needs at least "
+                f"{self.limits.least}"
+            )
             why += _waiting_for(room, asked)
             # What was to be replaced stays until there is room for its replacement.
             returns = tuple(action for action in returns if not action.replaced)
@@ -199,12 +241,21 @@ class Allowance:
             why = f"asks for {rents[0].machines}, since {refused} were refused"
             return Decision((*returns, *bought), wanted.wake_at, f"{wanted.reason}; {why}")
 
-        cut = f"capped at {held} machines by the job's limits" if bought else "the job's limits allow no more machines"
+        cut = (
+            f"capped at {held} machines by the job's limits"
+            if bought
+            else "the job's limits allow no more machines"
+        )
+
         waits = _waiting_for(room, asked)
-        return Decision((*returns, *bought), soon if waits else wanted.wake_at, f"{wanted.reason}; {cut}{waits}")
+        return Decision(
+            (*returns, *bought), soon if waits else wanted.wake_at, f"{wanted.reason}; {cut}{waits}"
+        )
 
     def _cheaper(self, situation: Situation, room: PurchaseRoom, needed: int) -> Rent | None:
-        """The purchase with the most work that the budget covers: fewer machines, another market, a lower bid."""
+        """The purchase with the most work that the budget covers: fewer machines, another market, a
+        lower bid.
+        """
         best: tuple[float, int, Rent] | None = None
         for offer in situation.offers:
             price = situation.price(offer)
@@ -237,8 +288,12 @@ def _waiting_for(room: PurchaseRoom, asked: Sequence[Rent]) -> str:
     return f"; its quota is in use by {awaited} on the way out"
 
 
-def machines_leaving(situation: Situation, staying: Sequence[Holding]) -> Counter[tuple[Market, bool]]:
-    """The machines that count against quotas until they are gone, including those of holdings that do not stay."""
+def machines_leaving(
+    situation: Situation, staying: Sequence[Holding]
+) -> Counter[tuple[Market, bool]]:
+    """The machines that count against quotas until they are gone, including those of holdings that
+    do not stay.
+    """
     leaving = Counter(situation.leaving)
     for holding in situation.holdings:
         if holding not in staying:
@@ -246,14 +301,19 @@ def machines_leaving(situation: Situation, staying: Sequence[Holding]) -> Counte
     return leaving
 
 
-def with_capped_bids(decision: Decision, highest: Callable[[Offer], int], most: int | None = None) -> Decision:
-    """The decision with no bid above the highest one for its offer; `most` is that of the job, if it names one."""
+def with_capped_bids(
+    decision: Decision, highest: Callable[[Offer], int], most: int | None = None
+) -> Decision:
+    """The decision with no bid above the highest one for its offer; `most` is that of the job, if
+    it names one.
+    """
     actions = tuple(
         replace(action, bid=min(action.bid, highest(action.offer)))
         if isinstance(action, Rent) and action.bid is not None
         else action
         for action in decision.actions
     )
+
     if actions == decision.actions:
         return decision
 

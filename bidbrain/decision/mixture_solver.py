@@ -1,10 +1,12 @@
-"""How many machines of each kind a job holds, and for how long: the cheapest or the fastest mixture within its limits.
+"""How many machines of each kind a job holds, and for how long: the cheapest or the fastest mixture
+within its limits.
 
-A mixture is a number of machines of each kind. The rate and the price per hour add up over the machines, so the prices
-that rates can have at best form a convex curve, whose corners are found by exchanging one kind for another, the least
-dollars per unit of rate first (`frontier`). A schedule is one mixture, or two neighbors on the curve one after the
-other. No other mixture, and no other division of the time, costs less (the convex hull contains them all), except for
-what the change of machines in the middle costs; a change is only planned where it pays.
+A mixture is a number of machines of each kind. The rate and the price per hour add up over the
+machines, so the prices that rates can have at best form a convex curve, whose corners are found by
+exchanging one kind for another, the least dollars per unit of rate first (`frontier`). A schedule
+is one mixture, or two neighbors on the curve one after the other. No other mixture, and no other
+division of the time, costs less (the convex hull contains them all), except for what the change of
+machines in the middle costs; a change is only planned where it pays.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +22,9 @@ _MAX_LIMITED = 6
 
 @dataclass(frozen=True, slots=True)
 class KindOption:
-    """A kind of machine: lasting work per hour (nu), dollars per hour, and the most machines that may be held."""
+    """A kind of machine: lasting work per hour (nu), dollars per hour, and the most machines that
+    may be held.
+    """
 
     nu: float
     usd_per_hour: float
@@ -39,9 +43,10 @@ class SharedQuota:
 class MixtureTerms:
     """The kinds a job may mix, how many machines it holds in all, and what time and changes cost.
 
-    `usd_per_hour` is paid whatever is held: reliable machines, and the value of the user's time. `change_hours` is how
-    long machines that replace others are paid for before they work. Where machines are held already, `kept` says how
-    many of each kind must stay. `quotas` limit several kinds together.
+    `usd_per_hour` is paid whatever is held: reliable machines, and the value of the user's time.
+    `change_hours` is how long machines that replace others are paid for before they work. Where
+    machines are held already, `kept` says how many of each kind must stay. `quotas` limit several
+    kinds together.
     """
 
     kinds: tuple[KindOption, ...]
@@ -55,7 +60,9 @@ class MixtureTerms:
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """Machines by kind, their work per hour, and dollars per hour including what is paid whatever is held."""
+    """Machines by kind, their work per hour, and dollars per hour including what is paid whatever
+    is held.
+    """
 
     machines: tuple[int, ...]
     rate: float
@@ -69,7 +76,9 @@ class Mixture:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MixtureCurve:
-    """The mixtures at the corners of the curve of least price by rate, slowest first; empty if none is possible."""
+    """The mixtures at the corners of the curve of least price by rate, slowest first; empty if none
+    is possible.
+    """
 
     terms: MixtureTerms
     corners: tuple[Mixture, ...]
@@ -82,7 +91,10 @@ class MixtureCurve:
             change = [b - a for a, b in zip(slow, fast, strict=True)]
             total = max(change)
             self._steps[place] = tuple(
-                _mixture(self.terms, [a + step * moved // total for a, moved in zip(slow, change, strict=True)])
+                _mixture(
+                    self.terms,
+                    [a + step * moved // total for a, moved in zip(slow, change, strict=True)],
+                )
                 for step in range(total + 1)
             )
 
@@ -149,52 +161,69 @@ def fastest(terms: MixtureTerms, work: float, budget_usd: float = inf) -> Schedu
 
 
 def cheapest_rate(terms: MixtureTerms) -> Mixture | None:
-    """The mixture with the lowest price of work, the fastest one among equals; None if none is possible."""
+    """The mixture with the lowest price of work, the fastest one among equals; None if none is
+    possible.
+    """
     return _cheapest_of([corner for curve in curves(terms) for corner in curve.corners])
 
 
 def _cheapest_of(mixtures: Sequence[Mixture]) -> Mixture | None:
-    return min(mixtures, key=lambda mixture: (round(mixture.usd_per_work, 12), -mixture.rate), default=None)
+    return min(
+        mixtures, key=lambda mixture: (round(mixture.usd_per_work, 12), -mixture.rate), default=None
+    )
 
 
 def highest_rate(terms: MixtureTerms) -> Mixture | None:
     """The fastest mixture; None if none is possible."""
     return max(
-        (corner for curve in curves(terms) for corner in curve.corners), key=lambda corner: corner.rate, default=None
+        (corner for curve in curves(terms) for corner in curve.corners),
+        key=lambda corner: corner.rate,
+        default=None,
     )
 
 
-# -- the curve --------------------------------------------------------------------------------------------------------
+# -- the curve -------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=512)
 def curves(terms: MixtureTerms) -> tuple[MixtureCurve, ...]:
-    """The curve; where kinds share quotas, also the curves for other prices of the quotas, and without some kinds.
+    """The curve; where kinds share quotas, also the curves for other prices of the quotas, and
+    without some kinds.
 
-    With such quotas the first exchange is not always part of the best mixture: that exchange may take room that a
-    better kind needs. Between two changes of prices or holdings, a job decides many times on the same terms, hence the
-    cache.
+    With such quotas the first exchange is not always part of the best mixture: that exchange may
+    take room that a better kind needs. Between two changes of prices or holdings, a job decides
+    many times on the same terms, hence the cache.
     """
     frontiers = [frontier(terms)]
-    limited = [j for j in range(len(terms.kinds)) if any(quota.per_machine[j] for quota in terms.quotas)]
+    limited = [
+        j for j in range(len(terms.kinds)) if any(quota.per_machine[j] for quota in terms.quotas)
+    ]
+
     if limited:
-        usual = max(kind.usd_per_hour for kind in terms.kinds) / max(max(quota.per_machine) for quota in terms.quotas)
+        usual = max(kind.usd_per_hour for kind in terms.kinds) / max(
+            max(quota.per_machine) for quota in terms.quotas
+        )
         frontiers += [frontier(terms, price * usual) for price in _QUOTA_PRICES]
 
     kept = _kept(terms)
     for count in range(1, len(limited)):
         for left_out in combinations(limited, count) if len(limited) <= _MAX_LIMITED else ():
-            kinds = (replace(kind, most=kept[j]) if j in left_out else kind for j, kind in enumerate(terms.kinds))
+            kinds = (
+                replace(kind, most=kept[j]) if j in left_out else kind
+                for j, kind in enumerate(terms.kinds)
+            )
             frontiers.append(frontier(replace(terms, kinds=tuple(kinds))))
 
     return tuple(MixtureCurve(terms, tuple(corners)) for corners in frontiers)
 
 
 def frontier(terms: MixtureTerms, quota_price: float = 0.0) -> list[Mixture]:
-    """The mixtures at the corners of the curve of least price by rate, slowest first; empty if none is possible.
+    """The mixtures at the corners of the curve of least price by rate, slowest first; empty if none
+    is possible.
 
-    Exchanges machines, the least dollars per unit of rate first; free places are a kind of rate 0. `quota_price` is
-    added to each kind's price for what it uses of shared quotas, to choose the order of exchanges.
+    Exchanges machines, the least dollars per unit of rate first; free places are a kind of rate 0.
+    `quota_price` is added to each kind's price for what it uses of shared quotas, to choose the
+    order of exchanges.
     """
     held = _least_machines(terms)
     if held is None:
@@ -203,7 +232,14 @@ def frontier(terms: MixtureTerms, quota_price: float = 0.0) -> list[Mixture]:
     empty = len(terms.kinds)
     nu = [*(kind.nu for kind in terms.kinds), 0.0]
     uses = [sum(quota.per_machine[j] for quota in terms.quotas) for j in range(empty)]
-    price = [*(kind.usd_per_hour + quota_price * use for kind, use in zip(terms.kinds, uses, strict=True)), 0.0]
+    price = [
+        *(
+            kind.usd_per_hour + quota_price * use
+            for kind, use in zip(terms.kinds, uses, strict=True)
+        ),
+        0.0,
+    ]
+
     kept = [*_kept(terms), 0]
     counts = [*held, terms.most - sum(held)]
     corners = [_mixture(terms, counts[:empty])]
@@ -245,10 +281,13 @@ def _least_machines(terms: MixtureTerms) -> list[int] | None:
     """The cheapest way to hold the least number of machines, the faster one among equals."""
     counts = list(_kept(terms))
     missing = max(terms.least - sum(counts), 0)
-    for j in sorted(range(len(terms.kinds)), key=lambda j: (terms.kinds[j].usd_per_hour, -terms.kinds[j].nu)):
+    for j in sorted(
+        range(len(terms.kinds)), key=lambda j: (terms.kinds[j].usd_per_hour, -terms.kinds[j].nu)
+    ):
         if terms.kinds[j].nu > 0:
             more = min(missing, _room(terms, (*counts, missing), len(terms.kinds), j))
             counts[j], missing = counts[j] + more, missing - more
+
     return None if missing or sum(counts) > terms.most else counts
 
 
@@ -262,7 +301,7 @@ def _mixture(terms: MixtureTerms, machines: Sequence[int]) -> Mixture:
     return Mixture(tuple(machines), rate, usd + terms.usd_per_hour)
 
 
-# -- schedules --------------------------------------------------------------------------------------------------------
+# -- schedules -------------------------------------------------------------------------------------
 
 
 def _constant(mixture: Mixture, work: float) -> Schedule:
@@ -271,7 +310,9 @@ def _constant(mixture: Mixture, work: float) -> Schedule:
 
 
 def _between(curve: MixtureCurve, place: int, work: float, hours_left: float) -> Schedule:
-    """The cheapest schedule between two corners that ends in time: one mixture, or two that take all the time."""
+    """The cheapest schedule between two corners that ends in time: one mixture, or two that take
+    all the time.
+    """
 
     def split(low: Mixture, high: Mixture) -> Schedule | None:
         lost = change_usd(curve.terms, low.machines, high)
@@ -281,11 +322,14 @@ def _between(curve: MixtureCurve, place: int, work: float, hours_left: float) ->
         return Schedule(phases, hours_left, total) if 0 < hours < hours_left else None
 
     return min(
-        _candidates(curve.steps(place), work / hours_left, work, split), key=lambda schedule: round(schedule.usd, 9)
+        _candidates(curve.steps(place), work / hours_left, work, split),
+        key=lambda schedule: round(schedule.usd, 9),
     )
 
 
-def _within_budget(curve: MixtureCurve, place: int, work: float, budget_usd: float) -> Schedule | None:
+def _within_budget(
+    curve: MixtureCurve, place: int, work: float, budget_usd: float
+) -> Schedule | None:
     """The earliest end between two corners that the budget pays for."""
 
     def split(low: Mixture, high: Mixture) -> Schedule | None:
@@ -306,14 +350,20 @@ def _within_budget(curve: MixtureCurve, place: int, work: float, budget_usd: flo
     every = list(_candidates(steps, target * (1 + _SAME), work, split))
     affordable = [schedule for schedule in every if schedule.usd <= budget_usd * (1 + _SAME)]
     affordable += [_constant(paid[-1], work)] if paid else []
+
     return min(affordable, key=lambda schedule: (schedule.hours, schedule.usd), default=None)
 
 
 def _candidates(
-    steps: Sequence[Mixture], rate: float, work: float, split: Callable[[Mixture, Mixture], Schedule | None]
+    steps: Sequence[Mixture],
+    rate: float,
+    work: float,
+    split: Callable[[Mixture, Mixture], Schedule | None],
 ) -> Iterator[Schedule]:
     """Constant mixtures and divisions of the time on both sides of a rate."""
-    above = next((i for i, mixture in enumerate(steps) if mixture.rate >= rate * (1 - _SAME)), len(steps) - 1)
+    above = next(
+        (i for i, mixture in enumerate(steps) if mixture.rate >= rate * (1 - _SAME)), len(steps) - 1
+    )
     yield _constant(steps[above], work)
     for low, high in ((steps[max(above - 1, 0)], steps[above]), (steps[0], steps[-1])):
         if high.rate > low.rate and (divided := split(low, high)) is not None:
@@ -323,4 +373,6 @@ def _candidates(
 def change_usd(terms: MixtureTerms, held: Sequence[int], after: Mixture) -> float:
     """The cost of starting the machines that a mixture has and the job does not hold."""
     started = (max(b - a, 0) for a, b in zip(held, after.machines, strict=True))
-    return terms.change_hours * sum(count * kind.usd_per_hour for count, kind in zip(started, terms.kinds, strict=True))
+    return terms.change_hours * sum(
+        count * kind.usd_per_hour for count, kind in zip(started, terms.kinds, strict=True)
+    )

@@ -1,8 +1,9 @@
-"""`Mixed`: a strategy for each kind of machine, and how many of each kind the job's limits make worth holding.
+"""`Mixed`: a strategy for each kind of machine, and how many of each kind the job's limits make
+worth holding.
 
-The mixture is solved again at each decision, with the prices, the work, the time and the money of that moment, so that
-it follows when prices move, machines are evicted, or a phase ends. Within a kind, the job's strategy chooses the
-markets, the bids, and what to return.
+The mixture is solved again at each decision, with the prices, the work, the time and the money of
+that moment, so that it follows when prices move, machines are evicted, or a phase ends. Within a
+kind, the job's strategy chooses the markets, the bids, and what to return.
 """
 
 from collections import Counter
@@ -23,7 +24,16 @@ from bidbrain.decision.mixture_solver import (
     fastest,
     highest_rate,
 )
-from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Overheads, Rent, Return, Situation, Strategy
+from bidbrain.strategies.base import (
+    LOOK_AGAIN,
+    Decision,
+    Holding,
+    Overheads,
+    Rent,
+    Return,
+    Situation,
+    Strategy,
+)
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, usd_text
 
@@ -50,8 +60,8 @@ class TypeQuota:
 class Mixing:
     """Terms of a job's mixtures that do not change while it runs.
 
-    `most_of_type` limits a type by its quota. `useful` is the share of a market's paid time that evictions leave.
-    `usd_per_hour` is what reliable machines and the user's time cost.
+    `most_of_type` limits a type by its quota. `useful` is the share of a market's paid time that
+    evictions leave. `usd_per_hour` is what reliable machines and the user's time cost.
     """
 
     aim: Aim
@@ -71,14 +81,17 @@ class Mixing:
 
     @property
     def margin(self) -> int:
-        """The time before a deadline that is kept free: as much as the deadline's safety net takes for entering
-        machines, for one eviction, and until it looks again."""
-        return 2 * (self.overheads.startup + self.overheads.eviction + 2 * self.overheads.resize) + LOOK_AGAIN
+        """The time before a deadline that is kept free: as much as the deadline's safety net takes
+        for entering machines, for one eviction, and until it looks again."""
+        return (
+            2 * (self.overheads.startup + self.overheads.eviction + 2 * self.overheads.resize)
+            + LOOK_AGAIN
+        )
 
     @property
     def spare_hours(self) -> float:
-        """How long machines are paid for without working: while all wait for the replacement of an evicted one, and at
-        the end, until they are returned."""
+        """How long machines are paid for without working: while all wait for the replacement of an
+        evicted one, and at the end, until they are returned."""
         return (self.overheads.eviction + 2 * self.overheads.resize + LOOK_AGAIN) / HOUR
 
     @property
@@ -89,32 +102,51 @@ class Mixing:
     def terms(self, kinds: Mapping[str, KindOption]) -> MixtureTerms:
         """The terms of a mixture of some kinds, by type."""
         shared = tuple(
-            SharedQuota(tuple(quota.per_machine.get(name, 0.0) for name in kinds), quota.most) for quota in self.quotas
+            SharedQuota(tuple(quota.per_machine.get(name, 0.0) for name in kinds), quota.most)
+            for quota in self.quotas
         )
         return MixtureTerms(
-            tuple(kinds.values()), self.least, self.most, self.usd_per_hour, self.change_hours, quotas=shared
+            tuple(kinds.values()),
+            self.least,
+            self.most,
+            self.usd_per_hour,
+            self.change_hours,
+            quotas=shared,
         )
 
     def schedule(
-        self, terms: MixtureTerms, held: Sequence[int], work: float, hours_left: float, usd_left: float
+        self,
+        terms: MixtureTerms,
+        held: Sequence[int],
+        work: float,
+        hours_left: float,
+        usd_left: float,
     ) -> Schedule | None:
-        """The best schedule for the job's aim; if time or money is short, the fastest or the cheapest one.
+        """The best schedule for the job's aim; if time or money is short, the fastest or the
+        cheapest one.
 
         Infinite work stands for a job of unknown length: its schedule has the price of an hour.
         """
         if work == inf:
             rate = highest_rate(terms) if self.aim is Aim.HIGHEST_RATE else cheapest_rate(terms)
-            return None if rate is None else Schedule((MixturePhase(rate, inf),), inf, rate.usd_per_hour)
+            return (
+                None
+                if rate is None
+                else Schedule((MixturePhase(rate, inf),), inf, rate.usd_per_hour)
+            )
         if self.aim is Aim.LEAST_COST:
             return cheapest(terms, work, hours_left) or fastest(terms, work)
-        return _within_budget_left(terms, held, work, usd_left, self.spare_hours) or cheapest(terms, work)
+
+        return _within_budget_left(terms, held, work, usd_left, self.spare_hours) or cheapest(
+            terms, work
+        )
 
 
 def _within_budget_left(
     terms: MixtureTerms, held: Sequence[int], work: float, usd_left: float, spare_hours: float
 ) -> Schedule | None:
-    """The fastest schedule whose machines can also be started within the dollars left, and paid for without work for
-    some more hours."""
+    """The fastest schedule whose machines can also be started within the dollars left, and paid for
+    without work for some more hours."""
     schedule, starts = fastest(terms, work, usd_left), 0.0
     for _ in range(_TRIES):
         if schedule is None:
@@ -137,7 +169,8 @@ _COMPARE_EVERY = 5 * MINUTE
 
 @dataclass(frozen=True, slots=True)
 class Mixed:
-    """A strategy that holds the best mixture of kinds, each as `strategy` decides within that kind."""
+    """A strategy that holds the best mixture of kinds, each as `strategy` decides within that
+    kind."""
 
     strategy: Strategy
     mixing: Mixing
@@ -156,7 +189,12 @@ class Mixed:
         first, last = schedule.phases[0], schedule.phases[-1]
         wanted = dict(zip(types, first.mixture.machines, strict=True))
         later = dict(zip(types, last.mixture.machines, strict=True))
-        parts = [self._within(situation, name, count, later[name]) for name, count in wanted.items() if count]
+        parts = [
+            self._within(situation, name, count, later[name])
+            for name, count in wanted.items()
+            if count
+        ]
+
         returns = tuple(_excess_returns(situation, wanted))
         wakes = [part.wake_at for part in parts if part.wake_at is not None]
         of_parts = [action for part in parts for action in part.actions]
@@ -164,14 +202,20 @@ class Mixed:
         reasons = "; ".join(dict.fromkeys(part.reason for part in parts))
         wake_at = min((*wakes, situation.now + _COMPARE_EVERY))
         purpose = self.mixing.aim if situation.deadline is None else f"{self.mixing.aim} in time"
+
         # `7 x p2.xlarge and 1 x p3.2xlarge for 4.6 h (least cost, $19.93)`
         cost = usd_text(schedule.usd) if schedule.hours < inf else f"${schedule.usd:.3g} an hour"
-        return Decision(actions, wake_at, f"{phases_text(schedule, types)} ({purpose}, {cost}): {reasons}")
+        return Decision(
+            actions, wake_at, f"{phases_text(schedule, types)} ({purpose}, {cost}): {reasons}"
+        )
 
     def schedule(self, situation: Situation) -> tuple[list[str], Schedule | None]:
-        """The machine types in the situation, and the best schedule of mixtures of them from here."""
+        """The machine types in the situation, and the best schedule of mixtures of them from
+        here."""
         held_offers = [holding.rent.offer for holding in situation.holdings]
-        types = list(dict.fromkeys(offer.market.instance_type for offer in (*situation.offers, *held_offers)))
+        types = list(
+            dict.fromkeys(offer.market.instance_type for offer in (*situation.offers, *held_offers))
+        )
         counts: Counter[str] = Counter()
         for holding in situation.holdings:
             if holding.leaves_at is None:
@@ -185,10 +229,16 @@ class Mixed:
             most = self.mixing.most_of_type.get(name, self.mixing.most)
             of_kind = [offer for offer in situation.offers if offer.market.instance_type == name]
             if not of_kind:
-                of_kind, most = [offer for offer in held_offers if offer.market.instance_type == name], count
+                of_kind, most = (
+                    [offer for offer in held_offers if offer.market.instance_type == name],
+                    count,
+                )
 
             rates = [offer.nu * self.mixing.useful.get(offer.market, 1.0) for offer in of_kind]
-            costs = [situation.price(offer) / max(rate, 1e-12) for offer, rate in zip(of_kind, rates, strict=True)]
+            costs = [
+                situation.price(offer) / max(rate, 1e-12)
+                for offer, rate in zip(of_kind, rates, strict=True)
+            ]
             best = costs.index(min(costs))
             usd_per_hour = situation.price(of_kind[best]) / NANOS_PER_DOLLAR
             options[name] = KindOption(rates[best], usd_per_hour, max(most, count))
@@ -198,19 +248,26 @@ class Mixed:
     def _schedule(
         self, situation: Situation, options: Mapping[str, KindOption], held: Sequence[int]
     ) -> Schedule | None:
-        """The best schedule from here; machines are exchanged only where that pays for the change."""
+        """The best schedule from here; machines are exchanged only where that pays for the
+        change."""
         terms, work = self.mixing.terms(options), situation.work_left / HOUR
         # When the first machines work: now, or after the start of what is held or bought.
         ready = (holding.ready for holding in situation.holdings if holding.leaves_at is None)
-        works_from = max(situation.now, min(ready, default=situation.now + self.mixing.overheads.startup))
+        works_from = max(
+            situation.now, min(ready, default=situation.now + self.mixing.overheads.startup)
+        )
         hours_left = self.mixing.hours_left(works_from, situation.deadline)
 
         def best(of: MixtureTerms) -> Schedule | None:
             # The leases of what is held are part of the schedule's cost.
-            return self.mixing.schedule(of, held, work, hours_left, situation.usd_left + situation.usd_reserved)
+            return self.mixing.schedule(
+                of, held, work, hours_left, situation.usd_left + situation.usd_reserved
+            )
 
         new = best(terms)
-        if new is None or all(have <= want for have, want in zip(held, new.phases[0].mixture.machines, strict=True)):
+        if new is None or all(
+            have <= want for have, want in zip(held, new.phases[0].mixture.machines, strict=True)
+        ):
             return new
 
         stay = best(replace(terms, kept=tuple(held)))
@@ -221,15 +278,25 @@ class Mixed:
         # All machines stand still while some leave and others join.
         stall_usd = 2 * self.mixing.overheads.resize / HOUR * first.usd_per_hour
         if self.mixing.aim is Aim.LEAST_COST:
-            return stay if stay.usd * _MAX_OF_STAYING <= new.usd + change_usd(terms, held, first) + stall_usd else new
+            return (
+                stay
+                if stay.usd * _MAX_OF_STAYING
+                <= new.usd + change_usd(terms, held, first) + stall_usd
+                else new
+            )
 
         return stay if stay.hours * _MAX_OF_STAYING <= new.hours + terms.change_hours else new
 
     def _within(self, situation: Situation, name: str, count: int, later: int) -> Decision:
-        """The strategy's decision for one kind. Machines that only the first phase needs are rented separately,
-        because an allocation is returned as a whole."""
+        """The strategy's decision for one kind. Machines that only the first phase needs are rented
+        separately, because an allocation is returned as a whole."""
         offers = tuple(offer for offer in situation.offers if offer.market.instance_type == name)
-        holdings = tuple(holding for holding in situation.holdings if holding.rent.offer.market.instance_type == name)
+        holdings = tuple(
+            holding
+            for holding in situation.holdings
+            if holding.rent.offer.market.instance_type == name
+        )
+
         some = offers[0] if offers else holdings[0].rent.offer
         part = replace(
             situation,
@@ -238,8 +305,11 @@ class Mixed:
             baseline=Rent(some, count, None),
             most_nu=count * some.nu,
         )
+
         decision = self.strategy.decide(part)
-        room = count - sum(holding.rent.machines for holding in holdings if holding.leaves_at is None)
+        room = count - sum(
+            holding.rent.machines for holding in holdings if holding.leaves_at is None
+        )
         fitted = _fitted(decision.actions, room)
 
         if not fitted and room > 0:
@@ -248,11 +318,15 @@ class Mixed:
             alike = next((rent for rent in held if rent.spot and part.sells(rent)), None)
             fitted = [] if alike is None else [replace(alike, machines=room)]
 
-        return replace(decision, actions=tuple(_divided(fitted, later)) if 0 < later < count else tuple(fitted))
+        return replace(
+            decision, actions=tuple(_divided(fitted, later)) if 0 < later < count else tuple(fitted)
+        )
 
 
 def phases_text(schedule: Schedule, types: Sequence[str]) -> str:
-    """The phases of a schedule in words: `8 x p2.xlarge for 1.8 h, then 7 x p2.xlarge and 1 x p3.2xlarge for 3.0 h`."""
+    """The phases of a schedule in words: `8 x p2.xlarge for 1.8 h, then 7 x p2.xlarge and 1 x
+    p3.2xlarge for 3.0 h`.
+    """
     phases = []
     for phase in schedule.phases:
         counts = zip(phase.mixture.machines, types, strict=True)
@@ -264,7 +338,9 @@ def phases_text(schedule: Schedule, types: Sequence[str]) -> str:
 def _excess_returns(situation: Situation, wanted: Mapping[str, int]) -> Iterator[Return]:
     """Returns of whole allocations beyond the wanted number of their kind, the newest first."""
     over: Counter[str] = Counter()
-    staying: list[Holding] = [holding for holding in situation.holdings if holding.leaves_at is None]
+    staying: list[Holding] = [
+        holding for holding in situation.holdings if holding.leaves_at is None
+    ]
     for holding in staying:
         over[holding.rent.offer.market.instance_type] += holding.rent.machines
 

@@ -1,16 +1,19 @@
 """When a job turns to on-demand machines, to which, and when it returns to spot. Pure.
 
-Times are in microseconds. Work is measured as time on the job's on-demand machines (the baseline), all of them running.
+Times are in microseconds. Work is measured as time on the job's on-demand machines (the baseline),
+all of them running.
 
-Why no job misses a deadline that on-demand machines could meet: entering machines loses at most `enter`, and an
-eviction of everything on spot, replaced on demand, at most `evict`. A job enters or moves machines only with slack for
-both. Once less is left, it does nothing but fill what is missing on demand. While the whole job runs, no slack is lost;
-every eviction is followed by a decision. Several evictions could use up more than `evict`: as soon as less than that is
-left, or would be left once what is missing has started, spot machines are replaced while they still run.
+Why no job misses a deadline that on-demand machines could meet: entering machines loses at most
+`enter`, and an eviction of everything on spot, replaced on demand, at most `evict`. A job enters or
+moves machines only with slack for both. Once less is left, it does nothing but fill what is missing
+on demand. While the whole job runs, no slack is lost; every eviction is followed by a decision.
+Several evictions could use up more than `evict`: as soon as less than that is left, or would be
+left once what is missing has started, spot machines are replaced while they still run.
 
-Without a deadline, a command moves where spot keeps failing: work that is evicted before a checkpoint is repeated. The
-job uses the machines on which an hour of lasting work costs less, and tries spot again after a wait that doubles each
-time. Other jobs order machines again when fewer came than a strategy ordered, or some are gone.
+Without a deadline, a command moves where spot keeps failing: work that is evicted before a
+checkpoint is repeated. The job uses the machines on which an hour of lasting work costs less, and
+tries spot again after a wait that doubles each time. Other jobs order machines again when fewer
+came than a strategy ordered, or some are gone.
 """
 
 from collections.abc import Container, Iterable, Sequence
@@ -39,9 +42,10 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class TimeLeft:
-    """`slack` is the time that can still be lost. `missing` and `on_spot` are the shares of the job's full rate that
-    nothing provides, and that spot machines provide. `enter` and `evict`: see the module; `leave` is the slack below
-    which spot machines are replaced, and `move` what replacing them loses."""
+    """`slack` is the time that can still be lost. `missing` and `on_spot` are the shares of the
+    job's full rate that nothing provides, and that spot machines provide. `enter` and `evict`: see
+    the module; `leave` is the slack below which spot machines are replaced, and `move` what
+    replacing them loses."""
 
     slack: float
     missing: float
@@ -68,8 +72,8 @@ def time_left(
 ) -> TimeLeft:
     """The time left to a deadline; `running` are the holdings that do the work, and stay.
 
-    `full` is the work per hour of the baseline, and `speed` is the part of it that checkpoints leave. `look` is the
-    time to the next decision, in which more work may come to be at risk.
+    `full` is the work per hour of the baseline, and `speed` is the part of it that checkpoints
+    leave. `look` is the time to the next decision, in which more work may come to be at risk.
     """
     rate, now = full, situation.now
     held, on_spot, pending = 0.0, 0.0, 0.0
@@ -91,14 +95,22 @@ def time_left(
     change, starts = overheads.startup + overheads.resize, on_spot * overheads.startup
     filling = missing * overheads.startup
     entering = filling + overheads.resize if missing > _ROUNDING else 0.0
+
     return TimeLeft(
         slack=deadline - now - situation.work_left / (rate * speed) - pending,
         missing=missing,
         on_spot=on_spot,
         enter=change,
         evict=change + overheads.eviction + overheads.resize + unsaved,
-        leave=starts + entering + overheads.eviction + 2 * overheads.resize + (unsaved + look if unsaved else 0.0),
-        move=starts + filling + 2 * overheads.resize + (0.0 if situation.record.resumes else unsaved),
+        leave=starts
+        + entering
+        + overheads.eviction
+        + 2 * overheads.resize
+        + (unsaved + look if unsaved else 0.0),
+        move=starts
+        + filling
+        + 2 * overheads.resize
+        + (0.0 if situation.record.resumes else unsaved),
     )
 
 
@@ -109,19 +121,24 @@ FIRST_FALLBACK, LONGEST_FALLBACK = HOUR, 8 * HOUR
 
 
 def reason_to_leave_spot(record: SpotRecord, price_share: float, now: int) -> str:
-    """Why spot is not worth its price now; empty if it is. `price_share` is the spot price over the on-demand price."""
+    """Why spot is not worth its price now; empty if it is. `price_share` is the spot price over the
+    on-demand price.
+    """
     since = max([now - RECORD_WINDOW, *record.fallbacks])
     times = sum(at > since for at in record.taken)
     if times < FAILING_EVICTIONS or record.lasting_share > price_share:
         return ""
     return (
         f"spot keeps failing: {times} evictions in {RECORD_WINDOW / HOUR:g} hours,"
-        f" {record.lasting_share:.0%} of the paid time was useful, at {price_share:.0%} of the on-demand price"
+        f" {record.lasting_share:.0%} of the paid time was useful, at {price_share:.0%} of the "
+        "on-demand price"
     )
 
 
 def left_failing_spot(record: SpotRecord) -> bool:
-    """Whether the last move to on-demand machines followed several evictions, and had no other reason."""
+    """Whether the last move to on-demand machines followed several evictions, and had no other
+    reason.
+    """
     if not record.fallbacks:
         return False
     moved = record.fallbacks[-1]
@@ -129,7 +146,9 @@ def left_failing_spot(record: SpotRecord) -> bool:
 
 
 def fallback_end(record: SpotRecord) -> int | None:
-    """Until when the job stays on demand, twice as long each time; None for a job that has not moved there."""
+    """Until when the job stays on demand, twice as long each time; None for a job that has not
+    moved there.
+    """
     if not record.fallbacks or not record.taken:
         return None
     times = len(record.fallbacks)
@@ -143,7 +162,9 @@ def granted_on_demand(
     limits: MachineLimits,
     refused: Container[tuple[Market, bool]],
 ) -> Rent:
-    """The wanted on-demand machines, or, while their market refuses them, the cheapest others that do as much."""
+    """The wanted on-demand machines, or, while their market refuses them, the cheapest others that
+    do as much.
+    """
     if (wanted.offer.market, False) not in refused:
         return wanted
 
@@ -153,16 +174,20 @@ def granted_on_demand(
         for offer in offers
         if (offer.market, False) not in refused
     )
+
     enough = (rent for rent in others if limits.rentable(rent).machines * rent.offer.nu >= least)
     return min(enough, key=lambda rent: rent.machines * rent.offer.on_demand, default=wanted)
 
 
 _ORDERS_ONCE = (Standard, TierMl, AlwaysOnDemand)
-"""Strategies that order nothing while they hold anything; the others reorder missing machines themselves."""
+"""Strategies that order nothing while they hold anything; the others reorder missing machines
+themselves."""
 
 
 def refill(strategy: Strategy, situation: Situation) -> Decision | None:
-    """Orders what is missing, from the job's own market if that sells; None if nothing is missing, or for sale."""
+    """Orders what is missing, from the job's own market if that sells; None if nothing is missing,
+    or for sale.
+    """
     if not isinstance(strategy, _ORDERS_ONCE) or not situation.holdings:
         return None
 

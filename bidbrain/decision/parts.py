@@ -1,4 +1,6 @@
-"""Parts of quotas that change while a job runs: more machines once other jobs end, fewer, or none for a time."""
+"""Parts of quotas that change while a job runs: more machines once other jobs end, fewer, or none
+for a time.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,8 +12,8 @@ from bidbrain.strategies.base import Decision, Holding, Return, Situation
 
 @dataclass(frozen=True, slots=True)
 class QuotaPart:
-    """A job's parts of the quotas of spot machines from a moment on, and the most work per hour that they are for; 0
-    while the job waits."""
+    """A job's parts of the quotas of spot machines from a moment on, and the most work per hour
+    that they are for; 0 while the job waits."""
 
     at: int
     spot: tuple[CommonQuota, ...]
@@ -47,8 +49,11 @@ class InParts:
         decider = part.keeps(self.decider)
         staying = tuple(holding for holding in situation.holdings if holding not in gone)
         leaving = machines_leaving(situation, staying)
-        decided = decider.decide(replace(situation, holdings=staying, leaving=leaving, most_nu=decider.most_nu))
+        decided = decider.decide(
+            replace(situation, holdings=staying, leaving=leaving, most_nu=decider.most_nu)
+        )
         wakes = [at for at in (decided.wake_at, change) if at is not None]
+
         return replace(decided, actions=(*back, *decided.actions), wake_at=min(wakes, default=None))
 
 
@@ -57,7 +62,9 @@ def _beyond(part: QuotaPart, holdings: Sequence[Holding]) -> list[Holding]:
     gone = list[Holding]()
     for quota in part.spot:
         held = [holding for holding in holdings if holding.rent.spot and holding not in gone]
-        used = sum(quota.uses.get(holding.rent.offer.market, 0) * holding.rent.machines for holding in held)
+        used = sum(
+            quota.uses.get(holding.rent.offer.market, 0) * holding.rent.machines for holding in held
+        )
         for holding in reversed(held):
             each = quota.uses.get(holding.rent.offer.market, 0) * holding.rent.machines
             if used > quota.amount and each:

@@ -1,7 +1,9 @@
-"""Reserved machines: the job's own until a moment, at a price of their own, never evicted before. Pure.
+"""Reserved machines: the job's own until a moment, at a price of their own, never evicted before.
+Pure.
 
-They are rented first while a unit of work costs no more on them than elsewhere, and are left in time for others to have
-started when they end. A gang is on reserved machines as a whole, or not at all; other jobs fill up elsewhere.
+They are rented first while a unit of work costs no more on them than elsewhere, and are left in
+time for others to have started when they end. A gang is on reserved machines as a whole, or not at
+all; other jobs fill up elsewhere.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,8 +18,8 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class ReservedOffer:
-    """Some reserved machines that are returned at `leave`; the price is the offer's on-demand price. `whole`: the job
-    has no checkpoint, so that it must be done by then."""
+    """Some reserved machines that are returned at `leave`; the price is the offer's on-demand
+    price. `whole`: the job has no checkpoint, so that it must be done by then."""
 
     offer: Offer
     machines: int
@@ -34,8 +36,9 @@ class ReservedOffer:
 class ReservedTerms:
     """The terms of decisions about reserved machines.
 
-    `elsewhere` are the nano-dollars that a unit of work costs on other machines, and `full` the work per hour of the
-    on-demand machines that a deadline can count on, at the `speed` that checkpoints leave.
+    `elsewhere` are the nano-dollars that a unit of work costs on other machines, and `full` the
+    work per hour of the on-demand machines that a deadline can count on, at the `speed` that
+    checkpoints leave.
     """
 
     limits: MachineLimits
@@ -53,8 +56,9 @@ class ReservedTerms:
 
 @dataclass(frozen=True, slots=True)
 class ReservedPart:
-    """The part of a decision that is about reserved machines: actions, the machines and the work per hour that it keeps
-    or rents there, the work that they will do, and what they commit. `is_all`: the job needs no others now."""
+    """The part of a decision that is about reserved machines: actions, the machines and the work
+    per hour that it keeps or rents there, the work that they will do, and what they commit.
+    `is_all`: the job needs no others now."""
 
     actions: tuple[Rent | Return, ...]
     machines: int
@@ -66,17 +70,32 @@ class ReservedPart:
     is_all: bool
 
 
-def reserved_part(reserved: Sequence[ReservedOffer], situation: Situation, terms: ReservedTerms) -> ReservedPart:
+def reserved_part(
+    reserved: Sequence[ReservedOffer], situation: Situation, terms: ReservedTerms
+) -> ReservedPart:
     """Decides which of the reserved machines to rent, keep and return."""
     leaves = {each.offer.market: each.leave for each in reserved}
     held = [holding for holding in situation.holdings if is_reserved(holding)]
     # Machines of a reservation that the job does not name any more are not its own.
-    ends = {holding.allocation: leaves.get(holding.rent.offer.market, situation.now) for holding in held}
+    ends = {
+        holding.allocation: leaves.get(holding.rent.offer.market, situation.now) for holding in held
+    }
     soon = situation.now + terms.lead
+
     # What leaves soon counts as gone.
-    going = [holding for holding in held if holding.leaves_at is not None or ends[holding.allocation] <= soon]
+    going = [
+        holding
+        for holding in held
+        if holding.leaves_at is not None or ends[holding.allocation] <= soon
+    ]
+
     staying = [holding for holding in held if holding not in going]
-    returns = [Return(holding.allocation, ends[holding.allocation]) for holding in going if holding.leaves_at is None]
+    returns = [
+        Return(holding.allocation, ends[holding.allocation])
+        for holding in going
+        if holding.leaves_at is None
+    ]
+
     free = {each: _free(each, held, situation) for each in reserved}
     choose = _for_gang if terms.limits.together else _for_many
     rents, more = choose(free, staying, situation, terms)
@@ -90,11 +109,14 @@ def reserved_part(reserved: Sequence[ReservedOffer], situation: Situation, terms
     looks = [leaves[rent.offer.market] - terms.lead for rent, _ in every]
     moments = [at for at in looks if at > situation.now]
     wanted = 0.0 if terms.limits.together else situation.most_nu
+
     return ReservedPart(
         (*returns, *more, *rents),
         sum(rent.machines for rent, _ in every),
         nu,
-        sum(_work(rent, ready, leaves[rent.offer.market], situation, terms) for rent, ready in every),
+        sum(
+            _work(rent, ready, leaves[rent.offer.market], situation, terms) for rent, ready in every
+        ),
         sum(rent.machines * terms.committed_usd(rent) for rent in rents),
         min(moments, default=None),
         _reason(rents, kept, going),
@@ -108,7 +130,9 @@ def is_reserved(holding: Holding) -> bool:
 
 
 def without_reserved(situation: Situation, part: ReservedPart) -> Situation:
-    """The situation of the rest of a job: its other machines, and the work and the dollars that are left for them."""
+    """The situation of the rest of a job: its other machines, and the work and the dollars that are
+    left for them.
+    """
     returned = {action.allocation for action in part.actions if isinstance(action, Return)}
     unreserved = [holding for holding in situation.holdings if not is_reserved(holding)]
     others = tuple(holding for holding in unreserved if holding.allocation not in returned)
@@ -122,7 +146,9 @@ def without_reserved(situation: Situation, part: ReservedPart) -> Situation:
 
 
 def _free(each: ReservedOffer, held: Sequence[Holding], situation: Situation) -> int:
-    """The machines of a reservation that nothing of the job uses, or none if it has lately refused an order."""
+    """The machines of a reservation that nothing of the job uses, or none if it has lately refused
+    an order.
+    """
     market = each.offer.market
     if (market, False) in situation.refused:
         return 0
@@ -131,10 +157,17 @@ def _free(each: ReservedOffer, held: Sequence[Holding], situation: Situation) ->
 
 
 def _for_gang(
-    free: dict[ReservedOffer, int], staying: Sequence[Holding], situation: Situation, terms: ReservedTerms
+    free: dict[ReservedOffer, int],
+    staying: Sequence[Holding],
+    situation: Situation,
+    terms: ReservedTerms,
 ) -> tuple[list[Rent], list[Return]]:
     """All nodes on the machines of one reservation, where the gang stays until it ends."""
-    limits, others = terms.limits, [holding for holding in situation.holdings if not is_reserved(holding)]
+    limits, others = (
+        terms.limits,
+        [holding for holding in situation.holdings if not is_reserved(holding)],
+    )
+
     if staying:
         market = staying[0].rent.offer.market
         has = sum(holding.rent.machines for holding in staying)
@@ -142,7 +175,11 @@ def _for_gang(
         more = _bought(own, limits.most - has, free, situation, terms)
         if has + more.machines < limits.least:
             return [], [Return(holding.allocation) for holding in staying]
-        done = [Return(holding.allocation) for holding in others if holding.leaves_at is None and has >= limits.least]
+        done = [
+            Return(holding.allocation)
+            for holding in others
+            if holding.leaves_at is None and has >= limits.least
+        ]
         return [more] if more.machines else [], done
 
     if others and not situation.record.resumes:
@@ -153,6 +190,7 @@ def _for_gang(
         for each in sorted(free, key=lambda each: (each.per_work, each.leave))
         if _is_worth(each, situation, terms) and _ends_well(each, situation, terms)
     ]
+
     chosen = next((rent for rent in rents if rent.machines >= max(limits.least, 1)), None)
     if chosen is None:
         return [], []
@@ -163,14 +201,19 @@ def _for_gang(
 
 
 def _for_many(
-    free: dict[ReservedOffer, int], staying: Sequence[Holding], situation: Situation, terms: ReservedTerms
+    free: dict[ReservedOffer, int],
+    staying: Sequence[Holding],
+    situation: Situation,
+    terms: ReservedTerms,
 ) -> tuple[list[Rent], list[Return]]:
     """As many reserved machines as the job can use, in the place of more expensive ones."""
     nu = sum(holding.nu for holding in staying)
     machines = sum(holding.rent.machines for holding in staying)
     rents: list[Rent] = []
     for each in sorted(free, key=lambda each: (each.per_work, each.leave)):
-        wanted = min(ceil((situation.most_nu - nu) / each.offer.nu - _ROUNDING), terms.limits.most - machines)
+        wanted = min(
+            ceil((situation.most_nu - nu) / each.offer.nu - _ROUNDING), terms.limits.most - machines
+        )
         if wanted <= 0 or not _is_worth(each, situation, terms):
             continue
         # Slower machines could take the room of those that a deadline needs.
@@ -186,7 +229,9 @@ def _for_many(
     return rents, _displaced(nu, machines, situation, terms) if rents else []
 
 
-def _displaced(nu: float, machines: int, situation: Situation, terms: ReservedTerms) -> list[Return]:
+def _displaced(
+    nu: float, machines: int, situation: Situation, terms: ReservedTerms
+) -> list[Return]:
     """The other machines, the most expensive ones, for which reserved ones leave no room."""
 
     def price(holding: Holding) -> float:
@@ -194,7 +239,9 @@ def _displaced(nu: float, machines: int, situation: Situation, terms: ReservedTe
         is_listed = holding.rent.spot and offer in situation.offers
         return (situation.price(offer) if is_listed else offer.on_demand) / offer.nu
 
-    others = sorted((holding for holding in situation.holdings if not is_reserved(holding)), key=price)
+    others = sorted(
+        (holding for holding in situation.holdings if not is_reserved(holding)), key=price
+    )
     returns = list[Return]()
 
     for holding in others:
@@ -207,7 +254,11 @@ def _displaced(nu: float, machines: int, situation: Situation, terms: ReservedTe
 
 
 def _bought(
-    each: ReservedOffer, wanted: int, free: dict[ReservedOffer, int], situation: Situation, terms: ReservedTerms
+    each: ReservedOffer,
+    wanted: int,
+    free: dict[ReservedOffer, int],
+    situation: Situation,
+    terms: ReservedTerms,
 ) -> Rent:
     """The purchase, cut to what is free and to the budget."""
     rent = Rent(each.offer, 1, None)
@@ -217,13 +268,17 @@ def _bought(
 
 
 def _is_worth(each: ReservedOffer, situation: Situation, terms: ReservedTerms) -> bool:
-    """Whether a reservation lasts long enough, and its work costs no more than elsewhere: it is never evicted."""
-    return each.leave > situation.now + terms.lead and each.per_work <= terms.elsewhere * (1 + _ROUNDING)
+    """Whether a reservation lasts long enough, and its work costs no more than elsewhere: it is
+    never evicted.
+    """
+    return each.leave > situation.now + terms.lead and each.per_work <= terms.elsewhere * (
+        1 + _ROUNDING
+    )
 
 
 def _ends_well(each: ReservedOffer, situation: Situation, terms: ReservedTerms) -> bool:
-    """Whether a gang on reserved machines loses no work when they end, and is done in time, if need be with the rest on
-    demand."""
+    """Whether a gang on reserved machines loses no work when they end, and is done in time, if need
+    be with the rest on demand."""
     if not isfinite(situation.work_left):
         return True
 
@@ -251,7 +306,10 @@ def _work(rent: Rent, ready: int, leave: int, situation: Situation, terms: Reser
 
 
 def _reason(rents: Sequence[Rent], kept: Sequence[Holding], going: Sequence[Holding]) -> str:
-    parts = [f"rent {rent.machines} x {rent.offer.market.instance_type}, {terms_of(rent)}" for rent in rents]
+    parts = [
+        f"rent {rent.machines} x {rent.offer.market.instance_type}, {terms_of(rent)}"
+        for rent in rents
+    ]
     parts += [f"keep {holding.rent.machines} x {terms_of(holding.rent)}" for holding in kept]
     parts += [f"{holding.rent.offer.market.reservation} ends soon" for holding in going]
     return "; ".join(parts)

@@ -1,12 +1,12 @@
 """`Roaming`: in which of its markets a gang runs next, by `regions`, within a `Decider`. Pure.
 
-The whole gang is in one market. What it has seen of its markets, and where its checkpoint is, come with the situation;
-the decider's safety net decides first. A market is tried while the running machines go on: the old machines are
-returned once all of the new ones are granted.
+The whole gang is in one market. What it has seen of its markets, and where its checkpoint is, come
+with the situation; the decider's safety net decides first. A market is tried while the running
+machines go on: the old machines are returned once all of the new ones are granted.
 
-A gang that goes on with some of its nodes is compared, at its present speed, with a complete gang elsewhere. While the
-gang works, it moves only to a market that has not refused all of its nodes lately; with too few nodes to work, it takes
-what it gets.
+A gang that goes on with some of its nodes is compared, at its present speed, with a complete gang
+elsewhere. While the gang works, it moves only to a market that has not refused all of its nodes
+lately; with too few nodes to work, it takes what it gets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,13 @@ import numpy as np
 from bidbrain.arrays import Floats
 from bidbrain.eviction.hazard import Hazard
 from bidbrain.strategies.base import Decision, Holding, Look, Offer, Rent, Return, Situation
-from bidbrain.strategies.regions import PLAN_HOURS, START, RegionsSituation, RegionsStrategy, Running
+from bidbrain.strategies.regions import (
+    PLAN_HOURS,
+    START,
+    RegionsSituation,
+    RegionsStrategy,
+    Running,
+)
 from bidbrain.strategies.regions_knowledge import Known
 from pricing_data.market import NO_ZONE, Market
 from pricing_data.series import PriceSeries
@@ -33,14 +39,16 @@ LOOK_AROUND = 30 * MINUTE
 """How often a gang that runs compares its market with the others."""
 
 _PAUSES_AROUND, _LOOKS_OF_A_PLAN, _STEPS = 6, 3, 48
-"""How many pauses of a play are between two such looks, how many of these looks a plan serves, and its steps."""
+"""How many pauses of a play are between two such looks, how many of these looks a plan serves, and
+its steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class GangNow:
-    """A gang and its terms: `baseline` are the machines that measure its work, and `speed` is the part of theirs that
-    checkpoints leave. `delay` is what a start takes, and `look` the shortest time to the next decision. Quotas do not
-    hold the gang on demand in the markets `only_spot`. The gang works with `least` of its nodes."""
+    """A gang and its terms: `baseline` are the machines that measure its work, and `speed` is the
+    part of theirs that checkpoints leave. `delay` is what a start takes, and `look` the shortest
+    time to the next decision. Quotas do not hold the gang on demand in the markets `only_spot`. The
+    gang works with `least` of its nodes."""
 
     nodes: int
     least: int
@@ -59,8 +67,8 @@ class GangNow:
 
 @dataclass(frozen=True, eq=False)
 class _ZoneFacts:
-    """The unchanging facts about the markets, by zone; `zones` has the number of each market, the first where there are
-    several."""
+    """The unchanging facts about the markets, by zone; `zones` has the number of each market, the
+    first where there are several."""
 
     zones: Mapping[Market, int]
     regions: tuple[str, ...]
@@ -71,10 +79,11 @@ class _ZoneFacts:
 
 @dataclass(frozen=True, eq=False)
 class Roaming:
-    """The markets of a gang, the price of sending a GB from one to another, and what their prices had shown.
+    """The markets of a gang, the price of sending a GB from one to another, and what their prices
+    had shown.
 
-    `gigabytes` is the size that the gang's checkpoint is expected to have as long as there is none: with moves that
-    cost nothing, waiting for the best market would look better than a start.
+    `gigabytes` is the size that the gang's checkpoint is expected to have as long as there is none:
+    with moves that cost nothing, waiting for the best market would look better than a start.
     """
 
     offers: tuple[Offer, ...]
@@ -87,13 +96,19 @@ class Roaming:
 
     def later(self, span: int) -> Roaming:
         """These markets for a job that begins later, or earlier, and then knows as much."""
-        known = replace(self.known, since=self.known.since + span / HOUR, seen=self.known.seen + span / HOUR)
+        known = replace(
+            self.known, since=self.known.since + span / HOUR, seen=self.known.seen + span / HOUR
+        )
         return replace(self, known=known, strategy=self.strategy.afresh(), _folded={})
 
     def with_rare_looks(self, pause: int) -> Roaming:
-        """These markets for plays of a long job, in which most looks and most new plans change nothing."""
+        """These markets for plays of a long job, in which most looks and most new plans change
+        nothing.
+        """
         around = max(self.around, _PAUSES_AROUND * pause)
-        strategy = RegionsStrategy(max(PLAN_HOURS, _LOOKS_OF_A_PLAN * around / HOUR), heeds_changes=False, steps=_STEPS)
+        strategy = RegionsStrategy(
+            max(PLAN_HOURS, _LOOKS_OF_A_PLAN * around / HOUR), heeds_changes=False, steps=_STEPS
+        )
         return replace(self, strategy=strategy, around=around, _folded={})
 
     @cached_property
@@ -115,8 +130,11 @@ class Roaming:
         chosen, reason = self.strategy.decide(at)
         running = at.running
         inside = None if running is None else (self.offers[running.zone].market, running.spot)
+
         # An order that brought too few machines is returned even if it is in the same market.
-        lost = [Return(holding.allocation) for holding in situation.holdings if _kind(holding) != inside]
+        lost = [
+            Return(holding.allocation) for holding in situation.holdings if _kind(holding) != inside
+        ]
         soon = situation.now + self.around
         if chosen.action != START or chosen.zone is None:
             return Decision((*lost,), soon, reason)
@@ -126,7 +144,9 @@ class Roaming:
         leaves = situation.now + gang.delay
         held = [holding.allocation for holding in situation.holdings if _kind(holding) == inside]
         return Decision(
-            (*lost, rent, *(Return(allocation, leaves, replaced=True) for allocation in held)), soon, reason
+            (*lost, rent, *(Return(allocation, leaves, replaced=True) for allocation in held)),
+            soon,
+            reason,
         )
 
     def last_resort(self, situation: Situation, gang: GangNow) -> Rent:
@@ -142,15 +162,23 @@ class Roaming:
         usd[np.abs(facts.nu - planned.offer.nu) >= _ROUNDING] = inf
         usd[[*self._zones(gang.only_spot)]] = inf
         cheapest = int(usd.argmin())
-        return planned if usd[cheapest] == inf else Rent(self.offers[cheapest], planned.machines, None)
+        return (
+            planned if usd[cheapest] == inf else Rent(self.offers[cheapest], planned.machines, None)
+        )
 
     def move_usd(self, origin: Market, target: Market, gigabytes: float) -> float:
         """The price of sending a checkpoint from one market to another."""
         begins, ends = self._zone(origin), self._zone(target)
-        return 0.0 if begins is None or ends is None else float(self.usd_per_gb[begins, ends]) * gigabytes
+        return (
+            0.0
+            if begins is None or ends is None
+            else float(self.usd_per_gb[begins, ends]) * gigabytes
+        )
 
     def seen(self, situation: Situation, gang: GangNow) -> RegionsSituation:
-        """The situation as the strategy sees it: markets are zones, and hours those of the baseline."""
+        """The situation as the strategy sees it: markets are zones, and hours those of the
+        baseline.
+        """
         now, per_hour = situation.now, gang.nodes / NANOS_PER_DOLLAR
         open_now = set(situation.offers)
         running, share = self._running(situation.holdings, gang, now)
@@ -160,16 +188,21 @@ class Roaming:
         facts = self._facts
         slower = gang.nu / facts.nu
         spot = np.array([situation.price(offer) for offer in self.offers])
+
         # On slower machines on demand, the job would end later than assumed.
         too_slow = np.flatnonzero(facts.nu < gang.nu - _ROUNDING).tolist()
         only_spot = self._zones(gang.only_spot) | {*too_slow}
         saved = situation.saved
         gigabytes = self.gigabytes if saved is None else saved.gigabytes
 
-        # A gang that runs and may shrink does not move to a market that has lately refused all of its machines.
+        # A gang that runs and may shrink does not move to a market that has lately refused all of
+        # its machines.
         asks_less = running is not None and gang.least < gang.nodes
-        # A checkpoint on its way counts as arrived: a gang that has just moved does not move back for its checkpoint.
-        home = None if saved is None else self._zone(saved.market) if running is None else running.zone
+        # A checkpoint on its way counts as arrived: a gang that has just moved does not move back
+        # for its checkpoint.
+        home = (
+            None if saved is None else self._zone(saved.market) if running is None else running.zone
+        )
         refused = set[int]()
 
         for zone, offer in enumerate(self.offers):
@@ -196,8 +229,12 @@ class Roaming:
             names=facts.names,
         )
 
-    def _running(self, holdings: Sequence[Holding], gang: GangNow, now: int) -> tuple[Running | None, float]:
-        """The first market in which enough of the gang is to work, and the part of its machines that it has there."""
+    def _running(
+        self, holdings: Sequence[Holding], gang: GangNow, now: int
+    ) -> tuple[Running | None, float]:
+        """The first market in which enough of the gang is to work, and the part of its machines
+        that it has there.
+        """
         there: dict[tuple[Market, bool], list[Holding]] = {}
         # Machines that are about to leave come last: the gang moves to the others.
         for holding in sorted(holdings, key=lambda holding: holding.leaves_at is not None):
@@ -214,7 +251,9 @@ class Roaming:
                 for _ in range(holding.rent.machines)
             ]
             # Machines that come later join while the gang works.
-            return Running(zone, spot, max(ready[gang.least - 1] - now, 0) / HOUR), min(count / gang.nodes, 1.0)
+            return Running(zone, spot, max(ready[gang.least - 1] - now, 0) / HOUR), min(
+                count / gang.nodes, 1.0
+            )
 
         return None, 1.0
 
@@ -225,8 +264,9 @@ class Roaming:
         return self._facts.zones.get(market)
 
     def _known(self, looks: tuple[Look, ...], now: int, up: int | None) -> Known:
-        """The earlier knowledge with the job's own looks; those before its last decision are not read again. The zone
-        `up` is up, because the gang runs there: its market may have no further machines."""
+        """The earlier knowledge with the job's own looks; those before its last decision are not
+        read again. The zone `up` is up, because the gang runs there: its market may have no further
+        machines."""
         before, known = next(iter(self._folded.items()), ((), self.known))
         if looks[: len(before)] != before:
             before, known = (), self.known
@@ -236,9 +276,13 @@ class Roaming:
         self._folded.clear()
         self._folded[looks[:latest]] = known
         zones, still = self._facts.zones, looks[latest:]
+
         if up is not None:
             market = self.offers[up].market
-            still = (*(look for look in still if zones.get(look.market) != up), Look(now, market, up=True))
+            still = (
+                *(look for look in still if zones.get(look.market) != up),
+                Look(now, market, up=True),
+            )
 
         return observed(known, zones, still)
 
@@ -254,10 +298,12 @@ def regions_of(offers: Iterable[Offer]) -> tuple[str, ...]:
 
 
 def known_before(
-    offers: Sequence[Offer], histories: Mapping[Market, PriceSeries], hazards: Mapping[Market, Hazard | None]
+    offers: Sequence[Offer],
+    histories: Mapping[Market, PriceSeries],
+    hazards: Mapping[Market, Hazard | None],
 ) -> Known:
-    """The knowledge of its markets with which a job begins: where only the price evicts, its past shows when spot could
-    be had."""
+    """The knowledge of its markets with which a job begins: where only the price evicts, its past
+    shows when spot could be had."""
     zones, looks = {offer.market: zone for zone, offer in enumerate(offers)}, list[Look]()
     for offer in offers:
         if hazards[offer.market] is not None:
@@ -269,7 +315,8 @@ def known_before(
 
         for change in (np.flatnonzero(up[1:] != up[:-1]) + 1).tolist():
             at = int(history.times[change])
-            # A change that is seen when it happens has its own time, not that of the middle between two looks.
+            # A change that is seen when it happens has its own time, not that of the middle between
+            # two looks.
             looks += [Look(at, market, not up[change]), Look(at, market, bool(up[change]))]
 
         looks.append(Look(int(history.times[-1]), market, bool(up[-1])))
@@ -278,7 +325,8 @@ def known_before(
 
 
 def observed(known: Known, zones: Mapping[Market, int], looks: Iterable[Look]) -> Known:
-    """Knowledge with some more looks; those of a moment count together, unless a zone occurs again."""
+    """Knowledge with some more looks; those of a moment count together, unless a zone occurs
+    again."""
     at, ups = 0, dict[int, bool]()
     for look in looks:
         zone = zones.get(look.market)

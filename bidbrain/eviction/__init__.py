@@ -1,1 +1,3 @@
-"""Eviction probability: estimated from price histories, lifetimes, availability traces and published figures."""
+"""Eviction probability: estimated from price histories, lifetimes, availability traces and
+published figures.
+"""

@@ -1,9 +1,11 @@
-"""Gradient-boosted decision trees for a probability, over binned features; deterministic for a given generator.
+"""Gradient-boosted decision trees for a probability, over binned features; deterministic for a
+given generator.
 
-Newton boosting on the logistic loss, each tree grown on a random half of the rows and of the features (Friedman,
-Stochastic gradient boosting, 2002). All nodes of a level split at once, each on its own feature and bin, found from one
-histogram of gradients and curvatures per feature; a node where no split helps sends all its rows left.
-docs/decisions/0013-boosted-trees.md compares it with scikit-learn.
+Newton boosting on the logistic loss, each tree grown on a random half of the rows and of the
+features (Friedman, Stochastic gradient boosting, 2002). All nodes of a level split at once, each on
+its own feature and bin, found from one histogram of gradients and curvatures per feature; a node
+where no split helps sends all its rows left. docs/decisions/0013-boosted-trees.md compares it with
+scikit-learn.
 """
 
 from dataclasses import dataclass
@@ -22,8 +24,8 @@ _MIN_CURVATURE = 1e-6
 class TreeSettings:
     """Size and regularization of the trees.
 
-    `ridge`, above 0, shrinks leaves to 0; each leaf has at least the curvature `leaf_curvature`; `rows` and `features`
-    are the fractions of them that each tree sees.
+    `ridge`, above 0, shrinks leaves to 0; each leaf has at least the curvature `leaf_curvature`;
+    `rows` and `features` are the fractions of them that each tree sees.
     """
 
     trees: int = 40
@@ -38,14 +40,18 @@ class TreeSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Tree:
-    """A full tree: `features[l][k]` and `cuts[l][k]` define the split of node k of level l; right is above the cut."""
+    """A full tree: `features[l][k]` and `cuts[l][k]` define the split of node k of level l; right
+    is above the cut.
+    """
 
     features: tuple[Codes, ...]
     cuts: tuple[Codes, ...]
     leaves: Floats
 
     def values(self, codes: Codes) -> Floats:
-        """The leaf of each row; `codes` has one row per feature, so that a data column is contiguous."""
+        """The leaf of each row; `codes` has one row per feature, so that a data column is
+        contiguous.
+        """
         node, rows = np.zeros(codes.shape[1], dtype=np.intp), np.arange(codes.shape[1])
         for feature, cut in zip(self.features, self.cuts, strict=True):
             node = 2 * node + (codes[feature[node], rows] > cut[node])
@@ -82,7 +88,9 @@ def log_odds(probability: Floats) -> Floats:
     return odds
 
 
-def fit(data: Floats, outcomes: Floats, weights: Floats, shape: TreeSettings, rng: np.random.Generator) -> Forest:
+def fit(
+    data: Floats, outcomes: Floats, weights: Floats, shape: TreeSettings, rng: np.random.Generator
+) -> Forest:
     """Fits trees to outcomes of 0 and 1; both must occur."""
     cuts = np.quantile(data, np.linspace(0, 1, shape.bins + 1)[1:-1], axis=0)
     edges = tuple(np.unique(column) for column in cuts.T)
@@ -96,7 +104,9 @@ def fit(data: Floats, outcomes: Floats, weights: Floats, shape: TreeSettings, rn
         gradient = (probability - outcomes) * weights
         curvature = np.maximum(probability * (1 - probability), _MIN_CURVATURE) * weights
         rows = np.flatnonzero(rng.random(len(data)) < shape.rows)
-        features = np.sort(rng.permutation(len(codes))[: max(1, round(shape.features * len(codes)))])
+        features = np.sort(
+            rng.permutation(len(codes))[: max(1, round(shape.features * len(codes)))]
+        )
         tree = _grow(codes[np.ix_(features, rows)], gradient[rows], curvature[rows], shape)
         odds += tree.values(codes[features])
         trees.append((features, tree))
@@ -105,7 +115,12 @@ def fit(data: Floats, outcomes: Floats, weights: Floats, shape: TreeSettings, rn
 
 
 def _binned(data: Floats, edges: tuple[Floats, ...]) -> Codes:
-    return np.stack([np.searchsorted(cuts, column, side="left") for cuts, column in zip(edges, data.T, strict=True)])
+    return np.stack(
+        [
+            np.searchsorted(cuts, column, side="left")
+            for cuts, column in zip(edges, data.T, strict=True)
+        ]
+    )
 
 
 def _grow(codes: Codes, gradient: Floats, curvature: Floats, shape: TreeSettings) -> _Tree:
@@ -136,7 +151,9 @@ def _splits(
     left, left_bend = np.cumsum(sums[0], axis=2), np.cumsum(sums[1], axis=2)
     total, bend = left[:, :, -1:], left_bend[:, :, -1:]
     right, right_bend = total - left, bend - left_bend
-    # What a split lowers the loss by: the squared gradient over the curvature of both sides, less that of the whole.
+
+    # What a split lowers the loss by: the squared gradient over the curvature of both sides, less
+    # that of the whole.
     below = left**2 / (left_bend + shape.ridge)
     above = right**2 / (right_bend + shape.ridge)
     whole = total**2 / (bend + shape.ridge)
@@ -145,4 +162,5 @@ def _splits(
     by_node = gain.transpose(1, 0, 2).reshape(gain.shape[1], -1)
     best = by_node.argmax(axis=1)
     helps = by_node[np.arange(best.size), best] > 0
+
     return best // shape.bins, np.where(helps, best % shape.bins, shape.bins)

@@ -1,15 +1,17 @@
-"""Conditional crossing probability given the present: fitted over many markets, used only where it proved better.
+"""Conditional crossing probability given the present: fitted over many markets, used only where it
+proved better.
 
-Boosted trees turn rows of the past into a predictor of rows; they were chosen in a walk-forward comparison
-(docs/decisions/0003-eviction-estimates.md). The predictor is used only if, fitted to the first three quarters of the
-history, it predicts the last quarter better than both plain shares do, the market's own and the pooled one. That
-quarter also says by how much its log-odds are too high or too low, for likely and unlikely crossings apart, so that
-predictions are met as often as stated.
+Boosted trees turn rows of the past into a predictor of rows; they were chosen in a walk-forward
+comparison (docs/decisions/0003-eviction-estimates.md). The predictor is used only if, fitted to the
+first three quarters of the history, it predicts the last quarter better than both plain shares do,
+the market's own and the pooled one. That quarter also says by how much its log-odds are too high or
+too low, for likely and unlikely crossings apart, so that predictions are met as often as stated.
 
-A `CrossingPanel` has markets, each with its bid, as the rows that such a model is fitted to and predicts. A row is a
-start, a market and a moment, with only what was known then: the present state of the market (`PricePath.features`) and
-how recent starts ended, in this market and in all markets, over several spans. The outcome of a start is known one
-window later; a start whose window was not observed as a whole has none, and does not count.
+A `CrossingPanel` has markets, each with its bid, as the rows that such a model is fitted to and
+predicts. A row is a start, a market and a moment, with only what was known then: the present state
+of the market (`PricePath.features`) and how recent starts ended, in this market and in all markets,
+over several spans. The outcome of a start is known one window later; a start whose window was not
+observed as a whole has none, and does not count.
 """
 
 from __future__ import annotations
@@ -39,14 +41,16 @@ _WARM_UP = 12 * HOUR
 _HELD_OUT = 0.25
 # With fewer crossings than fill this many windows, a model of when they come is not fitted.
 _MIN_CROSSED_WINDOWS = 20
-# The starts of a window share its outcome and count several times in sums over starts; these are for six starts. With
-# less of them, rare crossings are learned by heart.
+# The starts of a window share its outcome and count several times in sums over starts; these are
+# for six starts. With less of them, rare crossings are learned by heart.
 _TREES = boosting.TreeSettings(ridge=60.0, leaf_curvature=60.0)
 # Log-odds at which predictions are corrected; in between, corrections are interpolated.
 _KNOTS = np.arange(-6.0, 5.0)
 _AS_STATED = 2.0
-"""How many rare crossings, or other outcomes, are taken to have been as likely as stated besides those held out."""
-# The part that is applied: trees that knew three quarters of the history need more correction than those that know all.
+"""How many rare crossings, or other outcomes, are taken to have been as likely as stated besides
+those held out."""
+# The part that is applied: trees that knew three quarters of the history need more correction than
+# those that know all.
 _PART = 0.5
 _LEAST = 1e-6
 # Predictions within this distance in log-odds count as alike: 0.5 and 0.62, or 0.05 and 0.08.
@@ -57,8 +61,8 @@ _SAME_LOG_ODDS = 0.5
 class CrossingModel:
     """A predictor and the reason for using it.
 
-    `inflation` is the number of starts that carry as much information as one independent start, `trial` the predictions
-    of held-out starts.
+    `inflation` is the number of starts that carry as much information as one independent start,
+    `trial` the predictions of held-out starts.
     """
 
     method: CrossingMethod
@@ -68,7 +72,9 @@ class CrossingModel:
     trial: Floats | None = None
 
     def share_alike(self, probability: float) -> float:
-        """Share of starts with about the same prediction: only their outcomes say how good such a prediction is."""
+        """Share of starts with about the same prediction: only their outcomes say how good such a
+        prediction is.
+        """
         if self.method != "present" or self.trial is None:
             return 1.0
         apart = np.abs(boosting.log_odds(self.trial) - boosting.log_odds(np.array([probability])))
@@ -76,8 +82,8 @@ class CrossingModel:
 
 
 def fit(panel: CrossingPanel, until: int, rng: np.random.Generator) -> CrossingModel:
-    """The model of everything known at a time: boosted trees if they win on held-out starts, else the better plain
-    share."""
+    """The model of everything known at a time: boosted trees if they win on held-out starts, else
+    the better plain share."""
     own, pooled = panel.shares(until)
     plain = CrossingModel("own share", lambda rows: own[rows.market], panel.starts_per_window, "")
     if panel.crossings(until) < _MIN_CROSSED_WINDOWS * panel.starts_per_window:
@@ -101,11 +107,13 @@ def fit(panel: CrossingPanel, until: int, rng: np.random.Generator) -> CrossingM
         "own share": brier(then_own[rows.market], rows),
         "pooled share": brier(np.full(len(rows), then_pooled), rows),
     }
+
     inflation = _inflation(predicted, rows, panel.starts_per_window)
     best = min(scores, key=lambda method: scores[method])
     reason = f"Brier score on the last quarter: {scores['present']:.4f} given the present"
     reason += (
-        f", {scores['own share']:.4f} with each market's own share, {scores['pooled share']:.4f} with the pooled share"
+        f", {scores['own share']:.4f} with each market's own share, {scores['pooled share']:.4f} "
+        "with the pooled share"
     )
     if best == "pooled share":
         return CrossingModel(best, lambda rows: np.full(len(rows), pooled), inflation, reason)
@@ -121,12 +129,20 @@ def fit(panel: CrossingPanel, until: int, rng: np.random.Generator) -> CrossingM
         return boosting.logistic(odds + np.interp(odds, _KNOTS, corrections))
 
     return CrossingModel(
-        best, lambda rows: corrected(forest.probabilities(rows.data)), inflation, reason, corrected(predicted)
+        best,
+        lambda rows: corrected(forest.probabilities(rows.data)),
+        inflation,
+        reason,
+        corrected(predicted),
     )
 
 
-def _forest(panel: CrossingPanel, begin: int, until: int, rng: np.random.Generator) -> boosting.Forest | None:
-    """Fits trees to the starts between two times, outcomes included; None if all outcomes are the same."""
+def _forest(
+    panel: CrossingPanel, begin: int, until: int, rng: np.random.Generator
+) -> boosting.Forest | None:
+    """Fits trees to the starts between two times, outcomes included; None if all outcomes are the
+    same.
+    """
     warm = begin + min(_WARM_UP, (until - begin) // 4)
     market, times = panel.starts_between(warm, until - panel.window)
     crossed = panel.crossed(market, times)
@@ -140,20 +156,24 @@ def _forest(panel: CrossingPanel, begin: int, until: int, rng: np.random.Generat
     weights = np.where(crossed, yes.size / some_yes.size, no.size / some_no.size)
     chosen = np.sort(np.concatenate((some_yes, some_no)))
     rows = panel.rows(market[chosen], times[chosen])
+
     return boosting.fit(rows.data, rows.crossed.astype(np.float64), weights[chosen], _TREES, rng)
 
 
 def _corrections(odds: Floats, crossed: Bools, weight: float) -> Floats:
-    """A part of how much the log-odds of held-out starts were too low near each of `_KNOTS`, if each start counts as
-    `weight` independent ones; where few were near, hardly anything."""
+    """A part of how much the log-odds of held-out starts were too low near each of `_KNOTS`, if
+    each start counts as `weight` independent ones; where few were near, hardly anything."""
     near = np.abs(odds - _KNOTS[:, None])
     counted = weight * np.where(near <= 0.5, 1.0, np.where(near <= 1.5, 0.5, 0.0))
     starts = np.maximum(counted.sum(axis=1), _LEAST)
     stated = counted @ boosting.logistic(odds) / starts
     assumed = _AS_STATED / np.maximum(stated * (1 - stated), _LEAST)
     seen = (counted @ crossed + assumed * stated) / (starts + assumed)
-    odds_seen, odds_stated = (np.log((share + _LEAST) / (1 - share + _LEAST)) for share in (seen, stated))
+    odds_seen, odds_stated = (
+        np.log((share + _LEAST) / (1 - share + _LEAST)) for share in (seen, stated)
+    )
     corrections: Floats = _PART * (odds_seen - odds_stated)
+
     return corrections
 
 
@@ -172,23 +192,41 @@ def _inflation(predicted: Floats, rows: PanelRows, least: float) -> float:
 
 
 _LOOKBACKS = (HOUR, 6 * HOUR, DAY, 7 * DAY)
-# Floor of the volatility that distances are divided by; a hundredth of a percent per hour counts as still.
+# Floor of the volatility that distances are divided by; a hundredth of a percent per hour counts as
+# still.
 _STILL = 1e-4
 _CLIP = 3.0
 
 FEATURES = (
     *("rise needed", "rise needed / travel of 24 h"),
-    *("limit over high of 1 h", "limit over high of 6 h", "limit over high of 24 h", "limit over high of 7 d"),
+    *(
+        "limit over high of 1 h",
+        "limit over high of 6 h",
+        "limit over high of 24 h",
+        "limit over high of 7 d",
+    ),
     *("moves in 1 h", "moves in 6 h", "moves in 24 h", "travel in 1 h", "travel in 24 h"),
     *("price over low of 1 h", "price over low of 24 h", "price over low of 7 d"),
-    *("place in range of 24 h", "place in range of 7 d", "price over mean of 24 h", "price over mean of 7 d"),
-    *("time since last move", "direction of last move", "hour of day, sine", "hour of day, cosine", "price"),
+    *(
+        "place in range of 24 h",
+        "place in range of 7 d",
+        "price over mean of 24 h",
+        "price over mean of 7 d",
+    ),
+    *(
+        "time since last move",
+        "direction of last move",
+        "hour of day, sine",
+        "hour of day, cosine",
+        "price",
+    ),
 )
 """The columns of `PricePath.features`."""
 
 
 class PricePath:
-    """Range extremes, counts and sums over a series. Moments lie within its span; later events are never read.
+    """Range extremes, counts and sums over a series. Moments lie within its span; later events are
+    never read.
 
     Means and rates are over observed time; what prices did in a hole is unknown.
     """
@@ -216,13 +254,21 @@ class PricePath:
         return highest
 
     def features(self, times: Ints, limits: Ints) -> Floats:
-        """Features of a moment and a bid, in the order of `FEATURES`; logarithms where ratios matter."""
+        """Features of a moment and a bid, in the order of `FEATURES`; logarithms where ratios
+        matter.
+        """
         at = self.index_at(times)
         price = self.series.prices[at].astype(np.float64)
-        begin = {span: self.index_at(np.maximum(times - span, self.series.first)) for span in _LOOKBACKS}
-        log_high = {span: np.log(_query(self._high, i, at + 1, np.maximum)) for span, i in begin.items()}
+        begin = {
+            span: self.index_at(np.maximum(times - span, self.series.first)) for span in _LOOKBACKS
+        }
+        log_high = {
+            span: np.log(_query(self._high, i, at + 1, np.maximum)) for span, i in begin.items()
+        }
         low = {span: _query(self._low, i, at + 1, np.minimum) for span, i in begin.items()}
-        hours = {span: np.clip(self._observed(times, span), HOUR, span) / HOUR for span in _LOOKBACKS}
+        hours = {
+            span: np.clip(self._observed(times, span), HOUR, span) / HOUR for span in _LOOKBACKS
+        }
         travel = dict[int, Floats]()
         for span, i in begin.items():
             moved = (self._travel[at] - self._travel[i]) * 1e9
@@ -276,7 +322,9 @@ class PricePath:
         return mean
 
     def _log_integral_to(self, times: Ints, at: Ints) -> Floats:
-        rest = np.log(self.series.prices[at]) * ((self._until(times) - self._until(self.series.times[at])) / HOUR)
+        rest = np.log(self.series.prices[at]) * (
+            (self._until(times) - self._until(self.series.times[at])) / HOUR
+        )
         integral: Floats = self._log_integral[at] + rest
         return integral
 
@@ -288,7 +336,9 @@ def _place(price: Floats, low: Ints, high: Floats) -> Floats:
 
 
 def _query(table: Ints, begin: Ints, end: Ints, of: np.ufunc) -> Ints:
-    """The extreme of values[begin:end], at least one value each, from two overlapping powers of two."""
+    """The extreme of values[begin:end], at least one value each, from two overlapping powers of
+    two.
+    """
     level = np.frexp(end - begin)[1] - 1
     answer: Ints = of(table[level, begin], table[level, end - (1 << level)])
     return answer
@@ -305,7 +355,9 @@ _SOFTENING = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class PanelRows:
-    """Starts in one or more markets: the features known at each (a row of `data`), and whether the bid was crossed."""
+    """Starts in one or more markets: the features known at each (a row of `data`), and whether the
+    bid was crossed.
+    """
 
     market: NDArray[np.intp]
     times: Ints
@@ -324,20 +376,30 @@ class CrossingPanel:
         self.step = min(max(window // _STARTS_PER_WINDOW, _FINEST), _COARSEST)
         self.bids = [bid for _, bid in markets]
         self.paths = [PricePath(series) for series, _ in markets]
-        starts = [self._starts_of(path, bid) for path, bid in zip(self.paths, self.bids, strict=True)]
+        starts = [
+            self._starts_of(path, bid) for path, bid in zip(self.paths, self.bids, strict=True)
+        ]
         self._origin = min(first for first, _, _ in starts)
         size = max(first + held.size for first, held, _ in starts) - self._origin
-        self._held = np.stack([_running(held, first - self._origin, size) for first, held, _ in starts])
-        self._crossed = np.stack([_running(crossed, first - self._origin, size) for first, _, crossed in starts])
+        self._held = np.stack(
+            [_running(held, first - self._origin, size) for first, held, _ in starts]
+        )
+        self._crossed = np.stack(
+            [_running(crossed, first - self._origin, size) for first, _, crossed in starts]
+        )
         self._all_held, self._all_crossed = self._held.sum(axis=0), self._crossed.sum(axis=0)
 
     @property
     def starts_per_window(self) -> float:
-        """Number of starts within one window; their windows overlap, so together they carry one independent outcome."""
+        """Number of starts within one window; their windows overlap, so together they carry one
+        independent outcome.
+        """
         return max(self.window / self.step, 1.0)
 
     def starts_between(self, begin: int, end: int) -> tuple[NDArray[np.intp], Ints]:
-        """Market and time of all starts in [begin, end] that held their bid and have a known outcome."""
+        """Market and time of all starts in [begin, end] that held their bid and have a known
+        outcome.
+        """
         low, high = self._before(begin - 1), self._before(end)
         market, offset = np.nonzero(np.diff(self._held[:, low : high + 1], axis=1))
         return market, (self._origin + low + offset) * self.step
@@ -349,7 +411,8 @@ class CrossingPanel:
         return happened
 
     def shares(self, until: int) -> tuple[Floats, float]:
-        """Share of crossed starts among those known by a time: per market, and pooled over all markets.
+        """Share of crossed starts among those known by a time: per market, and pooled over all
+        markets.
 
         A market without starts gets the pooled share.
         """
@@ -372,8 +435,8 @@ class CrossingPanel:
         return float(self._held[market, self._before(until - self.window)] / self.starts_per_window)
 
     def rows(self, market: NDArray[np.intp], times: Ints, bid: Bid | None = None) -> PanelRows:
-        """Features of starts, sorted by market; outcomes are those of the stored series. `bid` is another one than that
-        of the panel, which the panel's crossings still tell of."""
+        """Features of starts, sorted by market; outcomes are those of the stored series. `bid` is
+        another one than that of the panel, which the panel's crossings still tell of."""
         order = np.argsort(market, kind="stable")
         market, times = market[order], times[order]
         parts, crossed = [np.empty((0, len(FEATURES)))], [np.empty(0, dtype=bool)]
@@ -388,15 +451,19 @@ class CrossingPanel:
         return PanelRows(market, times, data, np.concatenate(crossed))
 
     def _starts_of(self, path: PricePath, bid: Bid) -> tuple[int, Bools, Bools]:
-        """The number of the first start in a market, at a multiple of the step; which starts from there on held the
-        bid, and which of these were crossed."""
+        """The number of the first start in a market, at a multiple of the step; which starts from
+        there on held the bid, and which of these were crossed."""
         first = -(-path.series.first // self.step)
-        times = np.arange(first, (path.series.last - self.window) // self.step + 1, dtype=np.int64) * self.step
+        times = (
+            np.arange(first, (path.series.last - self.window) // self.step + 1, dtype=np.int64)
+            * self.step
+        )
         held_price = path.series.prices[path.index_at(times)]
         limits = bid.limits(held_price)
         held = held_price <= limits
         if path.series.watched is not None:
             held &= is_whole(times, self.window, path.series.watched)
+
         return first, held, held & (path.highest_after(times, self.window) > limits)
 
     def _before(self, time: int) -> int:
@@ -404,24 +471,36 @@ class CrossingPanel:
         return int(np.clip(time // self.step + 1 - self._origin, 0, self._held.shape[1] - 1))
 
     def _past(self, market: NDArray[np.intp], times: Ints) -> Floats:
-        """Log-odds of recent shares per span: the pooled share, and the market's own shrunk towards it."""
+        """Log-odds of recent shares per span: the pooled share, and the market's own shrunk towards
+        it.
+        """
         # The panel's starts whose outcome is known at each moment.
-        until = np.clip((times - self.window) // self.step + 1 - self._origin, 0, self._held.shape[1] - 1)
+        until = np.clip(
+            (times - self.window) // self.step + 1 - self._origin, 0, self._held.shape[1] - 1
+        )
         columns = []
+
         for span, windows in zip(_SPANS, _SHRINKAGE_WINDOWS, strict=True):
             since = np.maximum(until - span // self.step, 0)
             everybody = self._all_held[until] - self._all_held[since]
-            pooled = (self._all_crossed[until] - self._all_crossed[since]) / np.maximum(everybody, 1)
+            pooled = (self._all_crossed[until] - self._all_crossed[since]) / np.maximum(
+                everybody, 1
+            )
             held = self._held[market, until] - self._held[market, since]
             crossed = self._crossed[market, until] - self._crossed[market, since]
             weight = windows * self.starts_per_window
-            columns += [_softened_odds(pooled), _softened_odds((crossed + weight * pooled) / (held + weight))]
+            columns += [
+                _softened_odds(pooled),
+                _softened_odds((crossed + weight * pooled) / (held + weight)),
+            ]
 
         return np.stack(columns, axis=1)
 
 
 def _running(chosen: Bools, before: int, size: int) -> Ints:
-    """How many starts before the n-th multiple of the step are chosen; the first is at the multiple `before`."""
+    """How many starts before the n-th multiple of the step are chosen; the first is at the multiple
+    `before`.
+    """
     counts = np.zeros(size + 1, dtype=np.int64)
     counts[before + 1 : before + 1 + chosen.size] = chosen
     return np.cumsum(counts)

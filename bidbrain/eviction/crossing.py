@@ -1,15 +1,18 @@
-"""Price crossing: how often, and how soon, the market would have exceeded a bid. Exact, from the change events.
+"""Price crossing: how often, and how soon, the market would have exceeded a bid. Exact, from the
+change events.
 
-A start at time t holds the bid price(t) + d, or an absolute bid, and is evicted at the first later time at which the
-price is strictly above it. beta(d, w) is the share of start times, uniform over [first event, last event - w], that are
-evicted within (t, t + w] (Harlap 4.3.1: the historical probability of being evicted within the hour). Starts whose
-window was not observed as a whole do not count. Prices compare as integers of nano-dollars; between events nothing
-changes, so every share is a sum of lengths and nothing is sampled.
+A start at time t holds the bid price(t) + d, or an absolute bid, and is evicted at the first later
+time at which the price is strictly above it. beta(d, w) is the share of start times, uniform over
+[first event, last event - w], that are evicted within (t, t + w] (Harlap 4.3.1: the historical
+probability of being evicted within the hour). Starts whose window was not observed as a whole do
+not count. Prices compare as integers of nano-dollars; between events nothing changes, so every
+share is a sum of lengths and nothing is sampled.
 
-This is fast because starts between two events hold the same price and are crossed by the same event: one search a piece
-gives the share and the times of a bid. For shares alone, a history of n events has at most 2n pieces in which the
-events inside the window do not change either: each has one highest price, and sorted by how far that is above the start
-they answer every delta with one binary search.
+This is fast because starts between two events hold the same price and are crossed by the same
+event: one search a piece gives the share and the times of a bid. For shares alone, a history of n
+events has at most 2n pieces in which the events inside the window do not change either: each has
+one highest price, and sorted by how far that is above the start they answer every delta with one
+binary search.
 """
 
 from dataclasses import dataclass
@@ -25,11 +28,13 @@ from pricing_data.units import HOUR, LATEST, format_usd
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """Outcome of a bid over a history: the share of starts that were evicted, and the median time to eviction.
+    """Outcome of a bid over a history: the share of starts that were evicted, and the median time
+    to eviction.
 
-    `median_time` is over the evicted starts, in microseconds; None if there are none. `starts` is the total length of
-    start times, in microseconds, and `windows` the number of windows that fit into it without overlapping: overlapping
-    windows see the same events, so no more of them are independent.
+    `median_time` is over the evicted starts, in microseconds; None if there are none. `starts` is
+    the total length of start times, in microseconds, and `windows` the number of windows that fit
+    into it without overlapping: overlapping windows see the same events, so no more of them are
+    independent.
     """
 
     share: float
@@ -44,7 +49,8 @@ class CrossingHistory:
     def __init__(self, series: PriceSeries, window: int) -> None:
         if series.last - series.first <= window:
             raise TooLittleHistory(
-                f"{series.market}: {(series.last - series.first) / HOUR:.1f} hours of history do not exceed the window"
+                f"{series.market}: {(series.last - series.first) / HOUR:.1f} hours of history do "
+                "not exceed the window"
                 f" of {window / HOUR:.1f} hours; import a longer history or use a shorter window"
             )
 
@@ -52,7 +58,8 @@ class CrossingHistory:
         self._begin, self._end = _observed(_edges(series, window, series.times), series, window)
         if not self._begin.size:
             raise TooLittleHistory(
-                f"{series.market}: no window of {window / HOUR:.1f} hours was observed without a hole; import or fetch"
+                f"{series.market}: no window of {window / HOUR:.1f} hours was observed without a "
+                "hole; import or fetch"
                 " a longer history, or use a shorter window"
             )
 
@@ -75,8 +82,8 @@ class CrossingHistory:
     def at_deltas(self, deltas: Ints) -> list[Crossing]:
         """Outcomes of several bids, each above the price at the start.
 
-        A start that holds a bid holds every higher one, and is crossed no earlier by it: each search starts where that
-        of the next lower bid ended.
+        A start that holds a bid holds every higher one, and is crossed no earlier by it: each
+        search starts where that of the next lower bid ended.
         """
         outcomes: dict[int, Crossing] = {}
         starts = int((self._end - self._begin).sum())
@@ -97,32 +104,40 @@ class CrossingHistory:
         held = self._held <= bid
         if not held.any():
             raise TooLittleHistory(
-                f"{self.series.market}: the price was never as low as a bid of {bid / 1e9:g} US dollars"
+                f"{self.series.market}: the price was never as low as a bid of {bid / 1e9:g} US "
+                "dollars"
             )
 
         begin, end = self._begin[held], self._end[held]
         crossed, _ = self._crossed(self._next[held], np.full(begin.size, bid, dtype=np.int64))
         evicted = crossed - self.window < end
-        return self._crossing(begin[evicted], end[evicted], crossed[evicted], int((end - begin).sum()))
+        return self._crossing(
+            begin[evicted], end[evicted], crossed[evicted], int((end - begin).sum())
+        )
 
     def mean_times(self, bid: int, edges: Ints) -> list[float | None]:
-        """Mean time to eviction at an absolute bid by the price at the start, `edges[i] <= price < edges[i + 1]`.
+        """Mean time to eviction at an absolute bid by the price at the start, `edges[i] <= price <
+        edges[i + 1]`.
 
-        The last class includes its upper edge. A start without eviction counts with the whole window; None where the
-        price never was.
+        The last class includes its upper edge. A start without eviction counts with the whole
+        window; None where the price never was.
         """
         crossed, _ = self._crossed(self._next, np.full(self._held.size, bid, dtype=np.int64))
         spared = np.clip(crossed - self.window, self._begin, self._end) - self._begin
         length = self._end - self._begin
+
         # Starts are spread evenly over their piece, so their mean is that of its middle.
         until = np.where(spared < length, crossed, 0) - (self._begin + spared + self._end) / 2
         lived = (spared * float(self.window) + (length - spared) * until) / length
         classes = np.searchsorted(edges[:-1], self._held, side="right") - 1
         classes[self._held > edges[-1]] = -1
         means = list[float | None]()
+
         for i in range(edges.size - 1):
             chosen = classes == i
-            means.append(float(np.average(lived[chosen], weights=length[chosen])) if chosen.any() else None)
+            means.append(
+                float(np.average(lived[chosen], weights=length[chosen])) if chosen.any() else None
+            )
 
         return means
 
@@ -130,21 +145,26 @@ class CrossingHistory:
     def _by_rise(self) -> tuple[Ints, Ints]:
         """The pieces' rises in ascending order, and how much start time has at most each."""
         times, prices = self.series.times, self.series.prices
-        begin, end = _observed(_edges(self.series, self.window, times, times - self.window), self.series, self.window)
+        begin, end = _observed(
+            _edges(self.series, self.window, times, times - self.window), self.series, self.window
+        )
         first = np.searchsorted(times, begin, side="right")
         count = np.searchsorted(times, begin + self.window, side="right") - first
         level = np.frexp(np.maximum(count, 1))[1] - 1
         left = self._maxima[level, np.minimum(first, prices.size - 1)]
         right = self._maxima[level, np.maximum(first + count - (1 << level), 0)]
+
         # Without an event in its window a start is crossed by no bid.
         rises = np.where(count > 0, np.maximum(left, right), 0) - prices[first - 1]
         order = np.argsort(rises, kind="stable")
         return rises[order], np.concatenate(([0], np.cumsum((end - begin)[order])))
 
     def _crossed(self, position: Ints, bids: Ints) -> tuple[Ints, Ints]:
-        """When each bid is first exceeded, by an event at or after a position, and the position of that event.
+        """When each bid is first exceeded, by an event at or after a position, and the position of
+        that event.
 
-        An event that is out of reach of every window, or missing, is at `LATEST` or beyond the window.
+        An event that is out of reach of every window, or missing, is at `LATEST` or beyond the
+        window.
         """
         for level in range(len(self._maxima) - 1, -1, -1):
             step = self._maxima[level].take(position, mode="clip") <= bids
@@ -164,10 +184,13 @@ class CrossingHistory:
 
 
 def _edges(series: PriceSeries, window: int, *events: Ints) -> Ints:
-    """Boundaries of pieces: these events, and where the observation of whole windows begins or ends."""
+    """Boundaries of pieces: these events, and where the observation of whole windows begins or
+    ends.
+    """
     first, last = series.first, series.last - window
     watched = np.array(series.watched or (), dtype=np.int64).reshape(-1, 2)
-    # Sorted directly, because numpy's unique uses hashing, which takes longer than everything else here.
+    # Sorted directly, because numpy's unique uses hashing, which takes longer than everything else
+    # here.
     edges = np.sort(np.concatenate(([first, last], *events, watched[:, 0], watched[:, 1] - window)))
     edges = edges[np.append(True, np.diff(edges) > 0)]
     inside: Ints = edges[(edges >= first) & (edges <= last)]
@@ -184,11 +207,19 @@ def _observed(edges: Ints, series: PriceSeries, window: int) -> tuple[Ints, Ints
 
 
 def range_extremes(values: Ints, longest: int, of: np.ufunc) -> Ints:
-    """`table[k, i]`: the extreme of the 2**k values from i on (fewer at the end), for all 2**k up to `longest`."""
+    """`table[k, i]`: the extreme of the 2**k values from i on (fewer at the end), for all 2**k up
+    to `longest`.
+    """
     table = [values]
     while 2 << (len(table) - 1) <= longest:
         half, previous = 1 << (len(table) - 1), table[-1]
-        table.append(of(previous, np.concatenate((previous[half:], previous[-1:].repeat(half)))[: values.size]))
+        table.append(
+            of(
+                previous,
+                np.concatenate((previous[half:], previous[-1:].repeat(half)))[: values.size],
+            )
+        )
+
     return np.stack(table)
 
 
@@ -205,7 +236,8 @@ class BidAbove:
     def __post_init__(self) -> None:
         if self.delta < 0:
             raise BadBid(
-                f"bid delta of {self.delta / 1e9:g} US dollars is negative; a bid below the price gets no machine"
+                f"bid delta of {self.delta / 1e9:g} US dollars is negative; a bid below the price "
+                "gets no machine"
             )
 
     def limits(self, held: Ints) -> Ints:
@@ -249,16 +281,18 @@ _CLASSES_BITS = 11
 
 
 def median_of_spans(low: Ints, high: Ints) -> float:
-    """The median of a mixture of uniform distributions over (low, high], each weighted by its length.
+    """The median of a mixture of uniform distributions over (low, high], each weighted by its
+    length.
 
-    Classes of equal width tell where the median is; only the spans that begin or end in its class are sorted. All sums
-    are exact: `bincount` adds whole numbers, and stays below 2**53.
+    Classes of equal width tell where the median is; only the spans that begin or end in its class
+    are sorted. All sums are exact: `bincount` adds whole numbers, and stays below 2**53.
     """
     shift = max(int(high.max()).bit_length() - _CLASSES_BITS, 0)
     begins, ends = low >> shift, high >> shift
     classes = int(ends.max()) + 1
     begun, ended = (
-        np.concatenate(([0], np.cumsum(np.bincount(numbers, minlength=classes)))) for numbers in (begins, ends)
+        np.concatenate(([0], np.cumsum(np.bincount(numbers, minlength=classes))))
+        for numbers in (begins, ends)
     )
     edges = np.arange(classes + 1, dtype=np.int64) << shift
     mass = _below(low, begins, edges, begun) - _below(high, ends, edges, ended)
@@ -272,6 +306,7 @@ def median_of_spans(low: Ints, high: Ints) -> float:
     before = np.concatenate(([begun[here] - ended[here]], density[:-1]))
     reached = mass[here] + np.cumsum(before * np.diff(at, prepend=edges[here]))
     i = int(np.searchsorted(reached, half, side="left"))
+
     return float(at[i] - (reached[i] - half) / before[i])
 
 

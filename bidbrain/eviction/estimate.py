@@ -1,8 +1,8 @@
 """`Estimate`: the eviction probability from price crossing and capacity hazard together.
 
-A machine survives if neither its bid is crossed nor the cloud reclaims it, so survival is the product of both. On the
-scale of -log(survival) the product is a sum: there the distances to the ends of both intervals add as independent
-errors do.
+A machine survives if neither its bid is crossed nor the cloud reclaims it, so survival is the
+product of both. On the scale of -log(survival) the product is a sum: there the distances to the
+ends of both intervals add as independent errors do.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -24,15 +24,18 @@ MEMORY = 28 * DAY
 
 _SEED = 2016
 _MEDIAN_GRID = 129
-NO_HAZARD = "no capacity-eviction data: only price-driven evictions are modeled, so the real rate may be higher"
+NO_HAZARD = (
+    "no capacity-eviction data: only price-driven evictions are modeled, so the real rate may be "
+    "higher"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """The probability of an eviction within the window, with a 95% interval.
 
-    `median_seconds_to_eviction` is over evicted machines; None if there are none. `observations` is the number of
-    independent windows that the weaker part of the estimate rests on.
+    `median_seconds_to_eviction` is over evicted machines; None if there are none. `observations` is
+    the number of independent windows that the weaker part of the estimate rests on.
     """
 
     probability: float
@@ -49,23 +52,36 @@ _SAME_DISTANCE = 1.25
 
 
 def closest(market: Market, markets: Iterable[Market]) -> list[Market]:
-    """The market and the others of its cloud and system that say most of it: of the same type first, then of the same
-    region."""
+    """The market and the others of its cloud and system that say most of it: of the same type
+    first, then of the same region."""
     others = [each for each in markets if (each.cloud, each.os) == (market.cloud, market.os)]
-    others.sort(key=lambda each: (each.instance_type != market.instance_type, each.region != market.region, str(each)))
+    others.sort(
+        key=lambda each: (
+            each.instance_type != market.instance_type,
+            each.region != market.region,
+            str(each),
+        )
+    )
+
     return sorted(others[: _MOST_SIBLINGS + 1], key=str)
 
 
 class PriceOutlook:
-    """How likely the price rises above a bid within a window that begins at a moment, in any of some markets: the one
-    estimate that plans and `spotctl lab beta show` state. `series` is the history of a market by its number.
+    """How likely the price rises above a bid within a window that begins at a moment, in any of
+    some markets: the one estimate that plans and `spotctl lab beta show` state. `series` is the
+    history of a market by its number.
 
-    The other markets show what precedes crossings, and what to expect where a market has too little history. All of
-    them are in one panel, so that markets that are close to each other share a model.
+    The other markets show what precedes crossings, and what to expect where a market has too little
+    history. All of them are in one panel, so that markets that are close to each other share a
+    model.
     """
 
     def __init__(
-        self, markets: Sequence[Market], series: Callable[[int], PriceSeries], at: int, window: int = HOUR
+        self,
+        markets: Sequence[Market],
+        series: Callable[[int], PriceSeries],
+        at: int,
+        window: int = HOUR,
     ) -> None:
         self._markets, self._series, self._at, self._window = markets, series, at, window
         self._closest: dict[tuple[str, ...], tuple[Market, ...]] = {}
@@ -73,8 +89,8 @@ class PriceOutlook:
         self.models: dict[CrossingPanel, CrossingModel] = {}
 
     def of(self, history: PriceSeries, distance: int) -> Estimate:
-        """The estimate for a bid by its distance from the price, in nano-dollars; `history` is what is known of its
-        market, for where its series is too short."""
+        """The estimate for a bid by its distance from the price, in nano-dollars; `history` is what
+        is known of its market, for where its series is too short."""
         bid, at, panel = BidAbove(distance), self._at, self._panel(history.market, distance)
         markets = [] if panel is None else [path.series.market for path in panel.paths]
         number = markets.index(history.market) if history.market in markets else None
@@ -86,7 +102,10 @@ class PriceOutlook:
         historical = bid.crossing(CrossingHistory(series, self._window))
         if not historical.share and not panel.crossings(at):
             others = len(markets) - 1
-            why = f"in this history and, lately, in {others} other markets the price never rose above this bid"
+            why = (
+                f"in this history and, lately, in {others} other markets the price never rose "
+                "above this bid"
+            )
             return share_only(historical, why)
 
         if panel not in self.models:
@@ -94,25 +113,37 @@ class PriceOutlook:
 
         model = self.models[panel]
         rows = panel.rows(np.array([number]), np.array([min(at, series.last)]), bid)
-        probability = historical.share if model.method == "own share" else float(model.predict(rows)[0])
+        probability = (
+            historical.share if model.method == "own share" else float(model.predict(rows)[0])
+        )
         known = panel.windows(number, at) * panel.starts_per_window
         windows = known / model.inflation * model.share_alike(probability)
         basis = f"{_METHODS[model.method].format(markets=len(markets))} ({model.reason})"
+
         return share_estimate(probability, windows, historical, basis)
 
     def _panel(self, market: Market, distance: int) -> CrossingPanel | None:
-        """The last part of the histories of the closest markets, with bids at about a distance; None if all of them are
-        too short to have a start, and are left out."""
+        """The last part of the histories of the closest markets, with bids at about a distance;
+        None if all of them are too short to have a start, and are left out."""
         kind = (market.cloud, market.os, market.region, market.instance_type)
         if kind not in self._closest:
             self._closest[kind] = tuple(closest(market, self._markets))
 
-        markets, step = self._closest[kind], round(log(distance, _SAME_DISTANCE)) if distance else -1
+        markets, step = (
+            self._closest[kind],
+            round(log(distance, _SAME_DISTANCE)) if distance else -1,
+        )
+
         if (markets, step) not in self._panels:
             bid = BidAbove(round(_SAME_DISTANCE**step) if distance else 0)
-            begin, recent = self._at - max(MEMORY, 4 * self._window), list[tuple[PriceSeries, Bid]]()
+            begin, recent = (
+                self._at - max(MEMORY, 4 * self._window),
+                list[tuple[PriceSeries, Bid]](),
+            )
             near = set(markets)
-            for series in (self._series(number) for number, each in enumerate(self._markets) if each in near):
+            for series in (
+                self._series(number) for number, each in enumerate(self._markets) if each in near
+            ):
                 first, last = max(series.first, begin), min(series.last, self._at)
                 if last - first > self._window:
                     recent.append((series.window(first, last), bid))
@@ -121,23 +152,31 @@ class PriceOutlook:
         return self._panels[markets, step]
 
 
-def share_estimate(probability: float, windows: float, historical: Crossing, basis: str) -> Estimate:
+def share_estimate(
+    probability: float, windows: float, historical: Crossing, basis: str
+) -> Estimate:
     """The estimate with the interval of a share over that many independent windows (Jeffreys)."""
     hits, misses = probability * windows, (1 - probability) * windows
     low = float(betaincinv(hits + 0.5, misses + 0.5, 0.025)) if hits else 0.0
     high = float(betaincinv(hits + 0.5, misses + 0.5, 0.975)) if misses else 1.0
     seconds = None if historical.median_time is None else historical.median_time / SECOND
-    return Estimate(probability, min(low, probability), max(high, probability), seconds, windows, basis)
+    return Estimate(
+        probability, min(low, probability), max(high, probability), seconds, windows, basis
+    )
 
 
-def together(price: Estimate, hazard: Hazard | None, window: int, age_hours: float = 0.0) -> Estimate:
-    """Price crossing and hazard combined: the probability that either evicts a machine of this age within the
-    window."""
+def together(
+    price: Estimate, hazard: Hazard | None, window: int, age_hours: float = 0.0
+) -> Estimate:
+    """Price crossing and hazard combined: the probability that either evicts a machine of this age
+    within the window."""
     if hazard is None:
         return replace(price, basis=f"{price.basis}; {NO_HAZARD}")
 
     hours = window / HOUR
-    crossing = [-log1p(-share) if share < 1 else inf for share in (price.probability, price.low, price.high)]
+    crossing = [
+        -log1p(-share) if share < 1 else inf for share in (price.probability, price.low, price.high)
+    ]
     taken = hazard.cumulative(age_hours, hours)
     middle, low, high = (a + b for a, b in zip(crossing, taken, strict=True))
     if middle < inf:
@@ -168,7 +207,8 @@ def share_only(historical: Crossing, why: str) -> Estimate:
 
 
 def _median_seconds(price: Estimate, hazard: Hazard, age: float, hours: float) -> float | None:
-    """When half of the evictions within the window have happened: crossings as known, the hazard as it accumulates.
+    """When half of the evictions within the window have happened: crossings as known, the hazard as
+    it accumulates.
 
     Only the median of the crossings is known; on either side of it they are assumed to be uniform.
     """

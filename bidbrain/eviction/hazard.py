@@ -1,16 +1,20 @@
-"""Hazard: how often a cloud reclaims a machine regardless of the price, from all available evidence.
+"""Hazard: how often a cloud reclaims a machine regardless of the price, from all available
+evidence.
 
-A market's evictions are modeled as Poisson with a rate per machine-hour, and the rate as Gamma(evictions, hours): the
-conjugate prior, to which the market's own evictions and hours are added. Evidence from elsewhere makes the prior, with
-limited weights that the basis of every estimate repeats:
+A market's evictions are modeled as Poisson with a rate per machine-hour, and the rate as
+Gamma(evictions, hours): the conjugate prior, to which the market's own evictions and hours are
+added. Evidence from elsewhere makes the prior, with limited weights that the basis of every
+estimate repeats:
 
 - a published figure, however long its history, counts as at most `PUBLISHED` evictions;
-- evidence from siblings (same type, then same family and region, then the cloud) counts as at most as many evictions as
-their similarity supports: estimated from how much their rates differ, else `SIBLINGS`.
+- evidence from siblings (same type, then same family and region, then the cloud) counts as at most
+  as many evictions as their similarity supports: estimated from how much their rates differ, else
+  `SIBLINGS`.
 
-Several pieces of evidence are averaged on the log scale, weighted by their evictions: added like observations, the one
-with the rarest evictions would outweigh all others, because rare evictions come with many hours. The prior is weaker
-where the pieces contradict each other, and where the market's own observations contradict it.
+Several pieces of evidence are averaged on the log scale, weighted by their evictions: added like
+observations, the one with the rarest evictions would outweigh all others, because rare evictions
+come with many hours. The prior is weaker where the pieces contradict each other, and where the
+market's own observations contradict it.
 """
 
 from collections import defaultdict
@@ -25,7 +29,14 @@ from scipy.special import gammaincinv, gammaln
 
 from bidbrain.arrays import Floats
 from bidbrain.billing.rules import terms_of
-from bidbrain.eviction.survival import AGELESS, NOTHING, AgeProfile, Exposure, by_market, exposure_of_lives
+from bidbrain.eviction.survival import (
+    AGELESS,
+    NOTHING,
+    AgeProfile,
+    Exposure,
+    by_market,
+    exposure_of_lives,
+)
 from pricing_data.availability import AvailabilitySpan, Interruption, Lifetime
 from pricing_data.known_clouds import markets_of
 from pricing_data.market import Market
@@ -44,7 +55,8 @@ _RECENT_DAYS = 30 * DAY
 _HALF_LIFE = 30 * DAY
 """The time after which observed availability counts half."""
 _USUAL_BUCKET = 0.125
-"""Share of machines interrupted in a month, the middle of AWS's buckets: it leaves the prior as it is."""
+"""Share of machines interrupted in a month, the middle of AWS's buckets: it leaves the prior as it
+is."""
 # A band without an upper end (Azure's 20+) is assumed to reach this multiple of its lower end.
 _OPEN_BAND = 2.0
 
@@ -67,7 +79,9 @@ EvidenceKind = Literal["observed", "published", "prior"]
 
 @dataclass(frozen=True, slots=True)
 class RateEvidence:
-    """One contribution to a rate, after weighting, its source in words, and what kind of record that is."""
+    """One contribution to a rate, after weighting, its source in words, and what kind of record
+    that is.
+    """
 
     source: str
     exposure: Exposure
@@ -76,10 +90,12 @@ class RateEvidence:
 
 @dataclass(frozen=True)
 class Hazard:
-    """An eviction rate per machine-hour as Gamma(evictions, hours), and how it varies with a machine's age.
+    """An eviction rate per machine-hour as Gamma(evictions, hours), and how it varies with a
+    machine's age.
 
-    `prior` is evidence from elsewhere, `observed` evidence from the market itself. `longest_life` is the age at which
-    the cloud ends every machine of the kind (GCP's preemptible machines: 24 hours), if there is one.
+    `prior` is evidence from elsewhere, `observed` evidence from the market itself. `longest_life`
+    is the age at which the cloud ends every machine of the kind (GCP's preemptible machines: 24
+    hours), if there is one.
     """
 
     prior: tuple[RateEvidence, ...]
@@ -90,8 +106,12 @@ class Hazard:
     # A plan asks for the risks at many ages, and one market's evidence stays the same.
     @cached_property
     def _total(self) -> Exposure:
-        total = _believed(_pool([piece.exposure for piece in self.prior]), self.observed) + self.observed
-        # With hardly any eviction, observed or assumed, the rate is known to be low, but not to be 0.
+        total = (
+            _believed(_pool([piece.exposure for piece in self.prior]), self.observed)
+            + self.observed
+        )
+        # With hardly any eviction, observed or assumed, the rate is known to be low, but not to be
+        # 0.
         return Exposure(max(total.evictions, _JEFFREYS), total.hours)
 
     @property
@@ -103,14 +123,16 @@ class Hazard:
     def rate(self) -> tuple[float, float, float]:
         """The mean rate per hour and its 95% credible interval."""
         total = self._total
-        low, high = (float(gammaincinv(total.evictions, share)) / total.hours for share in (0.025, 0.975))
+        low, high = (
+            float(gammaincinv(total.evictions, share)) / total.hours for share in (0.025, 0.975)
+        )
         return total.evictions / total.hours, low, high
 
     def cumulative(self, age: float, hours: float) -> tuple[float, float, float]:
         """-log of the probability of surviving `hours` more from an age on, and its interval.
 
-        The mean averages survival over the rate's distribution. Far out it is dominated by the smallest rates, and the
-        interval is widened to include it.
+        The mean averages survival over the rate's distribution. Far out it is dominated by the
+        smallest rates, and the interval is widened to include it.
         """
         if age + hours > self.longest_life:
             return inf, inf, inf
@@ -123,7 +145,9 @@ class Hazard:
     @property
     def kind(self) -> EvidenceKind:
         """The strongest kind of evidence behind the rate."""
-        kinds = {piece.kind for piece in self.prior} | ({"observed"} if self.observed.hours else set())
+        kinds = {piece.kind for piece in self.prior} | (
+            {"observed"} if self.observed.hours else set()
+        )
         return next(kind for kind in get_args(EvidenceKind) if kind in kinds)
 
     @property
@@ -136,9 +160,14 @@ class Hazard:
 
 
 def hazard_of(
-    market: Market, evidence: Iterable[Evidence], published: Sequence[Interruption], ages: AgeProfile = AGELESS
+    market: Market,
+    evidence: Iterable[Evidence],
+    published: Sequence[Interruption],
+    ages: AgeProfile = AGELESS,
 ) -> Hazard | None:
-    """The hazard of a market from observations anywhere and published figures; None without any evidence."""
+    """The hazard of a market from observations anywhere and published figures; None without any
+    evidence.
+    """
     watched = [record for record in evidence if record.exposure.hours > 0]
     own = sum((record.exposure for record in watched if record.market == market), NOTHING)
     pieces = [*_published_pieces(market, published, watched), *_sibling_pieces(market, watched)]
@@ -148,9 +177,11 @@ def hazard_of(
 
 
 def _pool(pieces: Sequence[Exposure]) -> Exposure:
-    """Combines several estimates of a rate: the mean of their logarithms, each weighted by its evictions.
+    """Combines several estimates of a rate: the mean of their logarithms, each weighted by its
+    evictions.
 
-    The logarithm of a Gamma rate of shape a has a variance of about 1/a; the variance between the estimates is added.
+    The logarithm of a Gamma rate of shape a has a variance of about 1/a; the variance between the
+    estimates is added.
     """
     if not pieces:
         return NOTHING
@@ -165,29 +196,41 @@ def _pool(pieces: Sequence[Exposure]) -> Exposure:
 def _believed(prior: Exposure, observed: Exposure) -> Exposure:
     """The part of a prior that the observations do not contradict.
 
-    Scaled by w, Gamma(a, b) keeps its mean and makes n evictions in h hours as likely as a negative binomial of shape w
-    a. Uses the largest w that is not worse than the best.
+    Scaled by w, Gamma(a, b) keeps its mean and makes n evictions in h hours as likely as a negative
+    binomial of shape w a. Uses the largest w that is not worse than the best.
     """
     if not prior.evictions or not observed.hours:
         return prior
+
     shape, hours = _BELIEFS * prior.evictions, _BELIEFS * prior.hours
     n, h = observed.evictions, observed.hours
-    likely = gammaln(n + shape) - gammaln(shape) + shape * np.log(hours / (hours + h)) + n * np.log(h / (hours + h))
-    return prior.scaled(float(_BELIEFS[np.flatnonzero(likely >= likely.max() - _CONTRADICTION)[-1]]))
+    likely = (
+        gammaln(n + shape)
+        - gammaln(shape)
+        + shape * np.log(hours / (hours + h))
+        + n * np.log(h / (hours + h))
+    )
+
+    return prior.scaled(
+        float(_BELIEFS[np.flatnonzero(likely >= likely.max() - _CONTRADICTION)[-1]])
+    )
 
 
 def evidence_of_lives(lives: Iterable[Lifetime], ages: AgeProfile = AGELESS) -> list[Evidence]:
     """Groups lives by market into evidence of rates that vary with age as `ages` has it."""
     return [
         Evidence(
-            Market(cloud, markets_of(cloud).region_of_zone(zone), zone, instance_type), exposure_of_lives(known, ages)
+            Market(cloud, markets_of(cloud).region_of_zone(zone), zone, instance_type),
+            exposure_of_lives(known, ages),
         )
         for (cloud, zone, instance_type), known in by_market(lives).items()
     ]
 
 
 def evidence_of_spans(spans: Iterable[AvailabilitySpan], now: int) -> list[Evidence]:
-    """The evidence of each market at a moment; older spans count less. Machines held together count as one."""
+    """The evidence of each market at a moment; older spans count less. Machines held together count
+    as one.
+    """
     seen: defaultdict[Market, Exposure] = defaultdict(Exposure)
     for whole in spans:
         span = whole.before(now)
@@ -224,7 +267,12 @@ def family_of(instance_type: str) -> str:
 def _sibling_pieces(market: Market, watched: Sequence[Evidence]) -> list[RateEvidence]:
     """Siblings from the nearest level on, each counted once, at the nearest level it belongs to."""
     kin = ("of the same type", "of the same family and region", f"of {market.cloud}")
-    siblings = [sibling for sibling in watched if sibling.market != market and sibling.market.cloud == market.cloud]
+    siblings = [
+        sibling
+        for sibling in watched
+        if sibling.market != market and sibling.market.cloud == market.cloud
+    ]
+
     pieces = []
     for level, (name, stated) in enumerate(zip(kin, SIBLINGS, strict=True)):
         near = [sibling for sibling in siblings if _level(sibling.market, market) == level]
@@ -238,13 +286,17 @@ def _sibling_pieces(market: Market, watched: Sequence[Evidence]) -> list[RateEvi
         # With no eviction at all the rate is still known to be low: half an eviction is assumed.
         total = total if total.evictions else Exposure(_JEFFREYS, total.hours)
         markets = counted(len({sibling.market for sibling in near}), "market")
-        pieces.append(RateEvidence(f"{markets} {name}", total.scaled(min(1.0, weight / total.evictions))))
+        pieces.append(
+            RateEvidence(f"{markets} {name}", total.scaled(min(1.0, weight / total.evictions)))
+        )
 
     return pieces
 
 
 def _level(other: Market, market: Market) -> int:
-    """How near a market of the same cloud is: of the same type, of the same family and region, or neither."""
+    """How near a market of the same cloud is: of the same type, of the same family and region, or
+    neither.
+    """
     if other.instance_type == market.instance_type:
         return 0
     same_family = family_of(other.instance_type) == family_of(market.instance_type)
@@ -257,7 +309,9 @@ def _missing(observed: Exposure) -> Exposure:
 
 
 def _alike(siblings: Sequence[Evidence], stated: float) -> float:
-    """Shape of the Gamma distribution of siblings' rates, by moments (empirical Bayes); `stated` if there are few."""
+    """Shape of the Gamma distribution of siblings' rates, by moments (empirical Bayes); `stated` if
+    there are few.
+    """
     by_market: dict[Market, Exposure] = {}
     for sibling in siblings:
         by_market[sibling.market] = by_market.get(sibling.market, NOTHING) + sibling.exposure
@@ -269,8 +323,8 @@ def _alike(siblings: Sequence[Evidence], stated: float) -> float:
 
 
 def shape_of_rates(counts: Floats, expected: Floats) -> float:
-    """The shape of the Gamma distribution of rates, relative to what is expected of each, that explains how far counts
-    are from it: low where rates differ, and at most `_ALIKE_AT_MOST`.
+    """The shape of the Gamma distribution of rates, relative to what is expected of each, that
+    explains how far counts are from it: low where rates differ, and at most `_ALIKE_AT_MOST`.
 
     A count of expectation m has variance m, plus m^2 / shape if rates differ.
     """
@@ -306,13 +360,24 @@ def _published_pieces(
 def _is_about(figure: Interruption, market: Market) -> bool:
     """Figures are published for a zone, or for a region as a whole (zone `-`)."""
     about = figure.market
-    same = (about.cloud, about.region, about.instance_type) == (market.cloud, market.region, market.instance_type)
+    same = (about.cloud, about.region, about.instance_type) == (
+        market.cloud,
+        market.region,
+        market.instance_type,
+    )
+
     # Figures for all operating systems are stored under the Linux market.
-    return same and about.zone in (market.zone, "-") and (about.os == market.os or terms_of(market.cloud).any_system)
+    return (
+        same
+        and about.zone in (market.zone, "-")
+        and (about.os == market.os or terms_of(market.cloud).any_system)
+    )
 
 
 def _preemption_rate(figures: Sequence[Interruption]) -> RateEvidence:
-    """GCP: the daily share of preempted machines, averaged over the last month because single days scatter."""
+    """GCP: the daily share of preempted machines, averaged over the last month because single days
+    scatter.
+    """
     newest = max(figure.as_of for figure in figures)
     recent = [figure for figure in figures if figure.as_of > newest - _RECENT_DAYS]
     hourly = sum(_hourly(figure.high, 24) for figure in recent) / len(recent)
@@ -323,7 +388,9 @@ def _preemption_rate(figures: Sequence[Interruption]) -> RateEvidence:
 
 
 def _eviction_band(figure: Interruption) -> RateEvidence:
-    """Azure: the share of machines evicted per hour, as a band; the Gamma has the band's mean and spread."""
+    """Azure: the share of machines evicted per hour, as a band; the Gamma has the band's mean and
+    spread.
+    """
     upper = figure.high if figure.high < 1 else max(_OPEN_BAND * figure.low, figure.low)
     low, high = _hourly(figure.low, 1), _hourly(upper, 1)
     mean, deviation = (low + high) / 2, (high - low) / 12**0.5
@@ -335,14 +402,28 @@ def _eviction_band(figure: Interruption) -> RateEvidence:
     )
 
 
-def _bucket(figure: Interruption, published: Sequence[Interruption], watched: Sequence[Evidence]) -> RateEvidence:
-    """AWS: a bucket only says which markets are interrupted more often. The scale comes from observed markets.
+def _bucket(
+    figure: Interruption, published: Sequence[Interruption], watched: Sequence[Evidence]
+) -> RateEvidence:
+    """AWS: a bucket only says which markets are interrupted more often. The scale comes from
+    observed markets.
 
-    evictions = scale x middle of the bucket x hours, with one scale for all observed markets whose bucket is known.
-    Without any, the bucket only shifts the prior: unknown rates do not become known by their order.
+    evictions = scale x middle of the bucket x hours, with one scale for all observed markets whose
+    bucket is known. Without any, the bucket only shifts the prior: unknown rates do not become
+    known by their order.
     """
-    newest = {_place(bucket.market): bucket for bucket in sorted(published) if bucket.measure == "monthly-bucket"}
-    known = [(record.exposure, newest[_place(record.market)]) for record in watched if _place(record.market) in newest]
+    newest = {
+        _place(bucket.market): bucket
+        for bucket in sorted(published)
+        if bucket.measure == "monthly-bucket"
+    }
+
+    known = [
+        (record.exposure, newest[_place(record.market)])
+        for record in watched
+        if _place(record.market) in newest
+    ]
+
     weighted = sum(exposure.hours * _middle(bucket) for exposure, bucket in known)
     label = f"AWS Spot Advisor's bucket of {figure.low:.0%} to {figure.high:.0%} per month"
     if not weighted:
@@ -375,10 +456,13 @@ def _hourly(share: float, hours: float) -> float:
     return -log(1 - min(share, 0.999)) / hours
 
 
-# Where clouds take machines back whatever the price, "no record of an eviction" does not mean "no eviction": a prior
-# stands in for the record, wide enough for markets that evict once a month and for those that evict several times a
-# day. Machines of the local market, and AWS's until it stopped deciding by bids, are evicted by the price alone.
-PRIOR = Hazard((RateEvidence("a prior, because no eviction rate is recorded", UNRECORDED, "prior"),))
+# Where clouds take machines back whatever the price, "no record of an eviction" does not mean "no
+# eviction": a prior stands in for the record, wide enough for markets that evict once a month and
+# for those that evict several times a day. Machines of the local market, and AWS's until it stopped
+# deciding by bids, are evicted by the price alone.
+PRIOR = Hazard(
+    (RateEvidence("a prior, because no eviction rate is recorded", UNRECORDED, "prior"),)
+)
 """0.05 per machine-hour, with a 95% interval from almost none to 0.25."""
 
 

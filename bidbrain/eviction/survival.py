@@ -1,7 +1,8 @@
 """Lifetimes of machines with censoring: eviction rates by market and age.
 
-A life that its user ended, or that was still running when observation ended, is censored: the machine lived at least
-that long. Leaving such lives out, or counting them as evictions, makes every machine look short-lived.
+A life that its user ended, or that was still running when observation ended, is censored: the
+machine lived at least that long. Leaving such lives out, or counting them as evictions, makes every
+machine look short-lived.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ from bidbrain.arrays import Bools, Floats
 from pricing_data.availability import Lifetime
 
 _ROUNDS = 20
-"""Rates of markets and factors of ages, each from the other, hardly change any more after this many rounds."""
+"""Rates of markets and factors of ages, each from the other, hardly change any more after this many
+rounds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
     """Observed evictions and machine-hours; both add up.
 
-    Where the rate depends on a machine's age, the hours are those at the mean rate that were as risky.
+    Where the rate depends on a machine's age, the hours are those at the mean rate that were as
+    risky.
     """
 
     evictions: float = 0.0
@@ -54,10 +57,11 @@ class AgeProfile:
 
     @classmethod
     def of(cls, lives: Iterable[Lifetime], ages: tuple[float, ...], weight: float) -> AgeProfile:
-        """The profile over bands that begin at `ages`; each is shrunk towards the mean rate with the weight of `weight`
-        evictions.
+        """The profile over bands that begin at `ages`; each is shrunk towards the mean rate with
+        the weight of `weight` evictions.
 
-        Each market has a rate of its own: old machines are mostly from calm ones, which does not make age calm.
+        Each market has a rate of its own: old machines are mostly from calm ones, which does not
+        make age calm.
         """
         rows = [_by_band(*_columns(known), np.array(ages)) for known in by_market(lives).values()]
         # Machines that were all lost the moment they started have no age.
@@ -70,7 +74,8 @@ class AgeProfile:
         for _ in range(_ROUNDS):
             rates = evictions.sum(axis=1) / (watched @ factors)
             factors = (evictions.sum(axis=0) + weight) / (rates @ watched + weight)
-            # Weighted by observed hours the factors average 1, so that the mean rate keeps its meaning.
+            # Weighted by observed hours the factors average 1, so that the mean rate keeps its
+            # meaning.
             factors *= watched.sum() / float(watched.sum(axis=0) @ factors)
 
         return cls(ages, tuple(factors.tolist()))
@@ -90,7 +95,8 @@ AGELESS = AgeProfile()
 def exposure_of_lives(lives: Iterable[Lifetime], ages: AgeProfile = AGELESS) -> Exposure:
     """Evictions and machine-hours of lives; a censored life adds hours but no eviction.
 
-    Lives that ended young saw little but the rate of young machines: their hours count as `ages` has it.
+    Lives that ended young saw little but the rate of young machines: their hours count as `ages`
+    has it.
     """
     hours, ended = _columns(lives)
     _, watched = _by_band(hours, ended, np.array(ages.ages))

@@ -1,1 +1,3 @@
-"""Forecast: what a job will cost and how long it takes, from plays of its decision object over the past."""
+"""Forecast: what a job will cost and how long it takes, from plays of its decision object over the
+past.
+"""

@@ -1,4 +1,6 @@
-"""The forecast of a job that begins now: its plays over the past, conditioned on today's prices and calibrated."""
+"""The forecast of a job that begins now: its plays over the past, conditioned on today's prices and
+calibrated.
+"""
 
 from dataclasses import dataclass, replace
 from itertools import product
@@ -26,7 +28,9 @@ def forecast(job: ForecastJob, past: KnownPast) -> Forecast:
     level = float(market.reference(np.array([past.now], dtype=np.int64))[0])
 
     def spread(values: Floats, *, scales: bool) -> Spread:
-        return calibrated(PastOutcomes(starts, values, levels, length), level, past.now, scales=scales)
+        return calibrated(
+            PastOutcomes(starts, values, levels, length), level, past.now, scales=scales
+        )
 
     cost = spread(usd, scales=True)
     days = market.span / DAY
@@ -56,13 +60,20 @@ def _terms(played: list[Played], expected: float) -> tuple[MarketBill, ...]:
 
 def _evictions(past: KnownPast, markets: set[Market]) -> str:
     """Where evictions come from in the plays."""
-    known = {market: hazard for market in sorted(markets) if (hazard := past.hazards.get(market)) is not None}
+    known = {
+        market: hazard
+        for market in sorted(markets)
+        if (hazard := past.hazards.get(market)) is not None
+    }
+
     looked = {market for market, spells in past.spells.items() if spells.up is not None}
     seen = [market for market in known if market in looked or known[market].kind == "observed"]
     parts = [f"spot comes and goes as observed in {counted(len(seen), 'market')}"] if seen else []
     if len(seen) < len(known):
         others = counted(len(known) - len(seen), "market")
-        parts.append(f"no availability of {others} is recorded, so spot may be unobtainable there for hours")
+        parts.append(
+            f"no availability of {others} is recorded, so spot may be unobtainable there for hours"
+        )
 
     if len(known) < len(markets):
         parts.append("evictions where the price rose above the bid")
@@ -91,7 +102,9 @@ _NORMAL_HIGH = 1.2815515655446004
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PastOutcomes:
-    """Values by start, and the price level (dollars per hour) at each; `length` is how long a window lasts."""
+    """Values by start, and the price level (dollars per hour) at each; `length` is how long a
+    window lasts.
+    """
 
     starts: Ints
     values: Floats
@@ -106,8 +119,9 @@ class PastOutcomes:
 
 @dataclass(frozen=True, slots=True)
 class _OutcomeModel:
-    """`slope`: the power of the price level that a value is in proportion to; `nearest`: the share of windows whose
-    level counts as near; `half_life`: the time in which windows come to count half, infinite where all count alike."""
+    """`slope`: the power of the price level that a value is in proportion to; `nearest`: the share
+    of windows whose level counts as near; `half_life`: the time in which windows come to count
+    half, infinite where all count alike."""
 
     slope: float
     nearest: float
@@ -115,7 +129,9 @@ class _OutcomeModel:
 
 
 def calibrated(seen: PastOutcomes, level: float, now: int, *, scales: bool) -> Spread:
-    """The distribution of the value now; `scales` says that values may be in proportion to the price level."""
+    """The distribution of the value now; `scales` says that values may be in proportion to the
+    price level.
+    """
     model, predicted = _best_model(seen, scales=scales)
     values, weights = _for_level(seen, model, np.array([level]))
     ago = (now - seen.starts).astype(np.float64)
@@ -124,11 +140,14 @@ def calibrated(seen: PastOutcomes, level: float, now: int, *, scales: bool) -> S
     middle = plain.quantile(0.5)
     apart = plain.values - middle
     stretched = middle + apart * np.where(apart < 0, below, above)
+
     return Spread(np.maximum(stretched, 0.0), plain.weights)
 
 
 def _best_model(seen: PastOutcomes, *, scales: bool) -> tuple[_OutcomeModel, Floats]:
-    """The model with the least loss on windows that it has not seen, and its quantiles for each of them."""
+    """The model with the least loss on windows that it has not seen, and its quantiles for each of
+    them.
+    """
     best: tuple[float, _OutcomeModel, Floats] | None = None
     slopes = _SLOPES if scales else (0.0,)
     shares = _NEAREST if float(np.ptp(seen.levels)) > 0 else (1.0,)
@@ -152,7 +171,8 @@ def _best_model(seen: PastOutcomes, *, scales: bool) -> tuple[_OutcomeModel, Flo
 
 
 def _for_level(seen: PastOutcomes, model: _OutcomeModel, levels: Floats) -> tuple[Floats, Floats]:
-    """Each past value as it would be at each level, and its weight: two arrays of levels x windows."""
+    """Each past value as it would be at each level, and its weight: two arrays of levels x
+    windows."""
     apart = np.log(levels)[:, None] - np.log(seen.levels)[None, :]
     values = seen.values * np.exp(model.slope * apart)
     apart = np.abs(apart)
@@ -172,12 +192,14 @@ def _left_out(seen: PastOutcomes, model: _OutcomeModel) -> Floats:
     apart = np.abs(seen.starts[:, None] - seen.starts[None, :])
     others = apart >= min(seen.length, float(np.median(apart)))
     weights = weights * others * np.maximum(0.5 ** (apart / model.half_life), _MIN_WEIGHT)
+
     # The three quantiles of each row.
     order = np.argsort(values, axis=1, kind="stable")
     ordered = np.take_along_axis(values, order, axis=1)
     heavy = np.take_along_axis(weights, order, axis=1)
     heavy = heavy / heavy.sum(axis=1, keepdims=True)
     middles = np.cumsum(heavy, axis=1) - heavy / 2
+
     return np.array([np.interp(_LEVELS, row, of) for row, of in zip(middles, ordered, strict=True)])
 
 
@@ -189,11 +211,15 @@ def pinball(predicted: Floats, values: Floats) -> Floats:
 
 
 def _stretch(seen: PastOutcomes, predicted: Floats) -> tuple[float, float]:
-    """By which factors the distances from the median to P10 and to P90 must grow to leave out a tenth on each side."""
+    """By which factors the distances from the median to P10 and to P90 must grow to leave out a
+    tenth on each side.
+    """
     low, middle, high = predicted.T
     count = seen.independent
     floor = _MIN_WIDTH * np.maximum(np.abs(middle), 1e-9)
-    # As many windows as fit one after the other are known; a quantile of few values needs more room.
+
+    # As many windows as fit one after the other are known; a quantile of few values needs more
+    # room.
     share = min(HIGH * (1 + 1 / count), 1.0)
     few = float(stdtrit(max(count - 1, 1), HIGH)) * sqrt(1 + 1 / count) / _NORMAL_HIGH
     below = float(np.quantile((middle - seen.values) / np.maximum(middle - low, floor), share))
@@ -205,7 +231,8 @@ def _stretch(seen: PastOutcomes, predicted: Floats) -> tuple[float, float]:
 
 
 LIKELY, MORE_LIKELY_THAN_NOT = 0.9, 0.5
-"""Chances of keeping budget and deadline that count as kept, and as kept by the skin of one's teeth."""
+"""Chances of keeping budget and deadline that count as kept, and as kept by the skin of one's
+teeth."""
 _SAME = 3
 """Costs, and times, that agree in this many digits count as equal."""
 
@@ -218,11 +245,13 @@ def merits(
     *,
     hurries: bool = False,
 ) -> tuple[float, ...]:
-    """The merits of a plan, smaller for a better plan of the same job: whether it is likely to break its limits, then
-    its median cost with the value of its time, then its length, then its P90 cost; for a job that `hurries`, the length
-    comes first."""
+    """The merits of a plan, smaller for a better plan of the same job: whether it is likely to
+    break its limits, then its median cost with the value of its time, then its length, then its P90
+    cost; for a job that `hurries`, the length comes first."""
     kept = min(outcome.deadline_met(hours_left), outcome.budget_kept(budget_usd))
     broken = 0.0 if kept >= LIKELY else 1.0 if kept >= MORE_LIKELY_THAN_NOT else 2.0 - kept
     cost = outcome.usd.median + value_of_time_usd * outcome.hours.median
-    usd, hours, high = (float(f"{value:.{_SAME}g}") for value in (cost, outcome.hours.median, outcome.usd.likely[1]))
+    usd, hours, high = (
+        float(f"{value:.{_SAME}g}") for value in (cost, outcome.hours.median, outcome.usd.likely[1])
+    )
     return (broken, hours, usd, high) if hurries else (broken, usd, hours, high)

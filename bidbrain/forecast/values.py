@@ -26,9 +26,9 @@ LOW, HIGH = 0.1, 0.9
 
 @dataclass(frozen=True, slots=True)
 class LaunchTimes:
-    """Time in microseconds around the work of a run: until its first order, and from its last work until every machine
-    is returned. `spread` is the standard deviation of their logarithm, and `startup_spread` that of the start-up of its
-    machines."""
+    """Time in microseconds around the work of a run: until its first order, and from its last work
+    until every machine is returned. `spread` is the standard deviation of their logarithm, and
+    `startup_spread` that of the start-up of its machines."""
 
     order: int = 0
     ending: int = 0
@@ -45,15 +45,16 @@ class LaunchTimes:
 class ForecastJob:
     """A job as its decision object plays it.
 
-    `decider` makes that object for a start at a moment: a deadline moves with the start. `work` is in microseconds
-    times nu, infinite if the job's length is unknown; the job is stopped after `longest` microseconds, which is its
-    end if `timed`. `reliable` machines are held from the first order to the end. With `budget_usd` the decisions
-    know how many dollars are left, after machines are committed for a `lease`. `nodes`, `most_nodes`, `scaling`,
-    `warnings` and `saved_gb`: see `ReplayedJob`. `speed_spread` is the standard deviation of the logarithm of the
-    machines' speed, which no decision knows before the job runs. `moving` is what taking the checkpoint from one market
-    to another costs, in dollars. Machines that are held at the end of the job are returned, and billed for the hour
-    that they began, unless `at_end` lets them count by the second. A job that decides often is played over fewer
-    windows, so that all take `most_decisions`.
+    `decider` makes that object for a start at a moment: a deadline moves with the start. `work` is
+    in microseconds times nu, infinite if the job's length is unknown; the job is stopped after
+    `longest` microseconds, which is its end if `timed`. `reliable` machines are held from the first
+    order to the end. With `budget_usd` the decisions know how many dollars are left, after machines
+    are committed for a `lease`. `nodes`, `most_nodes`, `scaling`, `warnings` and `saved_gb`: see
+    `ReplayedJob`. `speed_spread` is the standard deviation of the logarithm of the machines' speed,
+    which no decision knows before the job runs. `moving` is what taking the checkpoint from one
+    market to another costs, in dollars. Machines that are held at the end of the job are returned,
+    and billed for the hour that they began, unless `at_end` lets them count by the second. A job
+    that decides often is played over fewer windows, so that all take `most_decisions`.
     """
 
     decider: Callable[[int], Strategy]
@@ -83,8 +84,8 @@ class ForecastJob:
 
 @dataclass(frozen=True, slots=True)
 class KnownPast:
-    """The markets as known until `now`: prices, eviction rates that prices do not explain, spells of capacity, and the
-    hosts of markets that sell to the highest bid."""
+    """The markets as known until `now`: prices, eviction rates that prices do not explain, spells
+    of capacity, and the hosts of markets that sell to the highest bid."""
 
     now: int
     histories: Mapping[Market, PriceSeries]
@@ -106,13 +107,17 @@ class Spread:
         return cls(values[order], weights[order] / weights.sum())
 
     def quantile(self, share: float) -> float:
-        """The value below which a share of the weight lies, interpolated between the middles of the weights."""
+        """The value below which a share of the weight lies, interpolated between the middles of the
+        weights.
+        """
         middles = np.cumsum(self.weights) - self.weights / 2
         return float(np.interp(share, middles, self.values))
 
     @property
     def median(self) -> float:
-        """The value that is as likely too high as too low; unlike the mean, it is always a likely value."""
+        """The value that is as likely too high as too low; unlike the mean, it is always a likely
+        value.
+        """
         return self.quantile(0.5)
 
     @property
@@ -136,8 +141,8 @@ class MarketBill:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forecast:
-    """Cost in dollars and duration in hours of a job that begins now; `terms` add up to the median cost.
-    `unfinished` is the share of past starts from which the job did not end in time."""
+    """Cost in dollars and duration in hours of a job that begins now; `terms` add up to the median
+    cost. `unfinished` is the share of past starts from which the job did not end in time."""
 
     usd: Spread
     hours: Spread
@@ -155,16 +160,23 @@ class Forecast:
         return min(self.hours.at_most(hours), 1 - self.unfinished)
 
 
-def bills_of(run: Run, job: ForecastJob, histories: Mapping[Market, PriceSeries]) -> tuple[MarketBill, ...]:
-    """The bill of each market by its cloud's rule, with moves of the checkpoint. No other job takes over what is left
-    of an hour."""
+def bills_of(
+    run: Run, job: ForecastJob, histories: Mapping[Market, PriceSeries]
+) -> tuple[MarketBill, ...]:
+    """The bill of each market by its cloud's rule, with moves of the checkpoint. No other job takes
+    over what is left of an hour."""
     ended = (run.job.limit if run.end is None else run.end) + job.times.ending
     bills: dict[Market, MarketBill] = {}
     held = []
     for tenure in run.tenures:
         # Machines that are held at the end of the job end then.
         stays = tenure.ended is End.HANDED_ON
-        held.append((tenure.rent, Life(tenure.start, max(ended, tenure.end), job.at_end) if stays else tenure.life))
+        held.append(
+            (
+                tenure.rent,
+                Life(tenure.start, max(ended, tenure.end), job.at_end) if stays else tenure.life,
+            )
+        )
 
     if job.reliable is not None:
         held.append((job.reliable, Life(run.job.start, ended, job.at_end)))
@@ -173,12 +185,18 @@ def bills_of(run: Run, job: ForecastJob, histories: Mapping[Market, PriceSeries]
         market = rent.offer.market
         dollars = _bill(job, histories, rent, life)
         before = bills.get(market, MarketBill(market, 0, 0.0))
-        bills[market] = MarketBill(market, max(before.machines, rent.machines), before.usd + dollars)
+        bills[market] = MarketBill(
+            market, max(before.machines, rent.machines), before.usd + dollars
+        )
 
     if job.moving is None:
         return tuple(bills.values())
 
-    worked = sorted((tenure for tenure in run.tenures if tenure.ready < tenure.end), key=lambda tenure: tenure.ready)
+    worked = sorted(
+        (tenure for tenure in run.tenures if tenure.ready < tenure.end),
+        key=lambda tenure: tenure.ready,
+    )
+
     for origin, target in pairwise(tenure.rent.offer.market for tenure in worked):
         # The region that sends a checkpoint bills it.
         dollars = bills[origin].usd + job.moving(origin, target)
@@ -187,14 +205,18 @@ def bills_of(run: Run, job: ForecastJob, histories: Mapping[Market, PriceSeries]
     return tuple(bills.values())
 
 
-def _bill(job: ForecastJob, histories: Mapping[Market, PriceSeries], rent: Rent, life: Life) -> float:
+def _bill(
+    job: ForecastJob, histories: Mapping[Market, PriceSeries], rent: Rent, life: Life
+) -> float:
     """The dollars that the machines of a purchase cost over a life."""
     return usd(bill_of_machine(rent, life, job.billing, histories).amount) * rent.machines
 
 
 @dataclass(slots=True)
 class CostsMore:
-    """Whether a run has cost more than some dollars: once an hour, as if all its machines were evicted then."""
+    """Whether a run has cost more than some dollars: once an hour, as if all its machines were
+    evicted then.
+    """
 
     job: ForecastJob
     histories: Mapping[Market, PriceSeries]
@@ -204,7 +226,9 @@ class CostsMore:
     _paid: float = 0.0
 
     def __call__(self, now: int, ended: Sequence[Tenure], held: Iterable[Tenure]) -> bool:
-        """Whether the run has cost more by now, with the machines that have ended and those that are held."""
+        """Whether the run has cost more by now, with the machines that have ended and those that
+        are held.
+        """
         if now < self._next:
             return False
         self._next = now + HOUR

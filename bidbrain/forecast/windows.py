@@ -1,8 +1,9 @@
-"""Plays a job over many past windows: every start gets a run of its decision object, and that run's bill.
+"""Plays a job over many past windows: every start gets a run of its decision object, and that run's
+bill.
 
-A play shows the decision object only the offers that a launch would show it (`UnderLiveRules`): a launch offers no
-market above its on-demand price, and lets a market that evicted machines rest, longer each time in a row, unless no
-other is left.
+A play shows the decision object only the offers that a launch would show it (`UnderLiveRules`): a
+launch offers no market above its on-demand price, and lets a market that evicted machines rest,
+longer each time in a row, unless no other is left.
 """
 
 from bisect import bisect_right
@@ -30,16 +31,18 @@ from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR
 
 MAX_WINDOWS = 192
 MIN_WINDOWS = 32
-"""The fewest windows, unless the trials alone take as many decisions as may be taken; fewer for a job so long that they
-would mostly overlap."""
+"""The fewest windows, unless the trials alone take as many decisions as may be taken; fewer for a
+job so long that they would mostly overlap."""
 
 _SEED = 20
 _TRIALS, _EACH_FIRST = 16, 4
-"""The trials, and of how many the first is played at once. What decides very often is played in these alone."""
+"""The trials, and of how many the first is played at once. What decides very often is played in
+these alone."""
 _OVERLAPPING, _FEWEST = 4, 8
 """How many windows of a long job may hold the same hour, and the fewest windows."""
 _CLEAR_EXCESS = 1.5
-"""Plays leave no doubt that a job costs more than some dollars if all of them cost more than this multiple."""
+"""Plays leave no doubt that a job costs more than some dollars if all of them cost more than this
+multiple."""
 _MAX_LUCK = 5.0
 _PLASTIC = 0.7548776662466927
 """With its square, it spreads points evenly over a square (Roberts' sequence)."""
@@ -47,7 +50,9 @@ _PLASTIC = 0.7548776662466927
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One play: when it began, what it cost in each market, how long it took, and whether it ended by itself."""
+    """One play: when it began, what it cost in each market, how long it took, and whether it ended
+    by itself.
+    """
 
     start: int
     bills: tuple[MarketBill, ...]
@@ -61,7 +66,9 @@ class Played:
 
 @dataclass(frozen=True)
 class PastMarket:
-    """The past as a market to play in. Starts later than the end minus the longest job run into the beginning."""
+    """The past as a market to play in. Starts later than the end minus the longest job run into the
+    beginning.
+    """
 
     job: ForecastJob
     past: KnownPast
@@ -78,7 +85,9 @@ class PastMarket:
 
     @cached_property
     def histories(self) -> Mapping[Market, PriceSeries]:
-        """The histories of the job's markets, continued by their beginning for as long as a job may take."""
+        """The histories of the job's markets, continued by their beginning for as long as a job may
+        take.
+        """
         times = self.job.times.drawn(_MAX_LUCK)
         tail = self.job.longest + times.order + times.ending + 2 * HOUR
         span = self.past.now - self.first
@@ -109,12 +118,14 @@ class PastMarket:
         }
 
     def play(self, start: int, number: int, most_usd: float = inf) -> tuple[Played, int]:
-        """The play that begins at a moment, and the number of its decisions; its luck is drawn by `number`.
+        """The play that begins at a moment, and the number of its decisions; its luck is drawn by
+        `number`.
 
         Once a play has cost more than `most_usd` it may end early, and is unfinished.
         """
         chance = np.random.default_rng([_SEED, number])
-        # Evenly spread over the plays, in no order: a few plain draws from a wide distribution would shift its median.
+        # Evenly spread over the plays, in no order: a few plain draws from a wide distribution
+        # would shift its median.
         speed = float(ndtri((0.5 + number * GOLDEN_RATIO) % 1.0))
         job = with_luck(self.job, float(chance.normal()), speed)
         if job.warnings is not None:
@@ -125,25 +136,36 @@ class PastMarket:
         return played_of(run, job, self.histories, start), decisions
 
     def _replay_from(self, start: int, number: int, chance: np.random.Generator) -> MarketReplay:
-        """The market with spells of capacity drawn as if `start` were now, and with the longest lives of its cloud."""
+        """The market with spells of capacity drawn as if `start` were now, and with the longest
+        lives of its cloud.
+        """
         # Markets are alike in what is unknown of them: one draw of each side moves all rates.
         luck = (float((0.5 + number * _PLASTIC) % 1.0), float((0.5 + number * _PLASTIC**2) % 1.0))
         end = start + self.job.longest + 2 * HOUR
-        capacities = {market: drawn_capacity(known, start, end, luck, chance) for market, known in self._spells.items()}
+        capacities = {
+            market: drawn_capacity(known, start, end, luck, chance)
+            for market, known in self._spells.items()
+        }
         limits = {market: self.past.hazards[market] for market in self._spells}
         lives = {
             market: Mortality(0.0, longest=hazard.longest_life)
             for market, hazard in limits.items()
             if hazard is not None and hazard.longest_life < inf
         }
+
         return self._replay.with_capacities(capacities, DrawnLives(lives, 0) if lives else None)
 
     def reference(self, starts: Ints) -> Floats:
-        """Dollars per hour at each start, if the job ran on the cheapest open market, or on demand."""
-        cheapest = np.full(starts.size, self.job.baseline.offer.on_demand / self.job.baseline.offer.nu)
+        """Dollars per hour at each start, if the job ran on the cheapest open market, or on
+        demand."""
+        cheapest = np.full(
+            starts.size, self.job.baseline.offer.on_demand / self.job.baseline.offer.nu
+        )
         for offer in self.job.offers:
             history = self.past.histories[offer.market]
-            prices = history.prices[np.searchsorted(history.times, starts, side="right") - 1].astype(np.float64)
+            prices = history.prices[
+                np.searchsorted(history.times, starts, side="right") - 1
+            ].astype(np.float64)
             usable = prices <= offer.on_demand
             cheapest = np.minimum(cheapest, np.where(usable, prices / offer.nu, np.inf))
 
@@ -154,10 +176,12 @@ class PastMarket:
 
 
 def with_luck(job: ForecastJob, times: float, speed: float) -> ForecastJob:
-    """The job with the luck of one launch in the times around its work and in the speed of its machines, each from a
-    standard normal distribution. Start-ups have that of the times."""
+    """The job with the luck of one launch in the times around its work and in the speed of its
+    machines, each from a standard normal distribution. Start-ups have that of the times."""
     faster, startup = exp(job.speed_spread * speed), job.overheads.startup
-    overheads = replace(job.overheads, startup=round(startup * exp(job.times.startup_spread * times)))
+    overheads = replace(
+        job.overheads, startup=round(startup * exp(job.times.startup_spread * times))
+    )
     return replace(
         job,
         times=job.times.drawn(times),
@@ -168,9 +192,14 @@ def with_luck(job: ForecastJob, times: float, speed: float) -> ForecastJob:
 
 
 def run_from(
-    job: ForecastJob, market: MarketReplay, histories: Mapping[Market, PriceSeries], start: int, most_usd: float = inf
+    job: ForecastJob,
+    market: MarketReplay,
+    histories: Mapping[Market, PriceSeries],
+    start: int,
+    most_usd: float = inf,
 ) -> tuple[Run, int]:
-    """The run of a job that is launched at a moment of a market, and the number of its decisions."""
+    """The run of a job that is launched at a moment of a market, and the number of its
+    decisions."""
     decider = UnderLiveRules(job.decider(start))
     first = start + job.times.order
     budget = None
@@ -193,10 +222,13 @@ def run_from(
         warnings=job.warnings,
         enough=None if most_usd == inf else CostsMore(job, histories, most_usd),
     )
+
     return run_job(replayed, decider, market, job.overheads, job.recovery), decider.decisions
 
 
-def played_of(run: Run, job: ForecastJob, histories: Mapping[Market, PriceSeries], start: int) -> Played:
+def played_of(
+    run: Run, job: ForecastJob, histories: Mapping[Market, PriceSeries], start: int
+) -> Played:
     """The bill of a run, and how long it took."""
     ended = (run.job.limit if run.end is None else run.end) + job.times.ending
     finished = run.end is not None or job.timed
@@ -204,7 +236,9 @@ def played_of(run: Run, job: ForecastJob, histories: Mapping[Market, PriceSeries
 
 
 def plays(market: PastMarket) -> list[Played]:
-    """Plays over windows spread evenly over the past, which end within the past if it is long enough."""
+    """Plays over windows spread evenly over the past, which end within the past if it is long
+    enough.
+    """
     first = trials(market)
     longest = HOUR * float(np.quantile([played.hours for played, _ in first], HIGH))
     end = market.past.now - round(longest)
@@ -219,28 +253,42 @@ def plays(market: PastMarket) -> list[Played]:
     count = int(np.clip(affordable, least, MAX_WINDOWS))
 
     if count <= _TRIALS:
-        # All trials, or every second one; either all of them have been played, or only the first ones.
+        # All trials, or every second one; either all of them have been played, or only the first
+        # ones.
         part = _EACH_FIRST // 2 if count == _FEWEST else 1
         others = [trial for trial in _trial_starts(market)[::part] if trial[0] % _EACH_FIRST]
         if len(first) < _TRIALS:
             first += [market.play(start, number) for number, start in others]
         return sorted((played for played, _ in first), key=lambda played: played.start)
 
-    return [market.play(start, number)[0] for number, start in enumerate(_spread(market.first, end, count))]
+    return [
+        market.play(start, number)[0]
+        for number, start in enumerate(_spread(market.first, end, count))
+    ]
 
 
 def clearly_costs_more(market: PastMarket, usd: float) -> bool:
     """Whether a few plays leave no doubt that the job is expected to cost more than this."""
     most = _CLEAR_EXCESS * usd
-    return all(market.play(start, number, most)[0].usd > most for number, start in _trial_starts(market)[::_EACH_FIRST])
+    return all(
+        market.play(start, number, most)[0].usd > most
+        for number, start in _trial_starts(market)[::_EACH_FIRST]
+    )
 
 
 def trials(market: PastMarket) -> list[tuple[Played, int]]:
-    """Plays that show how long the job takes and how often it decides; few of a job that is played over few windows."""
+    """Plays that show how long the job takes and how often it decides; few of a job that is played
+    over few windows.
+    """
     trials = [market.play(start, number) for number, start in _trial_starts(market)[::_EACH_FIRST]]
     each = sum(decisions for _, decisions in trials) / len(trials)
     if each * MIN_WINDOWS < market.job.most_decisions:
-        trials += [market.play(start, number) for number, start in _trial_starts(market) if number % _EACH_FIRST]
+        trials += [
+            market.play(start, number)
+            for number, start in _trial_starts(market)
+            if number % _EACH_FIRST
+        ]
+
     return trials
 
 
@@ -250,7 +298,9 @@ def _trial_starts(market: PastMarket) -> list[tuple[int, int]]:
 
 
 def _spread(begin: int, end: int, count: int) -> list[int]:
-    starts: list[int] = np.linspace(begin, max(end, begin + 1), count, endpoint=False).astype(np.int64).tolist()
+    starts: list[int] = (
+        np.linspace(begin, max(end, begin + 1), count, endpoint=False).astype(np.int64).tolist()
+    )
     return starts
 
 
@@ -269,11 +319,15 @@ class _SpellLengths:
         self._sums = [0.0, *np.cumsum(np.array(self._rates[:-1]) * widths).tolist()]
         alive = np.exp(-np.array(self._sums))
         spans = np.append(widths, np.inf)
-        self._lived = np.cumsum(alive * -np.expm1(-np.array(self._rates) * spans) / np.array(self._rates))
+        self._lived = np.cumsum(
+            alive * -np.expm1(-np.array(self._rates) * spans) / np.array(self._rates)
+        )
         self.mean = float(self._lived[-1])
 
     def rest(self, age: float, endings: float) -> float:
-        """How much longer a spell of some age lasts, if it ends once this many endings were expected."""
+        """How much longer a spell of some age lasts, if it ends once this many endings were
+        expected.
+        """
         at = bisect_right(_AGES, age) - 1
         total = self._sums[at] + self._rates[at] * (age - _AGES[at]) + endings
         at = bisect_right(self._sums, total) - 1
@@ -292,12 +346,13 @@ class _SpellLengths:
 def drawn_capacity(
     known: KnownSpells, start: int, end: int, luck: tuple[float, float], chance: np.random.Generator
 ) -> Capacity:
-    """A market's capacity from shortly before `start` until `end`, if `start` were now; `luck` draws the factors of
-    down and up spells."""
+    """A market's capacity from shortly before `start` until `end`, if `start` were now; `luck`
+    draws the factors of down and up spells."""
     sides = [
         _SpellLengths(rates, known.factor(side, luck[side]))
         for side, rates in enumerate((PUBLIC_PRIOR.down, PUBLIC_PRIOR.up))
     ]
+
     if known.up is None:
         up = int(chance.random() * (sides[0].mean + sides[1].mean) < sides[1].mean)
         age, at = sides[up].age(float(chance.random())), float(start)
@@ -321,7 +376,9 @@ FIRST_REST, LONGEST_REST = 2 * MINUTE, 60 * MINUTE
 
 @dataclass(slots=True)
 class UnderLiveRules:
-    """A strategy for one play, with a count of its decisions, and the markets that have evicted machines."""
+    """A strategy for one play, with a count of its decisions, and the markets that have evicted
+    machines.
+    """
 
     strategy: Strategy
     decisions: int = 0
@@ -347,15 +404,20 @@ class UnderLiveRules:
 
         self._held = held
 
-        fair = tuple(offer for offer in situation.offers if situation.price(offer) <= offer.on_demand)
+        fair = tuple(
+            offer for offer in situation.offers if situation.price(offer) <= offer.on_demand
+        )
         if not fair and not situation.holdings and situation.leaving:
             return Decision((), None, "decides after the evictions")
 
         resting = {market for market, (until, _) in self._rests.items() if until > situation.now}
         calm = tuple(offer for offer in fair if offer.market not in resting) if resting else fair
         among = calm or fair
-        decision = self.strategy.decide(situation if among == situation.offers else replace(situation, offers=among))
+        decision = self.strategy.decide(
+            situation if among == situation.offers else replace(situation, offers=among)
+        )
         self._returned |= {action.allocation for action in decision.returns}
+
         return decision
 
 
@@ -375,7 +437,9 @@ class RareLooks:
         """The strategy's decision; the next one later if the last one changed nothing."""
         decision, now = self.strategy.decide(situation), situation.now
         before, self._held = self._held, tuple(holding.allocation for holding in situation.holdings)
-        settled = all(holding.ready <= now and holding.leaves_at is None for holding in situation.holdings)
+        settled = all(
+            holding.ready <= now and holding.leaves_at is None for holding in situation.holdings
+        )
         changed = self._held != before or not settled or bool(decision.returns)
         if not self._held or changed or decision.wake_at is None:
             return decision

@@ -1,6 +1,7 @@
 """Gavel: which job runs on which machines, and for how long.
 
-The names of policies stand here, as users write them. It imports nothing, so that settings and job files load quickly.
+The names of policies stand here, as users write them. It imports nothing, so that settings and job
+files load quickly.
 """
 
 POLICIES = (

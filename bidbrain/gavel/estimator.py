@@ -1,9 +1,10 @@
-"""Estimates unmeasured throughputs from a few measured ones and from reference jobs (section 5.3.3 of the
-dissertation).
+"""Estimates unmeasured throughputs from a few measured ones and from reference jobs (section 5.3.3
+of the dissertation).
 
-A job's *fingerprint* is a row: its measured performance under many conditions (each worker type with each other job).
-Rows of jobs vary in few directions, so a row with gaps is completed by the low-rank model fitted to the reference rows
-(probabilistic PCA, Tipping and Bishop 1999): `x = mean + W z + noise`.
+A job's *fingerprint* is a row: its measured performance under many conditions (each worker type
+with each other job). Rows of jobs vary in few directions, so a row with gaps is completed by the
+low-rank model fitted to the reference rows (probabilistic PCA, Tipping and Bishop 1999): `x = mean
++ W z + noise`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,9 @@ class BadFingerprint(BidBrainError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LowRankModel:
-    """The low-rank model of some rows: their mean, the directions in which they differ (columns of W), the noise."""
+    """The low-rank model of some rows: their mean, the directions in which they differ (columns of
+    W), the noise.
+    """
 
     mean: Floats
     directions: Floats
@@ -48,14 +51,17 @@ class LowRankModel:
 
 
 def estimate(references: Floats, measured: Floats) -> tuple[Floats, int]:
-    """A new job's row, completed from the references' rows, and the rank of the model; NaN marks unmeasured entries.
+    """A new job's row, completed from the references' rows, and the rank of the model; NaN marks
+    unmeasured entries.
 
-    Measured entries stay unchanged. The rank is the one with the lowest error on the references themselves, each left
-    out in turn with the same gaps. Rank 0 is their mean. Estimates stay within the references' range in each column.
+    Measured entries stay unchanged. The rank is the one with the lowest error on the references
+    themselves, each left out in turn with the same gaps. Rank 0 is their mean. Estimates stay
+    within the references' range in each column.
     """
     if references.ndim != 2 or references.shape[0] < 3 or measured.shape != references.shape[1:]:
         raise BadFingerprint(
-            f"references of shape {references.shape} and a row of {measured.shape}: at least three references"
+            f"references of shape {references.shape} and a row of {measured.shape}: at least three "
+            "references"
             " with as many columns as the row are needed"
         )
 
@@ -70,17 +76,21 @@ def estimate(references: Floats, measured: Floats) -> tuple[Floats, int]:
     rank = int(errors.argmin())
     values = _model(references, rank).completed(measured)
     values[gaps] = np.clip(values[gaps], references.min(axis=0)[gaps], references.max(axis=0)[gaps])
+
     return values, rank
 
 
 def filled(rows: Floats, rank: int) -> Floats:
-    """Rows with their gaps filled from each other, alternating between fitting the model and filling until it
-    converges."""
+    """Rows with their gaps filled from each other, alternating between fitting the model and
+    filling until it converges."""
     gaps = np.isnan(rows)
     if not gaps.any():
         return rows
     if gaps.all(axis=0).any():
-        raise BadFingerprint(f"column {int(gaps.all(axis=0).argmax())}: no reference was measured there; leave it out")
+        raise BadFingerprint(
+            f"column {int(gaps.all(axis=0).argmax())}: no reference was measured there; leave it "
+            "out"
+        )
 
     current = np.where(gaps, np.nanmean(rows, axis=0), rows)
     for _ in range(_ROUNDS):
@@ -131,10 +141,11 @@ def _left_out_errors(references: Floats, known: Bools, ranks: Sequence[int]) -> 
 
 
 def shares_of(alone: Floats, others_alone: Floats, together: Floats) -> Floats:
-    """A job's row from its pairs (other job, type, 2) with the references; NaN where nothing was measured.
+    """A job's row from its pairs (other job, type, 2) with the references; NaN where nothing was
+    measured.
 
-    First its own share of its throughput alone with each other job on each type, then the other job's share: 1 means
-    that the other job does not slow it down.
+    First its own share of its throughput alone with each other job on each type, then the other
+    job's share: 1 means that the other job does not slow it down.
     """
     own = _ratio(together[:, :, 0], np.broadcast_to(alone, others_alone.shape))
     other = _ratio(together[:, :, 1], others_alone)
@@ -142,11 +153,13 @@ def shares_of(alone: Floats, others_alone: Floats, together: Floats) -> Floats:
 
 
 def pairs_of_new(others: Floats, together: Floats, alone: Floats, measured: Floats) -> Floats:
-    """A new job's throughputs in pairs with every reference (other job, type, 2), from a few measured pairs.
+    """A new job's throughputs in pairs with every reference (other job, type, 2), from a few
+    measured pairs.
 
-    The references were profiled alone (`others`: job, type) and `together` in pairs (job, other job, type, 2), in steps
-    per second. `measured` has that shape, with NaN for unmeasured pairs. The new job's throughputs alone help too,
-    because jobs with similar throughputs share alike. A job that cannot run alone on a type cannot run there in a pair.
+    The references were profiled alone (`others`: job, type) and `together` in pairs (job, other
+    job, type, 2), in steps per second. `measured` has that shape, with NaN for unmeasured pairs.
+    The new job's throughputs alone help too, because jobs with similar throughputs share alike. A
+    job that cannot run alone on a type cannot run there in a pair.
     """
     shares = np.array([shares_of(others[i], others, together[i]) for i in range(len(others))])
     # Throughputs alone are further columns: logarithms, each with the average weight of a share.
@@ -157,6 +170,7 @@ def pairs_of_new(others: Floats, together: Floats, alone: Floats, measured: Floa
     completed, _ = estimate(np.hstack((shares, (logs - mean) * scale)), row)
     own, other = completed[: shares.shape[1]].reshape(2, *others.shape)
     pairs = np.stack((own * alone, other * others), axis=-1)
+
     return np.where(np.isnan(measured), pairs, measured)
 
 
@@ -173,8 +187,9 @@ def _ratio(together: Floats, alone: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class SpeedsByOthers:
-    """A job's speeds on types that it has not run on, from those of other jobs: the number of these, and the mean error
-    of the logarithm on `cells` that were held out, next to that of the `expected` speeds."""
+    """A job's speeds on types that it has not run on, from those of other jobs: the number of
+    these, and the mean error of the logarithm on `cells` that were held out, next to that of the
+    `expected` speeds."""
 
     speeds: Mapping[str, float]
     jobs: int
@@ -189,23 +204,31 @@ LEAST_JOBS, _LEAST_CELLS = 4, 6
 def speeds_by_others(
     known: Mapping[str, float], others: Sequence[Mapping[str, float]], expected: Mapping[str, float]
 ) -> SpeedsByOthers | None:
-    """A job's speeds by type, completed by those of at least four other jobs. `expected` are the speeds by type that
-    would be assumed of any job. None unless the completed speeds are closer than these on at least six held-out ones.
+    """A job's speeds by type, completed by those of at least four other jobs. `expected` are the
+    speeds by type that would be assumed of any job. None unless the completed speeds are closer
+    than these on at least six held-out ones.
 
-    Jobs' own units differ: rows are ratios to the speed on one type that this job, and most others, have run on.
+    Jobs' own units differ: rows are ratios to the speed on one type that this job, and most others,
+    have run on.
     """
-    bases = sorted(known.keys() & expected.keys(), key=lambda name: (-sum(name in job for job in others), name))
+    bases = sorted(
+        known.keys() & expected.keys(), key=lambda name: (-sum(name in job for job in others), name)
+    )
     if not bases:
         return None
 
     base = bases[0]
     rows = [job for job in others if base in job and len(job.keys() & expected.keys()) > 1]
-    kinds = sorted(kind for kind in expected if kind != base and sum(kind in job for job in rows) > 1)
+    kinds = sorted(
+        kind for kind in expected if kind != base and sum(kind in job for job in rows) > 1
+    )
     if len(rows) < LEAST_JOBS or all(kind in known for kind in kinds):
         return None
 
     def ratios(job: Mapping[str, float]) -> Floats:
-        per_expected = {kind: np.log(speed / expected[kind]) for kind, speed in job.items() if kind in expected}
+        per_expected = {
+            kind: np.log(speed / expected[kind]) for kind, speed in job.items() if kind in expected
+        }
         return np.array([per_expected.get(kind, np.nan) - per_expected[base] for kind in kinds])
 
     references, own = np.array([ratios(job) for job in rows]), ratios(known)
@@ -235,4 +258,5 @@ def speeds_by_others(
         for kind, ratio in zip(kinds, completed, strict=True)
         if kind not in known
     }
+
     return SpeedsByOthers(speeds, len(rows), len(misses), error, expected_error)

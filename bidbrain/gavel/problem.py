@@ -1,11 +1,14 @@
-"""Input and output of a policy: jobs, worker types, and the fraction of time that each job gets on each type.
+"""Input and output of a policy: jobs, worker types, and the fraction of time that each job gets on
+each type.
 
-Matrices follow the paper: T[m, j] is the throughput of job m on type j, X[m, j] the fraction of wall-clock time it gets
-there (section 5.3 of the dissertation). Rows of X are the jobs in order, then the pairs in order.
+Matrices follow the paper: T[m, j] is the throughput of job m on type j, X[m, j] the fraction of
+wall-clock time it gets there (section 5.3 of the dissertation). Rows of X are the jobs in order,
+then the pairs in order.
 
-`ShareColumns` has the valid allocations of a problem as columns and rows of a linear program (Equations 5.1-5.3, and
-with pairs). A column is a row of X (a job or a pair) on a worker type. Combinations that cannot run have no column: a
-throughput of zero, or more workers needed than there are.
+`ShareColumns` has the valid allocations of a problem as columns and rows of a linear program
+(Equations 5.1-5.3, and with pairs). A column is a row of X (a job or a pair) on a worker type.
+Combinations that cannot run have no column: a throughput of zero, or more workers needed than there
+are.
 """
 
 from collections.abc import Sequence
@@ -28,7 +31,9 @@ class BadProblem(BidBrainError):
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Worker types, the number of workers of each (or the account's quota), and the hourly price of one."""
+    """Worker types, the number of workers of each (or the account's quota), and the hourly price of
+    one.
+    """
 
     types: tuple[str, ...]
     workers: Floats
@@ -37,7 +42,9 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """An owner of jobs: its weight among the entities, and the policy within it (`fairness` or `fifo`)."""
+    """An owner of jobs: its weight among the entities, and the policy within it (`fairness` or
+    `fifo`).
+    """
 
     name: str
     weight: float = 1.0
@@ -46,13 +53,15 @@ class Entity:
 
 @dataclass(frozen=True, slots=True)
 class ClusterJobs:
-    """Jobs as columns, one entry per job. Throughputs are steps per second while all `scale` workers are held.
+    """Jobs as columns, one entry per job. Throughputs are steps per second while all `scale`
+    workers are held.
 
-    `steps` are the remaining steps; `slo_seconds` and `elapsed_seconds` both count from the job's arrival, so that
-    their difference is the time left. `slo_seconds` is infinite without a deadline. `isolated_seconds` is how long
-    the completed steps would have taken with a 1/n share; if it is None, the elapsed time is used. `begun` is the type
-    that a job was given all of the time last, or `NO_TYPE`; `allox` does not move such jobs. `least` workers are enough
-    for a job that could use all `scale`.
+    `steps` are the remaining steps; `slo_seconds` and `elapsed_seconds` both count from the job's
+    arrival, so that their difference is the time left. `slo_seconds` is infinite without a
+    deadline. `isolated_seconds` is how long the completed steps would have taken with a 1/n share;
+    if it is None, the elapsed time is used. `begun` is the type that a job was given all of the
+    time last, or `NO_TYPE`; `allox` does not move such jobs. `least` workers are enough for a job
+    that could use all `scale`.
     """
 
     ids: tuple[str, ...]
@@ -71,8 +80,8 @@ class ClusterJobs:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Two jobs that can share a worker: their rows in `ClusterJobs`, and each one's throughput while they share it, as
-    an array (pair, type, 2).
+    """Two jobs that can share a worker: their rows in `ClusterJobs`, and each one's throughput
+    while they share it, as an array (pair, type, 2).
 
     Both have the same scale.
     """
@@ -83,9 +92,11 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Throughputs of jobs whose workers are all on one server (they are consolidated), and of those that are spread.
+    """Throughputs of jobs whose workers are all on one server (they are consolidated), and of those
+    that are spread.
 
-    Both kinds draw on the same workers. `per_server` is how many of each type a server has, infinite if unknown.
+    Both kinds draw on the same workers. `per_server` is how many of each type a server has,
+    infinite if unknown.
     """
 
     together: Floats
@@ -99,17 +110,20 @@ class Placement:
 
     def kinds(self, scale: Ints) -> Ints:
         """The types on which jobs may be spread."""
-        return np.flatnonzero(np.isfinite(self.per_server) | (self.spread[scale > 1] > 0).any(axis=0))
+        return np.flatnonzero(
+            np.isfinite(self.per_server) | (self.spread[scale > 1] > 0).any(axis=0)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class AllocationProblem:
     """Everything a policy may use.
 
-    Policies take jobs to be placed as suits them best; `rounds.by_placement` tells them where that is not so.
+    Policies take jobs to be placed as suits them best; `rounds.by_placement` tells them where that
+    is not so.
 
-    `centered` asks fairness policies and `makespan` for the middle of all optimal X, as the published solvers give it,
-    instead of the one with the most throughput.
+    `centered` asks fairness policies and `makespan` for the middle of all optimal X, as the
+    published solvers give it, instead of the one with the most throughput.
     """
 
     cluster: Cluster
@@ -123,8 +137,8 @@ class AllocationProblem:
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Pieces of time as columns: a row of X (a job or a pair) runs on a type from `start` to `end`, in seconds from
-    now, for a share of that time."""
+    """Pieces of time as columns: a row of X (a job or a pair) runs on a type from `start` to `end`,
+    in seconds from now, for a share of that time."""
 
     row: Ints
     type: Ints
@@ -141,12 +155,13 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True)
 class ClusterAllocation:
-    """X over jobs and pairs, and its cost. `infeasible` names the constraint that could not be kept, and a way to fix
-    it.
+    """X over jobs and pairs, and its cost. `infeasible` names the constraint that could not be
+    kept, and a way to fix it.
 
-    Plans that extend to the end of the work also have `hours` (rows of X by types) and `cost_usd`, and `pieces` of time
-    for the rows whose times are fixed; the other rows with hours run when workers are free. A plan that is not `exact`
-    may cost more than the best one, which would take too long to find.
+    Plans that extend to the end of the work also have `hours` (rows of X by types) and `cost_usd`,
+    and `pieces` of time for the rows whose times are fixed; the other rows with hours run when
+    workers are free. A plan that is not `exact` may cost more than the best one, which would take
+    too long to find.
     """
 
     shares: Floats
@@ -162,7 +177,9 @@ class ClusterAllocation:
 
 @dataclass(frozen=True)
 class ShareColumns:
-    """The columns of a problem: `row` and `type` of each, and the workers that one unit of it holds."""
+    """The columns of a problem: `row` and `type` of each, and the workers that one unit of it
+    holds.
+    """
 
     problem: AllocationProblem
     row: Ints
@@ -175,7 +192,10 @@ class ShareColumns:
         row, kind = np.nonzero(runnable(problem))
         if problem.pairs is not None:
             pair, pair_kind = np.nonzero(performing(problem))
-            row, kind = np.concatenate([row, pair + len(problem.jobs.ids)]), np.concatenate([kind, pair_kind])
+            row, kind = (
+                np.concatenate([row, pair + len(problem.jobs.ids)]),
+                np.concatenate([kind, pair_kind]),
+            )
         return cls(problem, row, kind, scale_of_rows(problem)[row])
 
     @property
@@ -189,7 +209,9 @@ class ShareColumns:
 
     @cached_property
     def progress(self) -> tuple[Ints, Ints, Floats]:
-        """Effective throughput as entries (job, column, throughput); a pair's column counts for both of its jobs."""
+        """Effective throughput as entries (job, column, throughput); a pair's column counts for
+        both of its jobs.
+        """
         jobs, problem, alone = len(self.problem.jobs.ids), self.problem, self.alone
         job, column = self.row[:alone], np.arange(alone)
         throughput = problem.jobs.throughputs[job, self.type[:alone]]
@@ -211,11 +233,15 @@ class ShareColumns:
         return most
 
     def best(self, price: Floats | None = None) -> Floats:
-        """The largest throughput of each job alone, per price if prices are given; in pairs if it never runs alone."""
+        """The largest throughput of each job alone, per price if prices are given; in pairs if it
+        never runs alone.
+        """
         alone = best_throughput(self.problem, price)
         job, column, throughput = self.progress
         paired = np.zeros(len(alone))
-        np.maximum.at(paired, job, throughput if price is None else throughput / price[self.type[column]])
+        np.maximum.at(
+            paired, job, throughput if price is None else throughput / price[self.type[column]]
+        )
         return np.where(alone > 0, alone, paired)
 
     def limits(self) -> tuple[ConstraintRows, ...]:
@@ -280,9 +306,11 @@ def runnable_pairs(problem: AllocationProblem) -> Bools:
 
 
 def performing(problem: AllocationProblem) -> Bools:
-    """Where a pair does more than its jobs would by taking turns: its normalized throughputs add up to more than 1.
+    """Where a pair does more than its jobs would by taking turns: its normalized throughputs add up
+    to more than 1.
 
-    Other pairs can be left out of any program without loss, because taking turns gives both jobs as much.
+    Other pairs can be left out of any program without loss, because taking turns gives both jobs as
+    much.
     """
     assert problem.pairs is not None
     usable = np.where(runnable(problem), problem.jobs.throughputs, 0.0)
@@ -299,13 +327,16 @@ def effective_throughput(problem: AllocationProblem, shares: Floats) -> Floats:
     throughput = np.einsum("mj,mj->m", jobs.throughputs, alone)
     if problem.pairs is not None:
         both = np.einsum("pji,pj->pi", problem.pairs.throughputs, shares[len(jobs.ids) :])
-        throughput = throughput + np.bincount(problem.pairs.members.ravel(), both.ravel(), len(jobs.ids))
+        throughput = throughput + np.bincount(
+            problem.pairs.members.ravel(), both.ravel(), len(jobs.ids)
+        )
+
     return np.asarray(throughput)
 
 
 def equal_throughput(problem: AllocationProblem) -> Floats:
-    """throughput(m, X_equal): a job's time spread over the cluster in proportion to its workers; zero if it runs
-    nowhere."""
+    """throughput(m, X_equal): a job's time spread over the cluster in proportion to its workers;
+    zero if it runs nowhere."""
     workers = problem.cluster.workers
     total = workers.sum()
     usable = np.where(runnable(problem), problem.jobs.throughputs, 0.0)
@@ -313,7 +344,9 @@ def equal_throughput(problem: AllocationProblem) -> Floats:
 
 
 def best_throughput(problem: AllocationProblem, price: Floats | None = None) -> Floats:
-    """throughput(m, X_fastest): on the fastest type that a job can run on alone; with prices, the most per price."""
+    """throughput(m, X_fastest): on the fastest type that a job can run on alone; with prices, the
+    most per price.
+    """
     usable = np.where(runnable(problem), problem.jobs.throughputs, 0.0)
     return np.asarray((usable if price is None else usable / price).max(axis=1, initial=0.0))
 
@@ -325,13 +358,16 @@ def nowhere(problem: AllocationProblem) -> tuple[str, ...]:
         fitting = np.flatnonzero(jobs.throughputs[m] > 0)
         if not len(fitting):
             messages.append(
-                f"job {jobs.ids[m]!r} runs on no type: all its throughputs are 0; add a type that it runs on"
+                f"job {jobs.ids[m]!r} runs on no type: all its throughputs are 0; add a type that "
+                "it runs on"
             )
             continue
 
         most = fitting[cluster.workers[fitting].argmax()]
         name, scale = cluster.types[most], int(jobs.scale[m])
-        workers, smaller = ("1 worker", "") if scale == 1 else (f"{scale} workers at once", " or lower its scale")
+        workers, smaller = (
+            ("1 worker", "") if scale == 1 else (f"{scale} workers at once", " or lower its scale")
+        )
         messages.append(
             f"job {jobs.ids[m]!r} runs on no type: it needs {workers}, and of the types it runs on"
             f" {name!r} has the most, {cluster.workers[most]:g}; add {name!r} workers{smaller}"

@@ -1,1 +1,3 @@
-"""Research on recorded markets: backtests, regions, clusters, calibration. A launch imports nothing of this."""
+"""Research on recorded markets: backtests, regions, clusters, calibration. A launch imports nothing
+of this.
+"""

@@ -1,8 +1,10 @@
-"""Calibration of eviction estimates: walk-forward predictions of later starts, compared with two plain shares.
+"""Calibration of eviction estimates: walk-forward predictions of later starts, compared with two
+plain shares.
 
-At each origin the model is fitted to the history before it; the starts of the following horizon are then predicted and
-compared with their outcomes (Brier score: the mean squared difference). Starts of one day are correlated across all
-markets, so intervals come from resampling whole days, for both sides of a comparison alike (paired).
+At each origin the model is fitted to the history before it; the starts of the following horizon are
+then predicted and compared with their outcomes (Brier score: the mean squared difference). Starts
+of one day are correlated across all markets, so intervals come from resampling whole days, for both
+sides of a comparison alike (paired).
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +26,9 @@ _BINS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0
 
 @dataclass(frozen=True, slots=True)
 class CalibrationPlan:
-    """The spans of a calibration, in microseconds: those learned from and predicted at each origin, and its step."""
+    """The spans of a calibration, in microseconds: those learned from and predicted at each origin,
+    and its step.
+    """
 
     window: int
     history: int
@@ -32,21 +36,30 @@ class CalibrationPlan:
     step: int
 
     def origins(self, markets: Sequence[tuple[PriceSeries, Bid]]) -> list[int]:
-        """Origins with the whole history before them and the whole horizon, with its outcomes, after them."""
+        """Origins with the whole history before them and the whole horizon, with its outcomes,
+        after them.
+        """
         first = min(series.first for series, _ in markets)
         last = max(series.last for series, _ in markets)
-        origins = list(range(first + self.history, last - self.window - self.horizon + 1, self.step))
+        origins = list(
+            range(first + self.history, last - self.window - self.horizon + 1, self.step)
+        )
+
         if not origins:
             raise TooLittleHistory(
-                f"calibrate: {format_time(first)} to {format_time(last)} cannot hold {self.history / DAY:g} days of"
-                f" history and {self.horizon / DAY:g} days to predict; use shorter spans, or import a longer history"
+                f"calibrate: {format_time(first)} to {format_time(last)} cannot hold "
+                f"{self.history / DAY:g} days of"
+                f" history and {self.horizon / DAY:g} days to predict; use shorter spans, or "
+                "import a longer history"
             )
 
         return origins
 
 
 class Predicted(NamedTuple):
-    """Predicted starts: their times, the predictions of the model and of both plain shares, and the outcomes."""
+    """Predicted starts: their times, the predictions of the model and of both plain shares, and the
+    outcomes.
+    """
 
     times: Ints
     model: Floats
@@ -64,7 +77,8 @@ class Skill(NamedTuple):
 
 
 class Bin(NamedTuple):
-    """Starts whose prediction is in a band: their number, mean prediction, and share of crossings."""
+    """Starts whose prediction is in a band: their number, mean prediction, and share of
+    crossings."""
 
     low: float
     """Lower end of the band."""
@@ -80,7 +94,8 @@ class Bin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Scores over all origins. `methods` counts the method that the model used, origin by origin."""
+    """Scores over all origins. `methods` counts the method that the model used, origin by
+    origin."""
 
     origins: int
     starts: int
@@ -128,20 +143,29 @@ def calibrate(
         rows = panel.rows(market, times)
         everybody = np.full(len(rows), pooled)
         methods[model.method] += 1
-        parts.append(Predicted(rows.times, model.predict(rows), own[rows.market], everybody, rows.crossed))
+        parts.append(
+            Predicted(rows.times, model.predict(rows), own[rows.market], everybody, rows.crossed)
+        )
 
     if not parts:
-        raise TooLittleHistory("calibrate: no origin has a market with history before it and starts after it")
+        raise TooLittleHistory(
+            "calibrate: no origin has a market with history before it and starts after it"
+        )
 
     joined = Predicted(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
     return score(joined, methods, len(parts), rng)
 
 
-def score(starts: Predicted, methods: dict[CrossingMethod, int], origins: int, rng: np.random.Generator) -> Calibration:
+def score(
+    starts: Predicted, methods: dict[CrossingMethod, int], origins: int, rng: np.random.Generator
+) -> Calibration:
     """Scores of predictions, with intervals over resampled days."""
-    model, own, pooled = ((side - starts.crossed) ** 2 for side in (starts.model, starts.own, starts.pooled))
+    model, own, pooled = (
+        (side - starts.crossed) ** 2 for side in (starts.model, starts.own, starts.pooled)
+    )
     _, day = np.unique(starts.times // DAY, return_inverse=True)
     drawn = drawn_blocks(int(day.max()) + 1, rng)
+
     return Calibration(
         origins=origins,
         starts=int(starts.times.size),

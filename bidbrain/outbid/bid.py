@@ -1,15 +1,15 @@
 """The expected cost of a bid, the best bid among hosts, and what to do with a machine during a run.
 
-A machine's life at a bid is exponential: it ends when it is outbid or displaced, without a warning, so that the work
-since the last checkpoint is lost. Then another machine loads its image and starts up. Over many lives, an hour of
-lasting work costs
+A machine's life at a bid is exponential: it ends when it is outbid or displaced, without a warning,
+so that the work since the last checkpoint is lost. Then another machine loads its image and starts
+up. Over many lives, an hour of lasting work costs
 
     (price + time + rate restart) / share,    restart = time loading + (price + time) start-up,
 
-where time is the worth of an hour of the job with its disk, which is billed in every state, and the share of paid time
-that lasts is that of `EvictionLoss`. One choice is for one life only: what work is left when it ends costs what it
-usually does in the market, by its last snapshots. So a bargain is worth a bid that keeps it, and a host that is cheap
-because it is soon lost is no bargain.
+where time is the worth of an hour of the job with its disk, which is billed in every state, and the
+share of paid time that lasts is that of `EvictionLoss`. One choice is for one life only: what work
+is left when it ends costs what it usually does in the market, by its last snapshots. So a bargain
+is worth a bid that keeps it, and a host that is cheap because it is soon lost is no bargain.
 
 A machine costs its bid, or, under a clearing price, what the host asks without it.
 """
@@ -38,9 +38,10 @@ _USUAL_SNAPSHOTS = 6
 
 @dataclass(frozen=True, slots=True)
 class BidTerms:
-    """The payments and losses of a job besides the price: the hours until a new host has loaded its image, unbilled,
-    and those of each start, billed; its checkpoints; the price of its disk; what an hour of its time is worth.
-    `pays_bid` says whether a machine costs its bid, or what its host asks without it."""
+    """The payments and losses of a job besides the price: the hours until a new host has loaded its
+    image, unbilled, and those of each start, billed; its checkpoints; the price of its disk; what
+    an hour of its time is worth. `pays_bid` says whether a machine costs its bid, or what its host
+    asks without it."""
 
     loading_hours: float
     startup_hours: float
@@ -56,16 +57,25 @@ class BidTerms:
         share = self._share(losses_per_hour)
         return paid / share if share > 0 else inf
 
-    def usd_to_end(self, price_usd: float, losses_per_hour: float, work_hours: float, usual_usd: float) -> float:
-        """Dollars for some work, if a machine that works already does it until it is lost, and others do the rest."""
+    def usd_to_end(
+        self, price_usd: float, losses_per_hour: float, work_hours: float, usual_usd: float
+    ) -> float:
+        """Dollars for some work, if a machine that works already does it until it is lost, and
+        others do the rest.
+        """
         share = self._share(losses_per_hour)
         if not share > 0:
             return inf
+
         needed = work_hours / share
         lost = -expm1(-losses_per_hour * needed)
         alive = lost / losses_per_hour if losses_per_hour else needed
         rest = work_hours - alive * share
-        return alive * (price_usd + self.waiting_usd) + lost * self.restart_usd(price_usd) + rest * usual_usd
+        return (
+            alive * (price_usd + self.waiting_usd)
+            + lost * self.restart_usd(price_usd)
+            + rest * usual_usd
+        )
 
     @property
     def waiting_usd(self) -> float:
@@ -88,7 +98,9 @@ class BidTerms:
 
 @dataclass(frozen=True, slots=True)
 class HostBid:
-    """A bid for a machine of a host (None: on demand), what an hour of it is expected to cost, and its hourly risks."""
+    """A bid for a machine of a host (None: on demand), what an hour of it is expected to cost, and
+    its hourly risks.
+    """
 
     host: int
     bid: int | None
@@ -104,7 +116,8 @@ class HostBid:
         if self.bid is None:
             return f"on demand at ${self.price_usd:.4g}/h"
         return (
-            f"bid {bid_usd(self.bid)}/h on host {self.host}, outbid {self.outbid_per_hour:.3g} and displaced"
+            f"bid {bid_usd(self.bid)}/h on host {self.host}, outbid {self.outbid_per_hour:.3g} and "
+            "displaced"
             f" {self.displaced_per_hour:.3g} times an hour"
         )
 
@@ -120,7 +133,9 @@ class BidStep(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A step, the bid with which the job goes on, and the dollars that it is expected to cost to the job's end."""
+    """A step, the bid with which the job goes on, and the dollars that it is expected to cost to
+    the job's end.
+    """
 
     step: BidStep
     bid: HostBid
@@ -132,9 +147,9 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class HeldBid:
-    """A machine at a bid, which runs or is paused. `least_bid` is what would run there now if it is paused; None: no
-    bid does, because the host is rented on demand. `asked` is what the host asks without our bid, where that is known;
-    `unsaved_hours` is the work that leaving would lose."""
+    """A machine at a bid, which runs or is paused. `least_bid` is what would run there now if it is
+    paused; None: no bid does, because the host is rented on demand. `asked` is what the host asks
+    without our bid, where that is known; `unsaved_hours` is the work that leaving would lose."""
 
     host: int
     bid: int
@@ -147,7 +162,9 @@ class HeldBid:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BidAdviser:
-    """The best bid of a job by the odds of a market, and what to do with a machine. No bid is above `most`."""
+    """The best bid of a job by the odds of a market, and what to do with a machine. No bid is above
+    `most`.
+    """
 
     odds: OutbidOdds
     terms: BidTerms
@@ -155,7 +172,9 @@ class BidAdviser:
     most: int | None = None
 
     @classmethod
-    def of(cls, record: HostRecord, own: Sequence[OwnRun], terms: BidTerms, most: int | None = None) -> BidAdviser:
+    def of(
+        cls, record: HostRecord, own: Sequence[OwnRun], terms: BidTerms, most: int | None = None
+    ) -> BidAdviser:
         """The adviser at the moment of the last snapshot, after some runs of the job's own."""
         return cls(OutbidOdds.of(record, own), terms, record, most)
 
@@ -164,8 +183,8 @@ class BidAdviser:
         return self._elsewhere(work_hours, self.usual_usd(), None)
 
     def advice(self, held: HeldBid, work_hours: float) -> Advice:
-        """Whether to hold a machine's bid, to raise it, or to let the machine go for another one, whichever is expected
-        to cost least."""
+        """Whether to hold a machine's bid, to raise it, or to let the machine go for another one,
+        whichever is expected to cost least."""
         return min(self.steps(held, work_hours), key=lambda each: each.usd)
 
     def steps(self, held: HeldBid, work_hours: float) -> list[Advice]:
@@ -173,8 +192,12 @@ class BidAdviser:
         usual, steps = self.usual_usd(), list[Advice]()
         if not held.runs:
             # Waits with the paused machine until its host takes the bid again.
-            same = next(self._bids(self._usual_bid, held.host, held.bid, held.on_demand, held.asked))
-            idle = self.odds.pause_hours * self.terms.waiting_usd + self.terms.start_usd(same.price_usd)
+            same = next(
+                self._bids(self._usual_bid, held.host, held.bid, held.on_demand, held.asked)
+            )
+            idle = self.odds.pause_hours * self.terms.waiting_usd + self.terms.start_usd(
+                same.price_usd
+            )
             steps.append(Advice(BidStep.HOLD, same, idle + self._usd(same, work_hours, usual)))
 
         least = held.bid if held.runs else held.least_bid
@@ -184,13 +207,17 @@ class BidAdviser:
                 step = BidStep.HOLD if each.bid == held.bid else BidStep.RAISE
                 steps.append(Advice(step, each, start + self._usd(each, work_hours, usual)))
 
-        if (other := self._elsewhere(work_hours + held.unsaved_hours, usual, held.host)) is not None:
+        if (
+            other := self._elsewhere(work_hours + held.unsaved_hours, usual, held.host)
+        ) is not None:
             steps.append(Advice(BidStep.LEAVE, other.bid, other.usd))
 
         return steps
 
     def usual_usd(self) -> float:
-        """Dollars for an hour of lasting work at the best bids of the last day; infinite if no host was listed."""
+        """Dollars for an hour of lasting work at the best bids of the last day; infinite if no host
+        was listed.
+        """
         moments = np.unique(self.record.at)
         recent = moments[moments > moments[-1] - _USUAL_SPAN][::-1]
         step = -(-recent.size // _USUAL_SNAPSHOTS)
@@ -198,14 +225,20 @@ class BidAdviser:
         best = []
         for at in recent[::step].tolist():
             bids = self._listed(self.record.at_moment(at), None)
-            best.append(min(self.terms.usd_per_work(bid.price_usd, bid.losses_per_hour) for bid in bids))
+            best.append(
+                min(self.terms.usd_per_work(bid.price_usd, bid.losses_per_hour) for bid in bids)
+            )
 
         return fmean(best)
 
     def _elsewhere(self, work_hours: float, usual: float, but: int | None) -> Advice | None:
         """The best machine of the last snapshot on another host."""
         choices = (
-            Advice(BidStep.RENT, each, self.terms.restart_usd(each.price_usd) + self._usd(each, work_hours, usual))
+            Advice(
+                BidStep.RENT,
+                each,
+                self.terms.restart_usd(each.price_usd) + self._usd(each, work_hours, usual),
+            )
             for each in self._listed(self.record.newest(), but)
         )
         return min(choices, key=lambda each: each.usd, default=None)
@@ -227,14 +260,18 @@ class BidAdviser:
                     yield HostBid(host, None, on_demand / NANOS_PER_DOLLAR)
                 yield from self._bids(usual, host, least, on_demand, None)
 
-    def _bids(self, usual: int, host: int, least_bid: int, on_demand: int, asked: int | None) -> Iterator[HostBid]:
-        """The bids that run on a host while a minimum bid is usual, the lowest first, up to the price on demand, if
-        that is known."""
+    def _bids(
+        self, usual: int, host: int, least_bid: int, on_demand: int, asked: int | None
+    ) -> Iterator[HostBid]:
+        """The bids that run on a host while a minimum bid is usual, the lowest first, up to the
+        price on demand, if that is known."""
         amounts = [least_bid, *(round(least_bid * (1 + margin)) for margin in MARGINS[1:])]
         limits = [max(on_demand, least_bid)] if on_demand else []
         limits += [] if self.most is None else [self.most]
         amounts = [amount for amount in amounts if amount <= min(limits, default=amount)]
-        outbid = self.odds.outbid_per_hour(level_of(np.array(amounts, dtype=np.int64), usual or least_bid))
+        outbid = self.odds.outbid_per_hour(
+            level_of(np.array(amounts, dtype=np.int64), usual or least_bid)
+        )
         displaced = self.odds.displaced_per_hour(host)
         for amount, rate in zip(amounts, outbid.tolist(), strict=True):
             price = amount if self.terms.pays_bid else min(asked or least_bid, amount)

@@ -1,4 +1,6 @@
-"""`HostMarket`: a market of hosts as a plan sees it, whose order goes to one of the hosts that take the bid."""
+"""`HostMarket`: a market of hosts as a plan sees it, whose order goes to one of the hosts that take
+the bid.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ class HostMarket:
         return cls(OutbidOdds.of(record), record, record.newest())
 
     def hazard(self, bid: int) -> Hazard:
-        """The losses of a machine at a bid, from both causes together, and the evidence in words."""
+        """The losses of a machine at a bid, from both causes together, and the evidence in
+        words."""
         takes = self.newest.host[self.newest.least_bid <= bid]
         among = takes if takes.size else self.newest.host
         displaced = float(np.mean([self.odds.displaced_per_hour(host) for host in among.tolist()]))
@@ -35,17 +38,25 @@ class HostMarket:
         outbid = self.odds.outbid_at(level)
         total = outbid.evictions / outbid.hours + displaced
         source = (
-            f"{self.odds.basis}: outbid {total - displaced:.2g} times an hour at {bid_usd(bid)}, displaced"
+            f"{self.odds.basis}: outbid {total - displaced:.2g} times an hour at {bid_usd(bid)}, "
+            "displaced"
             f" {displaced:.2g} times at any"
         )
         kind: EvidenceKind = "observed" if self.odds.hours else "prior"
-        return Hazard((RateEvidence(source, Exposure(outbid.evictions, outbid.evictions / total), kind),))
+
+        return Hazard(
+            (RateEvidence(source, Exposure(outbid.evictions, outbid.evictions / total), kind),)
+        )
 
     def margin(self, price: int, on_demand: int, terms: BidTerms) -> float:
-        """The margin above a price at which work is cheapest; no bid is above the price on demand."""
+        """The margin above a price at which work is cheapest; no bid is above the price on
+        demand."""
 
         def usd_per_work(margin: float) -> float:
             bid = round(price * (1 + margin))
             return terms.usd_per_work(bid / NANOS_PER_DOLLAR, self.hazard(bid).rate[0])
 
-        return min((margin for margin in MARGINS if price * (1 + margin) <= max(price, on_demand)), key=usd_per_work)
+        return min(
+            (margin for margin in MARGINS if price * (1 + margin) <= max(price, on_demand)),
+            key=usd_per_work,
+        )

@@ -1,20 +1,26 @@
-"""The odds that a bid is outbid, and that its machine is displaced whatever was bid, from the record of a market.
+"""The odds that a bid is outbid, and that its machine is displaced whatever was bid, from the
+record of a market.
 
-Being outbid is Poisson with a rate that depends on the bid's level and never rises with it. Three sources tell of the
-rate, each of which is the prior of the next, so that few snapshots move it little:
+Being outbid is Poisson with a rate that depends on the bid's level and never rises with it. Three
+sources tell of the rate, each of which is the prior of the next, so that few snapshots move it
+little:
 
-1. an assumption: a rise in 20 machine-hours for a bid in the middle of the minimum bids of all hosts, and elsewhere in
-   proportion to the hosts that ask for more: rivals bid about as much as wins a host now;
-2. rivals' bids, as if each of them bid what it can pay, whatever stands: rises to a level, over the hours of the hosts
-   that stood below it. This tells of bids that are higher than what any host asks;
-3. how often hosts that stood at about the level rose: who holds a machine at a bid makes that its minimum. This also
-   holds for rivals who add a little to what stands, and for those who avoid dear hosts. The shares are made to fall
-   with the level by pooling neighbors that do not (isotonic regression).
+1. an assumption: a rise in 20 machine-hours for a bid in the middle of the minimum bids of all
+   hosts, and elsewhere in proportion to the hosts that ask for more: rivals bid about as much as
+   wins a host now;
+2. rivals' bids, as if each of them bid what it can pay, whatever stands: rises to a level, over the
+   hours of the hosts that stood below it. This tells of bids that are higher than what any host
+   asks;
+3. how often hosts that stood at about the level rose: who holds a machine at a bid makes that its
+   minimum. This also holds for rivals who add a little to what stands, and for those who avoid dear
+   hosts. The shares are made to fall with the level by pooling neighbors that do not (isotonic
+   regression).
 
-The last hours of the whole market multiply the rate, as far as they differ from others by more than chance explains.
+The last hours of the whole market multiply the rate, as far as they differ from others by more than
+chance explains.
 
-Hosts that are gone, rented on demand or switched off, have a rate that no bid changes: one for each host, close to that
-of the market unless hosts differ by more than chance explains.
+Hosts that are gone, rented on demand or switched off, have a rate that no bid changes: one for each
+host, close to that of the market unless hosts differ by more than chance explains.
 """
 
 from __future__ import annotations
@@ -32,7 +38,8 @@ from bidbrain.outbid.record import Fate, HostRecord, OwnRun, Stays, level_of, pa
 from pricing_data.units import HOUR
 
 _LEVELS: Floats = np.linspace(-20, 20, 41) / 10
-"""Centres of the bands of levels: from 14% to 740% of the usual minimum bid, in steps of a tenth."""
+"""Centres of the bands of levels: from 14% to 740% of the usual minimum bid, in steps of a
+tenth."""
 _RIVALS_WORTH = 4.0
 """Rivals' bids count as much as this many rises at a level."""
 _BLOCK = 2 * HOUR
@@ -46,9 +53,9 @@ _ASSUMED_SHAPE = 4.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OutbidOdds:
-    """The odds of a market at a moment: the rate of being outbid by level and the events behind it, the rate of being
-    displaced and the factors of hosts, and how soon hosts take a bid again. Levels between the bands lie on a line
-    between their neighbors."""
+    """The odds of a market at a moment: the rate of being outbid by level and the events behind it,
+    the rate of being displaced and the factors of hosts, and how soon hosts take a bid again.
+    Levels between the bands lie on a line between their neighbors."""
 
     rates: Floats
     events: Floats
@@ -65,7 +72,9 @@ class OutbidOdds:
         newest = record.newest()
         levels = np.sort(level_of(newest.least_bid, newest.usual))
         above = levels.size - np.searchsorted(levels, _LEVELS, side="right")
-        assumed: Floats = 2 * UNRECORDED.evictions / UNRECORDED.hours * (above + 0.5) / (levels.size + 1)
+        assumed: Floats = (
+            2 * UNRECORDED.evictions / UNRECORDED.hours * (above + 0.5) / (levels.size + 1)
+        )
         rates, events = _rates_by_level(assumed, stays)
 
         due = stays.hours * np.interp(stays.level, _LEVELS, rates)
@@ -74,10 +83,13 @@ class OutbidOdds:
         displaced = UNRECORDED + Exposure(float(gone.sum()), hours)
         gone_due = stays.hours * displaced.evictions / displaced.hours
         block = (at - stays.until) // _BLOCK
+
         return cls(
             rates * _factors(block, risen, due).get(0, 1.0),
             events,
-            Exposure(displaced.evictions, displaced.hours / _factors(block, gone, gone_due).get(0, 1.0)),
+            Exposure(
+                displaced.evictions, displaced.hours / _factors(block, gone, gone_due).get(0, 1.0)
+            ),
             _factors(stays.host, gone, gone_due),
             _ASSUMED_PAUSE + pauses(record, stays),
             hours,
@@ -105,12 +117,16 @@ class OutbidOdds:
     def basis(self) -> str:
         """The evidence behind the odds, in words."""
         if not self.hours:
-            return "the spread of minimum bids, because no two snapshots are close enough to compare"
+            return (
+                "the spread of minimum bids, because no two snapshots are close enough to compare"
+            )
         return f"{self.hours:,.0f} machine-hours of hosts between snapshots"
 
 
 def _rates_by_level(assumed: Floats, stays: Stays) -> tuple[Floats, Floats]:
-    """The rate in each band, from above to below never falling, and the number of events that it rests on."""
+    """The rate in each band, from above to below never falling, and the number of events that it
+    rests on.
+    """
     risen = stays.fate == Fate.RISEN
     by_rivals = _of_rivals(assumed, stays, risen)
     band = np.rint(np.interp(stays.level, _LEVELS, np.arange(_LEVELS.size))).astype(np.int64)
@@ -121,8 +137,9 @@ def _rates_by_level(assumed: Floats, stays: Stays) -> tuple[Floats, Floats]:
 
 
 def _of_rivals(assumed: Floats, stays: Stays, risen: Bools) -> Floats:
-    """The rate of bids above each level, if rivals bid what they can pay: a rise to a level was only seen where the
-    host stood below it. The assumption counts as `UNRECORDED.hours` more at every level."""
+    """The rate of bids above each level, if rivals bid what they can pay: a rise to a level was
+    only seen where the host stood below it. The assumption counts as `UNRECORDED.hours` more at
+    every level."""
     order = np.argsort(stays.level)
     levels, total = stays.level[order], np.concatenate(([0.0], np.cumsum(stays.hours[order])))
     tops = np.sort(stays.after[risen])
@@ -131,11 +148,14 @@ def _of_rivals(assumed: Floats, stays: Stays, risen: Bools) -> Floats:
     seen = from_top[np.searchsorted(tops, _LEVELS, side="right")]
     watched = total[np.searchsorted(levels, _LEVELS)]
     rate: Floats = seen + assumed * UNRECORDED.hours / (watched + UNRECORDED.hours)
+
     return rate
 
 
 def _factors(group: Ints, happened: Bools, due: Floats) -> dict[int, float]:
-    """By group, how much more often something happened than was due: near 1 unless chance does not explain more."""
+    """By group, how much more often something happened than was due: near 1 unless chance does not
+    explain more.
+    """
     names, number = np.unique(group, return_inverse=True)
     counts, expected = (np.bincount(number, each).astype(np.float64) for each in (happened, due))
     shape = shape_of_rates(counts, expected) if names.size >= _FEW_GROUPS else _ASSUMED_SHAPE

@@ -1,9 +1,11 @@
-"""Snapshots of the hosts of a market, and what they show: how long hosts stood at a level, and what ended that.
+"""Snapshots of the hosts of a market, and what they show: how long hosts stood at a level, and what
+ended that.
 
-A bid's level is its logarithm over the usual minimum bid of the moment (the median of the listed hosts), because rivals
-compare hosts. A machine that is held at a bid makes it the minimum bid of its host, so that hosts at a level show what
-happens to such a bid. Between two snapshots a minimum bid rises (a machine that was held at it was outbid), or the host
-is gone: rented on demand, or taken off the market. Visits of rivals between two snapshots are not seen.
+A bid's level is its logarithm over the usual minimum bid of the moment (the median of the listed
+hosts), because rivals compare hosts. A machine that is held at a bid makes it the minimum bid of
+its host, so that hosts at a level show what happens to such a bid. Between two snapshots a minimum
+bid rises (a machine that was held at it was outbid), or the host is gone: rented on demand, or
+taken off the market. Visits of rivals between two snapshots are not seen.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from pricing_data.units import HOUR
 LONGEST_GAP = 3 * HOUR
 """Snapshots that are farther apart do not say when, or how often, something happened in between."""
 _SAME_BID = 1e-6
-"""Bids that differ by less than this share are the same: cents of a machine are divided by its GPUs and back."""
+"""Bids that differ by less than this share are the same: cents of a machine are divided by its GPUs
+and back."""
 
 
 class Fate(IntEnum):
@@ -36,11 +39,12 @@ class Fate(IntEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostRecord:
-    """Snapshots of a market, a row for each host that a bid could have at that moment, in order of time.
+    """Snapshots of a market, a row for each host that a bid could have at that moment, in order of
+    time.
 
-    `at` is in microseconds, `host` an id that stays the same between snapshots, `least_bid` and `on_demand` are
-    nano-dollars for an hour of the machine; an unknown price on demand is 0. Each snapshot lists all hosts of the
-    market: who is missing was not to be had.
+    `at` is in microseconds, `host` an id that stays the same between snapshots, `least_bid` and
+    `on_demand` are nano-dollars for an hour of the machine; an unknown price on demand is 0. Each
+    snapshot lists all hosts of the market: who is missing was not to be had.
     """
 
     at: Ints
@@ -61,7 +65,9 @@ class HostRecord:
     @property
     def usual(self) -> Ints:
         """For each row, the median of the minimum bids in its snapshot."""
-        _, first, slot, count = np.unique(self.at, return_index=True, return_inverse=True, return_counts=True)
+        _, first, slot, count = np.unique(
+            self.at, return_index=True, return_inverse=True, return_counts=True
+        )
         ranked = self.least_bid[np.lexsort((self.least_bid, self.at))]
         usual: Ints = ranked[first + (count - 1) // 2][slot]
         return usual
@@ -83,8 +89,8 @@ class HostRecord:
 
 @dataclass(frozen=True, slots=True)
 class OwnRun:
-    """A machine that ran at a bid of our own, from `since` until it was outbid (`RISEN`), displaced (`GONE`) or
-    given up (`STAYS`)."""
+    """A machine that ran at a bid of our own, from `since` until it was outbid (`RISEN`), displaced
+    (`GONE`) or given up (`STAYS`)."""
 
     host: int
     bid: int
@@ -95,8 +101,8 @@ class OwnRun:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stays:
-    """Times in which hosts stood at a level: the level, what it rose to (or the same), the hours at risk, and how they
-    ended. An event between two snapshots happened halfway."""
+    """Times in which hosts stood at a level: the level, what it rose to (or the same), the hours at
+    risk, and how they ended. An event between two snapshots happened halfway."""
 
     until: Ints
     host: Ints
@@ -107,7 +113,9 @@ class Stays:
 
     @classmethod
     def of(cls, record: HostRecord, own: Sequence[OwnRun] = ()) -> Stays:
-        """The stays that a record shows. Where a machine was ours, its run says more precisely what happened."""
+        """The stays that a record shows. Where a machine was ours, its run says more precisely what
+        happened.
+        """
         seen = _between_snapshots(record)
         ours, since = np.zeros(seen.host.size, dtype=np.bool_), seen.until - seen.hours * HOUR
         for run in own:
@@ -117,7 +125,12 @@ class Stays:
     def only(self, rows: Bools) -> Stays:
         """Some of the stays."""
         return Stays(
-            self.until[rows], self.host[rows], self.level[rows], self.after[rows], self.hours[rows], self.fate[rows]
+            self.until[rows],
+            self.host[rows],
+            self.level[rows],
+            self.after[rows],
+            self.hours[rows],
+            self.fate[rows],
         )
 
     def joined(self, other: Stays) -> Stays:
@@ -138,7 +151,9 @@ def level_of(bids: Ints, usual: int | Ints) -> Floats:
 
 
 def pauses(record: HostRecord, stays: Stays) -> Exposure:
-    """How many hosts took a level again that they had left upwards, or by being gone, and the hours of waiting."""
+    """How many hosts took a level again that they had left upwards, or by being gone, and the hours
+    of waiting.
+    """
     level, paused = level_of(record.least_bid, record.usual), stays.fate != Fate.STAYS
     total = NOTHING
     for host in np.unique(stays.host[paused]).tolist():
@@ -166,6 +181,7 @@ def _between_snapshots(record: HostRecord) -> Stays:
     until = moments[np.minimum(slot + 1, moments.size - 1)]
     gap = until - moments[slot]
     hours = gap / HOUR * np.where(fate == Fate.STAYS, 1.0, 0.5)
+
     # In the levels of the moment at which the stay began.
     after = np.where(risen, level + np.log(least_bid[following] / least_bid), level)
     known = (gap > 0) & (gap <= LONGEST_GAP)
@@ -173,7 +189,9 @@ def _between_snapshots(record: HostRecord) -> Stays:
 
 
 def _of_own(record: HostRecord, runs: Sequence[OwnRun]) -> Stays:
-    columns = np.array([(run.until, run.host, run.bid, run.since, run.ended) for run in runs], dtype=np.int64)
+    columns = np.array(
+        [(run.until, run.host, run.bid, run.since, run.ended) for run in runs], dtype=np.int64
+    )
     until, host, bid, since, ended = columns.reshape(-1, 5).T
     known = np.maximum(np.searchsorted(record.at, since, side="right") - 1, 0)
     level = level_of(bid, record.usual[known]) if runs else np.zeros(0)

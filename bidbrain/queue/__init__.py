@@ -1,1 +1,3 @@
-"""The queue of jobs that share quotas: which of them hold machines in a round, and when each will run."""
+"""The queue of jobs that share quotas: which of them hold machines in a round, and when each will
+run.
+"""

@@ -1,10 +1,11 @@
-"""The policy of a queue that names none: deadlines first, then the mean completion time of a user's jobs; between
-users, machines max-min by weight.
+"""The policy of a queue that names none: deadlines first, then the mean completion time of a user's
+jobs; between users, machines max-min by weight.
 
-A *list* is pairs of a job and a type, the most urgent first; machines are handed out along it (`filled`). `ends_of`
-plays one list until every job is done, and `best_list` keeps the list of the fewest late jobs, the least lateness and
-the least weighted mean of completion times: Smith's order, orders by deadline, the last round's order, and those that
-differ from the best of these by moving a job.
+A *list* is pairs of a job and a type, the most urgent first; machines are handed out along it
+(`filled`). `ends_of` plays one list until every job is done, and `best_list` keeps the list of the
+fewest late jobs, the least lateness and the least weighted mean of completion times: Smith's order,
+orders by deadline, the last round's order, and those that differ from the best of these by moving a
+job.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +20,8 @@ MachinesHeld = dict[str, dict[str, int]]
 
 # A job of unknown length is taken to be as long again as it has run, and at least this many rounds.
 _UNKNOWN_ROUNDS = 10
-# Steps of one search: for each job that ends, these many and one for some pairs of the list. About 300 ms.
+# Steps of one search: for each job that ends, these many and one for some pairs of the list. About
+# 300 ms.
 _MAX_STEPS, _STEPS_OF_END, _PAIRS_OF_STEP = 200_000, 10, 10
 _ALL_ORDERS = 5
 _SAME_RATE = 0.05
@@ -43,12 +45,16 @@ def length_of(job: QueueJob, queue: JobQueue) -> float:
 
 def shortest_seconds(job: QueueJob, queue: JobQueue) -> float:
     """The time that the job takes if it has all machines that it can use."""
-    speed = max((job.speed({kind: min(job.most, queue.machines(kind))}) for kind in job.rates), default=0.0)
+    speed = max(
+        (job.speed({kind: min(job.most, queue.machines(kind))}) for kind in job.rates), default=0.0
+    )
     return length_of(job, queue) / speed if speed > 0 else float("inf")
 
 
 def must_go_first(queue: JobQueue) -> list[QueueJob]:
-    """Jobs that have waited too long, the longest first, and those that such a job has just begun before."""
+    """Jobs that have waited too long, the longest first, and those that such a job has just begun
+    before.
+    """
     limit = queue.terms.max_wait_rounds * queue.terms.round_seconds
     late = [job for job in queue.jobs if not job.holds() and queue.now - job.since >= limit]
     return sorted(late, key=lambda job: (job.since, job.name))
@@ -60,12 +66,18 @@ def listed(jobs: Sequence[QueueJob], kinds: Mapping[str, int]) -> list[Pair]:
     for job in jobs:
         usable = (kind for kind in job.rates if kinds.get(kind) and job.rates[kind] > 0)
         speeds = {kind: job.rates[kind] * min(job.most, kinds[kind]) for kind in usable}
-        pairs += [(job, kind) for kind in sorted(speeds, key=lambda kind: (-speeds[kind], -job.rates[kind], kind))]
+        pairs += [
+            (job, kind)
+            for kind in sorted(speeds, key=lambda kind: (-speeds[kind], -job.rates[kind], kind))
+        ]
+
     return pairs
 
 
 def filled(pairs: Sequence[Pair], free: FreeQuota, held: MachinesHeld) -> MachinesHeld:
-    """Hands out machines along a list, in addition to those held; a job that cannot have its least gets none."""
+    """Hands out machines along a list, in addition to those held; a job that cannot have its least
+    gets none.
+    """
     given, short = dict(held), dict[str, QueueJob]()
     for job, kind in pairs if free.room else ():
         if kind not in free.room:
@@ -102,7 +114,10 @@ def _can_begin(job: QueueJob, kind: str, have: int, free: FreeQuota) -> bool:
     """Whether there may be as many machines as the job needs, those of a type among them."""
     if job.gang:
         return have + free.machines(kind) >= job.least
-    return have + sum(free.machines(other) for other in job.rates if job.joins(other, {kind: 1})) >= job.least
+    return (
+        have + sum(free.machines(other) for other in job.rates if job.joins(other, {kind: 1}))
+        >= job.least
+    )
 
 
 def _without(free: FreeQuota, held: MachinesHeld) -> FreeQuota:
@@ -114,9 +129,14 @@ def _without(free: FreeQuota, held: MachinesHeld) -> FreeQuota:
 
 
 def move_up(
-    jobs: Mapping[str, QueueJob], running: MachinesHeld, left: Callable[[str], float], free: FreeQuota
+    jobs: Mapping[str, QueueJob],
+    running: MachinesHeld,
+    left: Callable[[str], float],
+    free: FreeQuota,
 ) -> list[str]:
-    """Moves jobs that hold machines of one type to the fastest that is free, where they end earlier by that."""
+    """Moves jobs that hold machines of one type to the fastest that is free, where they end earlier
+    by that.
+    """
     moved = []
     for name, machines in running.items() if free.room else ():
         if name not in jobs or len(machines) != 1 or not jobs[name].interruptible:
@@ -144,20 +164,27 @@ def move_up(
 
 def _part_of(job: QueueJob, machines: Mapping[str, int]) -> dict[str, int]:
     """The machines that it keeps to have no more than these."""
-    both = {kind: common for kind, count in job.held.items() if (common := min(count, machines.get(kind, 0)))}
+    both = {
+        kind: common
+        for kind, count in job.held.items()
+        if (common := min(count, machines.get(kind, 0)))
+    }
     fewer = sum(machines.values()) < job.holds() and not job.gang
     return both if fewer and sum(both.values()) >= job.least else dict(job.held)
 
 
 def ends_of(queue: JobQueue, pairs: Sequence[Pair], held: MachinesHeld) -> dict[str, float]:
-    """Seconds from now until each job of the list ends, if its jobs begin in this order and keep what they hold.
+    """Seconds from now until each job of the list ends, if its jobs begin in this order and keep
+    what they hold.
 
-    What jobs of the list hold already, and keep, is `held`; a job that begins makes no progress for `swap_seconds`.
+    What jobs of the list hold already, and keep, is `held`; a job that begins makes no progress for
+    `swap_seconds`.
     """
     jobs = {job.name: job for job, _ in pairs}
     running = {name: machines for name, machines in held.items() if name in jobs}
     free = _without(FreeQuota(queue), running)
     left = {name: length_of(job, queue) for name, job in jobs.items()}
+
     # Of the machines that a job holds now: which, how fast, from when on, and until when.
     holds, ends, now = dict[str, tuple[Mapping[str, int], float, float]](), dict[str, float](), 0.0
     until = dict[str, float]()
@@ -177,7 +204,9 @@ def ends_of(queue: JobQueue, pairs: Sequence[Pair], held: MachinesHeld) -> dict[
             if before is None:
                 # At the beginning a job may keep some of its machines, a gang all of them.
                 own = jobs[name].held
-                keeps = machines == own if jobs[name].gang else any(kind in machines for kind in own)
+                keeps = (
+                    machines == own if jobs[name].gang else any(kind in machines for kind in own)
+                )
                 stays = name in held or (not now and bool(own) and keeps)
                 since = now if stays and name not in moved else now + jobs[name].swap_seconds
             else:
@@ -258,7 +287,9 @@ class _Search:
         self._kinds = {kind: count for kind in queue.types() if (count := queue.machines(kind))}
         self._first = {job.name: number for number, job in enumerate(must_go_first(queue))}
         self._held: MachinesHeld = {job.name: dict(job.held) for job in jobs if job.holds()}
-        self._fixed: MachinesHeld = {name: machines for name, machines in fixed.items() if name in self._jobs}
+        self._fixed: MachinesHeld = {
+            name: machines for name, machines in fixed.items() if name in self._jobs
+        }
         self._tried, self._steps = set[tuple[str, ...]](), 0
         self._most_steps = _MAX_STEPS * len(jobs) // len(queue.jobs)
         self.best: OrderedQueue | None = None
@@ -273,7 +304,9 @@ class _Search:
         return self._tries(listed(order, self._kinds))
 
     def tries_by_index(self, order: Sequence[QueueJob]) -> None:
-        """The pairs by the share of a job's work that a machine does: jobs get the types that suit them."""
+        """The pairs by the share of a job's work that a machine does: jobs get the types that suit
+        them.
+        """
         if self._first or len(self._kinds) < 2:
             return
         index = {job.name: job.weight / max(length_of(job, self._queue), 1e-300) for job in order}
@@ -296,12 +329,17 @@ class _Search:
                     break
 
     def _beginnings(self, pairs: Sequence[Pair]) -> Iterator[MachinesHeld]:
-        """The machines that jobs may keep: all that they hold, those of jobs whose turn it is, or what is fixed."""
+        """The machines that jobs may keep: all that they hold, those of jobs whose turn it is, or
+        what is fixed.
+        """
         yield self._held
         if self._held == self._fixed:
             return
+
         fresh = filled(pairs, _without(FreeQuota(self._queue), self._fixed), self._fixed)
-        urgent = {name: _part_of(self._jobs[name], fresh[name]) for name in self._held if name in fresh}
+        urgent = {
+            name: _part_of(self._jobs[name], fresh[name]) for name in self._held if name in fresh
+        }
         if urgent != self._held:
             yield urgent
         yield self._fixed
@@ -311,9 +349,12 @@ class _Search:
         for begin in self._beginnings(pairs):
             self._steps += len(self._jobs) * (_STEPS_OF_END + len(pairs) // _PAIRS_OF_STEP)
             ends = ends_of(self._queue, pairs, begin)
-            ordered = OrderedQueue(tuple(pairs), begin, _score(self._queue, list(self._jobs.values()), ends))
+            ordered = OrderedQueue(
+                tuple(pairs), begin, _score(self._queue, list(self._jobs.values()), ends)
+            )
             if self.best is None or ordered.score < self.best.score:
                 self.best, better = ordered, True
+
         return better
 
 
@@ -334,7 +375,9 @@ def as_foreseen(queue: JobQueue, jobs: Sequence[QueueJob], previous: QueueRound)
         if _terms(job, queue) != _terms(before, previous.queue):
             return False
 
-        changes = [rate / before.rates[kind] - 1 for kind, rate in job.rates.items() if before.rates[kind]]
+        changes = [
+            rate / before.rates[kind] - 1 for kind, rate in job.rates.items() if before.rates[kind]
+        ]
         if any(abs(change) > _SAME_RATE for change in changes):
             return False
 
@@ -345,7 +388,11 @@ def _ended_in_time(job: QueueJob, queue: JobQueue, previous: QueueRound) -> bool
     """Whether a job that is gone has ended when it was expected to, within the last round."""
     speed = job.speed(previous.machines.get(job.name, {}))
     seconds = length_of(job, previous.queue) / speed if speed > 0 else float("inf")
-    return seconds <= (queue.now - previous.queue.now) * (1 + _NOTHING) <= seconds + queue.terms.round_seconds
+    return (
+        seconds
+        <= (queue.now - previous.queue.now) * (1 + _NOTHING)
+        <= seconds + queue.terms.round_seconds
+    )
 
 
 def _terms(job: QueueJob, queue: JobQueue) -> tuple[float | None, ...]:
@@ -355,12 +402,17 @@ def _terms(job: QueueJob, queue: JobQueue) -> tuple[float | None, ...]:
 
 
 def _base_orders(queue: JobQueue, jobs: Sequence[QueueJob]) -> list[list[QueueJob]]:
-    """Smith's order; deadlines in their order, then Smith's; deadlines by slack, then Smith's; the widest first."""
-    smith = sorted(jobs, key=lambda job: (shortest_seconds(job, queue) / job.weight, job.arrival, job.name))
+    """Smith's order; deadlines in their order, then Smith's; deadlines by slack, then Smith's; the
+    widest first.
+    """
+    smith = sorted(
+        jobs, key=lambda job: (shortest_seconds(job, queue) / job.weight, job.arrival, job.name)
+    )
     orders = [smith]
     if any(job.deadline is not None for job in jobs):
         orders.append(sorted(smith, key=_due))
         orders.append(sorted(smith, key=lambda job: _due(job) - shortest_seconds(job, queue)))
+
     # The widest first: what remains beside them is filled up.
     orders.append(sorted(smith, key=lambda job: -job.least))
     return orders
@@ -379,7 +431,9 @@ def _due(job: QueueJob) -> float:
     return float("inf") if job.deadline is None else job.deadline
 
 
-def _score(queue: JobQueue, jobs: Sequence[QueueJob], ends: Mapping[str, float]) -> tuple[float, ...]:
+def _score(
+    queue: JobQueue, jobs: Sequence[QueueJob], ends: Mapping[str, float]
+) -> tuple[float, ...]:
     late, lateness, total, last = 0, 0.0, 0.0, 0.0
     for job in jobs:
         end = ends.get(job.name)
@@ -403,7 +457,11 @@ def default_shares(
 ) -> tuple[MeanMachines, tuple[str, ...]]:
     """Mean machines by job and type, and the order in which jobs begin."""
     users = sorted({job.user for job in queue.jobs})
-    lists = {user: best_list(queue, [job for job in queue.jobs if job.user == user], previous, fixed) for user in users}
+    lists = {
+        user: best_list(queue, [job for job in queue.jobs if job.user == user], previous, fixed)
+        for user in users
+    }
+
     if len(users) == 1:
         (ordered,) = lists.values()
         begin = dict(ordered.begin)
@@ -417,16 +475,22 @@ def default_shares(
 
 
 def shared_by_users(queue: JobQueue, lists: Mapping[str, Sequence[Pair]]) -> MeanMachines:
-    """Machines grow evenly by the users' weights, each user's along its list, until quotas or jobs are full.
+    """Machines grow evenly by the users' weights, each user's along its list, until quotas or jobs
+    are full.
 
-    Jobs with deadlines have what keeps these beforehand, the earliest first; it counts as their users'.
+    Jobs with deadlines have what keeps these beforehand, the earliest first; it counts as their
+    users'.
     """
     growth = _Growth(queue, lists)
-    hurried = sorted((job for job in queue.jobs if job.deadline is not None), key=lambda job: (_due(job), job.name))
+    hurried = sorted(
+        (job for job in queue.jobs if job.deadline is not None),
+        key=lambda job: (_due(job), job.name),
+    )
     for job in [*must_go_first(queue), *hurried]:
         growth.needs(job, _needed(job, queue))
     while growth.grows():
         pass
+
     return growth.shares
 
 
@@ -434,7 +498,10 @@ class _Growth:
     """The shares while users fill up, and each user's level: its machines over its weight."""
 
     def __init__(self, queue: JobQueue, lists: Mapping[str, Sequence[Pair]]) -> None:
-        self._free, self._lists = FreeQuota(queue), {user: list(pairs) for user, pairs in lists.items()}
+        self._free, self._lists = (
+            FreeQuota(queue),
+            {user: list(pairs) for user, pairs in lists.items()},
+        )
         users = queue.terms.users
         self._weight = {user: users[user].weight if user in users else 1.0 for user in lists}
         self._level = dict.fromkeys(lists, 0.0)
@@ -443,15 +510,24 @@ class _Growth:
     def needs(self, job: QueueJob, work_per_hour: float) -> None:
         """Gives the job machines for this much work, as far as there are any."""
         for other, kind in self._lists[job.user]:
-            lacking = work_per_hour - sum(share * job.rates[k] for k, share in self.shares.get(job.name, {}).items())
+            lacking = work_per_hour - sum(
+                share * job.rates[k] for k, share in self.shares.get(job.name, {}).items()
+            )
             if other is job and lacking > 0:
-                self._gives(job, kind, min(lacking / job.rates[kind], self._free.amount(kind), self._room(job)))
+                self._gives(
+                    job,
+                    kind,
+                    min(lacking / job.rates[kind], self._free.amount(kind), self._room(job)),
+                )
 
     def grows(self) -> bool:
-        """The users that have least grow until they reach the next, a quota ends, or a job is full."""
+        """The users that have least grow until they reach the next, a quota ends, or a job is
+        full."""
         growing = dict[str, Pair]()
         for user, pairs in self._lists.items():
-            while pairs and (self._room(pairs[0][0]) <= _NOTHING or self._free.amount(pairs[0][1]) <= _NOTHING):
+            while pairs and (
+                self._room(pairs[0][0]) <= _NOTHING or self._free.amount(pairs[0][1]) <= _NOTHING
+            ):
                 pairs.pop(0)
             if pairs:
                 growing[user] = pairs[0]
@@ -460,7 +536,9 @@ class _Growth:
             return False
 
         lowest = min(self._level[user] for user in growing)
-        now = {user: pair for user, pair in growing.items() if self._level[user] <= lowest + _NOTHING}
+        now = {
+            user: pair for user, pair in growing.items() if self._level[user] <= lowest + _NOTHING
+        }
         steps = [self._level[user] - lowest for user in growing if user not in now]
         steps += [self._room(job) / self._weight[user] for user, (job, _) in now.items()]
         used = dict[int, float]()
@@ -485,7 +563,8 @@ class _Growth:
 
 
 def _needed(job: QueueJob, queue: JobQueue) -> float:
-    """Work per hour that keeps the deadline, or of one machine for a job that has waited too long."""
+    """Work per hour that keeps the deadline, or of one machine for a job that has waited too
+    long."""
     if job.deadline is None:
         return job.least * max(job.rates.values(), default=0.0)
     seconds = (job.deadline - queue.now) * _EARLY - (0.0 if job.holds() else job.swap_seconds)

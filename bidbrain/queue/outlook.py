@@ -1,7 +1,8 @@
 """When jobs of a queue begin, grow, take turns and end: the scheduler played forward.
 
-Jobs arrive no more in it, and quotas stay. Where lengths are uncertain it is played three times: with what is expected,
-with all jobs as short, and with all as long as they may be. The scheduler itself never knows these lengths.
+Jobs arrive no more in it, and quotas stay. Where lengths are uncertain it is played three times:
+with what is expected, with all jobs as short, and with all as long as they may be. The scheduler
+itself never knows these lengths.
 """
 
 from collections.abc import Mapping
@@ -58,12 +59,20 @@ def outlook(queue: JobQueue, previous: QueueRound | None = None) -> tuple[JobOut
     plays = [played(queue, previous, expected)]
     if uncertain:
         short = {job.name: job.work_low for job in uncertain}
-        long = {job.name: float("inf") if job.work_high is None else job.work_high for job in uncertain}
-        plays += [played(queue, previous, expected | short), played(queue, previous, expected | long)]
+        long = {
+            job.name: float("inf") if job.work_high is None else job.work_high for job in uncertain
+        }
+        plays += [
+            played(queue, previous, expected | short),
+            played(queue, previous, expected | long),
+        ]
+
     return tuple(_joined(job, plays) for job in queue.jobs)
 
 
-def played(queue: JobQueue, previous: QueueRound | None, lengths: Mapping[str, float]) -> dict[str, JobCourse]:
+def played(
+    queue: JobQueue, previous: QueueRound | None, lengths: Mapping[str, float]
+) -> dict[str, JobCourse]:
     """Each job's course if the lengths are these, which may be infinite."""
     began = queue.now
     left, delay = dict(lengths), {job.name: 0.0 for job in queue.jobs}
@@ -106,10 +115,20 @@ def played(queue: JobQueue, previous: QueueRound | None, lengths: Mapping[str, f
 
 
 def unchanged_seconds(decided: QueueRound) -> float:
-    """How long further rounds decide the same, if until then no job comes or ends: 0 where that is not known."""
-    queue, parts = decided.queue, [part for shares in decided.shares.values() for part in shares.values()]
+    """How long further rounds decide the same, if until then no job comes or ends: 0 where that is
+    not known.
+    """
+    queue, parts = (
+        decided.queue,
+        [part for shares in decided.shares.values() for part in shares.values()],
+    )
     guessed = any(job.work is None and job.work_high is None for job in queue.jobs)
-    if queue.terms.policy != MEAN_COMPLETION or guessed or any(abs(part - round(part)) > _WHOLE for part in parts):
+
+    if (
+        queue.terms.policy != MEAN_COMPLETION
+        or guessed
+        or any(abs(part - round(part)) > _WHOLE for part in parts)
+    ):
         return 0.0
 
     length = queue.terms.round_seconds
@@ -125,6 +144,7 @@ def _joined(job: QueueJob, plays: list[dict[str, JobCourse]]) -> JobOutlook:
     ends = [course.end for course in courses]
     known_starts = [start for start in starts if start is not None]
     known_ends = [end for end in ends if end is not None]
+
     return JobOutlook(
         job.name,
         courses[0].turns,
@@ -152,10 +172,16 @@ def _after(
     delay[job.name] = max(delay[job.name] - step, 0.0)
     left[job.name] -= done
     turns[job.name].append(PlannedTurn(begin, begin + step, job.held))
-    received = {kind: job.received.get(kind, 0.0) + job.held.get(kind, 0) * step for kind in {*job.received, *job.held}}
+    received = {
+        kind: job.received.get(kind, 0.0) + job.held.get(kind, 0) * step
+        for kind in {*job.received, *job.held}
+    }
     work = None if job.work is None else max(job.work - done, _DONE * job.work)
     high = None if job.work_high is None else max(job.work_high - done, 0.0)
-    return replace(job, received=received, work=work, work_low=max(job.work_low - done, 0.0), work_high=high)
+
+    return replace(
+        job, received=received, work=work, work_low=max(job.work_low - done, 0.0), work_high=high
+    )
 
 
 def _merged(parts: list[PlannedTurn]) -> list[PlannedTurn]:

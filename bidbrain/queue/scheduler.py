@@ -1,9 +1,9 @@
 """The next round of a queue: an allocation X by the queue's policy, carried out in whole machines.
 
-X is a mean number of machines by job and type. Machines are handed out one by one by the priorities of Algorithm 2
-(section 5.5), X over the time received: with the debts of earlier rounds that is the order in which jobs lag behind
-their shares. What a job holds already counts as owed `_SWAP_PAYS` times its swap, so that at most about one part in
-that many of a queue's time is lost to swaps.
+X is a mean number of machines by job and type. Machines are handed out one by one by the priorities
+of Algorithm 2 (section 5.5), X over the time received: with the debts of earlier rounds that is the
+order in which jobs lag behind their shares. What a job holds already counts as owed `_SWAP_PAYS`
+times its swap, so that at most about one part in that many of a queue's time is lost to swaps.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,13 @@ import numpy as np
 from bidbrain.gavel import POLICIES
 from bidbrain.gavel.policies import policy_named
 from bidbrain.gavel.policies.linear import BudgetTooLow
-from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs, Entity
+from bidbrain.gavel.problem import (
+    AllocationProblem,
+    Cluster,
+    ClusterAllocation,
+    ClusterJobs,
+    Entity,
+)
 from bidbrain.queue.order import MachinesHeld, as_foreseen, default_shares, length_of, must_go_first
 from bidbrain.queue.values import (
     MEAN_COMPLETION,
@@ -32,7 +38,8 @@ _BUDGETED = "makespan-within-budget"
 _FRUGAL = frozenset({"min-cost", "min-cost-slo", _BUDGETED})
 """They leave machines idle on purpose."""
 _OF_EACH_ROUND = frozenset({"min-cost-slo"})
-"""They have another X as deadlines come closer; that of the others is new if a job comes, ends or changes."""
+"""They have another X as deadlines come closer; that of the others is new if a job comes, ends or
+changes."""
 
 _SWAP_PAYS = 10
 _MAX_DEBT_ROUNDS = 20
@@ -42,11 +49,14 @@ _LEAST_COST_MARGIN = 1 + 1e-6
 
 
 def next_round(queue: JobQueue, previous: QueueRound | None = None) -> QueueRound:
-    """The round that begins now. Pure; `previous` is the queue's last round, whose debts are carried on."""
+    """The round that begins now. Pure; `previous` is the queue's last round, whose debts are
+    carried on.
+    """
     kept = _kept(queue)
     fixed: MachinesHeld = {job.name: dict(job.held) for job in queue.jobs if job.name in kept}
     order = tuple(job.name for job in sorted(queue.jobs, key=lambda job: (job.arrival, job.name)))
     remarks: tuple[str, ...] = ()
+
     if not queue.jobs:
         shares: MeanMachines = {}
     elif queue.terms.policy == MEAN_COMPLETION:
@@ -92,8 +102,12 @@ def _kept(queue: JobQueue) -> dict[str, str]:
     return kept
 
 
-def _owed(queue: JobQueue, previous: QueueRound | None, shares: MeanMachines) -> dict[str, dict[str, float]]:
-    """The machine-seconds by which jobs lag behind their shares, where these are not whole numbers of machines."""
+def _owed(
+    queue: JobQueue, previous: QueueRound | None, shares: MeanMachines
+) -> dict[str, dict[str, float]]:
+    """The machine-seconds by which jobs lag behind their shares, where these are not whole numbers
+    of machines.
+    """
     owed = dict[str, dict[str, float]]()
     known = {} if previous is None else {old.name: old for old in previous.queue.jobs}
     for job in queue.jobs:
@@ -103,10 +117,15 @@ def _owed(queue: JobQueue, previous: QueueRound | None, shares: MeanMachines) ->
             if previous is not None and abs(part - round(part)) > _WHOLE:
                 debt = previous.owed.get(job.name, {}).get(kind, 0.0)
                 before = known.get(job.name)
-                got = job.received.get(kind, 0.0) - (before.received.get(kind, 0.0) if before else 0.0)
+                got = job.received.get(kind, 0.0) - (
+                    before.received.get(kind, 0.0) if before else 0.0
+                )
                 seconds = queue.now - previous.queue.now
                 debt += previous.shares.get(job.name, {}).get(kind, 0.0) * seconds - got
-                most = _MAX_DEBT_ROUNDS * queue.terms.round_seconds * job.most + _SWAP_PAYS * job.swap_seconds
+                most = (
+                    _MAX_DEBT_ROUNDS * queue.terms.round_seconds * job.most
+                    + _SWAP_PAYS * job.swap_seconds
+                )
                 debt = min(max(debt, -most), most)
 
             owed.setdefault(job.name, {})[kind] = debt
@@ -115,7 +134,11 @@ def _owed(queue: JobQueue, previous: QueueRound | None, shares: MeanMachines) ->
 
 
 def _handed_out(
-    queue: JobQueue, shares: MeanMachines, owed: MeanMachines, fixed: MachinesHeld, order: Iterable[str]
+    queue: JobQueue,
+    shares: MeanMachines,
+    owed: MeanMachines,
+    fixed: MachinesHeld,
+    order: Iterable[str],
 ) -> dict[str, dict[str, int]]:
     """Whole machines by job and type."""
     deal = _Deal(queue, owed)
@@ -132,7 +155,11 @@ def _handed_out(
         first = must_go_first(queue)
         deal.what_is_left([*first, *(job for job in jobs if job not in first)])
 
-    return {name: given for name, kinds in deal.given.items() if (given := {k: n for k, n in kinds.items() if n})}
+    return {
+        name: given
+        for name, kinds in deal.given.items()
+        if (given := {k: n for k, n in kinds.items() if n})
+    }
 
 
 class _Deal:
@@ -149,7 +176,9 @@ class _Deal:
             self.given[job.name][kind] = self.given[job.name].get(kind, 0) + count
 
     def by_priority(self, shares: MeanMachines, *, only_owed: bool) -> None:
-        """One machine after the other to the job that lags most behind its share; jobs begin with their least."""
+        """One machine after the other to the job that lags most behind its share; jobs begin with
+        their least.
+        """
         claims = list[tuple[float, int, str]]()
         jobs = self._queue.jobs
         for number, job in enumerate(jobs):
@@ -175,26 +204,36 @@ class _Deal:
                 heappush(claims, (-self._lag(job, kind, share, self._step(job)), number, kind))
 
     def what_is_left(self, jobs: Iterable[QueueJob]) -> None:
-        """Free machines: first to those that hold them, then to jobs in their order, on their fastest types."""
+        """Free machines: first to those that hold them, then to jobs in their order, on their
+        fastest types.
+        """
         jobs = list(jobs)
         for job in jobs:
             for kind, count in job.held.items():
                 have = self.given[job.name].get(kind, 0)
                 room = job.most - sum(self.given[job.name].values())
                 wanted = min(count - have, room, self.free.machines(kind))
-                if wanted > 0 and (have or wanted >= job.least) and job.joins(kind, self.given[job.name]):
+                if (
+                    wanted > 0
+                    and (have or wanted >= job.least)
+                    and job.joins(kind, self.given[job.name])
+                ):
                     self.gives(job, kind, wanted)
 
         for job in jobs:
             kinds = sorted(job.rates, key=lambda kind: (-job.rates[kind], kind))
             for kind in kinds:
-                while job.rates[kind] > 0 and self._begins_or_grows(job, kind, self._step(job), {job.name: job.rates}):
+                while job.rates[kind] > 0 and self._begins_or_grows(
+                    job, kind, self._step(job), {job.name: job.rates}
+                ):
                     pass
 
     def _step(self, job: QueueJob) -> int:
         return 1 if self.given[job.name] else job.least
 
-    def _begins_or_grows(self, job: QueueJob, kind: str, step: int, shares: Mapping[str, Mapping[str, float]]) -> bool:
+    def _begins_or_grows(
+        self, job: QueueJob, kind: str, step: int, shares: Mapping[str, Mapping[str, float]]
+    ) -> bool:
         """Gives the next machines of a job, on this type first; False if they do not fit."""
         full = sum(self.given[job.name].values()) + step > job.most or job.is_complete()
         if full or not job.joins(kind, self.given[job.name]):
@@ -207,7 +246,11 @@ class _Deal:
             self.gives(job, kind, here)
 
             for other in others if lacking else ():
-                works = other != kind and job.rates.get(other) and job.joins(other, self.given[job.name])
+                works = (
+                    other != kind
+                    and job.rates.get(other)
+                    and job.joins(other, self.given[job.name])
+                )
                 count = min(lacking, self.free.machines(other)) if works else 0
                 self.gives(job, other, count)
                 parts.append((other, count))
@@ -223,7 +266,8 @@ class _Deal:
         return False
 
     def _lag(self, job: QueueJob, kind: str, share: float, step: int) -> float:
-        """Seconds by which the job lags behind its share halfway through the next step of machines."""
+        """Seconds by which the job lags behind its share halfway through the next step of
+        machines."""
         have, length = self.given[job.name].get(kind, 0), self._queue.terms.round_seconds
         owed = self._owed[job.name][kind] + (share - have - step / 2) * length
         if have + step <= job.held.get(kind, 0) and have < share - _WHOLE:
@@ -234,12 +278,14 @@ class _Deal:
 def published_shares(queue: JobQueue) -> tuple[MeanMachines, tuple[str, ...]]:
     """Mean machines by job and type under a published policy, and what it could not keep.
 
-    Types that share a quota are one type of workers, on which each job uses the type of the most work (per dollar where
-    prices count). A job holds `most` workers while it runs, and less of the time where it should have fewer.
+    Types that share a quota are one type of workers, on which each job uses the type of the most
+    work (per dollar where prices count). A job holds `most` workers while it runs, and less of the
+    time where it should have fewer.
     """
     if queue.terms.policy not in POLICIES:
         raise BadQueue(
-            f"policy {queue.terms.policy!r} is not one of a queue (known: {', '.join((MEAN_COMPLETION, *POLICIES))})"
+            f"policy {queue.terms.policy!r} is not one of a queue (known: "
+            f"{', '.join((MEAN_COMPLETION, *POLICIES))})"
         )
 
     pools = _pools(queue)
@@ -257,14 +303,19 @@ def published_shares(queue: JobQueue) -> tuple[MeanMachines, tuple[str, ...]]:
             for kind, share in zip(kinds, row, strict=True)
             if kind is not None and share * scale > _WHOLE
         }
-        for job, kinds, row, scale in zip(jobs, chosen, allocation.shares, problem.jobs.scale.tolist(), strict=True)
+        for job, kinds, row, scale in zip(
+            jobs, chosen, allocation.shares, problem.jobs.scale.tolist(), strict=True
+        )
     }
+
     return shares, (*low, *allocation.infeasible)
 
 
-def _allocated(policy: str, problem: AllocationProblem) -> tuple[ClusterAllocation, tuple[str, ...]]:
-    """The policy's answer; a budget that is too low is raised to the least that all work costs, and said to be, and
-    without one the policy is `makespan`."""
+def _allocated(
+    policy: str, problem: AllocationProblem
+) -> tuple[ClusterAllocation, tuple[str, ...]]:
+    """The policy's answer; a budget that is too low is raised to the least that all work costs, and
+    said to be, and without one the policy is `makespan`."""
     if policy == _BUDGETED and problem.budget_usd is None:
         return policy_named("makespan")(problem), ("no budget: not every job has one",)
     try:
@@ -295,16 +346,26 @@ def _type_in(pool: Iterable[str], job: QueueJob, prices: Mapping[str, float]) ->
 def _problem(
     queue: JobQueue, jobs: list[QueueJob], chosen: list[list[str | None]], pools: list[list[str]]
 ) -> AllocationProblem:
-    workers = np.array([max((queue.machines(kind) for kind in pool), default=0) for pool in pools], dtype=np.float64)
+    workers = np.array(
+        [max((queue.machines(kind) for kind in pool), default=0) for pool in pools],
+        dtype=np.float64,
+    )
     price = None
+
     if queue.terms.policy in _FRUGAL:
-        missing = [kind for kinds in chosen for kind in kinds if kind and not queue.usd_per_hour.get(kind)]
+        missing = [
+            kind for kinds in chosen for kind in kinds if kind and not queue.usd_per_hour.get(kind)
+        ]
         if missing:
             raise BadQueue(
-                f"usd_per_hour: no price of {missing[0]!r}: policy {queue.terms.policy} needs that of every type"
+                f"usd_per_hour: no price of {missing[0]!r}: policy {queue.terms.policy} needs that "
+                "of every type"
             )
         price = np.array(
-            [min((queue.usd_per_hour[k] for k in pool if k in queue.usd_per_hour), default=1.0) for pool in pools]
+            [
+                min((queue.usd_per_hour[k] for k in pool if k in queue.usd_per_hour), default=1.0)
+                for pool in pools
+            ]
         )
 
     least = np.array([job.least for job in jobs])
@@ -312,10 +373,12 @@ def _problem(
     for job, kinds in zip(jobs, chosen, strict=True):
         rows.append([job.rates[kind] if kind else 0.0 for kind in kinds])
     rates = np.array(rows)
+
     # No job holds more than its types have.
     there = np.where(rates > 0, workers, 0).sum(axis=1)
     most = np.minimum([job.most for job in jobs], there)
     scale = np.maximum(most, least)
+
     # A job with a fixed time takes it on however many machines.
     timed = [[job.timed] for job in jobs]
     throughputs = np.where(timed, rates > 0, rates * scale[:, None]) / 3600
@@ -339,6 +402,7 @@ def _problem(
         entity=tuple(job.user for job in jobs),
         least=least,
     )
+
     cluster = Cluster(tuple("+".join(pool) for pool in pools), workers, price)
     budget = queue.budget_usd
     if budget is None and all(job.budget_usd is not None for job in jobs):

@@ -1,9 +1,11 @@
-"""A queue of jobs that share quotas, and a round of it: plain values that the scheduler reads and decides.
+"""A queue of jobs that share quotas, and a round of it: plain values that the scheduler reads and
+decides.
 
-Three doors lead here. The log keeps a row for each job that joins or leaves and for each decided round, and folds them
-to these values again; a plan makes a waiting job's claim, and plays the queue forward; a launch decides the next round
-and takes its part of the quotas. All of them ask `bidbrain.queue.scheduler`, so that what a plan says is what a launch
-does. A round is a function of the queue and the round before it: nothing here may read a clock, a file or a setting.
+Three doors lead here. The log keeps a row for each job that joins or leaves and for each decided
+round, and folds them to these values again; a plan makes a waiting job's claim, and plays the queue
+forward; a launch decides the next round and takes its part of the quotas. All of them ask
+`bidbrain.queue.scheduler`, so that what a plan says is what a launch does. A round is a function of
+the queue and the round before it: nothing here may read a clock, a file or a setting.
 """
 
 from collections.abc import Iterable, Mapping
@@ -46,13 +48,16 @@ def merged(quotas: Iterable[QueueQuota]) -> tuple[QueueQuota, ...]:
     by_name = dict[str, QueueQuota]()
     for quota in quotas:
         before = by_name.get(quota.name, quota)
-        by_name[quota.name] = replace(quota, per_machine={**before.per_machine, **quota.per_machine})
+        by_name[quota.name] = replace(
+            quota, per_machine={**before.per_machine, **quota.per_machine}
+        )
     return tuple(by_name.values())
 
 
 @dataclass(frozen=True, slots=True)
 class QueueUser:
-    """An owner of jobs: its weight among the users, and the order of its jobs under `hierarchical`."""
+    """An owner of jobs: its weight among the users, and the order of its jobs under
+    `hierarchical`."""
 
     weight: float = 1.0
     policy: str = "fairness"
@@ -72,13 +77,15 @@ class QueueTerms:
 class QueueJob:
     """One job, running or waiting.
 
-    `rates` is work per hour of one machine, by type; a job runs on these types only. Work counts what is left; it is
-    None if the length is unknown, and then `work_low` and `work_high` bound it. A job takes from `least` to `most`
-    machines, a gang all of one type, others of one region. `received` are machine-seconds since its arrival. `since` is
-    when it began to hold machines, or to wait. A swap takes it `swap_seconds`: checkpoint, boot, set-up and load. What
-    it holds is paid until `paid_until`. A job that is `timed` ends once it has run for `work` hours, on however many
-    machines. One that is not `interruptible` would lose its work with its machines, and keeps them until its end.
-    `budget_usd` is what is left of its budget. Times are seconds on the clock of `JobQueue.now`.
+    `rates` is work per hour of one machine, by type; a job runs on these types only. Work counts
+    what is left; it is None if the length is unknown, and then `work_low` and `work_high` bound it.
+    A job takes from `least` to `most` machines, a gang all of one type, others of one region.
+    `received` are machine-seconds since its arrival. `since` is when it began to hold machines, or
+    to wait. A swap takes it `swap_seconds`: checkpoint, boot, set-up and load. What it holds is
+    paid until `paid_until`. A job that is `timed` ends once it has run for `work` hours, on however
+    many machines. One that is not `interruptible` would lose its work with its machines, and keeps
+    them until its end. `budget_usd` is what is left of its budget. Times are seconds on the clock
+    of `JobQueue.now`.
     """
 
     name: str
@@ -113,14 +120,16 @@ class QueueJob:
         return sum(self.held.values())
 
     def joins(self, kind: str, machines: Mapping[str, float]) -> bool:
-        """Whether a machine of a type can work with these: those of a gang are all of one type, those of another job
-        in one region."""
+        """Whether a machine of a type can work with these: those of a gang are all of one type,
+        those of another job in one region."""
         if self.gang:
             return not machines or kind in machines
         return all(_place(kind) == _place(other) for other in machines)
 
     def is_complete(self) -> bool:
-        """Whether it can have no more machines than it holds, because all of its processes began together."""
+        """Whether it can have no more machines than it holds, because all of its processes began
+        together.
+        """
         return self.gang and not self.interruptible and bool(self.held)
 
     def speed(self, machines: Mapping[str, float]) -> float:
@@ -134,8 +143,8 @@ class QueueJob:
 class JobQueue:
     """The jobs under some quotas at one moment, and how they are to share these.
 
-    `usd_per_hour` are the expected prices by type, which only policies of cost need. Without a `budget_usd` of its own,
-    the queue has the budgets of its jobs together.
+    `usd_per_hour` are the expected prices by type, which only policies of cost need. Without a
+    `budget_usd` of its own, the queue has the budgets of its jobs together.
     """
 
     now: float
@@ -157,7 +166,11 @@ class JobQueue:
 
     def machines(self, kind: str) -> int:
         """The most machines of a type that the quotas hold."""
-        uses = [quota.amount / use for quota in self.quotas if (use := quota.per_machine.get(kind, 0.0)) > 0]
+        uses = [
+            quota.amount / use
+            for quota in self.quotas
+            if (use := quota.per_machine.get(kind, 0.0)) > 0
+        ]
         return int(min(uses, default=0.0) + 1e-6)
 
 
@@ -165,9 +178,10 @@ class JobQueue:
 class QueueRound:
     """A decided round, with what it was decided from.
 
-    `shares` is X as a mean number of machines by job and type. `owed` are the machine-seconds by which a job lags
-    behind its share (negative: is ahead). `machines` are what it holds in this round. `order` has the jobs as the
-    default policy would begin them. `kept` names jobs whose machines stay because a swap would not pay, and says why.
+    `shares` is X as a mean number of machines by job and type. `owed` are the machine-seconds by
+    which a job lags behind its share (negative: is ahead). `machines` are what it holds in this
+    round. `order` has the jobs as the default policy would begin them. `kept` names jobs whose
+    machines stay because a swap would not pay, and says why.
     """
 
     queue: JobQueue
@@ -212,7 +226,12 @@ class FreeQuota:
 
     def amount(self, kind: str) -> float:
         """The machines of a type that still fit, with fractions."""
-        return max(0.0, min([self._left[number] / use for number, use in self._uses.get(kind, ())], default=0.0))
+        return max(
+            0.0,
+            min(
+                [self._left[number] / use for number, use in self._uses.get(kind, ())], default=0.0
+            ),
+        )
 
     def take(self, kind: str, count: float) -> None:
         """Gives machines away, or takes them back."""

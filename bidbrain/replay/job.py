@@ -1,10 +1,13 @@
-"""Replay of one job under one strategy: what was rented when, what was evicted, and when the work was done.
+"""Replay of one job under one strategy: what was rented when, what was evicted, and when the work
+was done.
 
-Only the engine knows the future. The engine asks the strategy at the start, at the times the strategy chose, and after
-every eviction or return; in between, work adds up. From the resulting run, work and cost can be recomputed.
+Only the engine knows the future. The engine asks the strategy at the start, at the times the
+strategy chose, and after every eviction or return; in between, work adds up. From the resulting
+run, work and cost can be recomputed.
 
-Where the market's capacity is limited, a strategy is offered only what a request would get at that moment. When more
-machines are held than there are, those granted last are evicted first, machine by machine.
+Where the market's capacity is limited, a strategy is offered only what a request would get at that
+moment. When more machines are held than there are, those granted last are evicted first, machine by
+machine.
 """
 
 from collections import Counter
@@ -39,7 +42,11 @@ from pricing_data.market import Market
 
 
 def run_job(
-    job: ReplayedJob, strategy: Strategy, market: MarketReplay, overheads: Overheads, recovery: Recovery = AGILE
+    job: ReplayedJob,
+    strategy: Strategy,
+    market: MarketReplay,
+    overheads: Overheads,
+    recovery: Recovery = AGILE,
 ) -> Run:
     """Replays a job from start to end."""
     state = _JobReplay(job, market, overheads, recovery, now=job.start, work_left=job.work)
@@ -55,9 +62,11 @@ def run_job(
 
 @dataclass(slots=True)
 class _HeldAllocation:
-    """An allocation with what only the engine knows. `running_since` is where its checkpoint intervals begin.
+    """An allocation with what only the engine knows. `running_since` is where its checkpoint
+    intervals begin.
 
-    `lost_at` is when it does no more work because it is to be evicted: from a warning, or from the eviction on.
+    `lost_at` is when it does no more work because it is to be evicted: from a warning, or from the
+    eviction on.
     """
 
     holding: Holding
@@ -72,7 +81,8 @@ class _HeldAllocation:
 
 
 class _PricesNow(dict[Offer, int]):
-    """The prices of a moment, looked up once each: a decision asks for the same prices many times."""
+    """The prices of a moment, looked up once each: a decision asks for the same prices many
+    times."""
 
     __call__ = dict.__getitem__
 
@@ -112,7 +122,9 @@ class _JobReplay:
         offers, left = self._open_offers(), self.work_left
         if self.job.timed:
             # What evictions cost is not done later.
-            left = min(left, self.job.most_nu * self.recovery.speed * max(self.job.limit - self.now, 0))
+            left = min(
+                left, self.job.most_nu * self.recovery.speed * max(self.job.limit - self.now, 0)
+            )
 
         leaving = Counter[tuple[Market, bool]]()
         for held in self.warned:
@@ -143,7 +155,9 @@ class _JobReplay:
         return chain(self.held.values(), self.warned)
 
     def _record(self) -> SpotRecord:
-        """The worth of spot machines within the last hours; a run reads the same record from its log."""
+        """The worth of spot machines within the last hours; a run reads the same record from its
+        log.
+        """
         since = self.now - RECORD_WINDOW
         held = (held.holding for held in self._there() if held.holding.rent.spot)
         paid = sum(self.now - max(holding.start, since) for holding in held)
@@ -168,7 +182,9 @@ class _JobReplay:
         return [held.holding for held in self.held.values() if held.holding.ready <= self.now]
 
     def _begin_attempt(self) -> None:
-        """A gang runs as a whole: its checkpoints are counted from when the last of its nodes was there."""
+        """A gang runs as a whole: its checkpoints are counted from when the last of its nodes was
+        there.
+        """
         for held in self.held.values():
             held.running_since = max(held.running_since, self.now)
 
@@ -184,7 +200,9 @@ class _JobReplay:
         return sum(self._undone(held) for held in spot)
 
     def _undone(self, held: _HeldAllocation) -> float:
-        """The work that an eviction from an allocation undoes: its own since a checkpoint, or that of its gang."""
+        """The work that an eviction from an allocation undoes: its own since a checkpoint, or that
+        of its gang.
+        """
         ready = self._ready()
         if self.job.nodes and not gang_works(ready, self.job.nodes):
             return 0.0
@@ -193,26 +211,43 @@ class _JobReplay:
         return lost * rate * self.recovery.speed
 
     def _looks(self, offers: tuple[Offer, ...]) -> tuple[Look, ...]:
-        """The looks that machines gave which are gone, and the markets that are not among the offers now."""
+        """The looks that machines gave which are gone, and the markets that are not among the
+        offers now.
+        """
         looks = [
             Look(at, tenure.rent.offer.market, up)
             for tenure in self.tenures
             if tenure.rent.spot
             for at, up in ((tenure.start, True), (tenure.end, tenure.ended is not End.EVICTED))
         ]
+
         closed = set(self.job.offers).difference(offers)
         looks.sort(key=lambda look: look.at)
-        return (*looks, *(Look(self.now, offer.market, up=False) for offer in self.job.offers if offer in closed))
+        return (
+            *looks,
+            *(
+                Look(self.now, offer.market, up=False)
+                for offer in self.job.offers
+                if offer in closed
+            ),
+        )
 
     def _saved(self) -> SavedState | None:
         """A gang's checkpoint is where it last ran; nothing is saved before it has worked."""
         if self.job.saved_gb is None or self.work_left >= self.job.work:
             return None
+
         ran = [tenure for tenure in self.tenures if tenure.ready < tenure.end]
         held = [held.holding for held in self.held.values() if held.holding.ready < self.now]
         if not (ran or held):
             return None
-        last = max(held, key=lambda holding: holding.ready) if held else max(ran, key=lambda tenure: tenure.end)
+
+        last = (
+            max(held, key=lambda holding: holding.ready)
+            if held
+            else max(ran, key=lambda tenure: tenure.end)
+        )
+
         return SavedState(last.rent.offer.market, self.job.saved_gb)
 
     def _spell(self) -> SpotSpell:
@@ -222,17 +257,23 @@ class _JobReplay:
         return watched.at(self.now)
 
     def carry_out(self, decision: Decision) -> None:
-        """Buys and returns. What was to be replaced stays unless all of its replacement was granted."""
+        """Buys and returns. What was to be replaced stays unless all of its replacement was
+        granted.
+        """
         if not decision.actions:
             return
 
         before, wanted = self.bought, sum(rent.machines for rent in decision.rents)
-        for action in sorted(decision.actions, key=lambda action: isinstance(action, Return) and action.replaced):
+        for action in sorted(
+            decision.actions, key=lambda action: isinstance(action, Return) and action.replaced
+        ):
             if isinstance(action, Rent):
                 self._buy(action)
                 continue
 
-            bought = (held.holding.rent.machines for number, held in self.held.items() if number >= before)
+            bought = (
+                held.holding.rent.machines for number, held in self.held.items() if number >= before
+            )
             if action.replaced and sum(bought) < wanted:
                 continue
 
@@ -254,25 +295,34 @@ class _JobReplay:
         return soonest
 
     def next_decision(self, decision: Decision) -> float:
-        """The moment of the next decision, if no machine ends before; at a tick of the record that a job watches."""
+        """The moment of the next decision, if no machine ends before; at a tick of the record that
+        a job watches.
+        """
         wake_at, watched = decision.wake_at, self.job.watched
         if watched is None:
             return inf if wake_at is None else max(wake_at, self.now + 1)
+
         if self.changes_at <= self.now:
             self.changes_at = self.market.next_change(self.now)
         if wake_at is None:
             return self.changes_at
 
-        ticks = max((wake_at - watched.begin) // watched.gap, (self.now - watched.begin) // watched.gap + 1)
+        ticks = max(
+            (wake_at - watched.begin) // watched.gap, (self.now - watched.begin) // watched.gap + 1
+        )
         return min(watched.begin + ticks * watched.gap, self.changes_at)
 
     def advance(self, until: float) -> bool:
-        """Works until a moment or until the work is done; True in the latter case, with `now` at that moment."""
+        """Works until a moment or until the work is done; True in the latter case, with `now` at
+        that moment.
+        """
         while self.now < until:
             working = self.now >= self.standstill_until
             ready = self._ready()
             rate = self.job.rate(ready) * self.recovery.speed if working else 0.0
-            changes = [held.holding.ready for held in self.held.values() if held.holding.ready > self.now]
+            changes = [
+                held.holding.ready for held in self.held.values() if held.holding.ready > self.now
+            ]
             if self.standstill_until > self.now:
                 changes.append(self.standstill_until)
 
@@ -284,15 +334,21 @@ class _JobReplay:
 
             self.work_left -= rate * (step_end - self.now)
             self.now = step_end
-            if not changes or not any(held.holding.ready == self.now for held in self.held.values()):
+            if not changes or not any(
+                held.holding.ready == self.now for held in self.held.values()
+            ):
                 continue
 
-            # Machines have started up: those that worked already pause, and a gang that works with them begins an
-            # attempt.
+            # Machines have started up: those that worked already pause, and a gang that works with
+            # them begins an attempt.
             works = bool(ready) and gang_works(ready, self.job.nodes)
             self._stand_still(self.overheads.resize if works else 0)
             grows = self.job.most_nodes > self.job.nodes
-            if self.job.nodes and (grows or not works) and gang_works(self._ready(), self.job.nodes):
+            if (
+                self.job.nodes
+                and (grows or not works)
+                and gang_works(self._ready(), self.job.nodes)
+            ):
                 self._begin_attempt()
 
         return False
@@ -301,7 +357,10 @@ class _JobReplay:
         if self.job.enough is None:
             return False
         held = (held.holding for held in self._there())
-        evicted = (Tenure(holding.rent, holding.start, holding.ready, self.now, End.EVICTED) for holding in held)
+        evicted = (
+            Tenure(holding.rent, holding.start, holding.ready, self.now, End.EVICTED)
+            for holding in held
+        )
         return self.job.enough(self.now, self.tenures, evicted)
 
     def lose(self) -> None:
@@ -330,13 +389,17 @@ class _JobReplay:
         """Buys as many machines as the market grants; on-demand capacity is unlimited."""
         market = rent.offer.market
         if rent.bid is not None:
-            granted = self.market.granted(market, rent.machines, self._spot_machines().get(market, 0), self.now)
+            granted = self.market.granted(
+                market, rent.machines, self._spot_machines().get(market, 0), self.now
+            )
             rent = rent if granted >= rent.machines else replace(rent, machines=granted)
 
         if not rent.machines:
             return
 
-        evicted_at = None if rent.bid is None else self.market.evicted_at(market, rent.bid, self.now)
+        evicted_at = (
+            None if rent.bid is None else self.market.evicted_at(market, rent.bid, self.now)
+        )
         holding = Holding(self.bought, rent, self.now, self.now + self.overheads.startup)
         if rent.bid is None and self.evicted and not market.reservation:
             self.fallbacks.append(self.now)
@@ -352,11 +415,17 @@ class _JobReplay:
             running_since=holding.ready,
             lost_at=inf if lost_at is None else lost_at,
         )
+
         self.bought += 1
 
     def _open_offers(self) -> tuple[Offer, ...]:
         going = {held.holding.rent.offer.market for held in self.warned}
-        among = tuple(offer for offer in self.job.offers if offer.market not in going) if going else self.job.offers
+        among = (
+            tuple(offer for offer in self.job.offers if offer.market not in going)
+            if going
+            else self.job.offers
+        )
+
         if not self.market.limited:
             return among
 
@@ -388,10 +457,13 @@ class _JobReplay:
                 excess -= taken
 
     def _lose(self, held: _HeldAllocation, machines: int, evicted_at: float) -> None:
-        """Goes on without machines of an allocation that are evicted now, or warned that they will be; its remaining
-        machines go back to the last checkpoint."""
+        """Goes on without machines of an allocation that are evicted now, or warned that they will
+        be; its remaining machines go back to the last checkpoint."""
         holding = held.holding
-        self.lost.append((self.now, self.recovery.lost_time(holding.rent, held.running_since, self.now)))
+        self.lost.append(
+            (self.now, self.recovery.lost_time(holding.rent, held.running_since, self.now))
+        )
+
         if self.recovery.resumes:
             self.work_left += self._undone(held)
         else:

@@ -1,11 +1,12 @@
 """Replay of a market: the price at a moment, and when machines are evicted.
 
-A machine with a bid is evicted when the price rises above it. Where a market's capacity is known, machines are also
-evicted when more are held than there are; where machines live by a hazard, when their drawn life ends.
+A machine with a bid is evicted when the price rises above it. Where a market's capacity is known,
+machines are also evicted when more are held than there are; where machines live by a hazard, when
+their drawn life ends.
 
-The backtest and the local provider use the same replay, so that runs match what a backtest predicts. The replay knows
-the whole history; a strategy may only see the current moment (`price` and `capacity`, never `evicted_at`, `short_from`
-or `openings`).
+The backtest and the local provider use the same replay, so that runs match what a backtest
+predicts. The replay knows the whole history; a strategy may only see the current moment (`price`
+and `capacity`, never `evicted_at`, `short_from` or `openings`).
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class UnknownMarketInReplay(BidBrainError):
 
 
 class Tape:
-    """One market's history, indexed for two frequent queries: the price now, and when it next exceeds a bid."""
+    """One market's history, indexed for two frequent queries: the price now, and when it next
+    exceeds a bid.
+    """
 
     def __init__(self, series: PriceSeries) -> None:
         self.market = series.market
@@ -59,7 +62,8 @@ class Tape:
         at = bisect_right(self.times, time) - 1
         if at < 0 or time > self.times[-1]:
             raise BidBrainError(
-                f"{self.market} is replayed from {format_time(self.first)} to {format_time(self.last)},"
+                f"{self.market} is replayed from {format_time(self.first)} to "
+                f"{format_time(self.last)},"
                 f" not at {format_time(time)}; choose a time in between"
             )
         return at
@@ -69,16 +73,28 @@ class Tape:
         return self.prices[self.index(time)]
 
     def first_above(self, bid: int, after: int) -> int | None:
-        """The first moment after a time at which the price is strictly above a bid; None if there is none."""
+        """The first moment after a time at which the price is strictly above a bid; None if there
+        is none.
+        """
         return _first_above(self.times, self._highest, bid, after)
 
 
 class Capacity:
-    """How many machines of a market can be held at once, as a step function; the first number also holds earlier."""
+    """How many machines of a market can be held at once, as a step function; the first number also
+    holds earlier.
+    """
 
     def __init__(self, times: Ints, machines: Ints) -> None:
-        if times.size == 0 or times.shape != machines.shape or np.any(np.diff(times) <= 0) or np.any(machines < 0):
-            raise BidBrainError("a capacity needs increasing times, each with a non-negative number of machines")
+        if (
+            times.size == 0
+            or times.shape != machines.shape
+            or np.any(np.diff(times) <= 0)
+            or np.any(machines < 0)
+        ):
+            raise BidBrainError(
+                "a capacity needs increasing times, each with a non-negative number of machines"
+            )
+
         self._times: list[int] = times.tolist()
         self._machines: list[int] = machines.tolist()
         self._top = int(machines.max())
@@ -95,7 +111,10 @@ class Capacity:
 
     def at_most(self, machines: int) -> Capacity:
         """This capacity, but never above a number of machines."""
-        return Capacity(np.array(self._times, dtype=np.int64), np.minimum(self._machines, machines).astype(np.int64))
+        return Capacity(
+            np.array(self._times, dtype=np.int64),
+            np.minimum(self._machines, machines).astype(np.int64),
+        )
 
     def next_change(self, after: int) -> float:
         """The first moment after a time at which the number changes; infinite if there is none."""
@@ -103,14 +122,16 @@ class Capacity:
         return self._times[at] if at < len(self._times) else inf
 
     def first_below(self, machines: int, after: int) -> int | None:
-        """The first moment after a time at which fewer than `machines` are available; None if there is none."""
+        """The first moment after a time at which fewer than `machines` are available; None if there
+        is none.
+        """
         return _first_above(self._times, self._missing, self._top - machines, after)
 
 
 @dataclass(frozen=True, slots=True)
 class Mortality:
-    """How machines of a market are evicted at any price: evictions per hour, how that varies with age, and the age in
-    hours that none survives."""
+    """How machines of a market are evicted at any price: evictions per hour, how that varies with
+    age, and the age in hours that none survives."""
 
     per_hour: float
     ages: AgeProfile = AGELESS
@@ -118,10 +139,14 @@ class Mortality:
 
     def __post_init__(self) -> None:
         if not 0 <= self.per_hour < inf:
-            raise BidBrainError(f"a hazard of {self.per_hour:g} evictions per hour is negative or infinite")
+            raise BidBrainError(
+                f"a hazard of {self.per_hour:g} evictions per hour is negative or infinite"
+            )
 
     def age_at(self, cumulative: float) -> float:
-        """The age in hours at which the cumulative hazard reaches a value; infinite if it never does."""
+        """The age in hours at which the cumulative hazard reaches a value; infinite if it never
+        does.
+        """
         begins, factors = np.array(self.ages.ages), np.array(self.ages.factors)
         reached = np.concatenate(([0.0], np.cumsum(np.diff(begins) * factors[:-1]))) * self.per_hour
         band = int(np.searchsorted(reached, cumulative, side="right")) - 1
@@ -132,14 +157,17 @@ class Mortality:
 
 @dataclass(frozen=True, slots=True)
 class DrawnLives:
-    """Lives drawn from hazards. A draw depends only on the market and the moment of the grant: machines of one market
-    that start together are evicted together, and compared strategies meet the same draws."""
+    """Lives drawn from hazards. A draw depends only on the market and the moment of the grant:
+    machines of one market that start together are evicted together, and compared strategies meet
+    the same draws."""
 
     mortality: Mapping[Market, Mortality]
     seed: int
 
     def evicted_at(self, market: Market, start: int) -> int | None:
-        """When machines granted at a moment are evicted, on a whole second of their life; None if never."""
+        """When machines granted at a moment are evicted, on a whole second of their life; None if
+        never.
+        """
         if market not in self.mortality:
             return None
         chance = np.random.default_rng([self.seed, crc32(str(market).encode()), start])
@@ -149,10 +177,11 @@ class DrawnLives:
 
 @dataclass(frozen=True, slots=True)
 class Warnings:
-    """How evictions are announced: `ahead` of them (microseconds of market time), except a share of the allocations.
+    """How evictions are announced: `ahead` of them (microseconds of market time), except a share of
+    the allocations.
 
-    An allocation's number and the seed decide whether the allocation is warned, evenly: of any 1 / share in a row,
-    about one is not.
+    An allocation's number and the seed decide whether the allocation is warned, evenly: of any 1 /
+    share in a row, about one is not.
     """
 
     ahead: int = 120 * SECOND
@@ -186,8 +215,12 @@ class MarketReplay:
         self._capacities = capacities or {}
         self._lives = lives
 
-    def with_capacities(self, capacities: Mapping[Market, Capacity], lives: DrawnLives | None) -> MarketReplay:
-        """This market's prices with other capacities and lives; the histories are not indexed again."""
+    def with_capacities(
+        self, capacities: Mapping[Market, Capacity], lives: DrawnLives | None
+    ) -> MarketReplay:
+        """This market's prices with other capacities and lives; the histories are not indexed
+        again.
+        """
         other = MarketReplay((), capacities, lives)
         other.tapes = self.tapes
         return other
@@ -196,7 +229,9 @@ class MarketReplay:
         """These markets, each with at most a number of machines."""
         always = Capacity(np.zeros(1, dtype=np.int64), np.full(1, machines, dtype=np.int64))
         capacities = {
-            market: self._capacities[market].at_most(machines) if market in self._capacities else always
+            market: self._capacities[market].at_most(machines)
+            if market in self._capacities
+            else always
             for market in self.tapes
         }
         return self.with_capacities(capacities, self._lives)
@@ -206,7 +241,9 @@ class MarketReplay:
         return self._tape(market).price(now)
 
     def evicted_at(self, market: Market, bid: int, start: int) -> int | None:
-        """When a machine granted at `start` is evicted because the price rises above its bid or its life ends."""
+        """When a machine granted at `start` is evicted because the price rises above its bid or its
+        life ends.
+        """
         crossed = self._tape(market).first_above(bid, start)
         dies = None if self._lives is None else self._lives.evicted_at(market, start)
         return min((at for at in (crossed, dies) if at is not None), default=None)
@@ -221,7 +258,9 @@ class MarketReplay:
         return inf if limit is None else limit.at(now)
 
     def granted(self, market: Market, machines: int, held: int, now: int) -> int:
-        """How many of the spot machines of an order a market grants at a moment, next to those that are held."""
+        """How many of the spot machines of an order a market grants at a moment, next to those that
+        are held.
+        """
         return min(machines, max(int(min(self.capacity(market, now), machines + held)) - held, 0))
 
     def openings(self, market: Market) -> tuple[Ints, Bools] | None:
@@ -229,18 +268,28 @@ class MarketReplay:
         return self._capacities[market].openings if market in self._capacities else None
 
     def next_change(self, after: int) -> float:
-        """The first moment after a time at which the capacity of a market changes; infinite if there is none."""
-        return min((capacity.next_change(after) for capacity in self._capacities.values()), default=inf)
+        """The first moment after a time at which the capacity of a market changes; infinite if
+        there is none.
+        """
+        return min(
+            (capacity.next_change(after) for capacity in self._capacities.values()), default=inf
+        )
 
     def short_from(self, market: Market, machines: int, after: int) -> int | None:
         """The first moment after a time at which a market has fewer machines than are held."""
-        return self._capacities[market].first_below(machines, after) if market in self._capacities else None
+        return (
+            self._capacities[market].first_below(machines, after)
+            if market in self._capacities
+            else None
+        )
 
     def _tape(self, market: Market) -> Tape:
         try:
             return self.tapes[market]
         except KeyError:
-            raise UnknownMarketInReplay(f"{market} is not replayed; name its price history in the scenario") from None
+            raise UnknownMarketInReplay(
+                f"{market} is not replayed; name its price history in the scenario"
+            ) from None
 
 
 def _first_above(times: list[int], highest: list[list[int]], bound: int, after: int) -> int | None:
@@ -248,7 +297,9 @@ def _first_above(times: list[int], highest: list[list[int]], bound: int, after: 
     at = bisect_right(times, after)
     size = len(times)
     level, top = 0, len(highest)
-    # Climb while whole blocks stay at or below the bound, then descend into the first that does not.
+
+    # Climb while whole blocks stay at or below the bound, then descend into the first that does
+    # not.
     while at < size:
         if highest[level][at >> level] > bound:
             if level == 0:
@@ -274,12 +325,14 @@ def _block_maxima(values: Ints) -> list[list[int]]:
 
 @lru_cache(maxsize=8)
 def recorded_spells(market: MarketReplay, offers: tuple[Offer, ...]) -> SpellOutlook:
-    """The spells of a whole recording. Capacity is there while a market has machines for at most their on-demand price.
+    """The spells of a whole recording. Capacity is there while a market has machines for at most
+    their on-demand price.
 
     Many jobs are replayed on the same markets, hence the cache.
     """
     tapes = [market.tapes[offer.market] for offer in offers]
-    # A market is known from its first price on, and from the begin of its capacity if that is limited.
+    # A market is known from its first price on, and from the begin of its capacity if that is
+    # limited.
     known_from = []
     for offer, tape in zip(offers, tapes, strict=True):
         openings = market.openings(offer.market)
@@ -289,6 +342,7 @@ def recorded_spells(market: MarketReplay, offers: tuple[Offer, ...]) -> SpellOut
     end = max(tape.last for tape in tapes)
     ticks = np.arange(begin, end + 1, GAP)
     up = np.zeros(ticks.size, dtype=np.bool_)
+
     for offer, tape in zip(offers, tapes, strict=True):
         there = at_most(np.array(tape.times), np.array(tape.prices), ticks, offer.on_demand)
         openings = market.openings(offer.market)

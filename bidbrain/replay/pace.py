@@ -1,7 +1,7 @@
 """The price of time at which one strategy is as fast as another, found by replaying the known past.
 
-Backtests, plans and runs share this search, which uses only what a strategy may know: the training span in a backtest,
-and the stored history in a launch.
+Backtests, plans and runs share this search, which uses only what a strategy may know: the training
+span in a backtest, and the stored history in a launch.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,8 @@ from bidbrain.strategies.inputs import StrategyInputs, TimePrice
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR, usd_text
 
 MARGIN = 0.005
-"""Fraction of run time by which the strategy must be faster in the past, since a later span differs a little."""
+"""Fraction of run time by which the strategy must be faster in the past, since a later span differs
+a little."""
 HIGHEST_SHARE = 2.0
 MAX_STARTS = 24
 _HALVINGS = 8
@@ -28,7 +29,8 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class PastJobs:
-    """The jobs that a pace is measured with: what the baseline does on demand in some hours, rented up to `most_nu`.
+    """The jobs that a pace is measured with: what the baseline does on demand in some hours, rented
+    up to `most_nu`.
 
     Jobs of each length begin at `starts` moments, spread evenly over the past.
     """
@@ -42,8 +44,9 @@ class PastJobs:
     ) -> TimePrice | None:
         """The lowest price of time at which a strategy is no slower than its rival in the past.
 
-        If the strategy is slower even at the highest price tried, that price is the answer, with a note. None where the
-        past cannot be replayed: because capacity evicts too, or because the past is too short for a job.
+        If the strategy is slower even at the highest price tried, that price is the answer, with a
+        note. None where the past cannot be replayed: because capacity evicts too, or because the
+        past is too short for a job.
         """
         jobs = self._jobs(known)
         if not jobs or any(hazard is not None for hazard in known.hazards.values()):
@@ -53,29 +56,45 @@ class PastJobs:
 
         def pace(strategy: Strategy, most: float = inf) -> float:
             """Infinite as soon as it is certain to be above `most`."""
-            paces, soonest = list[float](), [job.work / self.most_nu / HOUR / hours for hours, job in jobs]
+            paces, soonest = (
+                list[float](),
+                [job.work / self.most_nu / HOUR / hours for hours, job in jobs],
+            )
+
             for number, (hours, job) in enumerate(jobs):
                 if sum(paces) + sum(soonest[number:]) > most * len(jobs) * (1 + _ROUNDING):
                     return inf
                 run = run_job(job, strategy, market, known.overheads)
-                paces.append(((job.limit if run.end is None else run.end) - job.start) / HOUR / hours)
+                paces.append(
+                    ((job.limit if run.end is None else run.end) - job.start) / HOUR / hours
+                )
+
             return fmean(paces)
 
         usual, baseline = pace(rival), known.baseline
         goal = (1 - MARGIN) * usual
-        low, top = 0.0, HIGHEST_SHARE * (baseline.machines * baseline.offer.on_demand / NANOS_PER_DOLLAR)
+        low, top = (
+            0.0,
+            HIGHEST_SHARE * (baseline.machines * baseline.offer.on_demand / NANOS_PER_DOLLAR),
+        )
         high = top
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
             low, high = (low, middle) if pace(make(middle), goal) <= goal else (middle, high)
 
         if high < top:
-            return TimePrice(high, f"the lowest value at which it was as fast as {rival.name} in past prices")
+            return TimePrice(
+                high, f"the lowest value at which it was as fast as {rival.name} in past prices"
+            )
         if (reached := pace(make(top))) <= goal:
-            return TimePrice(top, f"the lowest value tried at which it was as fast as {rival.name} in past prices")
+            return TimePrice(
+                top,
+                f"the lowest value tried at which it was as fast as {rival.name} in past prices",
+            )
 
         note = (
-            f"slower than {rival.name} in past prices even if an hour is valued at {usd_text(top)}, the highest value"
+            f"slower than {rival.name} in past prices even if an hour is valued at "
+            f"{usd_text(top)}, the highest value"
             f" tried: {reached:.2f} against {usual:.2f} of the on-demand run time"
         )
         return TimePrice(top, "the highest value tried", note)
@@ -83,14 +102,25 @@ class PastJobs:
     def _jobs(self, known: StrategyInputs) -> list[tuple[float, ReplayedJob]]:
         """Jobs of each length, spread evenly over the past that all markets cover."""
         baseline, histories = known.baseline, known.histories.values()
-        begin, end = max(series.first for series in histories), min(series.last for series in histories)
+        begin, end = (
+            max(series.first for series in histories),
+            min(series.last for series in histories),
+        )
         jobs = []
+
         for hours in self.hours:
-            longest, work = int(3 * hours * HOUR), baseline.machines * baseline.offer.nu * hours * HOUR
+            longest, work = (
+                int(3 * hours * HOUR),
+                baseline.machines * baseline.offer.nu * hours * HOUR,
+            )
             if begin + longest < end:
                 starts = np.linspace(begin, end - longest, self.starts).astype(np.int64).tolist()
                 jobs += [
-                    (hours, ReplayedJob(at, work, at + longest, known.offers, baseline, self.most_nu)) for at in starts
+                    (
+                        hours,
+                        ReplayedJob(at, work, at + longest, known.offers, baseline, self.most_nu),
+                    )
+                    for at in starts
                 ]
 
         return jobs

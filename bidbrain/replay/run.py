@@ -1,5 +1,5 @@
-"""A job to replay with its budget, and what became of it: the machines that were rented, what they cost, and when the
-work was done."""
+"""A job to replay with its budget, and what became of it: the machines that were rented, what they
+cost, and when the work was done."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,7 +41,9 @@ class ReplayedBudget:
     histories: Mapping[Market, PriceSeries]
     lease: int
     reliable: Rent | None = None
-    _billed: dict[tuple[Rent, int], tuple[int, int]] = field(default_factory=dict, init=False, repr=False)
+    _billed: dict[tuple[Rent, int], tuple[int, int]] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     def paid(self, rent: Rent, life: Life) -> float:
         """The dollars that the machines of a purchase cost over a life."""
@@ -51,7 +53,9 @@ class ReplayedBudget:
         return bill_of_machine(rent, life, self.billing, self.histories).amount
 
     def _so_far(self, rent: Rent, start: int, now: int) -> float:
-        """The dollars owed if the machines are returned now; their hours but the last two are billed once."""
+        """The dollars owed if the machines are returned now; their hours but the last two are
+        billed once.
+        """
         billed, amount = self._billed.get((rent, start), (start, 0))
         upto = start + _settled(start, now)
         if upto > billed:
@@ -59,9 +63,11 @@ class ReplayedBudget:
             self._billed[rent, start] = upto, amount
         return rent.machines * usd(amount + self._amount(rent, Life(upto, now, End.LEFT)))
 
-    def left(self, start: int, now: int, spent: float, holdings: Iterable[Holding]) -> tuple[float, float]:
-        """The dollars that may still be committed, after `spent` dollars for machines that are gone, and the dollars
-        kept back for the leases of machines that are held."""
+    def left(
+        self, start: int, now: int, spent: float, holdings: Iterable[Holding]
+    ) -> tuple[float, float]:
+        """The dollars that may still be committed, after `spent` dollars for machines that are
+        gone, and the dollars kept back for the leases of machines that are held."""
         held = [(holding.rent, holding.start) for holding in holdings]
         if self.reliable is not None:
             held.append((self.reliable, start))
@@ -74,22 +80,25 @@ class ReplayedBudget:
         ceiling = rent.highest_price
         since = start + _settled(start, now)
         soon, later = (
-            self.billing.bill(Life(since, until, End.LEFT), ceiling).amount for until in (now, now + self.lease)
+            self.billing.bill(Life(since, until, End.LEFT), ceiling).amount
+            for until in (now, now + self.lease)
         )
         return rent.machines * usd(later - soon)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayedJob:
-    """A job to replay: work (nu x microseconds) from a start until it is done or the limit is reached.
+    """A job to replay: work (nu x microseconds) from a start until it is done or the limit is
+    reached.
 
-    Without a budget, spending is not counted. A gang needs `nodes` machines to work, and uses up to `most_nodes`,
-    if that is more; 0 nodes are no gang. With `scaling` s, n machines do n^(1 + s) times the work of one; an
-    offer's `nu` is the work of a machine among all that may be rented. `saved_gb` is the size of a checkpoint that
-    moves with the job. A `timed` job ends at its limit, however much work is done by then. A job with a `watched`
-    record of availability knows its spells, and decides again at each change of capacity. `deadline` is what
-    situations say of it; a `Decider` knows its own. With `warnings`, machines that a price is to evict do no more work
-    once they are warned, and their market offers none until they are gone.
+    Without a budget, spending is not counted. A gang needs `nodes` machines to work, and uses up to
+    `most_nodes`, if that is more; 0 nodes are no gang. With `scaling` s, n machines do n^(1 + s)
+    times the work of one; an offer's `nu` is the work of a machine among all that may be rented.
+    `saved_gb` is the size of a checkpoint that moves with the job. A `timed` job ends at its limit,
+    however much work is done by then. A job with a `watched` record of availability knows its
+    spells, and decides again at each change of capacity. `deadline` is what situations say of it; a
+    `Decider` knows its own. With `warnings`, machines that a price is to evict do no more work once
+    they are warned, and their market offers none until they are gone.
     """
 
     start: int
@@ -110,12 +119,24 @@ class ReplayedJob:
     warnings: Warnings | None = None
 
     def rate(self, working: Sequence[Holding]) -> float:
-        """Work per hour of machines that have started up; a gang uses as many as it has nodes, the fastest ones."""
+        """Work per hour of machines that have started up; a gang uses as many as it has nodes, the
+        fastest ones.
+        """
         if self.nodes:
             each = sorted(
-                (holding.rent.offer.nu for holding in working for _ in range(holding.rent.machines)), reverse=True
+                (
+                    holding.rent.offer.nu
+                    for holding in working
+                    for _ in range(holding.rent.machines)
+                ),
+                reverse=True,
             )
-            return sum(each[: max(self.nodes, self.most_nodes)]) if gang_works(working, self.nodes) else 0.0
+            return (
+                sum(each[: max(self.nodes, self.most_nodes)])
+                if gang_works(working, self.nodes)
+                else 0.0
+            )
+
         nu = sum(holding.nu for holding in working)
         return nu * (nu / self.most_nu) ** self.scaling if self.scaling and nu else nu
 
@@ -134,7 +155,9 @@ class Run:
         return sum(tenure.ended is End.EVICTED for tenure in self.tenures)
 
 
-def bill_of_machine(rent: Rent, life: Life, billing: BillingRule, histories: Mapping[Market, PriceSeries]) -> Bill:
+def bill_of_machine(
+    rent: Rent, life: Life, billing: BillingRule, histories: Mapping[Market, PriceSeries]
+) -> Bill:
     """The bill of each machine of a purchase over a life."""
     fixed = fixed_price(rent.offer.market.cloud, rent.bid, rent.offer.on_demand)
     prices: Prices = histories[rent.offer.market] if fixed is None else fixed
@@ -142,5 +165,7 @@ def bill_of_machine(rent: Rent, life: Life, billing: BillingRule, histories: Map
 
 
 def _settled(start: int, now: int) -> int:
-    """Whole hours of a life that no later bill changes: only in its first hour is a machine free, or owes a minimum."""
+    """Whole hours of a life that no later bill changes: only in its first hour is a machine free,
+    or owes a minimum.
+    """
     return max((now - start) // HOUR - 1, 0) * HOUR

@@ -1,7 +1,7 @@
 """The interface of an acquisition strategy: situation in, decision out.
 
-A strategy is a pure function: everything it may know is in the situation, and the decision's reason contains the
-figures behind it.
+A strategy is a pure function: everything it may know is in the situation, and the decision's reason
+contains the figures behind it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +27,8 @@ LOOK_AGAIN = 2 * MINUTE
 class Overheads:
     """Time in microseconds without work: start-up of new machines, and pauses of the whole job.
 
-    `eviction` is the papers' lambda (pause after an eviction), `resize` their sigma (pause after a join or a return).
+    `eviction` is the papers' lambda (pause after an eviction), `resize` their sigma (pause after a
+    join or a return).
     """
 
     startup: int
@@ -41,7 +42,8 @@ class ImpossibleOffer(BidBrainError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A machine type that can be rented in a market: work per hour (nu, vCPUs by default) and on-demand price.
+    """A machine type that can be rented in a market: work per hour (nu, vCPUs by default) and
+    on-demand price.
 
     The price of a reservation is the user's, and may be 0.
     """
@@ -49,13 +51,15 @@ class Offer:
     market: Market
     nu: float
     on_demand: int
-    # Every decision looks up prices by offer, many times; hashing a market's five parts each time would show.
+    # Every decision looks up prices by offer, many times; hashing a market's five parts each time
+    # would show.
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.on_demand < (0 if self.market.reservation else 1):
             raise ImpossibleOffer(
-                f"{self.market} at {self.on_demand} nano-dollars: only a reservation can cost nothing"
+                f"{self.market} at {self.on_demand} nano-dollars: only a reservation can cost "
+                "nothing"
             )
         object.__setattr__(self, "_hash", hash((self.market, self.nu, self.on_demand)))
 
@@ -69,7 +73,9 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Rent:
-    """Machines of one offer, bought together. Without a bid they are on-demand machines, which are never evicted."""
+    """Machines of one offer, bought together. Without a bid they are on-demand machines, which are
+    never evicted.
+    """
 
     offer: Offer
     machines: int
@@ -103,9 +109,11 @@ def terms_of(rent: Rent) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """The return of an allocation, now or at a later moment (the end of its paid hour; its machines work until then).
+    """The return of an allocation, now or at a later moment (the end of its paid hour; its machines
+    work until then).
 
-    `replaced` says that the allocation stays if the machines bought by the same decision are not all granted.
+    `replaced` says that the allocation stays if the machines bought by the same decision are not
+    all granted.
     """
 
     allocation: int
@@ -115,7 +123,8 @@ class Return:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """An allocation in use: bought at `start`, working from `ready`, to be returned at `leaves_at`."""
+    """An allocation in use: bought at `start`, working from `ready`, to be returned at
+    `leaves_at`."""
 
     allocation: int
     rent: Rent
@@ -144,10 +153,12 @@ RECORD_WINDOW = 2 * HOUR
 
 @dataclass(frozen=True, slots=True)
 class SpotRecord:
-    """A job's evictions from spot machines (`taken`) and its moves to on-demand machines (`fallbacks`), as moments.
+    """A job's evictions from spot machines (`taken`) and its moves to on-demand machines
+    (`fallbacks`), as moments.
 
-    `paid` is the time on spot machines within the window and `lasting` the part of it that no eviction undoes, both in
-    microseconds. `resumes` says that the job continues from a checkpoint when it is moved.
+    `paid` is the time on spot machines within the window and `lasting` the part of it that no
+    eviction undoes, both in microseconds. `resumes` says that the job continues from a checkpoint
+    when it is moved.
     """
 
     taken: tuple[int, ...] = ()
@@ -168,7 +179,9 @@ UNTRIED = SpotRecord()
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """An observation, from a try or from a machine's life: whether a market had the machines that the job wants."""
+    """An observation, from a try or from a machine's life: whether a market had the machines that
+    the job wants.
+    """
 
     at: int
     market: Market
@@ -187,16 +200,17 @@ class SavedState:
 class Situation:
     """All that a strategy knows when it decides. `price` answers for this moment only.
 
-    `most_nu` is the most work per hour that may be rented in total; `baseline` is what the job would rent on demand.
-    `usd_left` is what the budget still allows to commit, and `usd_reserved` what it keeps back for the leases of what
-    is held: both together may still be spent. `record` is what the job's spot machines were worth so far.
-    `unsaved` is the work that an eviction now would undo, and `spell` how long spot capacity has been there, or gone;
-    None if that is unknown. `deadline` is the moment by which the work has to be done. `looks` are what the job has
-    seen of its markets, in order, and `saved` is where its checkpoint is, if it has one. `refused` has the machines of
-    the last order that a market refused as a whole, if it has granted none since, by whether they were spot machines.
-    `leaving` counts machines, in the same way, that are warned or being returned: they are not among the holdings, but
-    count against quotas until they are gone. `highest_bid` is the most that may be bid for an offer; None without such
-    a limit.
+    `most_nu` is the most work per hour that may be rented in total; `baseline` is what the job
+    would rent on demand. `usd_left` is what the budget still allows to commit, and `usd_reserved`
+    what it keeps back for the leases of what is held: both together may still be spent. `record` is
+    what the job's spot machines were worth so far. `unsaved` is the work that an eviction now would
+    undo, and `spell` how long spot capacity has been there, or gone; None if that is unknown.
+    `deadline` is the moment by which the work has to be done. `looks` are what the job has seen of
+    its markets, in order, and `saved` is where its checkpoint is, if it has one. `refused` has the
+    machines of the last order that a market refused as a whole, if it has granted none since, by
+    whether they were spot machines. `leaving` counts machines, in the same way, that are warned or
+    being returned: they are not among the holdings, but count against quotas until they are gone.
+    `highest_bid` is the most that may be bid for an offer; None without such a limit.
     """
 
     now: int
@@ -227,13 +241,18 @@ class Situation:
         return tuple(holding for holding in self.holdings if not holding.rent.spot)
 
     def sells(self, rent: Rent) -> bool:
-        """Whether a purchase can be made now: on demand, or of a listed offer whose price the bid covers."""
-        return rent.bid is None or (rent.offer in self.offers and self.price(rent.offer) <= rent.bid)
+        """Whether a purchase can be made now: on demand, or of a listed offer whose price the bid
+        covers.
+        """
+        return rent.bid is None or (
+            rent.offer in self.offers and self.price(rent.offer) <= rent.bid
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The actions to take now, and the latest time of the next decision. An eviction always prompts a new decision.
+    """The actions to take now, and the latest time of the next decision. An eviction always prompts
+    a new decision.
 
     `unaffordable` says that machines are wanted that the budget does not cover.
     """

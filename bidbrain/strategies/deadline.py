@@ -1,22 +1,25 @@
 """`deadline`: finishes in time at the least expected cost, deciding online.
 
-The strategy learns from the market's history how long spells of capacity last (`deadline_spells`), plans for such
-spells, and reads off the plan whether the slack is worth more than an on-demand machine costs. No decision depends on
-the future. The plan's inputs are the price ratio, the delay, and the rates at which spells end.
+The strategy learns from the market's history how long spells of capacity last (`deadline_spells`),
+plans for such spells, and reads off the plan whether the slack is worth more than an on-demand
+machine costs. No decision depends on the future. The plan's inputs are the price ratio, the delay,
+and the rates at which spells end.
 
-A plan is a value iteration over work left, slack, machine and market state, in steps of equal length. A job with w
-steps of work and s steps of slack has w + s steps until its deadline; each step either does work (w falls by one) or
-loses slack (s falls by one), and entering a machine loses the delay as slack while the machine is paid for. With s < 0
-everything is done on demand. With t = w + s steps left,
+A plan is a value iteration over work left, slack, machine and market state, in steps of equal
+length. A job with w steps of work and s steps of slack has w + s steps until its deadline; each
+step either does work (w falls by one) or loses slack (s falls by one), and entering a machine loses
+the delay as slack while the machine is paid for. With s < 0 everything is done on demand. With t =
+w + s steps left,
 
     wait        E V(t-1, s-1)                    stay on a machine   price + E V(t-1, s)
     enter one   price + E V(t-1, s - delay)
 
-are the expected costs to the end of the three options, E over the market's next state. V is the cheapest of them, under
-the rule that a job without a spot machine never has less slack than the safety net requires. The cheaper option must
-win by a margin, because estimates make it look better than it is. More slack never makes an on-demand machine more
-attractive, so the whole policy is one number per work left, market state and machine held: the least slack from which
-on-demand is not chosen.
+are the expected costs to the end of the three options, E over the market's next state. V is the
+cheapest of them, under the rule that a job without a spot machine never has less slack than the
+safety net requires. The cheaper option must win by a margin, because estimates make it look better
+than it is. More slack never makes an on-demand machine more attractive, so the whole policy is one
+number per work left, market state and machine held: the least slack from which on-demand is not
+chosen.
 """
 
 from collections.abc import Iterable
@@ -29,14 +32,22 @@ from numpy.typing import NDArray
 from bidbrain.arrays import Bools, Floats
 from bidbrain.errors import BidBrainError
 from bidbrain.strategies.base import Offer, Overheads
-from bidbrain.strategies.deadline_spells import AGES, CLASSES, FACTOR_STEP, PUBLIC_PRIOR, Prior, SpotSpell
+from bidbrain.strategies.deadline_spells import (
+    AGES,
+    CLASSES,
+    FACTOR_STEP,
+    PUBLIC_PRIOR,
+    Prior,
+    SpotSpell,
+)
 from pricing_data.units import HOUR, MINUTE
 
-# The public traces sample and change about every ten minutes; shorter jobs use finer steps, longer ones coarser steps.
+# The public traces sample and change about every ten minutes; shorter jobs use finer steps, longer
+# ones coarser steps.
 _STEP: Final = 10 * MINUTE
 _FEWEST_STEPS, _MAX_STEPS = 48, 288
-# In steps of the spot price. A plan treats estimated rates as true, which makes waiting and spot look better than they
-# are (decision 4).
+# In steps of the spot price. A plan treats estimated rates as true, which makes waiting and spot
+# look better than they are (decision 4).
 HOPE_MARGIN: Final = 0.125
 # The threshold lies somewhere between two steps of slack; half a step is the unbiased guess.
 _ROUNDED: Final = 0.5
@@ -50,7 +61,8 @@ class ImpossibleJob(BidBrainError):
 class DeadlineTerms:
     """A job's needs: `work` and the `delay` of entering a machine, in microseconds on one machine.
 
-    `price_ratio` is the on-demand price over the spot price; no other property of prices affects a choice.
+    `price_ratio` is the on-demand price over the spot price; no other property of prices affects a
+    choice.
     """
 
     work: int
@@ -59,19 +71,25 @@ class DeadlineTerms:
 
     def __post_init__(self) -> None:
         if self.work <= 0:
-            raise ImpossibleJob(f"a job of {self.work / HOUR:g} hours has no work; it must be above 0")
+            raise ImpossibleJob(
+                f"a job of {self.work / HOUR:g} hours has no work; it must be above 0"
+            )
         if self.delay < 0:
             raise ImpossibleJob(f"a delay of {self.delay / HOUR:g} hours is negative")
+
         if not 0 < self.price_ratio < float("inf"):
             raise ImpossibleJob(
-                f"an on-demand price of {self.price_ratio:g} times the spot price is not positive and finite"
+                f"an on-demand price of {self.price_ratio:g} times the spot price is not positive "
+                "and finite"
             )
 
 
 class DeadlineStrategy:
     """Plans for one kind of job; a plan is computed when a market first needs it, then cached."""
 
-    def __init__(self, terms: DeadlineTerms, prior: Prior = PUBLIC_PRIOR, margin: float = HOPE_MARGIN) -> None:
+    def __init__(
+        self, terms: DeadlineTerms, prior: Prior = PUBLIC_PRIOR, margin: float = HOPE_MARGIN
+    ) -> None:
         self.terms, self.prior = terms, prior
         self.step = max(-(-terms.work // _MAX_STEPS), min(_STEP, -(-terms.work // _FEWEST_STEPS)))
         steps = -(-terms.work // self.step)
@@ -81,14 +99,18 @@ class DeadlineStrategy:
         self._plans: NDArray[np.int16] = np.empty((0, 2, 2 * CLASSES, steps + 1), dtype=np.int16)
 
     @classmethod
-    def of(cls, work: int, on_demand: Offer, spot: float, overheads: Overheads) -> "DeadlineStrategy":
-        """The strategy of a job by its work on machines of the on-demand offer, the price of spot machines for a unit
-        of work (in nano-dollars per hour and nu), and what changing machines costs."""
+    def of(
+        cls, work: int, on_demand: Offer, spot: float, overheads: Overheads
+    ) -> "DeadlineStrategy":
+        """The strategy of a job by its work on machines of the on-demand offer, the price of spot
+        machines for a unit of work (in nano-dollars per hour and nu), and what changing machines
+        costs."""
         ratio = on_demand.on_demand / on_demand.nu / spot
         return cls(DeadlineTerms(work, overheads.startup + overheads.eviction, ratio))
 
     def least_slack(self, work_left: float, spell: SpotSpell, *, on_demand: bool) -> float:
-        """The slack, in microseconds, from which waiting or a spot machine costs less than an on-demand machine.
+        """The slack, in microseconds, from which waiting or a spot machine costs less than an
+        on-demand machine.
 
         `on_demand` says that an on-demand machine is held already, which saves its delay.
         """
@@ -105,7 +127,9 @@ class DeadlineStrategy:
             if steps not in self._numbers:
                 self._numbers[steps] = len(self._numbers)
                 factors = [FACTOR_STEP ** int(step) for step in steps]
-                made.append(thresholds(spell_chain(self.prior.rates(factors), self.step), self._grid))
+                made.append(
+                    thresholds(spell_chain(self.prior.rates(factors), self.step), self._grid)
+                )
 
         if made:
             self._plans = np.concatenate((self._plans, np.stack(made)))
@@ -123,7 +147,9 @@ _NEVER = np.float32(1e9)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpellChain:
-    """The market as a Markov chain over one step: `moves[i, j]` from state i to j; `up` where spot is available."""
+    """The market as a Markov chain over one step: `moves[i, j]` from state i to j; `up` where spot
+    is available.
+    """
 
     moves: Floats
     up: Bools
@@ -133,7 +159,8 @@ class SpellChain:
 class PlanGrid:
     """Size of a plan in steps (work, slack, delay of entering a machine), and the price ratio.
 
-    `margin` is how much the cheaper option must save over on-demand to be chosen, in steps of the spot price.
+    `margin` is how much the cheaper option must save over on-demand to be chosen, in steps of the
+    spot price.
     """
 
     work: int
@@ -146,8 +173,8 @@ class PlanGrid:
 def spell_chain(rates: Floats, step: int) -> SpellChain:
     """The chain of spells that end at `rates` per hour by age class, over `step` microseconds.
 
-    A spell moves to the next age class with the probability that the class width implies; steps longer than a class are
-    composed of shorter ones, so that no class is skipped.
+    A spell moves to the next age class with the probability that the class width implies; steps
+    longer than a class are composed of shorter ones, so that no class is skipped.
     """
     parts = -(-step // int(np.diff(AGES).min()))
     part = step / parts
@@ -166,14 +193,16 @@ def spell_chain(rates: Floats, step: int) -> SpellChain:
 
 
 def thresholds(chain: SpellChain, grid: PlanGrid) -> SlackThresholds:
-    """Least slack, in steps, from which waiting (market down) or spot (market up) saves the margin over on-demand.
+    """Least slack, in steps, from which waiting (market down) or spot (market up) saves the margin
+    over on-demand.
 
-    By machine held (none, on-demand), market state and steps of work left; `grid.slack + 1` where no planned slack is
-    enough.
+    By machine held (none, on-demand), market state and steps of work left; `grid.slack + 1` where
+    no planned slack is enough.
     """
     least: SlackThresholds = np.zeros((2, chain.up.size, grid.work + 1), dtype=np.int16)
     if grid.slack <= NET_DELAYS * grid.delay:
-        # The safety net holds with any planned slack. The delay may be millions of steps of a very short job.
+        # The safety net holds with any planned slack. The delay may be millions of steps of a very
+        # short job.
         least[:, :, 0], least[:, :, 1:] = grid.slack, grid.slack + 1
         return least
 
@@ -182,7 +211,9 @@ def thresholds(chain: SpellChain, grid: PlanGrid) -> SlackThresholds:
         on_demand_best = iteration.step(left)
         low, high = max(0, left - grid.work), min(grid.slack, left)
         # Slack rises as work falls along a row of constant steps left, hence the reversal.
-        least[:, :, left - high : left - low + 1] += on_demand_best[:, :, low : high + 1][:, :, ::-1]
+        least[:, :, left - high : left - low + 1] += on_demand_best[:, :, low : high + 1][
+            :, :, ::-1
+        ]
 
     return least
 
@@ -200,17 +231,21 @@ class _ValueIteration:
         self._costs = np.zeros((3, chain.up.size, slack.size), dtype=np.float32)
 
     def step(self, left: int) -> Bools:
-        """Steps back to `left` steps before the deadline; returns where on-demand is chosen, for no machine and
-        on-demand."""
+        """Steps back to `left` steps before the deadline; returns where on-demand is chosen, for no
+        machine and on-demand."""
         delay, ratio = self._grid.delay, np.float32(self._grid.price_ratio)
         expected = np.matmul(self._moves, self._with_margin(left - 1))
         wait = np.where(self._caught, _NEVER, self._at(expected[_IDLE], 1))
         enter = np.where(self._up & ~self._caught, 1 + self._at(expected[_SPOT], delay), _NEVER)
         stay = np.where(self._up, 1 + self._at(expected[_SPOT], 0), _NEVER)
-        on_demand = np.stack((ratio + self._at(expected[_OD], delay), ratio + self._at(expected[_OD], 0)))
+        on_demand = np.stack(
+            (ratio + self._at(expected[_OD], delay), ratio + self._at(expected[_OD], 0))
+        )
         bold = np.minimum(wait, enter)
         idle, held = np.minimum(on_demand, bold)
-        # An order from on demand is for spot itself: what waiting without a machine is worth does not count.
+
+        # An order from on demand is for spot itself: what waiting without a machine is worth does
+        # not count.
         asked = np.stack((bold, np.where(self._up, enter, wait)))
         self._costs = np.stack((idle, held, np.minimum(np.minimum(stay, on_demand[0]), wait)))
         self._costs[:, :, left:] = 0  # no more slack than steps: the work is done
@@ -218,13 +253,18 @@ class _ValueIteration:
         return best
 
     def _with_margin(self, left: int) -> CostTable:
-        """The costs, preceded by those of the negative slacks that a delay can lead to: all on demand."""
+        """The costs, preceded by those of the negative slacks that a delay can lead to: all on
+        demand.
+        """
         margin = np.arange(-self._margin, 0)
         work, ratio = left - margin, self._grid.price_ratio
         costs = np.empty((3, self._up.size, self._margin + self._grid.slack + 1), dtype=np.float32)
         costs[:, :, self._margin :] = self._costs
         costs[_OD, :, : self._margin] = ratio * work
-        costs[_IDLE, :, : self._margin] = costs[_SPOT, :, : self._margin] = ratio * (work + self._grid.delay)
+        costs[_IDLE, :, : self._margin] = costs[_SPOT, :, : self._margin] = ratio * (
+            work + self._grid.delay
+        )
+
         # A spot machine is lost when the market goes down.
         costs[_SPOT] = np.where(self._up, costs[_SPOT], costs[_IDLE])
         return costs

@@ -1,9 +1,10 @@
 """How long spot capacity lasts and stays away: a prior, updated with a market's history.
 
-Availability comes in spells, up or down. The probability that a spell ends within the next minutes falls steeply with
-its age: capacity that went a minute ago often returns at once, and capacity that has been gone for a day stays away.
-The prior is a rate of ending per age class. Each market multiplies these rates by its own factors, one for young and
-one for old spells, up and down. With a Gamma prior on a factor its posterior mean is
+Availability comes in spells, up or down. The probability that a spell ends within the next minutes
+falls steeply with its age: capacity that went a minute ago often returns at once, and capacity that
+has been gone for a day stays away. The prior is a rate of ending per age class. Each market
+multiplies these rates by its own factors, one for young and one for old spells, up and down. With a
+Gamma prior on a factor its posterior mean is
 
     (strength + endings seen) / (strength + endings the prior expected over the same time)
 
@@ -20,8 +21,11 @@ from bidbrain.arrays import Bools, Floats
 from pricing_data.series import Ints
 from pricing_data.units import DAY, HOUR, MINUTE
 
-# Lower bounds of the age classes. Ten minutes apart at first, about how often the public traces were sampled.
-AGES: Final = 10 * MINUTE * np.array([0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 144])
+# Lower bounds of the age classes. Ten minutes apart at first, about how often the public traces
+# were sampled.
+AGES: Final = (
+    10 * MINUTE * np.array([0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 144])
+)
 CLASSES: Final = AGES.size
 OLD_FROM: Final = int(np.searchsorted(AGES, HOUR))
 HALF_LIFE: Final = 2 * DAY
@@ -40,16 +44,18 @@ class Prior:
     up: tuple[float, ...]
 
     def rates(self, factors: Sequence[float] = (1.0, 1.0, 1.0, 1.0)) -> Floats:
-        """Endings per hour, down and up by class, under factors: down young, down old, up young, up old."""
+        """Endings per hour, down and up by class, under factors: down young, down old, up young, up
+        old.
+        """
         by_side = np.array([self.down, self.up])
         by_side[:, :OLD_FROM] *= np.array(factors[::2])[:, None]
         by_side[:, OLD_FROM:] *= np.array(factors[1::2])[:, None]
         return by_side
 
 
-# Endings per hour by age class over the single-node AWS traces of October 2022 and April 2023, each zone with a factor
-# of its own: pooled, old spells would be those of the zones whose spells hardly end, and the factor would count these
-# zones twice. `python -m bench.deadline_prior` prints them.
+# Endings per hour by age class over the single-node AWS traces of October 2022 and April 2023, each
+# zone with a factor of its own: pooled, old spells would be those of the zones whose spells hardly
+# end, and the factor would count these zones twice. `python -m bench.deadline_prior` prints them.
 _DOWN = "2.99 1.61 1.19 1.09 1.16 .768 .878 .465 .391 .407 .366 .377 .332 .199 .163 .179 .133 .0268"
 _UP = "1.83 1.2 .897 .891 .669 .616 .528 .462 .387 .385 .281 .301 .217 .229 .2 .147 .153 .0658"
 PUBLIC_PRIOR: Final = Prior(tuple(map(float, _DOWN.split())), tuple(map(float, _UP.split())))
@@ -57,11 +63,11 @@ PUBLIC_PRIOR: Final = Prior(tuple(map(float, _DOWN.split())), tuple(map(float, _
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpellOutlook:
-    """The knowledge of a market at each tick, from that tick and earlier ones. Ticks are `gap` microseconds apart, from
-    `begin` on.
+    """The knowledge of a market at each tick, from that tick and earlier ones. Ticks are `gap`
+    microseconds apart, from `begin` on.
 
-    `state` combines side and age class: 0 to CLASSES - 1 is down, from CLASSES on up. `steps` has the four factors as
-    rounded powers of FACTOR_STEP.
+    `state` combines side and age class: 0 to CLASSES - 1 is down, from CLASSES on up. `steps` has
+    the four factors as rounded powers of FACTOR_STEP.
     """
 
     state: Ints
@@ -70,7 +76,9 @@ class SpellOutlook:
     begin: int = 0
 
     def at(self, now: int) -> "SpotSpell":
-        """The spell at a moment, which depends only on what came before it; after the last tick, that of the last."""
+        """The spell at a moment, which depends only on what came before it; after the last tick,
+        that of the last.
+        """
         tick = min((now - self.begin) // self.gap, self.state.size - 1)
         return SpotSpell(int(self.state[tick]), tuple(self.steps[tick].tolist()))
 
@@ -95,14 +103,19 @@ class SpotSpell:
 def outlook(up: Bools, gap: int, prior: Prior, begin: int = 0) -> SpellOutlook:
     """Spells and factors at each tick of a history whose ticks are `gap` microseconds apart.
 
-    A spell's age counts from the first tick that shows it. The first spell began before the history; its age counts
-    from the history's start, because the true start is unknown.
+    A spell's age counts from the first tick that shows it. The first spell began before the
+    history; its age counts from the history's start, because the true start is unknown.
     """
     age_class = np.searchsorted(AGES, spell_ages(up, gap), side="right") - 1
     forget = 0.5 ** (gap / HALF_LIFE)
-    factors = [_factors(up == bool(side), age_class, gap, prior.rates()[side], forget) for side in (0, 1)]
+    factors = [
+        _factors(up == bool(side), age_class, gap, prior.rates()[side], forget) for side in (0, 1)
+    ]
     steps = np.rint(np.log(np.concatenate(factors)) / np.log(FACTOR_STEP)).astype(np.int64)
-    return SpellOutlook(age_class + CLASSES * up, np.clip(steps, -MAX_STEPS, MAX_STEPS).T, gap, begin)
+
+    return SpellOutlook(
+        age_class + CLASSES * up, np.clip(steps, -MAX_STEPS, MAX_STEPS).T, gap, begin
+    )
 
 
 def spell_ages(up: Bools, gap: int) -> Ints:
@@ -114,7 +127,9 @@ def spell_ages(up: Bools, gap: int) -> Ints:
 
 
 def spell_ends(up: Bools) -> Bools:
-    """Ticks that are the last of their spell; for the history's last tick this is not known, so it is False."""
+    """Ticks that are the last of their spell; for the history's last tick this is not known, so it
+    is False.
+    """
     return np.concatenate((up[1:] != up[:-1], [False]))
 
 
@@ -124,17 +139,22 @@ def _factors(here: Bools, age_class: Ints, gap: int, rates: Floats, forget: floa
     expected = np.where(here, rates[age_class] * gap / HOUR, 0.0)
     overall = _mean(SIDE_STRENGTH, 1.0, endings, expected, forget)
     young = age_class < OLD_FROM
-    return np.array([_mean(AGE_STRENGTH, overall, endings * m, expected * m, forget) for m in (young, ~young)])
+    return np.array(
+        [_mean(AGE_STRENGTH, overall, endings * m, expected * m, forget) for m in (young, ~young)]
+    )
 
 
-def _mean(strength: float, about: Floats | float, endings: Floats, expected: Floats, forget: float) -> Floats:
+def _mean(
+    strength: float, about: Floats | float, endings: Floats, expected: Floats, forget: float
+) -> Floats:
     seen = strength * about + _remembered(endings, forget)
     mean: Floats = seen / (strength + _remembered(expected, forget))
     return mean
 
 
 def _remembered(values: Floats, forget: float) -> Floats:
-    """At each tick the sum of earlier values, each weighted by `forget` to the power of its age in ticks.
+    """At each tick the sum of earlier values, each weighted by `forget` to the power of its age in
+    ticks.
 
     Summed in stretches over which the weights stay within floating-point range.
     """

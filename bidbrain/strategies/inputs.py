@@ -1,8 +1,8 @@
-"""The inputs of a strategy: the offers of one place, what history says about them, the job's costs, and how it recovers
-from an eviction: through an elastic parameter server, or from checkpoints.
+"""The inputs of a strategy: the offers of one place, what history says about them, the job's costs,
+and how it recovers from an eviction: through an elastic parameter server, or from checkpoints.
 
-A backtest fills this from its training span, live planning from the history up to now. The same strategy therefore
-knows the same in both.
+A backtest fills this from its training span, live planning from the history up to now. The same
+strategy therefore knows the same in both.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,9 +22,9 @@ from pricing_data.units import HOUR
 class Recovery:
     """The cost of protecting the work, and the loss by an eviction.
 
-    `speed` is the fraction of the job's speed that remains while it protects its work. With an `interval` (time between
-    checkpoints in a market, in microseconds) an eviction loses the work since the last checkpoint. A job that does not
-    `resume` starts from scratch on other machines.
+    `speed` is the fraction of the job's speed that remains while it protects its work. With an
+    `interval` (time between checkpoints in a market, in microseconds) an eviction loses the work
+    since the last checkpoint. A job that does not `resume` starts from scratch on other machines.
     """
 
     speed: float = 1.0
@@ -32,21 +32,26 @@ class Recovery:
     resumes: bool = True
 
     def lost_time(self, rent: Rent, since: int, evicted: int) -> float:
-        """Run time in microseconds that an eviction loses, for machines that have worked since `since`."""
+        """Run time in microseconds that an eviction loses, for machines that have worked since
+        `since`.
+        """
         if self.interval is None or evicted <= since:
             return 0.0
         return (evicted - since) % self.interval(rent.offer)
 
 
 AGILE = Recovery()
-"""Recovery through an elastic parameter server: no work is lost, and an eviction costs only the pause."""
+"""Recovery through an elastic parameter server: no work is lost, and an eviction costs only the
+pause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpointing:
-    """Cost of checkpoints: the fraction of speed that remains, and the microseconds that writing one takes.
+    """Cost of checkpoints: the fraction of speed that remains, and the microseconds that writing
+    one takes.
 
-    The interval follows Young's rule, sqrt(2 x cost x mean time to failure), as in the papers' comparison.
+    The interval follows Young's rule, sqrt(2 x cost x mean time to failure), as in the papers'
+    comparison.
     """
 
     speed: float
@@ -58,7 +63,9 @@ class Checkpointing:
 
 
 def mean_time_to_failure(series: PriceSeries, on_demand: int) -> float:
-    """Time at or below the on-demand price per crossing above it, in microseconds; the total if it never crosses."""
+    """Time at or below the on-demand price per crossing above it, in microseconds; the total if it
+    never crosses.
+    """
     above = series.prices > on_demand
     below = float(((series.times[1:] - series.times[:-1]) * ~above[:-1]).sum())
     crossings = int((above[1:] & ~above[:-1]).sum())
@@ -66,13 +73,17 @@ def mean_time_to_failure(series: PriceSeries, on_demand: int) -> float:
 
 
 def with_hazard(mean_time: float, hazard: Hazard | None) -> float:
-    """Mean time to a price crossing or a capacity eviction, whichever is first; both are taken as memoryless."""
+    """Mean time to a price crossing or a capacity eviction, whichever is first; both are taken as
+    memoryless.
+    """
     return mean_time if hazard is None else mean_time / (1 + mean_time * hazard.rate[0] / HOUR)
 
 
 @dataclass(frozen=True, slots=True)
 class TimePrice:
-    """The value of an hour of a job's time, in dollars, and how it is known; `note` says what a user must know."""
+    """The value of an hour of a job's time, in dollars, and how it is known; `note` says what a
+    user must know.
+    """
 
     usd_per_hour: float
     basis: str
@@ -80,18 +91,20 @@ class TimePrice:
 
 
 PriceOfTime = Callable[["StrategyInputs", Callable[[float], Strategy], Strategy], TimePrice | None]
-"""The price of time at which a strategy (made from dollars per hour) was as fast as a rival in past jobs; None if that
-is unknown."""
+"""The price of time at which a strategy (made from dollars per hour) was as fast as a rival in past
+jobs; None if that is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class StrategyInputs:
-    """Inputs of every registered strategy; `histories` and `hazards` have an entry for each offer's market.
+    """Inputs of every registered strategy; `histories` and `hazards` have an entry for each offer's
+    market.
 
-    A hazard of None means that no capacity evictions are known. `reliable` machines run from start to end next to what
-    the strategy rents. `value_of_time` is what an hour of the job is worth to its user, in dollars; if that is unknown
-    (None), `price_of_time` finds one. `hosts` are the markets in which each host runs the highest bid. `request_nu` is
-    the size of one request of `proteus`.
+    A hazard of None means that no capacity evictions are known. `reliable` machines run from start
+    to end next to what the strategy rents. `value_of_time` is what an hour of the job is worth to
+    its user, in dollars; if that is unknown (None), `price_of_time` finds one. `hosts` are the
+    markets in which each host runs the highest bid. `request_nu` is the size of one request of
+    `proteus`.
     """
 
     offers: tuple[Offer, ...]

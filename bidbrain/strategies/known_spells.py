@@ -1,8 +1,10 @@
-"""`KnownSpells`: what a market's observed availability says about its spells of spot capacity, up and down.
+"""`KnownSpells`: what a market's observed availability says about its spells of spot capacity, up
+and down.
 
-Spells end at the rates of a prior by age (`PUBLIC_PRIOR`), times a factor for each side. With a Gamma prior on the
-factor, its posterior is Gamma(`STRENGTH` + endings seen, `STRENGTH` + endings that the prior expects over the same
-time); endings and time count half for every `HALF_LIFE` since. Between looks that are far apart nothing is known.
+Spells end at the rates of a prior by age (`PUBLIC_PRIOR`), times a factor for each side. With a
+Gamma prior on the factor, its posterior is Gamma(`STRENGTH` + endings seen, `STRENGTH` + endings
+that the prior expects over the same time); endings and time count half for every `HALF_LIFE` since.
+Between looks that are far apart nothing is known.
 """
 
 from collections import defaultdict
@@ -18,7 +20,15 @@ from scipy.special import gammaincinv
 from bidbrain.arrays import Bools
 from bidbrain.eviction.hazard import UNRECORDED, Hazard
 from bidbrain.strategies.base import Offer
-from bidbrain.strategies.deadline_spells import AGES, CLASSES, FACTOR_STEP, MAX_STEPS, PUBLIC_PRIOR, SpotSpell, outlook
+from bidbrain.strategies.deadline_spells import (
+    AGES,
+    CLASSES,
+    FACTOR_STEP,
+    MAX_STEPS,
+    PUBLIC_PRIOR,
+    SpotSpell,
+    outlook,
+)
 from bidbrain.strategies.regions_knowledge import HAZARDS
 from pricing_data.availability import AvailabilitySpan
 from pricing_data.market import Market
@@ -26,7 +36,8 @@ from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE
 
 STRENGTH: Final = 10.0
-"""How alike zones are: `python -m bench.deadline_prior` prints how likely its traces are by strength."""
+"""How alike zones are: `python -m bench.deadline_prior` prints how likely its traces are by
+strength."""
 HALF_LIFE: Final = 7 * DAY
 MAX_UNSEEN: Final = 90 * MINUTE
 """Looks further apart than this do not say what was between them."""
@@ -34,8 +45,9 @@ MAX_UNSEEN: Final = 90 * MINUTE
 
 @dataclass(frozen=True, slots=True)
 class KnownSpells:
-    """The spell that was last seen in a market, in hours: up or down (None: nothing was seen), its `age` then, and how
-    long ago that was; and the endings of down and up spells, seen and expected."""
+    """The spell that was last seen in a market, in hours: up or down (None: nothing was seen), its
+    `age` then, and how long ago that was; and the endings of down and up spells, seen and
+    expected."""
 
     up: bool | None = None
     age: float = 0.0
@@ -46,8 +58,9 @@ class KnownSpells:
     @classmethod
     def of(cls, spans: Iterable[AvailabilitySpan], now: int) -> "KnownSpells":
         """The knowledge at a moment, from spans of one market that ended before."""
-        # A look: the moment, whether spot was there, and whether it stayed so until the next look. Where one span
-        # begins when another ends, the one that begins says how it goes on; of several, the longest.
+        # A look: the moment, whether spot was there, and whether it stayed so until the next look.
+        # Where one span begins when another ends, the one that begins says how it goes on; of
+        # several, the longest.
         known = sorted(part for span in spans if (part := span.before(now)) is not None)
         ends = {span.until: (span.up and span.ended != "evicted", False) for span in known}
         begins = {span.since: (span.up, span.until > span.since) for span in known}
@@ -64,20 +77,33 @@ class KnownSpells:
 
             weight, side = 0.5 ** ((now - later) / HALF_LIFE), int(up)
             changed = later if lasts or up is then else (at + later) // 2
-            expected[side] += weight * HAZARDS[side].between((at - begun) / HOUR, (changed - begun) / HOUR)
+            expected[side] += weight * HAZARDS[side].between(
+                (at - begun) / HOUR, (changed - begun) / HOUR
+            )
             if up is not then:
                 endings[side] += weight
                 begun = changed
 
         last, up, _ = looks[-1]
-        return cls(up, (last - begun) / HOUR, (now - last) / HOUR, (endings[0], endings[1]), (expected[0], expected[1]))
+        return cls(
+            up,
+            (last - begun) / HOUR,
+            (now - last) / HOUR,
+            (endings[0], endings[1]),
+            (expected[0], expected[1]),
+        )
 
     def continued(self, spans: Iterable[AvailabilitySpan], passed: int, now: int) -> "KnownSpells":
         """This knowledge after some time, with what was observed since."""
         later, weight = KnownSpells.of(spans, now), 0.5 ** (passed / HALF_LIFE)
         (down, up), (down_before, up_before) = later.endings, self.endings
         (few, many), (few_before, many_before) = later.expected, self.expected
-        seen = later if later.up is not None else KnownSpells(self.up, self.age, self.ago + passed / HOUR)
+        seen = (
+            later
+            if later.up is not None
+            else KnownSpells(self.up, self.age, self.ago + passed / HOUR)
+        )
+
         return KnownSpells(
             seen.up,
             seen.age,
@@ -88,7 +114,9 @@ class KnownSpells:
 
     def factor(self, side: int, luck: float) -> float:
         """The factor of down (0) or up (1) spells that is not exceeded with a probability."""
-        return float(gammaincinv(STRENGTH + self.endings[side], luck)) / (STRENGTH + self.expected[side])
+        return float(gammaincinv(STRENGTH + self.endings[side], luck)) / (
+            STRENGTH + self.expected[side]
+        )
 
     def with_endings(self, seen: float, expected: float) -> "KnownSpells":
         """The knowledge with more endings of up spells."""
@@ -98,15 +126,17 @@ class KnownSpells:
 
 UNSEEN: Final = KnownSpells()
 RETURNED: Final = 0.35
-"""When spot that may be asked for returned, as a part of the time since it was last away: old spells are met less often
-than the middle says, and a machine that dies young does not pay for its start."""
+"""When spot that may be asked for returned, as a part of the time since it was last away: old
+spells are met less often than the middle says, and a machine that dies young does not pay for its
+start."""
 
 
 def spot_spell(known: Iterable[KnownSpells], *, offered: bool) -> SpotSpell | None:
-    """The spell of markets if any of them will do: up if one is, then as old as the oldest; None if nothing was seen.
+    """The spell of markets if any of them will do: up if one is, then as old as the oldest; None if
+    nothing was seen.
 
-    `offered`: a market may be asked now. If all were down when they were last seen, the spell is what it would be if
-    one had returned since.
+    `offered`: a market may be asked now. If all were down when they were last seen, the spell is
+    what it would be if one had returned since.
     """
     seen = [spells for spells in known if spells.up is not None]
     if not seen:
@@ -147,21 +177,33 @@ _ROUNDING: Final = 1e-9
 
 
 def with_rate(known: KnownSpells, hazard: Hazard) -> KnownSpells:
-    """The known spells, with what the eviction rate says of them; a published rate only shifts the prior."""
+    """The known spells, with what the eviction rate says of them; a published rate only shifts the
+    prior.
+    """
     rate = hazard.rate[0]
     if hazard.kind == "observed":
-        return known.with_endings(rate * hazard.effective_hours, _USUAL_RATE * hazard.effective_hours)
+        return known.with_endings(
+            rate * hazard.effective_hours, _USUAL_RATE * hazard.effective_hours
+        )
+
     usual = UNRECORDED.evictions / UNRECORDED.hours if hazard.kind == "prior" else _USUAL_RATE
     shift = min(max(usual / rate, 1 / _MAX_SHIFT), _MAX_SHIFT)
-    return known if abs(shift - 1) < _ROUNDING else known.with_endings(_PUBLISHED_WEIGHT, _PUBLISHED_WEIGHT * shift)
+    return (
+        known
+        if abs(shift - 1) < _ROUNDING
+        else known.with_endings(_PUBLISHED_WEIGHT, _PUBLISHED_WEIGHT * shift)
+    )
 
 
 GAP = 10 * MINUTE
-"""How often capacity is looked at: the public traces that the prior is from change about as often."""
+"""How often capacity is looked at: the public traces that the prior is from change about as
+often."""
 MEMORY = 14 * DAY
 
 
-def spell_of_prices(offers: Iterable[Offer], history: Callable[[Offer], PriceSeries], now: int) -> SpotSpell | None:
+def spell_of_prices(
+    offers: Iterable[Offer], history: Callable[[Offer], PriceSeries], now: int
+) -> SpotSpell | None:
     """The spell at a moment, from price histories up to it; None without any history.
 
     Spot capacity counts as there while any of the markets costs no more than on demand.
@@ -182,7 +224,9 @@ def spell_of_prices(offers: Iterable[Offer], history: Callable[[Offer], PriceSer
 
 
 def at_most(times: Ints, prices: Ints, ticks: Ints, bound: int) -> Bools:
-    """Whether a price was known and at most a bound at each tick; the last price is taken to continue."""
+    """Whether a price was known and at most a bound at each tick; the last price is taken to
+    continue.
+    """
     at = times.searchsorted(ticks, side="right") - 1
     cheap: Bools = (at >= 0) & (prices[np.maximum(at, 0)] <= bound)
     return cheap

@@ -1,20 +1,25 @@
-"""`lookahead`: ranks bids by the expected cost of the next hour, and rents everything as one allocation.
+"""`lookahead`: ranks bids by the expected cost of the next hour, and rents everything as one
+allocation.
 
     price of work = (expected dollars for the hour + (reliable machines + price of time) x expected hours alive)
                     / expected work until the hour ends or the machines are evicted
 
-It differs from the published strategy in its model of the next hour (`NextHour`), and in these rules:
+It differs from the published strategy in its model of the next hour (`NextHour`), and in these
+rules:
 
-- Everything is bought as one allocation. An eviction then refunds all of it, and its pause passes while the next
-machines start up, so that lambda costs nothing.
-- A short life costs little, so the lowest and slowest bids are the cheapest: the price of time decides how often to
-gamble for a refund. This price is a setting of the job, and traces the frontier between cost and run time.
-- A machine that survives the hour needs no start-up for the next, and its market has turned out calm; both are
-  credited.
-- Remaining room is filled where the additional work is worth its price; an eviction there pauses the whole job.
+- Everything is bought as one allocation. An eviction then refunds all of it, and its pause passes
+  while the next machines start up, so that lambda costs nothing.
+- A short life costs little, so the lowest and slowest bids are the cheapest: the price of time
+  decides how often to gamble for a refund. This price is a setting of the job, and traces the
+  frontier between cost and run time.
+- A machine that survives the hour needs no start-up for the next, and its market has turned out
+  calm; both are credited.
+- Remaining room is filled where the additional work is worth its price; an eviction there pauses
+  the whole job.
 - When every bid is too expensive, the baseline on demand competes like any other choice.
-- Only bids that may be made are compared; the highest of them counts as the step of the grid below it. A machine that
-  is evicted so soon that pauses take all of its useful time does no work, even if it is refunded.
+- Only bids that may be made are compared; the highest of them counts as the step of the grid below
+  it. A machine that is evicted so soon that pauses take all of its useful time does no work, even
+  if it is refunded.
 """
 
 from bisect import bisect_right
@@ -28,31 +33,47 @@ from bidbrain.arrays import Floats
 from bidbrain.billing import BillingRule, expected_seconds
 from bidbrain.eviction.crossing import CrossingHistory
 from bidbrain.eviction.hazard import Hazard
-from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Offer, Rent, Return, Situation, described
+from bidbrain.strategies.base import (
+    LOOK_AGAIN,
+    Decision,
+    Holding,
+    Offer,
+    Rent,
+    Return,
+    Situation,
+    described,
+)
 from bidbrain.strategies.proteus import HIGHEST_DELTA, LOWEST_DELTA, RENEW_BEFORE, JobCosts
 from pricing_data.market import Market
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND
 
-# A bid at the price itself is allowed too: a machine is evicted when the price is strictly above its bid.
-DISTANCES: Ints = np.append(0, np.geomspace(LOWEST_DELTA, 10 * HIGHEST_DELTA, 40).round()).astype(np.int64)
+# A bid at the price itself is allowed too: a machine is evicted when the price is strictly above
+# its bid.
+DISTANCES: Ints = np.append(0, np.geomspace(LOWEST_DELTA, 10 * HIGHEST_DELTA, 40).round()).astype(
+    np.int64
+)
 """Distances of a bid above the price, ascending."""
 _DISTANCES: list[int] = DISTANCES.tolist()
 
 # Bids close to the price are mostly evicted in the first minutes.
-_AGES: Ints = np.array([0, 1, 2, 3, 4, 5, 7, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60], dtype=np.int64) * MINUTE
+_AGES: Ints = (
+    np.array([0, 1, 2, 3, 4, 5, 7, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60], dtype=np.int64)
+    * MINUTE
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NextHour:
-    """The prospects of a machine in the next hour. For each of `DISTANCES` of its bid above the price: the probability
-    of surviving the hour, hours alive, useful hours of a machine that starts up first, and billed hours of a new
-    machine and of one that has run before.
+    """The prospects of a machine in the next hour. For each of `DISTANCES` of its bid above the
+    price: the probability of surviving the hour, hours alive, useful hours of a machine that starts
+    up first, and billed hours of a new machine and of one that has run before.
 
-    Everything follows from the survival curve S(t) over the hour: the share of past moments from which such a bid would
-    have held for t (price crossing), times the survival of capacity evictions. The expected time alive is its integral,
-    and the expected useful time its integral after the start-up. Eq. 4.2 of Harlap uses the median time to eviction
-    instead of the integral and subtracts the start-up; but a machine evicted while starting up loses no work by it, and
+    Everything follows from the survival curve S(t) over the hour: the share of past moments from
+    which such a bid would have held for t (price crossing), times the survival of capacity
+    evictions. The expected time alive is its integral, and the expected useful time its integral
+    after the start-up. Eq. 4.2 of Harlap uses the median time to eviction instead of the integral
+    and subtracts the start-up; but a machine evicted while starting up loses no work by it, and
     bids close to the price are often evicted then.
     """
 
@@ -63,13 +84,22 @@ class NextHour:
     paid_old: Floats
 
     @classmethod
-    def of(cls, history: PriceSeries, billing: BillingRule, startup_hours: float, hazard: Hazard | None) -> "NextHour":
-        """The figures of a history, under a billing rule and, where one is known, a hazard of capacity evictions."""
+    def of(
+        cls, history: PriceSeries, billing: BillingRule, startup_hours: float, hazard: Hazard | None
+    ) -> "NextHour":
+        """The figures of a history, under a billing rule and, where one is known, a hazard of
+        capacity evictions.
+        """
         held = [1 - CrossingHistory(history, int(age)).betas(DISTANCES) for age in _AGES[1:]]
         # Each age counts the starts whose window the history still covers, so tiny rises can occur.
-        crossing: Floats = np.minimum.accumulate(np.column_stack([np.ones(DISTANCES.size), *held]), axis=1)
+        crossing: Floats = np.minimum.accumulate(
+            np.column_stack([np.ones(DISTANCES.size), *held]), axis=1
+        )
+
         # The share of machines that capacity evictions leave alive at each age.
-        risks = [0.0 if hazard is None else hazard.cumulative(0, float(age) / HOUR)[0] for age in _AGES]
+        risks = [
+            0.0 if hazard is None else hazard.cumulative(0, float(age) / HOUR)[0] for age in _AGES
+        ]
         curve = crossing * np.exp(-np.array(risks))
         return cls(
             survival=curve[:, -1],
@@ -106,12 +136,14 @@ def _paid(billing: BillingRule, curve: Floats, age: int) -> Floats:
 SURVIVAL_CREDIT = 2.0
 """Surviving the hour is worth this many start-ups."""
 FILLING_WORTH = 0.7
-"""Work next to the main allocation counts for this share: each restart of the main allocation pauses it for sigma."""
+"""Work next to the main allocation counts for this share: each restart of the main allocation
+pauses it for sigma."""
 
 
 _FilledRoom = tuple[Floats, Floats, Floats]
-"""The purchase of each offer (row) and bid (column) that fills a room, whatever the prices are: machines, dollars for
-the time alive, and the work that counts. The dollars are infinite where no work is expected."""
+"""The purchase of each offer (row) and bid (column) that fills a room, whatever the prices are:
+machines, dollars for the time alive, and the work that counts. The dollars are infinite where no
+work is expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +160,9 @@ class Lookahead:
     _alive: Floats = field(init=False, repr=False)
     _useful: Floats = field(init=False, repr=False)
     _paid: Floats = field(init=False, repr=False)
-    _rooms: dict[float, _FilledRoom] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _rooms: dict[float, _FilledRoom] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         known = [self.hours[offer.market] for offer in self.offers]
@@ -138,7 +172,9 @@ class Lookahead:
             ("_useful", [hour.useful for hour in known]),
             ("_paid", [hour.paid_new for hour in known]),
         ):
-            object.__setattr__(self, name, np.array(rows, dtype=float).reshape(len(known), DISTANCES.size))
+            object.__setattr__(
+                self, name, np.array(rows, dtype=float).reshape(len(known), DISTANCES.size)
+            )
 
         object.__setattr__(self, "_nu", np.array([offer.nu for offer in self.offers], dtype=float))
 
@@ -148,14 +184,23 @@ class Lookahead:
         prices = np.array([situation.price(offer) for offer in self.offers], dtype=float)
         bids: Floats = prices[:, None] + DISTANCES.astype(np.float64)
         if situation.highest_bid is not None:
-            caps = np.array([situation.highest_bid(offer) for offer in self.offers], dtype=float)[:, None]
+            caps = np.array([situation.highest_bid(offer) for offer in self.offers], dtype=float)[
+                :, None
+            ]
             # The highest bid that may be made takes the place of the last step below it.
             above = np.column_stack([bids[:, 1:], np.full(prices.shape, inf)])
             bids = np.where(bids > caps, inf, np.where(above > caps, caps, bids))
 
         staying = [holding for holding in situation.holdings if holding.leaves_at is None]
-        ending = [holding for holding in staying if holding.hour_end(now) - now <= RENEW_BEFORE + SECOND]
-        dropped = [holding for holding in ending if not self._keeps(holding, staying, situation, prices, bids)]
+        ending = [
+            holding for holding in staying if holding.hour_end(now) - now <= RENEW_BEFORE + SECOND
+        ]
+        dropped = [
+            holding
+            for holding in ending
+            if not self._keeps(holding, staying, situation, prices, bids)
+        ]
+
         returns = tuple(Return(holding.allocation, holding.hour_end(now)) for holding in dropped)
         rents, reason = self._buy(situation, prices, bids)
         looks = [now + HOUR - RENEW_BEFORE] * bool(rents)
@@ -171,17 +216,27 @@ class Lookahead:
         return Decision((*returns, *rents), min(looks, default=now + LOOK_AGAIN), reason)
 
     def _keeps(
-        self, holding: Holding, staying: list[Holding], situation: Situation, prices: Floats, bids: Floats
+        self,
+        holding: Holding,
+        staying: list[Holding],
+        situation: Situation,
+        prices: Floats,
+        bids: Floats,
     ) -> bool:
-        """Whether to pay for another hour. The largest allocation competes with the best purchase in its place; smaller
-        ones must be worth their price."""
+        """Whether to pay for another hour. The largest allocation competes with the best purchase
+        in its place; smaller ones must be worth their price."""
         offer, bid = holding.rent.offer, holding.rent.bid
-        # The next hour of the allocation: the price, hours billed, hours alive, and the chance of surviving it.
+        # The next hour of the allocation: the price, hours billed, hours alive, and the chance of
+        # surviving it.
         price, paid, alive, survival = offer.on_demand, 1.0, 1.0, 1.0
         if bid is not None:
             price = situation.price(offer)
             hour, at = self.hours[offer.market], place_of(bid - price)
-            paid, alive, survival = float(hour.paid_old[at]), float(hour.alive[at]), float(hour.survival[at])
+            paid, alive, survival = (
+                float(hour.paid_old[at]),
+                float(hour.alive[at]),
+                float(hour.survival[at]),
+            )
 
         dollars = paid * holding.rent.machines * price / NANOS_PER_DOLLAR
         held = sum(other.nu for other in staying)
@@ -210,13 +265,20 @@ class Lookahead:
         expected = f"(expected ${usd_per_work:.3g} per unit of work)"
         return rents, f"rent {' and '.join(map(described, rents))} {expected}"
 
-    def _best(self, room: float, situation: Situation, prices: Floats, bids: Floats) -> tuple[float, Rent | None]:
-        """The lowest price of work, in dollars per unit, and the purchase with it: the baseline on demand is one."""
+    def _best(
+        self, room: float, situation: Situation, prices: Floats, bids: Floats
+    ) -> tuple[float, Rent | None]:
+        """The lowest price of work, in dollars per unit, and the purchase with it: the baseline on
+        demand is one.
+        """
         offer = situation.baseline.offer
         count = floor(room / offer.nu)
         useful = max(1 - self.application.startup_hours, 0.0)
         on_demand = self._price_of_work(
-            count * offer.on_demand / NANOS_PER_DOLLAR, 1.0, count * offer.nu * useful, count * offer.nu
+            count * offer.on_demand / NANOS_PER_DOLLAR,
+            1.0,
+            count * offer.nu * useful,
+            count * offer.nu,
         )
 
         if self.offers:
@@ -234,16 +296,25 @@ class Lookahead:
         machines = np.floor(room / self._nu)[:, None]
         nu = machines * self._nu[:, None]
         work = nu * self._useful
-        pauses = (1 - self._survival) * self.application.eviction_hours + self.application.resize_hours
+        pauses = (
+            1 - self._survival
+        ) * self.application.eviction_hours + self.application.resize_hours
         some = work > nu * pauses
         credited = np.where(some, work + self._credit * (nu * self._survival), 1.0)
         time_usd = np.where(some, self._time_usd * self._alive, inf)
         self._rooms[room] = filled = (machines, time_usd, credited)
+
         return filled
 
-    def _price_of_work(self, dollars: float, alive: float, work: float, surviving_nu: float) -> float:
+    def _price_of_work(
+        self, dollars: float, alive: float, work: float, surviving_nu: float
+    ) -> float:
         """Dollars per unit of work; infinite where no work is expected."""
-        return (dollars + self._time_usd * alive) / (work + self._credit * surviving_nu) if work > 0 else inf
+        return (
+            (dollars + self._time_usd * alive) / (work + self._credit * surviving_nu)
+            if work > 0
+            else inf
+        )
 
     @property
     def _time_usd(self) -> float:
@@ -255,16 +326,24 @@ class Lookahead:
         """The work that a machine does besides if it survives the hour, for each unit of nu."""
         return SURVIVAL_CREDIT * self.application.startup_hours
 
-    def _filling(self, room: float, main: Rent, usd_per_work: float, prices: Floats, bids: Floats) -> list[Rent]:
-        """Allocations for the room next to the main one, most valuable first, as long as they are worth their price."""
+    def _filling(
+        self, room: float, main: Rent, usd_per_work: float, prices: Floats, bids: Floats
+    ) -> list[Rent]:
+        """Allocations for the room next to the main one, most valuable first, as long as they are
+        worth their price.
+        """
         room -= main.machines * main.offer.nu
         main_nu = main.machines * main.offer.nu
         stall = (1 - self._survival) * self.application.eviction_hours * main_nu
         bought: list[Rent] = []
+
         while self._nu.size and room >= self._nu.min():
             machines = np.floor(room / self._nu)[:, None]
             work = machines * self._nu[:, None] * self._useful - stall
-            gain = FILLING_WORTH * usd_per_work * work - machines * prices[:, None] / NANOS_PER_DOLLAR * self._paid
+            gain = (
+                FILLING_WORTH * usd_per_work * work
+                - machines * prices[:, None] / NANOS_PER_DOLLAR * self._paid
+            )
             gain = np.where((machines > 0) & np.isfinite(bids), gain, -inf)
             row, column = divmod(int(np.argmax(gain)), DISTANCES.size)
             if not gain[row, column] > 0:

@@ -1,4 +1,6 @@
-"""Names of the registered strategies, as users write them. Imports nothing, so that file checkers load it quickly."""
+"""Names of the registered strategies, as users write them. Imports nothing, so that file checkers
+load it quickly.
+"""
 
 ON_DEMAND = "on-demand"
 
@@ -19,11 +21,13 @@ IN_PLACE_OF = {
     "fixed-bid": "proteus",
     "lookahead-present": "lookahead",
 }
-"""A new job's choice in place of a strategy that it cannot have: on every record another one is cheaper and as fast.
-Backtests compare with those that they know. Runs of earlier versions go on with theirs."""
+"""A new job's choice in place of a strategy that it cannot have: on every record another one is
+cheaper and as fast. Backtests compare with those that they know. Runs of earlier versions go on
+with theirs."""
 
 AUTO = "auto"
-"""The default strategy of a market's billing rule, or the rival that a plan prefers to it where the past is clear."""
+"""The default strategy of a market's billing rule, or the rival that a plan prefers to it where the
+past is clear."""
 
 OF_JOBS = tuple(name for name in NAMES if name not in IN_PLACE_OF)
 """The strategies that a new job may have."""
@@ -32,14 +36,15 @@ REGIONS = "regions"
 """The strategy of a gang that moves between regions; it decides within a `Decider`."""
 
 DEADLINE = "deadline"
-"""Decides within a `Decider`, for every job with a deadline, when on-demand machines are needed, and leaves markets and
-bids to the default strategy."""
+"""Decides within a `Decider`, for every job with a deadline, when on-demand machines are needed,
+and leaves markets and bids to the default strategy."""
 
 NEEDS_ARGUMENT = frozenset({"fixed-bid"})
 """`fixed-bid:DOLLARS`, the bid above the current price."""
 
 MAY_HAVE_ARGUMENT = NEEDS_ARGUMENT | {"price-capacity", "lookahead"}
-"""`price-capacity:POOLS` and `lookahead:DOLLARS_PER_HOUR` (the price of time) work without one too."""
+"""`price-capacity:POOLS` and `lookahead:DOLLARS_PER_HOUR` (the price of time) work without one
+too."""
 
 
 def known(name: str) -> bool:
@@ -51,5 +56,7 @@ def known(name: str) -> bool:
 
 
 def of_earlier_version(name: str) -> str:
-    """The strategy with which a run goes on that an earlier version began: `lookahead-present` is gone."""
+    """The strategy with which a run goes on that an earlier version began: `lookahead-present` is
+    gone.
+    """
     return name.replace("lookahead-present", "lookahead")

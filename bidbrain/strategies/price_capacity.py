@@ -1,14 +1,17 @@
-"""`price-capacity`: cheap machines that are rarely evicted, spread over pools; for markets where bids decide little.
+"""`price-capacity`: cheap machines that are rarely evicted, spread over pools; for markets where
+bids decide little.
 
-A pool is a market with room for more of the job's machines. A pool's price of work is a machine's expected cost over
-its expected work, until an eviction or the job's end: Eq. 4.4 for one allocation, with the provider's billing rule in
-place of the hourly refund of Eq. 4.1, and a survival curve in place of beta:
+A pool is a market with room for more of the job's machines. A pool's price of work is a machine's
+expected cost over its expected work, until an eviction or the job's end: Eq. 4.4 for one
+allocation, with the provider's billing rule in place of the hourly refund of Eq. 4.1, and a
+survival curve in place of beta:
 
     price x (E[billed hours] + time value x E[hours alive])
       / (nu x (E[hours alive] - start-up - P[evicted] x lambda x pools))
 
-Where an early eviction is refunded, machines that never last give the lowest bill; hence time has a price as well. With
-more pools the whole job pauses more often for an eviction in one of them, hence the factor on lambda.
+Where an early eviction is refunded, machines that never last give the lowest bill; hence time has a
+price as well. With more pools the whole job pauses more often for an eviction in one of them, hence
+the factor on lambda.
 """
 
 from bisect import bisect_right
@@ -27,9 +30,11 @@ from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR
 
 POOLS = 2
 MARGIN = 0.02
-"""Pools share the room, and are kept, while their price of work is at most this fraction above the lowest."""
+"""Pools share the room, and are kept, while their price of work is at most this fraction above the
+lowest."""
 MAX_UNEQUAL = 2.0
-"""Machines of the pools that share the room are at most this much faster or slower than those of the cheapest one."""
+"""Machines of the pools that share the room are at most this much faster or slower than those of
+the cheapest one."""
 TIME_VALUE = 1.0
 """Value of an hour of a machine's time, as a multiple of its price."""
 
@@ -41,7 +46,9 @@ _STEPS_PER_HOUR = 4
 
 @dataclass(frozen=True, slots=True)
 class Prospects:
-    """The expected hours billed, the expected hours alive, and the eviction probability of a machine, by horizon."""
+    """The expected hours billed, the expected hours alive, and the eviction probability of a
+    machine, by horizon.
+    """
 
     billed: tuple[float, ...]
     alive: tuple[float, ...]
@@ -49,16 +56,24 @@ class Prospects:
 
     @classmethod
     def of(cls, hazard: Hazard | None, billing: BillingRule, age: int = 0) -> "Prospects":
-        """The prospects under a billing rule, from an age in hours on. No hazard means no evictions."""
+        """The prospects under a billing rule, from an age in hours on. No hazard means no
+        evictions.
+        """
         longest = age + round(_HORIZONS[-1])
         hours = np.linspace(0, longest, longest * _STEPS_PER_HOUR + 1)
-        risk = np.array([0.0 if hazard is None else hazard.cumulative(0, hour)[0] for hour in hours.tolist()])
+        risk = np.array(
+            [0.0 if hazard is None else hazard.cumulative(0, hour)[0] for hour in hours.tolist()]
+        )
         now = age * _STEPS_PER_HOUR
         curve = np.exp(-np.maximum(risk - risk[now], 0.0))
         survival, alive = SampledSurvival(hours * HOUR, curve), curve[now:]
         grown = np.concatenate(([0.0], np.cumsum((alive[1:] + alive[:-1]) / 2))) / _STEPS_PER_HOUR
         at = [round(horizon * _STEPS_PER_HOUR) for horizon in _HORIZONS]
-        billed = (expected_seconds(billing, age * HOUR, round(horizon * HOUR), survival) for horizon in _HORIZONS)
+        billed = (
+            expected_seconds(billing, age * HOUR, round(horizon * HOUR), survival)
+            for horizon in _HORIZONS
+        )
+
         return cls(
             tuple(float(seconds) / 3600 for seconds in billed),
             tuple(grown[at].tolist()),
@@ -68,14 +83,16 @@ class Prospects:
 
 @dataclass(frozen=True, slots=True)
 class PriceCapacity:
-    """Fills the room from the pools with the lowest prices of work, in equal shares, with bids at the on-demand price,
-    or where the highest bid runs and is paid, at a margin above the market's price (`margins`).
+    """Fills the room from the pools with the lowest prices of work, in equal shares, with bids at
+    the on-demand price, or where the highest bid runs and is paid, at a margin above the market's
+    price (`margins`).
 
-    An allocation is returned when a new one elsewhere, start-up included, would do the rest of the work for less. While
-    no pool is open, or none beats on-demand, the baseline is rented on demand. `fresh` and `old` are the expectations
-    for new machines and for those that have run for an hour, after which no billing rule refunds anything.
-    `usd_per_hour` is what an hour of the job is worth, shared by its machines by their work; without it, an hour of a
-    machine counts as `time_value` times its price.
+    An allocation is returned when a new one elsewhere, start-up included, would do the rest of the
+    work for less. While no pool is open, or none beats on-demand, the baseline is rented on demand.
+    `fresh` and `old` are the expectations for new machines and for those that have run for an hour,
+    after which no billing rule refunds anything. `usd_per_hour` is what an hour of the job is
+    worth, shared by its machines by their work; without it, an hour of a machine counts as
+    `time_value` times its price.
     """
 
     offers: tuple[Offer, ...]
@@ -90,19 +107,31 @@ class PriceCapacity:
     margins: Mapping[Market, float] = field(default_factory=dict)
 
     def decide(self, situation: Situation) -> Decision:
-        """Moves machines that are too expensive, then fills the room; on-demand machines leave once a pool is open."""
+        """Moves machines that are too expensive, then fills the room; on-demand machines leave once
+        a pool is open.
+        """
         ranked = self._ranked(situation)
         if not ranked:
             look = situation.now + LOOK_WITH_ROOM
             if situation.holdings:
-                return Decision(wake_at=look, reason="no open pool beats on-demand; keep the current machines")
-            return Decision((situation.baseline,), look, "no open pool beats on-demand; rent the baseline on demand")
+                return Decision(
+                    wake_at=look, reason="no open pool beats on-demand; keep the current machines"
+                )
+            return Decision(
+                (situation.baseline,),
+                look,
+                "no open pool beats on-demand; rent the baseline on demand",
+            )
 
-        # On-demand machines give way to any pool; spot machines to one that is cheaper even with its start-up.
+        # On-demand machines give way to any pool; spot machines to one that is cheaper even with
+        # its start-up.
         bearable, leaving = ranked[0][0] * (1 + self.margin), []
         for holding in situation.holdings:
             age = situation.now - holding.start
-            if not holding.rent.spot or self.price_of_work(holding.rent.offer, situation, age) > bearable:
+            if (
+                not holding.rent.spot
+                or self.price_of_work(holding.rent.offer, situation, age) > bearable
+            ):
                 leaving.append(holding)
 
         returns = tuple(Return(holding.allocation) for holding in leaving)
@@ -114,33 +143,45 @@ class PriceCapacity:
         look = LOOK_WITH_ROOM if room >= smallest else LOOK_WHEN_FULL
 
         cheapest = ", ".join(
-            f"{offer.market} at ${cost / NANOS_PER_DOLLAR:.4g} per unit of work" for cost, offer in ranked[: self.pools]
+            f"{offer.market} at ${cost / NANOS_PER_DOLLAR:.4g} per unit of work"
+            for cost, offer in ranked[: self.pools]
         )
         bought = f"rent {' and '.join(map(described, rents))}" if rents else "rent nothing more"
         returned = f"return {len(leaving)} allocations; " if leaving else ""
         reason = f"{returned}{bought}; cheapest of {len(ranked)} open pools: {cheapest}"
+
         return Decision((*returns, *rents), situation.now + look, reason)
 
     def _ranked(self, situation: Situation) -> list[tuple[float, Offer]]:
         """The open pools that beat on-demand, the lowest price of work first."""
         baseline = situation.baseline.offer
-        limit = (baseline.on_demand + self._time_of(baseline, baseline.on_demand, situation)) / baseline.nu
+        limit = (
+            baseline.on_demand + self._time_of(baseline, baseline.on_demand, situation)
+        ) / baseline.nu
         priced = [
             (self.price_of_work(offer, situation), offer)
             for offer in situation.offers
             if offer.market in self.fresh and situation.price(offer) <= offer.on_demand
         ]
-        return sorted((pool for pool in priced if pool[0] < limit), key=lambda pool: (pool[0], pool[1].market))
+
+        return sorted(
+            (pool for pool in priced if pool[0] < limit), key=lambda pool: (pool[0], pool[1].market)
+        )
 
     def price_of_work(self, offer: Offer, situation: Situation, age: int | None = None) -> float:
-        """Expected nano-dollars per unit of work, for a machine of some age, or for a new one that has to start up."""
+        """Expected nano-dollars per unit of work, for a machine of some age, or for a new one that
+        has to start up.
+        """
         hours_left = situation.work_left / HOUR / situation.most_nu
         i = max(bisect_right(_HORIZONS, hours_left) - 1, 0)
         known = (self.old if age is not None and age >= HOUR else self.fresh)[offer.market]
         lost = known.taken[i] * self.application.eviction_hours * self.pools
         useful = known.alive[i] - lost - (self.application.startup_hours if age is None else 0.0)
-        price = self._bid(offer, situation) if offer.market in self.margins else situation.price(offer)
+        price = (
+            self._bid(offer, situation) if offer.market in self.margins else situation.price(offer)
+        )
         cost = price * known.billed[i] + self._time_of(offer, price, situation) * known.alive[i]
+
         return cost / (offer.nu * useful) if useful > 0 else inf
 
     def _time_of(self, offer: Offer, price: int, situation: Situation) -> float:
@@ -150,11 +191,15 @@ class PriceCapacity:
         return self.usd_per_hour * NANOS_PER_DOLLAR * offer.nu / situation.most_nu
 
     def _fill(
-        self, ranked: list[tuple[float, Offer]], kept: list[Holding], room: float, situation: Situation
+        self,
+        ranked: list[tuple[float, Offer]],
+        kept: list[Holding],
+        room: float,
+        situation: Situation,
     ) -> list[Rent]:
         """Brings each chosen pool to its share of the room; the cheapest take the rest."""
-        # Their machines fit into a share of the room, and are about as fast as the cheapest one's. Where a job limits
-        # the number of its machines, much slower ones could not do their share.
+        # Their machines fit into a share of the room, and are about as fast as the cheapest one's.
+        # Where a job limits the number of its machines, much slower ones could not do their share.
         bearable = ranked[0][0] * (1 + self.margin)
         cheap = [offer for cost, offer in ranked if cost <= bearable]
         fitting = [offer for offer in cheap if offer.nu * self.pools <= situation.most_nu] or cheap
@@ -174,9 +219,15 @@ class PriceCapacity:
             machines[offer] += more
             room -= more * offer.nu
 
-        return [Rent(offer, count, self._bid(offer, situation)) for offer, count in machines.items() if count]
+        return [
+            Rent(offer, count, self._bid(offer, situation))
+            for offer, count in machines.items()
+            if count
+        ]
 
     def _bid(self, offer: Offer, situation: Situation) -> int:
         if offer.market not in self.margins:
             return offer.on_demand
-        return min(round(situation.price(offer) * (1 + self.margins[offer.market])), offer.on_demand)
+        return min(
+            round(situation.price(offer) * (1 + self.margins[offer.market])), offer.on_demand
+        )

@@ -1,4 +1,6 @@
-"""`proteus`: buys and keeps what lowers the footprint's expected cost per work (Harlap 4.3, Eq. 4.1-4.4)."""
+"""`proteus`: buys and keeps what lowers the footprint's expected cost per work (Harlap 4.3, Eq.
+4.1-4.4).
+"""
 
 from bisect import bisect_right
 from collections import Counter
@@ -12,7 +14,16 @@ import numpy as np
 
 from bidbrain.arrays import Floats
 from bidbrain.eviction.crossing import CrossingHistory
-from bidbrain.strategies.base import REQUEST_VCPUS, Decision, Holding, Offer, Rent, Return, Situation, described
+from bidbrain.strategies.base import (
+    REQUEST_VCPUS,
+    Decision,
+    Holding,
+    Offer,
+    Rent,
+    Return,
+    Situation,
+    described,
+)
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND
@@ -26,8 +37,8 @@ _FURTHEST = 10 * HIGHEST_DELTA
 
 @dataclass(frozen=True, slots=True)
 class Odds:
-    """For ascending distances of a bid above the price: the probability of an eviction within an hour, and the median
-    share of that hour that passes before it."""
+    """For ascending distances of a bid above the price: the probability of an eviction within an
+    hour, and the median share of that hour that passes before it."""
 
     distances: tuple[int, ...]
     betas: tuple[float, ...]
@@ -36,9 +47,14 @@ class Odds:
     @classmethod
     def of(cls, history: PriceSeries) -> "Odds":
         crossings = CrossingHistory(history, HOUR)
-        distances = np.unique(np.geomspace(LOWEST_DELTA, _FURTHEST, _DISTANCES).round().astype(np.int64))
+        distances = np.unique(
+            np.geomspace(LOWEST_DELTA, _FURTHEST, _DISTANCES).round().astype(np.int64)
+        )
         outcomes = crossings.at_deltas(distances)
-        medians = (HOUR if crossing.median_time is None else crossing.median_time for crossing in outcomes)
+        medians = (
+            HOUR if crossing.median_time is None else crossing.median_time for crossing in outcomes
+        )
+
         return cls(
             tuple(distances.tolist()),
             tuple(crossing.share for crossing in outcomes),
@@ -46,7 +62,9 @@ class Odds:
         )
 
     def at(self, distance: int) -> tuple[float, float]:
-        """beta and median at the largest known distance not above this one; beta is 1 for a bid below the price."""
+        """beta and median at the largest known distance not above this one; beta is 1 for a bid
+        below the price.
+        """
         if distance < 0:
             return 1.0, 0.0
         at = max(bisect_right(self.distances, distance) - 1, 0)
@@ -68,8 +86,8 @@ _Term = TypeVar("_Term", float, Floats)
 
 @dataclass(frozen=True, slots=True)
 class JobCosts:
-    """The job's own costs: pauses lambda and sigma and start-up in hours, and dollars per hour for the reliable
-    machines, which do no work."""
+    """The job's own costs: pauses lambda and sigma and start-up in hours, and dollars per hour for
+    the reliable machines, which do no work."""
 
     eviction_hours: float
     resize_hours: float
@@ -79,8 +97,8 @@ class JobCosts:
 
 @dataclass(frozen=True, slots=True)
 class AllocationTerms:
-    """One allocation's terms in Eq. 4.1 to 4.3: expected dollars, probability of surviving the hour, expected useful
-    hours times work per hour, and work per hour."""
+    """One allocation's terms in Eq. 4.1 to 4.3: expected dollars, probability of surviving the
+    hour, expected useful hours times work per hour, and work per hour."""
 
     cost: float
     survival: float
@@ -90,8 +108,9 @@ class AllocationTerms:
 
 @dataclass(frozen=True, slots=True)
 class BidGrid:
-    """Possible purchases and their terms, with a row for each offer and a column for each bid; what does not fit into
-    the room, or is evicted so soon that pauses take all of its useful time, costs infinitely much."""
+    """Possible purchases and their terms, with a row for each offer and a column for each bid; what
+    does not fit into the room, or is evicted so soon that pauses take all of its useful time, costs
+    infinitely much."""
 
     machines: Floats
     bids: Floats
@@ -111,10 +130,12 @@ class BidGrid:
 
 @dataclass(frozen=True, slots=True)
 class Proteus:
-    """The published strategy. Evictions of allocations count as independent, even within one market.
+    """The published strategy. Evictions of allocations count as independent, even within one
+    market.
 
-    `request_nu` is the size of one request; the last request takes the remaining room. `deltas` are the bids
-    considered, above the price; where one may not be made, the highest that may takes its place.
+    `request_nu` is the size of one request; the last request takes the remaining room. `deltas` are
+    the bids considered, above the price; where one may not be made, the highest that may takes its
+    place.
     """
 
     offers: tuple[Offer, ...]
@@ -128,10 +149,13 @@ class Proteus:
     _nu: Floats = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        read = [[self.odds[offer.market].at(delta) for delta in self.deltas] for offer in self.offers]
+        read = [
+            [self.odds[offer.market].at(delta) for delta in self.deltas] for offer in self.offers
+        ]
         table = np.array(read, dtype=float).reshape(len(self.offers), len(self.deltas), 2)
         beta, median = table[..., 0], table[..., 1]
         object.__setattr__(self, "_survival", 1 - beta)
+
         # A new machine starts up first; the rest of its hour is useful.
         useful = 1 - beta + beta * median - self.application.startup_hours
         object.__setattr__(self, "_useful_share", np.maximum(useful, 0.0))
@@ -146,20 +170,26 @@ class Proteus:
         kept, terms, returns = self._renew(situation, candidates)
         total = _total(terms)
         before = self._cost_per_work(total, changes=False)
+
         # An allocation that leaves at the end of its hour occupies its room until then.
         room = situation.most_nu - sum(holding.nu for holding in situation.holdings)
         bought, room, after = self._buy(total, before, room, candidates)
         machines = Counter[tuple[Offer, int | None]]()
         for rent in bought:
             machines[rent.offer, rent.bid] += rent.machines
-        purchases = " and ".join(described(Rent(offer, count, bid)) for (offer, bid), count in machines.items())
+        purchases = " and ".join(
+            described(Rent(offer, count, bid)) for (offer, bid), count in machines.items()
+        )
 
         if not bought:
             reason = f"no purchase lowers the expected cost of ${before:.3g} per unit of work"
             if not isfinite(before):
                 reason = "no machine can be rented at a finite expected cost"
         elif isfinite(before):
-            reason = f"buying {purchases} lowers the expected cost per unit of work from ${before:.3g} to ${after:.3g}"
+            reason = (
+                f"buying {purchases} lowers the expected cost per unit of work from ${before:.3g} "
+                f"to ${after:.3g}"
+            )
         else:
             reason = f"rent {purchases} (expected ${after:.3g} per unit of work)"
 
@@ -168,23 +198,31 @@ class Proteus:
     def _renew(
         self, situation: Situation, candidates: Callable[[float], BidGrid]
     ) -> tuple[list[Holding], list[AllocationTerms], list[Return]]:
-        """The allocations that stay, with their terms, and the returns of those whose paid hour ends and that are not
-        worth another one."""
+        """The allocations that stay, with their terms, and the returns of those whose paid hour
+        ends and that are not worth another one."""
         now = situation.now
         staying = [holding for holding in situation.holdings if holding.leaves_at is None]
         occupied = sum(holding.nu for holding in staying)
-        terms = {holding.allocation: self._held(holding, situation, _hours_left(holding, now)) for holding in staying}
+        terms = {
+            holding.allocation: self._held(holding, situation, _hours_left(holding, now))
+            for holding in staying
+        }
         returns: list[Return] = []
 
         for holding in staying:
             if _hours_left(holding, now) * HOUR <= RENEW_BEFORE + SECOND:
                 renewed = self._held(holding, situation, 1.0)
-                rest = _total([term for number, term in terms.items() if number != holding.allocation])
-                # Another hour must beat returning the allocation, and replacing it with the best purchase.
+                rest = _total(
+                    [term for number, term in terms.items() if number != holding.allocation]
+                )
+                # Another hour must beat returning the allocation, and replacing it with the best
+                # purchase.
                 keep = self._cost_per_work(_total([rest, renewed]), changes=False)
                 keeps = keep <= self._cost_per_work(rest, changes=True)
                 if keeps:
-                    swap, _ = self._best(rest, candidates(situation.most_nu - (occupied - holding.nu)))
+                    swap, _ = self._best(
+                        rest, candidates(situation.most_nu - (occupied - holding.nu))
+                    )
                     keeps = keep <= swap
 
                 if keeps:
@@ -203,7 +241,8 @@ class Proteus:
         room: float,
         candidates: Callable[[float], BidGrid],
     ) -> tuple[list[Rent], float, float]:
-        """Purchases, the best one each time, until none lowers the cost per work or no room remains.
+        """Purchases, the best one each time, until none lowers the cost per work or no room
+        remains.
 
         Also returns the remaining room and the resulting cost per work.
         """
@@ -222,25 +261,30 @@ class Proteus:
             room -= machines * offer.nu
 
     def _bids(self, situation: Situation, prices: Floats) -> tuple[Floats, Floats, Floats]:
-        """The bids of each offer (row), none above the highest that may be made, with their chances of survival and
-        useful shares."""
+        """The bids of each offer (row), none above the highest that may be made, with their chances
+        of survival and useful shares."""
         bids, highest = prices[:, None] + np.array(self.deltas, dtype=float), situation.highest_bid
         if highest is None:
             return bids, self._survival, self._useful_share
 
         caps = np.array([highest(offer) for offer in self.offers], dtype=float)
         pairs = zip(self.offers, (caps - prices).tolist(), strict=True)
-        odds = np.array([self.odds[offer.market].at(int(distance)) for offer, distance in pairs]).reshape(-1, 2)
+        odds = np.array(
+            [self.odds[offer.market].at(int(distance)) for offer, distance in pairs]
+        ).reshape(-1, 2)
         beta, median = odds[:, :1], odds[:, 1:]
         useful = np.maximum(1 - beta + beta * median - self.application.startup_hours, 0.0)
         over = bids > caps[:, None]
+
         return (
             np.minimum(bids, caps[:, None]),
             np.where(over, 1 - beta, self._survival),
             np.where(over, useful, self._useful_share),
         )
 
-    def _candidates(self, bids: Floats, survival: Floats, useful: Floats, prices: Floats, room: float) -> BidGrid:
+    def _candidates(
+        self, bids: Floats, survival: Floats, useful: Floats, prices: Floats, room: float
+    ) -> BidGrid:
         """The machines that one request asks for, or that fit into the room."""
         whole = np.ceil(self.request_nu / self._nu)
         machines = np.minimum(whole, np.floor(room / self._nu))
@@ -256,15 +300,20 @@ class Proteus:
             return inf, None
 
         nu = total.nu + grid.nu
-        work = self._work(total.survival * grid.survival, total.useful + grid.useful, nu, changes=True)
+        work = self._work(
+            total.survival * grid.survival, total.useful + grid.useful, nu, changes=True
+        )
         dollars = total.cost + grid.cost + self.application.reliable_usd_per_hour
         costs = np.divide(dollars, work, out=np.full(work.shape, inf), where=work > 0)
         at = int(costs.argmin())
         best = costs.item(at)
+
         return (best, divmod(at, costs.shape[1])) if isfinite(best) else (inf, None)
 
     def _held(self, holding: Holding, situation: Situation, hours: float) -> AllocationTerms:
-        """The terms of an allocation for the rest of its paid hour, at its current distance from the bid."""
+        """The terms of an allocation for the rest of its paid hour, at its current distance from
+        the bid.
+        """
         rent = holding.rent
         if rent.bid is None:
             price, beta, median = rent.offer.on_demand, 0.0, 1.0
@@ -275,7 +324,10 @@ class Proteus:
         survival = (1 - beta) ** hours
         useful = hours * (survival + (1 - survival) * median)
         return AllocationTerms(
-            survival * rent.machines * price / NANOS_PER_DOLLAR * hours, survival, useful * holding.nu, holding.nu
+            survival * rent.machines * price / NANOS_PER_DOLLAR * hours,
+            survival,
+            useful * holding.nu,
+            holding.nu,
         )
 
     def _cost_per_work(self, total: AllocationTerms, *, changes: bool) -> float:
@@ -284,9 +336,14 @@ class Proteus:
         return (total.cost + self.application.reliable_usd_per_hour) / work if work > 0 else inf
 
     def _work(self, survival: _Term, useful: _Term, nu: _Term, *, changes: bool) -> _Term:
-        """The expected work of a footprint in an hour, less what pauses for evictions and changes cost."""
+        """The expected work of a footprint in an hour, less what pauses for evictions and changes
+        cost.
+        """
         app = self.application
-        return useful - ((1 - survival) * app.eviction_hours + (app.resize_hours if changes else 0.0)) * nu
+        return (
+            useful
+            - ((1 - survival) * app.eviction_hours + (app.resize_hours if changes else 0.0)) * nu
+        )
 
     def _next_look(self, now: int, kept: list[Holding], bought: list[Rent], room: float) -> int:
         """Every two minutes while there is room; else before the next paid hour ends."""

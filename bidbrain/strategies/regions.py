@@ -1,15 +1,17 @@
-"""`regions`: where a job with a deadline runs next, over any number of zones, regions and clouds. Pure.
+"""`regions`: where a job with a deadline runs next, over any number of zones, regions and clouds.
+Pure.
 
-Every option is priced in expected dollars to the end of the job: what holding it costs, weighted over how long it may
-last, plus what the plan says the rest then costs (`regions_plan`). The cheapest is taken; a machine that runs is left
-only for something that saves half of what the start costs, because estimates make other places look better than they
-are.
+Every option is priced in expected dollars to the end of the job: what holding it costs, weighted
+over how long it may last, plus what the plan says the rest then costs (`regions_plan`). The
+cheapest is taken; a machine that runs is left only for something that saves half of what the start
+costs, because estimates make other places look better than they are.
 
-A refused start is free, so options are tried in order, and nothing else is asked: probes would cost more than they
-bring.
+A refused start is free, so options are tried in order, and nothing else is asked: probes would cost
+more than they bring.
 
-No deadline is missed that on-demand machines can meet. The job waits for a step only while work and one delay still fit
-after it; a spot machine starts only while work and two delays fit; one that runs keeps its slack.
+No deadline is missed that on-demand machines can meet. The job waits for a step only while work and
+one delay still fit after it; a spot machine starts only while work and two delays fit; one that
+runs keeps its slack.
 """
 
 from dataclasses import dataclass
@@ -36,7 +38,9 @@ _GRID: Final = np.linspace(0.0, 1.0, 48)
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The machines that the job runs on: their zone, spot or on demand, and the hours until the job makes progress."""
+    """The machines that the job runs on: their zone, spot or on demand, and the hours until the job
+    makes progress.
+    """
 
     zone: int
     spot: bool
@@ -45,13 +49,15 @@ class Running:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RegionsSituation:
-    """All that a decision may depend on. Times in hours, prices in dollars per hour for the whole job, by zone.
+    """All that a decision may depend on. Times in hours, prices in dollars per hour for the whole
+    job, by zone.
 
-    `moving[i, j]` is the price of taking the checkpoint from zone i to zone j, `home` where it is. `work` is the time
-    left to work, `left` the time to the deadline in whole steps of `step`; `refused` zones have just refused. `share`
-    is the part of its machines that the job runs on: with fewer the job is slower, and loses slack. In the zones
-    `only_spot` no on-demand machines are rented: quotas do not allow as many, or the machines are slower. `names` are
-    the zones' names for reasons.
+    `moving[i, j]` is the price of taking the checkpoint from zone i to zone j, `home` where it is.
+    `work` is the time left to work, `left` the time to the deadline in whole steps of `step`;
+    `refused` zones have just refused. `share` is the part of its machines that the job runs on:
+    with fewer the job is slower, and loses slack. In the zones `only_spot` no on-demand machines
+    are rented: quotas do not allow as many, or the machines are slower. `names` are the zones'
+    names for reasons.
     """
 
     now: float
@@ -77,7 +83,9 @@ class RegionsSituation:
         return self.left - self.work - (self.running.delay_left if self.running else 0.0)
 
     def fits(self, delays: int, steps: int = 0) -> bool:
-        """Whether work and some starts still fit, in whole steps, after some steps without progress."""
+        """Whether work and some starts still fit, in whole steps, after some steps without
+        progress.
+        """
         hours = self.work + delays * self.delay
         needed = ceil(hours / self.step - 1e-9) + steps
         return needed * self.step <= self.left + 1e-9
@@ -105,8 +113,9 @@ class RegionsOption:
 
 @dataclass(frozen=True, slots=True)
 class ZoneOutlook:
-    """The prospects of a job in a zone: the chance that spot is up, the hours of the job that a machine lasts, and the
-    expected dollars to the end of the job if it starts there on spot and on demand."""
+    """The prospects of a job in a zone: the chance that spot is up, the hours of the job that a
+    machine lasts, and the expected dollars to the end of the job if it starts there on spot and on
+    demand."""
 
     zone: int
     chance: float
@@ -116,16 +125,22 @@ class ZoneOutlook:
 
 
 class RegionsStrategy:
-    """Decides for one job. A plan serves until knowledge changes, the checkpoint moves, or it is some hours old."""
+    """Decides for one job. A plan serves until knowledge changes, the checkpoint moves, or it is
+    some hours old.
+    """
 
-    def __init__(self, plan_hours: float = PLAN_HOURS, *, heeds_changes: bool = True, steps: int = MAX_STEPS) -> None:
+    def __init__(
+        self, plan_hours: float = PLAN_HOURS, *, heeds_changes: bool = True, steps: int = MAX_STEPS
+    ) -> None:
         self._plan_hours, self._heeds_changes, self._steps = plan_hours, heeds_changes, steps
         self._key: tuple[int, int, int | None] | None = None
         self._plan: RegionsPlan | None = None
 
     def afresh(self) -> "RegionsStrategy":
         """This strategy for another job."""
-        return RegionsStrategy(self._plan_hours, heeds_changes=self._heeds_changes, steps=self._steps)
+        return RegionsStrategy(
+            self._plan_hours, heeds_changes=self._heeds_changes, steps=self._steps
+        )
 
     def decide(self, at: RegionsSituation) -> tuple[RegionsOption, str]:
         """The cheapest option, or staying, and why."""
@@ -134,12 +149,19 @@ class RegionsStrategy:
         stays = next((option for option in options if option.action == STAY), None)
         if stays is not None and best is not stays and best.zone is not None:
             price = at.spot if best.spot else at.on_demand
-            hurdle = MOVE_HURDLE * (float(at.moves_usd[best.zone]) + at.delay * float(price[best.zone]))
+            hurdle = MOVE_HURDLE * (
+                float(at.moves_usd[best.zone]) + at.delay * float(price[best.zone])
+            )
             if best.usd > stays.usd - hurdle:
                 why = f"saves less than the {usd_text(hurdle)} that a move must save"
                 return stays, _reason(at, stays, best, why)
 
-        second = min((option for option in options if option is not best), key=lambda option: option.usd, default=None)
+        second = min(
+            (option for option in options if option is not best),
+            key=lambda option: option.usd,
+            default=None,
+        )
+
         return best, _reason(at, best, second, "costs more")
 
     def outlooks(self, at: RegionsSituation) -> list[ZoneOutlook]:
@@ -148,7 +170,9 @@ class RegionsStrategy:
         survives = at.known.survivals(at.now, np.tile(hours, (len(at.regions), 1)))
         lasts = ((survives[:, 1:] + survives[:, :-1]) / 2 * np.diff(hours)).sum(axis=1)
         figures = (at.known.chances(at.now), lasts, _spot_usd(at, plan), _on_demand_usd(at, plan))
-        outlooks = [ZoneOutlook(zone, *row) for zone, row in enumerate(np.stack(figures, axis=1).tolist())]
+        outlooks = [
+            ZoneOutlook(zone, *row) for zone, row in enumerate(np.stack(figures, axis=1).tolist())
+        ]
         return sorted(outlooks, key=lambda outlook: outlook.spot_usd)
 
     def _planned(self, at: RegionsSituation) -> RegionsPlan:
@@ -165,7 +189,8 @@ def _options(at: RegionsSituation, plan: RegionsPlan) -> list[RegionsOption]:
     """The two cheapest starts of each kind, staying and waiting, as far as they are safe."""
     running, options = at.running, list[RegionsOption]()
     spot, on_demand = _spot_usd(at, plan), _on_demand_usd(at, plan)
-    # Waiting can at best become a start, and a refused start is free: what may be up now is asked first.
+    # Waiting can at best become a start, and a refused start is free: what may be up now is asked
+    # first.
     soonest, on_demand_price = float(spot.min()), float(at.on_demand.min())
     if running is not None and (at.share == 1.0 or at.fits(1, steps=1)):
         usd = (spot if running.spot else on_demand)[running.zone]
@@ -177,7 +202,8 @@ def _options(at: RegionsSituation, plan: RegionsPlan) -> list[RegionsOption]:
         idle = plan.idle(home, at.work, at.slack)
         options.append(RegionsOption(WAIT, None, False, max(idle, soonest)))
 
-    # A spot machine that may go on is not left for a more expensive one: only its own price counts to its loss.
+    # A spot machine that may go on is not left for a more expensive one: only its own price counts
+    # to its loss.
     if not options or running is None or (running.spot and at.spot[running.zone] > on_demand_price):
         on_demand[[*at.only_spot]] = inf
         # Too late for a move, which may take time: on demand where the checkpoint is.
@@ -186,7 +212,9 @@ def _options(at: RegionsSituation, plan: RegionsPlan) -> list[RegionsOption]:
         options += _cheapest(on_demand, spot=False)
 
     if at.fits(2) and at.fits(1, steps=1):
-        closed = set(at.refused) | ({running.zone} if running is not None and running.spot else set())
+        closed = set(at.refused) | (
+            {running.zone} if running is not None and running.spot else set()
+        )
         spot[[*closed]] = inf
         options += _cheapest(spot, spot=True)
 
@@ -204,12 +232,19 @@ def _spot_usd(at: RegionsSituation, plan: RegionsPlan) -> Floats:
     work = np.append((1.0 + at.work) ** _GRID[:-1] - 1.0, at.work)
     places, row = np.arange(int(plan.place.max()) + 1), plan.place
     slack: Floats | float = at.left - at.work - at.delay
-    delay, hours = np.full(len(at.regions), at.delay), np.tile(at.delay + work, (len(at.regions), 1))
+    delay, hours = (
+        np.full(len(at.regions), at.delay),
+        np.tile(at.delay + work, (len(at.regions), 1)),
+    )
     move, running = at.moves_usd.copy(), at.running
 
     if running is not None and running.spot:
         zone, longer = running.zone, 1 / at.share
-        delay[zone], move[zone], hours[zone] = running.delay_left, 0.0, running.delay_left + work * longer
+        delay[zone], move[zone], hours[zone] = (
+            running.delay_left,
+            0.0,
+            running.delay_left + work * longer,
+        )
         # The zone in which the job runs has other slack, and therefore a row of its own.
         row = np.where(np.arange(row.size) == zone, places.size, row)
         places = np.append(places, plan.place[zone])
@@ -217,7 +252,8 @@ def _spot_usd(at: RegionsSituation, plan: RegionsPlan) -> Floats:
         slack[-1] = np.maximum(at.slack - work * (longer - 1), 0.0)
 
     lost = plan.lost(places[:, None], at.work - work, slack)[row]
-    # In each step of progress the machine is lost with some chance, and then has cost the mean of both ends.
+    # In each step of progress the machine is lost with some chance, and then has cost the mean of
+    # both ends.
     survives = at.known.survivals(at.now, hours)
     chance = survives[:, :-1] - survives[:, 1:]
     paid = at.spot[:, None] * (work[1:] + work[:-1]) / 2
@@ -227,6 +263,7 @@ def _spot_usd(at: RegionsSituation, plan: RegionsPlan) -> Floats:
     never = survives[:, -1] * at.spot * at.work
     later = at_once + ends.sum(axis=1) + never
     usd: Floats = move + at.spot * delay + later
+
     return usd
 
 
@@ -257,6 +294,7 @@ def _terms(at: RegionsSituation) -> PlanTerms:
     returns = HAZARDS[False].rate(np.clip(ages, 0.3, 3.0)) * factors[0] * (1 - chances)
     usd = np.bincount(region, at.spot * usable) / count
     losses = np.bincount(region, factors[1] * usable) / count
+
     # A region is up if any of its zones is.
     log_down = usable * np.log(1 - 0.98 * chances)
     up = 1 - np.exp(np.bincount(region, log_down))
@@ -282,8 +320,12 @@ def _terms(at: RegionsSituation) -> PlanTerms:
     )
 
 
-def _reason(at: RegionsSituation, chosen: RegionsOption, other: RegionsOption | None, why: str) -> str:
-    """`stays on spot in zone 2: $31.20 to the end; starting on demand in zone 0, $44.10, costs more`."""
+def _reason(
+    at: RegionsSituation, chosen: RegionsOption, other: RegionsOption | None, why: str
+) -> str:
+    """`stays on spot in zone 2: $31.20 to the end; starting on demand in zone 0, $44.10, costs
+    more`.
+    """
     said = f"{_named(at, chosen)}: {usd_text(chosen.usd)} to the end"
     return said if other is None else f"{said}; {_named(at, other)}, {usd_text(other.usd)}, {why}"
 

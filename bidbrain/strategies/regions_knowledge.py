@@ -1,9 +1,9 @@
 """How long spot lasts and stays away in each zone, learned from tries and machine lives.
 
-The older a spell, up or down, the less often it ends: a prior gives endings per hour by age (decision 4), and each zone
-corrects the prior by a factor for each side, with a Gamma prior on the factor. Capacity returns to the zones of a
-region together, so the other zones of a region count in part for down spells; for up spells they tell hardly anything.
-Times are in hours.
+The older a spell, up or down, the less often it ends: a prior gives endings per hour by age
+(decision 4), and each zone corrects the prior by a factor for each side, with a Gamma prior on the
+factor. Capacity returns to the zones of a region together, so the other zones of a region count in
+part for down spells; for up spells they tell hardly anything. Times are in hours.
 """
 
 from collections.abc import Sequence
@@ -21,13 +21,15 @@ from pricing_data.units import HOUR
 
 UNSEEN: Final = -1
 
-# For down and for up spells; `python -m bench.regions_prior` prints what is likely on the traces of the prior.
+# For down and for up spells; `python -m bench.regions_prior` prints what is likely on the traces of
+# the prior.
 STRENGTH: Final = (5.0, 7.0)
 PEER_WEIGHT: Final = (0.2, 0.0)
 UNKNOWN_UP: Final = 0.5
 _HOPEFUL: Final = 0.25
 FIRST_AGE: Final = 2.0
-"""The age of a spell when its zone is first seen: long spells are met more often than short ones."""
+"""The age of a spell when its zone is first seen: long spells are met more often than short
+ones."""
 _LONG: Final = 0.5
 
 
@@ -61,10 +63,11 @@ HAZARDS: Final = (ZoneHazard(PUBLIC_PRIOR.down), ZoneHazard(PUBLIC_PRIOR.up))
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """All zones: the spell that was last seen (`up` is 0, 1, or `UNSEEN`), since when, and when it was last seen.
+    """All zones: the spell that was last seen (`up` is 0, 1, or `UNSEEN`), since when, and when it
+    was last seen.
 
-    `endings` and `expected` are of down and of up spells (rows), by zone. `region` numbers the regions. `changes`
-    counts the spells that were seen to end.
+    `endings` and `expected` are of down and of up spells (rows), by zone. `region` numbers the
+    regions. `changes` counts the spells that were seen to end.
     """
 
     region: Ints
@@ -81,10 +84,13 @@ class Known:
         numbers = {name: number for number, name in enumerate(dict.fromkeys(regions))}
         count, none = len(regions), np.zeros(len(regions))
         region = np.array([numbers[name] for name in regions], dtype=np.int64)
-        return cls(region, np.full(count, UNSEEN), none, none, np.zeros((2, count)), np.zeros((2, count)))
+        return cls(
+            region, np.full(count, UNSEEN), none, none, np.zeros((2, count)), np.zeros((2, count))
+        )
 
     def observed(self, zones: Sequence[int], now: float, up: Sequence[bool]) -> "Known":
-        """The knowledge with one more look at some zones, each of them once: a try, or a step of a machine's life.
+        """The knowledge with one more look at some zones, each of them once: a try, or a step of a
+        machine's life.
 
         A change is taken to have happened halfway since the last look.
         """
@@ -115,9 +121,9 @@ class Known:
 
     @cached_property
     def factors(self) -> Floats:
-        """How much more often down and up spells of each zone end than the prior says: for down spells what is
-        expected, for up spells the lower quartile. A zone that is thought better than it is shows that soon; one that
-        is thought worse is never tried again."""
+        """How much more often down and up spells of each zone end than the prior says: for down
+        spells what is expected, for up spells the lower quartile. A zone that is thought better
+        than it is shows that soon; one that is thought worse is never tried again."""
         strength = np.array(STRENGTH)[:, None]
         peers = np.array(PEER_WEIGHT)[:, None]
         shared = []
@@ -132,7 +138,8 @@ class Known:
     def chances(self, now: float) -> Floats:
         """The probability that spot is up, by zone."""
         returns, leaves = (
-            HAZARDS[side].rate(np.where(self.up == side, now - self.since, _LONG)) * self.factors[side]
+            HAZARDS[side].rate(np.where(self.up == side, now - self.since, _LONG))
+            * self.factors[side]
             for side in (0, 1)
         )
         lasting = returns / (leaves + returns)
@@ -140,8 +147,8 @@ class Known:
         return np.where(self.up == UNSEEN, UNKNOWN_UP, seen)
 
     def survivals(self, now: float, hours: Floats) -> Floats:
-        """The probability that a machine that runs in a zone now, or starts there, still runs after some hours; zones
-        are rows of `hours`, or there is one row for all."""
+        """The probability that a machine that runs in a zone now, or starts there, still runs after
+        some hours; zones are rows of `hours`, or there is one row for all."""
         age = self.ages(now, up=True)[:, None]
         lost = HAZARDS[True].until(age + hours) - HAZARDS[True].until(age)
         survivals: Floats = np.exp(-self.factors[1][:, None] * lost)

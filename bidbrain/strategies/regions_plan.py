@@ -1,15 +1,17 @@
-"""The cost of finishing a job that may run in several regions, by work left and slack: backward over time left.
+"""The cost of finishing a job that may run in several regions, by work left and slack: backward
+over time left.
 
-The zones of a region are one place, with the price of its zones, the chance that spot is up there now, and the rates at
-which it comes back and at which young and old machines are lost. A step either does work or loses slack. With t steps
-left and slack s, for a checkpoint in place k:
+The zones of a region are one place, with the price of its zones, the chance that spot is up there
+now, and the rates at which it comes back and at which young and old machines are lost. A step
+either does work or loses slack. With t steps left and slack s, for a checkpoint in place k:
 
     idle      min(on demand, wait: t-1, s-1, when places may come back)
     lost      the best place that is up, or idle
     run       price + lost or run on, t-1; a better place may come up
     start j   the move from k to j + the delay's price + run j, less the delay of slack
 
-Below two delays of slack no spot machine starts, as the guarantee of the deadline has it. Dollars and hours.
+Below two delays of slack no spot machine starts, as the guarantee of the deadline has it. Dollars
+and hours.
 """
 
 from dataclasses import dataclass
@@ -31,10 +33,10 @@ _OLD_UNTIL: Final = 12.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanTerms:
-    """The inputs of a plan. By place, which is a region: its spot price (`usd`), the chance that spot is `up` now,
-    returns per hour, and how much more often it ends spells. `moves[j, k]` are dollars from place j to place k;
-    `on_demand` is the cheapest such price, and `work` and `slack` are the most that the plan covers. `place` has the
-    place of each zone."""
+    """The inputs of a plan. By place, which is a region: its spot price (`usd`), the chance that
+    spot is `up` now, returns per hour, and how much more often it ends spells. `moves[j, k]` are
+    dollars from place j to place k; `on_demand` is the cheapest such price, and `work` and `slack`
+    are the most that the plan covers. `place` has the place of each zone."""
 
     usd: Floats
     up: Floats
@@ -73,25 +75,33 @@ class RegionsPlan:
         """Dollars if an on-demand machine runs in a place."""
         return self._at(_StepRow.ON_DEMAND, places, work, slack)
 
-    def _at(self, row: "_StepRow", places: Ints | int, work: Floats | float, slack: Floats | float) -> Floats:
-        """Dollars, interpolated between steps of work and of slack. A loss is in the table one step later."""
+    def _at(
+        self, row: "_StepRow", places: Ints | int, work: Floats | float, slack: Floats | float
+    ) -> Floats:
+        """Dollars, interpolated between steps of work and of slack. A loss is in the table one step
+        later.
+        """
         steps = np.maximum(np.asarray(work, dtype=np.float64) / self._step, 0.0)
         spare = np.clip(np.asarray(slack, dtype=np.float64) / self._step, 0.0, self._most - 1e-9)
         low, left = steps.astype(np.int64), spare.astype(np.int64)
         more, further = steps - low, spare - left
+
         # One number for each element read: three are several times slower.
         time, place, slacks = self._table[0].size, self._table[0, 0].size, self._most + 1
         column = places * place + row * slacks + left + (time if row == _StepRow.LOST else 0)
-        first, second, third = (np.minimum(low + left + later, self._last) * time + column for later in range(3))
+        first, second, third = (
+            np.minimum(low + left + later, self._last) * time + column for later in range(3)
+        )
         read = self._flat.take
         near = (1 - further) * read(first) + further * read(second + 1)
         far = (1 - further) * read(second) + further * read(third + 1)
         usd: Floats = (1 - more) * near + more * far
+
         return usd
 
     def _fill(self, terms: PlanTerms) -> None:
-        """Everything but the minima is linear, so a step is a matrix by place: there are many steps with few elements,
-        and the number of array operations decides how long they take."""
+        """Everything but the minima is linear, so a step is a matrix by place: there are many steps
+        with few elements, and the number of array operations decides how long they take."""
         delay, moves = terms.delay, terms.moves[:, :, None]
         count, slacks, part = terms.usd.size, self._most + 1, delay / self._step
         late, stuck = (ceil(min(most, slacks)) for most in (2 * part, part + 1))
@@ -108,6 +118,7 @@ class RegionsPlan:
             values[:, _StepRow.WAITS, stuck - 1 : -1],
             values[:, _StepRow.BEGUN],
         )
+
         late_starts = starts[:, :, :late]
         # With one step less of slack.
         delayed, running = known[:, 4:_CONSTANT, 1:], values[:, _StepRow.RUN : _StepRow.IDLE, :-1]
@@ -129,9 +140,9 @@ class RegionsPlan:
 class _StepRow(IntEnum):
     """The rows that a step computes for each place and slack, from those of one step less of time.
 
-    `LOST` is that of one step less itself. `OLD` and `YOUNG` are machines before a place may come up, `YOUNG` after it
-    has aged. `WAITS` is nothing held once places may have come up, `IDLE` before that. `BEGUN` is a start without its
-    move.
+    `LOST` is that of one step less itself. `OLD` and `YOUNG` are machines before a place may come
+    up, `YOUNG` after it has aged. `WAITS` is nothing held once places may have come up, `IDLE`
+    before that. `BEGUN` is a start without its move.
     """
 
     LOST = 0
@@ -145,19 +156,25 @@ class _StepRow(IntEnum):
 
 
 _CONSTANT: Final = 6
-"""The place of the constant among the inputs of a step: the four things held (on demand, nothing, an old and a young
-machine), a running machine and an on-demand one with one step less of slack, the constant, and the better of each thing
-held and a start in each place."""
+"""The place of the constant among the inputs of a step: the four things held (on demand, nothing,
+an old and a young machine), a running machine and an on-demand one with one step less of slack, the
+constant, and the better of each thing held and a start in each place."""
 
 
 def _linear_step(terms: PlanTerms, step: float) -> Floats:
-    """The matrix of each place that turns the inputs of a step into the costs with one more step of time."""
+    """The matrix of each place that turns the inputs of a step into the costs with one more step of
+    time.
+    """
     price, up, factor = terms.usd, terms.up, terms.losses
     count, part, aging = price.size, terms.delay / step, 1 - exp(-step / YOUNG)
-    chosen, rest = _first_up(up, np.argsort(price + factor * terms.moves.mean(axis=0), kind="stable"))
+    chosen, rest = _first_up(
+        up, np.argsort(price + factor * terms.moves.mean(axis=0), kind="stable")
+    )
     known = np.eye(_CONSTANT + 1 + 4 * count)
     constant, starts = known[_CONSTANT], known[_CONSTANT + 1 :].reshape(4, count, -1)
-    # By what is held (on demand, nothing, an old and a young machine) and where: how likely each place comes up.
+
+    # By what is held (on demand, nothing, an old and a young machine) and where: how likely each
+    # place comes up.
     back = _within(terms.returns, step)
     better = np.where(np.eye(count, dtype=np.bool_), 0.0, back * (1 - up))
     offers = np.stack([np.tile(back, (count, 1))] * 2 + [better] * 2)
@@ -180,6 +197,7 @@ def _linear_step(terms: PlanTerms, step: float) -> Floats:
     rows[_StepRow.OLD] = (1 - old) * held[2] + old * lost + paid
     rows[_StepRow.RUN] = (1 - young) * held[3] + young * lost + paid
     rows[_StepRow.YOUNG] = (1 - aging) * rows[_StepRow.RUN] + aging * rows[_StepRow.OLD]
+
     # A start takes its delay, which is a part of a step.
     idle = (1 - part) * rows[_StepRow.ON_DEMAND] + part * known[5]
     rows[_StepRow.IDLE] = idle + terms.on_demand * terms.delay * constant
@@ -193,8 +211,11 @@ def _within(rates: Floats, step: float) -> Floats:
     return np.asarray(1 - np.exp(-rates * step))
 
 
-def _first_up(up: Floats, best: np.ndarray[tuple[int], np.dtype[np.int64]]) -> tuple[Floats, Floats]:
-    """By the place that was lost: the chance that a place is the best that is up, and that none is."""
+def _first_up(
+    up: Floats, best: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> tuple[Floats, Floats]:
+    """By the place that was lost: the chance that a place is the best that is up, and that none
+    is."""
     chosen, rest = np.zeros((up.size, up.size)), np.ones(up.size)
     for place in best:
         chance = np.where(np.arange(up.size) == place, 0.0, up[place])

@@ -1,5 +1,6 @@
-"""The registered strategies: turns a name and inputs into a strategy that is ready to run; and the default strategy for
-each billing rule, with the reason, which names the replays behind the choice."""
+"""The registered strategies: turns a name and inputs into a strategy that is ready to run; and the
+default strategy for each billing rule, with the reason, which names the replays behind the
+choice."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -9,7 +10,14 @@ from bidbrain.errors import BidBrainError
 from bidbrain.eviction.hazard import Hazard
 from bidbrain.outbid.bid import BidTerms
 from bidbrain.strategies.base import LOOK_AGAIN, Decision, Offer, Situation, Strategy
-from bidbrain.strategies.inputs import AGILE, Recovery, StrategyInputs, TimePrice, mean_time_to_failure, with_hazard
+from bidbrain.strategies.inputs import (
+    AGILE,
+    Recovery,
+    StrategyInputs,
+    TimePrice,
+    mean_time_to_failure,
+    with_hazard,
+)
 from bidbrain.strategies.lookahead import Lookahead, NextHour
 from bidbrain.strategies.names import MAY_HAVE_ARGUMENT, NAMES, ON_DEMAND
 from bidbrain.strategies.price_capacity import POOLS, PriceCapacity, Prospects
@@ -20,21 +28,24 @@ from pricing_data.market import Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR, format_usd, parse_usd, usd_text
 
 CHECKPOINTS_APART = 10.0
-"""The time between checkpoints of a machine at a bid, over the time that one takes: about 10% goes into them."""
+"""The time between checkpoints of a machine at a bid, over the time that one takes: about 10% goes
+into them."""
 USUAL_SHARE = 0.55
 """Price of time as a share of the baseline's on-demand cost per hour, where no replay sets it."""
 
 
 class BadStrategy(BidBrainError):
-    """A strategy name that is unknown, or whose argument is wrong; the message says how to write it."""
+    """A strategy name that is unknown, or whose argument is wrong; the message says how to write
+    it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class StrategySetup:
     """A strategy that is ready to run, and how the job recovers under it.
 
-    With `reliable`, the job also holds the reliable machines of the inputs from start to end. `note` is what a
-    user must know about how it was set up.
+    With `reliable`, the job also holds the reliable machines of the inputs from start to end.
+    `note` is what a user must know about how it was set up.
     """
 
     name: str
@@ -63,11 +74,13 @@ def _usual_fleet(name: str, _: str, inputs: StrategyInputs) -> StrategySetup:
     intervals = {
         offer.market: inputs.checkpoints.interval(
             with_hazard(
-                mean_time_to_failure(inputs.histories[offer.market], offer.on_demand), inputs.hazards[offer.market]
+                mean_time_to_failure(inputs.histories[offer.market], offer.on_demand),
+                inputs.hazards[offer.market],
             )
         )
         for offer in inputs.offers
     }
+
     recovery = Recovery(inputs.checkpoints.speed, lambda offer: intervals.get(offer.market, inf))
     return StrategySetup(name, Standard(), recovery, reliable=False)
 
@@ -93,8 +106,10 @@ def _proteus(name: str, argument: str, inputs: StrategyInputs) -> StrategySetup:
 
     odds, application = odds_of(inputs), application_of(inputs)
     strategy = AmongOpen(
-        lambda among: Proteus(among, odds, application, inputs.request_nu, deltas, spelled), inputs.offers
+        lambda among: Proteus(among, odds, application, inputs.request_nu, deltas, spelled),
+        inputs.offers,
     )
+
     return StrategySetup(name, strategy, AGILE, reliable=True)
 
 
@@ -102,11 +117,15 @@ def _lookahead(name: str, argument: str, inputs: StrategyInputs) -> StrategySetu
     make = lookahead_of(inputs, name)
     time = _time_price(name, argument, inputs, lambda usd: make(inputs.offers, usd))
     strategy = AmongOpen(lambda among: make(among, time.usd_per_hour), inputs.offers)
-    note = time.note or f"an hour of the job is valued at {usd_text(time.usd_per_hour)}: {time.basis}"
+    note = (
+        time.note or f"an hour of the job is valued at {usd_text(time.usd_per_hour)}: {time.basis}"
+    )
     return StrategySetup(name, strategy, AGILE, reliable=True, note=note)
 
 
-def _time_price(name: str, argument: str, inputs: StrategyInputs, make: Callable[[float], Strategy]) -> TimePrice:
+def _time_price(
+    name: str, argument: str, inputs: StrategyInputs, make: Callable[[float], Strategy]
+) -> TimePrice:
     """From the strategy's name, from the user, from a replay of the past, or the usual one."""
     if argument:
         try:
@@ -116,7 +135,8 @@ def _time_price(name: str, argument: str, inputs: StrategyInputs, make: Callable
 
         if not 0 <= usd_per_hour < inf:
             raise BadStrategy(
-                f"{name!r}: {argument!r} is not a price of time in dollars per hour (write lookahead:12.5)"
+                f"{name!r}: {argument!r} is not a price of time in dollars per hour (write "
+                "lookahead:12.5)"
             )
 
         return TimePrice(usd_per_hour, "part of the strategy's name")
@@ -132,18 +152,27 @@ def usual_price_of_time(inputs: StrategyInputs) -> TimePrice:
     """The price of time for when no replay of the past sets it."""
     baseline = inputs.baseline
     usd_per_hour = USUAL_SHARE * (baseline.machines * baseline.offer.on_demand / NANOS_PER_DOLLAR)
-    return TimePrice(usd_per_hour, f"the usual {USUAL_SHARE:.0%} of its on-demand cost; value_of_time sets another")
+    return TimePrice(
+        usd_per_hour,
+        f"the usual {USUAL_SHARE:.0%} of its on-demand cost; value_of_time sets another",
+    )
 
 
-def lookahead_of(inputs: StrategyInputs, name: str) -> Callable[[tuple[Offer, ...], float], Lookahead]:
+def lookahead_of(
+    inputs: StrategyInputs, name: str
+) -> Callable[[tuple[Offer, ...], float], Lookahead]:
     """Makes `lookahead` for some of the offers at a price of time (dollars per hour)."""
     application = application_of(inputs)
     hours = {
         offer.market: NextHour.of(
-            inputs.histories[offer.market], inputs.billing, application.startup_hours, inputs.hazards[offer.market]
+            inputs.histories[offer.market],
+            inputs.billing,
+            application.startup_hours,
+            inputs.hazards[offer.market],
         )
         for offer in inputs.offers
     }
+
     return lambda among, usd_per_hour: Lookahead(among, hours, application, usd_per_hour, name)
 
 
@@ -156,7 +185,8 @@ def _price_capacity(name: str, argument: str, inputs: StrategyInputs) -> Strateg
             hazards[market] = inputs.hazards[market]
             continue
 
-        # A market of hosts: above its price, the margin at which a machine's work is cheapest, its time included.
+        # A market of hosts: above its price, the margin at which a machine's work is cheapest, its
+        # time included.
         hosts = inputs.hosts[market]
         price = int(inputs.histories[market].prices[-1])
         margin = margins[market] = hosts.margin(price, offer.on_demand, bid_terms(offer, inputs))
@@ -165,7 +195,9 @@ def _price_capacity(name: str, argument: str, inputs: StrategyInputs) -> Strateg
     fresh = {market: Prospects.of(hazard, inputs.billing, 0) for market, hazard in hazards.items()}
     old = {market: Prospects.of(hazard, inputs.billing, 1) for market, hazard in hazards.items()}
     if argument and not (argument.isdecimal() and int(argument)):
-        raise BadStrategy(f"{name!r}: {argument!r} is not a number of pools (write price-capacity:3)")
+        raise BadStrategy(
+            f"{name!r}: {argument!r} is not a number of pools (write price-capacity:3)"
+        )
 
     pools = int(argument) if argument else POOLS
     strategy = PriceCapacity(
@@ -178,13 +210,19 @@ def _price_capacity(name: str, argument: str, inputs: StrategyInputs) -> Strateg
         name=name,
         margins=margins,
     )
+
     return StrategySetup(name, strategy, AGILE, reliable=True)
 
 
 def bid_terms(offer: Offer, inputs: StrategyInputs) -> BidTerms:
     """The terms by which bids for a machine of a market of hosts are compared."""
     baseline, overheads = inputs.baseline, inputs.overheads
-    usual = usual_price_of_time(inputs).usd_per_hour if inputs.value_of_time is None else inputs.value_of_time
+    usual = (
+        usual_price_of_time(inputs).usd_per_hour
+        if inputs.value_of_time is None
+        else inputs.value_of_time
+    )
+
     return BidTerms(
         loading_hours=0.0,
         startup_hours=(overheads.startup + overheads.eviction) / HOUR,
@@ -223,7 +261,9 @@ def application_of(inputs: StrategyInputs) -> JobCosts:
     reliable = inputs.reliable
     held = reliable.machines * reliable.offer.on_demand / NANOS_PER_DOLLAR if reliable else 0.0
     overheads = inputs.overheads
-    return JobCosts(overheads.eviction / HOUR, overheads.resize / HOUR, overheads.startup / HOUR, held)
+    return JobCosts(
+        overheads.eviction / HOUR, overheads.resize / HOUR, overheads.startup / HOUR, held
+    )
 
 
 _MAKERS: dict[str, Callable[[str, str, StrategyInputs], StrategySetup]] = {
@@ -242,14 +282,16 @@ _MAKERS: dict[str, Callable[[str, str, StrategyInputs], StrategySetup]] = {
 class AmongOpen:
     """A strategy for the offers that are open; limited capacity closes some of them.
 
-    `make` builds the strategy for a subset of the offers, once for each. Machines already held are kept or returned
-    whether or not their market still has capacity.
+    `make` builds the strategy for a subset of the offers, once for each. Machines already held are
+    kept or returned whether or not their market still has capacity.
     """
 
     make: Callable[[tuple[Offer, ...]], Strategy]
     offers: tuple[Offer, ...]
     _among_all: Strategy = field(init=False, repr=False)
-    _among: dict[tuple[Offer, ...], Strategy] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _among: dict[tuple[Offer, ...], Strategy] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_among_all", self.make(self.offers))
@@ -259,19 +301,26 @@ class AmongOpen:
         return self._among_all.name
 
     def decide(self, situation: Situation) -> Decision:
-        """Asks the wrapped strategy among the open offers; decides again soon, since more may be open by then."""
+        """Asks the wrapped strategy among the open offers; decides again soon, since more may be
+        open by then.
+        """
         if situation.offers == self.offers:
             return self._among_all.decide(situation)
+
         if situation.offers not in self._among:
             self._among[situation.offers] = self.make(situation.offers)
         decision = self._among[situation.offers].decide(situation)
         soon = situation.now + LOOK_AGAIN
-        return replace(decision, wake_at=soon if decision.wake_at is None else min(decision.wake_at, soon))
+        return replace(
+            decision, wake_at=soon if decision.wake_at is None else min(decision.wake_at, soon)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class DefaultStrategy:
-    """A strategy by name, and why it is the default: in full for `--json`, in a line for the terminal."""
+    """A strategy by name, and why it is the default: in full for `--json`, in a line for the
+    terminal.
+    """
 
     name: str
     reason: str
@@ -280,20 +329,26 @@ class DefaultStrategy:
 
 TODAY = DefaultStrategy(
     "price-capacity",
-    "evictions depend on capacity rather than the bid, and at most a first hour is refunded. In replays of 2020 prices"
-    " with recorded availability, price-capacity was cheapest where there are many markets, and cost about as much as"
+    "evictions depend on capacity rather than the bid, and at most a first hour is refunded. In "
+    "replays of 2020 prices"
+    " with recorded availability, price-capacity was cheapest where there are many markets, and "
+    "cost about as much as"
     " proteus, with fewer evictions, where there are few (docs/decisions/0006-todays-default.md)",
-    "cheapest in our backtests where there are many markets, and evicted less often than proteus at about the same cost"
+    "cheapest in our backtests where there are many markets, and evicted less often than proteus "
+    "at about the same cost"
     " where there are few (docs/decisions/0006-todays-default.md)",
 )
 """Where capacity decides, which is on all clouds since 2017."""
 
 BIDDING = DefaultStrategy(
     "lookahead",
-    "the bid decides which machines are evicted, and an evicted hour is refunded. lookahead ranks bids by the expected"
-    " cost of the next hour. With a price of time at which it finished as fast as proteus, the published strategy, it"
+    "the bid decides which machines are evicted, and an evicted hour is refunded. lookahead ranks "
+    "bids by the expected"
+    " cost of the next hour. With a price of time at which it finished as fast as proteus, the "
+    "published strategy, it"
     " cost less in every window tested (docs/decisions/0005-backtest.md)",
-    "cheapest in our backtests of markets that refund an evicted hour (docs/decisions/0005-backtest.md)",
+    "cheapest in our backtests of markets that refund an evicted hour "
+    "(docs/decisions/0005-backtest.md)",
 )
 """Where prices evict and evicted hours are refunded."""
 
@@ -308,6 +363,6 @@ def default_for(billing: str) -> DefaultStrategy:
 
 
 RIVAL = "price-capacity"
-"""Takes the default's place where it is cheaper or faster in plays of the past, and no worse. This strategy bids the
-on-demand price. Strategies that learn their bids from the past do better when they play that past than afterwards, so
-one of these could win a comparison without being better."""
+"""Takes the default's place where it is cheaper or faster in plays of the past, and no worse. This
+strategy bids the on-demand price. Strategies that learn their bids from the past do better when
+they play that past than afterwards, so one of these could win a comparison without being better."""

@@ -1,6 +1,7 @@
-"""Fleets of one type at a time, complete from their first order on: `on-demand` is the baseline itself, `standard` the
-cheapest market now, with a bid at the on-demand price, until it is evicted (Harlap 4.5.2), and `tierml` the machine
-type with the longest expected time to eviction (TierML 3.4)."""
+"""Fleets of one type at a time, complete from their first order on: `on-demand` is the baseline
+itself, `standard` the cheapest market now, with a bid at the on-demand price, until it is evicted
+(Harlap 4.5.2), and `tierml` the machine type with the longest expected time to eviction (TierML
+3.4)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,11 +33,12 @@ class AlwaysOnDemand:
 
 @dataclass(frozen=True, slots=True)
 class Standard:
-    """The usual fleet: one type at a time, with enough machines to match the baseline's work per hour.
+    """The usual fleet: one type at a time, with enough machines to match the baseline's work per
+    hour.
 
-    While even the cheapest market costs more per unit of work than the baseline does on demand, the baseline is rented
-    on demand and the market checked again every hour. With `by_machine` it takes the lowest price of a machine, however
-    many machines it needs.
+    While even the cheapest market costs more per unit of work than the baseline does on demand, the
+    baseline is rented on demand and the market checked again every hour. With `by_machine` it takes
+    the lowest price of a machine, however many machines it needs.
     """
 
     name: str = "standard"
@@ -49,27 +51,39 @@ class Standard:
 
         baseline = situation.baseline
         cheapest = cheapest_spot(situation, by_machine=self.by_machine)
-        if cheapest is None or situation.price(cheapest) / cheapest.nu >= baseline.offer.on_demand / baseline.offer.nu:
+        if (
+            cheapest is None
+            or situation.price(cheapest) / cheapest.nu
+            >= baseline.offer.on_demand / baseline.offer.nu
+        ):
             rents = () if situation.holdings else (baseline,)
-            return Decision(rents, situation.now + HOUR, "no spot price is below on-demand per unit of work")
+            return Decision(
+                rents, situation.now + HOUR, "no spot price is below on-demand per unit of work"
+            )
 
         machines = ceil(baseline.machines * baseline.offer.nu / cheapest.nu)
         returns = tuple(Return(holding.allocation) for holding in situation.holdings)
         reason = (
-            f"cheapest per unit of work: {cheapest.market} at ${situation.price(cheapest) / NANOS_PER_DOLLAR:.3g}/h"
+            f"cheapest per unit of work: {cheapest.market} at "
+            f"${situation.price(cheapest) / NANOS_PER_DOLLAR:.3g}/h"
         )
         return Decision((*returns, Rent(cheapest, machines, cheapest.on_demand)), reason=reason)
 
 
 def cheapest_spot(situation: Situation, *, by_machine: bool = False) -> Offer | None:
-    """The offer with the lowest price per unit of work, or of a machine, among those at or below their on-demand
-    price."""
+    """The offer with the lowest price per unit of work, or of a machine, among those at or below
+    their on-demand price."""
     fair = [offer for offer in situation.offers if situation.price(offer) <= offer.on_demand]
-    return min(fair, key=lambda offer: situation.price(offer) / (1 if by_machine else offer.nu), default=None)
+    return min(
+        fair,
+        key=lambda offer: situation.price(offer) / (1 if by_machine else offer.nu),
+        default=None,
+    )
 
 
 LONGEST = 72 * HOUR
-"""Expected times above this count as equal; markets that rarely cross on-demand are all good enough."""
+"""Expected times above this count as equal; markets that rarely cross on-demand are all good
+enough."""
 
 # How long each start is observed; shorter than LONGEST could not yield an expectation above it.
 _WATCHED = 10 * 24 * HOUR
@@ -80,18 +94,20 @@ _LOOK_EVERY = 2 * MINUTE
 
 @dataclass(frozen=True, slots=True)
 class Mttf:
-    """Mean time until the price crosses on-demand, in microseconds, by the price's tenth of on-demand."""
+    """Mean time until the price crosses on-demand, in microseconds, by the price's tenth of
+    on-demand.
+    """
 
     by_tenth: tuple[float, ...]
 
     @classmethod
     def of(cls, history: PriceSeries, on_demand: int) -> "Mttf":
-        """The means of a history. A tenth in which the price never was takes the value of the next higher one that it
-        was in."""
+        """The means of a history. A tenth in which the price never was takes the value of the next
+        higher one that it was in."""
         edges = np.arange(_TENTHS + 1, dtype=np.int64) * on_demand // _TENTHS
-        means = CrossingHistory(history, min(_WATCHED, (history.last - history.first) // 2)).mean_times(
-            on_demand, edges
-        )
+        means = CrossingHistory(
+            history, min(_WATCHED, (history.last - history.first) // 2)
+        ).mean_times(on_demand, edges)
         known = 0.0
         filled = []
         for mean in reversed(means):
@@ -102,13 +118,18 @@ class Mttf:
 
     def at(self, price: int, on_demand: int) -> float:
         """The expected time at a price; 0 above on-demand."""
-        return 0.0 if price > on_demand else self.by_tenth[min(price * _TENTHS // on_demand, _TENTHS - 1)]
+        return (
+            0.0
+            if price > on_demand
+            else self.by_tenth[min(price * _TENTHS // on_demand, _TENTHS - 1)]
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class TierMl:
-    """Switches type when another is expected to last at least twice as long. The old machines work to the end of their
-    paid hour, where an eviction would still be refunded. While every spot price is above on-demand, rents on demand."""
+    """Switches type when another is expected to last at least twice as long. The old machines work
+    to the end of their paid hour, where an eviction would still be refunded. While every spot price
+    is above on-demand, rents on demand."""
 
     mttf: Mapping[Market, Mttf]
     name: str = "tierml"
@@ -116,19 +137,27 @@ class TierMl:
     def decide(self, situation: Situation) -> Decision:
         """Decides every two minutes."""
         wake_at = situation.now + _LOOK_EVERY
-        current = next((holding for holding in situation.holdings if holding.leaves_at is None), None)
+        current = next(
+            (holding for holding in situation.holdings if holding.leaves_at is None), None
+        )
         limit = situation.baseline.offer.on_demand / situation.baseline.offer.nu
         fair = [
             offer
             for offer in situation.offers
-            if situation.price(offer) <= offer.on_demand and situation.price(offer) / offer.nu <= limit
+            if situation.price(offer) <= offer.on_demand
+            and situation.price(offer) / offer.nu <= limit
         ]
+
         # The cheapest of those that are expected to last equally long.
         best = max(
             fair,
-            key=lambda offer: (self._expected(situation, offer), -situation.price(offer) / offer.nu),
+            key=lambda offer: (
+                self._expected(situation, offer),
+                -situation.price(offer) / offer.nu,
+            ),
             default=None,
         )
+
         if best is None:
             rents = () if current is not None else (situation.baseline,)
             return Decision(rents, wake_at, "every spot price is above on-demand")

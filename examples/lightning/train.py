@@ -1,4 +1,6 @@
-"""A classifier with Lightning: `SpotCallback` carries it through evictions, and `ResumableLoader` to the very batch."""
+"""A classifier with Lightning: `SpotCallback` carries it through evictions, and `ResumableLoader`
+to the very batch.
+"""
 
 import logging
 
@@ -15,7 +17,9 @@ class Spirals(pl.LightningModule):
 
     def __init__(self):
         super().__init__()
-        self.net = nn.Sequential(nn.Linear(2, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 2))
+        self.net = nn.Sequential(
+            nn.Linear(2, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 2)
+        )
 
     def training_step(self, batch):
         points, labels = batch
@@ -29,7 +33,9 @@ class Spirals(pl.LightningModule):
         return torch.optim.AdamW(self.parameters(), lr=0.01)
 
 
-logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # the logs show what the script prints
+logging.getLogger("lightning.pytorch").setLevel(
+    logging.WARNING
+)  # the logs show what the script prints
 torch.manual_seed(1)
 labels = torch.arange(1500) % 2
 radius = torch.rand(1500)

@@ -2,8 +2,8 @@
 
     python examples/pipelines/compare.py small_transformer 2 8 RUN/iterations.jsonl ...
 
-The words are a model of models.py, the samples of a microbatch, the microbatches of an update, and files of runs
-(`spotctl launch` prints the folder of each run's model).
+The words are a model of models.py, the samples of a microbatch, the microbatches of an update, and
+files of runs (`spotctl launch` prints the folder of each run's model).
 """
 
 from __future__ import annotations
@@ -27,11 +27,15 @@ def plain_losses(model: PipelineModel, name: str, microbatches: int) -> Iterator
     """The mean loss of each update, without a pipeline."""
     torch.set_num_threads(1)
     layers = range(len(model.layers))
-    start = modules_with(model, {i: model.initial(i) for i in layers}, {i: model.initial_buffers(i) for i in layers})
+    start = modules_with(
+        model, {i: model.initial(i) for i in layers}, {i: model.initial_buffers(i) for i in layers}
+    )
     whole, update = nn.ModuleList(start), 0
     transformer = "transformer" in name
     parameters = list(whole.parameters())
-    optimizer: torch.optim.Optimizer = torch.optim.SGD(parameters, lr=0.05, momentum=0.9, weight_decay=5e-4)
+    optimizer: torch.optim.Optimizer = torch.optim.SGD(
+        parameters, lr=0.05, momentum=0.9, weight_decay=5e-4
+    )
     if transformer:
         optimizer = torch.optim.AdamW(parameters, lr=3e-4)
     measure = next_token_loss if transformer else nn.functional.cross_entropy
@@ -57,7 +61,9 @@ def plain_losses(model: PipelineModel, name: str, microbatches: int) -> Iterator
 
 
 def clip(modules: nn.ModuleList, largest: float) -> None:
-    """As `clip_grad_norm_`, with a norm in double precision: in single precision, its last bits depend on the order."""
+    """As `clip_grad_norm_`, with a norm in double precision: in single precision, its last bits
+    depend on the order.
+    """
     squares = [
         sum(float(parameter.grad.double().square().sum()) for parameter in module.parameters())  # type: ignore[union-attr]
         for module in modules

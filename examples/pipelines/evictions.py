@@ -1,4 +1,5 @@
-"""Four local machines, five evictions one at a time, three of them without a warning: the losses of plain PyTorch.
+"""Four local machines, five evictions one at a time, three of them without a warning: the losses of
+plain PyTorch.
 
     python examples/pipelines/evictions.py small_transformer
 
@@ -34,7 +35,10 @@ class Evictions:
     def due(self, clock: int, seconds: float, machines: Sequence[RunningMachine]) -> Sequence[Act]:  # noqa: ARG002
         due = [at for at in self.left if at <= clock and machines]
         name = machines[0].name if machines else ""
-        return [KillNodes((name,)) if self.left.pop(at) == "kill" else Evict((name,), 60.0) for at in due[:1]]
+        return [
+            KillNodes((name,)) if self.left.pop(at) == "kill" else Evict((name,), 60.0)
+            for at in due[:1]
+        ]
 
 
 def main(name: str) -> None:
@@ -50,7 +54,10 @@ def main(name: str) -> None:
             print(f"  update {iteration.clock}: {event}")
 
     result = LocalEngine().run(prepare_pipeline(job, task, plan), Evictions(), show)
-    print(f"{result.evictions} warned and {result.failures} unwarned evictions in {result.clocks} updates")
+    print(
+        f"{result.evictions} warned and {result.failures} unwarned evictions in {result.clocks} "
+        "updates"
+    )
     plain = islice(plain_losses(model, name, MICROBATCHES), UPDATES)
     equal = sum(iteration.loss == loss for iteration, loss in zip(iterations, plain, strict=True))
     print(f"{equal} of {UPDATES} losses are those of plain PyTorch, bit for bit")

@@ -1,4 +1,5 @@
-"""A transformer of 20 million parameters and a ResNet-18, from PyTorch's own layers, to be split over machines.
+"""A transformer of 20 million parameters and a ResNet-18, from PyTorch's own layers, to be split
+over machines.
 
     pip install 'spotctl[torch]'
     cd examples/pipelines
@@ -47,13 +48,18 @@ class Block(nn.TransformerEncoderLayer):
 def language_model(vocabulary: int, length: int, width: int, blocks: int) -> nn.Sequential:
     return nn.Sequential(
         Embedding(vocabulary, length, width),
-        *(Block(width, width // 32, 4 * width, dropout=0.1, batch_first=True) for _ in range(blocks)),
+        *(
+            Block(width, width // 32, 4 * width, dropout=0.1, batch_first=True)
+            for _ in range(blocks)
+        ),
         nn.Sequential(nn.LayerNorm(width), nn.Linear(width, vocabulary)),
     )
 
 
 def counting(number: int, microbatch: int, vocabulary: int, length: int) -> Samples:
-    """Sequences that count in steps of their own; the same ones for the same number, on any machine."""
+    """Sequences that count in steps of their own; the same ones for the same number, on any
+    machine.
+    """
     draw = torch.Generator().manual_seed(number)
     first = torch.randint(vocabulary, (microbatch, 1), generator=draw)
     step = torch.randint(1, 8, (microbatch, 1), generator=draw)
@@ -77,7 +83,9 @@ class Residual(nn.Module):
             nn.Conv2d(outputs, outputs, 3, padding=1, bias=False),
             nn.BatchNorm2d(outputs),
         )
-        shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+        shortcut = nn.Sequential(
+            nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
+        )
         self.shortcut = nn.Identity() if stride == 1 and inputs == outputs else shortcut
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
@@ -86,13 +94,20 @@ class Residual(nn.Module):
 
 def residual_network(width: int) -> nn.Sequential:
     """ResNet-18 for images of 32 x 32 pixels, if `width` is 64."""
-    stem = nn.Sequential(nn.Conv2d(3, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True))
+    stem = nn.Sequential(
+        nn.Conv2d(3, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True)
+    )
     blocks, inputs = [], width
     for outputs in (width, 2 * width, 4 * width, 8 * width):
-        blocks += [Residual(inputs, outputs, 1 if outputs == width else 2), Residual(outputs, outputs, 1)]
+        blocks += [
+            Residual(inputs, outputs, 1 if outputs == width else 2),
+            Residual(outputs, outputs, 1),
+        ]
         inputs = outputs
     return nn.Sequential(
-        stem, *blocks, nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, CLASSES))
+        stem,
+        *blocks,
+        nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, CLASSES)),
     )
 
 
@@ -105,11 +120,15 @@ def stripes(number: int, microbatch: int, size: int) -> Samples:
     return images, kinds
 
 
-def _language_model(microbatch: int, vocabulary: int, length: int, width: int, blocks: int) -> PipelineModel:
+def _language_model(
+    microbatch: int, vocabulary: int, length: int, width: int, blocks: int
+) -> PipelineModel:
     network = partial(language_model, vocabulary, length, width, blocks)
     data = partial(counting, microbatch=microbatch, vocabulary=vocabulary, length=length)
     optimizer = TorchOptimizer(partial(torch.optim.AdamW, lr=3e-4), clip_norm=1.0)
-    return PipelineModel(torch_layers(network), TorchLoss(next_token_loss), data, optimizer=optimizer)
+    return PipelineModel(
+        torch_layers(network), TorchLoss(next_token_loss), data, optimizer=optimizer
+    )
 
 
 def _residual_network(microbatch: int, width: int, size: int) -> PipelineModel:

@@ -1,4 +1,6 @@
-"""A plain PyTorch script that survives evictions: it saves after every epoch, and starts where the last save ended."""
+"""A plain PyTorch script that survives evictions: it saves after every epoch, and starts where the
+last save ended.
+"""
 
 import os
 import time
@@ -7,8 +9,12 @@ from pathlib import Path
 import torch
 from torch import nn
 
-SECONDS = float(os.environ.get("COMPUTE_SECONDS", "30"))  # of computing: as long on a fast computer as on a slow one
-FOLDER = Path(os.environ.get("SPOTCTL_CHECKPOINT_DIR", "checkpoints"))  # spotctl keeps what is written here
+SECONDS = float(
+    os.environ.get("COMPUTE_SECONDS", "30")
+)  # of computing: as long on a fast computer as on a slow one
+FOLDER = Path(
+    os.environ.get("SPOTCTL_CHECKPOINT_DIR", "checkpoints")
+)  # spotctl keeps what is written here
 CHECKPOINT = FOLDER / "last.pt"
 
 
@@ -42,7 +48,12 @@ while seconds < SECONDS:
         loss.backward()
         optimizer.step()
     seconds = time.process_time() - began
-    saved = {"net": net.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch, "seconds": seconds}
+    saved = {
+        "net": net.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "epoch": epoch,
+        "seconds": seconds,
+    }
     torch.save(saved, FOLDER / ".last.pt")
     (FOLDER / ".last.pt").rename(CHECKPOINT)  # files appear whole or not at all
     if epoch % 30 == 0:

@@ -1,4 +1,5 @@
-"""An image classifier of one's own: a small convolutional network on scikit-learn's handwritten digits of 8 x 8 pixels.
+"""An image classifier of one's own: a small convolutional network on scikit-learn's handwritten
+digits of 8 x 8 pixels.
 
 pip install '.[torch]' scikit-learn
 """
@@ -44,4 +45,6 @@ def trainer(rate=0.02):
     def optimizer(net):
         return torch.optim.AdamW(net.parameters(), lr=rate)
 
-    return TorchModule(Classifier, digits, objective, optimizer, batch_size=96, parts=4, name="digits")
+    return TorchModule(
+        Classifier, digits, objective, optimizer, batch_size=96, parts=4, name="digits"
+    )

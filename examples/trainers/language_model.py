@@ -1,4 +1,6 @@
-"""A small language model: predicts the next character of Python's own documentation, which every Python contains."""
+"""A small language model: predicts the next character of Python's own documentation, which every
+Python contains.
+"""
 
 from pydoc_data.topics import topics
 
@@ -47,4 +49,6 @@ def trainer(rate=0.02, steps=20):
     def schedule(optimizer):
         return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
 
-    return TorchModule(Characters, Passages, objective, optimizer, schedule, batch_size=48, parts=4, name="text")
+    return TorchModule(
+        Characters, Passages, objective, optimizer, schedule, batch_size=48, parts=4, name="text"
+    )

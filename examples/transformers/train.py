@@ -1,4 +1,5 @@
-"""A language model with the Trainer of Hugging Face: `SpotCallback` carries it through evictions."""
+"""A language model with the Trainer of Hugging Face: `SpotCallback` carries it through
+evictions."""
 
 import torch
 from torch.utils.data import Dataset
@@ -11,7 +12,8 @@ WORDS = 64
 
 
 class Counting(Dataset):
-    """Rows of numbers that go up by the same amount, modulo 64: the model learns to continue them."""
+    """Rows of numbers that go up by the same amount, modulo 64: the model learns to continue
+    them."""
 
     def __init__(self, rows=2000, length=16):
         first, by = torch.randint(WORDS, (rows, 1)), torch.randint(1, 8, (rows, 1))
@@ -24,12 +26,19 @@ class Counting(Dataset):
         return {"input_ids": self.rows[row], "labels": self.rows[row]}
 
 
-logging.set_verbosity_error()  # the logs show what the script prints, and no progress bar for each save
+# the logs show what the script prints, and no progress bar for each save
+logging.set_verbosity_error()
 logging.disable_progress_bar()
 torch.manual_seed(1)
 data = Counting()
 config = GPT2Config(
-    vocab_size=WORDS, n_positions=16, n_embd=64, n_layer=2, n_head=2, bos_token_id=None, eos_token_id=None
+    vocab_size=WORDS,
+    n_positions=16,
+    n_embd=64,
+    n_layer=2,
+    n_head=2,
+    bos_token_id=None,
+    eos_token_id=None,
 )
 arguments = TrainingArguments(
     output_dir="out",

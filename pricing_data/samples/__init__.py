@@ -1,4 +1,5 @@
-"""The shipped data: a catalog of instance types with public on-demand prices, and a synthetic price history.
+"""The shipped data: a catalog of instance types with public on-demand prices, and a synthetic price
+history.
 
 `python -m bench.price_sample` generates the history.
 """
@@ -29,6 +30,7 @@ def bundled_catalog() -> Catalog:
         )
         for row in _rows("catalog.csv")
     ]
+
     prices = []
     for row in _rows("on_demand.csv"):
         kind = "synthetic" if row["cloud"] == "local" else "public list"
@@ -42,6 +44,7 @@ def bundled_catalog() -> Catalog:
             source=f"spotctl sample catalog, {kind} prices as of {row['asof']}",
         )
         prices.append(price)
+
     return Catalog(tuple(types), tuple(prices))
 
 

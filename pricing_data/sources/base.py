@@ -14,15 +14,18 @@ if TYPE_CHECKING:
     from pricing_data.fetched_rows import FetchedRows
 
 NO_REGION = "-"
-"""The region of a task that belongs to none, such as a global price file or a sign-in that failed."""
+"""The region of a task that belongs to none, such as a global price file or a sign-in that
+failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """The rows to fetch: empty `regions` means every region the account may use, empty `types` every type.
+    """The rows to fetch: empty `regions` means every region the account may use, empty `types`
+    every type.
 
-    `types` are globs (`c6i.*`), `systems` operating systems as markets name them; empty means all. The history to fetch
-    runs from `since` to `until` (microseconds UTC); `covered` says which spans the store already has.
+    `types` are globs (`c6i.*`), `systems` operating systems as markets name them; empty means all.
+    The history to fetch runs from `since` to `until` (microseconds UTC); `covered` says which spans
+    the store already has.
     """
 
     since: int
@@ -40,25 +43,31 @@ class FetchRequest:
         return not self.systems or os.removesuffix("-vpc") in self.systems
 
     def history(self, cloud: str, region: str) -> str:
-        """The key of a region's history in `covered`; a history of some types or systems has a key of its own."""
+        """The key of a region's history in `covered`; a history of some types or systems has a key
+        of its own.
+        """
         systems = (f"os={','.join(sorted(self.systems))}",) if self.systems else ()
         return " ".join((f"{cloud}/{region}", *systems, *sorted(self.types)))
 
     def start_of(self, history: str) -> int:
-        """Where fetching a history begins: at `since`, or at the end of an earlier fetch that began no later."""
+        """Where fetching a history begins: at `since`, or at the end of an earlier fetch that began
+        no later.
+        """
         covered = self.covered.get(history)
-        return max(covered.end, self.since) if covered and covered.start <= self.since else self.since
+        return (
+            max(covered.end, self.since) if covered and covered.start <= self.since else self.since
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class FetchTask:
     """One part of a fetch that succeeds or fails by itself: a region's history, a price list.
 
-    `spot_prices` marks a task that brings prices of spot markets, which change all the time. `optional` marks a task
-    without which all current prices still come.
+    `spot_prices` marks a task that brings prices of spot markets, which change all the time.
+    `optional` marks a task without which all current prices still come.
 
-    `pull` runs in its own thread and yields rows as they arrive; rows yielded before a failure are kept. It raises
-    `CloudError` and nothing else.
+    `pull` runs in its own thread and yields rows as they arrive; rows yielded before a failure are
+    kept. It raises `CloudError` and nothing else.
     """
 
     cloud: str
@@ -69,7 +78,9 @@ class FetchTask:
     optional: bool = False
 
     @classmethod
-    def failed(cls, cloud: str, what: str, error: CloudError, *, optional: bool = False) -> FetchTask:
+    def failed(
+        cls, cloud: str, what: str, error: CloudError, *, optional: bool = False
+    ) -> FetchTask:
         """A task of no region that reports an error which stopped a whole source."""
 
         def pull() -> Iterator[FetchedRows]:
@@ -84,7 +95,9 @@ class Source(Protocol):
     cloud: str
 
     def tasks(self, request: FetchRequest) -> list[FetchTask]:
-        """The parts of a fetch. May ask the cloud for its regions, and raises as `FetchTask.pull` does."""
+        """The parts of a fetch. May ask the cloud for its regions, and raises as `FetchTask.pull`
+        does.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +119,11 @@ FILES = SourceNeeds("files", "histories, price lists, snapshots", "", "prices im
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """About how much one task asks for in a region, for all types and Linux only: an order of magnitude.
+    """About how much one task asks for in a region, for all types and Linux only: an order of
+    magnitude.
 
-    Calls, rows that are kept, and megabytes that are sent; of histories (`is_daily`) per day. A public list is sent
-    as a whole (`is_whole`), however few of its types are wanted.
+    Calls, rows that are kept, and megabytes that are sent; of histories (`is_daily`) per day. A
+    public list is sent as a whole (`is_whole`), however few of its types are wanted.
     """
 
     calls: float = 1
@@ -119,7 +133,9 @@ class Effort:
     is_whole: bool = False
 
     def __add__(self, other: Effort) -> Effort:
-        return Effort(self.calls + other.calls, self.rows + other.rows, self.megabytes + other.megabytes)
+        return Effort(
+            self.calls + other.calls, self.rows + other.rows, self.megabytes + other.megabytes
+        )
 
     def scaled(self, share: float) -> Effort:
         return Effort(max(1.0, self.calls * share), self.rows * share, self.megabytes * share)
@@ -141,7 +157,9 @@ def effort(tasks: Iterable[Effort], span: int, *, some_types: bool) -> Effort:
 
 def minutes(total: Effort, workers: int) -> float:
     """About how long it takes."""
-    return (total.calls / _CALLS_PER_SECOND / max(workers, 1) + total.megabytes / _MEGABYTES_PER_SECOND) / 60
+    return (
+        total.calls / _CALLS_PER_SECOND / max(workers, 1) + total.megabytes / _MEGABYTES_PER_SECOND
+    ) / 60
 
 
 def disk_megabytes(total: Effort) -> float:
@@ -173,11 +191,15 @@ class Rejects:
         self.example = self.example or _line(reason, _LONGEST_EXAMPLE)
 
     def good(
-        self, read: Callable[[R], T | None], records: Iterable[R], name_of: Callable[[R], object] = str
+        self,
+        read: Callable[[R], T | None],
+        records: Iterable[R],
+        name_of: Callable[[R], object] = str,
     ) -> Iterator[T]:
         """Calls `read` with each record, and yields the results that are not None.
 
-        Records that `read` rejects with `BadInput` are counted; `name_of` names such a record in the example.
+        Records that `read` rejects with `BadInput` are counted; `name_of` names such a record in
+        the example.
         """
         for record in records:
             try:

@@ -1,5 +1,6 @@
-"""Files as a source: price changes, price lists, interruption buckets, machine lives and availability traces, as CSV
-(also gzip) or JSON. Reads a file in batches, and reports every row that it cannot use."""
+"""Files as a source: price changes, price lists, interruption buckets, machine lives and
+availability traces, as CSV (also gzip) or JSON. Reads a file in batches, and reports every row that
+it cannot use."""
 
 import csv
 import json
@@ -31,7 +32,8 @@ from pricing_data.units import LATEST, format_time, parse_time, parse_usd
 
 _CHUNK = 1 << 20
 _BLOCK = 8 << 20
-# A block of shorter lines is cut into several, so that its rows fit into memory as well as its bytes do.
+# A block of shorter lines is cut into several, so that its rows fit into memory as well as its
+# bytes do.
 _MAX_LINES = 1 << 17
 _LONGEST_LINE = 1 << 20
 _TOO_LONG = b"\x00line too long\x00"
@@ -40,8 +42,8 @@ _LONGEST_JSON = 64 << 20
 _BLANKS = b"\xef\xbb\xbf \t\r\n"
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_WINDOW = 31
-# us-east-1a is in us-east-1; the local zone us-west-2-lax-1a and the wavelength zone us-west-2-wl1-den-wlz-1
-# are in us-west-2.
+# us-east-1a is in us-east-1; the local zone us-west-2-lax-1a and the wavelength zone
+# us-west-2-wl1-den-wlz-1 are in us-west-2.
 _AWS_ZONE = re.compile(r"([a-z]{2,3}(?:-[a-z]+)+-\d+)(?:[a-z]|-[a-z0-9-]+)")
 
 
@@ -92,10 +94,13 @@ def _batches(file: IO[bytes], latest: int) -> Iterator[FileBatch]:
         head, _, rest = next(blocks).partition(b"\n")
     except StopIteration:
         raise BadInput("is empty") from None
+
     header = header_of(_cells(head), latest)
     line = 2
     parts = _cut(chain([rest] if rest else [], blocks))
-    del rest  # or the first block stays in memory to the end, as each part would until the next one is read
+
+    # or the first block stays in memory to the end, as each part would until the next one is read
+    del rest
     for part in parts:
         if part.strip(_BLANKS):
             yield _batch(part, header, line, file.tell())
@@ -111,8 +116,10 @@ def _document(first: bytes, chunks: Iterator[bytes]) -> bytes:
             content += chunk
             if len(content) > _LONGEST_JSON:
                 raise BadInput(
-                    f"is JSON of more than {_LONGEST_JSON >> 20} MB; export it in parts (--start-time, --end-time)"
+                    f"is JSON of more than {_LONGEST_JSON >> 20} MB; export it in parts "
+                    "(--start-time, --end-time)"
                 )
+
     return bytes(content)
 
 
@@ -122,8 +129,17 @@ def _cut(blocks: Iterable[bytes]) -> Iterator[bytes]:
         if block.count(b"\n") <= _MAX_LINES:
             yield block
         else:
-            ends = np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n"))[_MAX_LINES - 1 :: _MAX_LINES] + 1
-            yield from (block[start:end] for start, end in pairwise([0, *ends.tolist(), len(block)]) if end > start)
+            ends = (
+                np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n"))[
+                    _MAX_LINES - 1 :: _MAX_LINES
+                ]
+                + 1
+            )
+            yield from (
+                block[start:end]
+                for start, end in pairwise([0, *ends.tolist(), len(block)])
+                if end > start
+            )
         del block
 
 
@@ -134,18 +150,21 @@ def _plain(file: IO[bytes]) -> Iterator[bytes]:
         while chunk := file.read(_CHUNK):
             yield chunk
         return
-    # A damaged file decompresses to plausible rows before its checksum fails, so check it before using any row.
-    # A truncated file has no checksum, but the rows in it are right.
+
+    # A damaged file decompresses to plausible rows before its checksum fails, so check it before
+    # using any row. A truncated file has no checksum, but the rows in it are right.
     file.seek(0)
     with suppress(_Truncated):
         for _ in _decompressed(file):
             pass
+
     file.seek(0)
     yield from _decompressed(file)
 
 
 class _Truncated(BadInput):
-    """A gzip file that ends too early, or has bytes after its end. The rows before that are right."""
+    """A gzip file that ends too early, or has bytes after its end. The rows before that are
+    right."""
 
 
 class _TrailingBytes(_Truncated):
@@ -165,7 +184,8 @@ def _decompressed(file: IO[bytes]) -> Iterator[bytes]:
             chunk = (member.unused_data or file.read(_CHUNK)).lstrip(b"\x00")
             if chunk and not chunk.startswith(_GZIP_MAGIC[: len(chunk)]):
                 raise _TrailingBytes(
-                    f"has other bytes after the end of its gzip data (near byte {file.tell() - len(chunk)});"
+                    f"has other bytes after the end of its gzip data (near byte "
+                    f"{file.tell() - len(chunk)});"
                     " the rows before them were kept"
                 )
             if chunk:
@@ -174,8 +194,11 @@ def _decompressed(file: IO[bytes]) -> Iterator[bytes]:
         raise BadInput(
             f"has damaged gzip data after {file.tell()} bytes ({error}); copy or download it again"
         ) from error
+
     if not member.eof:
-        raise _Truncated(f"is a gzip file that breaks off after {file.tell()} bytes; copy or download it again")
+        raise _Truncated(
+            f"is a gzip file that breaks off after {file.tell()} bytes; copy or download it again"
+        )
 
 
 def _whole_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -208,9 +231,11 @@ def _whole_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
             yield block
             del block
             del pending[:end]
+
     if isinstance(broken, _Truncated) and not isinstance(broken, _TrailingBytes):
         # The last line may have been cut within a number, and would still parse.
         del pending[pending.rfind(b"\n") + 1 :]
+
     if pending:
         yield bytes(pending)
     if broken is not None:
@@ -234,14 +259,25 @@ def _batch(block: bytes, header: Header, line: int, position: int) -> FileBatch:
             if unparsed:
                 prices = PriceBatch.joined([prices, PriceBatch.of(events)])
             rows = len(prices) + len(bad_rows)
-            return FileBatch(FetchedRows(prices=prices), PRICES.name, rows, tuple(bad_rows), position, header.unused)
+            return FileBatch(
+                FetchedRows(prices=prices),
+                PRICES.name,
+                rows,
+                tuple(bad_rows),
+                position,
+                header.unused,
+            )
 
     facts, bad, rows = _row_by_row(block.removesuffix(b"\n").split(b"\n"), header, line)
     return FileBatch(rows_of_facts(facts), header.layout.name, rows, bad, position, header.unused)
 
 
-def _row_by_row(lines: list[bytes], header: Header, line: int) -> tuple[list[Fact], tuple[BadRow, ...], int]:
-    """Parses each line separately; a row never spans lines, so an unclosed quote costs one row only."""
+def _row_by_row(
+    lines: list[bytes], header: Header, line: int
+) -> tuple[list[Fact], tuple[BadRow, ...], int]:
+    """Parses each line separately; a row never spans lines, so an unclosed quote costs one row
+    only.
+    """
     facts: list[Fact] = []
     bad: list[BadRow] = []
     rows = 0
@@ -264,6 +300,7 @@ def _row_by_row(lines: list[bytes], header: Header, line: int) -> tuple[list[Fac
                 bad.append(BadRow(f"line {number}", str(fact)))
             else:
                 facts.append(fact)
+
     return facts, tuple(bad), rows
 
 
@@ -282,25 +319,37 @@ def _json_batches(content: bytes, file: IO[bytes], latest: int) -> Iterator[File
     if not isinstance(answer, dict) or "metadata" not in answer:
         yield from _aws_json(content, file, latest)
         return
+
     spans = spans_of_trace(answer, Path(file.name).name.removesuffix(".gz").removesuffix(".json"))
     if spans[-1].until > latest:
-        raise BadInput(f"is an availability trace that ends in the future, at {format_time(spans[-1].until)}")
-    yield FileBatch(FetchedRows(availability=tuple(spans)), TRACE_LAYOUT, len(spans), (), file.tell())
+        raise BadInput(
+            f"is an availability trace that ends in the future, at {format_time(spans[-1].until)}"
+        )
+
+    yield FileBatch(
+        FetchedRows(availability=tuple(spans)), TRACE_LAYOUT, len(spans), (), file.tell()
+    )
 
 
 def _aws_json(content: bytes, file: IO[bytes], latest: int) -> Iterator[FileBatch]:
-    """The output of `aws ec2 describe-spot-price-history`. If it is truncated, its whole records are yielded first."""
+    """The output of `aws ec2 describe-spot-price-history`. If it is truncated, its whole records
+    are yielded first.
+    """
     broken: BadInput | None = None
     try:
         answer = json.loads(content)
         records = answer["SpotPriceHistory"] if isinstance(answer, dict) else answer
     except KeyError:
-        raise BadInput("is JSON without SpotPriceHistory, which aws ec2 describe-spot-price-history prints") from None
+        raise BadInput(
+            "is JSON without SpotPriceHistory, which aws ec2 describe-spot-price-history prints"
+        ) from None
     except (ValueError, RecursionError) as error:
         broken = BadInput(f"is not complete JSON ({error}); export it again")
         records = _whole_records(_text(content))
+
     if not isinstance(records, list):
         raise BadInput("is JSON whose SpotPriceHistory is not a list")
+
     events: list[Fact] = []
     bad: list[BadRow] = []
     for number, record in enumerate(records, 1):
@@ -311,6 +360,7 @@ def _aws_json(content: bytes, file: IO[bytes], latest: int) -> Iterator[FileBatc
             events.append(event)
         except BadInput as error:
             bad.append(BadRow(f"record {number}", str(error)))
+
     if records or broken is None:
         yield FileBatch(rows_of_facts(events), PRICES.name, len(records), tuple(bad), file.tell())
     if broken is not None:
@@ -328,23 +378,34 @@ def _whole_records(text: str) -> list[object]:
         except ValueError:
             break
         records.append(record)
+
     return records
 
 
 def _aws_event(record: object) -> PriceEvent:
     if not isinstance(record, dict):
         raise BadInput(f"{record!r} is not an object")
+
     try:
         zone, kind, product, price, time = (
             str(record[key])
-            for key in ("AvailabilityZone", "InstanceType", "ProductDescription", "SpotPrice", "Timestamp")
+            for key in (
+                "AvailabilityZone",
+                "InstanceType",
+                "ProductDescription",
+                "SpotPrice",
+                "Timestamp",
+            )
         )
     except KeyError as missing:
         raise BadInput(f"has no {missing.args[0]}") from None
+
     region = _AWS_ZONE.fullmatch(zone)
     if region is None:
         raise BadInput(f"availability zone {zone!r} does not start with a region")
-    return PriceEvent(Market.of_row("aws", region[1], zone, kind, product), parse_time(time), parse_usd(price))
+    return PriceEvent(
+        Market.of_row("aws", region[1], zone, kind, product), parse_time(time), parse_usd(price)
+    )
 
 
 def _text(content: bytes) -> str:

@@ -1,6 +1,7 @@
 """The supported CSV layouts: their columns, and the meaning of a row.
 
-A block of price changes, of which most files consist, is also parsed by columns, without a Python object per row.
+A block of price changes, of which most files consist, is also parsed by columns, without a Python
+object per row.
 """
 
 from collections.abc import Callable, Iterable
@@ -39,14 +40,21 @@ Fact = PriceEvent | OnDemandPrice | Interruption | ListPrice | AvailabilitySpan
 # The Spot Advisor's five buckets: shares of machines interrupted in the last month.
 _ADVISOR_BANDS = ((0.0, 0.05), (0.05, 0.10), (0.10, 0.15), (0.15, 0.20), (0.20, 1.0))
 _LONGEST_LIFE_HOURS = 100_000
-_ALIASES = {"time": "timestamp", "date": "asof", "as_of": "asof", "os": "product", "product_description": "product"}
+_ALIASES = {
+    "time": "timestamp",
+    "date": "asof",
+    "as_of": "asof",
+    "os": "product",
+    "product_description": "product",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class CsvLayout:
     """A kind of table: its name, its required and optional columns, and the parser of a row.
 
-    `facts` raises `BadInput` for an unusable row; for an unusable cell, it returns the error in place of the fact.
+    `facts` raises `BadInput` for an unusable row; for an unusable cell, it returns the error in
+    place of the fact.
     """
 
     name: str
@@ -57,7 +65,9 @@ class CsvLayout:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The header line of a file: its layout, and its columns by the layout's names. No row may be after `latest`."""
+    """The header line of a file: its layout, and its columns by the layout's names. No row may be
+    after `latest`.
+    """
 
     layout: CsvLayout
     columns: tuple[str, ...]
@@ -80,12 +90,17 @@ def header_of(names: Iterable[str], latest: int = LATEST) -> Header:
             if repeated:
                 raise BadInput(f"column {', '.join(repeated)} appears more than once")
             return Header(layout, columns, latest)
+
     missing = [column for column in PRICES.required if column not in columns]
     present = ", ".join(stripped)
     raise BadInput(
-        f"columns {present[:120]!r} match no layout: price changes need {', '.join(PRICES.required)}"
+        f"columns {present[:120]!r} match no layout: price changes need "
+        f"{', '.join(PRICES.required)}"
         f" (missing: {', '.join(missing)}); "
-        + "; ".join(f"{layout.name} need {', '.join(layout.required)}" for layout in (ON_DEMAND, LIVES, *_OTHER_LISTS))
+        + "; ".join(
+            f"{layout.name} need {', '.join(layout.required)}"
+            for layout in (ON_DEMAND, LIVES, *_OTHER_LISTS)
+        )
     )
 
 
@@ -114,17 +129,23 @@ def rows_of_facts(facts: Iterable[Fact]) -> FetchedRows:
 
 
 def _price_facts(cells: CsvRow) -> Iterable[Fact | BadInput]:
-    """A spot price, an on-demand price, or both: snapshots from before spot pricing have only the latter."""
+    """A spot price, an on-demand price, or both: snapshots from before spot pricing have only the
+    latter.
+    """
     product = cells.get("product", LINUX)
-    market = Market.of_row(cells["cloud"], cells["region"], cells.get("zone"), cells["instance_type"], product)
+    market = Market.of_row(
+        cells["cloud"], cells["region"], cells.get("zone"), cells["instance_type"], product
+    )
     time = parse_time(cells["timestamp"])
     on_demand = cells.get("on_demand_price", "").strip()
+
     # A bad price of one kind is no reason to drop the other.
     if cells["spot_price"].strip() or not on_demand:
         try:
             yield PriceEvent(market, time, parse_usd(cells["spot_price"], "spot price"))
         except BadInput as error:
             yield error
+
     if on_demand:
         try:
             yield _on_demand(market, time, on_demand, "price history file")
@@ -134,14 +155,22 @@ def _price_facts(cells: CsvRow) -> Iterable[Fact | BadInput]:
 
 def _on_demand_facts(cells: CsvRow) -> Iterable[Fact]:
     cloud = cells.get("cloud", "").strip() or "aws"
-    market = Market.of_row(cloud, cells["region"], NO_ZONE, cells["instance_type"], cells.get("product", LINUX))
+    market = Market.of_row(
+        cloud, cells["region"], NO_ZONE, cells["instance_type"], cells.get("product", LINUX)
+    )
     source = cells.get("source", "").strip() or "on-demand file"
     yield _on_demand(market, parse_time(cells["asof"]), cells["on_demand_price"], source)
 
 
 def _on_demand(market: Market, as_of: int, price: str, source: str) -> OnDemandPrice:
     return OnDemandPrice(
-        market.cloud, market.region, market.instance_type, market.os, as_of, parse_usd(price, "on-demand price"), source
+        market.cloud,
+        market.region,
+        market.instance_type,
+        market.os,
+        as_of,
+        parse_usd(price, "on-demand price"),
+        source,
     )
 
 
@@ -149,27 +178,45 @@ def _advisor_facts(cells: CsvRow) -> Iterable[Fact]:
     bucket = cells["interruption_bucket"].strip()
     if bucket not in {"0", "1", "2", "3", "4"}:
         raise BadInput(f"interruption bucket {bucket!r} is not one of 0, 1, 2, 3, 4")
+
     low, high = _ADVISOR_BANDS[int(bucket)]
-    market = Market.of_row("aws", cells["region"], NO_ZONE, cells["instance_type"], cells.get("product", LINUX))
-    yield Interruption(market, "monthly-bucket", parse_time(cells["asof"]), low, high, "aws spot advisor")
+    market = Market.of_row(
+        "aws", cells["region"], NO_ZONE, cells["instance_type"], cells.get("product", LINUX)
+    )
+    yield Interruption(
+        market, "monthly-bucket", parse_time(cells["asof"]), low, high, "aws spot advisor"
+    )
 
 
 def _life_facts(cells: CsvRow) -> Iterable[Fact]:
     """The life of one spot machine, which ended in its eviction if it was `preempted`."""
-    cloud, zone, preempted = cells["cloud"].strip(), cells["zone"].strip(), cells["preempted"].strip()
+    cloud, zone, preempted = (
+        cells["cloud"].strip(),
+        cells["zone"].strip(),
+        cells["preempted"].strip(),
+    )
+
     if preempted not in {"0", "1"}:
         raise BadInput(f"preempted is {preempted!r}, not 0 or 1")
+
     try:
         count, hours = int(cells["gpu_count"]), float(cells["lifetime_h"])
     except ValueError as error:
         raise BadInput(f"gpu_count or lifetime_h is not a number ({error})") from None
+
     if not 0 <= hours < _LONGEST_LIFE_HOURS:
         raise BadInput(f"lifetime_h is {hours:g}; it must be from 0 to {_LONGEST_LIFE_HOURS:,}")
+
     gpu = cells["gpu"].strip().lower()
     type_ = MACHINES.get((cloud, gpu, count), f"{gpu}x{count}")
-    market, start = Market(cloud, markets_of(cloud).region_of_zone(zone), zone, type_), parse_time(cells["start"])
+    market, start = (
+        Market(cloud, markets_of(cloud).region_of_zone(zone), zone, type_),
+        parse_time(cells["start"]),
+    )
     ended: Ending = "evicted" if preempted == "1" else "returned"
-    yield AvailabilitySpan(market, start, start + round(hours * HOUR), 1, 1, ended, "table of lives")
+    yield AvailabilitySpan(
+        market, start, start + round(hours * HOUR), 1, 1, ended, "table of lives"
+    )
 
 
 PRICES = CsvLayout(
@@ -201,7 +248,12 @@ LIVES = CsvLayout(
 
 
 def _list_layout(table: str, name: str) -> CsvLayout:
-    return CsvLayout(name, COLUMNS[table], ("certainty", "source"), lambda cells: (ListPrice.of_row(table, cells),))
+    return CsvLayout(
+        name,
+        COLUMNS[table],
+        ("certainty", "source"),
+        lambda cells: (ListPrice.of_row(table, cells),),
+    )
 
 
 _OTHER_LISTS = (
@@ -218,22 +270,27 @@ _NAMES = ("cloud", "region", "zone", "instance_type", "product")
 _MIN_BISECTED = 32
 
 
-def price_columns(block: bytes, columns: tuple[str, ...], latest: int) -> tuple[PriceBatch, list[int]] | None:
-    """The rows of a block of lines, and the positions of those to parse one by one, which says what is wrong with them;
-    None if not every line is a row with one cell per column. Rows after `latest` are to be parsed one by one, too.
+def price_columns(
+    block: bytes, columns: tuple[str, ...], latest: int
+) -> tuple[PriceBatch, list[int]] | None:
+    """The rows of a block of lines, and the positions of those to parse one by one, which says what
+    is wrong with them; None if not every line is a row with one cell per column. Rows after
+    `latest` are to be parsed one by one, too.
 
-    An unclosed quote makes one row of many lines. Then, or with mixed line endings, line numbers do not identify rows,
-    and the block must be read line by line.
+    An unclosed quote makes one row of many lines. Then, or with mixed line endings, line numbers do
+    not identify rows, and the block must be read line by line.
     """
     table = _texts(block, columns)
     lines = block.count(b"\n") + (not block.endswith(b"\n"))
     if table is None or table.num_rows != lines or block.count(b"\r") != block.count(b"\r\n"):
         return None
+
     times, time_ok = _cast(table.column("timestamp"), _to_micros)
     prices, price_ok = _cast(table.column("spot_price"), _to_nanos)
     markets, codes = _markets(table)
     ok = time_ok & price_ok & (codes >= 0) & (times >= EARLIEST) & (times <= latest)
     ok &= (prices > 0) & (prices <= MAX_USD_PER_HOUR * NANOS_PER_DOLLAR)
+
     return PriceBatch(markets, codes[ok], times[ok], prices[ok]), np.flatnonzero(~ok).tolist()
 
 
@@ -260,6 +317,7 @@ def _texts(block: bytes, columns: tuple[str, ...]) -> pa.Table | None:
         )
     except pa.ArrowInvalid:
         return None
+
     return None if odd_rows else table
 
 
@@ -277,6 +335,7 @@ def _cast(column: pa.ChunkedArray, convert: Callable[[pa.Array], Ints]) -> tuple
             # One bad cell fails the whole array: bisect until few cells remain with it.
             middle = (start + end) // 2
             parts += [(start, middle), (middle, end)] if end - start > _MIN_BISECTED else []
+
     return numbers, ok
 
 
@@ -287,7 +346,8 @@ def _to_micros(texts: pa.Array) -> Ints:
 
 def _to_nanos(texts: pa.Array) -> Ints:
     """Exact: the integer behind a decimal with nine places is the price in nano-dollars."""
-    # Arrow reads outside its tables for an exponent such as e-999999999. As 0, such a cell is parsed one by one.
+    # Arrow reads outside its tables for an exponent such as e-999999999. As 0, such a cell is
+    # parsed one by one.
     safe = pc.if_else(pc.match_substring(texts, "e", ignore_case=True), "0", texts)
     decimals = safe.cast(pa.decimal128(18, 9))
     words = np.frombuffer(decimals.buffers()[1], dtype="<i8")
@@ -300,7 +360,9 @@ def _markets(table: pa.Table) -> tuple[tuple[Market, ...], Ints]:
     coded: list[tuple[Ints, list[str]]] = []
     for name in _NAMES:
         if name not in table.column_names:
-            coded.append((np.zeros(table.num_rows, dtype=np.int64), [LINUX if name == "product" else ""]))
+            coded.append(
+                (np.zeros(table.num_rows, dtype=np.int64), [LINUX if name == "product" else ""])
+            )
             continue
         column: Any = table.column(name).combine_chunks()
         if isinstance(column, pa.ChunkedArray):
@@ -314,8 +376,10 @@ def _markets(table: pa.Table) -> tuple[tuple[Market, ...], Ints]:
     _, first, inverse = np.unique(mixed, return_index=True, return_inverse=True)
     markets: dict[Market, int] = {}
     code_of = np.full(first.size, -1, dtype=np.int64)
+
     for number, row in enumerate(first):
         with suppress(BadInput):
             market = Market.of_row(*(words[codes[row]] for codes, words in coded))
             code_of[number] = markets.setdefault(market, len(markets))
+
     return tuple(markets), code_of[inverse]

@@ -1,5 +1,6 @@
-"""Files of observations: availability traces (JSON with the machines that were up at each tick, of one market), machine
-lifetimes (CSV), and many zones at once, how much spot capacity each had over time, and its prices (CSV)."""
+"""Files of observations: availability traces (JSON with the machines that were up at each tick, of
+one market), machine lifetimes (CSV), and many zones at once, how much spot capacity each had over
+time, and its prices (CSV)."""
 
 import csv
 import gzip
@@ -21,7 +22,8 @@ from pricing_data.units import SECOND, parse_time
 
 TRACE_LAYOUT = "availability"
 
-# availability__1-node__aws-02-15-2023__us-east-1a_v100_1: the cloud, the first day, the zone, and the machine.
+# availability__1-node__aws-02-15-2023__us-east-1a_v100_1: the cloud, the first day, the zone, and
+# the machine.
 _NAMED = re.compile(r"(?:.*__)?(aws)-(\d\d)-(\d\d)-(\d{4})__([a-z0-9-]+?)_([a-z0-9]+_\d+)")
 _REGION = re.compile(r"[a-z]{2,3}(?:-[a-z]+)+-\d+")
 MACHINES = {
@@ -46,7 +48,9 @@ def read_availability(path: Path) -> AvailabilityTrace:
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from None
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{path}: is not an availability trace: it is not complete JSON ({error})") from None
+        raise BadInput(
+            f"{path}: is not an availability trace: it is not complete JSON ({error})"
+        ) from None
 
 
 def trace_of(content: dict[str, Any], name: str) -> AvailabilityTrace:
@@ -54,18 +58,27 @@ def trace_of(content: dict[str, Any], name: str) -> AvailabilityTrace:
     try:
         gap, up = content["metadata"]["gap_seconds"], np.array(content["data"])
     except (KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"is not an availability trace ({error!r}); it needs metadata.gap_seconds and data") from None
+        raise BadInput(
+            f"is not an availability trace ({error!r}); it needs metadata.gap_seconds and data"
+        ) from None
+
     if up.ndim != 1 or up.dtype.kind not in "iu" or not isinstance(gap, int):
         raise BadInput("is not an availability trace: gap_seconds and data must be whole numbers")
     return AvailabilityTrace(name, gap, up.astype(np.int64))
 
 
 def spans_of_trace(content: dict[str, Any], name: str) -> list[AvailabilitySpan]:
-    """The spans of a trace; raises BadInput if it is damaged, or does not say which market it is of."""
+    """The spans of a trace; raises BadInput if it is damaged, or does not say which market it is
+    of.
+    """
     trace, about = trace_of(content, name), content["metadata"]
     wanted = about.get("wanted", max(trace.wanted, 1))
     if not isinstance(wanted, int) or wanted < 1:
-        raise BadInput(f"is an availability trace of {wanted!r} wanted machines; it must be a whole number above 0")
+        raise BadInput(
+            f"is an availability trace of {wanted!r} wanted machines; it must be a whole number "
+            "above 0"
+        )
+
     market, begins = _subject(about, name)
     start = parse_time(str(about["start"])) if "start" in about else begins
     # One span for each stretch of ticks with as many machines; it ends when the next one begins.
@@ -73,11 +86,17 @@ def spans_of_trace(content: dict[str, Any], name: str) -> list[AvailabilitySpan]
     edges = [0, *(np.flatnonzero(np.diff(up)) + 1).tolist(), up.size]
     counts = [min(int(up[edge]), wanted) for edge in edges[:-1]]
     spans = []
+
     for number, (begin, end) in enumerate(pairwise(edges)):
         fewer = number + 1 < len(counts) and counts[number + 1] < counts[number]
         ended: Ending = "evicted" if fewer else ""
         since, until = start + begin * gap, start + end * gap
-        spans.append(AvailabilitySpan(market, since, until, counts[number], wanted, ended, f"trace {trace.name}"))
+        spans.append(
+            AvailabilitySpan(
+                market, since, until, counts[number], wanted, ended, f"trace {trace.name}"
+            )
+        )
+
     return spans
 
 
@@ -85,6 +104,7 @@ def _subject(about: dict[str, Any], name: str) -> tuple[Market, int]:
     """The market of a trace and when it begins, from its metadata or the name of its file."""
     if "market" in about and "start" in about:
         return Market.parse(str(about["market"])), parse_time(str(about["start"]))
+
     named = _NAMED.match(name)
     cure = (
         'is an availability trace that does not name its market: add "market" (aws/us-east-1/us-east-1a/p3.2xlarge)'
@@ -92,20 +112,27 @@ def _subject(about: dict[str, Any], name: str) -> tuple[Market, int]:
     )
     if named is None:
         raise BadInput(cure)
+
     cloud, month, day, year, zone, machine = named.groups()
     accelerator, count = machine.rsplit("_", 1)
     type_, region = MACHINES.get((cloud, accelerator, int(count))), _REGION.match(zone)
     if type_ is None or region is None:
         raise BadInput(cure)
+
     return Market(cloud, region[0], zone, type_), parse_time(f"{year}-{month}-{day}")
 
 
 def read_lifetimes(path: Path) -> list[Lifetime]:
-    """The lifetimes in a CSV with the columns cloud, zone, gpu, gpu_count, start, lifetime_h and preempted."""
+    """The lifetimes in a CSV with the columns cloud, zone, gpu, gpu_count, start, lifetime_h and
+    preempted.
+    """
     rows = csv.DictReader(_text_of(path).splitlines())
     missing = [column for column in _LIFETIME_COLUMNS if column not in (rows.fieldnames or ())]
     if missing:
-        raise BadInput(f"{path}: is not a table of lifetimes: it has no column {', '.join(missing)}")
+        raise BadInput(
+            f"{path}: is not a table of lifetimes: it has no column {', '.join(missing)}"
+        )
+
     lifetimes = []
     for row in rows:
         try:
@@ -113,16 +140,19 @@ def read_lifetimes(path: Path) -> list[Lifetime]:
                 raise BadInput(f"preempted is {row['preempted']!r}, not 0 or 1")
             machine, seconds = f"{row['gpu']}x{row['gpu_count']}", float(row["lifetime_h"]) * 3600
             preempted, start = row["preempted"] == "1", parse_time(row["start"])
-            lifetimes.append(Lifetime(row["cloud"], row["zone"], machine, start, seconds, preempted))
+            lifetimes.append(
+                Lifetime(row["cloud"], row["zone"], machine, start, seconds, preempted)
+            )
         except (BadInput, ValueError) as error:
             raise BadInput(f"{path}: line {rows.line_num}: {error}") from None
+
     return lifetimes
 
 
 @dataclass(frozen=True, slots=True)
 class ZoneTrace:
-    """The machines that a zone granted at each tick. `trace.name` is the zone; `start` is None where a file has no
-    times."""
+    """The machines that a zone granted at each tick. `trace.name` is the zone; `start` is None
+    where a file has no times."""
 
     trace: AvailabilityTrace
     start: int | None
@@ -139,48 +169,66 @@ class ZonePrice:
 
 def read_zones(path: Path) -> list[ZoneTrace]:
     """The zones of a CSV `zone,start,gap_seconds,up` (a character per tick), or of probes
-    `timestamp,zone,created,requested`; or the one zone of an availability JSON, named in its file name."""
+    `timestamp,zone,created,requested`; or the one zone of an availability JSON, named in its file
+    name."""
     if ".json" in path.name:
         trace = read_availability(path)
         # us-east-1c of availability__1-node__aws-02-15-2023__us-east-1c_v100_1
         zone = trace.name.rsplit("__", 1)[-1].split("_", maxsplit=1)[0]
         return [ZoneTrace(AvailabilityTrace(zone, trace.gap_seconds, trace.up), None)]
+
     rows = csv.DictReader(_text_of(path).splitlines())
     columns = tuple(rows.fieldnames or ())
     try:
         if set(_UP) <= set(columns):
             zones = list[ZoneTrace]()
             for row in rows:
-                up = np.frombuffer(row["up"].strip().encode(), dtype=np.uint8).astype(np.int64) - ord("0")
+                up = np.frombuffer(row["up"].strip().encode(), dtype=np.uint8).astype(
+                    np.int64
+                ) - ord("0")
                 if not up.size or int(up.max()) > 9 or int(up.min()) < 0:
                     raise BadInput(f"zone {row['zone']}: up needs one digit for each tick")
                 zones.append(
-                    ZoneTrace(AvailabilityTrace(row["zone"], int(row["gap_seconds"]), up), parse_time(row["start"]))
+                    ZoneTrace(
+                        AvailabilityTrace(row["zone"], int(row["gap_seconds"]), up),
+                        parse_time(row["start"]),
+                    )
                 )
             return zones
         if set(_PROBES) <= set(columns):
             return list(_probed_zones(list(rows)))
     except (BadInput, ValueError, TypeError) as error:
         raise BadInput(f"{path}: line {rows.line_num}: {error}") from None
-    raise BadInput(f"{path}: is not a record of zones: it needs the columns {', '.join(_UP)}, or {', '.join(_PROBES)}")
+
+    raise BadInput(
+        f"{path}: is not a record of zones: it needs the columns {', '.join(_UP)}, or "
+        f"{', '.join(_PROBES)}"
+    )
 
 
 def read_zone_prices(path: Path) -> list[ZonePrice] | None:
-    """The constant prices in a CSV with the columns zone, spot_usd_per_hour and on_demand_usd_per_hour; None if it is
-    another kind of file."""
+    """The constant prices in a CSV with the columns zone, spot_usd_per_hour and
+    on_demand_usd_per_hour; None if it is another kind of file."""
     rows = csv.DictReader(_text_of(path).splitlines())
     names = set(rows.fieldnames or ())
     spot = next((name for name in ("spot_usd_per_hour", "spot") if name in names), None)
-    on_demand = next((name for name in ("on_demand_usd_per_hour", "on-demand", "on_demand") if name in names), None)
+    on_demand = next(
+        (name for name in ("on_demand_usd_per_hour", "on-demand", "on_demand") if name in names),
+        None,
+    )
     if "zone" not in names or spot is None:
         return None
+
     prices = []
     for row in rows:
         try:
             listed = float(row[on_demand]) if on_demand else None
             prices.append(ZonePrice(row["zone"], float(row[spot]), listed))
         except (TypeError, ValueError):
-            raise BadInput(f"{path}: line {rows.line_num}: the prices must be dollars per hour") from None
+            raise BadInput(
+                f"{path}: line {rows.line_num}: the prices must be dollars per hour"
+            ) from None
+
     return prices
 
 
@@ -190,6 +238,7 @@ def _probed_zones(rows: list[dict[str, str]]) -> Iterator[ZoneTrace]:
     moments = np.unique(times)
     if moments.size < 2:
         raise BadInput("a record of probes needs at least two rounds")
+
     gap = int(np.median(np.diff(moments)))
     ticks = (moments[-1] - moments[0]) // gap + 1
     for zone in sorted({row["zone"] for row in rows}):

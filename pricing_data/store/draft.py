@@ -29,7 +29,14 @@ from pricing_data.store.facts import (
 )
 from pricing_data.store.manifest import Manifest, SegmentEntry
 from pricing_data.store.sealed import Origin, copy_rows, name_of
-from pricing_data.store.segments import MERGED_ROWS, PRICES, SegmentFile, merge_segments, tables_of, write_segment
+from pricing_data.store.segments import (
+    MERGED_ROWS,
+    PRICES,
+    SegmentFile,
+    merge_segments,
+    tables_of,
+    write_segment,
+)
 from pricing_data.store.table import NO_ROWS, Novelty, PriceTable, novelty
 from pricing_data.units import Span
 
@@ -43,83 +50,121 @@ def rows_of(
         if span is not None and (entry.last < span.start or entry.first > span.end):
             continue
         with SegmentFile(root / entry.name) as segment:
-            # Most rows of a large segment may be outside of the span, so they are never held all together.
-            parts = [segment.read(names)] if span is None else tables_of([segment], names, MERGED_ROWS)
+            # Most rows of a large segment may be outside of the span, so they are never held all
+            # together.
+            parts = (
+                [segment.read(names)] if span is None else tables_of([segment], names, MERGED_ROWS)
+            )
             tables += parts if span is None else [part.within(span) for part in parts]
+
     return PriceTable.merged(tables)
 
 
-def facts_of(root: Path, manifest: Manifest, kind: FactTable[F], cloud: str | None = None) -> list[F]:
+def facts_of(
+    root: Path, manifest: Manifest, kind: FactTable[F], cloud: str | None = None
+) -> list[F]:
     """The stored facts of a kind, optionally of one cloud only."""
     name = manifest.facts.get(kind.name)
     return kind.read(root / name, cloud) if name else []
 
 
-def watched_of(root: Path, manifest: Manifest, names: Collection[str] | None = None) -> dict[Market, WatchRecord]:
+def watched_of(
+    root: Path, manifest: Manifest, names: Collection[str] | None = None
+) -> dict[Market, WatchRecord]:
     """When these markets were watched, or all."""
     name = manifest.facts.get(WATCHED)
     return read_watched(root / name, names) if name else {}
 
 
 class Draft:
-    """The next state of a store: the current one, and what a commit changes. Making one takes the write lock."""
+    """The next state of a store: the current one, and what a commit changes. Making one takes the
+    write lock.
+    """
 
     def __init__(self, root: Path, before: Manifest) -> None:
         self._root = root
         self.manifest = replace(before, number=before.number + 1)
 
     def add(self, fetched: FetchedRows, table: PriceTable) -> Novelty:
-        """Adds rows; `table` has their prices. Returns how the prices compare with the stored ones."""
-        self.manifest = replace(self.manifest, covered=joined([self.manifest.covered, fetched.covered]))
+        """Adds rows; `table` has their prices. Returns how the prices compare with the stored
+        ones."""
+        self.manifest = replace(
+            self.manifest, covered=joined([self.manifest.covered, fetched.covered])
+        )
         stored = NO_ROWS
+
         if len(table) and self.manifest.segments:
             span = Span(int(table.times.min()), int(table.times.max()))
-            stored = rows_of(self._root, self.manifest, {str(market) for market in table.markets}, span)
+            stored = rows_of(
+                self._root, self.manifest, {str(market) for market in table.markets}, span
+            )
+
         news = novelty(table, stored)
         rows = PriceTable.merged([news.fresh, news.higher]) if len(news.higher) else news.fresh
         if len(rows):
-            # Readers take the higher of two prices of one time, so that the segment of the lower one stays as it is.
+            # Readers take the higher of two prices of one time, so that the segment of the lower
+            # one stays as it is.
             path = self._unfinished(PRICES)
             span = Span(int(rows.times.min()), int(rows.times.max()))
             about = self.manifest.described((), first=span.start, last=span.end)
             write_segment(path, rows, len(news.higher), about)
             entry = self._entry(path, len(rows), span, len(news.higher))
             self.manifest = replace(self.manifest, segments=(*self.manifest.segments, entry))
+
         self.add_facts(TYPES, fetched.types)
         self.add_facts(ON_DEMAND, fetched.on_demand)
         self.add_facts(LIST_PRICES, fetched.list_prices)
         self.add_facts(INTERRUPTIONS, fetched.interruptions)
         self.add_facts(AVAILABILITY, fetched.availability)
+
         if fetched.watched:
             known = watched_of(self._root, self.manifest)
             watched = joined([known, fetched.watched])
             if watched != known:
                 self.put_table(WATCHED, lambda path, about: write_watched(path, watched, about))
+
         return news
 
-    def add_facts(self, kind: FactTable[F], newer: tuple[F, ...], replaced: Collection[str] = ()) -> None:
-        """Adds facts; a newer one replaces a known one with the same key. For `replaced` see `put_table`."""
+    def add_facts(
+        self, kind: FactTable[F], newer: tuple[F, ...], replaced: Collection[str] = ()
+    ) -> None:
+        """Adds facts; a newer one replaces a known one with the same key. For `replaced` see
+        `put_table`.
+        """
         if not newer:
             return
         known = facts_of(self._root, self.manifest, kind)
         facts = kind.merged(known, newer)
         if facts != known:
-            self.put_table(kind.name, lambda path, about: kind.write(path, facts, about), replaced=replaced)
+            self.put_table(
+                kind.name, lambda path, about: kind.write(path, facts, about), replaced=replaced
+            )
 
     def set_aside(self, damaged: Collection[SegmentEntry]) -> tuple[LostPrices, ...]:
-        """Takes segments out of the store, and notes what is lost with them. Fetches then bring again what they can."""
-        lost = tuple(LostPrices(entry.name, entry.rows, entry.first, entry.last) for entry in damaged)
+        """Takes segments out of the store, and notes what is lost with them. Fetches then bring
+        again what they can.
+        """
+        lost = tuple(
+            LostPrices(entry.name, entry.rows, entry.first, entry.last) for entry in damaged
+        )
         for prices in lost:
             keep_file(self._root, prices.file)
         rest = tuple(entry for entry in self.manifest.segments if entry not in damaged)
         self.manifest = replace(self.manifest, segments=rest, covered={})
         self.add_facts(LOST, lost, replaced={prices.file for prices in lost})
+
         return lost
 
     def put_table(
-        self, kind: str, write: Callable[[Path, bytes], None], named: str = "", replaced: Collection[str] = ()
+        self,
+        kind: str,
+        write: Callable[[Path, bytes], None],
+        named: str = "",
+        replaced: Collection[str] = (),
     ) -> None:
-        """Replaces the file of a table, and others that hold nothing any more, by the one that `write` makes."""
+        """Replaces the file of a table, and others that hold nothing any more, by the one that
+        `write` makes.
+        """
         old = {self.manifest.facts[kind]} if kind in self.manifest.facts else set()
         path = self._unfinished(kind)
         write(path, self.manifest.described(old | set(replaced)))
@@ -134,8 +179,11 @@ class Draft:
         by_size = sorted(self.manifest.segments, key=lambda entry: entry.rows)
         totals = accumulate(entry.rows for entry in by_size)
         crowded = [
-            i for i, (entry, total) in enumerate(zip(by_size, totals, strict=True)) if entry.rows * 3 < total * 2
+            i
+            for i, (entry, total) in enumerate(zip(by_size, totals, strict=True))
+            if entry.rows * 3 < total * 2
         ]
+
         if crowded:
             self._merge(tuple(by_size[: crowded[-1] + 1]))
 
@@ -152,11 +200,15 @@ class Draft:
         path = self._unfinished(PRICES)
         corrections = sum(entry.corrections for entry in few)
         span = Span(min(entry.first for entry in few), max(entry.last for entry in few))
-        about = self.manifest.described({entry.name for entry in few}, first=span.start, last=span.end)
+        about = self.manifest.described(
+            {entry.name for entry in few}, first=span.start, last=span.end
+        )
         rows = merge_segments(path, [self._root / entry.name for entry in few], corrections, about)
         corrections -= sum(entry.rows for entry in few) - rows
         rest = tuple(entry for entry in self.manifest.segments if entry not in few)
-        self.manifest = replace(self.manifest, segments=(*rest, self._entry(path, rows, span, corrections)))
+        self.manifest = replace(
+            self.manifest, segments=(*rest, self._entry(path, rows, span, corrections))
+        )
 
     def _entry(self, path: Path, rows: int, span: Span, corrections: int) -> SegmentEntry:
         size = path.stat().st_size

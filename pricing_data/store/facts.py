@@ -1,5 +1,5 @@
-"""Fact tables: instance types, list prices, interruption figures, observed availability, corrections and lost prices,
-each in one small Parquet file.
+"""Fact tables: instance types, list prices, interruption figures, observed availability,
+corrections and lost prices, each in one small Parquet file.
 
 A fact has a key; a newer fact replaces an older one with the same key.
 """
@@ -29,7 +29,9 @@ FOLDER = "set-aside"
 
 @dataclass(frozen=True, slots=True)
 class LostPrices:
-    """A segment that was set aside: its file, how many rows it had, and their span in microseconds UTC."""
+    """A segment that was set aside: its file, how many rows it had, and their span in microseconds
+    UTC.
+    """
 
     file: str
     rows: int
@@ -51,8 +53,25 @@ def keep_file(root: Path, name: str) -> None:
         shutil.copyfile(root / name, kept)
 
 
-F = TypeVar("F", InstanceType, OnDemandPrice, Interruption, ListPrice, PriceCorrection, AvailabilitySpan, LostPrices)
-_Fact = InstanceType | OnDemandPrice | Interruption | ListPrice | PriceCorrection | AvailabilitySpan | LostPrices
+F = TypeVar(
+    "F",
+    InstanceType,
+    OnDemandPrice,
+    Interruption,
+    ListPrice,
+    PriceCorrection,
+    AvailabilitySpan,
+    LostPrices,
+)
+_Fact = (
+    InstanceType
+    | OnDemandPrice
+    | Interruption
+    | ListPrice
+    | PriceCorrection
+    | AvailabilitySpan
+    | LostPrices
+)
 
 _NUMBERS = {bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
 """The types of columns by those of fields; all others are stored as text."""
@@ -61,7 +80,8 @@ _NUMBERS = {bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
 @dataclass(frozen=True)
 class FactTable(Generic[F]):
     """One kind of fact, and the fields that are its key. The columns are the fields of its class: a
-    market is one text, and the traits of a machine type, which are its last field, a column each."""
+    market is one text, and the traits of a machine type, which are its last field, a column
+    each."""
 
     name: str
     kind: type[F]
@@ -83,6 +103,7 @@ class FactTable(Generic[F]):
         names, hints = _stored(self.kind), get_type_hints(self.kind)
         if hints[names[0]] is Market:
             return [of_row(Market.parse(market), *rest) for market, *rest in rows]
+
         if hints[names[-1]] is MachineTraits:
             # Older files have no traits.
             size = len(names) - 1
@@ -128,11 +149,14 @@ def _row(fact: _Fact | MachineTraits) -> tuple[Any, ...]:
                 values.append(str(value))
             case _:
                 values.append(value)
+
     return tuple(values)
 
 
 TYPES = FactTable("types", InstanceType, ("cloud", "name"))
-ON_DEMAND = FactTable("on_demand", OnDemandPrice, ("cloud", "region", "instance_type", "os", "as_of"))
+ON_DEMAND = FactTable(
+    "on_demand", OnDemandPrice, ("cloud", "region", "instance_type", "os", "as_of")
+)
 INTERRUPTIONS = FactTable("interruptions", Interruption, ("market", "measure", "as_of"))
 LIST_PRICES = FactTable("list_prices", ListPrice, ("key",))
 CORRECTIONS = FactTable("corrections", PriceCorrection, ("market", "time", "made"))
@@ -162,4 +186,7 @@ def read_watched(path: Path, names: Collection[str] | None = None) -> dict[Marke
     for name, start, end, complete in read_rows(path):
         if names is None or name in names:
             spans.setdefault(name, ([], []))[not complete].append(Span(start, end))
-    return {Market.parse(name): WatchRecord(tuple(whole), tuple(parts)) for name, (whole, parts) in spans.items()}
+    return {
+        Market.parse(name): WatchRecord(tuple(whole), tuple(parts))
+        for name, (whole, parts) in spans.items()
+    }

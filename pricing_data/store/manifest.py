@@ -1,8 +1,8 @@
 """The manifest: the list of files that make up the store. Replacing it commits a change.
 
-Files are written under new names and never changed; a commit renames a new manifest over the old one. If a writer
-dies, it leaves files that no manifest lists; the next writer deletes them. If the manifest is lost, it is made again
-from the files, which describe themselves and each other.
+Files are written under new names and never changed; a commit renames a new manifest over the old
+one. If a writer dies, it leaves files that no manifest lists; the next writer deletes them. If the
+manifest is lost, it is made again from the files, which describe themselves and each other.
 """
 
 import json
@@ -20,7 +20,8 @@ from pricing_data.errors import StoreError
 from pricing_data.units import Span
 
 FORMAT = 3
-# Format 1 differs only in the segments, which say themselves how they are to be read; 3 has a number and a seal.
+# Format 1 differs only in the segments, which say themselves how they are to be read; 3 has a
+# number and a seal.
 _READABLE = (1, 2, 3)
 _UNSEALED = (1, 2)
 NAME = "manifest.json"
@@ -51,9 +52,11 @@ class SegmentEntry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The store's state. `facts` maps a fact table to its file, `covered` a history to its complete span.
+    """The store's state. `facts` maps a fact table to its file, `covered` a history to its complete
+    span.
 
-    `number` counts the commits. `replaced` are files whose rows are in other files now; they are deleted when possible.
+    `number` counts the commits. `replaced` are files whose rows are in other files now; they are
+    deleted when possible.
     """
 
     segments: tuple[SegmentEntry, ...] = ()
@@ -78,7 +81,9 @@ class Manifest:
         return name if name is not None and name.startswith(self.derived_kind(kind)) else None
 
     def described(self, replaced: Collection[str], **holds: int) -> bytes:
-        """How a new file describes the store and itself: the other files, what it replaces, and what it holds."""
+        """How a new file describes the store and itself: the other files, what it replaces, and
+        what it holds.
+        """
         content = {
             "number": self.number,
             "others": sorted(self.files - set(replaced)),
@@ -119,13 +124,18 @@ def parsed(text: bytes, path: Path) -> Manifest:
         content = json.loads(text)
         version, seal = content["format"], content.pop("seal", None)
         if isinstance(version, int) and version > FORMAT:
-            raise StoreError(f"price store: {path} has format {version}, this spotctl reads {FORMAT}; upgrade spotctl")
+            raise StoreError(
+                f"price store: {path} has format {version}, this spotctl reads {FORMAT}; upgrade "
+                "spotctl"
+            )
         if version not in _READABLE or (seal is None and version not in _UNSEALED):
             raise ValueError("its format or checksum is missing")
         if seal is not None and seal != _seal(content):
             raise ValueError("it does not match its checksum")
         segments, facts, covered = content["segments"], content["facts"], content["covered"]
-        if not (isinstance(segments, list) and isinstance(facts, dict) and isinstance(covered, dict)):
+        if not (
+            isinstance(segments, list) and isinstance(facts, dict) and isinstance(covered, dict)
+        ):
             raise TypeError("segments, facts or covered has another type")
         return Manifest(
             tuple(SegmentEntry(**entry) for entry in segments),
@@ -145,15 +155,18 @@ def _seal(content: dict[str, Any]) -> str:
 def damaged(path: Path, why: object) -> str:
     """The error message for a file of the store that cannot be parsed."""
     return (
-        f"price store: {path} is damaged ({why}); restore it from a backup (spotctl lab prices ls --check lists"
+        f"price store: {path} is damaged ({why}); restore it from a backup (spotctl lab prices ls "
+        "--check lists"
         f" all that is damaged), or move {path.parent} away and import again"
     )
 
 
 def save(root: Path, manifest: Manifest) -> None:
-    """Replaces the store's manifest, durably and in one step; its unfinished files become files of the store.
+    """Replaces the store's manifest, durably and in one step; its unfinished files become files of
+    the store.
 
-    If the process dies in between, `remove_strays` finds the manifest that was not renamed, and with it those files.
+    If the process dies in between, `remove_strays` finds the manifest that was not renamed, and
+    with it those files.
     """
     content = {"format": FORMAT, **asdict(manifest)}
     content["seal"] = _seal(json.loads(json.dumps(content)))
@@ -164,6 +177,7 @@ def save(root: Path, manifest: Manifest) -> None:
     for name in manifest.files:
         with suppress(FileNotFoundError):
             move(root / (name + UNFINISHED), root / name)
+
     sync(root)
 
     move(temporary, root / NAME)
@@ -171,18 +185,25 @@ def save(root: Path, manifest: Manifest) -> None:
 
 
 def remove_strays(root: Path, manifest: Manifest) -> None:
-    """Deletes what is certainly not part of the store: unfinished files, files of a commit that was not completed, and
-    files that others replace. Any other file stays, even one that looks like the store's.
+    """Deletes what is certainly not part of the store: unfinished files, files of a commit that was
+    not completed, and files that others replace. Any other file stays, even one that looks like the
+    store's.
 
-    Call it only while holding the write lock. The next writer retries a file that cannot be deleted now.
+    Call it only while holding the write lock. The next writer retries a file that cannot be deleted
+    now.
     """
     for path in root.iterdir():
         if _TEMPORARY.fullmatch(path.name):
-            # A damaged one names no file; so what it may have named stays, and `prices ls --check` lists it.
+            # A damaged one names no file; so what it may have named stays, and `prices ls --check`
+            # lists it.
             with suppress(OSError, StoreError):
                 abandoned = parsed(path.read_bytes(), path)
                 # The files that only this commit lists, which was not completed.
-                stray = abandoned.files - manifest.files if abandoned.number > manifest.number else frozenset()
+                stray = (
+                    abandoned.files - manifest.files
+                    if abandoned.number > manifest.number
+                    else frozenset()
+                )
                 for name in stray:
                     _delete(root / name)
             _delete(path)

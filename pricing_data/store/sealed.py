@@ -1,7 +1,8 @@
-"""Sealed files: Parquet files in which no changed byte goes unnoticed, and which say to what store they belong.
+"""Sealed files: Parquet files in which no changed byte goes unnoticed, and which say to what store
+they belong.
 
-The footer has a checksum of every block of the data before the footer, and the file's name has a digest of the footer.
-So a reader checks the footer and the blocks that it needs, and nothing else.
+The footer has a checksum of every block of the data before the footer, and the file's name has a
+digest of the footer. So a reader checks the footer and the blocks that it needs, and nothing else.
 """
 
 import io
@@ -26,12 +27,16 @@ _DESCRIPTION = b"spotctl.store"
 _BLOCK = 1 << 16
 _MAGIC = 8
 """Bytes after the footer: its length, and the format's name."""
-_NAME = re.compile(r"(?P<kind>[a-z_]+)(?P<sources>-[0-9a-f]{32})?-(?P<number>\d{8})-(?P<digest>[0-9a-f]{32})\.parquet")
+_NAME = re.compile(
+    r"(?P<kind>[a-z_]+)(?P<sources>-[0-9a-f]{32})?-(?P<number>\d{8})-(?P<digest>[0-9a-f]{32})\.parquet"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A file's name: what the file holds, which commit wrote it, and whether it follows from other files."""
+    """A file's name: what the file holds, which commit wrote it, and whether it follows from other
+    files.
+    """
 
     kind: str
     number: int
@@ -42,7 +47,11 @@ class Origin:
     def of(cls, name: str) -> "Origin | None":
         """The origin of a sealed file; None for any other."""
         match = _NAME.fullmatch(name)
-        return cls(match["kind"], int(match["number"]), match["digest"], bool(match["sources"])) if match else None
+        return (
+            cls(match["kind"], int(match["number"]), match["digest"], bool(match["sources"]))
+            if match
+            else None
+        )
 
 
 class BlockSums(io.FileIO):
@@ -64,6 +73,7 @@ class BlockSums(io.FileIO):
             self._sums.append(total)
             self._at += done
             rest = rest[done:]
+
         return memoryview(data).nbytes
 
     def seal(self, description: bytes) -> dict[bytes, bytes]:
@@ -110,7 +120,9 @@ class FileSeal:
             for index in range(first, last):
                 size = min(self.block, self.end - index * self.block)
                 if crc32(file.read(size)) != self.sums[index]:
-                    raise StoreError(damaged(self.path, f"block {index} does not match its checksum"))
+                    raise StoreError(
+                        damaged(self.path, f"block {index} does not match its checksum")
+                    )
 
 
 def seal_of(path: Path, metadata: Mapping[bytes, bytes]) -> FileSeal | None:
@@ -121,10 +133,12 @@ def seal_of(path: Path, metadata: Mapping[bytes, bytes]) -> FileSeal | None:
     origin = Origin.of(path.name)
     if origin is None:
         return None
+
     with path.open("rb") as file:
         start, footer = _footer(file)
     if _digest(footer) != origin.digest:
         raise ValueError("the footer does not match the name")
+
     content = json.loads(metadata[_SEAL])
     if content["end"] != start:
         raise ValueError("bytes were added or removed before the footer")
@@ -132,7 +146,9 @@ def seal_of(path: Path, metadata: Mapping[bytes, bytes]) -> FileSeal | None:
 
 
 def description_of(path: Path) -> dict[str, Any]:
-    """How a sealed file describes itself and the store at the time. Raises StoreError if its footer is damaged."""
+    """How a sealed file describes itself and the store at the time. Raises StoreError if its footer
+    is damaged.
+    """
     try:
         with pq.ParquetFile(path) as file:
             metadata = file.metadata.metadata
@@ -143,7 +159,9 @@ def description_of(path: Path) -> dict[str, Any]:
     return description
 
 
-def write_rows(path: Path, schema: pa.Schema, rows: Iterable[tuple[Any, ...]], description: bytes) -> None:
+def write_rows(
+    path: Path, schema: pa.Schema, rows: Iterable[tuple[Any, ...]], description: bytes
+) -> None:
     """Writes a table as a new file."""
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]

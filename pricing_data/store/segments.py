@@ -1,8 +1,9 @@
 """Segments: immutable Parquet files of price events.
 
-Rows are sorted by market and time, so that delta encoding compresses both columns; times and prices are stored in the
-largest units that fit all rows (mostly seconds and hundredths of a cent), which makes the deltas small. The footer says
-which rows belong to which market, so that one market's history can be read without the others.
+Rows are sorted by market and time, so that delta encoding compresses both columns; times and prices
+are stored in the largest units that fit all rows (mostly seconds and hundredths of a cent), which
+makes the deltas small. The footer says which rows belong to which market, so that one market's
+history can be read without the others.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from pricing_data.store.sealed import BlockSums, seal_of
 from pricing_data.store.table import NO_ROWS, PriceTable
 from pricing_data.units import SECOND
 
-# Small enough to read one market in a few milliseconds, large enough for dictionary encoding to pay off.
+# Small enough to read one market in a few milliseconds, large enough for dictionary encoding to pay
+# off.
 _ROW_GROUP = 1 << 16
 PRICES = "prices"
 """The kind of these files, with which their names begin."""
@@ -42,14 +44,20 @@ _SCAN_SHARE = 16
 """Scan all names when more than 1 in this many markets is requested; else search for each."""
 
 market_of = lru_cache(maxsize=1 << 17)(Market.parse)
-"""Parses a market's name; cached, because names are read when listing markets and again with their rows."""
+"""Parses a market's name; cached, because names are read when listing markets and again with their
+rows."""
 
 _SCHEMA = pa.schema(
-    [("market", pa.dictionary(pa.int32(), pa.string())), ("time", pa.int64()), ("price", pa.int64())],
+    [
+        ("market", pa.dictionary(pa.int32(), pa.string())),
+        ("time", pa.int64()),
+        ("price", pa.int64()),
+    ],
 )
 _TIME_UNITS = (SECOND, 1)
 _PRICE_UNITS = (100_000, 10_000, 1_000, 100, 10, 1)
-# How many rows are in memory at once: when reading, and when merging, which holds those that it writes, too.
+# How many rows are in memory at once: when reading, and when merging, which holds those that it
+# writes, too.
 _READ_ROWS = 1 << 19
 MERGED_ROWS = 1 << 18
 
@@ -71,12 +79,15 @@ def _fitting(values: Ints, units: Iterable[int]) -> int:
 
 
 class SegmentWriter:
-    """Writes a segment in parts, whose markets must come in order. The file is complete when the block ends.
+    """Writes a segment in parts, whose markets must come in order. The file is complete when the
+    block ends.
 
     A segment of a store is described and sealed; files for others are not.
     """
 
-    def __init__(self, path: Path, units: StoredUnits, corrections: int = 0, description: bytes | None = None) -> None:
+    def __init__(
+        self, path: Path, units: StoredUnits, corrections: int = 0, description: bytes | None = None
+    ) -> None:
         self._units = units
         self._corrections = corrections
         self._description = description
@@ -90,6 +101,7 @@ class SegmentWriter:
             write_statistics=["market"],
             write_page_checksum=True,
         )
+
         self._names: list[str] = []
         self._rows: list[int] = []
         self._pending: list[PriceTable] = []
@@ -133,26 +145,42 @@ class SegmentWriter:
         names = [str(market) for table in self._pending for market in table.markets]
         if not names:
             return
-        codes = np.repeat(np.arange(len(names)), np.concatenate([np.diff(table.starts) for table in self._pending]))
+
+        codes = np.repeat(
+            np.arange(len(names)),
+            np.concatenate([np.diff(table.starts) for table in self._pending]),
+        )
         times = np.concatenate([table.times for table in self._pending])
         prices = np.concatenate([table.prices for table in self._pending])
         end = times.size if last else times.size // _ROW_GROUP * _ROW_GROUP
+
         for start in range(0, end, _ROW_GROUP):
             part = slice(start, min(start + _ROW_GROUP, end))
             first, final = int(codes[start]), int(codes[part.stop - 1])
             present = pa.array(names[first : final + 1], pa.string())
             columns = [
-                pa.DictionaryArray.from_arrays(pa.array((codes[part] - first).astype(np.int32)), present),
+                pa.DictionaryArray.from_arrays(
+                    pa.array((codes[part] - first).astype(np.int32)), present
+                ),
                 pa.array(times[part] // self._units.time),
                 pa.array(prices[part] // self._units.price),
             ]
-            self._writer.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA), row_group_size=_ROW_GROUP)
+            self._writer.write_table(
+                pa.Table.from_arrays(columns, schema=_SCHEMA), row_group_size=_ROW_GROUP
+            )
 
         # Copies, because a part of an array keeps all of it in memory.
         times, prices = (column[end:].copy() for column in (times, prices))
         kept = tuple(market_of(name) for name in (names[codes[end] :] if times.size else ()))
-        left = np.bincount(codes[end:] - codes[end], minlength=len(kept)) if kept else np.zeros(0, dtype=np.int64)
-        rest = PriceTable(kept, np.concatenate(([0], np.cumsum(left))).astype(np.int64), times, prices)
+        left = (
+            np.bincount(codes[end:] - codes[end], minlength=len(kept))
+            if kept
+            else np.zeros(0, dtype=np.int64)
+        )
+
+        rest = PriceTable(
+            kept, np.concatenate(([0], np.cumsum(left))).astype(np.int64), times, prices
+        )
         self._pending, self._waiting = ([rest] if kept else []), len(rest)
 
 
@@ -167,20 +195,30 @@ def _index(metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
     return index
 
 
-def write_segment(path: Path, table: PriceTable, corrections: int = 0, description: bytes | None = None) -> None:
-    """Writes a table as a new segment file. `corrections` of its rows replace lower prices in other segments."""
+def write_segment(
+    path: Path, table: PriceTable, corrections: int = 0, description: bytes | None = None
+) -> None:
+    """Writes a table as a new segment file. `corrections` of its rows replace lower prices in other
+    segments.
+    """
     with SegmentWriter(path, StoredUnits.of(table), corrections, description) as writer:
         writer.add(table)
 
 
-def merge_segments(path: Path, sources: Iterable[Path], corrections: int, description: bytes) -> int:
-    """Writes the rows of several segments as one, a few markets at a time; returns the number of rows.
+def merge_segments(
+    path: Path, sources: Iterable[Path], corrections: int, description: bytes
+) -> int:
+    """Writes the rows of several segments as one, a few markets at a time; returns the number of
+    rows.
 
-    Of two prices of one market and time, the higher one stays. `corrections` are those of the sources.
+    Of two prices of one market and time, the higher one stays. `corrections` are those of the
+    sources.
     """
     with ExitStack() as stack:
         segments = [stack.enter_context(SegmentFile(source)) for source in sources]
-        units = StoredUnits(min(s.units.time for s in segments), min(s.units.price for s in segments))
+        units = StoredUnits(
+            min(s.units.time for s in segments), min(s.units.price for s in segments)
+        )
         before = sum(segment.rows for segment in segments)
         written = 0
         with SegmentWriter(path, units, corrections, description) as writer:
@@ -196,18 +234,20 @@ def merge_segments(path: Path, sources: Iterable[Path], corrections: int, descri
 def tables_of(
     segments: Sequence[SegmentFile], chosen: Collection[str] | None = None, rows: int = _READ_ROWS
 ) -> Iterator[PriceTable]:
-    """The rows of these markets, or of all, a few markets at a time: less memory, and getting memory takes longer
-    than filling it."""
+    """The rows of these markets, or of all, a few markets at a time: less memory, and getting
+    memory takes longer than filling it."""
     rows_of: Counter[str] = Counter()
     for segment in segments:
         rows_of.update(segment.rows_of)
     portions, total = list[list[str]](), rows + 1
+
     for name in sorted(rows_of if chosen is None else rows_of.keys() & set(chosen)):
         total += rows_of[name]
         if total > rows:
             portions.append([])
             total = rows_of[name]
         portions[-1].append(name)
+
     for names in portions:
         yield PriceTable.merged(segment.read(names) for segment in segments)
 
@@ -225,6 +265,7 @@ class SegmentFile:
             raise
         except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
             raise StoreError(damaged(path, error)) from error
+
         self._path = path
         # Many segments are open at a time, and most have the same markets.
         self.names: list[str] = list(map(intern, index["names"]))
@@ -251,12 +292,16 @@ class SegmentFile:
         return dict(zip(self.names, np.diff(self._starts).tolist(), strict=True))
 
     def check_bytes(self) -> None:
-        """Raises StoreError if any byte differs from what was written; a file of an earlier version cannot tell."""
+        """Raises StoreError if any byte differs from what was written; a file of an earlier version
+        cannot tell.
+        """
         if self._seal:
             self._seal.check()
 
     def check(self) -> None:
-        """Raises StoreError if any byte differs from what was written, ValueError if rows are not in order."""
+        """Raises StoreError if any byte differs from what was written, ValueError if rows are not
+        in order.
+        """
         self.check_bytes()
         for series in self.read():
             _ = series.first
@@ -268,20 +313,26 @@ class SegmentFile:
         if len(names) * _SCAN_SHARE > len(self.names):
             chosen = frozenset(names)
             return self._table([i for i, name in enumerate(self.names) if name in chosen])
+
         positions = []
         for name in names:
             at = bisect_left(self.names, name)
             if at < len(self.names) and self.names[at] == name:
                 positions.append(at)
+
         return self._table(sorted(positions))
 
     def _table(self, wanted: Collection[int]) -> PriceTable:
         if not wanted:
             return NO_ROWS
+
         first = np.fromiter(wanted, dtype=np.int64, count=len(wanted))
-        extents = list(zip(self._starts[first].tolist(), self._starts[first + 1].tolist(), strict=True))
+        extents = list(
+            zip(self._starts[first].tolist(), self._starts[first + 1].tolist(), strict=True)
+        )
         times, prices = self._rows(extents)
         lengths = [end - start for start, end in extents]
+
         return PriceTable(
             tuple(market_of(self.names[i]) for i in wanted),
             np.array([0, *accumulate(lengths)], dtype=np.int64),
@@ -292,32 +343,49 @@ class SegmentFile:
     def _rows(self, extents: list[tuple[int, int]]) -> tuple[Ints, Ints]:
         """Times and prices of row ranges; decodes only the row groups that contain them."""
         size = self._group
-        groups = sorted({g for start, end in extents for g in range(start // size, (end - 1) // size + 1)})
+        groups = sorted(
+            {g for start, end in extents for g in range(start // size, (end - 1) // size + 1)}
+        )
+
         if self._seal:
             for group in groups:
                 # Where the times and prices of the row group begin and end in the file.
                 columns = [self._file.metadata.row_group(group).column(i) for i in (1, 2)]
-                starts = [column.dictionary_page_offset or column.data_page_offset for column in columns]
-                ends = [at + column.total_compressed_size for at, column in zip(starts, columns, strict=True)]
+                starts = [
+                    column.dictionary_page_offset or column.data_page_offset for column in columns
+                ]
+                ends = [
+                    at + column.total_compressed_size
+                    for at, column in zip(starts, columns, strict=True)
+                ]
                 self._seal.check(min(starts), max(ends))
+
         try:
             rows = self._file.read_row_groups(groups, columns=["time", "price"])
         except (pa.ArrowException, OSError) as error:
             raise StoreError(damaged(self._path, error)) from error
+
         skipped = {group: (group - i) * size for i, group in enumerate(groups)}
-        ranges = [slice(start - skipped[start // size], end - skipped[start // size]) for start, end in extents]
+        ranges = [
+            slice(start - skipped[start // size], end - skipped[start // size])
+            for start, end in extents
+        ]
+
         return _picked(rows.column("time"), ranges, self.units.time), _picked(
             rows.column("price"), ranges, self.units.price
         )
 
 
-def _picked(column: Any, ranges: list[slice], unit: int) -> Ints:  # noqa: ANN401  # pyarrow is untyped
-    # Not by to_numpy, which loads pandas; and into one array: getting fresh memory takes longer than filling it.
+# Pyarrow is untyped.
+def _picked(column: Any, ranges: list[slice], unit: int) -> Ints:  # noqa: ANN401
+    # Not by to_numpy, which loads pandas; and into one array: getting fresh memory takes longer
+    # than filling it.
     values = np.empty(len(column), dtype=np.int64)
     at = 0
     for chunk in column.chunks:
         np.multiply(np.from_dlpack(chunk), unit, out=values[at : at + len(chunk)])
         at += len(chunk)
+
     if all(part.stop == following.start for part, following in pairwise(ranges)):
         part = values[ranges[0].start : ranges[-1].stop]
         # A part of an array keeps all of it in memory.

@@ -55,14 +55,16 @@ class Committed:
     conflicts: int = 0
 
     def __add__(self, other: "Committed") -> "Committed":
-        return Committed(self.added + other.added, self.known + other.known, self.conflicts + other.conflicts)
+        return Committed(
+            self.added + other.added, self.known + other.known, self.conflicts + other.conflicts
+        )
 
 
 class PriceStore:
     """Price history, instance types, on-demand prices and interruption figures in one folder.
 
-    The first commit creates the folder. `on_wait` is called if another process is writing and this one has to wait,
-    `on_repair` with a remark if the store had to be repaired to be read.
+    The first commit creates the folder. `on_wait` is called if another process is writing and this
+    one has to wait, `on_repair` with a remark if the store had to be repaired to be read.
     """
 
     def __init__(
@@ -86,7 +88,12 @@ class PriceStore:
         """The number of stored price events, and of bytes on disk."""
         manifest = self._manifest()
         rows = sum(entry.rows - entry.corrections for entry in manifest.segments)
-        withdrawn = sum(price is None for prices in self._in_force(manifest).values() for price in prices.values())
+        withdrawn = sum(
+            price is None
+            for prices in self._in_force(manifest).values()
+            for price in prices.values()
+        )
+
         size = 0
         for name in manifest.files:
             with suppress(FileNotFoundError):
@@ -94,12 +101,16 @@ class PriceStore:
         return rows - withdrawn, size
 
     def over_segments(self, read: Callable[[list[Path], CorrectedPrices], R]) -> R:
-        """Calls `read` with the Parquet files that contain the prices and the corrections, and returns its result.
+        """Calls `read` with the Parquet files that contain the prices and the corrections, and
+        returns its result.
 
-        If it raises FileNotFoundError because a writer replaced a file, it is called again with the current files.
+        If it raises FileNotFoundError because a writer replaced a file, it is called again with the
+        current files.
         """
         return self._snapshot(
-            lambda manifest: read([self.root / entry.name for entry in manifest.segments], self._in_force(manifest))
+            lambda manifest: read(
+                [self.root / entry.name for entry in manifest.segments], self._in_force(manifest)
+            )
         )
 
     def markets(self) -> list[Market]:
@@ -125,22 +136,33 @@ class PriceStore:
         return self._snapshot(read)
 
     def each(self, markets: Iterable[Market], compute: Callable[[PriceSeries], R]) -> list[R]:
-        """Calls `compute` with the history of each market, few of them in memory at a time, and returns the results."""
+        """Calls `compute` with the history of each market, few of them in memory at a time, and
+        returns the results.
+        """
         names = {str(market) for market in markets}
 
         def read(manifest: Manifest) -> list[R]:
             watched, in_force = watched_of(self.root, manifest, names), self._in_force(manifest)
             with ExitStack() as stack:
-                segments = [stack.enter_context(SegmentFile(self.root / entry.name)) for entry in manifest.segments]
+                segments = [
+                    stack.enter_context(SegmentFile(self.root / entry.name))
+                    for entry in manifest.segments
+                ]
                 tables = (table.corrected(in_force) for table in tables_of(segments, names))
-                return [compute(series) for table in tables for series in replace(table, watched=watched)]
+                return [
+                    compute(series)
+                    for table in tables
+                    for series in replace(table, watched=watched)
+                ]
 
         return self._snapshot(read)
 
     def catalog(self, cloud: str | None = None) -> Catalog:
         """The instance types and list prices that were imported or fetched."""
         lists = ListPrices(tuple(self._facts(LIST_PRICES)))
-        return Catalog(tuple(self._facts(TYPES, cloud)), tuple(self._facts(ON_DEMAND, cloud)), lists)
+        return Catalog(
+            tuple(self._facts(TYPES, cloud)), tuple(self._facts(ON_DEMAND, cloud)), lists
+        )
 
     def interruptions(self, cloud: str | None = None) -> list[Interruption]:
         """The interruption figures that clouds published, optionally of one cloud only."""
@@ -151,7 +173,9 @@ class PriceStore:
         return self._facts(AVAILABILITY, cloud)
 
     def derived(self, kind: str, read: Callable[[Path], R]) -> R | None:
-        """Calls `read` with the file that `derive` wrote; None without it, or if the store has changed since."""
+        """Calls `read` with the file that `derive` wrote; None without it, or if the store has
+        changed since.
+        """
         name = self._manifest().derived(kind)
         if name is None:
             return None
@@ -165,7 +189,8 @@ class PriceStore:
     def commit(self, fetched: FetchedRows) -> Committed:
         """Adds the rows that are not stored yet.
 
-        When it returns, all of them are durable; if the process dies before, the store is unchanged.
+        When it returns, all of them are durable; if the process dies before, the store is
+        unchanged.
         """
         table, contradicted = PriceTable.counted(fetched.prices)
         repeated = len(fetched.prices) - len(table) - contradicted
@@ -181,7 +206,8 @@ class PriceStore:
         return done + Committed(known=repeated, conflicts=contradicted)
 
     def correct(self, correction: PriceCorrection) -> PriceCorrection:
-        """Keeps a correction of a stored price, made at the given moment or just after all others; returns it.
+        """Keeps a correction of a stored price, made at the given moment or just after all others;
+        returns it.
 
         Raises UnknownPrice if no price change of the market is stored at its time.
         """
@@ -201,10 +227,14 @@ class PriceStore:
 
     def inspect(self) -> Inspection:
         """Reads every file while nothing is written, and says what is wrong."""
-        return self._locked(lambda: inspect(self.root)) if self.root.exists() else inspect(self.root)
+        return (
+            self._locked(lambda: inspect(self.root)) if self.root.exists() else inspect(self.root)
+        )
 
     def set_aside(self) -> tuple[LostPrices, ...]:
-        """Takes damaged and missing segments out of the store, so that the others can be read; keeps their files."""
+        """Takes damaged and missing segments out of the store, so that the others can be read;
+        keeps their files.
+        """
         lost: tuple[LostPrices, ...] = ()
 
         def change(draft: Draft) -> None:
@@ -227,17 +257,21 @@ class PriceStore:
             self._change(Draft.compact)
 
     def derive(self, kind: str, write: Callable[[Path, bytes], None]) -> None:
-        """Lets `write` make a file of figures that follow from the stored rows, unless there is such a file."""
+        """Lets `write` make a file of figures that follow from the stored rows, unless there is
+        such a file.
+        """
 
         def change(draft: Draft) -> None:
             name = draft.manifest.derived(kind)
             if not draft.manifest.segments:
                 return
+
             # A table that can be read stays.
             with suppress(FileNotFoundError, StoreError):
                 if name is not None:
                     read_rows(self.root / name)
                     return
+
             draft.put_table(kind, write, draft.manifest.derived_kind(kind))
 
         self._change(change)
@@ -245,7 +279,9 @@ class PriceStore:
     # --- internal ---
 
     def _snapshot(self, read: Callable[[Manifest], R]) -> R:
-        """Reads with one manifest, and again with the next one if a writer deleted a file in between."""
+        """Reads with one manifest, and again with the next one if a writer deleted a file in
+        between.
+        """
         for _ in range(5):
             try:
                 return read(self._manifest())
@@ -263,7 +299,11 @@ class PriceStore:
                 raise
             why = str(lost).partition("; ")[0]
             for path in (self.root / entry.name for entry in manifest.segments if not entry.bytes):
-                both = damaged(path, "the list of files is lost, too") if path.exists() else _missing(self.root, path)
+                both = (
+                    damaged(path, "the list of files is lost, too")
+                    if path.exists()
+                    else _missing(self.root, path)
+                )
                 raise StoreError(both) from lost
             files = counted(len(manifest.files), "file")
             self._on_repair(f"{why}; its content was taken from the {files} of the store")
@@ -274,6 +314,7 @@ class PriceStore:
         for entry in manifest.segments:
             with SegmentFile(self.root / entry.name) as segment:
                 rows.update(segment.rows_of)
+
         in_force = self._in_force(manifest)
         # A market whose every event may be withdrawn needs a look at its rows.
         doubtful = {name for name in in_force if rows[name] and None in in_force[name].values()}
@@ -287,7 +328,9 @@ class PriceStore:
         return self._snapshot(lambda manifest: facts_of(self.root, manifest, kind, cloud))
 
     def _change(self, change: Callable[[Draft], None]) -> Manifest:
-        """Lets `change` make the next state of the store under the write lock, saves and returns it."""
+        """Lets `change` make the next state of the store under the write lock, saves and returns
+        it.
+        """
 
         def changed() -> Manifest:
             manifest = self._saved()
@@ -315,14 +358,18 @@ class PriceStore:
             raise StoreError(f"price store: cannot write {self.root}: {why}") from error
 
     def _saved(self) -> Manifest:
-        """The current manifest, which is on disk when this returns: a store with files has one from its beginning."""
+        """The current manifest, which is on disk when this returns: a store with files has one from
+        its beginning.
+        """
         if (self.root / manifests.NAME).exists():
             with suppress(ManifestLost):
                 return manifests.load(self.root)
+
         manifest = self._manifest()
         for name in manifest.files:
             if not (self.root / name).exists():
                 raise StoreError(_missing(self.root, self.root / name))
+
         manifests.save(self.root, manifest)
         return manifest
 
@@ -332,6 +379,7 @@ class PriceStore:
         after = draft.manifest
         if after == replace(before, number=after.number):
             return before
+
         gone = before.files - after.files
         left = {name for name in before.replaced if (self.root / name).exists()}
         after = replace(after, replaced=tuple(sorted((gone | left) - after.files)))
@@ -341,14 +389,21 @@ class PriceStore:
 
 def _no_price_at(correction: PriceCorrection, times: Ints) -> str:
     if not times.size:
-        return f"no price history of {correction.market} is stored (spotctl lab prices ls lists the stored markets)"
+        return (
+            f"no price history of {correction.market} is stored (spotctl lab prices ls lists the "
+            "stored markets)"
+        )
     after = int(np.searchsorted(times, correction.time))
     near = " and ".join(format_time(int(time)) for time in times[max(after - 1, 0) : after + 1])
-    return f"no price change of {correction.market} is stored at {format_time(correction.time)}; the nearest: {near}"
+    return (
+        f"no price change of {correction.market} is stored at {format_time(correction.time)}; the "
+        f"nearest: {near}"
+    )
 
 
 def _missing(root: Path, file: object) -> str:
     return (
-        f"price store: a file is missing ({file}); restore it from a backup (spotctl lab prices ls --check"
+        f"price store: a file is missing ({file}); restore it from a backup (spotctl lab prices ls "
+        "--check"
         f" lists all that is missing), or move {root} away and import again"
     )

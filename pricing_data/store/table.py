@@ -15,9 +15,11 @@ from pricing_data.units import Span
 
 @dataclass(frozen=True, slots=True)
 class PriceCorrection:
-    """From `time` on, `market` cost `price` and not what was imported; None withdraws the price change.
+    """From `time` on, `market` cost `price` and not what was imported; None withdraws the price
+    change.
 
-    `made` is the moment of the correction. Times are microseconds UTC, prices nano-dollars per hour.
+    `made` is the moment of the correction. Times are microseconds UTC, prices nano-dollars per
+    hour.
     """
 
     market: Market
@@ -41,10 +43,11 @@ def in_force(corrections: Iterable[PriceCorrection]) -> CorrectedPrices:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PriceTable:
-    """The rows of market `i` are those from `starts[i]` to `starts[i + 1]`, sorted by time; markets are sorted by text.
+    """The rows of market `i` are those from `starts[i]` to `starts[i + 1]`, sorted by time; markets
+    are sorted by text.
 
-    Every market has rows, and none has two rows of the same time. `watched` says when markets were observed; a market
-    that is not in it was observed as its rows show.
+    Every market has rows, and none has two rows of the same time. `watched` says when markets were
+    observed; a market that is not in it was observed as its rows show.
     """
 
     markets: tuple[Market, ...]
@@ -60,7 +63,9 @@ class PriceTable:
         return map(self.series, range(len(self.markets)))
 
     def series(self, row: int) -> PriceSeries:
-        """The series of a market; another event ends that of a market which was watched after its last event."""
+        """The series of a market; another event ends that of a market which was watched after its
+        last event.
+        """
         market, rows = self.markets[row], slice(int(self.starts[row]), int(self.starts[row + 1]))
         times, prices = self.times[rows], self.prices[rows]
         spans = of_events(market, times, self.watched.get(market))
@@ -69,14 +74,15 @@ class PriceTable:
         if confirmed := until > last:
             times, prices = np.append(times, until), np.append(prices, prices[-1])
         whole = spans == (Span(int(times[0]), until),)
+
         return PriceSeries(market, times, prices, None if whole else spans, confirmed)
 
     @classmethod
     def of(cls, batch: PriceBatch) -> PriceTable:
         """The events of a batch, sorted and without duplicates.
 
-        If two rows give one market different prices at the same time, the higher one is kept: the result does not
-        depend on their order, and no eviction is missed.
+        If two rows give one market different prices at the same time, the higher one is kept: the
+        result does not depend on their order, and no eviction is missed.
         """
         return cls.counted(batch)[0]
 
@@ -98,11 +104,15 @@ class PriceTable:
         tables = tuple(tables)
         if len(tables) == 1:
             return tables[0]
+
         watched = joined(table.watched for table in tables)
         parts: dict[str, list[tuple[Market, Ints, Ints]]] = {}
         for table in tables:
             for market, start, end in _extents(table):
-                parts.setdefault(str(market), []).append((market, table.times[start:end], table.prices[start:end]))
+                parts.setdefault(str(market), []).append(
+                    (market, table.times[start:end], table.prices[start:end])
+                )
+
         if not parts:
             return replace(NO_ROWS, watched=watched)
 
@@ -112,8 +122,11 @@ class PriceTable:
             if others:
                 # Of two prices of a market at one time, the higher one stays.
                 times, prices = (np.concatenate([part[i] for part in parts[name]]) for i in (1, 2))
-                _, times, prices, _ = _sorted_once(np.zeros(times.size, dtype=np.int64), times, prices)
+                _, times, prices, _ = _sorted_once(
+                    np.zeros(times.size, dtype=np.int64), times, prices
+                )
             rows.append((market, times, prices))
+
         lengths = [times.size for _, times, _ in rows]
         return cls(
             tuple(market for market, _, _ in rows),
@@ -132,7 +145,9 @@ class PriceTable:
         return np.repeat(np.arange(len(self.markets), dtype=np.int64), np.diff(self.starts))
 
     def with_last_seen(self) -> PriceTable:
-        """The rows, and a repetition of its last price for each market that was still watched after that."""
+        """The rows, and a repetition of its last price for each market that was still watched after
+        that.
+        """
         ends = self.starts[1:]
         last_rows = ends - 1
         seen = np.full(len(self.markets), np.iinfo(np.int64).min)
@@ -140,6 +155,7 @@ class PriceTable:
             if market in self.watched:
                 spans = (*self.watched[market].complete, *self.watched[market].recorded)
                 seen[i] = max((span.end for span in spans), default=seen[i])
+
         later = seen > self.times[last_rows] if len(self) else np.zeros(0, dtype=np.bool_)
         return replace(
             self,
@@ -150,9 +166,15 @@ class PriceTable:
 
     def corrected(self, in_force: CorrectedPrices) -> PriceTable:
         """The rows with their corrections: with other prices, and without what was withdrawn."""
-        affected = [i for i, market in enumerate(self.markets) if str(market) in in_force] if in_force else []
+        affected = (
+            [i for i, market in enumerate(self.markets) if str(market) in in_force]
+            if in_force
+            else []
+        )
+
         if not affected:
             return self
+
         prices, kept = self.prices.copy(), np.ones(len(self), dtype=np.bool_)
         for i in affected:
             start, end = int(self.starts[i]), int(self.starts[i + 1])
@@ -164,6 +186,7 @@ class PriceTable:
                     kept[at] = False
                 else:
                     prices[at] = price
+
         rest = replace(self, prices=prices)
         return rest if kept.all() else replace(rest.only(kept), watched=self.watched)
 
@@ -174,7 +197,9 @@ class PriceTable:
 
     def only(self, rows: np.typing.NDArray[np.bool_]) -> PriceTable:
         """The rows for which a mask is true."""
-        return PriceTable.of(PriceBatch(self.markets, self.codes()[rows], self.times[rows], self.prices[rows]))
+        return PriceTable.of(
+            PriceBatch(self.markets, self.codes()[rows], self.times[rows], self.prices[rows])
+        )
 
 
 NO_ROWS = PriceTable((), np.zeros(1, dtype=np.int64), NO_PRICES.times, NO_PRICES.prices)
@@ -182,7 +207,9 @@ NO_ROWS = PriceTable((), np.zeros(1, dtype=np.int64), NO_PRICES.times, NO_PRICES
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Novelty:
-    """A table compared with the store: `fresh` rows are new, `higher` rows replace a lower stored price."""
+    """A table compared with the store: `fresh` rows are new, `higher` rows replace a lower stored
+    price.
+    """
 
     fresh: PriceTable
     higher: PriceTable
@@ -199,9 +226,12 @@ def novelty(table: PriceTable, stored: PriceTable) -> Novelty:
         if market not in rows_of:
             continue
         low, high = rows_of[market]
-        at = np.minimum(low + np.searchsorted(stored.times[low:high], table.times[start:end]), high - 1)
+        at = np.minimum(
+            low + np.searchsorted(stored.times[low:high], table.times[start:end]), high - 1
+        )
         same_time = stored.times[at] == table.times[start:end]
         price_known[start:end] = np.where(same_time, stored.prices[at], 0)
+
     unknown = price_known == 0
     higher = ~unknown & (table.prices > price_known)
     return Novelty(
@@ -217,16 +247,20 @@ def _extents(table: PriceTable) -> Iterator[tuple[Market, int, int]]:
 
 
 def _sorted_once(codes: Ints, times: Ints, prices: Ints) -> tuple[Ints, Ints, Ints, int]:
-    """Rows sorted by code and time, only the highest price of each, and the number of rows with a lower one."""
+    """Rows sorted by code and time, only the highest price of each, and the number of rows with a
+    lower one.
+    """
     step = np.diff(codes)
     if np.all((step > 0) | ((step == 0) & (np.diff(times) > 0))):
         return codes, times, prices, 0
+
     order = np.lexsort((times, codes))
     codes, times, prices = codes[order], times[order], prices[order]
     new = np.ones(codes.size, dtype=bool)
     new[1:] = (np.diff(codes) != 0) | (np.diff(times) != 0)
     if new.all():
         return codes, times, prices, 0
+
     highest = np.maximum.reduceat(prices, np.flatnonzero(new))
     dropped = int(np.count_nonzero(prices < highest[np.cumsum(new) - 1]))
     return codes[new], times[new], highest, dropped

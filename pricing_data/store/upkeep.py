@@ -14,7 +14,9 @@ from pricing_data.store.sealed import Origin, description_of, read_rows
 from pricing_data.store.segments import PRICES, SegmentFile
 from pricing_data.units import Span
 
-_RESTORE = "restore it from a backup; without one, move the store's folder away and import and fetch again"
+_RESTORE = (
+    "restore it from a backup; without one, move the store's folder away and import and fetch again"
+)
 _SET_ASIDE = "to go on without its prices: spotctl lab prices ls --check --set-aside"
 _AGAIN = "the next import or fetch makes it again"
 _AWAY = "no price is read from it: move it away, or restore the manifest.json that belongs to it"
@@ -49,12 +51,20 @@ def inspect(root: Path) -> Inspection:
     except ManifestLost as lost:
         manifest = rebuilt(root)
         again = f"{_AGAIN}, from the other files"
-        flaws.append(Flaw(manifests.NAME, _problem(root / manifests.NAME, lost), again if manifest.files else _RESTORE))
+        flaws.append(
+            Flaw(
+                manifests.NAME,
+                _problem(root / manifests.NAME, lost),
+                again if manifest.files else _RESTORE,
+            )
+        )
+
     events = 0
     for entry in manifest.segments:
         count, problem = _inspected(root, entry)
         events += count
         flaws += [Flaw(entry.name, problem, f"{_RESTORE}; {_SET_ASIDE}")] if problem else []
+
     for name in manifest.facts.values():
         try:
             read_rows(root / name)
@@ -62,6 +72,7 @@ def inspect(root: Path) -> Inspection:
             origin = Origin.of(name)
             cure = _AGAIN if origin and origin.derived else _RESTORE
             flaws.append(Flaw(name, _problem(root / name, error), cure))
+
     unknown = sorted(set(manifests.data_files(root)) - manifest.files - set(manifest.replaced))
     flaws += [Flaw(name, "is not in manifest.json", _AWAY) for name in unknown]
     return Inspection(len(manifest.files), events, tuple(flaws))
@@ -99,6 +110,7 @@ def copy(root: Path, manifest: Manifest, to: Path) -> Inspection:
     """
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise BadInput(f"backup: {to} exists already; name a new folder")
+
     unfinished = to.with_name(f".{to.name}.partial")
     try:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -114,19 +126,23 @@ def copy(root: Path, manifest: Manifest, to: Path) -> Inspection:
         move(unfinished, to)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+
     return inspection
 
 
 def rebuilt(root: Path) -> Manifest:
-    """The manifest of the newest commit whose files are there, or of all files if none describes itself.
+    """The manifest of the newest commit whose files are there, or of all files if none describes
+    itself.
 
-    Files that this commit names and that are missing stay in the manifest, so that reading them is an error. Covered
-    spans may be those of an earlier commit: a fetch then repeats what it has, which changes nothing.
+    Files that this commit names and that are missing stay in the manifest, so that reading them is
+    an error. Covered spans may be those of an earlier commit: a fetch then repeats what it has,
+    which changes nothing.
     """
     names = manifests.data_files(root)
     origins = {name: origin for name in names if (origin := Origin.of(name))}
     described: dict[str, dict[str, Any]] = {}
     newest = 0
+
     for name, origin in sorted(origins.items(), key=lambda item: -item[1].number):
         if origin.number < newest:
             break
@@ -134,14 +150,21 @@ def rebuilt(root: Path) -> Manifest:
             described[name] = description_of(root / name)
             newest = origin.number
         except StoreError:
-            continue  # Its name says that it is part of the store, and reading it will say that it is damaged.
+            # Its name says that it is part of the store, and reading it will say that it is
+            # damaged.
+            continue
+
     if not described:
         return _of_names(root, names, 0, {})
+
     later = {name for name, origin in origins.items() if origin.number >= newest}
     others = {name for description in described.values() for name in description["others"]}
     replaced = {name for description in described.values() for name in description["replaces"]}
-    covered = {key: Span(*span) for each in described.values() for key, span in each["covered"].items()}
+    covered = {
+        key: Span(*span) for each in described.values() for key, span in each["covered"].items()
+    }
     highest = max(origin.number for origin in origins.values())
+
     return _of_names(root, (later | others) - replaced, highest, covered)
 
 
@@ -154,11 +177,13 @@ def _of_names(root: Path, names: Iterable[str], number: int, covered: dict[str, 
             segments.append(_segment_entry(root / name))
         elif kind in facts and _number_of(name) == _number_of(facts[kind]):
             raise StoreError(
-                f"price store: the list of files is lost, and both {facts[kind]} and {name} may be the newest; move the"
+                f"price store: the list of files is lost, and both {facts[kind]} and {name} may be "
+                "the newest; move the"
                 " older one away"
             )
         else:
             facts[kind] = name
+
     return Manifest(tuple(segments), facts, covered, number)
 
 
@@ -168,12 +193,16 @@ def _number_of(name: str) -> int:
 
 
 def _segment_entry(path: Path) -> SegmentEntry:
-    """A segment's entry; without figures if its file is missing or damaged, so that reading reports that."""
+    """A segment's entry; without figures if its file is missing or damaged, so that reading reports
+    that.
+    """
     try:
         with SegmentFile(path) as segment:
             times = segment.read().times
             first, last = (int(times.min()), int(times.max())) if times.size else (0, 0)
-            return SegmentEntry(path.name, segment.rows, path.stat().st_size, first, last, segment.corrections)
+            return SegmentEntry(
+                path.name, segment.rows, path.stat().st_size, first, last, segment.corrections
+            )
     except (StoreError, FileNotFoundError):
         return SegmentEntry(path.name, 0, 0, *_ALWAYS)
 

@@ -1,7 +1,8 @@
-"""Loads the parts of a cloud that its machines need: the modules `machine`, `scheme` and `storage` of its package.
+"""Loads the parts of a cloud that its machines need: the modules `machine`, `scheme` and `storage`
+of its package.
 
-They import this package, agileml and the standard library only, and are copied to machines with it. The descriptor of a
-cloud, which its entry point names, is never loaded here.
+They import this package, agileml and the standard library only, and are copied to machines with it.
+The descriptor of a cloud, which its entry point names, is never loaded here.
 """
 
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ def cloud_part(cloud: str, name: str) -> ModuleType | None:
     """A module of a cloud's package; None if the cloud is unknown here, or has no such module."""
     if cloud not in cloud_packages():
         return None
+
     module = f"{cloud_packages()[cloud]}.{name}"
     try:
         return import_module(module)

@@ -1,7 +1,8 @@
-"""Runs a person's command on a rented machine: `python3 -m spotctl.agent.enter COMMAND...`, over ssh.
+"""Runs a person's command on a rented machine: `python3 -m spotctl.agent.enter COMMAND...`, over
+ssh.
 
-The command replaces this process and runs in the folder and the environment of the payload. It never outlives the
-machine.
+The command replaces this process and runs in the folder and the environment of the payload. It
+never outlives the machine.
 """
 
 import os
@@ -19,6 +20,7 @@ def main(words: Sequence[str]) -> int:
     surroundings = surroundings_of(Path(layout.AGENT_FOLDER), agent, layout.JOB_FOLDER)
     os.chdir(surroundings.folder)
     command, terminal = surroundings.wrap(words), {"TERM": os.environ.get("TERM", "dumb")}
+
     try:
         os.execvpe(command[0], command, {**terminal, **surroundings.environment})  # noqa: S606
     except OSError as error:

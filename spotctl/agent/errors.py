@@ -1,4 +1,6 @@
-"""Errors on a rented machine and on the link to it. Messages name the object, the value and the way out."""
+"""Errors on a rented machine and on the link to it. Messages name the object, the value and the way
+out.
+"""
 
 
 class AgentError(Exception):

@@ -1,4 +1,6 @@
-"""Small JSON files that other processes read while they are replaced (see `agileml.runtime.ground`)."""
+"""Small JSON files that other processes read while they are replaced (see
+`agileml.runtime.ground`).
+"""
 
 import json
 from collections.abc import Callable

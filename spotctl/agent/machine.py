@@ -1,25 +1,31 @@
-"""`MachineAgent`: the process on a rented machine that serves its launcher, and ends the machine in time.
+"""`MachineAgent`: the process on a rented machine that serves its launcher, and ends the machine in
+time.
 
-`fork_agent` forks it from the process that supervises the machine; only that process ends the machine.
+`fork_agent` forks it from the process that supervises the machine; only that process ends the
+machine.
 
 Responsibilities:
 
-- **The agent** serves its link (`link.wire`) and runs one payload at a time. It keeps the lease: when that
-  ends without a renewal, or on SIGTERM (how an operating system announces its shutdown), the agent ends its payload,
-  with grace, and exits; the machine's provider ends the machine when its agent has exited. None of this needs a
-  launcher, so a machine survives the launcher's SIGKILL and never outlives its lease. A launcher that comes back
-  finds the machine in the provider's list, connects again, and sees in `status` what the machine runs.
-- **The link's secret** reaches the agent in memory, from its parent process. The secret is in no file of the machine,
-  argument, environment variable or log; the launcher derives it from a file that only its owner can read.
-- **Whether and when the market evicts** the machine is unknown to the agent, which learns of an eviction as a notice.
+- **The agent** serves its link (`link.wire`) and runs one payload at a time. It keeps the lease:
+  when that ends without a renewal, or on SIGTERM (how an operating system announces its shutdown),
+  the agent ends its payload, with grace, and exits; the machine's provider ends the machine when
+  its agent has exited. None of this needs a launcher, so a machine survives the launcher's SIGKILL
+  and never outlives its lease. A launcher that comes back finds the machine in the provider's list,
+  connects again, and sees in `status` what the machine runs.
+- **The link's secret** reaches the agent in memory, from its parent process. The secret is in no
+  file of the machine, argument, environment variable or log; the launcher derives it from a file
+  that only its owner can read.
+- **Whether and when the market evicts** the machine is unknown to the agent, which learns of an
+  eviction as a notice.
 
-The agent's folder holds `lease.json` (for the agent's parent process: the end of the lease, as the launcher gave it
-and on this machine's monotonic clock), `output` (what payloads print), `output.times` (when), `job/` (the folder of
-`spotctl.agent.lease.lease_files`) and `work/`, the payload's own folder.
+The agent's folder holds `lease.json` (for the agent's parent process: the end of the lease, as the
+launcher gave it and on this machine's monotonic clock), `output` (what payloads print),
+`output.times` (when), `job/` (the folder of `spotctl.agent.lease.lease_files`) and `work/`, the
+payload's own folder.
 
-Operations of the link (`MachineLink` documents them for callers): `assign`, `renew`, `status`, `notify`, `notices`,
-`output`, `output_times`, `exec`, `exec_read`. All may be repeated: assigning the name that the agent
-has already changes nothing.
+Operations of the link (`MachineLink` documents them for callers): `assign`, `renew`, `status`,
+`notify`, `notices`, `output`, `output_times`, `exec`, `exec_read`. All may be repeated: assigning
+the name that the agent has already changes nothing.
 """
 
 import os
@@ -41,14 +47,21 @@ from spotctl.agent.files import replace_json
 from spotctl.agent.layout import LEASE_VARIABLE
 from spotctl.agent.lease.lease_files import KINDS, LeaseGrantor, MachineNotice, SecondsClock
 from spotctl.agent.link.executions import Executions
-from spotctl.agent.link.output import EVERY_SECONDS, OUTPUT_CHUNK, OutputTimes, read_chunk, times_file
+from spotctl.agent.link.output import (
+    EVERY_SECONDS,
+    OUTPUT_CHUNK,
+    OutputTimes,
+    read_chunk,
+    times_file,
+)
 from spotctl.agent.link.server import LinkServer
 from spotctl.agent.link.usage import GpuWatch, traffic
 
 INDEX_VARIABLE, ID_VARIABLE = "SPOTCTL_INDEX", "SPOTCTL_MACHINE_ID"
 
 SHUT_DOWN, LEASE_ENDED = 0, 3
-"""The agent's exit codes after a request to end, and at the lease's end. Any other end is a failure of the machine."""
+"""The agent's exit codes after a request to end, and at the lease's end. Any other end is a failure
+of the machine."""
 
 _LONGEST_WAIT = 3600.0
 _REFUSED_WHILE_ENDING = ("assign", "renew", "exec")
@@ -61,8 +74,8 @@ _STOOD_SECONDS = 0.5
 class AgentSettings:
     """The settings of an agent. `lease_until` is the provider's time, which the agent only repeats.
 
-    `payload_folder` is for payloads that name no folder; unset, they run in a folder of the machine's own.
-    `counts_traffic`: the machine's network interfaces are its own.
+    `payload_folder` is for payloads that name no folder; unset, they run in a folder of the
+    machine's own. `counts_traffic`: the machine's network interfaces are its own.
     """
 
     folder: Path
@@ -76,32 +89,44 @@ class AgentSettings:
 
 
 class MachineAgent:
-    """One machine's agent. It has one thread, sleeps until something is due, and never waits for a caller."""
+    """One machine's agent. It has one thread, sleeps until something is due, and never waits for a
+    caller.
+    """
 
     def __init__(
-        self, settings: AgentSettings, listener: socket.socket, secret: bytes, clock: SecondsClock = time.monotonic
+        self,
+        settings: AgentSettings,
+        listener: socket.socket,
+        secret: bytes,
+        clock: SecondsClock = time.monotonic,
     ) -> None:
-        """`clock` is that of leases and notices; a clock that stands gives the payload more time."""
+        """`clock` is that of leases and notices; a clock that stands gives the payload more
+        time."""
         self._settings, self._folder, self._clock = settings, settings.folder, clock
         self._job = LeaseGrantor(settings.folder / "job")
         self._execs = Executions(settings.folder)
         self._output = settings.folder / "output"
         self._times = OutputTimes(self._output)
         self._gpus = GpuWatch(settings.folder)
-        self._server = LinkServer(listener, settings.machine, secret, self._handle, self._execs.disconnect)
+        self._server = LinkServer(
+            listener, settings.machine, secret, self._handle, self._execs.disconnect
+        )
         self._lease_until, self._lease_end = settings.lease_until, clock() + settings.lease_seconds
         self._payload: Payload | None = None
         self._command: RunningCommand | None = None
         self._kill_at: float | None = None
         self._running_grace = 0.0
         self._exit_code: int | None = None
+
         # With the moment of each on the clock, in seconds.
         self._notices: dict[MachineNotice, float] = {}
         self._shut_down = self._ending = False
         self._wake_ups = WakeUps()
 
     def run(self, ready: Callable[[], None]) -> int:
-        """Serves until the machine is to end; returns one of the exit codes above. Calls `ready` once it serves."""
+        """Serves until the machine is to end; returns one of the exit codes above. Calls `ready`
+        once it serves.
+        """
         # The death of a child wakes the loop; SIGTERM asks the agent to end.
         self._wake_ups.listen(self._on_signal)
         self._server.watch(self._wake_ups.descriptors[0])
@@ -126,9 +151,10 @@ class MachineAgent:
             if self._command is not None:
                 self._command.finish()
             self._server.close()
+
         return code
 
-    # -- the payload --------------------------------------------------------------------------------------------------
+    # -- the payload -------------------------------------------------------------------------------
 
     def _assign(self, payload: Payload) -> None:
         if self._payload is not None and self._payload.name == payload.name:
@@ -140,8 +166,11 @@ class MachineAgent:
         """Asks the running command to end; `_advance` kills the command once its grace is over."""
         if self._command is None or self._kill_at is not None:
             return
+
         # Until a known eviction at the latest.
-        evictions = [deadline for notice, deadline in self._notices.items() if notice.kind == "evict"]
+        evictions = [
+            deadline for notice, deadline in self._notices.items() if notice.kind == "evict"
+        ]
         left = min(evictions, default=float("inf")) - self._clock()
         grace = max(min(self._running_grace, left), 0.0)
         self._kill_at = self._clock() + grace
@@ -149,7 +178,9 @@ class MachineAgent:
             self._command.terminate()
 
     def _advance(self, *, starting: bool = True) -> None:
-        """Follows the payload: notes its exit code, finishes a stopped command, and starts the next payload."""
+        """Follows the payload: notes its exit code, finishes a stopped command, and starts the next
+        payload.
+        """
         self._execs.advance()
         if self._command is not None:
             code = self._command.exit_code()
@@ -162,7 +193,13 @@ class MachineAgent:
                 left = self._lease_end - self._clock()
                 if time.monotonic() + left > self._job.granted_until + _STOOD_SECONDS:
                     self._job.grant(left)
-        if starting and self._command is None and self._payload is not None and self._exit_code is None:
+
+        if (
+            starting
+            and self._command is None
+            and self._payload is not None
+            and self._exit_code is None
+        ):
             self._start(self._payload)
 
     def _start(self, payload: Payload) -> None:
@@ -179,16 +216,19 @@ class MachineAgent:
         }
 
         folder = Path(payload.folder or self._settings.payload_folder or own)
-        self._command = RunningCommand(payload.command, folder, environment, self._output, self._folder)
+        self._command = RunningCommand(
+            payload.command, folder, environment, self._output, self._folder
+        )
         self._running_grace = payload.grace_seconds
 
         for notice, deadline in self._notices.items():
             self._pass_on(notice, deadline)
 
-    # -- lease and notices --------------------------------------------------------------------------------------------
+    # -- lease and notices -------------------------------------------------------------------------
 
     def _renew(self, until: int, seconds: float) -> None:
-        # Written before the answer: the agent's parent process must know every lease that the launcher counts on.
+        # Written before the answer: the agent's parent process must know every lease that the
+        # launcher counts on.
         end = self._clock() + seconds
         replace_json(self._folder / "lease.json", {"until": until, "monotonic": end})
         self._lease_until, self._lease_end = until, end
@@ -197,7 +237,9 @@ class MachineAgent:
 
     def _notify(self, notice: MachineNotice, seconds: float) -> None:
         if notice.kind not in KINDS:
-            raise BrokenProtocol(f"notice of kind {notice.kind!r}: expected one of {', '.join(KINDS)}")
+            raise BrokenProtocol(
+                f"notice of kind {notice.kind!r}: expected one of {', '.join(KINDS)}"
+            )
         if notice not in self._notices:
             self._notices[notice] = self._clock() + seconds
             self._pass_on(notice, self._notices[notice])
@@ -209,7 +251,7 @@ class MachineAgent:
         if notice.kind != "hint" and self._payload.term_at_notice:
             self._command.terminate()
 
-    # -- the link -----------------------------------------------------------------------------------------------------
+    # -- the link ----------------------------------------------------------------------------------
 
     def _handle(self, connection: int, request: dict[str, Any]) -> dict[str, Any]:
         operation = str(request.get("do"))
@@ -218,7 +260,9 @@ class MachineAgent:
         try:
             return self._answer(operation, connection, request)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise BrokenProtocol(f"bad arguments of {operation}: {type(error).__name__} {error}") from None
+            raise BrokenProtocol(
+                f"bad arguments of {operation}: {type(error).__name__} {error}"
+            ) from None
 
     def _answer(self, operation: str, connection: int, request: dict[str, Any]) -> dict[str, Any]:
         answer: dict[str, Any] = {}
@@ -230,7 +274,9 @@ class MachineAgent:
             case "status":
                 answer = self._status()
             case "notify":
-                notice = MachineNotice(str(request["kind"]), int(request["until"]), str(request["source"]))
+                notice = MachineNotice(
+                    str(request["kind"]), int(request["until"]), str(request["source"])
+                )
                 self._notify(notice, float(request["seconds"]))
             case "notices":
                 answer = {"notices": [asdict(notice) for notice in self._notices]}
@@ -240,7 +286,11 @@ class MachineAgent:
                 self._times.note(now=True)
                 answer = {"output": read_chunk(self._output, after, OUTPUT_CHUNK)}
             case "output_times":
-                answer = {"times": read_chunk(times_file(self._output), int(request["after"]), OUTPUT_CHUNK)}
+                answer = {
+                    "times": read_chunk(
+                        times_file(self._output), int(request["after"]), OUTPUT_CHUNK
+                    )
+                }
             case "exec":
                 command = tuple(map(str, request["command"]))
                 answer = {"id": self._execs.start(connection, command, self._payload)}
@@ -249,6 +299,7 @@ class MachineAgent:
                 answer = self._execs.read(connection, int(request["id"]), out, err)
             case _:
                 raise BrokenProtocol(f"unknown operation {operation[:40]!r}")
+
         return answer
 
     def _status(self) -> dict[str, Any]:
@@ -263,7 +314,7 @@ class MachineAgent:
             **({} if bytes_moved is None else {"traffic": asdict(bytes_moved)}),
         }
 
-    # -- the loop -----------------------------------------------------------------------------------------------------
+    # -- the loop ----------------------------------------------------------------------------------
 
     def _wait(self) -> float:
         """Seconds until something is due by itself; signals and callers end the wait early."""
@@ -273,7 +324,13 @@ class MachineAgent:
             return _STOPPING_POLL
         if self._command is None and self._payload is not None and self._exit_code is None:
             return 0.0
-        longest = EVERY_SECONDS if self._command is not None and self._exit_code is None else _LONGEST_WAIT
+
+        longest = (
+            EVERY_SECONDS
+            if self._command is not None and self._exit_code is None
+            else _LONGEST_WAIT
+        )
+
         left = self._lease_end - self._clock()
         # The clock may stand just before the end.
         return 0.0 if left <= 0 else min(max(left, _STOPPING_POLL), longest)
@@ -283,7 +340,8 @@ class MachineAgent:
 
 
 def fork_agent(agent: Callable[[], MachineAgent], unwanted: Sequence[int]) -> int:
-    """Starts the agent and returns its process id once it serves, or has died. The agent never outlives this process.
+    """Starts the agent and returns its process id once it serves, or has died. The agent never
+    outlives this process.
 
     `unwanted` are descriptors that the agent must not inherit.
     """
@@ -297,7 +355,9 @@ def fork_agent(agent: Callable[[], MachineAgent], unwanted: Sequence[int]) -> in
     return pid
 
 
-def _become_agent(agent: Callable[[], MachineAgent], parent: int, ready: int, unwanted: Sequence[int]) -> NoReturn:
+def _become_agent(
+    agent: Callable[[], MachineAgent], parent: int, ready: int, unwanted: Sequence[int]
+) -> NoReturn:
     status = 1
     try:
         signal.set_wakeup_fd(-1)
@@ -307,7 +367,8 @@ def _become_agent(agent: Callable[[], MachineAgent], parent: int, ready: int, un
         if die_with_parent is not None:
             die_with_parent()
         status = agent().run(ready=lambda: os.close(ready))
-    except BaseException:  # noqa: BLE001 - a fork must not continue in its parent's code, whatever happens
+    # A fork must not continue in its parent's code, whatever happens.
+    except BaseException:  # noqa: BLE001
         traceback.print_exc()
     finally:
         sys.stderr.flush()
@@ -315,7 +376,9 @@ def _become_agent(agent: Callable[[], MachineAgent], parent: int, ready: int, un
 
 
 class WakeUps:
-    """Pauses that signals end, through a pipe, so that no signal arrives unseen just before a pause begins."""
+    """Pauses that signals end, through a pipe, so that no signal arrives unseen just before a pause
+    begins.
+    """
 
     def __init__(self) -> None:
         self.descriptors = os.pipe()

@@ -1,10 +1,12 @@
-"""A node of a job, in the job's folder. Its task comes in the environment: see `NODE` in `container.payload`.
+"""A node of a job, in the job's folder. Its task comes in the environment: see `NODE` in
+`container.payload`.
 
-`prepare` copies the job's data to the machine and runs its setup. `become` copies the data, and goes on as another
-command: the node of a training. `run` restores the checkpoint, runs the command in a process group of its own, and
-stores its checkpoints. SIGTERM, which announces the machine's end, is passed on to the command; when that has exited,
-its last checkpoint is stored, unless the signal has cut short a file of it, and the node exits with `SAVED_AND_ENDED`.
-Otherwise the node exits with the command's status, and a mark next to the checkpoints or outputs keeps a status of 0.
+`prepare` copies the job's data to the machine and runs its setup. `become` copies the data, and
+goes on as another command: the node of a training. `run` restores the checkpoint, runs the command
+in a process group of its own, and stores its checkpoints. SIGTERM, which announces the machine's
+end, is passed on to the command; when that has exited, its last checkpoint is stored, unless the
+signal has cut short a file of it, and the node exits with `SAVED_AND_ENDED`. Otherwise the node
+exits with the command's status, and a mark next to the checkpoints or outputs keeps a status of 0.
 """
 
 import os
@@ -20,12 +22,23 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from spotctl.agent.checkpoints.interval import CHECKPOINT_VARIABLE, PLAN_VARIABLE, CheckpointPlanReader
+from spotctl.agent.checkpoints.interval import (
+    CHECKPOINT_VARIABLE,
+    PLAN_VARIABLE,
+    CheckpointPlanReader,
+)
 from spotctl.agent.checkpoints.stored import note_ended
 from spotctl.agent.checkpoints.sync import CheckpointSync
 from spotctl.agent.container.payload import OTHER_NODE, NodeTask
 from spotctl.agent.container.podman import NO_CONTAINER, PROCESSES_VARIABLE, ensure_image, gpus
-from spotctl.agent.container.processes import BEHIND_SETUP, MARK, SHELL, RunningCommand, cut_short, marked
+from spotctl.agent.container.processes import (
+    BEHIND_SETUP,
+    MARK,
+    SHELL,
+    RunningCommand,
+    cut_short,
+    marked,
+)
 from spotctl.agent.data.patience import patiently
 from spotctl.agent.data.transfer import deliver, local_copy
 from spotctl.agent.errors import AgentError, ContainerRefused
@@ -59,7 +72,8 @@ def prepare(task: NodeTask, environment: Mapping[str, str]) -> int:
 
 def become(task: NodeTask, command: Sequence[str]) -> NoReturn:
     """Copies data, and replaces this process by a command, which finds them in its environment."""
-    os.execvpe(command[0], list(command), {**os.environ, **patiently(lambda: _data(task), _say)})  # noqa: S606 - the run's command
+    # The run's command.
+    os.execvpe(command[0], list(command), {**os.environ, **patiently(lambda: _data(task), _say)})  # noqa: S606
 
 
 class CommandNode:
@@ -95,7 +109,9 @@ class CommandNode:
         if self._told_to_end.is_set():
             return SAVED_AND_ENDED
 
-        self._command = RunningCommand(self._words(), Path.cwd(), self._variables(), None, self._machine)
+        self._command = RunningCommand(
+            self._words(), Path.cwd(), self._variables(), None, self._machine
+        )
         if self._told_to_end.is_set():
             self._command.terminate()
 
@@ -108,11 +124,13 @@ class CommandNode:
 
         if was_told:
             return SAVED_AND_ENDED
+
         if code != SAVED_AND_ENDED:
             self._patiently(self._deliver)
         if code == 0 and self._task.marks:
             note = partial(note_ended, self._task.marks, self._task.name, self._task.rank)
             _attempt(lambda: self._patiently(note))
+
         return code if code >= 0 else 128 - code
 
     def _patiently(self, act: Callable[[], _T]) -> _T:
@@ -122,7 +140,8 @@ class CommandNode:
         look_at = 0.0
         while True:
             code = command.exit_code()
-            # Processes of a program that was told to end may outlive its shell: they may still be saving.
+            # Processes of a program that was told to end may outlive its shell: they may still be
+            # saving.
             others = (pid for pid, mark in marked() if mark == self._machine and pid != os.getpid())
             if code is not None and not (self._told_to_end.is_set() and any(others)):
                 return code
@@ -135,7 +154,8 @@ class CommandNode:
     def _on_term(self, *_: object) -> None:
         self._told_to_end.set()
         if self._command is not None:
-            # A program that saves to one name and does not expect the signal would leave a part of its file there.
+            # A program that saves to one name and does not expect the signal would leave a part of
+            # its file there.
             self._cut_short += cut_short(self._machine, self._checkpoint)
             self._command.terminate()
 
@@ -158,15 +178,26 @@ class CommandNode:
             return list(SHELL)
         words = [*BEHIND_SETUP, *SHELL] if task.setup else SHELL
         variables = (*task.container.variables, *task.environment, *task.data, *task.outputs)
-        return replace(task.container, variables=variables, folders=(task.cache,)).runs(sys.executable, words)
+        return replace(task.container, variables=variables, folders=(task.cache,)).runs(
+            sys.executable, words
+        )
 
     def _variables(self) -> dict[str, str]:
         """The program's environment."""
         processes = str(max(gpus(), 1))
-        variables = {**self._environment, PROCESSES_VARIABLE: processes, **self._task.environment, **_data(self._task)}
+        variables = {
+            **self._environment,
+            PROCESSES_VARIABLE: processes,
+            **self._task.environment,
+            **_data(self._task),
+        }
+
         if self._task.checkpoint is not None:
             every = CheckpointPlanReader(self._plan).every()
-            variables |= {CHECKPOINT_VARIABLE: str(self._checkpoint), PLAN_VARIABLE: str(self._plan)}
+            variables |= {
+                CHECKPOINT_VARIABLE: str(self._checkpoint),
+                PLAN_VARIABLE: str(self._plan),
+            }
             variables |= {EVERY_VARIABLE: f"{every:.3f}"}
 
         for variable in self._task.outputs:
@@ -178,7 +209,9 @@ class CommandNode:
         return variables | {name: text for name, text in texts.items() if text}
 
     def _deliver(self) -> None:
-        """Copies the first node's outputs to the job's destination, and other nodes' outputs to folders below that."""
+        """Copies the first node's outputs to the job's destination, and other nodes' outputs to
+        folders below that.
+        """
         rank = self._task.rank
         for variable, target in self._task.outputs.items():
             destination = f"{target.rstrip('/')}/{OTHER_NODE.format(rank=rank)}" if rank else target
@@ -188,7 +221,11 @@ class CommandNode:
 def _data(task: NodeTask) -> dict[str, str]:
     def copy(variable: str, location: str) -> str:
         near = task.near.get(variable, "")
-        return str(local_copy(location, Path(task.cache), near=near, say=lambda line: _say(f"${variable}: {line}")))
+        return str(
+            local_copy(
+                location, Path(task.cache), near=near, say=lambda line: _say(f"${variable}: {line}")
+            )
+        )
 
     return {variable: copy(variable, location) for variable, location in task.data.items()}
 
@@ -216,7 +253,9 @@ def main(arguments: list[str]) -> int:
         task = NodeTask.from_json(text)
         if what == "become":
             become(task, command)
-        return prepare(task, os.environ) if what == "prepare" else CommandNode(task, os.environ).run()
+        return (
+            prepare(task, os.environ) if what == "prepare" else CommandNode(task, os.environ).run()
+        )
     except AgentError as error:
         _say(str(error))
         return NO_CONTAINER if isinstance(error, ContainerRefused) else CANNOT_TRANSFER

@@ -1,12 +1,15 @@
-"""The service of a rented machine: `python3 -m spotctl.agent.rented`, started over ssh, which it outlives.
+"""The service of a rented machine: `python3 -m spotctl.agent.rented`, started over ssh, which it
+outlives.
 
-The service reads one JSON object (`AgentStart`) from its standard input; the secrets in that object are in no file on
-the machine. The service forks the machine's agent (`spotctl.agent.machine`), passes the cloud's eviction notices to the
-agent, and writes the lease for the watchdog, which the start-up script started and which alone may switch the machine
-off. When the agent has ended, for whatever reason, the service notes why and exits, and the watchdog ends the machine.
-If the service is killed, the agent dies, too, and the watchdog ends the machine as well.
+The service reads one JSON object (`AgentStart`) from its standard input; the secrets in that object
+are in no file on the machine. The service forks the machine's agent (`spotctl.agent.machine`),
+passes the cloud's eviction notices to the agent, and writes the lease for the watchdog, which the
+start-up script started and which alone may switch the machine off. When the agent has ended, for
+whatever reason, the service notes why and exits, and the watchdog ends the machine. If the service
+is killed, the agent dies, too, and the watchdog ends the machine as well.
 
-Only one service runs on a machine: it holds a lock, and a second start returns at once and changes nothing.
+Only one service runs on a machine: it holds a lock, and a second start returns at once and changes
+nothing.
 """
 
 import json
@@ -32,11 +35,18 @@ from spotctl.agent.files import Watched
 from spotctl.agent.lease.notices import NoticeRelay, poller_of
 from spotctl.agent.lease.self_deletion import system_variables
 from spotctl.agent.link.client import LinkClient
-from spotctl.agent.machine import LEASE_ENDED, SHUT_DOWN, AgentSettings, MachineAgent, WakeUps, fork_agent
+from spotctl.agent.machine import (
+    LEASE_ENDED,
+    SHUT_DOWN,
+    AgentSettings,
+    MachineAgent,
+    WakeUps,
+    fork_agent,
+)
 
 MARGIN_SECONDS = 60.0
-"""Seconds after the end of the lease at which the watchdog ends a machine that its service has not ended. Payloads have
-this time to end."""
+"""Seconds after the end of the lease at which the watchdog ends a machine that its service has not
+ended. Payloads have this time to end."""
 
 SHUTDOWN_SECONDS = 45.0
 
@@ -47,7 +57,9 @@ _LOCK_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class AgentStart:
-    """A launcher's input to the service. `bundles` are folders below `layout.BUNDLES`, `job` is one below `JOBS`."""
+    """A launcher's input to the service. `bundles` are folders below `layout.BUNDLES`, `job` is one
+    below `JOBS`.
+    """
 
     machine: str
     index: int
@@ -60,8 +72,8 @@ class AgentStart:
 def main(words: Sequence[str]) -> int:
     """Returns when the service runs, whichever call started it. The output is for the launcher.
 
-    The service is this module, executed again with three descriptors, so that it has from the start the environment
-    that payloads inherit.
+    The service is this module, executed again with three descriptors, so that it has from the start
+    the environment that payloads inherit.
     """
     if words:
         lock, up, given = map(int, words)
@@ -83,10 +95,16 @@ def main(words: Sequence[str]) -> int:
     if os.fork() == 0:
         os.close(ready[0])
         _become_service(start, held, ready[1])
+
     os.close(ready[1])
     os.close(held)
     is_up = bool(os.read(ready[0], 1))
-    print("running" if is_up else f"the agent could not be started; see {layout.AGENT_FOLDER}/agent.log")  # noqa: T201
+    print(  # noqa: T201
+        "running"
+        if is_up
+        else f"the agent could not be started; see {layout.AGENT_FOLDER}/agent.log"
+    )
+
     return 0 if is_up else 1
 
 
@@ -109,7 +127,10 @@ def _become_service(start: AgentStart, lock: int, up: int) -> NoReturn:
     """Leaves the ssh session, and executes this module as the service."""
     try:
         os.setsid()
-        with Path("/dev/null").open("rb") as nothing, Path(layout.AGENT_FOLDER, "agent.log").open("ab") as log:
+        with (
+            Path("/dev/null").open("rb") as nothing,
+            Path(layout.AGENT_FOLDER, "agent.log").open("ab") as log,
+        ):
             os.dup2(nothing.fileno(), 0)
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
@@ -118,9 +139,20 @@ def _become_service(start: AgentStart, lock: int, up: int) -> NoReturn:
         os.write(given, json.dumps(asdict(start)).encode())
         for descriptor in (lock, up, given):
             os.set_inheritable(descriptor, True)
-        words = [sys.executable, "-E", "-s", "-S", "-m", "spotctl.agent.rented", str(lock), str(up), str(given)]
+        words = [
+            sys.executable,
+            "-E",
+            "-s",
+            "-S",
+            "-m",
+            "spotctl.agent.rented",
+            str(lock),
+            str(up),
+            str(given),
+        ]
         os.execve(sys.executable, words, _environment(start))  # noqa: S606
-    except BaseException:  # noqa: BLE001 - a fork must not continue in its parent's code, whatever happens
+    # A fork must not continue in its parent's code, whatever happens.
+    except BaseException:  # noqa: BLE001
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)
@@ -141,6 +173,7 @@ def _environment(start: AgentStart) -> dict[str, str]:
         layout.PYTHON_VARIABLE: f"{sys.version_info.major}.{sys.version_info.minor}",
         **start.secrets,
     }
+
     return {**variables, "PATH": f"{Path(layout.PYTHON).parent}:{variables['PATH']}"}
 
 
@@ -151,7 +184,9 @@ class RentedMachine:
         self._start = start
         self._folder = Path(layout.AGENT_FOLDER)
         self._link_secret = bytes.fromhex(start.link_secret)
-        self._lease = Watched(self._folder / "lease.json", lambda values: float(values["monotonic"]))
+        self._lease = Watched(
+            self._folder / "lease.json", lambda values: float(values["monotonic"])
+        )
         self._written: float | None = None
         self._agent = 0
         self._wake_ups = WakeUps()
@@ -172,7 +207,8 @@ class RentedMachine:
         socket_path.chmod(0o600)
         listener.listen(64)
         self._agent = fork_agent(
-            lambda: MachineAgent(settings, listener, self._link_secret), (*self._wake_ups.descriptors, up)
+            lambda: MachineAgent(settings, listener, self._link_secret),
+            (*self._wake_ups.descriptors, up),
         )
         listener.close()
         with replaced(Path(layout.STARTED)) as new:
@@ -182,8 +218,12 @@ class RentedMachine:
 
         poller = poller_of(str(machine["cloud"]), dict(os.environ))
         if poller is not None:
-            connect = partial(LinkClient, socket_path, self._start.machine, self._link_secret, _LINK_SECONDS)
-            threading.Thread(target=NoticeRelay(poller, connect, time.sleep).run, daemon=True).start()
+            connect = partial(
+                LinkClient, socket_path, self._start.machine, self._link_secret, _LINK_SECONDS
+            )
+            threading.Thread(
+                target=NoticeRelay(poller, connect, time.sleep).run, daemon=True
+            ).start()
 
         status = self._until_end()
         kill_marked(self._folder)
@@ -192,14 +232,23 @@ class RentedMachine:
             new.write_text(reasons.get(status, f"its agent failed with status {status}") + "\n")
 
     def _settings(self, machine: Mapping[str, Any]) -> AgentSettings:
-        """The agent's settings, from the content of `layout.MACHINE_FILE` and the watchdog's lease."""
+        """The agent's settings, from the content of `layout.MACHINE_FILE` and the watchdog's
+        lease."""
         ends_at, uptime = (float(word) for word in Path(layout.LEASE).read_text().split())
         now_up = float(Path("/proc/uptime").read_text().split()[0])
         seconds = min(ends_at - time.time(), uptime - now_up)
         payload = None if machine["payload"] is None else Payload.from_json(machine["payload"])
         until, start = int(machine["lease_until"]), self._start
+
         return AgentSettings(
-            self._folder, start.machine, start.index, until, seconds, payload, layout.JOB_FOLDER, counts_traffic=True
+            self._folder,
+            start.machine,
+            start.index,
+            until,
+            seconds,
+            payload,
+            layout.JOB_FOLDER,
+            counts_traffic=True,
         )
 
     def _make_links(self) -> None:
@@ -214,12 +263,15 @@ class RentedMachine:
             python: Path(sys.executable),
             python.with_name("python"): Path(sys.executable),
         }
+
         for name, target in links.items():
             with replaced(name) as new:
                 new.symlink_to(target)
 
     def _until_end(self) -> int:
-        """Waits for the agent; returns its exit code, or the negative number of the signal that ended it."""
+        """Waits for the agent; returns its exit code, or the negative number of the signal that
+        ended it.
+        """
         give_up: float | None = None
         while True:
             pid, status = os.waitpid(self._agent, os.WNOHANG)
@@ -231,7 +283,9 @@ class RentedMachine:
             if self._told_to_end and give_up is None:
                 kill(self._agent, signal.SIGTERM)
                 give_up = time.monotonic() + SHUTDOWN_SECONDS
-            overdue = self._written is not None and time.monotonic() > self._written + SHUTDOWN_SECONDS
+            overdue = (
+                self._written is not None and time.monotonic() > self._written + SHUTDOWN_SECONDS
+            )
             if overdue or (give_up is not None and time.monotonic() > give_up):
                 kill(self._agent)
             self._wake_ups.pause(_POLL_SECONDS)

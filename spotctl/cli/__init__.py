@@ -1,1 +1,3 @@
-"""The command line: one module per group of commands. Nothing heavy is imported before a command runs."""
+"""The command line: one module per group of commands. Nothing heavy is imported before a command
+runs.
+"""

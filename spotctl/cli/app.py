@@ -1,4 +1,5 @@
-"""`spotctl`: all commands, the options that they share, and the only place that exits the process."""
+"""`spotctl`: all commands, the options that they share, and the only place that exits the
+process."""
 
 import atexit
 import logging
@@ -30,7 +31,12 @@ from spotctl.cli import (
     ui,
 )
 from spotctl.cli.boundary import INTERRUPTED, exit_code_of, warning_line
-from spotctl.cli.command_groups import CommandGroup, after_global_options, check_not_removed, named_part
+from spotctl.cli.command_groups import (
+    CommandGroup,
+    after_global_options,
+    check_not_removed,
+    named_part,
+)
 from spotctl.cli.lab import backtest, beta, gavel, parallel, parallel_train, reproduce, train
 from spotctl.cli.prices import fetch, markets, ranked_offers
 from spotctl.cli.session import Session
@@ -43,7 +49,12 @@ _START, _RUNS, _MONEY = "Get started", "Runs", "Costs and prices"
 _COMMANDS: tuple[tuple[str, str, Callable[..., None], str], ...] = (
     (_START, "init", init.init, "Write a job file for your training script."),
     (_START, "plan", plan.plan, "Show what would be rented, for how much, and why."),
-    (_START, "launch", launch.launch, "Rent machines, keep a job running, shut every machine down."),
+    (
+        _START,
+        "launch",
+        launch.launch,
+        "Rent machines, keep a job running, shut every machine down.",
+    ),
     (_START, "try", trying.try_, "Run one command on a cloud's smallest machine, for a dollar."),
     (_START, "doctor", doctor.doctor, "Check versions, credentials, quotas and leftovers."),
     (_START, "schema", init.schema, "Print the JSON Schema of job files, for your editor."),
@@ -62,18 +73,27 @@ def _all_commands() -> typer.Typer:
     whole = typer.Typer(
         name="spotctl",
         cls=CommandGroup,
-        help="Train machine-learning models on cheap, revocable cloud machines, without babysitting.",
-        epilog="Exit codes: 0 done, 1 failed, 2 usage or bad input, 3 no capacity in time, 4 budget reached,"
+        help="Train machine-learning models on cheap, revocable cloud machines, without "
+        "babysitting.",
+        epilog="Exit codes: 0 done, 1 failed, 2 usage or bad input, 3 no capacity in time, 4 "
+        "budget reached,"
         " 5 credentials or permission, 6 already running.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
     )
+
     for panel, name, command, short in _COMMANDS:
         whole.command(name, rich_help_panel=panel, short_help=short)(command)
     prices = _group(
         "Import, fetch, show and export spot prices.",
-        {"best": ranked_offers.best, "import": fetch.import_, "fetch": fetch.fetch, "show": markets.show},
+        {
+            "best": ranked_offers.best,
+            "import": fetch.import_,
+            "fetch": fetch.fetch,
+            "show": markets.show,
+        },
     )
+
     for panel, name, group in (
         (_RUNS, "nightly", nightly.app),
         (_RUNS, "log", event_log.app),
@@ -82,6 +102,7 @@ def _all_commands() -> typer.Typer:
         (_MONEY, "lab", _lab()),
     ):
         whole.add_typer(group, name=name, rich_help_panel=panel, cls=CommandGroup)
+
     return whole
 
 
@@ -96,6 +117,7 @@ def _lab() -> typer.Typer:
             "transformer": parallel.transformer,
         },
     )
+
     prices = _group(
         "Look into the stored prices, correct, check and share them.",
         {
@@ -110,10 +132,12 @@ def _lab() -> typer.Typer:
             "snapshot": fetch.snapshot,
         },
     )
+
     lab = _group(
         "Analyses: evictions, backtests, Gavel, pipelines, price history, papers.",
         {"train": train.train, "reproduce": reproduce.reproduce},
     )
+
     for name, group in (
         ("beta", beta.app),
         ("backtest", backtest.app),
@@ -122,6 +146,7 @@ def _lab() -> typer.Typer:
         ("prices", prices),
     ):
         lab.add_typer(group, name=name, cls=CommandGroup)
+
     return lab
 
 
@@ -152,9 +177,14 @@ def _global_options(
             help="Folder for prices, logs and config.toml.",
         ),
     ] = None,
-    debug: Annotated[bool, typer.Option("--debug", help="Log to stderr and show tracebacks.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Log to stderr and show tracebacks.")
+    ] = False,
     _version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
     ] = False,
 ) -> None:
     # SDKs and retries log details that a user cannot act on; what matters is raised as an error.
@@ -167,7 +197,8 @@ def _global_options(
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: runs a command and exits with one of the documented codes."""
-    # A scheduler may close the standard streams. What is opened next, a socket or the log, would take their place.
+    # A scheduler may close the standard streams. What is opened next, a socket or the log, would
+    # take their place.
     while (empty := os.open(os.devnull, os.O_RDWR)) < 3:
         os.set_inheritable(empty, True)
     os.close(empty)
@@ -192,12 +223,15 @@ def _run(words: Sequence[str]) -> object:
 
 
 def end_at_once(code: int) -> None:
-    """Ends a process of its own without waiting for threads and workers whose results are not needed any more.
+    """Ends a process of its own without waiting for threads and workers whose results are not
+    needed any more.
 
     They may wait for a server that does not answer, or be inside of a C library.
     """
     if code == INTERRUPTED or is_work_left():
-        from multiprocessing import active_children  # takes longer to import than most commands need to end
+        from multiprocessing import (
+            active_children,
+        )  # takes longer to import than most commands need to end
 
         threading.excepthook = lambda _: None  # threads that lose their workers have nothing to say
         for worker in active_children():
@@ -205,7 +239,8 @@ def end_at_once(code: int) -> None:
         with suppress(OSError):
             sys.stdout.flush()
             sys.stderr.flush()
-        # All that Python does at its end, except to wait for threads. A queue waits for a worker to read from it.
+        # All that Python does at its end, except to wait for threads. A queue waits for a worker to
+        # read from it.
         closing = threading.Thread(target=atexit._run_exitfuncs, daemon=True)
         closing.start()
         closing.join(_CLOSE_SECONDS)

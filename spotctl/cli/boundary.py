@@ -32,13 +32,16 @@ def exit_code_of(command: Callable[[], object], *, debug: bool) -> int:
     except (KeyboardInterrupt, typer.Abort):
         result = INTERRUPTED
     except SystemExit as ended:
-        # Typer raises this when the reader of a pipe (head, less) closes it, which is not a failure.
+        # Typer raises this when the reader of a pipe (head, less) closes it, which is not a
+        # failure.
         return DONE if isinstance(ended.__context__, BrokenPipeError) else FAILED
     except OSError as error:
         _say(f"{error.filename or 'output'}: {error.strerror or error}")
         return FAILED
-    except Exception as error:  # noqa: BLE001  # the boundary: users see a traceback only with --debug
+    # The boundary: users see a traceback only with --debug.
+    except Exception as error:  # noqa: BLE001
         return _report_error(error, debug=debug)
+
     if result == INTERRUPTED:
         _say("interrupted; stored data is kept")
     return result if isinstance(result, int) else DONE
@@ -51,11 +54,19 @@ def _report_error(error: Exception, *, debug: bool) -> int:
         from spotctl.home.errors import missing_extra
 
         error = missing_extra(error) or error
-    message = "; ".join(" ".join(part.split()) for part in (str(error), *getattr(error, "__notes__", ())))
+
+    message = "; ".join(
+        " ".join(part.split()) for part in (str(error), *getattr(error, "__notes__", ()))
+    )
     code = _code_of(error)
+
     if code is None:
-        _say(f"internal error, {type(error).__name__}: {message} (spotctl --debug COMMAND shows where)")
+        _say(
+            f"internal error, {type(error).__name__}: {message} (spotctl --debug COMMAND shows "
+            "where)"
+        )
         return FAILED
+
     _say(message)
     return code
 
@@ -96,11 +107,14 @@ def _code_of(error: Exception) -> int | None:
         (spotctl.SpotctlError, FAILED),
         (agent.AgentError, FAILED),
     )
+
     return next((code for kind, code in codes if isinstance(error, kind)), None)
 
 
 def warning_line(message: Warning | str, *_: object) -> str:
-    """A warning as the command line shows it: in the form of an error, without a place in the program."""
+    """A warning as the command line shows it: in the form of an error, without a place in the
+    program.
+    """
     return f"spotctl: {message}\n"
 
 

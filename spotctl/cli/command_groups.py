@@ -17,28 +17,38 @@ from spotctl.home.errors import BadRequest
 
 
 class CommandGroup(TyperGroup):
-    """A group of commands, whose own options are processed before those of every command, even for `COMMAND --help`.
+    """A group of commands, whose own options are processed before those of every command, even for
+    `COMMAND --help`.
 
-    Typer converts values with pydantic, whose import takes longer than all else that a help page needs. Texts, defaults
-    and options that were not given have nothing to convert, and a path can be read or does not exist.
+    Typer converts values with pydantic, whose import takes longer than all else that a help page
+    needs. Texts, defaults and options that were not given have nothing to convert, and a path can
+    be read or does not exist.
     """
 
-    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401  # Typer exports no type of its context's base
+    # Typer exports no type of its context's base.
+    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401
         return _rarely_converted(super().get_params, ctx)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401  # Typer exports no type of its commands' base
-        """The command, with a help text that wraps where the terminal ends instead of where the source does."""
+    # Typer exports no type of its commands' base.
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401
+        """The command, with a help text that wraps where the terminal ends instead of where the
+        source does.
+        """
         command: Any = super().get_command(ctx, cmd_name)
         if command is not None and command.help:
             # What follows a form feed describes the fields of --json, for the reference.
             text = command.help.partition("\f")[0].rstrip()
             command.help = "\n\n".join(map(_unwrapped, text.split("\n\n")))
+
         if command is not None and not isinstance(command, CommandGroup):
-            command.get_params = partial(_rarely_converted, partial(type(command).get_params, command))
+            command.get_params = partial(
+                _rarely_converted, partial(type(command).get_params, command)
+            )
         return command
 
 
-def _rarely_converted(get_params: Callable[[Any], list[Any]], ctx: Any) -> list[Any]:  # noqa: ANN401  # as above
+# As above.
+def _rarely_converted(get_params: Callable[[Any], list[Any]], ctx: Any) -> list[Any]:  # noqa: ANN401
     """The parameters, which skip the conversion of values that need none."""
     params = get_params(ctx)
     for param in params:
@@ -53,22 +63,37 @@ def _unwrapped(paragraph: str) -> str:
     return paragraph if keeps else " ".join(lines)
 
 
-def _converted(param: Any, convert: Callable[[Any, Any, Any], Any], ctx: typer.Context, value: object) -> object:  # noqa: ANN401  # Typer exports no type of its options
+def _converted(
+    param: Any,  # noqa: ANN401
+    convert: Callable[[Any, Any, Any], Any],
+    ctx: typer.Context,
+    value: object,
+) -> object:  # Typer exports no type of its options
     kind = param.type_descriptor.annotation
-    if isinstance(value, str) and kind is Path and (os.access(value, os.R_OK) or not Path(value).exists()):
+    if (
+        isinstance(value, str)
+        and kind is Path
+        and (os.access(value, os.R_OK) or not Path(value).exists())
+    ):
         value = Path(value)
+
     # An option of several choices has one of them as its default.
     is_text = isinstance(value, str) and isinstance(kind, type) and isinstance(value, kind)
-    is_default = not isinstance(value, str | list | tuple) and not (value is None and param.required)
+    is_default = not isinstance(value, str | list | tuple) and not (
+        value is None and param.required
+    )
     if is_text or is_default:
         return param.callback(ctx, param, value) if param.callback else value
+
     return convert(param, ctx, value)
 
 
 def named_part(whole: typer.Typer, words: Sequence[str]) -> typer.Typer:
-    """The command that a command line names, with its groups. If it names none, what a help page lists.
+    """The command that a command line names, with its groups. If it names none, what a help page
+    lists.
 
-    Typer builds all commands of an app before it looks at the command line, which takes longer than most commands do.
+    Typer builds all commands of an app before it looks at the command line, which takes longer than
+    most commands do.
     """
     left = after_global_options(words)
     name = left[0] if left else ""
@@ -77,19 +102,27 @@ def named_part(whole: typer.Typer, words: Sequence[str]) -> typer.Typer:
         for command in whole.registered_commands
         if name in (command.name, getattr(command.callback, "__name__", ""))
     ]
+
     groups = [group for group in whole.registered_groups if group.name == name]
     if not commands and not groups:
         return _outline(whole)
+
     part = copy.copy(whole)
-    part.registered_commands, part.registered_groups = commands, [copy.copy(group) for group in groups]
+    part.registered_commands, part.registered_groups = (
+        commands,
+        [copy.copy(group) for group in groups],
+    )
     for group in part.registered_groups:
         assert group.typer_instance is not None
         group.typer_instance = named_part(group.typer_instance, left[1:])
+
     return part
 
 
 def after_global_options(words: Sequence[str]) -> Sequence[str]:
-    """A command line from its first command on. What follows -- belongs to another program, and is left out."""
+    """A command line from its first command on. What follows -- belongs to another program, and is
+    left out.
+    """
     words = words[: words.index("--")] if "--" in words else words
     at = 0
     while at < len(words) and words[at].startswith("-"):
@@ -104,6 +137,7 @@ def _outline(whole: typer.Typer) -> typer.Typer:
     for command in part.registered_commands:
         command.callback = _described(command.callback)
     part.registered_groups = [copy.copy(group) for group in whole.registered_groups]
+
     for group in part.registered_groups:
         group.typer_instance = inside = copy.copy(group.typer_instance)
         assert inside is not None
@@ -134,7 +168,17 @@ REMOVED = {
     "parallel": "lab parallel",
     **{
         f"prices {name}": f"lab prices {name}"
-        for name in ("backup", "correct", "egress", "export", "ls", "plot", "snapshot", "sources", "sql")
+        for name in (
+            "backup",
+            "correct",
+            "egress",
+            "export",
+            "ls",
+            "plot",
+            "snapshot",
+            "sources",
+            "sql",
+        )
     },
     **{
         f"{prices} {name}": now
@@ -165,7 +209,16 @@ REMOVED = {
     **{
         f"lab parallel {command} --{option}": f"lab parallel {command} --split"
         for command in ("plan", "train")
-        for option in ("scheme", "stages", "replicas", "chunks", "tensor", "recompute", "no-recompute", "allow-delay")
+        for option in (
+            "scheme",
+            "stages",
+            "replicas",
+            "chunks",
+            "tensor",
+            "recompute",
+            "no-recompute",
+            "allow-delay",
+        )
     },
     **{f"lab parallel train --{option}": GONE for option in ("every", "hang-timeout")},
     "lab parallel plan --tensors": GONE,
@@ -176,7 +229,17 @@ REMOVED = {
     **{
         f"lab gavel analyze --{option}": "lab gavel analyze SCENARIO.yaml"
         for option in (
-            *("throughputs", "prices", "markets", "on-demand", "jobs", "home", "baseline", "days", "starts"),
+            *(
+                "throughputs",
+                "prices",
+                "markets",
+                "on-demand",
+                "jobs",
+                "home",
+                "baseline",
+                "days",
+                "starts",
+            ),
             *("dataset-gb", "checkpoint-gb", "dataset-on", "move", "evictions", "machine"),
         )
     },
@@ -185,11 +248,18 @@ REMOVED = {
 
 
 def check_not_removed(words: Sequence[str]) -> None:
-    """Raises `BadRequest` for a command line, from its first command on, that uses a removed name."""
+    """Raises `BadRequest` for a command line, from its first command on, that uses a removed
+    name."""
     for name, now in REMOVED.items():
         *command, last = name.split()
         begins = list(words[: len(command)]) == command
         rest = words[len(command) :]
-        is_used = last in (word.split("=")[0] for word in rest) if last.startswith("--") else list(rest[:1]) == [last]
+        is_used = (
+            last in (word.split("=")[0] for word in rest)
+            if last.startswith("--")
+            else list(rest[:1]) == [last]
+        )
         if begins and is_used:
-            raise BadRequest(f"{name} is now `spotctl {now}`" if now else f"{name} is gone; nothing replaces it")
+            raise BadRequest(
+                f"{name} is now `spotctl {now}`" if now else f"{name} is gone; nothing replaces it"
+            )

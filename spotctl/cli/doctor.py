@@ -15,7 +15,8 @@ def doctor(
     what: Annotated[
         str,
         typer.Argument(
-            help="A cloud, such as aws: check only that. A job file: send a test message to its addresses instead.",
+            help="A cloud, such as aws: check only that. A job file: send a test message to its "
+            "addresses instead.",
             metavar="[CLOUD | FILE]",
             show_default=False,
         ),
@@ -23,17 +24,20 @@ def doctor(
     policy: Annotated[
         str,
         typer.Option(
-            "--policy", help="Print the minimal permissions for a cloud, such as aws, in that cloud's format."
+            "--policy",
+            help="Print the minimal permissions for a cloud, such as aws, in that cloud's format.",
         ),
     ] = "",
     json_: JsonOption = False,
 ) -> None:
-    """Check versions, home folder, prices, orphaned resources and configured clouds, and explain how to fix problems.
+    """Check versions, home folder, prices, orphaned resources and configured clouds, and explain
+    how to fix problems.
 
-    With a cloud's name, check only that cloud. With a job file, send a test message to every address under `notify`
-    that gets messages, and check nothing else.
+    With a cloud's name, check only that cloud. With a job file, send a test message to every
+    address under `notify` that gets messages, and check nothing else.
 
-    Clouds without credentials are skipped. Each cloud's own SDK finds the credentials; they are never shown.
+    Clouds without credentials are skipped. Each cloud's own SDK finds the credentials; they are
+    never shown.
 
     Exit codes: 0 no problems, 5 credentials or permissions are missing, 1 any other problem.
 
@@ -54,6 +58,7 @@ def doctor(
             raise BadRequest(f"policy {policy!r} is not one of {', '.join(clouds)}")
         session.answer_json(doctor_of(clouds[policy]).POLICIES[policy](session.settings))
         return
+
     from spotctl.cli.doctor_checks import FINDINGS, findings_of, of_addresses, of_clouds, report
     from spotctl.clouds.doctor import exit_code
     from spotctl.show.columns import as_json
@@ -61,6 +66,11 @@ def doctor(
     if what in rented_clouds():
         findings = list(of_clouds(session.settings, (what,)))
     else:
-        findings = list(of_addresses(Path(what), wall_us()) if what else findings_of(session.settings, wall_us()))
+        findings = list(
+            of_addresses(Path(what), wall_us())
+            if what
+            else findings_of(session.settings, wall_us())
+        )
+
     session.answer(json_, as_json(FINDINGS, findings), None if json_ else report(findings))
     raise typer.Exit(exit_code(findings))

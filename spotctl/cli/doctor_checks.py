@@ -1,4 +1,6 @@
-"""The checks of `spotctl doctor`: this computer, its runs, the buckets of its data, and each configured cloud."""
+"""The checks of `spotctl doctor`: this computer, its runs, the buckets of its data, and each
+configured cloud.
+"""
 
 from __future__ import annotations
 
@@ -64,14 +66,23 @@ def of_addresses(file: Path, now: int) -> Iterator[Finding]:
     """Whether each address that a job file names takes a test message."""
     spec = load(file)
     if not spec.notify.has_receivers:
-        raise BadRequest(f"{file}: names no address; add notify: {{webhook: https://...}}, or notify: {{to: [$NAME]}}")
+        raise BadRequest(
+            f"{file}: names no address; add notify: {{webhook: https://...}}, or notify: {{to: [$NAME]}}"
+        )
+
     lines = {"What happened": "nothing: this is the test message of spotctl doctor"}
     facts = {"event": "test", "job": spec.name}
     message = Message(f"{spec.name}-test-{now}", f"{spec.name}: a test message", True, lines, facts)
     for delivery in deliver(message, spec.notify):
         if delivery.failure:
             reason, _, cure = delivery.failure.partition("; ")
-            yield Finding("messages", delivery.receiver, Level.FAILS, reason, cure or "set it, or correct the address")
+            yield Finding(
+                "messages",
+                delivery.receiver,
+                Level.FAILS,
+                reason,
+                cure or "set it, or correct the address",
+            )
         else:
             yield Finding("messages", delivery.receiver, Level.GOOD, "took a test message")
 
@@ -79,9 +90,15 @@ def of_addresses(file: Path, now: int) -> Iterator[Finding]:
 FINDING: tuple[Column[Finding], ...] = (
     Column("about", "what it belongs to: here, runs, prices, data, messages, or a cloud"),
     Column("what", "what was checked"),
-    Column("level", "`good`, `note`, `fails`, or `no access` (to a cloud)", attrgetter("level.value")),
+    Column(
+        "level", "`good`, `note`, `fails`, or `no access` (to a cloud)", attrgetter("level.value")
+    ),
     Column("told", "what was found", attrgetter("detail")),
-    Column("cure", "how to fix it; null if there is nothing to fix", lambda finding: finding.cure or None),
+    Column(
+        "cure",
+        "how to fix it; null if there is nothing to fix",
+        lambda finding: finding.cure or None,
+    ),
 )
 FINDINGS: tuple[Column[Sequence[Finding]], ...] = (
     Column("exit_code", "exit code of the command", exit_code),
@@ -101,6 +118,7 @@ def report(findings: Sequence[Finding]) -> Group:
             if finding.cure:
                 table.add_row("", Text(f"-> {finding.cure}"))
         parts += [Text(about, style="bold"), table]
+
     return Group(*parts)
 
 
@@ -122,7 +140,10 @@ def _python() -> Finding:
         oldest = ".".join(map(str, OLDEST_PYTHON))
         return Finding("here", "python", Level.FAILS, detail, f"install Python {oldest} or newer")
     if sys.platform != "linux":
-        return Finding("here", "python", Level.NOTE, f"{detail}: the local market is tested on Linux only")
+        return Finding(
+            "here", "python", Level.NOTE, f"{detail}: the local market is tested on Linux only"
+        )
+
     return Finding("here", "python", Level.GOOD, detail)
 
 
@@ -132,8 +153,12 @@ def _packages() -> Iterator[Finding]:
         detail = ", ".join(f"{name} {version(name)}" for name in ("spotctl", *sdks))
         yield Finding("here", "versions", Level.GOOD, detail)
     except PackageNotFoundError as error:
-        yield Finding("here", "versions", Level.FAILS, f"{error.name} is not installed", "pip install spotctl")
-    for package in (package for cloud in rented_clouds() for package in cloud_of(cloud).packages.optional):
+        yield Finding(
+            "here", "versions", Level.FAILS, f"{error.name} is not installed", "pip install spotctl"
+        )
+    for package in (
+        package for cloud in rented_clouds() for package in cloud_of(cloud).packages.optional
+    ):
         if not _is_installed(package.module):
             detail = f"not installed; for {package.used_for}"
             cure = f"pip install 'spotctl[{package.extra}]'"
@@ -157,7 +182,11 @@ def _home(home: Path) -> Finding:
     except OSError as error:
         detail = f"{home} is not writable: {error.strerror or error}"
         return Finding(
-            "here", "home", Level.FAILS, detail, "change its owner, or name another folder with --home or SPOTCTL_HOME"
+            "here",
+            "home",
+            Level.FAILS,
+            detail,
+            "change its owner, or name another folder with --home or SPOTCTL_HOME",
         )
 
 
@@ -167,8 +196,13 @@ def _disk(home: Path) -> Finding:
     detail = f"{free / (1 << 30):,.1f} GiB free in {there}"
     if free < MIN_FREE:
         return Finding(
-            "here", "disk", Level.FAILS, detail, "free some space: the event log is written before each rental"
+            "here",
+            "disk",
+            Level.FAILS,
+            detail,
+            "free some space: the event log is written before each rental",
         )
+
     return Finding("here", "disk", Level.GOOD, detail)
 
 
@@ -179,8 +213,13 @@ def _scheduler() -> Finding:
         return Finding("here", "nightly", Level.GOOD, "systemd user manager")
     if Crontab().is_there() and daemon_runs() is not False:
         return Finding("here", "nightly", Level.GOOD, "cron")
-    detail = "neither cron nor a systemd user manager is running, so spotctl nightly cannot be installed"
-    return Finding("here", "nightly", Level.NOTE, detail, "install and start cron, or log in with systemd")
+
+    detail = (
+        "neither cron nor a systemd user manager is running, so spotctl nightly cannot be installed"
+    )
+    return Finding(
+        "here", "nightly", Level.NOTE, detail, "install and start cron, or log in with systemd"
+    )
 
 
 def _nights(home: Path, now: int) -> Iterator[Finding]:
@@ -209,16 +248,30 @@ def _prices(settings: Settings, now: int) -> Iterator[Finding]:
             newest[series.market.cloud] = max(newest.get(series.market.cloud, 0), series.last)
     except PricingDataError as error:
         yield Finding(
-            "prices", "stored", Level.FAILS, str(error), "run spotctl lab prices ls --check, which lists cures"
+            "prices",
+            "stored",
+            Level.FAILS,
+            str(error),
+            "run spotctl lab prices ls --check, which lists cures",
         )
         return
+
     if not newest:
         detail = "only the shipped prices of the local market"
-        yield Finding("prices", "stored", Level.NOTE, detail, "run spotctl prices fetch, or spotctl prices import FILE")
+        yield Finding(
+            "prices",
+            "stored",
+            Level.NOTE,
+            detail,
+            "run spotctl prices fetch, or spotctl prices import FILE",
+        )
+
     for cloud, last in sorted(newest.items()):
         detail = f"newest {age((now - last) / SECOND)} old"
         if now - last > STALE:
-            yield Finding("prices", cloud, Level.NOTE, detail, f"run spotctl prices fetch --cloud {cloud}")
+            yield Finding(
+                "prices", cloud, Level.NOTE, detail, f"run spotctl prices fetch --cloud {cloud}"
+            )
         else:
             yield Finding("prices", cloud, Level.GOOD, detail)
 
@@ -240,22 +293,43 @@ def _runs(settings: Settings) -> Iterator[Finding]:
     except (SpotctlError, PricingDataError) as error:
         yield Finding("runs", "log", Level.FAILS, str(error), "run spotctl --debug status")
         return
+
     interrupted = [state for state, word in words if word == "interrupted"]
     for state in interrupted:
         job = "" if state.began is None else state.began.job
         detail = f"interrupted, with {len(state.alive)} machines"
-        yield Finding("runs", job, Level.FAILS, detail, f"run spotctl resume {job}, or spotctl stop {job}")
+        yield Finding(
+            "runs", job, Level.FAILS, detail, f"run spotctl resume {job}, or spotctl stop {job}"
+        )
+
     for cloud in searched:
         if cloud.failure is not None:
             yield Finding(
-                "runs", cloud.cloud, Level.FAILS, f"not searched for orphans: {cloud.failure}", "run spotctl gc"
+                "runs",
+                cloud.cloud,
+                Level.FAILS,
+                f"not searched for orphans: {cloud.failure}",
+                "run spotctl gc",
             )
+
     unowned = [thing for cloud in searched for thing in cloud.resources]
     for thing in unowned:
-        yield Finding("runs", thing.id, Level.FAILS, f"a {thing.kind} that belongs to no run", "run spotctl gc")
+        yield Finding(
+            "runs",
+            thing.id,
+            Level.FAILS,
+            f"a {thing.kind} that belongs to no run",
+            "run spotctl gc",
+        )
+
     if not interrupted and not unowned:
         running = sum(word in ("running", "stopping", "waiting") for _, word in words)
-        yield Finding("runs", "orphans", Level.GOOD, f"no orphaned resources; {counted(running, 'active run')}")
+        yield Finding(
+            "runs",
+            "orphans",
+            Level.GOOD,
+            f"no orphaned resources; {counted(running, 'active run')}",
+        )
 
 
 def of_buckets(settings: Settings, identity: StoreIdentity = LAUNCHER) -> Iterator[Finding]:
@@ -275,11 +349,19 @@ def _of_bucket(bucket: str, uses: list[DataUse], identity: StoreIdentity) -> Fin
     except StoreRefused as error:
         level = Level.FAILS if isinstance(error, StoreUnavailable) else Level.NO_ACCESS
         return Finding("data", bucket, level, f"not in reach: {error}", _CURE)
-    detail = f"{counted(len(uses), 'data set')} of {gigabytes(sum(use.size for use in uses))} in all"
+
+    detail = (
+        f"{counted(len(uses), 'data set')} of {gigabytes(sum(use.size for use in uses))} in all"
+    )
     if missing:
         return Finding(
-            "data", bucket, Level.NOTE, f"{detail}, {missing} of them gone", "launch the job to store it again"
+            "data",
+            bucket,
+            Level.NOTE,
+            f"{detail}, {missing} of them gone",
+            "launch the job to store it again",
         )
+
     return Finding("data", bucket, Level.GOOD, detail)
 
 
@@ -288,7 +370,9 @@ def of_clouds(settings: Settings, clouds: Sequence[str]) -> Iterator[Finding]:
     for cloud in clouds:
         doctor = doctor_of(cloud)
         if not doctor.is_configured(settings):
-            yield Finding(cloud, "credentials", Level.NOTE, "not configured, so not checked", doctor.SETUP)
+            yield Finding(
+                cloud, "credentials", Level.NOTE, "not configured, so not checked", doctor.SETUP
+            )
             continue
         answers = Answers()
         with ThreadPoolExecutor(1, f"{cloud}-orders") as pool:

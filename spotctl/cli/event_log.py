@@ -12,15 +12,17 @@ from spotctl.cli.session import JsonOption, Session
 if TYPE_CHECKING:
     from spotctl.log.salvage import Salvaged
 
-app = typer.Typer(help="Check and repair the event log, which records all runs.", no_args_is_help=True)
+app = typer.Typer(
+    help="Check and repair the event log, which records all runs.", no_args_is_help=True
+)
 
 
 @app.command()
 def check(context: typer.Context, json_: JsonOption = False) -> None:
     """Read every row of the event log, and list damaged and missing rows. Changes nothing.
 
-    Rows that an earlier repair has dropped are listed, too: the costs of their runs are then said to be "at least" the
-    sum that is known.
+    Rows that an earlier repair has dropped are listed, too: the costs of their runs are then said
+    to be "at least" the sum that is known.
 
     Exit codes: 0 the log is sound, also after a repair; 1 it is damaged.
 
@@ -41,10 +43,12 @@ def check(context: typer.Context, json_: JsonOption = False) -> None:
 
 @app.command()
 def repair(context: typer.Context, json_: JsonOption = False) -> None:
-    """Replace a damaged event log with all of its readable rows. The damaged file is kept next to the new one.
+    """Replace a damaged event log with all of its readable rows. The damaged file is kept next to
+    the new one.
 
-    The new log says which rows were lost, and reports say "at least" where a cost rests on them. A run that lost rows
-    before it ended cannot be resumed: `spotctl stop JOB` returns its machines and ends the run.
+    The new log says which rows were lost, and reports say "at least" where a cost rests on them. A
+    run that lost rows before it ended cannot be resumed: `spotctl stop JOB` returns its machines
+    and ends the run.
 
     Example: spotctl log repair
     """
@@ -57,10 +61,13 @@ def repair(context: typer.Context, json_: JsonOption = False) -> None:
     if not exists(paths.log):
         session.remark(f"event log {paths.log}: no job was launched yet")
         return
+
     salvaged, kept = repaired(paths)
     _report(session, salvaged, f"event log {paths.log}", json_=json_)
     if kept is not None:
-        session.remark(f"repaired; the damaged file is {kept}", "machines without a run: spotctl gc")
+        session.remark(
+            f"repaired; the damaged file is {kept}", "machines without a run: spotctl gc"
+        )
 
 
 def _report(session: Session, salvaged: Salvaged, log: str, *, json_: bool) -> None:
@@ -72,9 +79,13 @@ def _report(session: Session, salvaged: Salvaged, log: str, *, json_: bool) -> N
     if json_:
         session.answer_json(as_json(run_answers.LOG, salvaged))
         return
+
     rows, runs = counted(len(salvaged.rows), "row"), counted(len(salvaged.runs), "run")
     session.out.print(f"{log}: {rows} of {runs} can be read", soft_wrap=True)
     for flaw in salvaged.damage:
         session.out.print(f"  {flaw}", soft_wrap=True, markup=False)
+
     for run, loss in salvaged.dropped:
-        session.out.print(f"  dropped by a repair: {loss_text(run, loss)}", soft_wrap=True, markup=False)
+        session.out.print(
+            f"  dropped by a repair: {loss_text(run, loss)}", soft_wrap=True, markup=False
+        )

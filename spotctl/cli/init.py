@@ -1,4 +1,6 @@
-"""`spotctl init` and `spotctl schema`: a job file for a script or to start from, and the schema for editors."""
+"""`spotctl init` and `spotctl schema`: a job file for a script or to start from, and the schema for
+editors.
+"""
 
 from functools import reduce
 from pathlib import Path
@@ -13,42 +15,58 @@ from spotctl.home.errors import BadRequest
 def init(
     context: typer.Context,
     file: Annotated[
-        Path, typer.Argument(help="Your training script, or a task of SkyPilot or dstack; or the job file to write.")
+        Path,
+        typer.Argument(
+            help="Your training script, or a task of SkyPilot or dstack; or the job file to write."
+        ),
     ] = Path("job.yaml"),
-    job: Annotated[Path, typer.Argument(help="For a script or a task: the job file to write.")] = Path("job.yaml"),
+    job: Annotated[
+        Path, typer.Argument(help="For a script or a task: the job file to write.")
+    ] = Path("job.yaml"),
     trainer: Annotated[
         bool,
         typer.Option(
-            "--trainer", help="Make the script's PyTorch loop an elastic trainer, and compare three steps of both."
+            "--trainer",
+            help="Make the script's PyTorch loop an elastic trainer, and compare three steps of "
+            "both.",
         ),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; note assumptions in the file.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask; note assumptions in the file.")
+    ] = False,
     try_: Annotated[
-        bool, typer.Option("--try", help="Run the script here, kill it twice, and see whether it resumes.")
+        bool,
+        typer.Option(
+            "--try", help="Run the script here, kill it twice, and see whether it resumes."
+        ),
     ] = False,
     allow: Annotated[
         list[str] | None,
-        typer.Option(help="What a trial may use, which it otherwise lacks: network, credentials, gpu. Repeatable."),
+        typer.Option(
+            help="What a trial may use, which it otherwise lacks: network, credentials, gpu. "
+            "Repeatable."
+        ),
     ] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Write a commented job file: for your training script, or a starter that runs on the local market.
+    """Write a commented job file: for your training script, or a starter that runs on the local
+    market.
 
-    A script is read: its framework, arguments, saves and data. Then init says which lines of the script to change so
-    that evictions lose no work. On a terminal, it asks where the script runs, for how long, and where checkpoints are
-    kept.
+    A script is read: its framework, arguments, saves and data. Then init says which lines of the
+    script to change so that evictions lose no work. On a terminal, it asks where the script runs,
+    for how long, and where checkpoints are kept.
 
-    It also asks whether to try the script: in a copy of its folder, for a minute at most, it is killed after a save and
-    during one, and started again as on the next machine. The verdict is resumed (work is not repeated), restarted, or
-    not seen. If lines are to be changed, the changed copy is tried. Without a terminal, with --yes and with --json,
-    only --try does that.
+    It also asks whether to try the script: in a copy of its folder, for a minute at most, it is
+    killed after a save and during one, and started again as on the next machine. The verdict is
+    resumed (work is not repeated), restarted, or not seen. If lines are to be changed, the changed
+    copy is tried. Without a terminal, with --yes and with --json, only --try does that.
 
-    A task of SkyPilot or dstack (type: task) becomes a job file, too: its resources, nodes, variables, commands and
-    buckets. What has no counterpart is listed with its line.
+    A task of SkyPilot or dstack (type: task) becomes a job file, too: its resources, nodes,
+    variables, commands and buckets. What has no counterpart is listed with its line.
 
-    With --trainer, three steps of the script run here. Lines that a trainer cannot carry are listed, and nothing is
-    written.
+    With --trainer, three steps of the script run here. Lines that a trainer cannot carry are
+    listed, and nothing is written.
 
     Example: spotctl init train.py && spotctl plan job.yaml
 
@@ -64,31 +82,44 @@ def init(
         write_script_job(session, request, json_=json_)
         return
     if try_ or allow:
-        raise BadRequest(f"{file}: is no script; --try needs one, and launch --rehearse tries a job file")
+        raise BadRequest(
+            f"{file}: is no script; --try needs one, and launch --rehearse tries a job file"
+        )
+
     from spotctl.cli.script_job import task_of_another_tool, write_task_job
 
     if not trainer and file.is_file() and (other := task_of_another_tool(file)) is not None:
         write_task_job(session, other, job, force=force, json_=json_)
         return
     if trainer:
-        raise BadRequest(f"{file}: is no script; --trainer needs one, such as spotctl init train.py --trainer")
+        raise BadRequest(
+            f"{file}: is no script; --trainer needs one, such as spotctl init train.py --trainer"
+        )
+
     from spotctl.files.user_files import editor_line, starter_text, write_new
 
     write_new(file, editor_line(session.settings.home) + starter_text(), force=force)
     session.answer(
-        json_, {"file": str(file)}, None, f"wrote {file}; next: spotctl plan {file}, then spotctl launch {file}"
+        json_,
+        {"file": str(file)},
+        None,
+        f"wrote {file}; next: spotctl plan {file}, then spotctl launch {file}",
     )
 
 
 def schema(
     context: typer.Context,
-    key: Annotated[str, typer.Argument(help="Explain this key: deadline, or checkpoint.every.")] = "",
+    key: Annotated[
+        str, typer.Argument(help="Explain this key: deadline, or checkpoint.every.")
+    ] = "",
     json_: JsonOption = False,
 ) -> None:
-    """Print the JSON Schema of job files, for completion and checks in your editor; or explain one key.
+    """Print the JSON Schema of job files, for completion and checks in your editor; or explain one
+    key.
 
-    Job files that spotctl init writes begin with a line that names the schema to the editor. It is a file of this
-    computer, and works offline. To share it with others, keep the schema next to the job file.
+    Job files that spotctl init writes begin with a line that names the schema to the editor. It is
+    a file of this computer, and works offline. To share it with others, keep the schema next to the
+    job file.
 
     Example: spotctl schema checkpoint
 
@@ -101,12 +132,16 @@ def schema(
     if not key:
         session.answer_json(reader.schema())
         return
+
     keys = reader.explained(key)
     if json_:
         session.answer_json(keys)
         return
+
     for name, about in keys.items():
-        session.out.print(f"{name}: {about['description']}", markup=False, highlight=False, soft_wrap=True)
+        session.out.print(
+            f"{name}: {about['description']}", markup=False, highlight=False, soft_wrap=True
+        )
         for example in about["examples"]:
             content = reduce(lambda inner, step: {step: inner}, reversed(name.split(".")), example)
             session.out.print(f"    {flow(content)}", markup=False, highlight=False, soft_wrap=True)

@@ -17,51 +17,71 @@ from spotctl.home.errors import BadRequest
 def launch(
     context: typer.Context,
     files: Annotated[
-        list[Path], typer.Argument(help="Job files. Several files are planned together.", show_default=False)
+        list[Path],
+        typer.Argument(help="Job files. Several files are planned together.", show_default=False),
     ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the plan, as spotctl plan.")] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Ignore any checkpoint and start from scratch.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print the plan, as spotctl plan.")
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Ignore any checkpoint and start from scratch.")
+    ] = False,
     max_cost: Annotated[str, typer.Option(help="Budget limit in US dollars: 5 or 0.50.")] = "",
     attached: Annotated[
-        bool, typer.Option("--attached", help="Keep the runner on this computer instead of a reliable machine.")
+        bool,
+        typer.Option(
+            "--attached", help="Keep the runner on this computer instead of a reliable machine."
+        ),
     ] = False,
     rehearse: Annotated[
         bool,
-        typer.Option("--rehearse", help="First run the command here for a minute at most, and see it resume."),
+        typer.Option(
+            "--rehearse", help="First run the command here for a minute at most, and see it resume."
+        ),
     ] = False,
     foreground: ForegroundOption = False,
     output: Annotated[
         ShownOutput,
-        typer.Option(help="script: also print the output of the machines on stdout, each line with its machine."),
+        typer.Option(
+            help="script: also print the output of the machines on stdout, each line with its "
+            "machine."
+        ),
     ] = ShownOutput.EVENTS,
     json_lines: Annotated[
         bool,
-        typer.Option("--json-lines", help="Print each event as a line of JSON on stdout, then the result."),
+        typer.Option(
+            "--json-lines", help="Print each event as a line of JSON on stdout, then the result."
+        ),
     ] = False,
     metrics: MetricsOption = "",
     json_: JsonOption = False,
 ) -> None:
-    """Rent machines for a job, keep it running through evictions, shut every machine down, and report the cost.
+    """Rent machines for a job, keep it running through evictions, shut every machine down, and
+    report the cost.
 
-    On a terminal, the run goes on in a process of its own, and this command is its window: you may close the terminal
-    or lose the connection. Ctrl-C asks whether to stop the run, and a second one leaves it running; `spotctl resume
-    JOB` shows the run again, and continues it if its process was killed. With --foreground, with --json and without a
-    terminal, the run ends with this command: Ctrl-C, SIGTERM and SIGHUP stop it and return all machines.
+    On a terminal, the run goes on in a process of its own, and this command is its window: you may
+    close the terminal or lose the connection. Ctrl-C asks whether to stop the run, and a second one
+    leaves it running; `spotctl resume JOB` shows the run again, and continues it if its process was
+    killed. With --foreground, with --json and without a terminal, the run ends with this command:
+    Ctrl-C, SIGTERM and SIGHUP stop it and return all machines.
 
-    On a cloud, the runner moves to the job's first reliable machine as soon as it responds, and the run no longer needs
-    this computer. The runner stays here with --attached, without a reliable machine, on the local market, and for
-    several jobs, which run at the same time; the exit code is then the highest of the jobs.
+    On a cloud, the runner moves to the job's first reliable machine as soon as it responds, and the
+    run no longer needs this computer. The runner stays here with --attached, without a reliable
+    machine, on the local market, and for several jobs, which run at the same time; the exit code is
+    then the highest of the jobs.
 
-    Exit codes: 0 done (or you left the window), 1 the job failed, 3 no capacity in time, 4 budget reached, 5
-    credentials or permission, 6 the job is already running.
+    Exit codes: 0 done (or you left the window), 1 the job failed, 3 no capacity in time, 4 budget
+    reached, 5 credentials or permission, 6 the job is already running.
 
-    With --rehearse, a command that fails on this computer, or a trainer that cannot be loaded here, is refused with
-    exit code 2 before anything is rented. A command with a checkpoint is killed and started again, as init does: launch
-    says whether it resumed, and the plan counts the size and the time of its checkpoints. The setup is not run. On a
-    terminal, the first launch of a job on a cloud proposes that.
+    With --rehearse, a command that fails on this computer, or a trainer that cannot be loaded here,
+    is refused with exit code 2 before anything is rented. A command with a checkpoint is killed and
+    started again, as init does: launch says whether it resumed, and the plan counts the size and
+    the time of its checkpoints. The setup is not run. On a terminal, the first launch of a job on a
+    cloud proposes that.
 
-    Without a terminal, each rental, warning, eviction, checkpoint and end is a line on stderr, with its time.
+    Without a terminal, each rental, warning, eviction, checkpoint and end is a line on stderr, with
+    its time.
 
     Example: spotctl launch job.yaml --yes --max-cost 5
     """
@@ -81,28 +101,40 @@ def launch(
         from spotctl.cli.script_trial import rehearsed_jobs
 
         specs = rehearsed_jobs(session, specs, asks=asks)
+
     jobs = launches.prepare(session, specs, max_cost, attached=attached)
     plans = jobs.planned.plans
     if output is ShownOutput.SCRIPT and jobs.moves:
         raise BadRequest(
-            "--output script: the runner moves to a machine, with the output: use spotctl logs -f, or --attached"
+            "--output script: the runner moves to a machine, with the output: use spotctl logs -f, "
+            "or --attached"
         )
     if dry_run and json_:
-        answers = [plan_answers.answer(jobs.on_ray)] if jobs.on_ray else plan_answers.answers(jobs.planned)
+        answers = (
+            [plan_answers.answer(jobs.on_ray)]
+            if jobs.on_ray
+            else plan_answers.answers(jobs.planned)
+        )
         session.answer_json(answers[0] if len(answers) == 1 else answers)
         return
+
     if not json_:
         for job_plan in plans:
             session.out.print(plan_tables.plan_view(job_plan, session.out.width, explain=False))
         if jobs.on_ray:
             session.out.print(plan_answers.plan_text(jobs.on_ray))
+
     if dry_run or not (yes or jobs.on_ray or confirm(session)):
         return
+
     order = jobs.order(files, fresh=fresh, metrics=metrics)
-    show = line_printer(session.settings, output, as_json_lines=json_lines, several=len(order.specs) > 1)
+    show = line_printer(
+        session.settings, output, as_json_lines=json_lines, several=len(order.specs) > 1
+    )
     if session.in_terminal and not (foreground or json_):
         names = [spec.name for spec in order.specs]
         window.hand_over(session, order, names, debug=is_debug(context), show=show)
+
     launch_here(session, order, plans, show, json_=json_, is_said=json_lines)
 
 
@@ -111,20 +143,26 @@ def resume(
     job: JobOrPlaceArgument,
     foreground: ForegroundOption = False,
     budget: Annotated[
-        str, typer.Option(metavar="USD", help="Only set what the run may cost in all, from now on: 8 or 12.50.")
+        str,
+        typer.Option(
+            metavar="USD", help="Only set what the run may cost in all, from now on: 8 or 12.50."
+        ),
     ] = "",
     metrics: MetricsOption = "",
     json_: JsonOption = False,
 ) -> None:
     """Pick up a run after a crash, or show a run that goes on. Nothing is bought twice.
 
-    With --budget, the command only sets the run's budget, to which the runner keeps from its next turn on. A budget
-    below what is spent, or committed until the leases end, is refused. A run that already ends is launched again.
+    With --budget, the command only sets the run's budget, to which the runner keeps from its next
+    turn on. A budget below what is spent, or committed until the leases end, is refused. A run that
+    already ends is launched again.
 
-    A job whose launcher was killed while it waited for its turn begins once the jobs before it have ended.
+    A job whose launcher was killed while it waited for its turn begins once the jobs before it have
+    ended.
 
-    If the runner lives on a rented machine, this command watches the run; if it was launched from another computer,
-    give its place. On a terminal, it also shows a run that another process of this computer attends to.
+    If the runner lives on a rented machine, this command watches the run; if it was launched from
+    another computer, give its place. On a terminal, it also shows a run that another process of
+    this computer attends to.
 
     Example: spotctl resume nightly-recsys
 
@@ -133,6 +171,7 @@ def resume(
     if budget:
         _set_budget(context.obj, job, budget, json_=json_)
         return
+
     from spotctl.cli.runs import remote_runner, window
     from spotctl.cli.runs.launches import resume_here
     from spotctl.home.paths import Paths
@@ -145,11 +184,16 @@ def resume(
     if "://" in job:
         job = remote_runner.attached(session, job).job
     client = remote_runner.client_of(session, job)
+
     if client is not None:
-        session.remark(f"run {client.place.run}: its runner lives on {client.runner()}; this command only watches")
+        session.remark(
+            f"run {client.place.run}: its runner lives on {client.runner()}; this command only "
+            "watches"
+        )
         with publishing(metrics, RunViews(session.settings), session.remark) as publish:
             ending = remote_runner.follow(session, client.place, publish)
         finish(session, ending, json_=json_)
+
     if session.in_terminal and not (foreground or json_):
         window.resume(session, job, metrics, debug=is_debug(context))
     resume_here(session, job, metrics, json_=json_)
@@ -166,16 +210,22 @@ def _set_budget(session: Session, job: str, amount: str, *, json_: bool) -> None
     limit = parse_usd(amount, "--budget", MAX_USD, unit="") * 3600
     if "://" in job:
         job = remote_runner.attached(session, job).job
-    remote_runner.pass_on(session, job, "resume", job, "--budget", amount, *(["--json"] if json_ else []))
+    remote_runner.pass_on(
+        session, job, "resume", job, "--budget", amount, *(["--json"] if json_ else [])
+    )
     changed = set_budget(job, session.settings, limit)
     earlier = "no budget" if changed.earlier is None else usd_text(usd(changed.earlier))
     session.answer(
-        json_, as_json(BUDGET_SET, changed), f"run {changed.run}: budget {usd_text(usd(limit))}, earlier {earlier}"
+        json_,
+        as_json(BUDGET_SET, changed),
+        f"run {changed.run}: budget {usd_text(usd(limit))}, earlier {earlier}",
     )
 
 
 def confirm(session: Session) -> bool:
     if not sys.stdin.isatty():
-        raise BadRequest("no terminal to ask for confirmation on: pass --yes; spotctl plan shows the plan only")
+        raise BadRequest(
+            "no terminal to ask for confirmation on: pass --yes; spotctl plan shows the plan only"
+        )
     session.out.print("")
     return typer.confirm("Rent these machines?")

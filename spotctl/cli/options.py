@@ -21,21 +21,34 @@ if TYPE_CHECKING:
 
 GlobArgument = Annotated[
     str,
-    typer.Argument(help="Glob over markets, part by part: 'aws/us-east-1/*/c4.*'. Default: all.", show_default=False),
+    typer.Argument(
+        help="Glob over markets, part by part: 'aws/us-east-1/*/c4.*'. Default: all.",
+        show_default=False,
+    ),
 ]
 
 MarketArgument = Annotated[
-    str, typer.Argument(help="A market: aws/us-east-1/us-east-1a/c4.xlarge (- for no zone).", show_default=False)
+    str,
+    typer.Argument(
+        help="A market: aws/us-east-1/us-east-1a/c4.xlarge (- for no zone).", show_default=False
+    ),
 ]
 
-CloudOption = Annotated[list[str] | None, typer.Option(help="Only this cloud, such as aws or local. Repeatable.")]
+CloudOption = Annotated[
+    list[str] | None, typer.Option(help="Only this cloud, such as aws or local. Repeatable.")
+]
 RegionOption = Annotated[list[str] | None, typer.Option(help="Only this region. Repeatable.")]
 TypeOption = Annotated[
-    list[str] | None, typer.Option("--type", help="Only instance types that match this glob: 'c6i.*'. Repeatable.")
+    list[str] | None,
+    typer.Option("--type", help="Only instance types that match this glob: 'c6i.*'. Repeatable."),
 ]
 AcceleratorOption = Annotated[str, typer.Option(help="Only machines with this accelerator: V100.")]
-LastOption = Annotated[str, typer.Option(help="Only the last part of each history: 7d, 36h.", show_default="all")]
-VcpusOption = Annotated[str, typer.Option(help="Only machines with this number of vCPUs: 8, 4..16, 32..")]
+LastOption = Annotated[
+    str, typer.Option(help="Only the last part of each history: 7d, 36h.", show_default="all")
+]
+VcpusOption = Annotated[
+    str, typer.Option(help="Only machines with this number of vCPUs: 8, 4..16, 32..")
+]
 
 
 def _jobs_like(context: typer.Context, incomplete: str) -> list[str]:
@@ -46,14 +59,21 @@ def _jobs_like(context: typer.Context, incomplete: str) -> list[str]:
     # The shell completes without running a command, so there is no session.
     home = context.find_root().params.get("home")
     try:
-        return [name for name in job_names(config.load(os.environ, home)) if name.startswith(incomplete)]
+        return [
+            name for name in job_names(config.load(os.environ, home)) if name.startswith(incomplete)
+        ]
     except SpotctlError:
         return []
 
 
-JobArgument = Annotated[str, typer.Argument(help="Name of the job.", show_default=False, autocompletion=_jobs_like)]
+JobArgument = Annotated[
+    str, typer.Argument(help="Name of the job.", show_default=False, autocompletion=_jobs_like)
+]
 OptionalJobArgument = Annotated[
-    str, typer.Argument(help="Name of the job (optional).", show_default=False, autocompletion=_jobs_like)
+    str,
+    typer.Argument(
+        help="Name of the job (optional).", show_default=False, autocompletion=_jobs_like
+    ),
 ]
 JobOrPlaceArgument = Annotated[
     str,
@@ -67,7 +87,8 @@ MetricsOption = Annotated[
     str,
     typer.Option(
         metavar="FILE|PORT",
-        help="Publish metrics in Prometheus' text format: in a file, or on this port of 127.0.0.1 for requests with the"
+        help="Publish metrics in Prometheus' text format: in a file, or on this port of 127.0.0.1 "
+        "for requests with the"
         " token in the home's metrics-token.",
     ),
 ]
@@ -81,7 +102,10 @@ class ShownOutput(StrEnum):
 
 
 ForegroundOption = Annotated[
-    bool, typer.Option("--foreground", help="Run in this process: when this command ends, so does the run.")
+    bool,
+    typer.Option(
+        "--foreground", help="Run in this process: when this command ends, so does the run."
+    ),
 ]
 
 
@@ -97,13 +121,17 @@ def selection(
     from pricing_data.library import Selection
 
     processors = number_range("--vcpus", vcpus) if vcpus else None
-    return Selection(glob, tuple(cloud or ()), tuple(region or ()), tuple(type_ or ()), accelerator, processors)
+    return Selection(
+        glob, tuple(cloud or ()), tuple(region or ()), tuple(type_ or ()), accelerator, processors
+    )
 
 
 def check_accelerator(catalog: Catalog, accelerator: str) -> None:
     """Raises `BadRequest` for an accelerator that no known machine has."""
     if not any(accelerator.lower() in known.lower() for known in catalog.accelerators):
-        raise BadRequest(f"--accelerator {accelerator}: {catalog.unknown_accelerator(accelerator, ())}")
+        raise BadRequest(
+            f"--accelerator {accelerator}: {catalog.unknown_accelerator(accelerator, ())}"
+        )
 
 
 def number_range(option: str, text: str) -> tuple[int, int]:
@@ -113,7 +141,10 @@ def number_range(option: str, text: str) -> tuple[int, int]:
         least = int(low) if low else 0
         most = int(high) if high else 1 << 30 if dots else least
     except ValueError:
-        raise BadRequest(f"{option} {text!r} is not a number or range (write 8, 4..16 or 32..)") from None
+        raise BadRequest(
+            f"{option} {text!r} is not a number or range (write 8, 4..16 or 32..)"
+        ) from None
+
     if least > most:
         raise BadRequest(f"{option} {text!r} starts above its end")
     return least, most
@@ -148,6 +179,7 @@ def time_zone(name: str) -> tzinfo:
     """The time zone of the option --tz."""
     if name == "UTC":
         return UTC
+
     from zoneinfo import ZoneInfo, available_timezones
 
     from spotctl.files.job.conversions import meant
@@ -170,7 +202,9 @@ def in_zone(text: str, zone: tzinfo) -> str:
 
 
 def recent(series: PriceSeries, last: str) -> PriceSeries:
-    """The part of a history selected by --last, counted from its end; everything if `last` is empty."""
+    """The part of a history selected by --last, counted from its end; everything if `last` is
+    empty.
+    """
     if not last:
         return series
     return series.window(max(series.first, series.last - parse_duration(last)), series.last)

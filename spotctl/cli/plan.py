@@ -19,41 +19,53 @@ if TYPE_CHECKING:
 def plan(
     context: typer.Context,
     files: Annotated[
-        list[Path], typer.Argument(help="Job files. Several files are planned together.", show_default=False)
+        list[Path],
+        typer.Argument(help="Job files. Several files are planned together.", show_default=False),
     ],
     explain: Annotated[
         bool,
         typer.Option(
             "--explain",
-            help="Also show eviction intervals, the parts of the cost, rejected markets, the price of finishing sooner,"
+            help="Also show eviction intervals, the parts of the cost, rejected markets, the price "
+            "of finishing sooner,"
             " and a training as a script and with and without a reliable machine.",
         ),
     ] = False,
     at: Annotated[
-        str, typer.Option(help="Plan for this point in the price history: 2026-01-20T12:00:00Z.", show_default="now")
+        str,
+        typer.Option(
+            help="Plan for this point in the price history: 2026-01-20T12:00:00Z.",
+            show_default="now",
+        ),
     ] = "",
-    hours: Annotated[str, typer.Option(help="Job duration to assume if the file gives none, such as 8h.")] = "",
+    hours: Annotated[
+        str, typer.Option(help="Job duration to assume if the file gives none, such as 8h.")
+    ] = "",
     plot: Annotated[
-        Path | None, typer.Option(help="Also plot cost and time against on demand, as .png or .svg.")
+        Path | None,
+        typer.Option(help="Also plot cost and time against on demand, as .png or .svg."),
     ] = None,
     check: Annotated[
         bool,
         typer.Option(
-            "--check", help="Also ask the clouds, without changing anything, whether the first orders would succeed."
+            "--check",
+            help="Also ask the clouds, without changing anything, whether the first orders would "
+            "succeed.",
         ),
     ] = False,
     json_: JsonOption = False,
 ) -> None:
-    """Show which machines would be rented and why. Rents nothing, and works offline from stored prices.
+    """Show which machines would be rented and why. Rents nothing, and works offline from stored
+    prices.
 
-    With --check, images, subnets, the way in for ssh, identities, quotas and the like are looked up, as before a
-    launch, and EC2 checks the orders in dry runs.
+    With --check, images, subnets, the way in for ssh, identities, quotas and the like are looked
+    up, as before a launch, and EC2 checks the orders in dry runs.
 
-    A Gavel policy picks the machine types that suit the job's objective, deadline and budget; the job's strategy picks
-    markets, bids and machine counts. Plans use the newest stored prices.
+    A Gavel policy picks the machine types that suit the job's objective, deadline and budget; the
+    job's strategy picks markets, bids and machine counts. Plans use the newest stored prices.
 
-    Exit codes: 3 if the job cannot finish in time, 4 if it exceeds its budget; with --check, 5 if credentials or
-    permissions are missing, 1 if another check fails.
+    Exit codes: 3 if the job cannot finish in time, 4 if it exceeds its budget; with --check, 5 if
+    credentials or permissions are missing, 1 if another check fails.
 
     Example: spotctl plan job.yaml --explain
     """
@@ -74,28 +86,36 @@ def plan(
     if len(specs) == 1 and specs[0].on_ray:
         session.answer(json_, plan_answers.answer(specs[0]), plan_answers.plan_text(specs[0]))
         return
+
     if plot is not None:
         from spotctl.show.plans import plots as plan_plots
         from spotctl.show.plots import check_picture
 
         check_picture(plot)
+
     specs, shared = on_one_market(specs)
     with planning(session, len(specs)):
         planned = stored_plans(specs, session.settings, at, hours)
     if explain:
         with planning(session, len(specs)):
             planned = explained(planned, session.settings, at, hours)
+
     if plot is not None:
         plan_plots.draw(planned.plans, plot)
         session.remark(f"drew {plot}")
+
     checks = _checks(session, planned) if check else [()] * len(planned.plans)
     if json_:
         answers = plan_answers.answers(planned)
         if check:
             shown = [as_json(FINDINGS, findings)["findings"] for findings in checks]
-            answers = [{**answer, "checks": findings} for answer, findings in zip(answers, shown, strict=True)]
+            answers = [
+                {**answer, "checks": findings}
+                for answer, findings in zip(answers, shown, strict=True)
+            ]
         session.answer_json(answers[0] if len(answers) == 1 else answers)
         raise typer.Exit(exit_code(chain.from_iterable(checks)))
+
     for plan in planned.plans:
         view = plan_tables.plan_view(
             plan,
@@ -110,8 +130,11 @@ def plan(
     # Where all stored prices are old, another remark says so.
     states = [prices.state(planned.at) for prices in planned.clouds]
     named = [
-        prices for prices, state in zip(planned.clouds, states, strict=True) if state == "missing" or "fresh" in states
+        prices
+        for prices, state in zip(planned.clouds, states, strict=True)
+        if state == "missing" or "fresh" in states
     ]
+
     session.remark(*shared, *planned.remarks, *freshness_remarks(named, planned.at))
     for findings in checks if check else ():
         session.out.print("", report(findings))

@@ -27,11 +27,16 @@ _QUIET = "ignore:resource_tracker:UserWarning"
 
 
 @contextmanager
-def reading(session: Session, paths: Sequence[Path]) -> Iterator[Callable[[Path], Callable[[int], None]]]:
+def reading(
+    session: Session, paths: Sequence[Path]
+) -> Iterator[Callable[[Path], Callable[[int], None]]]:
     """Progress of reading several files, in bytes."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
     with _progress(session, *columns) as progress:
-        bars = {path: progress.add_task(escape(path.name), total=_size(path), start=False) for path in paths}
+        bars = {
+            path: progress.add_task(escape(path.name), total=_size(path), start=False)
+            for path in paths
+        }
 
         def start(path: Path) -> Callable[[int], None]:
             progress.start_task(bars[path])
@@ -66,7 +71,9 @@ def fetching(session: Session) -> Iterator[Callable[[list[TaskReport]], None]]:
 
 
 def _progress(session: Session, *columns: ProgressColumn) -> Progress:
-    return Progress(*columns, console=session.err, transient=True, disable=not session.err.is_terminal)
+    return Progress(
+        *columns, console=session.err, transient=True, disable=not session.err.is_terminal
+    )
 
 
 def _size(path: Path) -> int | None:
@@ -92,7 +99,12 @@ def planning(session: Session, jobs: int) -> AbstractContextManager[object]:
 @contextmanager
 def reaching(session: Session, what: str, total: int) -> Iterator[Callable[[int], None]]:
     """Progress towards a number, as the number that is done."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with _progress(session, *columns) as progress:
         bar = progress.add_task(what, total=total)
         yield lambda done: progress.update(bar, completed=done)
@@ -101,14 +113,23 @@ def reaching(session: Session, what: str, total: int) -> Iterator[Callable[[int]
 @contextmanager
 def counting(session: Session, what: str, total: int) -> Iterator[Callable[[], None]]:
     """Progress over a known number of steps."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with _progress(session, *columns) as progress:
         bar = progress.add_task(what, total=total)
         yield lambda: progress.advance(bar)
 
 
 def in_processes(
-    session: Session, what: str, function: Callable[[_Part], _Answer], parts: Sequence[_Part], workers: int
+    session: Session,
+    what: str,
+    function: Callable[[_Part], _Answer],
+    parts: Sequence[_Part],
+    workers: int,
 ) -> list[_Answer]:
     """The function of each part, in `workers` processes (0: one per core) with a progress bar."""
     from concurrent.futures import ProcessPoolExecutor
@@ -121,7 +142,8 @@ def in_processes(
         map_: Callable[..., Iterator[_Answer]] = map
         if workers != 1 and len(parts) > 1:
             _start_quiet_tracker()
-            # Spawned, not forked: a fork would copy the locks of the progress bar's thread in any state.
+            # Spawned, not forked: a fork would copy the locks of the progress bar's thread in any
+            # state.
             pool = ProcessPoolExecutor(workers or None, mp_context=get_context("spawn"))
             # Ctrl-C ends the wait for an answer.
             stack.callback(pool.shutdown, wait=False, cancel_futures=True)
@@ -131,11 +153,14 @@ def in_processes(
         for answer in mapped:
             answers.append(answer)
             step()
+
     return answers
 
 
 def _start_quiet_tracker() -> None:
-    """Starts Python's tracker, which frees a pool's semaphores after Ctrl-C, as it should, but without a warning."""
+    """Starts Python's tracker, which frees a pool's semaphores after Ctrl-C, as it should, but
+    without a warning.
+    """
     from multiprocessing import resource_tracker
 
     usual = os.environ.get("PYTHONWARNINGS")

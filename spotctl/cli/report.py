@@ -20,17 +20,26 @@ if TYPE_CHECKING:
     from spotctl.show.costs.cost import Report
     from spotctl.show.costs.later_corrections import CorrectedBill
 
-app = typer.Typer(help="Cost reports, and comparison with the provider's bill.", no_args_is_help=True)
+app = typer.Typer(
+    help="Cost reports, and comparison with the provider's bill.", no_args_is_help=True
+)
 
-JobOption = Annotated[list[str] | None, typer.Option("--job", help="Only this job. Repeatable.", show_default="all")]
+JobOption = Annotated[
+    list[str] | None, typer.Option("--job", help="Only this job. Repeatable.", show_default="all")
+]
 SinceOption = Annotated[
-    str, typer.Option(help="Only money spent since: 30d, 12h, 2026-01-31.", show_default="the first run")
+    str,
+    typer.Option(
+        help="Only money spent since: 30d, 12h, 2026-01-31.", show_default="the first run"
+    ),
 ]
 UntilOption = Annotated[
-    str, typer.Option(help="Only money spent before: 2026-02-01, 1d (a day ago).", show_default="now")
+    str,
+    typer.Option(help="Only money spent before: 2026-02-01, 1d (a day ago).", show_default="now"),
 ]
 LocalOption = Annotated[
-    bool, typer.Option("--local", help="Only runs on the local market, where no real money is spent.")
+    bool,
+    typer.Option("--local", help="Only runs on the local market, where no real money is spent."),
 ]
 
 
@@ -55,7 +64,8 @@ def cost(
     by: Annotated[
         str,
         typer.Option(
-            help="Group by one or more of job, run, cloud, region, type, market, pricing, kind, day, month, tag, or by"
+            help="Group by one or more of job, run, cloud, region, type, market, pricing, kind, "
+            "day, month, tag, or by"
             " the values of tags with these names: user,team."
         ),
     ] = "job",
@@ -70,19 +80,22 @@ def cost(
     out: Annotated[Path | None, typer.Option(help="Output file.", show_default="stdout")] = None,
     local: LocalOption = False,
     tz: Annotated[
-        str, typer.Option("--tz", help="Time zone of days and months, and of --since and --until: Europe/Berlin.")
+        str,
+        typer.Option(
+            "--tz", help="Time zone of days and months, and of --since and --until: Europe/Berlin."
+        ),
     ] = "UTC",
     json_: JsonOption = False,
 ) -> None:
     """Show what runs cost, what the same work would have cost on demand, and where the money went.
 
-    --since and --until use this computer's clock, and count the part of a run in between. Days and times in the report
-    use the provider's clock; on the local market that is the replayed history. Days and months are those of UTC, as in
-    bills, or of the time zone --tz; the monthly budget is always compared in UTC. Types and markets are split into spot
-    and on-demand machines.
+    --since and --until use this computer's clock, and count the part of a run in between. Days and
+    times in the report use the provider's clock; on the local market that is the replayed history.
+    Days and months are those of UTC, as in bills, or of the time zone --tz; the monthly budget is
+    always compared in UTC. Types and markets are split into spot and on-demand machines.
 
-    Runs on the local market, where no real money is spent, are in no sum with other runs: they are left out unless
-    there are no others. --local reports on them alone.
+    Runs on the local market, where no real money is spent, are in no sum with other runs: they are
+    left out unless there are no others. --local reports on them alone.
 
     Example: spotctl report cost --since 30d --by job,region --out costs.html
 
@@ -92,11 +105,20 @@ def cost(
 
     session: Session = context.obj
     if json_ and format_ not in (None, Format.TABLE, Format.JSON):
-        raise BadRequest(f"--json and --format {format_.value} contradict each other; give only one")
+        raise BadRequest(
+            f"--json and --format {format_.value} contradict each other; give only one"
+        )
+
     ending = "" if out is None else out.suffix.removeprefix(".")
-    chosen_format = Format.JSON if json_ else format_ or (Format(ending) if ending in list(Format) else Format.TABLE)
+    chosen_format = (
+        Format.JSON
+        if json_
+        else format_ or (Format(ending) if ending in list(Format) else Format.TABLE)
+    )
+
     if chosen_format is Format.HTML and out is None and sys.stdout.isatty():
         raise BadRequest("--format html writes a page: pass --out costs.html")
+
     report = gather_report(session, job or (), since, until, by, local=local, tz=tz)
     if not report.runs:
         from spotctl.home.paths import Paths
@@ -105,18 +127,21 @@ def cost(
 
         if not job_names(session.settings):
             session.remark(no_runs(Paths(session.settings.home)))
+
     later: list[CorrectedBill] = []
     # The file's name is enough to know of corrections without loading the price store.
     if report.runs and any(session.settings.price_store.glob("corrections-*")):
         from spotctl.show.costs.later_corrections import corrected_bills
 
         later = corrected_bills(session.settings, report.runs)
+
     session.remark(*(() if chosen_format is Format.JSON else map(str, later)))
     if chosen_format is Format.TABLE and out is None:
         from spotctl.show.costs import tables
 
         session.out.print(tables.terminal_report(report, session.out.width))
         return
+
     texts = _formatted(report, chosen_format, later)
     if out is None:
         sys.stdout.writelines(map(printable, texts) if sys.stdout.isatty() else texts)
@@ -126,7 +151,14 @@ def cost(
 
 
 def gather_report(
-    session: Session, jobs: Sequence[str], since: str, until: str, by: str, *, local: bool = False, tz: str = "UTC"
+    session: Session,
+    jobs: Sequence[str],
+    since: str,
+    until: str,
+    by: str,
+    *,
+    local: bool = False,
+    tz: str = "UTC",
 ) -> Report:
     """The report that these options ask for."""
     from spotctl.cli.options import in_zone, moment_of, start_of, time_zone
@@ -139,12 +171,17 @@ def gather_report(
     period = Period(began, moment_of(in_zone(until, zone), now) if until else None, zone)
     if period.since is not None and period.until is not None and period.since >= period.until:
         raise BadRequest(f"--until {until} is not after --since {since}")
+
     attended = remote_runner.refresh(session)
     return gather(session.settings, jobs, period, groups, now, local=local, elsewhere=attended)
 
 
-def _formatted(report: Report, format_: Format, later: Sequence[CorrectedBill] = ()) -> Iterator[str]:
-    """Each format imports only what it needs: the page's charts take as long to import as a small report to make."""
+def _formatted(
+    report: Report, format_: Format, later: Sequence[CorrectedBill] = ()
+) -> Iterator[str]:
+    """Each format imports only what it needs: the page's charts take as long to import as a small
+    report to make.
+    """
     match format_:
         case Format.TABLE:
             from spotctl.show.costs import tables
@@ -171,7 +208,9 @@ def _formatted(report: Report, format_: Format, later: Sequence[CorrectedBill] =
         case Format.FOCUS | Format.FOCUS_1_0:
             from spotctl.show.costs import focus
 
-            yield from focus.csv_lines(report, focus.COLUMNS if format_ is Format.FOCUS else focus.COLUMNS_1_0)
+            yield from focus.csv_lines(
+                report, focus.COLUMNS if format_ is Format.FOCUS else focus.COLUMNS_1_0
+            )
 
 
 @app.command()
@@ -180,21 +219,28 @@ def reconcile(
     bill: Annotated[
         Path,
         typer.Option(
-            help="Cost and Usage Report of AWS, detailed cost export of Google Cloud or Azure, or a FOCUS export."
+            help="Cost and Usage Report of AWS, detailed cost export of Google Cloud or Azure, or "
+            "a FOCUS export."
         ),
     ],
-    provider: Annotated[str, typer.Option(help="Cloud of the bill, such as aws.", show_default="by its columns")] = "",
+    provider: Annotated[
+        str, typer.Option(help="Cloud of the bill, such as aws.", show_default="by its columns")
+    ] = "",
     tolerance: Annotated[str, typer.Option(help="Allowed difference per machine: 1%, 0.")] = "0.5%",
     accept: Annotated[
-        bool, typer.Option("--accept", help="Correct the ledger where amounts differ, with a row per machine.")
+        bool,
+        typer.Option(
+            "--accept", help="Correct the ledger where amounts differ, with a row per machine."
+        ),
     ] = False,
     json_: JsonOption = False,
 ) -> None:
     """Compare the ledger with the provider's bill, and list the differences.
 
-    Lists rows missing on either side, duplicates, other currencies, and amounts that differ. Bill lines belong to
-    spotctl if they carry the tag spotctl-run; in an export without tags, all machine lines count. With --accept, the
-    ledger takes the bill's amounts for machines that both have, and keeps the original amounts, too.
+    Lists rows missing on either side, duplicates, other currencies, and amounts that differ. Bill
+    lines belong to spotctl if they carry the tag spotctl-run; in an export without tags, all
+    machine lines count. With --accept, the ledger takes the bill's amounts for machines that both
+    have, and keeps the original amounts, too.
 
     Exit codes: 0 they agree, 1 they differ, 2 the bill cannot be read.
 
@@ -211,18 +257,24 @@ def reconcile(
     share = _share(tolerance)
     bill_lines = read_bill(bill, provider)
     runs = read(session.settings)
+
     if lacking := [run.state.run for run in runs if run.ledger.is_least]:
-        session.remark(f"the ledger does not have all costs of {', '.join(lacking)} (spotctl log check)")
+        session.remark(
+            f"the ledger does not have all costs of {', '.join(lacking)} (spotctl log check)"
+        )
+
     rows = [row for run in runs for row in run.ledger.rows]
     agreement = compare(rows, bill_lines, share)
     if json_:
         session.answer_json(as_json(views.AGREEMENT, agreement))
     else:
         session.say(*views.as_lines(agreement, str(bill)), indent=2)
+
     if accept:
         taken = corrections(agreement, rows, bill.name)
         correct(session.settings, taken)
         session.remark(f"corrected {counted(len(taken), 'machine')} by the bill's amounts")
+
     raise typer.Exit(0 if agreement.agrees else 1)
 
 
@@ -232,6 +284,9 @@ def _share(text: str) -> float:
         share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
         share = -1.0
+
     if not 0 <= share < 1:
-        raise BadRequest(f"--tolerance {text!r} is not a fraction from 0 to below 1 (write 0.5% or 0.005)")
+        raise BadRequest(
+            f"--tolerance {text!r} is not a fraction from 0 to below 1 (write 0.5% or 0.005)"
+        )
     return share

@@ -37,7 +37,8 @@ def stop(
     all_: Annotated[bool, typer.Option("--all", help="Stop all jobs.")] = False,
     json_: JsonOption = False,
 ) -> None:
-    """Stop a run and return its machines, even if the launcher is gone. A job that waits for its turn is withdrawn.
+    """Stop a run and return its machines, even if the launcher is gone. A job that waits for its
+    turn is withdrawn.
 
     With --all, --json prints a list.
 
@@ -57,22 +58,29 @@ def gc(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     clouds: Annotated[
         list[str] | None,
-        typer.Option("--cloud", help="Search only this cloud (default: every cloud that jobs were launched on)."),
+        typer.Option(
+            "--cloud",
+            help="Search only this cloud (default: every cloud that jobs were launched on).",
+        ),
     ] = None,
     data_days: Annotated[
-        int, typer.Option(min=1, help="Also remove stored data that no job has used for this many days.")
+        int,
+        typer.Option(
+            min=1, help="Also remove stored data that no job has used for this many days."
+        ),
     ] = 30,
     json_: JsonOption = False,
 ) -> None:
     """Find and remove whatever this installation rented, on any cloud, and no active run owns.
 
-    Data folders that launches have stored in buckets, and copies of data on this computer, are removed, too, once no
-    job of this installation has used them for 30 days (--data-days). Data that an active run or another installation
-    uses is kept. With --cloud, data is left alone.
+    Data folders that launches have stored in buckets, and copies of data on this computer, are
+    removed, too, once no job of this installation has used them for 30 days (--data-days). Data
+    that an active run or another installation uses is kept. With --cloud, data is left alone.
 
-    Every cloud is asked, as the log may have lost what was launched. One that neither the log nor the settings name may
-    fail to answer: it is named. If another one cannot be searched, or something not removed, the exit code is 1, or 5
-    for credentials or a permission; the other clouds are still cleaned up.
+    Every cloud is asked, as the log may have lost what was launched. One that neither the log nor
+    the settings name may fail to answer: it is named. If another one cannot be searched, or
+    something not removed, the exit code is 1, or 5 for credentials or a permission; the other
+    clouds are still cleaned up.
 
     Example: spotctl gc --yes
     """
@@ -91,49 +99,80 @@ def gc(
         orphans_by_cloud = orphans(session.settings, session.remark, clouds or ())
     orphaned = [resource for part in orphans_by_cloud for resource in part.resources]
     unsearched = [part for part in orphans_by_cloud if part.failure is not None]
-    failures = [f"{part.cloud}: not fully searched: {part.failure}" for part in unsearched if part.is_used]
+    failures = [
+        f"{part.cloud}: not fully searched: {part.failure}" for part in unsearched if part.is_used
+    ]
     not_asked = [part.cloud for part in unsearched if not part.is_used]
-    not_permitted = any(isinstance(part.failure, NotPermitted | NotHere) for part in unsearched if part.is_used)
+    not_permitted = any(
+        isinstance(part.failure, NotPermitted | NotHere) for part in unsearched if part.is_used
+    )
     unused, copies = list[DataUse](), list[UnusedCopy]()
+
     try:
         if not clouds:
             unused = unused_data(session.settings, data_days)
             copies = unused_copies(session.settings, data_days)
     except SpotctlError as error:
         failures.append(str(error))
+
     if not json_:
-        session.remark(*(f"{resource.kind} {resource.id} {resource.detail}" for resource in orphaned), *failures)
+        session.remark(
+            *(f"{resource.kind} {resource.id} {resource.detail}" for resource in orphaned),
+            *failures,
+        )
         session.remark(f"{len(orphaned)} orphaned resources")
         if not_asked:
-            unnamed = "which neither the log nor the settings name (spotctl gc --cloud NAME says why)"
+            unnamed = (
+                "which neither the log nor the settings name (spotctl gc --cloud NAME says why)"
+            )
             session.remark(f"not searched: {', '.join(not_asked)}, {unnamed}")
         for use in unused:
             size = (
-                gigabytes(use.size) if not use.may_lack else f"a copy of {gigabytes(use.size)}, as far as it was made"
+                gigabytes(use.size)
+                if not use.may_lack
+                else f"a copy of {gigabytes(use.size)}, as far as it was made"
             )
-            session.remark(f"data {use.location}: {size}, last used by {use.job}, launched {moment(use.used)}")
+            session.remark(
+                f"data {use.location}: {size}, last used by {use.job}, launched {moment(use.used)}"
+            )
         for copy in copies:
             size, used = gigabytes(copy.size), moment(copy.used)
             session.remark(f"data {copy.folder}: {size} on this computer, last used {used}")
+
     remaining = list[str]()
-    if (orphaned or unused or copies) and (yes or (not json_ and sys.stdin.isatty() and typer.confirm("Remove them?"))):
+    if (orphaned or unused or copies) and (
+        yes or (not json_ and sys.stdin.isatty() and typer.confirm("Remove them?"))
+    ):
         remaining = _remove(session, orphans_by_cloud, unused, copies)
+
     failures += remaining
     if json_:
         data = [(str(use.location), use.size, use.job, use.used) for use in unused]
         data += [(str(copy.folder), copy.size, "", copy.used) for copy in copies]
-        answer = {"removed": yes, "resources": orphaned, "data": data, "failures": failures, "not_asked": not_asked}
+        answer = {
+            "removed": yes,
+            "resources": orphaned,
+            "data": data,
+            "failures": failures,
+            "not_asked": not_asked,
+        }
         session.answer_json(as_json(run_answers.ORPHANED, answer))
     else:
         session.remark(*remaining)
+
     if failures:
         raise typer.Exit(CREDENTIALS if not_permitted else FAILED)
 
 
 def _remove(
-    session: Session, orphans_by_cloud: Sequence[Orphans], unused: Sequence[DataUse], copies: Sequence[UnusedCopy]
+    session: Session,
+    orphans_by_cloud: Sequence[Orphans],
+    unused: Sequence[DataUse],
+    copies: Sequence[UnusedCopy],
 ) -> list[str]:
-    """Removes what was found in each cloud, even if another one fails, and then the data; returns the failures."""
+    """Removes what was found in each cloud, even if another one fails, and then the data; returns
+    the failures.
+    """
     from spotctl.agent.data.stores import SILENCE_SECONDS
     from spotctl.run.orphans import remove_orphans
     from spotctl.run.stored_data.removing import remove_copies, remove_data
@@ -142,7 +181,11 @@ def _remove(
     failures = remove_orphans(orphans_by_cloud, session.remark)
     given_up = moment(wall_us() + SILENCE_SECONDS * SECOND)
     stores = ", ".join(dict.fromkeys(use.location.bucket for use in unused)) or "this computer"
-    awaited = f"waiting for {stores} to delete unused data; a store that stays silent is given up at {given_up}"
+    awaited = (
+        f"waiting for {stores} to delete unused data; a store that stays silent is given up at "
+        f"{given_up}"
+    )
+
     with waits_said(lambda: f"{awaited}; data costs its storage meanwhile", session.remark):
         if copies:
             failures += remove_copies(session.settings, copies)
@@ -151,14 +194,18 @@ def _remove(
                 failures += remove_data(session.settings, unused)
         except SpotctlError as error:
             failures.append(str(error))
+
     return failures
 
 
-def _return_shown(session: Session, why: SpotctlError | str, job: str, since: int, *, json_: bool) -> EmergencyReturn:
-    """Returns what the providers show, in what is left of the time since the command began; of a job that cannot be
-    read, the run has ended if nothing of it is left.
+def _return_shown(
+    session: Session, why: SpotctlError | str, job: str, since: int, *, json_: bool
+) -> EmergencyReturn:
+    """Returns what the providers show, in what is left of the time since the command began; of a
+    job that cannot be read, the run has ended if nothing of it is left.
 
-    A runner that does not answer is on one of these machines, as is its standby. So they rent no others.
+    A runner that does not answer is on one of these machines, as is its standby. So they rent no
+    others.
     """
     from pricing_data.units import bid_usd
     from spotctl.log.budget import hourly
@@ -170,46 +217,79 @@ def _return_shown(session: Session, why: SpotctlError | str, job: str, since: in
 
     settings, going_on, clouds = session.settings, list["RunState"](), list[str]()
     if isinstance(why, RunnerLost):
-        going_on = [run for run in read_log(settings).latest if run.ended is None and job_of(run.run) == job]
+        going_on = [
+            run for run in read_log(settings).latest if run.ended is None and job_of(run.run) == job
+        ]
         clouds = [cloud for run in going_on if run.began for cloud in run.began.provider.split("+")]
         # Where the run was launched by another installation, its machines have that one's tags.
         settings = replace(settings, home=Paths(settings.home).elsewhere(job))
+
     if not json_:
         session.remark(str(why))
     left = REACH_SECONDS - (wall_us() - since) / SECOND
-    ended = return_shown(settings, session.remark, job, clouds, min(max(left, _LEAST_SECONDS), REACH_SECONDS))
+    ended = return_shown(
+        settings, session.remark, job, clouds, min(max(left, _LEAST_SECONDS), REACH_SECONDS)
+    )
+
     if not json_:
-        session.remark(*(f"returned {machine.id} of run {machine.run}, {machine.market}" for machine in ended.returned))
         session.remark(
-            *(f"still running: {machine.id} of run {machine.run}" for machine in ended.left), *ended.failures
+            *(
+                f"returned {machine.id} of run {machine.run}, {machine.market}"
+                for machine in ended.returned
+            )
         )
-        session.remark("all machines that the providers showed were returned" if not ended.left else "try again")
+        session.remark(
+            *(f"still running: {machine.id} of run {machine.run}" for machine in ended.left),
+            *ended.failures,
+        )
+        session.remark(
+            "all machines that the providers showed were returned"
+            if not ended.left
+            else "try again"
+        )
+
     if ended.left or ended.failures or isinstance(why, RunnerLost):
-        over = f"by {moment(wall_us() + LONGEST_LEASE)}, when their leases are over, unless a runner goes on"
+        over = (
+            f"by {moment(wall_us() + LONGEST_LEASE)}, when their leases are over, unless a runner "
+            "goes on"
+        )
         gone = {machine.id for machine in ended.returned}
         unseen = [
-            replace(state, machines={name: held for name, held in state.machines.items() if name not in gone})
+            replace(
+                state,
+                machines={name: held for name, held in state.machines.items() if name not in gone},
+            )
             for state in going_on
         ]
-        if ended.failures and (names := ", ".join(held.id for state in unseen for held in state.alive)):
+        if ended.failures and (
+            names := ", ".join(held.id for state in unseen for held in state.alive)
+        ):
             usd = bid_usd(sum(map(hourly, unseen)))
             over += f"; of those that the log knows, {names}, an hour costs at most {usd}"
         session.remark(f"machines that a cloud did not show shut themselves down {over}")
+
     if isinstance(why, RunnerLost):
-        session.remark(f"'spotctl stop {job}' writes down the end of the run once its object store answers")
+        session.remark(
+            f"'spotctl stop {job}' writes down the end of the run once its object store answers"
+        )
+
     if isinstance(why, UnreadableJob) and not ended.left and not ended.failures:
         runs.end_unread(job, session.settings, why)
     return ended
 
 
-def _emergency(session: Session, why: SpotctlError | str, since: int, job: str = "", *, json_: bool) -> NoReturn:
+def _emergency(
+    session: Session, why: SpotctlError | str, since: int, job: str = "", *, json_: bool
+) -> NoReturn:
     """Returns what the providers show, because the log cannot be used."""
     from spotctl.show.columns import as_json
     from spotctl.show.runs import run_answers
 
     ended = _return_shown(session, why, job, since, json_=json_)
     if json_:
-        session.answer_json(as_json(run_answers.EMERGENCY, {"log_damage": str(why), **asdict(ended)}))
+        session.answer_json(
+            as_json(run_answers.EMERGENCY, {"log_damage": str(why), **asdict(ended)})
+        )
     raise typer.Exit(1)
 
 
@@ -221,6 +301,7 @@ def _stop_run(session: Session, job: str) -> tuple[RunState, RunEnded]:
 
     if (ending := remote_runner.stop(session, job)) is not None:
         return ending
+
     # The first Ctrl-C ends nothing: this process may be the one that returns the machines.
     # On the machine of a runner, only a process that holds the claim may end its run.
     may_take_over = session.settings.home != Path(HOME)
@@ -242,7 +323,10 @@ def _end_all(session: Session, *, json_: bool) -> None:
         _emergency(session, damage[0], since, json_=json_)
     endings, unread = list[tuple["RunState", "RunEnded"]](), list[tuple[str, str]]()
     failure: SpotctlError | None = None
-    for job in dict.fromkeys([*unfinished_runs(session.settings), *(job for job in waits if job not in withdrawn)]):
+
+    for job in dict.fromkeys(
+        [*unfinished_runs(session.settings), *(job for job in waits if job not in withdrawn)]
+    ):
         since = wall_us()
         try:
             endings.append(_stop_run(session, job))
@@ -255,6 +339,7 @@ def _end_all(session: Session, *, json_: bool) -> None:
         except SpotctlError as error:
             # The machines of the other jobs are returned all the same.
             failure = failure or error
+
     session.answer(
         json_,
         [
@@ -267,6 +352,7 @@ def _end_all(session: Session, *, json_: bool) -> None:
         *(f"{job}: {WITHDRAWN}" for job in withdrawn),
         *(f"{state.run}: {ended.outcome}; all machines returned" for state, ended in endings),
     )
+
     if failure is not None:
         raise failure
 
@@ -283,10 +369,12 @@ def _end(session: Session, job: str, *, json_: bool) -> None:
         state, ended = _stop_run(session, job)
     except (BrokenLog, LogFailed, UnreadableJob, RunnerLost) as error:
         _emergency(session, error, asked, job, json_=json_)
+
     if not json_ and ended.wall_us < asked:
         when = moment(ended.wall_us)
         session.remark(f"{state.run} ended at {when} ({ended.outcome}); nothing is left to stop")
         return
+
     if json_ or ended.outcome != "stopped":
         finish(session, (state, ended), json_=json_)
     session.remark(f"{state.run}: {ended.outcome}; all machines returned")

@@ -1,8 +1,8 @@
 """`spotctl init` for a script, or for a task of SkyPilot or dstack: writes its job file.
 
-For a script, it asks what only a person knows, and says which lines to change so that evictions lose
-no work. Of a task, it says what the job file lacks, with the line and what to use instead. Nothing is
-written over without --force, and no job file is written that would be refused.
+For a script, it asks what only a person knows, and says which lines to change so that evictions
+lose no work. Of a task, it says what the job file lacks, with the line and what to use instead.
+Nothing is written over without --force, and no job file is written that would be refused.
 """
 
 from __future__ import annotations
@@ -20,8 +20,21 @@ import typer
 from pricing_data.units import HOUR, MINUTE, counted
 from spotctl.files.job.conversions import read_span, span_text
 from spotctl.files.job.reader import load, loads
-from spotctl.files.script.job_text import LOCAL, ScriptAnswers, bucket_example, first_region, job_text
-from spotctl.files.script.reading import FRAMEWORK_CHANGES, REPLACE, Change, TrainingScript, applied, read_script
+from spotctl.files.script.job_text import (
+    LOCAL,
+    ScriptAnswers,
+    bucket_example,
+    first_region,
+    job_text,
+)
+from spotctl.files.script.reading import (
+    FRAMEWORK_CHANGES,
+    REPLACE,
+    Change,
+    TrainingScript,
+    applied,
+    read_script,
+)
 from spotctl.files.script.trainer_text import refusal_of, trainer_job_text
 from spotctl.files.user_files import check_free, editor_line, write_new
 from spotctl.files.yaml_file import YamlFile, read
@@ -35,13 +48,22 @@ if TYPE_CHECKING:
     from spotctl.trials.trainer import ComparedTrainer
 
 _OVERWRITE = "or write over it with --force"
-_OF_SKYPILOT = {"run", "resources", "setup", "num_nodes", "file_mounts", "envs", "workdir", "service"}
+_OF_SKYPILOT = {
+    "run",
+    "resources",
+    "setup",
+    "num_nodes",
+    "file_mounts",
+    "envs",
+    "workdir",
+    "service",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptRequest:
-    """A script, the job file to write, and whether to write a trainer, to write over files, to ask nothing, and to try
-    the script with what is allowed."""
+    """A script, the job file to write, and whether to write a trainer, to write over files, to ask
+    nothing, and to try the script with what is allowed."""
 
     script: Path
     job: Path
@@ -53,20 +75,28 @@ class ScriptRequest:
 
 
 def write_script_job(session: Session, request: ScriptRequest, *, json_: bool) -> None:
-    """Writes the job file of a script, or with `trainer` of a trainer that is made of it, and reports on the script."""
+    """Writes the job file of a script, or with `trainer` of a trainer that is made of it, and
+    reports on the script.
+    """
     # The job runs the script in the folder of the job file, if that contains the script.
     folder, path = request.job.parent.resolve(), request.script.resolve()
     script = read_script(request.script, folder if path.is_relative_to(folder) else path.parent)
     check_free(request.job, force=request.force, cure=_OVERWRITE)
-    answers = ScriptAnswers() if request.silent or not session.in_terminal else _asked(request.script)
+    answers = (
+        ScriptAnswers() if request.silent or not session.in_terminal else _asked(request.script)
+    )
     trainer, compared, fill_in, seen = None, None, tuple[str, ...](), None
+
     if request.trainer:
         trainer, compared = _write_trainer(request, script, answers)
     else:
         seen = _seen(session, request, script)
         if seen is not None:
             script = _as_seen(script, seen)
-        fill_in = tuple(_write_job(request, script, answers, seen, editor_line(session.settings.home)))
+        fill_in = tuple(
+            _write_job(request, script, answers, seen, editor_line(session.settings.home))
+        )
+
     cost = None if request.trainer or script.resumes else _cost(session, request, answers)
     if json_:
         about = {
@@ -84,15 +114,18 @@ def write_script_job(session: Session, request: ScriptRequest, *, json_: bool) -
         files = {"file": str(request.job), "trainer": None if trainer is None else str(trainer)}
         session.answer_json(as_json(WRITTEN, {**files, "script": about, "difference": difference}))
         return
+
     if compared is None:
         _report(session, script, cost, seen)
     else:
         session.say(
-            f"{counted(compared.clocks, 'step')} of {script.path} and of its trainer, from the same weights, with"
+            f"{counted(compared.clocks, 'step')} of {script.path} and of its trainer, from the "
+            "same weights, with"
             " the same batches and without dropout: the weights differ by"
             f" {compared.difference:.1e} of the way that they went"
         )
         session.say(*(f"note: {remark}" for remark in compared.remarks))
+
     if fill_in:
         session.say(f"Fill in by hand, under run: in {request.job}: {', '.join(fill_in)}")
     names = f"{request.job} and {trainer}" if trainer else str(request.job)
@@ -107,13 +140,21 @@ def _asked(script: Path) -> ScriptAnswers:
             raise typer.BadParameter(f"{text!r} is not one of {', '.join(clouds)}")
         return text.strip().lower()
 
-    cloud = typer.prompt(f"Where will {script} run ({', '.join(clouds)})?", LOCAL, value_proc=cloud_named, err=True)
+    cloud = typer.prompt(
+        f"Where will {script} run ({', '.join(clouds)})?", LOCAL, value_proc=cloud_named, err=True
+    )
     default = span_text(MINUTE if cloud == LOCAL else HOUR)
     where = "on this computer" if cloud == LOCAL else "on one machine"
-    span = typer.prompt(f"How long does it take {where} if never interrupted?", default, value_proc=_span, err=True)
+    span = typer.prompt(
+        f"How long does it take {where} if never interrupted?", default, value_proc=_span, err=True
+    )
     bucket = ""
+
     if cloud != LOCAL:
-        bucket = typer.prompt("Which bucket keeps its checkpoints?", bucket_example(cloud), err=True)
+        bucket = typer.prompt(
+            "Which bucket keeps its checkpoints?", bucket_example(cloud), err=True
+        )
+
     return ScriptAnswers(cloud, span, bucket, assumed=False)
 
 
@@ -125,7 +166,9 @@ def _span(text: str) -> int:
 
 
 def _seen(session: Session, request: ScriptRequest, script: TrainingScript) -> Judgement | None:
-    """The verdict of a trial of the script, or of a copy with the proposed changes; None if it is not tried."""
+    """The verdict of a trial of the script, or of a copy with the proposed changes; None if it is
+    not tried.
+    """
     from spotctl.cli.script_trial import may_try, tried
     from spotctl.files.script.reading import outside_paths
     from spotctl.trials.seen_work import Judgement, Verdict
@@ -133,16 +176,25 @@ def _seen(session: Session, request: ScriptRequest, script: TrainingScript) -> J
     asks = session.in_terminal and not request.silent
     if not (asks or request.try_):
         return None
-    if asks and not may_try(session, str(request.script), outside_paths(script.source), request.allowed):
+    if asks and not may_try(
+        session, str(request.script), outside_paths(script.source), request.allowed
+    ):
         return None
+
     count = len(script.changes)
-    changed = {str(script.path): applied(script.source.text, script.changes)} if script.changes else {}
+    changed = (
+        {str(script.path): applied(script.source.text, script.changes)} if script.changes else {}
+    )
     if changed:
         script = read_script(request.script, script.folder, changed[str(script.path)])
     text, command = job_text(script, ScriptAnswers(), is_trial=True)
+
     if command.missing:
         missing = ", ".join(command.missing)
-        return Judgement(Verdict.NOT_SEEN, f"the command lacks a value that only you know: {missing}")
+        return Judgement(
+            Verdict.NOT_SEEN, f"the command lacks a value that only you know: {missing}"
+        )
+
     spec = replace(loads(text, request.job, session.settings.home), workdir=script.folder)
     seen = tried(session, spec, request.allowed, changed)
     if changed:
@@ -159,14 +211,21 @@ def _as_seen(script: TrainingScript, seen: Judgement) -> TrainingScript:
 
 
 def _write_job(
-    request: ScriptRequest, script: TrainingScript, answers: ScriptAnswers, seen: Judgement | None, first: str
+    request: ScriptRequest,
+    script: TrainingScript,
+    answers: ScriptAnswers,
+    seen: Judgement | None,
+    first: str,
 ) -> Sequence[str]:
     text, command = job_text(script, answers)
     text = first + text
     if seen is not None:
         with_changes = " with the changes that it proposes" if script.changes else ""
         tried = f"which has tried it{with_changes}: {seen.verdict}."
-        text = text.replace(f"which has read the script ({script.libraries.framework}) and not run it.", tried, 1)
+        text = text.replace(
+            f"which has read the script ({script.libraries.framework}) and not run it.", tried, 1
+        )
+
     if script.folder != request.job.parent.resolve():
         text = text.replace("kind: command\n", f"kind: command\nworkdir: {script.folder}\n", 1)
     write_new(request.job, text, force=request.force, cure=_OVERWRITE)
@@ -176,7 +235,9 @@ def _write_job(
 def _write_trainer(
     request: ScriptRequest, script: TrainingScript, answers: ScriptAnswers
 ) -> tuple[Path, ComparedTrainer]:
-    """Writes a trainer that trains as the script does, and its job; BadRequest names the lines that it cannot carry."""
+    """Writes a trainer that trains as the script does, and its job; BadRequest names the lines that
+    it cannot carry.
+    """
     from agileml.errors import AgileMLError
     from agileml.runtime.prepared_job import isolated
     from spotctl.trials.trainer import compared_trainer
@@ -184,15 +245,22 @@ def _write_trainer(
     path = request.script.with_name(f"{request.script.stem}_trainer.py")
     check_free(path, force=request.force, cure=_OVERWRITE)
     try:
-        compared = isolated(partial(compared_trainer, script.path, script.folder), str(script.path), script.folder, {})
+        compared = isolated(
+            partial(compared_trainer, script.path, script.folder),
+            str(script.path),
+            script.folder,
+            {},
+        )
     except AgileMLError as error:
         raise BadRequest(refusal_of(script, str(error))) from error
+
     app = path.resolve().relative_to(script.folder)
     text = trainer_job_text(script, answers, str(app), compared.steps)
     if script.folder != request.job.parent.resolve():
         text = text.replace("kind: agileml", f"workdir: {script.folder}\nkind: agileml", 1)
     write_new(path, compared.text, force=request.force, cure=_OVERWRITE)
     write_new(request.job, text, force=request.force, cure=_OVERWRITE)
+
     return path, compared
 
 
@@ -205,10 +273,15 @@ def _cost(session: Session, request: ScriptRequest, answers: ScriptAnswers) -> s
     from spotctl.show.plans.summary import restart_words
 
     try:
-        planned = stored_plans([load(request.job, home=session.settings.home)], session.settings, "", "")
+        planned = stored_plans(
+            [load(request.job, home=session.settings.home)], session.settings, "", ""
+        )
         return restart_words(planned.plans[0]) or "an eviction starts it from scratch"
     except (SpotctlError, PricingDataError, BidBrainError):
-        return f"each eviction starts it from scratch and loses all work so far, up to {span_text(answers.span)}"
+        return (
+            "each eviction starts it from scratch and loses all work so far, up to "
+            f"{span_text(answers.span)}"
+        )
 
 
 CHANGE: tuple[Column[Change], ...] = (
@@ -217,7 +290,10 @@ CHANGE: tuple[Column[Change], ...] = (
     Column("text", "the new line"),
 )
 TRIED: tuple[Column[Mapping[str, Any]], ...] = (
-    Column("verdict", "`resumed`, `restarted` or `not seen`: of the script with its changes, if there are any"),
+    Column(
+        "verdict",
+        "`resumed`, `restarted` or `not seen`: of the script with its changes, if there are any",
+    ),
     Column("saw", "what was seen"),
 )
 SCRIPT: tuple[Column[Mapping[str, Any]], ...] = (
@@ -250,8 +326,12 @@ TASK_WRITTEN: tuple[Column[Mapping[str, Any]], ...] = (
 """The JSON of `spotctl init` with a task of another tool."""
 WRITTEN: tuple[Column[Mapping[str, Any]], ...] = (
     Column("file", "the job file that was written"),
-    Column("trainer", "with a script, the file of the trainer that was written; null without --trainer"),
-    Column("difference", "how far three steps of script and trainer are apart; null without --trainer"),
+    Column(
+        "trainer", "with a script, the file of the trainer that was written; null without --trainer"
+    ),
+    Column(
+        "difference", "how far three steps of script and trainer are apart; null without --trainer"
+    ),
     Column("script", "with a script, what was read in it", of=SCRIPT),
     *TASK_WRITTEN[1:],
 )
@@ -263,32 +343,47 @@ def _start_again(script: TrainingScript) -> Sequence[str]:
     return script.loop.values if uses_loop and script.loop is not None else ()
 
 
-def _report(session: Session, script: TrainingScript, cost: str | None, seen: Judgement | None) -> None:
+def _report(
+    session: Session, script: TrainingScript, cost: str | None, seen: Judgement | None
+) -> None:
     if seen is not None:
         session.say(f"{script.path} was tried here: {seen.verdict}: {seen.saw}")
     if cost is None:
         if seen is None:
             session.say(
-                f"{script.path} saves and loads its checkpoint, as far as reading it shows; spotctl init"
+                f"{script.path} saves and loads its checkpoint, as far as reading it shows; "
+                "spotctl init"
                 f" {script.path} --try --force kills it here and sees whether it resumes"
             )
         return
+
     session.say(f"{script.path} {_lack(script)}: {cost}")
     if not script.changes:
         session.say(
             f"Change {script.path} by hand, as spotctl knows no lines that would help: save to"
-            " $SPOTCTL_CHECKPOINT_DIR while it trains, load from there when it starts, and uncomment"
+            " $SPOTCTL_CHECKPOINT_DIR while it trains, load from there when it starts, and "
+            "uncomment"
             " checkpoint: in the job file"
         )
         return
-    session.say(f"So that evictions lose no work, change {counted(len(script.changes), 'line')} of {script.path}:")
+
+    session.say(
+        f"So that evictions lose no work, change {counted(len(script.changes), 'line')} of "
+        f"{script.path}:"
+    )
     for change in sorted(script.changes, key=attrgetter("line")):
-        place = f"replace line {change.line} by" if change.act == REPLACE else f"before line {change.line}, insert"
+        place = (
+            f"replace line {change.line} by"
+            if change.act == REPLACE
+            else f"before line {change.line}, insert"
+        )
         session.out.print(f"  {place}:", markup=False, soft_wrap=True)
         session.out.print(change.text, markup=False, soft_wrap=True)
+
     if values := _start_again(script):
         session.say(
-            f"These start again after an eviction, unless you keep them in a dict for resuming(): {', '.join(values)}"
+            f"These start again after an eviction, unless you keep them in a dict for resuming(): "
+            f"{', '.join(values)}"
         )
 
 
@@ -300,15 +395,26 @@ def _lack(script: TrainingScript) -> str:
     if not script.can_load:
         only = script.load_condition
         return f"loads what it saves only if {only}" if only else "never loads what it saves"
-    return "saves where the next machine does not look" if script.changes else "saves and loads in an unknown place"
+
+    return (
+        "saves where the next machine does not look"
+        if script.changes
+        else "saves and loads in an unknown place"
+    )
 
 
 def _next(request: ScriptRequest, script: TrainingScript, answers: ScriptAnswers) -> str:
     if script.changes and not request.trainer:
-        return f"next: change the script, then spotctl init {request.script} --force; or spotctl plan {request.job}"
+        return (
+            f"next: change the script, then spotctl init {request.script} --force; or spotctl plan "
+            f"{request.job}"
+        )
     if answers.cloud != LOCAL:
         region = f" --region {name}" if (name := first_region(answers.cloud)) else ""
-        return f"next: spotctl prices fetch --cloud {answers.cloud}{region}, then spotctl plan {request.job}"
+        return (
+            f"next: spotctl prices fetch --cloud {answers.cloud}{region}, then spotctl plan "
+            f"{request.job}"
+        )
     return f"next: spotctl plan {request.job}, then spotctl launch {request.job}"
 
 
@@ -324,7 +430,9 @@ def task_of_another_tool(path: Path) -> YamlFile | None:
     return file if not is_own and ("type" in content or content.keys() & _OF_SKYPILOT) else None
 
 
-def write_task_job(session: Session, file: YamlFile, job: Path, *, force: bool, json_: bool) -> None:
+def write_task_job(
+    session: Session, file: YamlFile, job: Path, *, force: bool, json_: bool
+) -> None:
     """Writes the job file, and says what was left out, with its line and what to use instead."""
     from spotctl.files.tasks.dstack import dstack_draft
     from spotctl.files.tasks.skypilot import skypilot_draft
@@ -338,24 +446,34 @@ def write_task_job(session: Session, file: YamlFile, job: Path, *, force: bool, 
     if not isinstance(named, str) or not named:
         named = file.path.name.lstrip(".").partition(".")[0]
     text = draft.text(named)
+
     try:
         loads(text, job, session.settings.home)
     except BadRequest as error:
         raise BadRequest(f"{file.path}: gives a job that is refused: {error}") from error
+
     write_new(job, editor_line(session.settings.home) + text, force=force, cure=_OVERWRITE)
 
     left = draft.listed()
     if json_:
         rows = [{"line": line, "key": key, "reason": why} for line, key, why in left]
-        session.answer_json(as_json(TASK_WRITTEN, {"file": str(job), "tool": draft.tool, "left_out": rows}))
+        session.answer_json(
+            as_json(TASK_WRITTEN, {"file": str(job), "tool": draft.tool, "left_out": rows})
+        )
         return
 
     if left:
         session.say(f"{file.path} has {counted(len(left), 'part')} without a counterpart:")
     for line, key, why in left:
         session.out.print(f"  line {line}: {key}: {why}", markup=False, soft_wrap=True)
+
     if "checkpoint" not in draft.program:
         session.say(
-            "An eviction starts this job from scratch: add checkpoint (spotctl init SCRIPT.py prints the lines)"
+            "An eviction starts this job from scratch: add checkpoint (spotctl init SCRIPT.py "
+            "prints the lines)"
         )
-    session.remark(f"wrote {job} from a task of {draft.tool}; next: correct hours and budget, then spotctl plan {job}")
+
+    session.remark(
+        f"wrote {job} from a task of {draft.tool}; next: correct hours and budget, then spotctl "
+        f"plan {job}"
+    )

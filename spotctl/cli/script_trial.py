@@ -1,4 +1,6 @@
-"""Asks whether a script may be tried on this computer, says what it can reach, and shows how the trial goes."""
+"""Asks whether a script may be tried on this computer, says what it can reach, and shows how the
+trial goes.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ _SHOWN_PATHS = 8
 
 
 def may_try(session: Session, name: str, paths: Collection[str], allowed: Collection[str]) -> bool:
-    """Says what a trial does and what cannot be kept from it here, and asks. `paths` are those outside of the copy."""
+    """Says what a trial does and what cannot be kept from it here, and asks. `paths` are those
+    outside of the copy.
+    """
     from spotctl.trials.sandbox import (
         ALLOWABLE,
         CREDENTIALS,
@@ -40,27 +44,44 @@ def may_try(session: Session, name: str, paths: Collection[str], allowed: Collec
     held = guards(allowed)
     if paths:
         more = f", and {len(paths) - _SHOWN_PATHS} more" if len(paths) > _SHOWN_PATHS else ""
-        session.remark(f"{name} names paths outside of its folder: {', '.join(sorted(paths)[:_SHOWN_PATHS])}{more}")
+        session.remark(
+            f"{name} names paths outside of its folder: "
+            f"{', '.join(sorted(paths)[:_SHOWN_PATHS])}{more}"
+        )
+
     open_ = [
         *(["it can use the network"] if NETWORK not in allowed and NO_NETWORK not in held else []),
         *(["it can write outside of its copy"] if READ_ONLY not in held else []),
-        *(["it can read files with credentials"] if CREDENTIALS not in allowed and READ_ONLY not in held else []),
+        *(
+            ["it can read files with credentials"]
+            if CREDENTIALS not in allowed and READ_ONLY not in held
+            else []
+        ),
     ]
+
     if open_:
         session.remark(f"this computer cannot shut it in: {', and '.join(open_)}")
     without = [what for what in ALLOWABLE if what not in allowed]
     kept = f", without {', '.join(without)}" if without else ""
     session.remark(
-        f"A trial runs {name} in a copy of its folder{kept}, kills it twice and starts it again: for {SECONDS:.0f} s at"
-        f" most, with {memory_limit() >> 30} GiB of memory and {MAX_DISK >> 30} GiB of disk; it ends if it takes more."
+        f"A trial runs {name} in a copy of its folder{kept}, kills it twice and starts it again: "
+        f"for {SECONDS:.0f} s at"
+        f" most, with {memory_limit() >> 30} GiB of memory and {MAX_DISK >> 30} GiB of disk; it "
+        "ends if it takes more."
     )
+
     return typer.confirm("Try it on this computer?", default=False, err=True)
 
 
 def tried(
-    session: Session, spec: JobSpec, allowed: Collection[str], changed: Mapping[str, str] | None = None
+    session: Session,
+    spec: JobSpec,
+    allowed: Collection[str],
+    changed: Mapping[str, str] | None = None,
 ) -> Judgement:
-    """The verdict of a trial of a job's command; a command that fails here says nothing about how it resumes."""
+    """The verdict of a trial of a job's command; a command that fails here says nothing about how
+    it resumes.
+    """
     from spotctl.trials.rehearsal import rehearse
     from spotctl.trials.seen_work import Judgement, Verdict
     from spotctl.trials.starts import TrialTerms
@@ -70,6 +91,7 @@ def tried(
         spec = replace(spec, program=replace(spec.program, checkpoint=Checkpoint("checkpoints")))
     session.remark(f"trying {spec.name}: it runs until it has saved ...")
     terms = TrialTerms(allowed=tuple(allowed), changed=changed or {})
+
     try:
         return rehearse(spec, Paths(session.settings.home).cache, terms, session.remark).seen
     except BadRequest as error:
@@ -77,7 +99,9 @@ def tried(
 
 
 def rehearsed_jobs(session: Session, specs: Sequence[JobSpec], *, asks: bool) -> list[JobSpec]:
-    """The jobs with the checkpoints that were seen: of all, or of those that are new on a cloud and may be tried."""
+    """The jobs with the checkpoints that were seen: of all, or of those that are new on a cloud and
+    may be tried.
+    """
     from spotctl.run.start.runs import check_launchable
     from spotctl.trials.rehearsal import rehearse
     from spotctl.trials.sandbox import ALLOWABLE
@@ -85,7 +109,9 @@ def rehearsed_jobs(session: Session, specs: Sequence[JobSpec], *, asks: bool) ->
 
     known: list[JobSpec] = []
     for spec in specs:
-        if asks and not (is_new_on_cloud(session.settings, spec) and may_try(session, spec.name, (), ALLOWABLE)):
+        if asks and not (
+            is_new_on_cloud(session.settings, spec) and may_try(session, spec.name, (), ALLOWABLE)
+        ):
             known.append(spec)
             continue
         check_launchable(spec)
@@ -93,16 +119,22 @@ def rehearsed_jobs(session: Session, specs: Sequence[JobSpec], *, asks: bool) ->
         rehearsal = rehearse(spec, Paths(session.settings.home).cache, TrialTerms(), session.remark)
         session.remark(f"{spec.name}: {rehearsal.seen.verdict}: {rehearsal.seen.saw}")
         known.append(rehearsal.spec)
+
     return known
 
 
 def is_new_on_cloud(settings: Settings, spec: JobSpec) -> bool:
     """Whether a job that a trial can run here would be launched on a cloud for the first time."""
     program, needs_store = spec.program, any("://" in place for place in spec.data.values())
-    if not isinstance(program, Command) or program.checkpoint is None or program.parallel is not None:
+    if (
+        not isinstance(program, Command)
+        or program.checkpoint is None
+        or program.parallel is not None
+    ):
         return False
     if spec.is_local or spec.on_ray or spec.image.container is not None or needs_store:
         return False
+
     earlier = (began for began in read_log(settings).began if began.job == spec.name)
     return all(is_replayed(began.provider) for began in earlier)
 

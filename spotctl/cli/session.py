@@ -57,9 +57,11 @@ class Session:
     def out(self) -> Console:
         from spotctl.show.layout import PrintableConsole
 
-        # A pipe has no width unless COLUMNS sets one; pagers and programs prefer wide lines to folded ones.
+        # A pipe has no width unless COLUMNS sets one; pagers and programs prefer wide lines to
+        # folded ones.
         return PrintableConsole(
-            highlight=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
+            highlight=False,
+            width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH,
         )
 
     @cached_property
@@ -74,11 +76,17 @@ class Session:
         _write(sys.stderr, lines)
 
     def say(self, *lines: str, indent: int | None = None) -> None:
-        """Prints lines of a result on stdout; on a terminal, words stay whole, and the rest of a line is indented."""
+        """Prints lines of a result on stdout; on a terminal, words stay whole, and the rest of a
+        line is indented.
+        """
         _write(sys.stdout, lines, indent)
 
-    def answer(self, json_: bool, value: object, shown: RenderableType | None, *remarks: str) -> None:
-        """The result of a command: JSON for a program; for a person, what is shown on stdout, and remarks on stderr."""
+    def answer(
+        self, json_: bool, value: object, shown: RenderableType | None, *remarks: str
+    ) -> None:
+        """The result of a command: JSON for a program; for a person, what is shown on stdout, and
+        remarks on stderr.
+        """
         if json_:
             self.answer_json(value)
             return

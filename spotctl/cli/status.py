@@ -24,15 +24,19 @@ def status(
     context: typer.Context,
     job: OptionalJobArgument = "",
     watch: Annotated[
-        bool, typer.Option("--watch", help="Show it live: machines over time, prices, spend, loss, events.")
+        bool,
+        typer.Option(
+            "--watch", help="Show it live: machines over time, prices, spend, loss, events."
+        ),
     ] = False,
     json_: JsonOption = False,
 ) -> None:
     """Show the latest run of each job, or of one job: machines, progress and cost.
 
-    With --watch, shows JOB, all active runs, or the latest run. Ctrl-C ends it and does not affect the run; without a
-    terminal, it prints once. Where machines have nvidia-smi, each market shows average GPU load and memory use; a
-    change appears within two minutes, a change of less than 10 points may not.
+    With --watch, shows JOB, all active runs, or the latest run. Ctrl-C ends it and does not affect
+    the run; without a terminal, it prints once. Where machines have nvidia-smi, each market shows
+    average GPU load and memory use; a change appears within two minutes, a change of less than 10
+    points may not.
 
     Example: spotctl status --json
 
@@ -41,6 +45,7 @@ def status(
     if watch and not json_:
         _watch(context.obj, job)
         return
+
     from spotctl.cli.runs import remote_runner
     from spotctl.log.jobs import waiting_jobs
     from spotctl.show.runs import status as run_status
@@ -55,14 +60,22 @@ def status(
     shown = [view for view in read.runs if job in ("", view.job)]
     if job and not (shown or waits):
         raise BadRequest(f"no job named {job!r} was launched (spotctl status lists the jobs)")
+
     if json_:
         session.answer_json(
-            run_status.status_answer(shown, read.lost, [run_status.waiting_json(known, paths) for known in waits])
+            run_status.status_answer(
+                shown, read.lost, [run_status.waiting_json(known, paths) for known in waits]
+            )
         )
     elif shown or waits:
         if shown:
             session.out.print(run_status.status_table(shown, session.out.width))
-        session.say(*(run_status.waiting_text(known, paths, attended=known.is_attended(paths)) for known in waits))
+        session.say(
+            *(
+                run_status.waiting_text(known, paths, attended=known.is_attended(paths))
+                for known in waits
+            )
+        )
         going = [run_status.ways_on(view) for view in shown if view.ended is None]
         going += filter(None, map(run_status.booting_text, shown))
         session.remark(*run_status.dropped(read.lost), *going)
@@ -84,7 +97,10 @@ def _watch(session: Session, job: str) -> None:
     from spotctl.show.runs.status import ways_on
 
     if job:
-        remote_runner.pass_on(session, job, "status", job, "--watch", terminal=session.out.is_terminal)
+        remote_runner.pass_on(
+            session, job, "status", job, "--watch", terminal=session.out.is_terminal
+        )
+
     with ExitStack() as stack:
         attended = remote_runner.refresh(session, job)
         names = [job]
@@ -94,7 +110,10 @@ def _watch(session: Session, job: str) -> None:
             if not launched:
                 raise BadRequest(no_runs(Paths(session.settings.home)))
             names = list(unfinished_runs(session.settings)) or launched[-1:]
-        watchers = [stack.enter_context(closing(Watcher(name, session.settings, attended))) for name in names]
+        watchers = [
+            stack.enter_context(closing(Watcher(name, session.settings, attended)))
+            for name in names
+        ]
         looks = [watcher.look() for watcher in watchers]
         session.remark(*(ways_on(run.view) for run in looks if run.view.unreadable))
         if not session.out.is_terminal:
@@ -119,14 +138,21 @@ def _damaged_status(session: Session, read: LatestRuns, *, json_: bool) -> NoRet
     waits = [waiting_json(job, paths) for job in waiting_jobs(paths)]
     if json_:
         damage = {"log_damage": list(read.damage), "shown": machines, "failures": failures}
-        session.answer_json({**status_answer(read.runs, read.lost, waits), **as_json(DAMAGED, damage)})
+        session.answer_json(
+            {**status_answer(read.runs, read.lost, waits), **as_json(DAMAGED, damage)}
+        )
         raise typer.Exit(1)
+
     session.remark(*read.damage)
     if read.runs:
         session.out.print(status_table(read.runs, session.out.width))
     session.remark(*(ways_on(view) for view in read.runs if view.unreadable))
     session.out.print(f"machines that the providers show: {len(machines)}")
+
     for machine in machines:
-        session.out.print(f"  {machine.id} of run {machine.run}, {machine.market}", soft_wrap=True, markup=False)
+        session.out.print(
+            f"  {machine.id} of run {machine.run}, {machine.market}", soft_wrap=True, markup=False
+        )
+
     session.remark(*failures)
     raise typer.Exit(1)

@@ -26,15 +26,19 @@ _Answer = TypeVar("_Answer")
 
 def ui(
     context: typer.Context,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of 127.0.0.1; 0 chooses a free one.")] = 0,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of 127.0.0.1; 0 chooses a free one.")
+    ] = 0,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in your browser.")] = False,
     json_: JsonOption = False,
 ) -> None:
-    """Show all runs and nights in a browser: money, machines, forecasts, alarms, loss and output; stop and resume runs.
+    """Show all runs and nights in a browser: money, machines, forecasts, alarms, loss and output;
+    stop and resume runs.
 
-    Prints the address of a page on this computer that renews itself; Ctrl-C ends it. The address has a token, without
-    which users of this computer can neither read the page nor act. To stop or resume a run, type the command that the
-    page names: it then does what that command does. From another computer: ssh -L PORT:127.0.0.1:PORT
+    Prints the address of a page on this computer that renews itself; Ctrl-C ends it. The address
+    has a token, without which users of this computer can neither read the page nor act. To stop or
+    resume a run, type the command that the page names: it then does what that command does. From
+    another computer: ssh -L PORT:127.0.0.1:PORT
 
     Example: spotctl ui --port 8600
     """
@@ -54,6 +58,7 @@ def ui(
     nights = _kept(partial(nightly.known_jobs, session))
     today = _kept(lambda: costs("", format_time(wall_us())[: len("2026-01-15")]))
     begun = BegunCommands(session.settings.home)
+
     with (
         closing(HomePages(session.settings, attended, nights, costs, today, begun)) as pages,
         PageServer(port, token_urlsafe(16), pages.answer, pages.begin) as server,
@@ -64,7 +69,10 @@ def ui(
         else:
             session.say(server.address)
         sys.stdout.flush()  # a program that reads it from a pipe would wait for the end
-        with opened(server, session.remark) if open_ else nullcontext(), suppress(KeyboardInterrupt):
+        with (
+            opened(server, session.remark) if open_ else nullcontext(),
+            suppress(KeyboardInterrupt),
+        ):
             server.serve_forever()
 
 

@@ -1,8 +1,8 @@
 """A bill of a provider: its lines, and the columns and cells of the exports that list them.
 
-Credits, discounts, taxes, refunds and fees are lines of a kind of their own. Amounts in another currency are converted
-with the rate that the bill states. Column names are compared without case and punctuation, because exports spell them
-differently.
+Credits, discounts, taxes, refunds and fees are lines of a kind of their own. Amounts in another
+currency are converted with the rate that the bill states. Column names are compared without case
+and punctuation, because exports spell them differently.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class BadBill(BadRequest):
 
 
 class BillKind(Enum):
-    """The kind of a line. The ledger has usage before credits and taxes, so only usage is compared."""
+    """The kind of a line. The ledger has usage before credits and taxes, so only usage is
+    compared."""
 
     USAGE = "usage"
     CREDIT = "credits"
@@ -46,11 +47,12 @@ class BillKind(Enum):
 class BillLine:
     """A charge for a resource in a period.
 
-    `is_machine`: for machine time, not for a disk, an address or traffic. `where`: its place in the file. `what`:
-    everything that distinguishes charges for the same resource and period. `run`: the tag with the run that rented the
-    resource, empty if it has none, None if the export has no tags. `billed_in`: the bill's
-    own currency; if the bill states its rate, `amount` is in dollars all the same. `line_id`: the provider's ID of the
-    line, empty if the export has none; then `row` stands for all of its cells.
+    `is_machine`: for machine time, not for a disk, an address or traffic. `where`: its place in the
+    file. `what`: everything that distinguishes charges for the same resource and period. `run`: the
+    tag with the run that rented the resource, empty if it has none, None if the export has no tags.
+    `billed_in`: the bill's own currency; if the bill states its rate, `amount` is in dollars all
+    the same. `line_id`: the provider's ID of the line, empty if the export has none; then `row`
+    stands for all of its cells.
     """
 
     where: str
@@ -112,7 +114,9 @@ def normalized(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ExportFormat:
-    """A provider's export: required columns, how a line is read, and the columns of its billing period."""
+    """A provider's export: required columns, how a line is read, and the columns of its billing
+    period.
+    """
 
     provider: str
     required: tuple[tuple[str, ...], ...]
@@ -127,7 +131,8 @@ class ExportFormat:
     after_end: int = 0
     """Time from the stated end of a billing period to the moment after the period."""
     line_id: str = ""
-    """The column with the ID of a line; without it, only lines with equal cells can repeat each other."""
+    """The column with the ID of a line; without it, only lines with equal cells can repeat each
+    other."""
 
     def lines_with_ids(self, cells: Cells, where: str) -> list[BillLine]:
         """The lines of a row of the file, with what tells them from the lines of other rows."""
@@ -144,20 +149,26 @@ class ExportFormat:
         return [names[0] for names in self.required if not set(names) & set(columns)]
 
     def cure_of(self, missing: Collection[str]) -> tuple[str, str] | None:
-        """The content of the missing columns, and how to get it, if users can switch all of them on."""
-        return next(iter(self.cures.values())) if missing and set(missing) <= set(self.cures) else None
+        """The content of the missing columns, and how to get it, if users can switch all of them
+        on.
+        """
+        return (
+            next(iter(self.cures.values())) if missing and set(missing) <= set(self.cures) else None
+        )
 
 
 RUN = normalized(RUN_TAG)
 
 NOT_MACHINE_TIME = re.compile(
-    r"DataTransfer|Bytes|Egress|Data Transfer|EBS:|PD Capacity|Address|IPv4|External IP", re.IGNORECASE
+    r"DataTransfer|Bytes|Egress|Data Transfer|EBS:|PD Capacity|Address|IPv4|External IP",
+    re.IGNORECASE,
 )
 """Charges that name a machine but are not for its time."""
 
 
 def converted(line: BillLine, cells: Cells, rate: str) -> BillLine:
-    """The line in dollars, if the bill states how many units of the bill's currency a dollar was."""
+    """The line in dollars, if the bill states how many units of the bill's currency a dollar
+    was."""
     if line.currency == DOLLARS or not cells.get(rate, "").strip():
         return line
     per_dollar = amount_of(cells, rate)
@@ -197,7 +208,9 @@ def time_of(cells: Cells, name: str) -> int:
 
 
 def moment(text: str, name: str) -> int:
-    """A time as providers write it: ISO 8601, the same followed by ` UTC`, or 01/31/2026. In microseconds."""
+    """A time as providers write it: ISO 8601, the same followed by ` UTC`, or 01/31/2026. In
+    microseconds.
+    """
     try:
         if slashed := _SLASHED.match(text):
             month, day, year = map(int, slashed.groups())
@@ -214,32 +227,50 @@ def not_before(begin: int, end: int) -> int:
 
 
 def credits_in(text: str, name: str) -> list[tuple[BillKind, Decimal]]:
-    """The credits and discounts in a cell, which is a JSON list of objects with a type and an amount."""
+    """The credits and discounts in a cell, which is a JSON list of objects with a type and an
+    amount.
+    """
     try:
         credited = [
-            {normalized(key): value for key, value in each.items()} for each in json.loads(text.strip() or "[]")
+            {normalized(key): value for key, value in each.items()}
+            for each in json.loads(text.strip() or "[]")
         ]
         amounts = [(str(each.get("type", "")), Decimal(str(each["amount"]))) for each in credited]
     except (ValueError, TypeError, KeyError, AttributeError, InvalidOperation):
         raise BadCell(f"{name} {text[:40]!r} are not a list of amounts") from None
-    return [(BillKind.DISCOUNT if "DISCOUNT" in kind else BillKind.CREDIT, amount) for kind, amount in amounts]
+    return [
+        (BillKind.DISCOUNT if "DISCOUNT" in kind else BillKind.CREDIT, amount)
+        for kind, amount in amounts
+    ]
 
 
 def run_in_tags(text: str, where: str) -> str:
-    """The run in the tags, which are a JSON object, the same without braces, or a list of keys and values."""
+    """The run in the tags, which are a JSON object, the same without braces, or a list of keys and
+    values.
+    """
     text = text.strip()
     if not text:
         return ""
+
     try:
         tags = json.loads(text if text[0] in "{[" else f"{{{text}}}")
     except ValueError:
         raise BadCell(f"{where} holds {text[:40]!r}, which is not a set of tags") from None
-    pairs = tags.items() if isinstance(tags, dict) else ((tag.get("key"), tag.get("value")) for tag in tags)
-    return next((str(value) for key, value in pairs if normalized(str(key)).removeprefix("user") == RUN), "")
+
+    pairs = (
+        tags.items()
+        if isinstance(tags, dict)
+        else ((tag.get("key"), tag.get("value")) for tag in tags)
+    )
+
+    return next(
+        (str(value) for key, value in pairs if normalized(str(key)).removeprefix("user") == RUN), ""
+    )
 
 
 PROVIDER = ("serviceprovidername", "providername", "invoiceissuername", "publishername")
-"""Columns with the name of the cloud; which of them are filled depends on the version and the exporter."""
+"""Columns with the name of the cloud; which of them are filled depends on the version and the
+exporter."""
 
 _KINDS = {
     "usage": BillKind.USAGE,
@@ -249,22 +280,42 @@ _KINDS = {
     "adjustment": BillKind.CREDIT,
 }
 _WHAT = (
-    *("chargecategory", "chargeclass", "pricingcategory", "servicename", "skuid", "skupriceid", "skumeter"),
-    *("xusagetype", "xoperation", "xskumetercategory", "xskumetername", "chargedescription", "consumedquantity"),
+    *(
+        "chargecategory",
+        "chargeclass",
+        "pricingcategory",
+        "servicename",
+        "skuid",
+        "skupriceid",
+        "skumeter",
+    ),
+    *(
+        "xusagetype",
+        "xoperation",
+        "xskumetercategory",
+        "xskumetername",
+        "chargedescription",
+        "consumedquantity",
+    ),
 )
-_DATA = re.compile(r"([kmgtp]i?b|(kilo|mega|giga|tera|kibi|mebi|gibi|tebi)?bytes?)\b", re.IGNORECASE)
+_DATA = re.compile(
+    r"([kmgtp]i?b|(kilo|mega|giga|tera|kibi|mebi|gibi|tebi)?bytes?)\b", re.IGNORECASE
+)
 """Units of data; in the service category Networking they measure traffic."""
 
 
 @dataclass(frozen=True, slots=True)
 class FocusExport:
-    """A cloud's use of the columns: its names as a provider, where the name of a machine stands, and its machines."""
+    """A cloud's use of the columns: its names as a provider, where the name of a machine stands,
+    and its machines.
+    """
 
     cloud: str
     names: frozenset[str]
     """Without case and punctuation."""
     is_machine: Callable[[Cells, str], bool]
-    """Whether a line, with the name of its resource, is for a machine's time, if its resource type does not say so."""
+    """Whether a line, with the name of its resource, is for a machine's time, if its resource type
+    does not say so."""
     resource: tuple[str, ...] = ("resourceid",)
     """The first one that is not empty; of a path, its last part."""
 
@@ -286,14 +337,18 @@ class FocusExport:
         )
 
     def lines(self, cells: Cells, where: str) -> list[BillLine]:
-        text = next((cells[name] for name in self.resource if cells.get(name, "").strip()), "").strip()
+        text = next(
+            (cells[name] for name in self.resource if cells.get(name, "").strip()), ""
+        ).strip()
         kind = _kind(cells)
         if not text and kind is BillKind.USAGE:
             return []
+
         name, what = text.rpartition("/")[2], _what(cells)
         # Disks, addresses and traffic may be charged on the resource of their machine.
         is_other = cells.get("servicecategory", "").lower() in ("storage", "networking")
         may_be_machine = not is_other and not NOT_MACHINE_TIME.search(what)
+
         # The type is in the words of Azure and of spotctl's own exports.
         says_machine = normalized(cells.get("resourcetype", "")) == "virtualmachine"
         begin = time_of(cells, "chargeperiodstart")
@@ -309,16 +364,21 @@ class FocusExport:
             _run(cells),
             kind,
         )
-        return [_in_dollars(charge, cells) for charge in _before_credits(line, cells.get("xcredits", ""))]
+
+        return [
+            _in_dollars(charge, cells)
+            for charge in _before_credits(line, cells.get("xcredits", ""))
+        ]
 
 
 RECOGNIZED_BY = "a FOCUS export ChargePeriodStart, ChargeCategory and BilledCost"
 
 
 def is_focus(columns: Cells) -> bool:
-    return {"chargeperiodstart", "chargecategory"} <= columns.keys() and not columns.keys().isdisjoint(
-        ("billedcost", "effectivecost")
-    )
+    return {
+        "chargeperiodstart",
+        "chargecategory",
+    } <= columns.keys() and not columns.keys().isdisjoint(("billedcost", "effectivecost"))
 
 
 def provider_of(cells: Cells) -> str:
@@ -331,11 +391,13 @@ def _kind(cells: Cells) -> BillKind:
     kind = _KINDS.get(category)
     if kind is None:
         raise BadCell(f"chargecategory {category[:40]!r} is not one of {', '.join(_KINDS)}")
+
     is_correction = kind is BillKind.USAGE and cells.get("chargeclass", "").lower() == "correction"
     if is_correction and cells.get("billingperiodstart", "").strip():
         # A correction within the billing period is usage like any other.
         is_late = time_of(cells, "chargeperiodstart") < time_of(cells, "billingperiodstart")
         return BillKind.CORRECTION if is_late else kind
+
     return kind
 
 
@@ -350,20 +412,34 @@ def _what(cells: Cells) -> str:
 def _cost(cells: Cells) -> Decimal:
     if "billedcost" not in cells:
         return amount_of(cells, "effectivecost")
+
     billed = amount_of(cells, "billedcost")
-    is_prepaid = not billed and cells.get("commitmentdiscountid", "").strip() and cells.get("effectivecost", "").strip()
+    is_prepaid = (
+        not billed
+        and cells.get("commitmentdiscountid", "").strip()
+        and cells.get("effectivecost", "").strip()
+    )
+
     return amount_of(cells, "effectivecost") if is_prepaid else billed
 
 
 def _run(cells: Cells) -> str | None:
     texts = [cells[name] for name in ("tags", "xlabels") if name in cells]
-    return next(filter(None, (run_in_tags(text, "the column Tags") for text in texts)), "") if texts else None
+    return (
+        next(filter(None, (run_in_tags(text, "the column Tags") for text in texts)), "")
+        if texts
+        else None
+    )
 
 
 def _before_credits(line: BillLine, text: str) -> Iterator[BillLine]:
     """The line without the credits that are in its cost, and these as lines of their own."""
     credited = credits_in(text, "xcredits")
-    yield replace(line, amount=line.amount - sum(amount for _, amount in credited)) if credited else line
+    yield (
+        replace(line, amount=line.amount - sum(amount for _, amount in credited))
+        if credited
+        else line
+    )
     for kind, amount in credited:
         yield replace(line, amount=amount, kind=kind)
 
@@ -372,12 +448,20 @@ def _in_dollars(line: BillLine, cells: Cells) -> BillLine:
     """In dollars by the amounts or rates that the line states."""
     if line.currency == DOLLARS:
         return line
+
     priced_in = cells.get("pricingcurrency") or cells.get("xpricingcurrency", "")
     for own, other in (
         ("billedcost", "xbilledcostinusd"),
         ("effectivecost", "pricingcurrencyeffectivecost" if priced_in == DOLLARS else ""),
     ):
-        if cells.get(own, "").strip() and cells.get(other, "").strip() and (whole := amount_of(cells, own)):
+        if (
+            cells.get(own, "").strip()
+            and cells.get(other, "").strip()
+            and (whole := amount_of(cells, own))
+        ):
             amount = line.amount * amount_of(cells, other) / whole
             return replace(line, amount=amount, currency=DOLLARS, billed_in=line.currency)
-    return converted(line, cells, "xbillingexchangerate" if priced_in == DOLLARS else "xcurrencyconversionrate")
+
+    return converted(
+        line, cells, "xbillingexchangerate" if priced_in == DOLLARS else "xcurrencyconversionrate"
+    )

@@ -47,7 +47,9 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check. `about` groups them: `here`, `runs`, `prices`, `data`, `messages`, or a cloud."""
+    """The result of one check. `about` groups them: `here`, `runs`, `prices`, `data`, `messages`,
+    or a cloud.
+    """
 
     about: str
     what: str
@@ -70,7 +72,9 @@ class Finding:
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
-    """The exit code of `spotctl doctor`: 5 if a configured cloud denies access, 1 if any other check fails."""
+    """The exit code of `spotctl doctor`: 5 if a configured cloud denies access, 1 if any other
+    check fails.
+    """
     levels = {finding.level for finding in findings}
     if Level.NO_ACCESS in levels:
         return ACCESS_FAILS
@@ -132,27 +136,49 @@ MAX_SKEW_SECONDS = 120.0
 
 
 def refused(cloud: str, what: str, error: CloudError) -> Finding:
-    """The finding for a check that failed. A project or subscription that cannot be found counts as no access."""
-    level = Level.NO_ACCESS if isinstance(error, MissingCredentials | AccessDenied | UnknownResource) else Level.FAILS
+    """The finding for a check that failed. A project or subscription that cannot be found counts as
+    no access.
+    """
+    level = (
+        Level.NO_ACCESS
+        if isinstance(error, MissingCredentials | AccessDenied | UnknownResource)
+        else Level.FAILS
+    )
     return Finding(cloud, what, level, error.problem, error.cure or "run spotctl doctor again")
 
 
 def skew(cloud: str, date: str) -> Finding:
-    """How far this computer's clock is from a cloud's, by the Date header of an answer that has just arrived."""
+    """How far this computer's clock is from a cloud's, by the Date header of an answer that has
+    just arrived.
+    """
     behind = parsedate_to_datetime(date).timestamp() - time.time()
     detail = f"{abs(behind):.0f} s {'behind' if behind > 0 else 'ahead of'} {cloud}"
     if abs(behind) > MAX_SKEW_SECONDS:
-        return Finding(cloud, "clock", Level.FAILS, detail, "set this computer's clock (timedatectl set-ntp true)")
+        return Finding(
+            cloud,
+            "clock",
+            Level.FAILS,
+            detail,
+            "set this computer's clock (timedatectl set-ntp true)",
+        )
+
     return Finding(cloud, "clock", Level.GOOD, detail)
 
 
 def permissions(cloud: str, missing: list[str], checked: int) -> Finding:
     """Which of the checked permissions are missing."""
     if not missing:
-        return Finding(cloud, "permissions", Level.GOOD, f"all {checked} that were checked are granted")
+        return Finding(
+            cloud, "permissions", Level.GOOD, f"all {checked} that were checked are granted"
+        )
+
     detail = f"{len(missing)} of {checked} are missing: {', '.join(missing)}"
     return Finding(
-        cloud, "permissions", Level.NO_ACCESS, detail, f"grant the policy from spotctl doctor --policy {cloud}"
+        cloud,
+        "permissions",
+        Level.NO_ACCESS,
+        detail,
+        f"grant the policy from spotctl doctor --policy {cloud}",
     )
 
 

@@ -1,4 +1,6 @@
-"""How calls to a provider or a machine fail; each message names the market or machine and the way out."""
+"""How calls to a provider or a machine fail; each message names the market or machine and the way
+out.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ class Scope(Enum):
 
 
 class ProviderError(SpotctlError):
-    """Root of the errors of providers and links; the message names the market or machine and the way out."""
+    """Root of the errors of providers and links; the message names the market or machine and the
+    way out.
+    """
 
     def __init__(self, message: str, scope: Scope = Scope.MACHINE) -> None:
         super().__init__(message)
@@ -50,7 +54,9 @@ class ProviderError(SpotctlError):
 
 
 class NoCapacity(ProviderError):
-    """The market has no machine of this kind at this bid now. Another market may have one, or this one later."""
+    """The market has no machine of this kind at this bid now. Another market may have one, or this
+    one later.
+    """
 
 
 class QuotaReached(ProviderError):
@@ -58,19 +64,22 @@ class QuotaReached(ProviderError):
 
 
 class NotHere(ProviderError):
-    """The account gets none in the error's `scope`, which is more than one market. Elsewhere it may get some."""
+    """The account gets none in the error's `scope`, which is more than one market. Elsewhere it may
+    get some.
+    """
 
 
 class NotYet(BadRequest):
-    """The cloud does not know something, which may have been made a moment ago: the same call may succeed within
-    `MADE_WITHIN`. After that it never does."""
+    """The cloud does not know something, which may have been made a moment ago: the same call may
+    succeed within `MADE_WITHIN`. After that it never does."""
 
 
 AT_A_TIME: Final = 24
 """Checks of a cloud that are made at the same time, each with a connection of its own."""
 
 MADE_WITHIN: Final = 2 * MINUTE
-"""How long clouds take to know everywhere what was made (https://github.com/hashicorp/terraform/issues/15341)."""
+"""How long clouds take to know everywhere what was made
+(https://github.com/hashicorp/terraform/issues/15341)."""
 
 
 class Throttled(ProviderError):
@@ -82,7 +91,9 @@ class NotPermitted(ProviderError):
 
 
 class LoginNeeded(NotPermitted):
-    """Credentials are missing, wrong or have expired. The same call succeeds once the user has signed in again."""
+    """Credentials are missing, wrong or have expired. The same call succeeds once the user has
+    signed in again.
+    """
 
 
 class NotFound(ProviderError):
@@ -94,7 +105,9 @@ class NotFound(ProviderError):
 
 
 class Unanswered(ProviderError):
-    """The call may or may not have been carried out. Repeat it with the same token, or list what exists."""
+    """The call may or may not have been carried out. Repeat it with the same token, or list what
+    exists.
+    """
 
 
 class UnknownRefusal(ProviderError):
@@ -114,18 +127,22 @@ class NotSent(ProviderError):
 
 
 class PartlyListed(ProviderError):
-    """Some regions or clouds did not answer. `listed` has the items that the others listed, and `parts` are the
-    beginnings of the ids that may be missing. This is an error, so that no caller mistakes a part for the whole.
-    `failure` is the first one's error."""
+    """Some regions or clouds did not answer. `listed` has the items that the others listed, and
+    `parts` are the beginnings of the ids that may be missing. This is an error, so that no caller
+    mistakes a part for the whole. `failure` is the first one's error."""
 
     def __init__(self, failure: ProviderError, listed: Sequence[Any], parts: Sequence[str]) -> None:
         super().__init__(str(failure))
-        self.failure: ProviderError = failure.failure if isinstance(failure, PartlyListed) else failure
+        self.failure: ProviderError = (
+            failure.failure if isinstance(failure, PartlyListed) else failure
+        )
         self.listed, self.parts = tuple(listed), tuple(parts)
 
 
 class TokenTaken(ProviderError):
-    """The token belongs to a different request. The caller has made a mistake, and nothing was created."""
+    """The token belongs to a different request. The caller has made a mistake, and nothing was
+    created.
+    """
 
 
 _MEANINGS: Final[dict[type[CloudError], type[ProviderError]]] = {
@@ -176,8 +193,8 @@ def unknown_code(error: SpotctlError) -> str:
 
 
 class Refusal(NamedTuple):
-    """A cloud's code, and its meaning: an error of the contract, whose action is the run's course, how far it reaches,
-    the cure, and where the code is documented or was seen.
+    """A cloud's code, and its meaning: an error of the contract, whose action is the run's course,
+    how far it reaches, the cure, and where the code is documented or was seen.
 
     With a `text`, only messages that match it are meant; without a code, any such message.
     """
@@ -193,14 +210,17 @@ class Refusal(NamedTuple):
 def refused(
     table: Iterable[Refusal], code: str, problem: str, said: str, *, any_case: bool = False
 ) -> SpotctlError | None:
-    """The error for a cloud's code and message, by the first row that fits; None: the table does not list it.
+    """The error for a cloud's code and message, by the first row that fits; None: the table does
+    not list it.
 
     `any_case` is for a cloud that does not always write a code in the same way.
     """
     for refusal in table:
         same = refusal.code.lower() == code.lower() if any_case else refusal.code == code
         if (same or not refusal.code) and re.search(refusal.text, said, re.IGNORECASE):
-            error = refusal.kind(f"{problem.rstrip('.')}; {refusal.cure}" if refusal.cure else problem)
+            error = refusal.kind(
+                f"{problem.rstrip('.')}; {refusal.cure}" if refusal.cure else problem
+            )
             if isinstance(error, ProviderError):
                 error.scope = refusal.scope
             return error
@@ -227,28 +247,39 @@ ApiRecord = Mapping[str, Any]
 
 
 class ApiCall(NamedTuple):
-    """A call to a cloud, as error messages describe it: what is requested, and the permission that allows it."""
+    """A call to a cloud, as error messages describe it: what is requested, and the permission that
+    allows it.
+    """
 
     what: str
     permission: str
 
 
 def is_plain_http(endpoint: str | None) -> bool:
-    """Whether a token sent to this endpoint could be read on the way; such endpoints are called without credentials."""
+    """Whether a token sent to this endpoint could be read on the way; such endpoints are called
+    without credentials.
+    """
     return endpoint is not None and endpoint.lower().startswith("http://")
 
 
 def may_succeed_later(error: Exception) -> bool:
-    """Whether a failed HTTP request may be repeated: the server is busy or broken, or the connection was lost."""
+    """Whether a failed HTTP request may be repeated: the server is busy or broken, or the
+    connection was lost.
+    """
     import httpx
 
     if isinstance(error, httpx.HTTPStatusError):
-        return error.response.status_code == httpx.codes.TOO_MANY_REQUESTS or error.response.is_server_error
+        return (
+            error.response.status_code == httpx.codes.TOO_MANY_REQUESTS
+            or error.response.is_server_error
+        )
     return isinstance(error, httpx.TransportError)
 
 
 def first_line(error: BaseException, longest: int = 300) -> str:
-    """The first line of an error's text, cut at `longest` characters: a proxy may answer with a whole page of HTML."""
+    """The first line of an error's text, cut at `longest` characters: a proxy may answer with a
+    whole page of HTML.
+    """
     lines = str(error).strip().splitlines() or [type(error).__name__]
     line = lines[0].strip().rstrip(".")
     return line if len(line) <= longest else f"{line[:longest]}..."
@@ -263,7 +294,9 @@ T = TypeVar("T")
 
 
 def as_far_as_listed(call: Callable[[], Sequence[T]]) -> tuple[tuple[T, ...], PartlyListed | None]:
-    """The items of a list as far as they could be listed, and the error if some could not; None if all were."""
+    """The items of a list as far as they could be listed, and the error if some could not; None if
+    all were.
+    """
     try:
         return tuple(call()), None
     except PartlyListed as error:
@@ -271,7 +304,8 @@ def as_far_as_listed(call: Callable[[], Sequence[T]]) -> tuple[tuple[T, ...], Pa
 
 
 def each(calls: Iterable[Callable[[], object]]) -> None:
-    """Makes all calls, even if one fails, so that all machines end; then raises the first failure."""
+    """Makes all calls, even if one fails, so that all machines end; then raises the first
+    failure."""
     failures: list[SpotctlError] = []
     for call in calls:
         try:
@@ -285,8 +319,8 @@ def each(calls: Iterable[Callable[[], object]]) -> None:
 class Answers:
     """The answers of clouds to a command that changes nothing there: it asks each question once.
 
-    Threads that ask the same at the same time wait for one answer. An error is an answer, too: the SDKs have repeated
-    what may succeed later. Unless they are `kept`, everything is asked again.
+    Threads that ask the same at the same time wait for one answer. An error is an answer, too: the
+    SDKs have repeated what may succeed later. Unless they are `kept`, everything is asked again.
     """
 
     def __init__(self, *, kept: bool = True) -> None:
@@ -296,14 +330,17 @@ class Answers:
         """The answer to a question, which `ask` gets."""
         if not self.kept:
             return ask()
+
         with self._lock:
             is_new = question not in self._asked
             answer: Future[T] = self._asked.setdefault(question, Future())
+
         if is_new:
             try:
                 answer.set_result(ask())
             except BaseException as error:  # noqa: BLE001 - those who wait get it, too
                 answer.set_exception(error)
+
         return answer.result()
 
 

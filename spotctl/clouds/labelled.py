@@ -1,7 +1,9 @@
-"""`LabelledProvider`: the base of providers for clouds that have no client tokens, and forget what is destroyed.
+"""`LabelledProvider`: the base of providers for clouds that have no client tokens, and forget what
+is destroyed.
 
-GPU clouds that rent containers are of this kind. What they have is a label for each instance, which lists show, though
-maybe late. An `OrderLedger` stands in for the rest. An instance has a number, and a machine's id ends in it.
+GPU clouds that rent containers are of this kind. What they have is a label for each instance, which
+lists show, though maybe late. An `OrderLedger` stands in for the rest. An instance has a number,
+and a machine's id ends in it.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from spotctl.home.errors import SpotctlError
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """An instance, as a list shows it. `started` None: it does not say; `bid` None: the one of the label."""
+    """An instance, as a list shows it. `started` None: it does not say; `bid` None: the one of the
+    label.
+    """
 
     label: OrderLabel
     state: MachineState
@@ -50,7 +54,9 @@ class LabelledProvider(CloudProvider):
 
     @abstractmethod
     def on_offer(self, request: MachineRequest) -> Iterator[Purchase]:
-        """Yields the purchases that a request may make, the best first. The cloud is asked once one is needed."""
+        """Yields the purchases that a request may make, the best first. The cloud is asked once one
+        is needed.
+        """
 
     @abstractmethod
     def destroy(self, number: int) -> bool:
@@ -70,7 +76,10 @@ class LabelledProvider(CloudProvider):
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
         """See `CloudProvider`. An order without any machine may be repeated."""
         if request.market not in self.offers():
-            raise NotFound(f"{request.market}: no price is known; fetch one (spotctl prices fetch --cloud {self.name})")
+            raise NotFound(
+                f"{request.market}: no price is known; fetch one (spotctl prices fetch --cloud "
+                f"{self.name})"
+            )
         with self._ledger.creating(request) as order:
             if not order.closed:
                 self._fill(order, self.on_offer(request), request)
@@ -85,7 +94,9 @@ class LabelledProvider(CloudProvider):
 
             number = None
             if placed is not None:
-                number = self._asked_before(order, placed) if placed.number is None else placed.number
+                number = (
+                    self._asked_before(order, placed) if placed.number is None else placed.number
+                )
             if number is None:
                 number = self._bought(order, index, offers)
             if number is None:
@@ -106,9 +117,13 @@ class LabelledProvider(CloudProvider):
 
         Unanswered: it is too early to say.
         """
-        listed = {(own.label.order, own.label.index): number for number, own in self.instances().items()}
+        listed = {
+            (own.label.order, own.label.index): number for number, own in self.instances().items()
+        }
         number, now = listed.get((order.key, asked.index)), self.now()
-        # The answer can have been lost long after the note, which comes before all waiting of the call.
+
+        # The answer can have been lost long after the note, which comes before all waiting of the
+        # call.
         since = now if asked.sought is None else asked.sought
         is_lost = number is None and now - since >= self._ledger.times.listed_within
 
@@ -117,9 +132,11 @@ class LabelledProvider(CloudProvider):
             placed.number, placed.sought = number, since if number is None else now
             if is_lost:
                 changed.machines.remove(placed)
+
         if number is None and not is_lost:
             unknown = "an order had no answer, and the list may not show it yet; try again"
             raise Unanswered(f"{order.market}: {unknown}")
+
         return number
 
     def _bought(self, order: Order, index: int, offers: Iterator[Purchase]) -> int | None:
@@ -149,8 +166,12 @@ class LabelledProvider(CloudProvider):
         return None
 
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
-        """See `CloudProvider`. What is missing from the cloud's list is known from the orders of this home."""
-        return tuple(machine for _, machine in self._machines() if tags.items() <= machine.tags.items())
+        """See `CloudProvider`. What is missing from the cloud's list is known from the orders of
+        this home.
+        """
+        return tuple(
+            machine for _, machine in self._machines() if tags.items() <= machine.tags.items()
+        )
 
     def _machines(self) -> Sequence[tuple[str, Machine]]:
         """All machines with the keys of their orders."""
@@ -158,13 +179,23 @@ class LabelledProvider(CloudProvider):
         for order in self._ledger.orders(now):
             for placed in order.machines:
                 if (number := placed.number) is not None:
-                    machines[number] = order.key, self._ordered(order, placed, number, listed.pop(number, None), now)
+                    machines[number] = (
+                        order.key,
+                        self._ordered(order, placed, number, listed.pop(number, None), now),
+                    )
+
         for number, instance in listed.items():
             label, started = instance.label, instance.started or now
-            machines[number] = label.order, self._machine(number, label, instance.state, started, instance.bid)
+            machines[number] = (
+                label.order,
+                self._machine(number, label, instance.state, started, instance.bid),
+            )
+
         return sorted(machines.values(), key=lambda own: (own[1].started, own[1].id))
 
-    def _ordered(self, order: Order, placed: Placed, number: int, listed: Listed | None, now: int) -> Machine:
+    def _ordered(
+        self, order: Order, placed: Placed, number: int, listed: Listed | None, now: int
+    ) -> Machine:
         """A machine of an order; what the list says of it is noted there."""
         shown, before = None if listed is None else listed.state, replace(placed)
         state = placed.see(shown, now, self._ledger.times)
@@ -179,11 +210,19 @@ class LabelledProvider(CloudProvider):
             machine = replace(machine, ended=placed.paused)
         elif state is MachineState.GONE:
             machine = replace(machine, ended=placed.ended, end_reason=placed.reason)
+
         return replace(machine, host=placed.host)
 
-    def _machine(self, number: int, label: OrderLabel, state: MachineState, started: int, bid: int | None) -> Machine:
+    def _machine(
+        self, number: int, label: OrderLabel, state: MachineState, started: int, bid: int | None
+    ) -> Machine:
         return Machine(
-            self.machine_id(number), label.market, label.bid if bid is None else bid, state, started, label.tags
+            self.machine_id(number),
+            label.market,
+            label.bid if bid is None else bid,
+            state,
+            started,
+            label.tags,
         )
 
     def terminate(self, ids: Sequence[str]) -> None:
@@ -192,9 +231,17 @@ class LabelledProvider(CloudProvider):
         each(partial(self._terminate, number) for number in dict.fromkeys(numbers))
 
     def _terminate(self, number: int) -> None:
-        """Notes first that the machine is to end, so that who repeats the call knows who has ended it."""
+        """Notes first that the machine is to end, so that who repeats the call knows who has ended
+        it.
+        """
         known = self._ledger.orders(self.now())
-        own = [(order.key, placed) for order in known for placed in order.machines if placed.number == number]
+        own = [
+            (order.key, placed)
+            for order in known
+            for placed in order.machines
+            if placed.number == number
+        ]
+
         if not own:
             self.destroy(number)
             return
@@ -207,8 +254,13 @@ class LabelledProvider(CloudProvider):
             order.machines[before.index].end(self.now(), by_itself=by_itself)
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
-        machines = (machine for machine in self.list(tags) if machine.state is not MachineState.GONE)
-        return tuple(Resource("machine", machine.id, machine.tags, machine.state.value) for machine in machines)
+        machines = (
+            machine for machine in self.list(tags) if machine.state is not MachineState.GONE
+        )
+        return tuple(
+            Resource("machine", machine.id, machine.tags, machine.state.value)
+            for machine in machines
+        )
 
     def remove(self, resources: Sequence[Resource]) -> None:
         self.terminate([resource.id for resource in resources])

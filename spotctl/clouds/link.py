@@ -1,7 +1,9 @@
-"""`MachineLink`: what a machine's agent can do; and `AgentLink`, the link to an agent over a socket.
+"""`MachineLink`: what a machine's agent can do; and `AgentLink`, the link to an agent over a
+socket.
 
-The wire format and its authentication are in `spotctl.agent.link.wire`, the agent in `spotctl.agent.machine`. A link is
-opened by its provider, which knows how its machines are reached and where the secret is kept (`link_key`).
+The wire format and its authentication are in `spotctl.agent.link.wire`, the agent in
+`spotctl.agent.machine`. A link is opened by its provider, which knows how its machines are reached
+and where the secret is kept (`link_key`).
 """
 
 from __future__ import annotations
@@ -41,16 +43,18 @@ if TYPE_CHECKING:
     from spotctl.files.job.spec import JobSpec
 
 CALL_SECONDS = 2.0
-"""How long a call waits for an agent: much less than a lease, because the caller serves all machines in turn. A slow
-agent still carries the request out."""
+"""How long a call waits for an agent: much less than a lease, because the caller serves all
+machines in turn. A slow agent still carries the request out."""
 
 SILENT_SECONDS = 5.0
-"""The pause before a machine that did not answer in time is asked again, so that it does not delay the others."""
+"""The pause before a machine that did not answer in time is asked again, so that it does not delay
+the others."""
 
 _EXEC_POLL_SECONDS = 0.03
 
 MOST_READ = 32 << 20
-"""Bytes of output that are read at a time, and of a command that `exec` runs: a machine may print without end."""
+"""Bytes of output that are read at a time, and of a command that `exec` runs: a machine may print
+without end."""
 
 _LATEST = 10**17
 """A moment after all that are meant: a machine may name any, and calendars end."""
@@ -60,11 +64,12 @@ _MAY_REFUSE = ("assign", "exec", "exec_read", "output_times")
 
 @dataclass(frozen=True, slots=True)
 class MachineStatus:
-    """An agent's report: the payload that it was last given, how that ended, its lease, and its number of notices.
+    """An agent's report: the payload that it was last given, how that ended, its lease, and its
+    number of notices.
 
-    `exit_code` is negative for the signal that ended the payload, and None until it has ended. `cards` is None where
-    nothing is known of GPUs, and `traffic` where the machine's interfaces are not its own; both from an agent
-    of an earlier version.
+    `exit_code` is negative for the signal that ended the payload, and None until it has ended.
+    `cards` is None where nothing is known of GPUs, and `traffic` where the machine's interfaces are
+    not its own; both from an agent of an earlier version.
     """
 
     work: str
@@ -85,14 +90,16 @@ class ExecResult:
 
 
 class MachineLink(Protocol):
-    """One machine's agent. Times are microseconds of the provider's clock. All calls but `exec` may be repeated.
+    """One machine's agent. Times are microseconds of the provider's clock. All calls but `exec` may
+    be repeated.
 
-    Every call may raise NotFound (the machine is gone or ending), Unanswered (the call may or may not have been carried
-    out, or the answer makes no sense) or NotPermitted (the secret is wrong).
+    Every call may raise NotFound (the machine is gone or ending), Unanswered (the call may or may
+    not have been carried out, or the answer makes no sense) or NotPermitted (the secret is wrong).
     """
 
     def assign(self, payload: Payload) -> None:
-        """Replaces the machine's payload. A payload with the name of the last one changes nothing."""
+        """Replaces the machine's payload. A payload with the name of the last one changes
+        nothing."""
         ...
 
     def renew(self, lease_until: int) -> None:
@@ -104,7 +111,9 @@ class MachineLink(Protocol):
         ...
 
     def notify(self, kind: str, until: int, source: str) -> None:
-        """Delivers a notice to the machine and its payload; `kind` is "hint", "evict", "move" or "stop"."""
+        """Delivers a notice to the machine and its payload; `kind` is "hint", "evict", "move" or
+        "stop".
+        """
         ...
 
     def notices(self) -> tuple[MachineNotice, ...]:
@@ -112,20 +121,25 @@ class MachineLink(Protocol):
         ...
 
     def output(self, after: int = 0) -> bytes:
-        """The output of the machine's payloads from this byte offset on, a part at a time; empty: no more for now."""
+        """The output of the machine's payloads from this byte offset on, a part at a time; empty:
+        no more for now.
+        """
         ...
 
     def output_times(self, after: int = 0) -> bytes:
-        """The times of that output: a file of `spotctl.agent.link.output` from this byte offset on, a part at a time.
+        """The times of that output: a file of `spotctl.agent.link.output` from this byte offset on,
+        a part at a time.
 
         BadRequest: the agent is older than this operation.
         """
         ...
 
     def exec(self, command: Sequence[str]) -> ExecResult:
-        """Runs a command in the folder and environment of the payload, and waits for the command's end.
+        """Runs a command in the folder and environment of the payload, and waits for the command's
+        end.
 
-        A command ends with the machine or with this connection at the latest. BadRequest: the agent refuses it.
+        A command ends with the machine or with this connection at the latest. BadRequest: the agent
+        refuses it.
         """
         ...
 
@@ -136,10 +150,11 @@ def _reached(_: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """A command of this computer that runs another on a machine. Never print it: its environment may hold secrets.
+    """A command of this computer that runs another on a machine. Never print it: its environment
+    may hold secrets.
 
-    `lost` explains an exit code: why the machine was not reached, or the connection broke. None: the code is that of
-    the command on the machine.
+    `lost` explains an exit code: why the machine was not reached, or the connection broke. None:
+    the code is that of the command on the machine.
     """
 
     words: tuple[str, ...]
@@ -159,12 +174,14 @@ class ReverseTunnel:
 
 @dataclass(frozen=True, slots=True)
 class MachineSupplies:
-    """Secrets, files and packages that a launcher copies to a booted machine; the cloud sees none of them.
+    """Secrets, files and packages that a launcher copies to a booted machine; the cloud sees none
+    of them.
 
-    `secrets` become environment variables of payloads and are never written. `folder` is copied to the machine, where
-    payloads find it as their working directory. `packages` are installed distributions of the launcher that payloads
-    import; their requirements are copied, too. `ports` are where machines of the run reach each other: an order names
-    them where a cloud must map them. `own_secrets` are those that only the machine of this id may know.
+    `secrets` become environment variables of payloads and are never written. `folder` is copied to
+    the machine, where payloads find it as their working directory. `packages` are installed
+    distributions of the launcher that payloads import; their requirements are copied, too. `ports`
+    are where machines of the run reach each other: an order names them where a cloud must map them.
+    `own_secrets` are those that only the machine of this id may know.
     """
 
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -191,9 +208,10 @@ class ProviderClock(Protocol):
 class AgentLink:
     """The link to an agent, which connects at its first use, and again after a failure.
 
-    `address` returns where to reach the agent, or raises Unanswered while the agent cannot be reached. `gone` is asked
-    about a machine that does not answer: whether its provider knows that the machine has ended. `extend_lease` renews
-    the lease, for some seconds, of a machine to which its agent is still being brought; whether it has.
+    `address` returns where to reach the agent, or raises Unanswered while the agent cannot be
+    reached. `gone` is asked about a machine that does not answer: whether its provider knows that
+    the machine has ended. `extend_lease` renews the lease, for some seconds, of a machine to which
+    its agent is still being brought; whether it has.
     """
 
     def __init__(
@@ -220,20 +238,32 @@ class AgentLink:
         try:
             self._call("renew", until=until, seconds=self._until(until, now))
         except Unanswered:
-            if self._extend_lease is None or not self._extend_lease(self._until(until, self._clock.now())):
+            if self._extend_lease is None or not self._extend_lease(
+                self._until(until, self._clock.now())
+            ):
                 raise
 
     def status(self) -> MachineStatus:
         answer = self._call("status")
-        status: MachineStatus = self._understood({**answer, "gpus": answer.get("cards")}, MachineStatus)
+        status: MachineStatus = self._understood(
+            {**answer, "gpus": answer.get("cards")}, MachineStatus
+        )
         return status
 
     def notify(self, kind: str, until: int, source: str) -> None:
-        self._call("notify", kind=kind, until=until, seconds=self._until(until, self._clock.now()), source=source)
+        self._call(
+            "notify",
+            kind=kind,
+            until=until,
+            seconds=self._until(until, self._clock.now()),
+            source=source,
+        )
 
     def notices(self) -> tuple[MachineNotice, ...]:
         notices = self._understood(self._call("notices").get("notices"), tuple[MachineNotice, ...])
-        return tuple(replace(notice, until=min(max(notice.until, 0), _LATEST)) for notice in notices)
+        return tuple(
+            replace(notice, until=min(max(notice.until, 0), _LATEST)) for notice in notices
+        )
 
     def output(self, after: int = 0) -> bytes:
         output: bytes = self._understood(self._call("output", after=after).get("output"), bytes)
@@ -246,8 +276,11 @@ class AgentLink:
     def exec(self, command: Sequence[str]) -> ExecResult:
         # `exec` must not be retried, so a call that may be makes sure that the connection is alive.
         self._call("status")
-        number = self._understood(self._call("exec", retry=False, command=list(command)).get("id"), int)
+        number = self._understood(
+            self._call("exec", retry=False, command=list(command)).get("id"), int
+        )
         out, err = bytearray(), bytearray()
+
         while len(out) + len(err) <= MOST_READ:
             try:
                 answer = self._call("exec_read", retry=False, id=number, out=len(out), err=len(err))
@@ -260,9 +293,11 @@ class AgentLink:
                 return ExecResult(code, bytes(out), bytes(err))
             if not any(printed):
                 time.sleep(_EXEC_POLL_SECONDS)
+
         self.close()
         raise ProviderError(
-            f"{self._machine}: the command prints more than {MOST_READ >> 20} MiB: redirect it to a file"
+            f"{self._machine}: the command prints more than {MOST_READ >> 20} MiB: redirect it to "
+            "a file"
         )
 
     def close(self) -> None:
@@ -270,13 +305,19 @@ class AgentLink:
             self._client.close()
             self._client = None
 
-    def _understood(self, given: object, kind: Any) -> Any:  # noqa: ANN401 - a type, and a value of it
-        """A part of an answer. Unanswered: it makes no sense: the machine is broken, or someone has taken it over."""
+    # A type, and a value of it.
+    def _understood(self, given: object, kind: Any) -> Any:  # noqa: ANN401
+        """A part of an answer. Unanswered: it makes no sense: the machine is broken, or someone has
+        taken it over.
+        """
         try:
             # By way of JSON, whose integers have 64 bits, as those of the log.
             return msgspec.json.decode(msgspec.json.encode(given), type=kind)
         except (msgspec.MsgspecError, OverflowError, ValueError, RecursionError) as error:
-            why = f"its agent's answer makes no sense ({str(error)[:100]}): replace the machine if it goes on"
+            why = (
+                f"its agent's answer makes no sense ({str(error)[:100]}): replace the machine if "
+                "it goes on"
+            )
             raise Unanswered(f"{self._machine}: {why}") from None
 
     def _until(self, moment: int, now: int) -> float:
@@ -284,7 +325,9 @@ class AgentLink:
 
     def _call(self, operation: str, *, retry: bool = True, **arguments: object) -> dict[str, Any]:
         if time.monotonic() < self._silent_until:
-            raise Unanswered(f"{self._machine}: its agent did not answer; spotctl asks again in a few seconds")
+            raise Unanswered(
+                f"{self._machine}: its agent did not answer; spotctl asks again in a few seconds"
+            )
         try:
             return self._connect().call(operation, **arguments)
         except (Unanswered, Unusable):
@@ -296,7 +339,8 @@ class AgentLink:
             if isinstance(error, LinkTimeout):
                 self._silent_until = time.monotonic() + SILENT_SECONDS
             elif retry and was_open:
-                # A connection that was idle may have died long ago; a new one shows whether the agent still answers.
+                # A connection that was idle may have died long ago; a new one shows whether the
+                # agent still answers.
                 return self._call(operation, retry=False, **arguments)
             self._raise_if_gone()
             raise Unanswered(f"{error}; the machine may be starting or gone: try again") from None
@@ -304,7 +348,9 @@ class AgentLink:
             self.close()
             raise NotPermitted(f"{error}; was the machine rented from another home?") from None
         except MachineEnding as error:
-            raise NotFound(f"{self._machine}: {error}; the machine is gone", (self._machine,)) from None
+            raise NotFound(
+                f"{self._machine}: {error}; the machine is gone", (self._machine,)
+            ) from None
         except RequestRefused as error:
             raise (BadRequest if operation in _MAY_REFUSE else Unanswered)(str(error)) from None
         except AgentError as error:
@@ -312,7 +358,9 @@ class AgentLink:
 
     def _raise_if_gone(self) -> None:
         if self._gone():
-            raise NotFound(f"{self._machine}: gone (evicted or returned)", (self._machine,)) from None
+            raise NotFound(
+                f"{self._machine}: gone (evicted or returned)", (self._machine,)
+            ) from None
 
     def _connect(self) -> LinkClient:
         if self._client is None:
@@ -321,17 +369,25 @@ class AgentLink:
 
 
 def link_key(folder: Path) -> bytes:
-    """The key from which the secrets of links are derived: a file that only its owner can read, made once."""
-    return bytes.fromhex(read_or_create(folder / "link.key", secrets.token_hex(SECRET_BYTES).encode()).decode())
+    """The key from which the secrets of links are derived: a file that only its owner can read,
+    made once.
+    """
+    return bytes.fromhex(
+        read_or_create(folder / "link.key", secrets.token_hex(SECRET_BYTES).encode()).decode()
+    )
 
 
 def link_secret(key: bytes, machine: str) -> bytes:
-    """The secret of one machine's link. The machine does not get the key, so it cannot speak for another machine."""
+    """The secret of one machine's link. The machine does not get the key, so it cannot speak for
+    another machine.
+    """
     return hmac.digest(key, f"link {machine}".encode(), hashlib.sha256)
 
 
 def whole(output: Callable[[int], bytes], after: int) -> bytes:
-    """The content that a link returns in parts, from this byte on: all of it, or as much as may be read at a time."""
+    """The content that a link returns in parts, from this byte on: all of it, or as much as may be
+    read at a time.
+    """
     parts, at = [b""], after
     while at - after < MOST_READ and (part := output(at)):
         parts.append(part)
@@ -346,9 +402,10 @@ def whole(output: Callable[[int], bytes], after: int) -> bytes:
 class LeaseTimes:
     """Durations in microseconds of the provider's clock.
 
-    A lease lasts `lease` and is renewed when less than `renew_before` of it is left. A machine is gone `teardown`
-    after the end of its lease at the latest, and is ready for work `startup` after it was rented. Before a machine is
-    returned, its work is warned `notice` ahead; a return at the end of a paid hour is requested as long before it.
+    A lease lasts `lease` and is renewed when less than `renew_before` of it is left. A machine is
+    gone `teardown` after the end of its lease at the latest, and is ready for work `startup` after
+    it was rented. Before a machine is returned, its work is warned `notice` ahead; a return at the
+    end of a paid hour is requested as long before it.
     """
 
     lease: int = 15 * MINUTE
@@ -359,16 +416,25 @@ class LeaseTimes:
 
     @property
     def committed(self) -> int:
-        """How long a new machine is paid for if it is not returned: its lease, and until it is gone."""
+        """How long a new machine is paid for if it is not returned: its lease, and until it is
+        gone.
+        """
         return self.lease + self.teardown
 
     @classmethod
     def of(cls, spec: JobSpec) -> LeaseTimes:
-        """The times of a job's runs: on a cloud, or on the local market, at the speed of its clock."""
+        """The times of a job's runs: on a cloud, or on the local market, at the speed of its
+        clock."""
         return cls.local(spec.local.speed) if spec.is_local else cls()
 
     @classmethod
     def local(cls, speed: float) -> LeaseTimes:
         """For a market whose clock runs `speed` times as fast as the processes of this computer."""
         second = round(speed * SECOND)
-        return cls(lease=12 * second, renew_before=8 * second, teardown=second, startup=second, notice=second)
+        return cls(
+            lease=12 * second,
+            renew_before=8 * second,
+            teardown=second,
+            startup=second,
+            notice=second,
+        )

@@ -1,11 +1,14 @@
-"""`OrderLedger`: what this home has ordered on a cloud that has no client tokens, and forgets what is destroyed.
+"""`OrderLedger`: what this home has ordered on a cloud that has no client tokens, and forgets what
+is destroyed.
 
-An order is a file, which changes before an instance is asked for and once its number is known. So an order that is
-repeated buys nothing twice: what was asked for and not answered is looked for in the list, by its label, and is only
-asked for again once a list would show it. Without the files, labels still say what exists.
+An order is a file, which changes before an instance is asked for and once its number is known. So
+an order that is repeated buys nothing twice: what was asked for and not answered is looked for in
+the list, by its label, and is only asked for again once a list would show it. Without the files,
+labels still say what exists.
 
-What changes an order holds it (`with ledger.order(key) as order`), and is on the disk after the block. No block waits
-for the cloud: `creating` keeps other orders away meanwhile, and lists and returns go on.
+What changes an order holds it (`with ledger.order(key) as order`), and is on the disk after the
+block. No block waits for the cloud: `creating` keeps other orders away meanwhile, and lists and
+returns go on.
 """
 
 from __future__ import annotations
@@ -39,7 +42,8 @@ _LONG = {short: tag for tag, short in _SHORT.items()}
 
 @dataclass(frozen=True, slots=True)
 class OrderLabel:
-    """The order of an instance, and which of its machines it is. Two with the same label would be one too many.
+    """The order of an instance, and which of its machines it is. Two with the same label would be
+    one too many.
 
     `order` stands for the token, `print` for the whole request; `bid` None: on demand.
     """
@@ -57,10 +61,21 @@ class OrderLabel:
         words = (text or "").split(" ")
         if len(words) != 7 or words[0] != _MARK:
             return None
+
         _, order, index, print_, bid, market, tags = words
         try:
-            known = {_LONG.get(name, name): value for name, value in parse_qsl(tags, keep_blank_values=True)}
-            return cls(order, int(index), print_, None if bid == "-" else int(bid), Market.parse(market), known)
+            known = {
+                _LONG.get(name, name): value
+                for name, value in parse_qsl(tags, keep_blank_values=True)
+            }
+            return cls(
+                order,
+                int(index),
+                print_,
+                None if bid == "-" else int(bid),
+                Market.parse(market),
+                known,
+            )
         except (ValueError, BadInput):
             return None
 
@@ -76,17 +91,21 @@ class OrderLabel:
         text = f"{_MARK} {self.order} {self.index} {self.print} {bid} {self.market} {tags}"
         if len(text) > longest:
             raise BadRequest(
-                f"{self.market.cloud}: the label of an instance would have {len(text)} characters, but the limit is"
+                f"{self.market.cloud}: the label of an instance would have {len(text)} characters, "
+                "but the limit is"
                 f" {longest}: give the job a shorter name, or fewer tags"
             )
+
         return text
 
 
 @dataclass(frozen=True, slots=True)
 class ListTimes:
-    """How far a list of instances is trusted. Assumed, and generous, where a cloud says nothing about it.
+    """How far a list of instances is trusted. Assumed, and generous, where a cloud says nothing
+    about it.
 
-    The list shows a new instance `listed_within` this time, and one that it does not show for `gone_after` is gone.
+    The list shows a new instance `listed_within` this time, and one that it does not show for
+    `gone_after` is gone.
     """
 
     listed_within: int = 60 * SECOND
@@ -95,12 +114,12 @@ class ListTimes:
 
 @dataclass(slots=True)
 class Placed:
-    """One machine of an order, asked for at `asked`; `number` is that of its instance, None without an answer, and
-    `host` the host whose offer was taken.
+    """One machine of an order, asked for at `asked`; `number` is that of its instance, None without
+    an answer, and `host` the host whose offer was taken.
 
-    `sought` is since when lists are expected to show it: its answer came then, or was first missed. `is_checked` once
-    it was read back, `is_listed` once a list has shown it, `returning` once it is to be destroyed. `paused` is since
-    when it does not run, `missing` since when no list has it.
+    `sought` is since when lists are expected to show it: its answer came then, or was first missed.
+    `is_checked` once it was read back, `is_listed` once a list has shown it, `returning` once it is
+    to be destroyed. `paused` is since when it does not run, `missing` since when no list has it.
     """
 
     index: int
@@ -205,6 +224,7 @@ class OrderLedger:
                     path.unlink()
                 else:
                     known.append(order)
+
         return known
 
     @contextmanager

@@ -1,12 +1,15 @@
-"""`CloudProvider`, what a cloud can do for spotctl: creating, listing and ending machines, and what belongs to them.
+"""`CloudProvider`, what a cloud can do for spotctl: creating, listing and ending machines, and what
+belongs to them.
 
-A provider keeps no state that a crash could lose: it asks the cloud what exists. Calls that change something carry a
-token by which the cloud recognizes them, or are safe to repeat, so a caller that does not know whether a call succeeded
-repeats it. Times are microseconds UTC on the provider's clock; bids are nano-dollars per hour.
+A provider keeps no state that a crash could lose: it asks the cloud what exists. Calls that change
+something carry a token by which the cloud recognizes them, or are safe to repeat, so a caller that
+does not know whether a call succeeded repeats it. Times are microseconds UTC on the provider's
+clock; bids are nano-dollars per hour.
 
-A provider creates and ends machines. A machine's work is a matter of the launcher and the machine's agent
-(`spotctl.agent.machine`), to which `link` connects (`spotctl.clouds.link`). `spotctl.clouds.errors` lists how calls
-fail. `docs/internals/write-a-cloud.md` shows how to write one.
+A provider creates and ends machines. A machine's work is a matter of the launcher and the machine's
+agent (`spotctl.agent.machine`), to which `link` connects (`spotctl.clouds.link`).
+`spotctl.clouds.errors` lists how calls fail. `docs/internals/write-a-cloud.md` shows how to write
+one.
 """
 
 # ruff: noqa: ARG002, B027 - a default needs no arguments, and may do nothing
@@ -48,8 +51,8 @@ class MachineState(Enum):
     """Granted and paid for, but the agent does not answer (yet)."""
     RUNNING = "running"
     PAUSED = "paused"
-    """Runs nothing, and only what it holds, such as its disk, is paid. A cloud that sells by bid may let it run again;
-    a run returns it."""
+    """Runs nothing, and only what it holds, such as its disk, is paid. A cloud that sells by bid
+    may let it run again; a run returns it."""
     LEAVING = "leaving"
     """Being terminated, or warned of an eviction; the payload may still run."""
     GONE = "gone"
@@ -69,16 +72,18 @@ class EndReason(Enum):
 class MachineRequest:
     """A request for machines of one market, bought together. `bid` None: on demand, never evicted.
 
-    `token` is derived from the logged intent: repeating the request with it returns the same machines. `tags` name the
-    installation, the run and the intent. A machine ends itself at `lease_until` unless its lease is renewed. `payload`
-    is what its agent runs from the start. `secrets` become environment variables of payloads and are never written.
-    `close` ones are placed close together in their zone, for a fast network between them.
-    `lease_until`, `secrets` and `silent` may differ when a request is repeated. Zones of `silent` machines, which never
-    booted, come last where the market leaves the zone open. `image`, `identity` (what the machine may do),
-    `disk_gib` and `network` are names in the cloud's own terms; unset, the provider chooses. Machines for `containers`
-    install podman when they boot. Machines of a `reservation` (its id, as the cloud names it) are taken from it, or
-    none is granted; `block` says that it is a Capacity Block. `ports` of each machine are reached by the others of the
-    run; only a cloud with `MappedPorts` needs to know them.
+    `token` is derived from the logged intent: repeating the request with it returns the same
+    machines. `tags` name the installation, the run and the intent. A machine ends itself at
+    `lease_until` unless its lease is renewed. `payload` is what its agent runs from the start.
+    `secrets` become environment variables of payloads and are never written. `close` ones are
+    placed close together in their zone, for a fast network between them. `lease_until`, `secrets`
+    and `silent` may differ when a request is repeated. Zones of `silent` machines, which never
+    booted, come last where the market leaves the zone open. `image`, `identity` (what the machine
+    may do), `disk_gib` and `network` are names in the cloud's own terms; unset, the provider
+    chooses. Machines for `containers` install podman when they boot. Machines of a `reservation`
+    (its id, as the cloud names it) are taken from it, or none is granted; `block` says that it is a
+    Capacity Block. `ports` of each machine are reached by the others of the run; only a cloud with
+    `MappedPorts` needs to know them.
     """
 
     token: str
@@ -103,15 +108,20 @@ class MachineRequest:
     def __post_init__(self) -> None:
         if self.count < 1 or (self.bid is not None and self.bid <= 0):
             raise BadRequest(
-                f"request for {self.count} machines of {self.market} with a bid of {self.bid}: both must be above 0"
+                f"request for {self.count} machines of {self.market} with a bid of {self.bid}: "
+                "both must be above 0"
             )
 
 
 def same_request(known: MachineRequest, other: MachineRequest) -> bool:
     """Whether two requests differ only in what may change when a request is repeated."""
     may_differ: dict[str, Any] = {"lease_until": 0, "secrets": {}, "silent": (), "payload": None}
-    first, second = (replace(request, tags=dict(request.tags), **may_differ) for request in (known, other))
-    payload, repeated = (request.payload and request.payload.in_former_words() for request in (known, other))
+    first, second = (
+        replace(request, tags=dict(request.tags), **may_differ) for request in (known, other)
+    )
+    payload, repeated = (
+        request.payload and request.payload.in_former_words() for request in (known, other)
+    )
     return first == second and payload == repeated
 
 
@@ -143,13 +153,16 @@ def check_settings(request: MachineRequest, provider: str) -> None:
     for name in ("image", "identity", "disk_gib", "network"):
         if (value := getattr(request, name)) is not None:
             raise BadRequest(
-                f"{name} is {value!r}, but machines of the {provider} provider have no {name}; leave it out"
+                f"{name} is {value!r}, but machines of the {provider} provider have no {name}; "
+                "leave it out"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class MachineEnd:
-    """The end of a machine, as far as its cloud has recorded it; `at` is None as long as it is in progress."""
+    """The end of a machine, as far as its cloud has recorded it; `at` is None as long as it is in
+    progress.
+    """
 
     at: int | None
     reason: EndReason | None
@@ -157,13 +170,14 @@ class MachineEnd:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine as its provider lists it, paid from `started` to `ended`, since when a PAUSED one does not run.
-    `address` is how its peers reach it, and `host` the host that it is on, where each host runs the highest bid.
+    """A machine as its provider lists it, paid from `started` to `ended`, since when a PAUSED one
+    does not run. `address` is how its peers reach it, and `host` the host that it is on, where each
+    host runs the highest bid.
 
-    The last six are what its agent says (`CloudProvider.with_status`), and a provider leaves them unset:
-    when it will be evicted, the name of the payload it was last given, that payload's exit code (negative: the signal
-    that ended it; None: it has not ended), how busy its GPUs are, and what it has received and sent; or, while the
-    agent does not answer, what is seen of the boot.
+    The last six are what its agent says (`CloudProvider.with_status`), and a provider leaves them
+    unset: when it will be evicted, the name of the payload it was last given, that payload's exit
+    code (negative: the signal that ended it; None: it has not ended), how busy its GPUs are, and
+    what it has received and sent; or, while the agent does not answer, what is seen of the boot.
     """
 
     id: str
@@ -186,7 +200,9 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """Anything that exists under a tag: a machine, a disk, an address, a key, a network rule, a stray process."""
+    """Anything that exists under a tag: a machine, a disk, an address, a key, a network rule, a
+    stray process.
+    """
 
     kind: str
     id: str
@@ -203,7 +219,8 @@ class Holdings:
 
 
 class CloudProvider(ABC):
-    """Creates, lists and ends machines. Every call may also raise Throttled, NotPermitted or Unanswered.
+    """Creates, lists and ends machines. Every call may also raise Throttled, NotPermitted or
+    Unanswered.
 
     What not every cloud can do has a default: nothing to do, nothing known, or a refusal.
     """
@@ -212,12 +229,14 @@ class CloudProvider(ABC):
 
     @property
     def speed(self) -> float:
-        """Seconds of the provider's clock per second: 1, except where a market is replayed faster."""
+        """Seconds of the provider's clock per second: 1, except where a market is replayed
+        faster."""
         return 1.0
 
     @property
     def stood_seconds(self) -> float:
-        """Seconds in which the clock has stood: 0, except on a market that waits for this computer."""
+        """Seconds in which the clock has stood: 0, except on a market that waits for this
+        computer."""
         return 0.0
 
     def attend(self, *, starting: str = "") -> None:
@@ -227,7 +246,9 @@ class CloudProvider(ABC):
 
     @abstractmethod
     def now(self) -> int:
-        """The provider's clock, which is also the clock of its bills. A real cloud's is the `WallClock`."""
+        """The provider's clock, which is also the clock of its bills. A real cloud's is the
+        `WallClock`.
+        """
 
     @abstractmethod
     def offers(self) -> tuple[Market, ...]:
@@ -242,15 +263,18 @@ class CloudProvider(ABC):
 
     @abstractmethod
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
-        """Creates at most as many machines as requested, and at least one. A token is never served twice.
+        """Creates at most as many machines as requested, and at least one. A token is never served
+        twice.
 
-        NoCapacity or QuotaReached: no machine is available. NotFound: there is no such market. TokenTaken: the token
-        was used for a different request. BadRequest: the provider does not have a setting that the request asks for.
+        NoCapacity or QuotaReached: no machine is available. NotFound: there is no such market.
+        TokenTaken: the token was used for a different request. BadRequest: the provider does not
+        have a setting that the request asks for.
         """
 
     @abstractmethod
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
-        """All machines with these tags, including those that ended recently. A cloud may list new ones late.
+        """All machines with these tags, including those that ended recently. A cloud may list new
+        ones late.
 
         PartlyListed: a region or a cloud did not answer, and others did.
         """
@@ -264,11 +288,14 @@ class CloudProvider(ABC):
 
     @abstractmethod
     def link(self, machine: str) -> MachineLink:
-        """The link to the agent of the machine with this id. NotFound: the machine is gone, or never was."""
+        """The link to the agent of the machine with this id. NotFound: the machine is gone, or
+        never was.
+        """
 
     @abstractmethod
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
-        """Everything that exists under these tags, including machines that are not gone. `spotctl gc` reads it.
+        """Everything that exists under these tags, including machines that are not gone. `spotctl
+        gc` reads it.
 
         PartlyListed: a region or a cloud did not answer, and others did.
         """
@@ -278,24 +305,28 @@ class CloudProvider(ABC):
         """Removes resources that `resources` listed; those that are gone already are ignored."""
 
     def prepare(self, machine: Machine, supplies: MachineSupplies) -> None:
-        """Brings a machine that boots without the job's files and secrets to the point where its agent answers.
+        """Brings a machine that boots without the job's files and secrets to the point where its
+        agent answers.
 
-        Returns at once, and works in the background. The call may be repeated at any time, by any process that works on
-        the run: completed steps are skipped. Without it, machines have what they need from the start.
+        Returns at once, and works in the background. The call may be repeated at any time, by any
+        process that works on the run: completed steps are skipped. Without it, machines have what
+        they need from the start.
         """
 
     def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
-        """Runs a command on a machine, in the folder and environment of its payload, until the machine's end at most.
+        """Runs a command on a machine, in the folder and environment of its payload, until the
+        machine's end at most.
 
         NotFound: the machine is gone, or never was. BadRequest: a person can run no command there.
         """
         raise BadRequest(f"{machine}: machines of {self.name} cannot run commands with a terminal")
 
     def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...] | None:
-        """Admits ssh to machines with these tags from these address ranges, and from no others any more.
+        """Admits ssh to machines with these tags from these address ranges, and from no others any
+        more.
 
-        Returns the names of the changed rules; empty if the rules of these machines are not spotctl's, and None if the
-        machines need no ssh.
+        Returns the names of the changed rules; empty if the rules of these machines are not
+        spotctl's, and None if the machines need no ssh.
         """
         return None
 
@@ -308,57 +339,72 @@ class CloudProvider(ABC):
 
     @property
     def look_at_hosts_every(self) -> int | None:
-        """How often bids are compared with those that hosts ask for, in microseconds; None: the cloud has no hosts
-        that run the highest bid, or bids are to stay."""
+        """How often bids are compared with those that hosts ask for, in microseconds; None: the
+        cloud has no hosts that run the highest bid, or bids are to stay."""
         return None
 
     def hosts(self, market: Market, *, disk_gib: int | None) -> HostRecord | None:
-        """The hosts of a market that a bid could have now; None unless each of its hosts runs the highest bid."""
+        """The hosts of a market that a bid could have now; None unless each of its hosts runs the
+        highest bid.
+        """
         return None
 
     def raise_bid(self, machine: str, bid: int) -> int:
-        """Bids more for a machine, and returns its bid as the cloud then has it. The call may be repeated.
+        """Bids more for a machine, and returns its bid as the cloud then has it. The call may be
+        repeated.
 
-        NotFound: the machine is gone, or never was. BadRequest: bids for it cannot be changed. Unanswered: it may have
-        been raised; `list` shows it.
+        NotFound: the machine is gone, or never was. BadRequest: bids for it cannot be changed.
+        Unanswered: it may have been raised; `list` shows it.
         """
         raise BadRequest(f"{machine}: {self.name} has no bids that change")
 
     def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:
-        """The quotas that machines of these types count against in a region: as spot machines, and on demand.
+        """The quotas that machines of these types count against in a region: as spot machines, and
+        on demand.
 
         Empty: the cloud states none.
         """
         return ()
 
     def output(self, machine: str, after: int = 0) -> bytes:
-        """The output of a machine from this byte offset on. A provider may keep it beyond the machine's end.
+        """The output of a machine from this byte offset on. A provider may keep it beyond the
+        machine's end.
 
-        Unanswered: its agent does not answer. NotFound: the machine is gone, and nothing is kept of it.
+        Unanswered: its agent does not answer. NotFound: the machine is gone, and nothing is kept of
+        it.
         """
         return whole(self.link(machine).output, after)
 
     def output_times(self, machine: str, after: int = 0) -> bytes:
-        """The times of that output: a file of `spotctl.agent.link.output`; empty if the agent is too old for them."""
+        """The times of that output: a file of `spotctl.agent.link.output`; empty if the agent is
+        too old for them.
+        """
         try:
             return whole(self.link(machine).output_times, after)
         except BadRequest:
             return b""
 
     def boot_sign(self, machine: str) -> BootSign | None:
-        """How far the boot of a machine has come whose agent does not answer; None: this provider sees nothing of it.
+        """How far the boot of a machine has come whose agent does not answer; None: this provider
+        sees nothing of it.
 
-        Without signs, the machine has a stated time until its agent answers (`spotctl.clouds.boot`).
+        Without signs, the machine has a stated time until its agent answers
+        (`spotctl.clouds.boot`).
         """
         return None
 
-    def with_status(self, machine: Machine, on_silence: Callable[[ProviderError], None] = lambda _: None) -> Machine:
-        """A listed machine with its agent's report. A machine whose agent does not answer counts as STARTING.
+    def with_status(
+        self, machine: Machine, on_silence: Callable[[ProviderError], None] = lambda _: None
+    ) -> Machine:
+        """A listed machine with its agent's report. A machine whose agent does not answer counts as
+        STARTING.
 
-        `on_silence` gets the reason for the silence, which is no error: the caller has other machines to ask.
+        `on_silence` gets the reason for the silence, which is no error: the caller has other
+        machines to ask.
         """
         if machine.state not in (MachineState.RUNNING, MachineState.LEAVING):
             return machine
+
         try:
             link = self.link(machine.id)
             status = link.status()
@@ -366,10 +412,20 @@ class CloudProvider(ABC):
         except ProviderError as error:
             on_silence(error)
             return replace(machine, state=MachineState.STARTING, boot=self.boot_sign(machine.id))
-        warned_until = min((notice.until for notice in notices if notice.kind == "evict"), default=None)
+
+        warned_until = min(
+            (notice.until for notice in notices if notice.kind == "evict"), default=None
+        )
         state = machine.state if warned_until is None else MachineState.LEAVING
         reported = replace(machine, work=status.work, exit_code=status.exit_code)
-        return replace(reported, state=state, warned_until=warned_until, gpus=status.gpus, traffic=status.traffic)
+
+        return replace(
+            reported,
+            state=state,
+            warned_until=warned_until,
+            gpus=status.gpus,
+            traffic=status.traffic,
+        )
 
     def close(self) -> None:
         """Ends connections to the cloud and to machines. The machines and their agents go on."""
@@ -383,7 +439,9 @@ class CloudProvider(ABC):
         return ""
 
     def usual_request(self) -> MachineRequest | None:
-        """An order of a small spot machine where this computer rents by default; None: the cloud checks no orders."""
+        """An order of a small spot machine where this computer rents by default; None: the cloud
+        checks no orders.
+        """
         return None
 
     def checks(self, request: MachineRequest) -> Sequence[Requirement]:
@@ -391,7 +449,8 @@ class CloudProvider(ABC):
         return ()
 
     def check_order(self, request: MachineRequest) -> str:
-        """Has the cloud check an order as `create` would send it, and returns the image. Nothing is bought.
+        """Has the cloud check an order as `create` would send it, and returns the image. Nothing is
+        bought.
 
         Raises the errors of `create`.
         """

@@ -1,7 +1,8 @@
-"""Composition root: builds the adapters that the settings ask for, from the parts of the clouds' packages.
+"""Composition root: builds the adapters that the settings ask for, from the parts of the clouds'
+packages.
 
-`spotctl.home.cloud` lists all parts; the protocols below say what each has. `SeveralClouds` is several clouds as one
-provider.
+`spotctl.home.cloud` lists all parts; the protocols below say what each has. `SeveralClouds` is
+several clouds as one provider.
 """
 
 from __future__ import annotations
@@ -15,8 +16,21 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from pricing_data.known_clouds import cloud_names, has_part, part_of
 from pricing_data.market import Market, is_region_of
-from spotctl.clouds.errors import NOT_KEPT, NotFound, NotPermitted, PartlyListed, ProviderError, each
-from spotctl.clouds.provider import CloudProvider, Machine, MachineRequest, PassingProvider, Resource
+from spotctl.clouds.errors import (
+    NOT_KEPT,
+    NotFound,
+    NotPermitted,
+    PartlyListed,
+    ProviderError,
+    each,
+)
+from spotctl.clouds.provider import (
+    CloudProvider,
+    Machine,
+    MachineRequest,
+    PassingProvider,
+    Resource,
+)
 from spotctl.home.cloud import rented_clouds
 from spotctl.home.errors import BadRequest
 from spotctl.home.wall_clock import WallClock
@@ -62,31 +76,42 @@ def sources(settings: Settings, clouds: Iterable[str] = ()) -> list[Source]:
     """The price sources of these clouds, or of all."""
     names = tuple(dict.fromkeys(clouds)) or rented_clouds()
     if unknown := [cloud for cloud in names if cloud not in rented_clouds()]:
-        raise BadRequest(f"unknown cloud {unknown[0]!r}; prices can be fetched from {', '.join(rented_clouds())}")
+        raise BadRequest(
+            f"unknown cloud {unknown[0]!r}; prices can be fetched from {', '.join(rented_clouds())}"
+        )
     return [prices_of(cloud).source(settings) for cloud in names]
 
 
 def provider_of(settings: Settings, spec: JobSpec) -> CloudProvider:
-    """The clouds on which a job may rent as one provider, even if there are none; or the local market."""
+    """The clouds on which a job may rent as one provider, even if there are none; or the local
+    market.
+    """
     if spec.is_local:
         return local_provider(settings, spec)
     return cloud_provider(settings, spec.resources.clouds, spec.resources.regions)
 
 
 def cloud_provider(
-    settings: Settings, clouds: Iterable[str], regions: Sequence[str] = (), answers: Answers = NOT_KEPT
+    settings: Settings,
+    clouds: Iterable[str],
+    regions: Sequence[str] = (),
+    answers: Answers = NOT_KEPT,
 ) -> CloudProvider:
-    """Real clouds as one provider, in these regions or all; the provider signs in at its first use. With `answers`
-    that are kept, it is to change nothing."""
+    """Real clouds as one provider, in these regions or all; the provider signs in at its first use.
+    With `answers` that are kept, it is to change nothing."""
     from spotctl.clouds.remote.agents import RemoteAgents
     from spotctl.clouds.remote.prices import PriceBook
 
     clock = WallClock()
-    agents, prices = RemoteAgents(settings.home / "machines", clock), PriceBook(lambda: library(settings), clock.now)
+    agents, prices = (
+        RemoteAgents(settings.home / "machines", clock),
+        PriceBook(lambda: library(settings), clock.now),
+    )
     providers: dict[str, CloudProvider] = {}
     for cloud in clouds:
         own = tuple(region for region in regions if is_region_of(cloud, region))
         providers[cloud] = provider_part(cloud).provider(settings, own, agents, prices, answers)
+
     return next(iter(providers.values())) if len(providers) == 1 else SeveralClouds(providers)
 
 
@@ -131,8 +156,8 @@ class ProviderPart(Protocol):
         prices: PriceBook,
         answers: Answers,
     ) -> CloudProvider:
-        """The cloud in these regions, or in all; it signs in at its first use. With `answers` that are kept,
-        it changes nothing, and may leave out what was asked before."""
+        """The cloud in these regions, or in all; it signs in at its first use. With `answers` that
+        are kept, it changes nothing, and may leave out what was asked before."""
         ...
 
 
@@ -160,18 +185,21 @@ class BucketsPart(Protocol):
     """The launcher's identity, as the cloud's part `storage` asks for it."""
 
     def region_of(self, name: str, who: Any) -> str:  # noqa: ANN401 - see `LAUNCHER`
-        """The region of a bucket; empty if it is in several, or the store does not say. StoreRefused: this identity may
-        not ask."""
+        """The region of a bucket; empty if it is in several, or the store does not say.
+        StoreRefused: this identity may not ask."""
         ...
 
-    def copy(self, key: str, source: str, target: str, who: Any) -> None:  # noqa: ANN401 - see `LAUNCHER`
-        """Has the store copy an object of this name between two of its buckets; it appears when it is whole.
-        NoSuchObject, or another StoreRefused: there is no such object or bucket, or the store does not."""
+    # See `LAUNCHER`.
+    def copy(self, key: str, source: str, target: str, who: Any) -> None:  # noqa: ANN401
+        """Has the store copy an object of this name between two of its buckets; it appears when it
+        is whole. NoSuchObject, or another StoreRefused: there is no such object or bucket, or the
+        store does not."""
         ...
 
-    def drop_abandoned(self, name: str, prefix: str, before: datetime, who: Any) -> None:  # noqa: ANN401 - see `LAUNCHER`
-        """Drops the parts of uploads below a prefix that began before this moment and have not ended. StoreRefused:
-        this identity may not."""
+    # See `LAUNCHER`.
+    def drop_abandoned(self, name: str, prefix: str, before: datetime, who: Any) -> None:  # noqa: ANN401
+        """Drops the parts of uploads below a prefix that began before this moment and have not
+        ended. StoreRefused: this identity may not."""
         ...
 
 
@@ -179,8 +207,12 @@ def prices_of(cloud: str) -> PricesPart:
     return cast("PricesPart", part_of(cloud, "prices"))
 
 
-def recorded_hosts(settings: Settings, cloud: str, since: int, until: int) -> Mapping[Market, HostRecord]:
-    """The snapshots of hosts of a cloud's markets between two moments; empty where the highest bid does not decide."""
+def recorded_hosts(
+    settings: Settings, cloud: str, since: int, until: int
+) -> Mapping[Market, HostRecord]:
+    """The snapshots of hosts of a cloud's markets between two moments; empty where the highest bid
+    does not decide.
+    """
     if not has_part(cloud, "hosts"):
         return {}
     recorded: Mapping[Market, HostRecord] = part_of(cloud, "hosts").recorded(settings, since, until)
@@ -219,7 +251,9 @@ T = TypeVar("T")
 
 
 class SeveralClouds(WallClock, PassingProvider):
-    """Passes each call to the cloud that it concerns; lists combine the answers of all clouds that answer."""
+    """Passes each call to the cloud that it concerns; lists combine the answers of all clouds that
+    answer.
+    """
 
     def __init__(self, clouds: Mapping[str, CloudProvider]) -> None:
         self._clouds = clouds
@@ -230,29 +264,53 @@ class SeveralClouds(WallClock, PassingProvider):
         return tuple(chain.from_iterable(cloud.offers() for cloud in self._clouds.values()))
 
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
-        """See `CloudProvider`. NotPermitted: every cloud refuses; if some do, the run continues with the others."""
+        """See `CloudProvider`. NotPermitted: every cloud refuses; if some do, the run continues
+        with the others.
+        """
         cloud = self._of(request.market)
         return self._permitted("create", request.market.cloud, partial(cloud.create, request))
 
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
-        return tuple(self._listed({name: partial(cloud.list, tags) for name, cloud in self._clouds.items()}))
+        return tuple(
+            self._listed({name: partial(cloud.list, tags) for name, cloud in self._clouds.items()})
+        )
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """See `CloudProvider`. Asks all clouds, even if one fails; then raises the first failure."""
+        """See `CloudProvider`. Asks all clouds, even if one fails; then raises the first
+        failure."""
         own = _by_cloud((id_, id_) for id_ in ids)
-        calls = {cloud: partial(self._clouds[cloud].terminate, part) for cloud, part in own if cloud in self._clouds}
+        calls = {
+            cloud: partial(self._clouds[cloud].terminate, part)
+            for cloud, part in own
+            if cloud in self._clouds
+        }
         each([partial(self._permitted, "terminate", cloud, call) for cloud, call in calls.items()])
 
     def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...]:
-        return tuple(chain.from_iterable(cloud.admit_ssh(tags, ssh_from) or () for cloud in self._clouds.values()))
+        return tuple(
+            chain.from_iterable(
+                cloud.admit_ssh(tags, ssh_from) or () for cloud in self._clouds.values()
+            )
+        )
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
-        return tuple(self._listed({name: partial(cloud.resources, tags) for name, cloud in self._clouds.items()}))
+        return tuple(
+            self._listed(
+                {name: partial(cloud.resources, tags) for name, cloud in self._clouds.items()}
+            )
+        )
 
     def remove(self, resources: Sequence[Resource]) -> None:
-        """See `CloudProvider`. Asks all clouds, even if one fails; then raises the first failure."""
+        """See `CloudProvider`. Asks all clouds, even if one fails; then raises the first
+        failure."""
         own = _by_cloud((resource.id, resource) for resource in resources)
-        each([partial(self._clouds[cloud].remove, part) for cloud, part in own if cloud in self._clouds])
+        each(
+            [
+                partial(self._clouds[cloud].remove, part)
+                for cloud, part in own
+                if cloud in self._clouds
+            ]
+        )
 
     @property
     def look_at_hosts_every(self) -> int | None:
@@ -276,6 +334,7 @@ class SeveralClouds(WallClock, PassingProvider):
             except ProviderError as error:
                 failures.append(error)
                 parts.append(f"{cloud}:")
+
         if not failures:
             return items
         if parts == [f"{cloud}:" for cloud in self._clouds]:
@@ -292,6 +351,7 @@ class SeveralClouds(WallClock, PassingProvider):
             if refusing >= self._clouds.keys():
                 raise
             raise ProviderError(f"{error}; the run continues with the other clouds") from error
+
         refusing.discard(cloud)
         return answer
 

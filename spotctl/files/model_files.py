@@ -18,9 +18,12 @@ from spotctl.home.errors import BadRequest
 
 
 def check_folder(file: Path | None) -> None:
-    """Refuses a file to be written later whose folder is missing, before the work of hours is lost."""
+    """Refuses a file to be written later whose folder is missing, before the work of hours is
+    lost."""
     if file is not None and not file.parent.is_dir():
-        raise BadRequest(f"{file}: there is no folder {file.parent}: create it, or name another file")
+        raise BadRequest(
+            f"{file}: there is no folder {file.parent}: create it, or name another file"
+        )
 
 
 def load_profiles(path: Path, microbatch: int | None) -> tuple[ModelProfile, ...]:
@@ -32,10 +35,15 @@ def load_profiles(path: Path, microbatch: int | None) -> tuple[ModelProfile, ...
     try:
         if text.lstrip().startswith(("{", "[")):
             profiles = profiles_from_json(json.loads(text))
-            chosen = tuple(profile for profile in profiles if microbatch in (None, profile.microbatch))
+            chosen = tuple(
+                profile for profile in profiles if microbatch in (None, profile.microbatch)
+            )
             if not chosen and microbatch is not None:
                 sizes = ", ".join(str(profile.microbatch) for profile in profiles)
-                raise BadRequest(f"no profile with microbatch {microbatch}: choose from {sizes}, or profile that size")
+                raise BadRequest(
+                    f"no profile with microbatch {microbatch}: choose from {sizes}, or profile "
+                    "that size"
+                )
             return chosen
         if microbatch is None:
             raise BadRequest("a graph text does not name its batch size: pass --microbatch N")
@@ -92,6 +100,7 @@ def check_nothing_lost(counters: Counters) -> None:
     """Raises AgileMLError if the model lacks updates or contains some twice."""
     if counters.lost or counters.doubled:
         raise AgileMLError(
-            f"{counters.lost:,} updates were lost and {counters.doubled:,} applied twice, which is a bug in spotctl:"
+            f"{counters.lost:,} updates were lost and {counters.doubled:,} applied twice, which is "
+            "a bug in spotctl:"
             " do not use this model, and report the iteration log"
         )

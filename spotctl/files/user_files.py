@@ -1,4 +1,6 @@
-"""Files that a user names: new ones, written whole and never over another by accident, and copies from web servers."""
+"""Files that a user names: new ones, written whole and never over another by accident, and copies
+from web servers.
+"""
 
 import json
 import tempfile
@@ -25,7 +27,9 @@ def check_free(path: Path, *, force: bool = False, cure: str = "or delete it fir
         raise BadRequest(f"{path}: already exists; name another file, {cure}")
 
 
-def write_new(path: Path, text: str, *, force: bool = False, cure: str = "or delete it first") -> None:
+def write_new(
+    path: Path, text: str, *, force: bool = False, cure: str = "or delete it first"
+) -> None:
     """Writes a file atomically; refuses to overwrite one without `force`."""
     check_free(path, force=force, cure=cure)
     try:
@@ -34,7 +38,9 @@ def write_new(path: Path, text: str, *, force: bool = False, cure: str = "or del
     except FileExistsError:
         raise BadRequest(f"{path}: already exists; name another file, {cure}") from None
     except (FileNotFoundError, NotADirectoryError):
-        raise BadRequest(f"{path}: there is no folder {path.parent}; name a file in an existing one") from None
+        raise BadRequest(
+            f"{path}: there is no folder {path.parent}; name a file in an existing one"
+        ) from None
     except OSError as error:
         raise CannotWrite(
             f"{path}: cannot be written: {error.strerror}; choose a folder that you may write to"
@@ -47,7 +53,9 @@ def starter_text() -> str:
 
 
 def editor_line(home: Path) -> str:
-    """The line by which an editor finds the schema of job files, which is stored in the home; empty if that fails."""
+    """The line by which an editor finds the schema of job files, which is stored in the home; empty
+    if that fails.
+    """
     from spotctl.files.job import reader
 
     path = home.resolve() / "job.schema.json"
@@ -58,6 +66,7 @@ def editor_line(home: Path) -> str:
             write_new(path, text, force=True)
     except (OSError, SpotctlError):
         return ""
+
     return f"# yaml-language-server: $schema={path.as_uri()}\n"
 
 
@@ -71,12 +80,16 @@ def local_copy(name: str) -> Iterator[Path]:
     if not name.startswith(("http://", "https://")):
         yield Path(name)
         return
+
     import httpx
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"download{Path(urlsplit(name).path).suffix}"
         try:
-            with httpx.stream("GET", name, timeout=_SECONDS, follow_redirects=True) as answer, path.open("wb") as out:
+            with (
+                httpx.stream("GET", name, timeout=_SECONDS, follow_redirects=True) as answer,
+                path.open("wb") as out,
+            ):
                 answer.raise_for_status()
                 for chunk in answer.iter_bytes():
                     out.write(chunk)

@@ -1,6 +1,8 @@
-"""YAML files: their content, the line of each part, bounds on their size, and mistakes in them as one-line errors.
+"""YAML files: their content, the line of each part, bounds on their size, and mistakes in them as
+one-line errors.
 
-Plain words mean what they mean in YAML 1.2, as in editors: `06:00`, `2026-01-20`, `0x10` and `no` are texts.
+Plain words mean what they mean in YAML 1.2, as in editors: `06:00`, `2026-01-20`, `0x10` and `no`
+are texts.
 """
 
 import copy
@@ -21,14 +23,17 @@ Loc = tuple[int | str, ...]
 MAX_BYTES = 1_000_000
 MAX_LEVELS = 50
 MAX_PARTS = 20_000
-"""Keys, values and list items, with aliases written out. A job file has about 60, a large scenario a few hundred."""
+"""Keys, values and list items, with aliases written out. A job file has about 60, a large scenario
+a few hundred."""
 
 
 @dataclass(frozen=True)
 class YamlFile:
-    """A file's content and positions. `content` is None for an empty file, `root` where positions are unknown.
+    """A file's content and positions. `content` is None for an empty file, `root` where positions
+    are unknown.
 
-    `path` is only a name if the content was not written by a person, and has no lines that an error could point to.
+    `path` is only a name if the content was not written by a person, and has no lines that an error
+    could point to.
     """
 
     path: Path
@@ -43,7 +48,9 @@ class YamlFile:
         return f"{self.path}:{self.line(loc)}" if self.has_lines else str(self.path)
 
     def line(self, loc: Loc = ()) -> int:
-        """The line on which a part begins; for a part that is missing, the line of what should contain it."""
+        """The line on which a part begins; for a part that is missing, the line of what should
+        contain it.
+        """
         line, node = 1, self.root
         for step in self.spelled.get(loc, loc):
             child = _part(node, step)
@@ -63,25 +70,35 @@ class YamlFile:
         for step in old[:-1]:
             before = before[step]
         part = before.pop(old[-1])
+
         for step in new[:-1]:
             if holder.get(step) is None:
                 holder[step] = {}
             holder = holder[step]
+
         if not isinstance(holder, dict) or new[-1] in holder:
             other = new if isinstance(holder, dict) else new[:-1]
             other = self.spelled.get(other, other)
-            message = f"is another spelling of {'.'.join(map(str, new))}, and {'.'.join(map(str, other))} is there too"
+            message = (
+                f"is another spelling of {'.'.join(map(str, new))}, and "
+                f"{'.'.join(map(str, other))} is there too"
+            )
             raise refusal(self, [Problem(old, f"{message}; keep one of them")])
+
         holder[new[-1]] = part
         return replace(self, content=content, spelled={**self.spelled, new: old})
 
     def texts(self, key: str) -> dict[str, str]:
-        """The scalar values of a top-level mapping as they are written, before YAML gives them a type."""
+        """The scalar values of a top-level mapping as they are written, before YAML gives them a
+        type.
+        """
         child = _part(self.root, key)
         pairs = child[1].value if child and isinstance(child[1], yaml.MappingNode) else []
         null = f"{_CORE}null"
         return {
-            name.value: value.value for name, value in pairs if isinstance(value, yaml.ScalarNode) and value.tag != null
+            name.value: value.value
+            for name, value in pairs
+            if isinstance(value, yaml.ScalarNode) and value.tag != null
         }
 
 
@@ -110,7 +127,9 @@ def read(path: Path) -> YamlFile:
 def parse(text: str, path: Path) -> YamlFile:
     """Parses the text of a file; `path` is for error messages and need not exist."""
     if len(text) > MAX_BYTES:
-        raise BadRequest(f"{path}: is larger than {MAX_BYTES / 1e6:g} MB; split it, or remove what is not needed")
+        raise BadRequest(
+            f"{path}: is larger than {MAX_BYTES / 1e6:g} MB; split it, or remove what is not needed"
+        )
     try:
         loader = _Loader(text)
         root = loader.get_single_node()
@@ -128,7 +147,11 @@ def parse(text: str, path: Path) -> YamlFile:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         message = ", ".join(part for part in (error.context, error.problem) if part)
-        if error.context_mark and error.problem_mark and error.context_mark.line != error.problem_mark.line:
+        if (
+            error.context_mark
+            and error.problem_mark
+            and error.context_mark.line != error.problem_mark.line
+        ):
             message += f" (begun on line {error.context_mark.line + 1})"
 
         cure = next((f"; {cure}" for sign, cure in _CURES if sign in message), "")
@@ -136,7 +159,9 @@ def parse(text: str, path: Path) -> YamlFile:
         raise BadRequest(f"{path}:{mark.line + 1 if mark else 1}: is not YAML: {said}") from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise BadRequest(f"{path}:{line}: is not YAML: the character {chr(error.character)!a}; delete it") from None
+        raise BadRequest(
+            f"{path}:{line}: is not YAML: the character {chr(error.character)!a}; delete it"
+        ) from None
 
 
 def refusal(file: YamlFile, problems: Iterable[Problem]) -> BadRequest:
@@ -164,7 +189,9 @@ def shown(value: object) -> str:
 
 
 class _Unusable(Exception):
-    """YAML that no file here may have: beyond a bound, a key twice, or a tag that does not fit its value."""
+    """YAML that no file here may have: beyond a bound, a key twice, or a tag that does not fit its
+    value.
+    """
 
     def __init__(self, node: yaml.Node | yaml.Event, message: str) -> None:
         super().__init__(message)
@@ -172,7 +199,8 @@ class _Unusable(Exception):
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader with the plain words of YAML 1.2: under 1.1, `10:30` is 630 and `no` is false.
+    """PyYAML's safe loader with the plain words of YAML 1.2: under 1.1, `10:30` is 630 and `no` is
+    false.
 
     It stops at the first node beyond a bound, before the rest of the file costs memory.
     """
@@ -186,8 +214,12 @@ class _Loader(yaml.SafeLoader):
         event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]
         if self._parts > MAX_PARTS:
             raise _Unusable(event, f"has more than {MAX_PARTS:,} parts up to here; remove some")
+
         if self._level > MAX_LEVELS:
-            raise _Unusable(event, f"is nested deeper than {MAX_LEVELS} levels; write it in fewer levels")
+            raise _Unusable(
+                event, f"is nested deeper than {MAX_LEVELS} levels; write it in fewer levels"
+            )
+
         self._level += 1
         try:
             node: yaml.Node | None = super().compose_node(parent, index)
@@ -200,7 +232,11 @@ class _Loader(yaml.SafeLoader):
 _PLAIN_WORDS = (
     ("bool", r"true|True|TRUE|false|False|FALSE", [*"tTfF"]),
     ("int", r"[-+]?(0|[1-9][0-9]{0,17})", [*"-+0123456789"]),
-    ("float", r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*|(?=[eE])))([eE][-+]?[0-9]+)?", [*"-+.0123456789"]),
+    (
+        "float",
+        r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*|(?=[eE])))([eE][-+]?[0-9]+)?",
+        [*"-+.0123456789"],
+    ),
     ("float", r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", [*"-+."]),
     ("null", r"~|null|Null|NULL|", [*"~nN", ""]),
     ("merge", r"<<", ["<"]),
@@ -232,42 +268,60 @@ _Loader.yaml_constructors = {
 
 
 def _part(node: yaml.Node | None, step: int | str) -> tuple[int, yaml.Node] | None:
-    """A part's line and node; for a key, the key's own line, because a value of many lines begins below it."""
+    """A part's line and node; for a key, the key's own line, because a value of many lines begins
+    below it.
+    """
     if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
         return node.value[step].start_mark.line + 1, node.value[step]
     if isinstance(node, yaml.MappingNode):
         # Pairs merged from an anchor come before the mapping's own, which win.
         pairs = reversed(node.value)
-        return next(((key.start_mark.line + 1, value) for key, value in pairs if key.value == str(step)), None)
+        return next(
+            ((key.start_mark.line + 1, value) for key, value in pairs if key.value == str(step)),
+            None,
+        )
+
     return None
 
 
 def _check_nodes(root: yaml.Node, loader: _Loader) -> None:
-    """Refuses aliases that expand to too much, repeated keys, where PyYAML would take the last, and unfit tags."""
+    """Refuses aliases that expand to too much, repeated keys, where PyYAML would take the last, and
+    unfit tags.
+    """
     sizes: dict[int, tuple[float, int]] = {}
 
     def size(node: yaml.Node) -> tuple[float, int]:
-        """How many parts and levels a node has with its aliases written out; infinite if it contains itself."""
+        """How many parts and levels a node has with its aliases written out; infinite if it
+        contains itself.
+        """
         if id(node) in sizes:
             return sizes[id(node)]
+
         sizes[id(node)] = inf, 0
         parts, levels = 1.0, 1
         if isinstance(node, yaml.MappingNode):
             children = [part for pair in node.value for part in pair]
         else:
             children = node.value if isinstance(node, yaml.SequenceNode) else []
+
         for child in children:
             below, deep = size(child)
             parts, levels = parts + below, max(levels, deep + 1)
+
         if parts > MAX_PARTS:
             why = "refers to itself" if parts == inf else f"expands to {parts:,.0f} parts"
             raise _Unusable(node, f"{why} through aliases; write it out without them")
         if levels > MAX_LEVELS + 1:
-            raise _Unusable(node, f"is nested deeper than {MAX_LEVELS} levels through aliases; write it in fewer")
+            raise _Unusable(
+                node,
+                f"is nested deeper than {MAX_LEVELS} levels through aliases; write it in fewer",
+            )
+
         if isinstance(node, yaml.MappingNode):
             _refuse_repeated_key(node)
         elif isinstance(node, yaml.ScalarNode):
             _refuse_unfit_scalar(node, loader)
+
         sizes[id(node)] = parts, levels
         return parts, levels
 
@@ -278,19 +332,28 @@ def _refuse_repeated_key(mapping: yaml.MappingNode) -> None:
     lines: dict[str, int] = {}
     for key in (key for key, _ in mapping.value if isinstance(key, yaml.ScalarNode)):
         if key.value in lines:
-            raise _Unusable(key, f"{key.value}: duplicate key, first on line {lines[key.value]}; keep one")
+            raise _Unusable(
+                key, f"{key.value}: duplicate key, first on line {lines[key.value]}; keep one"
+            )
         lines[key.value] = key.start_mark.line + 1
 
 
 def _refuse_unfit_scalar(node: yaml.ScalarNode, loader: _Loader) -> None:
-    """Refuses a tag such as `!!int` before what is none, where PyYAML would fail or give values of YAML 1.1."""
+    """Refuses a tag such as `!!int` before what is none, where PyYAML would fail or give values of
+    YAML 1.1.
+    """
     meant: str = loader.resolve(yaml.ScalarNode, node.value, (True, False))  # type: ignore[no-untyped-call]
     is_fit = node.tag in (meant, _STRING) or (node.tag, meant) == (_CORE + "float", _CORE + "int")
     if not is_fit and node.tag in _PLAIN_TAGS:
         name = node.tag.removeprefix(_CORE)
-        raise _Unusable(node, f"{shown(node.value)} does not fit its tag !!{name}; correct it, or remove the tag")
+        raise _Unusable(
+            node,
+            f"{shown(node.value)} does not fit its tag !!{name}; correct it, or remove the tag",
+        )
     if any("\ud800" <= letter <= "\udfff" for letter in node.value):
-        raise _Unusable(node, "contains half a character, such as \\ud800; delete it, or write the whole one")
+        raise _Unusable(
+            node, "contains half a character, such as \\ud800; delete it, or write the whole one"
+        )
 
 
 _CURES = (
@@ -299,7 +362,10 @@ _CURES = (
     ("but found another document", "keep one, without a line ---"),
     ("undefined alias", "define it above, or put a value that begins with * in quotes"),
     (f"{_CORE}merge", "put << in quotes"),
-    ("could not determine a constructor", "remove the tag, or put a value that begins with ! in quotes"),
+    (
+        "could not determine a constructor",
+        "remove the tag, or put a value that begins with ! in quotes",
+    ),
     ("for merging", "write <<: *NAME, where &NAME marks a mapping"),
     ("unhashable key", "put a value that begins with { or [ in quotes"),
     ("cannot start any token", "put a value that begins with it in quotes"),

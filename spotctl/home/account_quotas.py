@@ -1,6 +1,8 @@
-"""Quotas that clouds stated for an account, kept in the home for a day, and combined with those of the settings.
+"""Quotas that clouds stated for an account, kept in the home for a day, and combined with those of
+the settings.
 
-`spotctl doctor` and `spotctl launch` read quotas from the clouds; plans, which need no network, read the kept ones.
+`spotctl doctor` and `spotctl launch` read quotas from the clouds; plans, which need no network,
+read the kept ones.
 """
 
 import json
@@ -24,8 +26,8 @@ class ReadQuota:
 
 
 def known(settings: Settings, now: int, *, spot: bool = True) -> tuple[Quota, ...]:
-    """The quotas of spot or of on-demand machines that hold: those of the settings, and those that clouds stated where
-    the settings state none."""
+    """The quotas of spot or of on-demand machines that hold: those of the settings, and those that
+    clouds stated where the settings state none."""
     every = (*settings.quotas, *(entry.quota for entry in stated(settings, now)))
     return tuple(quota for quota in every if quota.spot is spot)
 
@@ -38,7 +40,11 @@ def stated(settings: Settings, now: int) -> list[ReadQuota]:
 
 def read_lately(settings: Settings, now: int) -> list[ReadQuota]:
     """The quotas that clouds stated in the last day."""
-    return [entry for entry in _read_kept(Paths(settings.home)).values() if now - DAY < entry.read <= now]
+    return [
+        entry
+        for entry in _read_kept(Paths(settings.home)).values()
+        if now - DAY < entry.read <= now
+    ]
 
 
 def keep(settings: Settings, read: Iterable[Quota], now: int) -> None:
@@ -46,7 +52,8 @@ def keep(settings: Settings, read: Iterable[Quota], now: int) -> None:
     paths = Paths(settings.home)
     kept = _read_kept(paths) | {quota.name: ReadQuota(quota, now) for quota in read}
     rows = {
-        name: {"amount": f"{entry.quota.amount} {entry.quota.unit}", "read": entry.read} for name, entry in kept.items()
+        name: {"amount": f"{entry.quota.amount} {entry.quota.unit}", "read": entry.read}
+        for name, entry in kept.items()
     }
     settings.home.mkdir(parents=True, exist_ok=True)
     with atomic_write(paths.quotas) as new:
@@ -54,12 +61,15 @@ def keep(settings: Settings, read: Iterable[Quota], now: int) -> None:
 
 
 def _read_kept(paths: Paths) -> dict[str, ReadQuota]:
-    """The quotas in the file. A file that cannot be read counts as missing: clouds state their quotas again."""
+    """The quotas in the file. A file that cannot be read counts as missing: clouds state their
+    quotas again.
+    """
     try:
         rows: dict[str, Any] = json.loads(paths.quotas.read_text())
         quotas = quotas_from({name: row["amount"] for name, row in rows.items()})
         return {
-            quota.name: ReadQuota(quota, int(row["read"])) for quota, row in zip(quotas, rows.values(), strict=True)
+            quota.name: ReadQuota(quota, int(row["read"]))
+            for quota, row in zip(quotas, rows.values(), strict=True)
         }
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}

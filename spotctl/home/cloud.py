@@ -1,25 +1,31 @@
-"""`Cloud`: the descriptor of a cloud, which everything else asks instead of knowing the cloud by name.
+"""`Cloud`: the descriptor of a cloud, which everything else asks instead of knowing the cloud by
+name.
 
-A descriptor stands in the module `cloud` of the cloud's package and holds values. What needs an SDK or takes time to
-import stands in further modules of the package, its parts:
+A descriptor stands in the module `cloud` of the cloud's package and holds values. What needs an SDK
+or takes time to import stands in further modules of the package, its parts:
 
 - `terms`: `TERMS`, how the cloud bills spot machines and takes them back (`bidbrain.billing.rules`)
 - `prices`: `source(settings)`, `NEEDS` and `EFFORTS`, where its prices come from
-- `hosts`: `recorded(settings, since, until)`, the snapshots of the hosts of a cloud where the highest bid runs
-- `machine_types`: `shipped()`, `traits_of(name)` and `obstacle(machine)`, what is known of its machine types without an
-  account (`pricing_data.catalog`)
+- `hosts`: `recorded(settings, since, until)`, the snapshots of the hosts of a cloud where the
+  highest bid runs
+- `machine_types`: `shipped()`, `traits_of(name)` and `obstacle(machine)`, what is known of its
+  machine types without an account (`pricing_data.catalog`)
 - `provider`: `provider(settings, regions, agents, prices)`, which rents its machines
 - `doctor`: `is_configured(settings)`, `findings(settings)` and `SETUP`; `policies(settings)`
-- `bills`: `FORMAT`, how its bill exports are read; `FOCUS`, its use of the columns of FOCUS, if it exports that
-- `machine`: what the agent on a machine needs: `notices(environment)`; only agileml and the standard library
-- `self_deletion`: how a machine deletes itself; part of the start-up script, so only the standard library
+- `bills`: `FORMAT`, how its bill exports are read; `FOCUS`, its use of the columns of FOCUS, if it
+  exports that
+- `machine`: what the agent on a machine needs: `notices(environment)`; only agileml and the
+  standard library
+- `self_deletion`: how a machine deletes itself; part of the start-up script, so only the standard
+  library
 - `scheme`: `SCHEME` and `FORM`, how locations in its object store are written
-- `storage`: `bucket(name, who)` and `MACHINE`, its object store for the agent; obstore is imported at the first use
-- `buckets`: the same for the launcher: `LAUNCHER`, its identity, `region_of(name, who)`, `copy(...)` and
-  `drop_abandoned(...)`
+- `storage`: `bucket(name, who)` and `MACHINE`, its object store for the agent; obstore is imported
+  at the first use
+- `buckets`: the same for the launcher: `LAUNCHER`, its identity, `region_of(name, who)`,
+  `copy(...)` and `drop_abandoned(...)`
 
-Only `terms`, `prices`, `provider` and `doctor` are required of a cloud that rents machines. One with an object store
-has `scheme`, `storage` and `buckets`, too.
+Only `terms`, `prices`, `provider` and `doctor` are required of a cloud that rents machines. One
+with an object store has `scheme`, `storage` and `buckets`, too.
 """
 
 from collections.abc import Callable, Mapping
@@ -42,12 +48,14 @@ class CloudWords:
 
 @dataclass(frozen=True, slots=True)
 class CloudSettings:
-    """A cloud's part of the settings: `table` is the dataclass of the table that is named after the cloud.
+    """A cloud's part of the settings: `table` is the dataclass of the table that is named after the
+    cloud.
 
-    `keys` are single settings with their parsers. `variables` are the SDK's own variables for some of them: a machine
-    lacks these, so a runner on a machine gets the settings, and `on_machines` in addition if it gets any.
-    `identity` and `image` name the settings in the table that are the machines' identity and image, and `networks`
-    those that name networks or rules of the company's own.
+    `keys` are single settings with their parsers. `variables` are the SDK's own variables for some
+    of them: a machine lacks these, so a runner on a machine gets the settings, and `on_machines` in
+    addition if it gets any. `identity` and `image` name the settings in the table that are the
+    machines' identity and image, and `networks` those that name networks or rules of the company's
+    own.
     """
 
     table: type
@@ -61,12 +69,12 @@ class CloudSettings:
 
 @dataclass(frozen=True, slots=True)
 class UsedReservations:
-    """Reserved machines of a cloud, which spotctl uses. `form` is a regular expression of their ids, such as `example`,
-    and `zone` an example of their zones.
+    """Reserved machines of a cloud, which spotctl uses. `form` is a regular expression of their
+    ids, such as `example`, and `zone` an example of their zones.
 
-    `block_ends_early` is how long before its end a block loses its machines; None on a cloud without blocks. Where
-    `regional`, a reservation can be without a zone: the job file names the region instead. Machines of only some clouds
-    can be placed `close` together in a reservation.
+    `block_ends_early` is how long before its end a block loses its machines; None on a cloud
+    without blocks. Where `regional`, a reservation can be without a zone: the job file names the
+    region instead. Machines of only some clouds can be placed `close` together in a reservation.
     """
 
     form: str
@@ -79,9 +87,10 @@ class UsedReservations:
 
 @dataclass(frozen=True, slots=True)
 class MappedPorts:
-    """Machines without a common network: others reach each one only at the address of a router, which forwards the
-    ports that an order names. The machine's variable `host` has that address, and `port` is the name of the variable
-    that has the router's port for a port of the machine, which stands for `{}`.
+    """Machines without a common network: others reach each one only at the address of a router,
+    which forwards the ports that an order names. The machine's variable `host` has that address,
+    and `port` is the name of the variable that has the router's port for a port of the machine,
+    which stands for `{}`.
     """
 
     host: str
@@ -90,9 +99,11 @@ class MappedPorts:
 
 @dataclass(frozen=True, slots=True)
 class JobKeys:
-    """Words of a job file about a cloud: the key of its images, the kind of its machines' identity, a large region.
+    """Words of a job file about a cloud: the key of its images, the kind of its machines' identity,
+    a large region.
 
-    `reservations` is None where spotctl uses none. Machines with `ports` run commands of one node, and trainings.
+    `reservations` is None where spotctl uses none. Machines with `ports` run commands of one node,
+    and trainings.
     """
 
     image: str
@@ -115,7 +126,9 @@ class OptionalPackage:
 
 @dataclass(frozen=True, slots=True)
 class CloudPackages:
-    """The packages through which a cloud is reached: the SDK that rents machines, the others, and optional ones."""
+    """The packages through which a cloud is reached: the SDK that rents machines, the others, and
+    optional ones.
+    """
 
     sdk: str = ""
     others: tuple[str, ...] = ()

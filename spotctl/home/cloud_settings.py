@@ -1,6 +1,7 @@
 """Parsers of clouds' settings; each raises ValueError with what the value must be.
 
-Each cloud has a dataclass for the table of the settings file that is named after it, and parsers of single settings.
+Each cloud has a dataclass for the table of the settings file that is named after it, and parsers of
+single settings.
 """
 
 import ipaddress
@@ -32,13 +33,19 @@ def flag(value: object) -> bool:
 
 
 def address_range(text: str) -> str:
-    """An address range from which ssh may be admitted, as the clouds write it. Raises ValueError for any other."""
+    """An address range from which ssh may be admitted, as the clouds write it. Raises ValueError
+    for any other.
+    """
     try:
         network = ipaddress.ip_network(text)
     except ValueError:
         raise ValueError(f"address ranges such as 203.0.113.7/32, not {text!r}") from None
+
     if network.prefixlen == 0:
-        raise ValueError(f"a narrower address range than {text} (which would let the whole internet try to log in)")
+        raise ValueError(
+            f"a narrower address range than {text} (which would let the whole internet try to log "
+            "in)"
+        )
     return str(network)
 
 
@@ -51,20 +58,28 @@ def address_ranges(ssh_from: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def parsed_table(kind: type[T], value: object) -> T:
-    """A cloud's table of this kind, also from its lines as text, as an environment variable has them."""
+    """A cloud's table of this kind, also from its lines as text, as an environment variable has
+    them.
+    """
     if isinstance(value, str):
         try:
             value = tomllib.loads(value)
         except tomllib.TOMLDecodeError as error:
             raise ValueError(f"lines such as 'public_ip = false' ({error})") from None
+
     if not isinstance(value, Mapping):
         raise ValueError("a table of settings")
+
     known: dict[str, object] = {
         setting.name: {} if callable(setting.default_factory) else setting.default
         for setting in fields(cast("Any", kind))
     }
+
     if unknown := sorted(set(value) - set(known)):
-        raise ValueError(f"settings among {', '.join(sorted(known))}; {unknown[0]} is not one of them")
+        raise ValueError(
+            f"settings among {', '.join(sorted(known))}; {unknown[0]} is not one of them"
+        )
+
     return kind(**{name: _checked(name, setting, known[name]) for name, setting in value.items()})
 
 
@@ -77,7 +92,10 @@ def _checked(name: str, value: object, default: object) -> object:
     if isinstance(default, Mapping):
         if isinstance(value, Mapping) and all(isinstance(text, str) for text in value.values()):
             return dict(value)
-        raise ValueError(f'a table of strings for {name}, such as {name} = {{team = "..."}}; it is {value!r}')
+        raise ValueError(
+            f'a table of strings for {name}, such as {name} = {{team = "..."}}; it is {value!r}'
+        )
+
     kind = str if default is None else type(default)
     if type(value) is kind:
         return value

@@ -29,12 +29,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that can be set: in the file by these names, in the environment as `SPOTCTL_<NAME>`.
+    """Everything that can be set: in the file by these names, in the environment as
+    `SPOTCTL_<NAME>`.
 
-    `monthly_budget` in dollars is compared with each month's costs in reports, and each of `monthly_budgets` with those
-    of the runs that have a tag, such as `user=ada`. `tags` are those of all jobs. The queues of jobs that share quotas
-    have the policy `queue_policy`, unless their jobs name another.
-    `keys` and `tables` are the settings of clouds: single ones, such as an endpoint, and the tables named after clouds.
+    `monthly_budget` in dollars is compared with each month's costs in reports, and each of
+    `monthly_budgets` with those of the runs that have a tag, such as `user=ada`. `tags` are those
+    of all jobs. The queues of jobs that share quotas have the policy `queue_policy`, unless their
+    jobs name another. `keys` and `tables` are the settings of clouds: single ones, such as an
+    endpoint, and the tables named after clouds.
     """
 
     home: Path
@@ -64,7 +66,9 @@ class Settings:
 
     def queue_terms(self, policy: str | None = None) -> QueueTerms:
         """How jobs share quotas, by a policy that they name."""
-        return QueueTerms(policy or self.queue_policy, self.queue_users, self.queue_round_minutes * 60)
+        return QueueTerms(
+            policy or self.queue_policy, self.queue_users, self.queue_round_minutes * 60
+        )
 
     def table(self, cloud: str, kind: type[T]) -> T:
         """The table that is named after a cloud, which is of this kind."""
@@ -80,6 +84,7 @@ def load(environ: Mapping[str, str], home: Path | None = None) -> Settings:
         import platformdirs
 
         stated = platformdirs.user_data_path("spotctl")
+
     root = Path(stated).expanduser()
     path = root / FILE_NAME
     try:
@@ -90,8 +95,14 @@ def load(environ: Mapping[str, str], home: Path | None = None) -> Settings:
         raise BadSettings(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
         raise BadSettings(f"{path}: not valid TOML: {error}") from error
+
     settings = _with(Settings(home=root), in_file, f"{path}: ")
-    named = {name.removeprefix(_PREFIX).lower(): value for name, value in environ.items() if name.startswith(_PREFIX)}
+    named = {
+        name.removeprefix(_PREFIX).lower(): value
+        for name, value in environ.items()
+        if name.startswith(_PREFIX)
+    }
+
     named.pop("home", None)
     # Machines of jobs have further SPOTCTL_* variables, so unknown ones are not an error here.
     known = {name: named[name] for name in named if name in _PARSERS or name in setting_names()}
@@ -107,9 +118,13 @@ def _with(settings: Settings, values: Mapping[str, Any], where: str) -> Settings
             elif name in _keys():
                 settings = replace(settings, keys={**settings.keys, name: _keys()[name](value)})
             elif name in _tables():
-                settings = replace(settings, tables={**settings.tables, name: _tables()[name](value)})
+                settings = replace(
+                    settings, tables={**settings.tables, name: _tables()[name](value)}
+                )
             else:
-                raise BadSettings(f"{where}unknown setting {name}; the settings are {', '.join(setting_names())}")
+                raise BadSettings(
+                    f"{where}unknown setting {name}; the settings are {', '.join(setting_names())}"
+                )
         except ValueError as error:
             shown = name.upper() if where.endswith(_PREFIX) else name
             raise BadSettings(f"{where}{shown} is {value!r}, but must be {error}") from None
@@ -117,7 +132,9 @@ def _with(settings: Settings, values: Mapping[str, Any], where: str) -> Settings
 
 
 def _from_one_to(most: int, kind: type[int | float], what: str, value: object) -> float:
-    """A number of a kind, as a value of the file or as text; its form is that of a setting in the environment."""
+    """A number of a kind, as a value of the file or as text; its form is that of a setting in the
+    environment.
+    """
     text, form = str(value), "[0-9]+" if kind is int else r"[0-9]+(\.[0-9]+)?"
     if not re.fullmatch(form, text) or not 1 <= float(text) <= most:
         raise ValueError(f"{what} from 1 to {most}")
@@ -138,7 +155,9 @@ def _budgets(value: object) -> Mapping[str, float]:
     if isinstance(value, str):
         pairs = (pair.rpartition("=") for pair in value.split(","))
         value = {tag.strip(): text.strip() for tag, _, text in pairs}
-    if not isinstance(value, Mapping) or not all(re.fullmatch(f"{TAG_NAME}={TAG_VALUE}", str(tag)) for tag in value):
+    if not isinstance(value, Mapping) or not all(
+        re.fullmatch(f"{TAG_NAME}={TAG_VALUE}", str(tag)) for tag in value
+    ):
         raise ValueError("a table of tags and dollars, such as 'user=ada' = 250")
     return {str(tag): _dollars(amount) for tag, amount in value.items()}
 
@@ -147,10 +166,15 @@ def _tags(value: object) -> Mapping[str, str]:
     if isinstance(value, str):
         pairs = (pair.partition("=") for pair in value.split(","))
         value = {name.strip(): text.strip() for name, _, text in pairs}
+
     if not isinstance(value, Mapping) or not all(
-        re.fullmatch(TAG_NAME, str(name)) and re.fullmatch(TAG_VALUE, str(text)) for name, text in value.items()
+        re.fullmatch(TAG_NAME, str(name)) and re.fullmatch(TAG_VALUE, str(text))
+        for name, text in value.items()
     ):
-        raise ValueError("a table of names and values, both of a-z, 0-9, - and _, such as team = 'search'")
+        raise ValueError(
+            "a table of names and values, both of a-z, 0-9, - and _, such as team = 'search'"
+        )
+
     return {str(name): str(text) for name, text in value.items()}
 
 
@@ -166,13 +190,18 @@ def _queue_users(value: object) -> Mapping[str, QueueUser]:
     if isinstance(value, str):
         pairs = (pair.partition("=") for pair in value.split(","))
         value = {name.strip(): text.strip() for name, _, text in pairs}
+
     users = dict[str, QueueUser]()
     for name, text in value.items() if isinstance(value, Mapping) else [("", "")]:
         weight, _, order = str(text).partition(" ")
         named = re.fullmatch(TAG_VALUE, str(name)) and re.fullmatch(r"[0-9]+(\.[0-9]+)?", weight)
         if not named or not 0 < float(weight) <= _MAX_WEIGHT or order not in ("", *ENTITY_POLICIES):
-            raise ValueError(f"a table of users and weights up to {_MAX_WEIGHT}, such as ada = 2 or bob = '1 fifo'")
+            raise ValueError(
+                f"a table of users and weights up to {_MAX_WEIGHT}, such as ada = 2 or bob = '1 "
+                "fifo'"
+            )
         users[str(name)] = QueueUser(float(weight), order or ENTITY_POLICIES[0])
+
     return users
 
 
@@ -191,13 +220,20 @@ _PARSERS: Mapping[str, Callable[[object], object]] = {
 @cache
 def _keys() -> Mapping[str, Callable[[object], object]]:
     """The parsers of the clouds' single settings."""
-    return {name: form for cloud in rented_clouds() for name, form in cloud_of(cloud).settings_of_machines.keys.items()}
+    return {
+        name: form
+        for cloud in rented_clouds()
+        for name, form in cloud_of(cloud).settings_of_machines.keys.items()
+    }
 
 
 @cache
 def _tables() -> Mapping[str, Callable[[object], object]]:
     """The parsers of the clouds' tables."""
-    return {cloud: partial(parsed_table, cloud_of(cloud).settings_of_machines.table) for cloud in rented_clouds()}
+    return {
+        cloud: partial(parsed_table, cloud_of(cloud).settings_of_machines.table)
+        for cloud in rented_clouds()
+    }
 
 
 def setting_names() -> list[str]:

@@ -1,4 +1,6 @@
-"""Errors and warnings of the product itself, by what the caller can do about them, and packages that are missing."""
+"""Errors and warnings of the product itself, by what the caller can do about them, and packages
+that are missing.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,7 +37,8 @@ class OldName(FutureWarning):
 
 
 EXTRAS = {"matplotlib": "plots", "duckdb": "sql"}
-"""By module. `doctor` checks those of clouds and of the live status, which say themselves what they need."""
+"""By module. `doctor` checks those of clouds and of the live status, which say themselves what they
+need."""
 
 
 def missing_extra(error: ModuleNotFoundError) -> BadRequest | None:
@@ -45,7 +48,9 @@ def missing_extra(error: ModuleNotFoundError) -> BadRequest | None:
 
 
 def require_plots(destination: Path | None) -> None:
-    """BadRequest if pictures are to be written and what draws them is missing, before work is done that they show."""
+    """BadRequest if pictures are to be written and what draws them is missing, before work is done
+    that they show.
+    """
     if destination is not None and find_spec("matplotlib") is None:
         raise _of("matplotlib")
 

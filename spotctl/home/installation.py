@@ -1,4 +1,6 @@
-"""The installation: the id of a home in cloud accounts, the tags of what it rents, and files for its owner only."""
+"""The installation: the id of a home in cloud accounts, the tags of what it rents, and files for
+its owner only.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from pathlib import Path
 from agileml.runtime.ground import replaced
 
 INSTALLATION_TAG, RUN_TAG, INTENT_TAG = "spotctl-installation", "spotctl-run", "spotctl-intent"
-"""The installation (`spotctl.home.installation`) and the run that rented a machine, and the number of the intent
-in that run's log."""
+"""The installation (`spotctl.home.installation`) and the run that rented a machine, and the number
+of the intent in that run's log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +34,14 @@ def installation_id(home: Path) -> str:
 
 
 def read_or_create(path: Path, content: bytes) -> bytes:
-    """The content of a file; the first process to ask creates it with `content`. Only its owner can read it."""
+    """The content of a file; the first process to ask creates it with `content`. Only its owner can
+    read it.
+    """
     try:
         return path.read_bytes()
     except FileNotFoundError:
         pass
+
     path.parent.mkdir(parents=True, exist_ok=True)
     # Another process may be first: then its file stays.
     with suppress(FileExistsError), replaced(path, lasting=True, over=False) as new:

@@ -24,10 +24,12 @@ def memory_ceiling(more_bytes: int) -> Iterator[None]:
     except FileNotFoundError:
         yield
         return
+
     before, most = resource.getrlimit(resource.RLIMIT_DATA)
     ceiling = present + more_bytes + (os.cpu_count() or 1) * _THREAD_STACK_BYTES
     bounds = [bound for bound in (ceiling, before, most) if bound != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_DATA, (min(bounds), most))
+
     try:
         yield
     finally:

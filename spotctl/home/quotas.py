@@ -1,4 +1,6 @@
-"""Quotas of cloud accounts, as the settings state them: how much may run at a time, by cloud, region and family."""
+"""Quotas of cloud accounts, as the settings state them: how much may run at a time, by cloud,
+region and family.
+"""
 
 import re
 from collections.abc import Mapping
@@ -25,10 +27,11 @@ class QuotaUnit(StrEnum):
 class Quota:
     """The most that may run in a cloud at a time, or in one of its regions, or of a family there.
 
-    A region of `*` means every region, each with this amount. The spot machines of all jobs of a plan count together;
-    on-demand machines have quotas of their own, not `spot`. A family is one as `family_of` names it, or several that
-    share the amount, by the letters that their names begin with, or by their whole names: `g+vt`, `p5+p5e`. Machine
-    types that share an amount are named in the same way: `Standard_D2s_v5+Standard_D4s_v5`.
+    A region of `*` means every region, each with this amount. The spot machines of all jobs of a
+    plan count together; on-demand machines have quotas of their own, not `spot`. A family is one as
+    `family_of` names it, or several that share the amount, by the letters that their names begin
+    with, or by their whole names: `g+vt`, `p5+p5e`. Machine types that share an amount are named in
+    the same way: `Standard_D2s_v5+Standard_D4s_v5`.
     """
 
     cloud: str
@@ -43,12 +46,15 @@ class Quota:
 
     @property
     def name(self) -> str:
-        """The place where the quota holds: `aws/us-east-1/p3`, with ` on demand` for on-demand machines."""
+        """The place where the quota holds: `aws/us-east-1/p3`, with ` on demand` for on-demand
+        machines.
+        """
         where = "/".join(part for part in (self.cloud, self.region, self.family) if part)
         return where if self.spot else where + _ON_DEMAND
 
     def covers(self, cloud: str, region: str, family: str, type_: str = "") -> bool:
-        """Whether machines of a family, or of a type of it, in a region count against this quota."""
+        """Whether machines of a family, or of a type of it, in a region count against this
+        quota."""
         if cloud != self.cloud or self.region not in (None, _ANY, region):
             return False
         if self.family is None:
@@ -67,7 +73,8 @@ class Quota:
 
 
 def quotas_from(value: object) -> tuple[Quota, ...]:
-    """The quotas of a table of the settings file, or of an environment variable (`aws/us-east-1/p3=64, ...`).
+    """The quotas of a table of the settings file, or of an environment variable
+    (`aws/us-east-1/p3=64, ...`).
 
     Raises ValueError with what was expected.
     """
@@ -76,21 +83,31 @@ def quotas_from(value: object) -> tuple[Quota, ...]:
         if not all(equals for _, equals, _ in pairs):
             raise ValueError("a list such as aws/us-east-1/p3=64, gcp/us-central1/a2=8 machines")
         value = {name.strip(): amount.strip() for name, _, amount in pairs}
+
     if not isinstance(value, Mapping):
         raise ValueError(f"a table of amounts by cloud, region and family, such as {EXAMPLE}")
+
     quotas = list[Quota]()
     for key, amount in value.items():
         name = str(key)
         place = name.removesuffix(_ON_DEMAND)
         parts = place.split("/")
         if not 1 <= len(parts) <= 3 or not all(parts) or _ANY in (parts[0], *parts[2:]):
-            raise ValueError(f"amounts by CLOUD, CLOUD/REGION or CLOUD/REGION/FAMILY ({EXAMPLE}), not by {name!r}")
+            raise ValueError(
+                f"amounts by CLOUD, CLOUD/REGION or CLOUD/REGION/FAMILY ({EXAMPLE}), not by "
+                f"{name!r}"
+            )
         matched = _AMOUNT.fullmatch(str(amount).strip())
         if matched is None or isinstance(amount, bool | float):
-            raise ValueError(f'whole numbers of vCPUs, or such as "8 machines" or "4 GPUs"; {name} is {amount!r}')
+            raise ValueError(
+                f'whole numbers of vCPUs, or such as "8 machines" or "4 GPUs"; {name} is {amount!r}'
+            )
         unit = (matched[2] or "vcpus").lower().rstrip("s")
         region, family = (*parts[1:], None, None)[:2]
-        quotas.append(Quota(parts[0], region, family, int(matched[1]), _UNITS[unit], spot=place == name))
+        quotas.append(
+            Quota(parts[0], region, family, int(matched[1]), _UNITS[unit], spot=place == name)
+        )
+
     return tuple(quotas)
 
 

@@ -1,10 +1,12 @@
-"""`SpotCallback` for Lightning's `Trainer`: saves before an eviction, and the next start resumes there.
+"""`SpotCallback` for Lightning's `Trainer`: saves before an eviction, and the next start resumes
+there.
 
     spot = SpotCallback()
     trainer = Trainer(max_epochs=10, callbacks=[spot])
     trainer.fit(model, ResumableLoader(data, batch_size=32, shuffle=True), ckpt_path=spot.newest())
 
-Lightning itself resumes an epoch at its first batch. With `ResumableLoader`, training goes on within the epoch.
+Lightning itself resumes an epoch at its first batch. With `ResumableLoader`, training goes on
+within the epoch.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ try:
     from lightning.pytorch import Callback, LightningModule, Trainer
 except ImportError as error:
     raise ImportError(
-        f"spotctl.integrations.lightning needs Lightning: pip install 'spotctl[lightning]' ({error})"
+        f"spotctl.integrations.lightning needs Lightning: pip install 'spotctl[lightning]' "
+        f"({error})"
     ) from error
 
 from spotctl.agent.checkpoints.local import TrainingPosition
@@ -32,8 +35,8 @@ __all__ = ["ResumableLoader", "SpotCallback"]
 class SpotCallback(Callback):  # type: ignore[misc]
     """Saves when spotctl asks for a save, and at the interval that spotctl derives from evictions.
 
-    The newest checkpoint is in `folder` (`$SPOTCTL_CHECKPOINT_DIR`). When the machine is about to end, `fit` raises
-    `LeaseEnded` after a save, which ends the program.
+    The newest checkpoint is in `folder` (`$SPOTCTL_CHECKPOINT_DIR`). When the machine is about to
+    end, `fit` raises `LeaseEnded` after a save, which ends the program.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -46,7 +49,11 @@ class SpotCallback(Callback):  # type: ignore[misc]
 
     def on_train_start(self, trainer: Trainer, _: LightningModule) -> None:
         if trainer.num_training_batches <= trainer.accumulate_grad_batches:
-            raise ValueError("SpotCallback needs epochs of two or more steps: repeat the data, or use smaller batches")
+            raise ValueError(
+                "SpotCallback needs epochs of two or more steps: repeat the data, or use smaller "
+                "batches"
+            )
+
         # Lightning would end without a save, or between batches whose gradients are accumulated.
         self._lease.listen()
         self._lease.report_start(_position(trainer))
@@ -55,11 +62,13 @@ class SpotCallback(Callback):  # type: ignore[misc]
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any, **__: Any) -> None:
         self._lease.count_step()
-        # No checkpoint contains accumulated gradients. Lightning does not resume exactly from a checkpoint of the last
-        # batch of an epoch, so such a save waits for the first step of the next epoch.
+        # No checkpoint contains accumulated gradients. Lightning does not resume exactly from a
+        # checkpoint of the last batch of an epoch, so such a save waits for the first step of the
+        # next epoch.
         stepped, self._step = trainer.global_step > self._step, trainer.global_step
         if not stepped or trainer.is_last_batch:
             return
+
         decision = self._lease.decision()
         act = LeaseAct(least(decision.act.value))
         if act is not LeaseAct.GO:
@@ -73,7 +82,9 @@ class SpotCallback(Callback):  # type: ignore[misc]
         self._lease.start_step()
 
     def on_train_end(self, trainer: Trainer, _: LightningModule) -> None:
-        """Saves the end: a script whose results are its checkpoints has the trained network, and not an earlier one."""
+        """Saves the end: a script whose results are its checkpoints has the trained network, and
+        not an earlier one.
+        """
         self._save(trainer)
         self._lease.report_finish(_position(trainer))
 
@@ -82,7 +93,9 @@ class SpotCallback(Callback):  # type: ignore[misc]
         if trainer.is_global_zero:
             hidden = self._published.hidden(name)
         hidden = trainer.strategy.broadcast(hidden if trainer.is_global_zero else None)
-        trainer.save_checkpoint(hidden, weights_only=False)  # explicit, or Lightning warns at each save
+        trainer.save_checkpoint(
+            hidden, weights_only=False
+        )  # explicit, or Lightning warns at each save
         if trainer.is_global_zero:
             self._published.publish(name)
         least(0)  # a process that ends may take the others with it

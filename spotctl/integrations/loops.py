@@ -1,11 +1,13 @@
-"""`resuming`: wrapped around the loop of any training script, it carries the loop through evictions.
+"""`resuming`: wrapped around the loop of any training script, it carries the loop through
+evictions.
 
     from spotctl.integrations.loops import resuming
 
     for epoch in resuming(range(10), model, optimizer):
         ...
 
-It restores the newest save before the first iteration, skips the iterations that are done, and saves after iterations.
+It restores the newest save before the first iteration, skips the iterations that are done, and
+saves after iterations.
 """
 
 import ctypes
@@ -44,9 +46,13 @@ _NUMBER = re.compile(r"-(\d+)(?:\.\w+)?$")
 
 
 class PublishedCheckpoints:
-    """The checkpoints of one program, files or folders whose names end with their step: `checkpoint-120`."""
+    """The checkpoints of one program, files or folders whose names end with their step:
+    `checkpoint-120`.
+    """
 
-    def __init__(self, folder: Path | None = None, environment: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self, folder: Path | None = None, environment: Mapping[str, str] = os.environ
+    ) -> None:
         self._folder = folder or Path(environment.get(CHECKPOINT_VARIABLE, "checkpoints"))
 
     def all(self) -> list[Path]:
@@ -59,7 +65,9 @@ class PublishedCheckpoints:
         return sorted(steps, key=steps.__getitem__)
 
     def hidden(self, name: str) -> Path:
-        """The path to write a checkpoint to before it is published; it is free, and torch.save accepts its name."""
+        """The path to write a checkpoint to before it is published; it is free, and torch.save
+        accepts its name.
+        """
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f".new-{name}"
         _remove(path)
@@ -98,31 +106,37 @@ def _remove(path: Path) -> None:
 def resuming(loop: Iterable[ItemT], *states: object, folder: Path | None = None) -> Iterator[ItemT]:
     """The remaining items of a loop that changes `states`, which are there before the loop begins.
 
-    A state has `state_dict` and `load_state_dict` (PyTorch), or `get_weights` and `set_weights` (Keras), or is a dict,
-    a list, or an object that can be pickled, such as an estimator of scikit-learn. The random numbers of Python, NumPy
-    and PyTorch go on, too. Saves are in `folder` (`$SPOTCTL_CHECKPOINT_DIR`). When the machine is about to end, the
-    loop raises `LeaseEnded` after a save, which ends the program.
+    A state has `state_dict` and `load_state_dict` (PyTorch), or `get_weights` and `set_weights`
+    (Keras), or is a dict, a list, or an object that can be pickled, such as an estimator of
+    scikit-learn. The random numbers of Python, NumPy and PyTorch go on, too. Saves are in `folder`
+    (`$SPOTCTL_CHECKPOINT_DIR`). When the machine is about to end, the loop raises `LeaseEnded`
+    after a save, which ends the program.
 
-    A program that is started again after its loop was done skips the loop, and finds the names that the loop gave as
-    they were: what follows the loop prints and saves the same results.
+    A program that is started again after its loop was done skips the loop, and finds the names that
+    the loop gave as they were: what follows the loop prints and saves the same results.
 
     A save is a pickle, as estimators need it: who owns an earlier machine of the job can have the
     next one run code, with what the job has there. The launcher's computer never loads a save.
     """
     for state in states:
         if isinstance(state, str | bytes | int | float | tuple | None):
-            raise TypeError(f"resuming: {state!r} cannot be restored in place; pass a dict that holds it")
+            raise TypeError(
+                f"resuming: {state!r} cannot be restored in place; pass a dict that holds it"
+            )
+
     saves = _LoopSaves(PublishedCheckpoints(folder), states)
     items, before = iter(loop), dict(_caller().f_locals)
     _give_names(saves.restore(items))
     for item in items:
         yield item
         saves.attend()
+
     saves.finish({} if saves.is_finished else _given_names(before, states))
 
 
 class _LoopSaves:
-    """Counts the iterations of a loop, and saves when spotctl asks for a save or when one is cheap."""
+    """Counts the iterations of a loop, and saves when spotctl asks for a save or when one is
+    cheap."""
 
     def __init__(self, published: PublishedCheckpoints, states: tuple[object, ...]) -> None:
         self._published, self._states, self._lease = published, states, JobLease()
@@ -134,10 +148,13 @@ class _LoopSaves:
         return TrainingPosition(0, 0, self._done)
 
     def restore(self, items: Iterator[object]) -> Mapping[str, bytes]:
-        """Restores the newest save, and draws the items that are done. Returns the names of a loop that is done."""
+        """Restores the newest save, and draws the items that are done. Returns the names of a loop
+        that is done.
+        """
         given: Mapping[str, bytes] = {}
         for path in self._published.all()[-1:]:
-            content = pickle.loads(path.read_bytes())  # noqa: S301  # written by `_save`, on any machine of the job
+            # Written by `_save`, on any machine of the job.
+            content = pickle.loads(path.read_bytes())  # noqa: S301
             self._done = self._saved_at = content["done"]
             for _ in range(self._done):
                 next(items, None)
@@ -147,6 +164,7 @@ class _LoopSaves:
             self._has_end = "given" in content
             given = content.get("given", given)
             self._lease.note_save(self._done)
+
         self._lease.report_start(self._position)
         self._lease.start_step()
         return given
@@ -172,7 +190,9 @@ class _LoopSaves:
         return self._saved_at == self._done and self._has_end
 
     def finish(self, given: Mapping[str, bytes]) -> None:
-        """Saves the end of the loop with the names that it gave: a program that is evicted after it needs both."""
+        """Saves the end of the loop with the names that it gave: a program that is evicted after it
+        needs both.
+        """
         if not self.is_finished:
             self._save(given)
         self._lease.report_finish(self._position)
@@ -186,6 +206,7 @@ class _LoopSaves:
                 content["given"] = given
             self._published.hidden(name).write_bytes(pickle.dumps(content))
             self._published.publish(name)
+
         _least(0)  # a process that ends may take the others with it
         self._saved = time.monotonic()
         self._cost, self._saved_at = self._saved - began, self._done
@@ -195,7 +216,8 @@ class _LoopSaves:
 
 _LIBRARIES = {"site-packages", "dist-packages"}
 _LARGEST_NAME = 64 * 2**20
-"""Bytes of a value that is kept for what follows a loop: the last batch or loss, and no data set."""
+"""Bytes of a value that is kept for what follows a loop: the last batch or loss, and no data
+set."""
 
 
 class _Limited(io.BytesIO):
@@ -211,23 +233,31 @@ def _caller() -> FrameType:
     """The user's code that runs the loop, also where a library's progress bar stands between."""
     frame = sys._getframe(1)
     while frame.f_back is not None and (
-        frame.f_code.co_filename == __file__ or not _LIBRARIES.isdisjoint(Path(frame.f_code.co_filename).parts)
+        frame.f_code.co_filename == __file__
+        or not _LIBRARIES.isdisjoint(Path(frame.f_code.co_filename).parts)
     ):
         frame = frame.f_back
     return frame
 
 
 def _given_names(before: Mapping[str, object], states: tuple[object, ...]) -> dict[str, bytes]:
-    """The names that a loop has given or changed, other than the states, which are restored by themselves."""
+    """The names that a loop has given or changed, other than the states, which are restored by
+    themselves.
+    """
     given: dict[str, bytes] = {}
     for name, value in _caller().f_locals.items():
         is_state = any(value is state for state in states)
-        if is_state or (name in before and value is before[name]) or getattr(value, "nbytes", 0) > _LARGEST_NAME:
+        if (
+            is_state
+            or (name in before and value is before[name])
+            or getattr(value, "nbytes", 0) > _LARGEST_NAME
+        ):
             continue
         content = _Limited()
         with suppress(Exception):  # any class may refuse to be pickled, in its own way
             pickle.dump(value, content)
             given[name] = content.getvalue()
+
     return given
 
 
@@ -237,8 +267,12 @@ def _give_names(given: Mapping[str, bytes]) -> None:
     for name, content in given.items():
         try:
             names[name] = pickle.loads(content)  # noqa: S301  # written by `_given_names`
-        except Exception as error:  # noqa: BLE001 - such as a value of a GPU that this machine lacks
-            warnings.warn(f"resuming: the loop is done, but {name} cannot be restored: {error}", stacklevel=1)
+        # Such as a value of a GPU that this machine lacks.
+        except Exception as error:  # noqa: BLE001
+            warnings.warn(
+                f"resuming: the loop is done, but {name} cannot be restored: {error}", stacklevel=1
+            )
+
     if given and sys.version_info < (3, 13):
         # Until then, the names of a function are a copy.
         ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(caller), ctypes.c_int(0))

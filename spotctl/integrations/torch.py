@@ -1,13 +1,15 @@
-"""`Gang`: a few lines in a DDP or FSDP2 loop, and an eviction costs less than a restart from a checkpoint.
+"""`Gang`: a few lines in a DDP or FSDP2 loop, and an eviction costs less than a restart from a
+checkpoint.
 
     gang = Gang(model, optimizer, every=50)
     for step in range(gang.restore(), STEPS):
         train(step)
         gang.step(step + 1)
 
-Every `every` steps, each rank's part of the state (PyTorch's distributed checkpoint, written in the background) goes to
-this machine and to `copies` others of the gang. On an eviction notice all ranks save at once, and those of the machine
-that leaves exit. The others are started again by `python -m spotctl.integrations.gang`, and read from their peers.
+Every `every` steps, each rank's part of the state (PyTorch's distributed checkpoint, written in the
+background) goes to this machine and to `copies` others of the gang. On an eviction notice all ranks
+save at once, and those of the machine that leaves exit. The others are started again by `python -m
+spotctl.integrations.gang`, and read from their peers.
 """
 
 import io
@@ -34,7 +36,9 @@ try:
     from torch.distributed.checkpoint.state_dict_loader import load
     from torch.distributed.checkpoint.state_dict_saver import async_save
 except ImportError:
-    raise ImportError("spotctl.integrations.torch needs PyTorch: pip install 'spotctl[torch]'") from None
+    raise ImportError(
+        "spotctl.integrations.torch needs PyTorch: pip install 'spotctl[torch]'"
+    ) from None
 
 from agileml.transport import parse_host_port
 from spotctl.agent.checkpoints.interval import CheckpointPlanReader
@@ -43,7 +47,8 @@ from spotctl.agent.lease.lease_files import LeaseHolder
 from spotctl.integrations.gang_saves import METADATA, GangSettings, Peers, SaveName, Saves, files_of
 
 PATIENCE = timedelta(minutes=5)
-"""The time for all ranks to reach a step; then a peer that vanished without closing its connections counts as lost."""
+"""The time for all ranks to reach a step; then a peer that vanished without closing its connections
+counts as lost."""
 
 CHECKPOINT_SECONDS = 600.0
 """The time between checkpoints at the job's place, unless spotctl sets another."""
@@ -61,12 +66,17 @@ class _ModelAndOptimizer:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         set_state_dict(
-            self._model, self._optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
+            self._model,
+            self._optimizer,
+            model_state_dict=state["model"],
+            optim_state_dict=state["optimizer"],
         )
 
 
 class _PlainReader(FileSystemReader):
-    """Reads saves of other machines. PyTorch unpickles a save's metadata: what is more than metadata is refused."""
+    """Reads saves of other machines. PyTorch unpickles a save's metadata: what is more than
+    metadata is refused.
+    """
 
     def read_metadata(self, *_: Any, **__: Any) -> Any:
         files_of(Path(self.path, METADATA))
@@ -75,7 +85,9 @@ class _PlainReader(FileSystemReader):
 
 
 class _PlainPlanner(DefaultLoadPlanner):
-    """Loads saves of other machines. PyTorch unpickles all that is no tensor: this does so only for plain values."""
+    """Loads saves of other machines. PyTorch unpickles all that is no tensor: this does so only for
+    plain values.
+    """
 
     def load_bytes(self, read_item: Any, value: io.BytesIO) -> None:
         plain = io.BytesIO()
@@ -87,10 +99,10 @@ class _PlainPlanner(DefaultLoadPlanner):
 class Gang:
     """Saves and restores a training of `torch.distributed`, whose default group exists already.
 
-    `extra` are more objects with state_dict and load_state_dict, such as a scheduler, the same on all ranks. Their
-    states are tensors and plain values, or of classes that `torch.serialization.add_safe_globals` allows: nothing else
-    is loaded from a save, because another machine may have written it. The ranks agree on notices every `look_every`
-    steps.
+    `extra` are more objects with state_dict and load_state_dict, such as a scheduler, the same on
+    all ranks. Their states are tensors and plain values, or of classes that
+    `torch.serialization.add_safe_globals` allows: nothing else is loaded from a save, because
+    another machine may have written it. The ranks agree on notices every `look_every` steps.
     """
 
     def __init__(
@@ -107,7 +119,9 @@ class Gang:
         self._state = {"training": _ModelAndOptimizer(model, optimizer), **(extra or {})}
         self._every, self._look_every = every, look_every
         self._rank, self._leads = dist.get_rank(), int(os.environ.get("LOCAL_RANK", "0")) == 0
-        # Saves run in the background, next to the training's own messages, so there are two more groups.
+
+        # Saves run in the background, next to the training's own messages, so there are two more
+        # groups.
         self._control = dist.new_group(timeout=timeout, backend="gloo")
         self._background = dist.new_group(timeout=timeout, backend="gloo")
         settings = GangSettings.of(os.environ)
@@ -115,8 +129,10 @@ class Gang:
         self._folder = settings.folder
         self._peers = Peers(addresses, settings.machine, settings.secret, self._folder / "store")
         self._saves = Saves(self._peers, copies, settings.checkpoints)
-        # The checkpoint folder of the first machine is the job's; torchrun may give rank 0 to another machine. All
-        # ranks take part, also those that keep nothing: a collective that some leave out hangs.
+
+        # The checkpoint folder of the first machine is the job's; torchrun may give rank 0 to
+        # another machine. All ranks take part, also those that keep nothing: a collective that some
+        # leave out hangs.
         first = torch.tensor(settings.machine)
         dist.all_reduce(first, dist.ReduceOp.MIN, group=self._control)
         self._keeps = self._leads and settings.machine == int(first)
@@ -131,10 +147,15 @@ class Gang:
         sys.excepthook = _fail
 
     def restore(self) -> int:
-        """Loads the newest complete save, from peers or the checkpoint; returns its step, 0 if there is none."""
-        newest = str(self._from_first_rank(str(self._saves.newest() or "") if self._rank == 0 else ""))
+        """Loads the newest complete save, from peers or the checkpoint; returns its step, 0 if
+        there is none.
+        """
+        newest = str(
+            self._from_first_rank(str(self._saves.newest() or "") if self._rank == 0 else "")
+        )
         if not newest:
             return 0
+
         name, folder = SaveName.parse(newest), self._folder / "restored"
         assert name is not None
         if self._leads:
@@ -145,13 +166,17 @@ class Gang:
         dist.barrier(self._control)
         if self._leads:
             shutil.rmtree(folder)
+
         return name.step
 
     def step(self, done: int) -> None:
-        """Must be called after each step with the number of steps done. Ends the process if its machine leaves."""
+        """Must be called after each step with the number of steps done. Ends the process if its
+        machine leaves.
+        """
         due = done % self._every == 0
         if not due and done % self._look_every:
             return
+
         # Why this machine leaves; empty if it stays.
         why = "told to end" if self._must_end else ""
         notice = None if self._holder is None else self._holder.notice()
@@ -161,6 +186,7 @@ class Gang:
         flags = torch.tensor([bool(why), busy], dtype=torch.uint8)
         dist.all_reduce(flags, dist.ReduceOp.MAX, group=self._control)
         noticed, some_busy = map(bool, flags.tolist())
+
         if noticed:
             if self._pending is not None:
                 self._pending.result()
@@ -187,7 +213,8 @@ class Gang:
         self._peers.close()
 
     def _on_term(self, *_: object) -> None:
-        # Sent by the machine's agent, or by torchrun, which restarts the ranks when machines come and go.
+        # Sent by the machine's agent, or by torchrun, which restarts the ranks when machines come
+        # and go.
         self._must_end = True
 
     def _begin(self, done: int) -> None:
@@ -212,6 +239,7 @@ class Gang:
             if self._keeps and time.monotonic() - self._checkpointed_at >= every:
                 self._saves.checkpoint(before)
                 self._checkpointed_at = time.monotonic()
+
         self._stored = name
 
     def _from_first_rank(self, value: object) -> object:
@@ -222,7 +250,9 @@ class Gang:
 
 
 def _fail(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> NoReturn:
-    """Ends a rank that fails, mostly because a peer is gone, at once: torchrun then starts the others again."""
+    """Ends a rank that fails, mostly because a peer is gone, at once: torchrun then starts the
+    others again.
+    """
     traceback.print_exception(kind, error, at)
     _end(1)
 

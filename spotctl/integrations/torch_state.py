@@ -1,4 +1,6 @@
-"""Parts of trainings with PyTorch: a decision of all processes, and a loader that goes on within an epoch."""
+"""Parts of trainings with PyTorch: a decision of all processes, and a loader that goes on within an
+epoch.
+"""
 
 import random
 from collections.abc import Iterator
@@ -12,9 +14,15 @@ from torch.utils.data import DataLoader
 
 
 def least(value: int) -> int:
-    """The minimum of the values that all ranks pass; returns once every rank has passed one. One process: its value."""
-    if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() == 1:
+    """The minimum of the values that all ranks pass; returns once every rank has passed one. One
+    process: its value.
+    """
+    if (
+        not (distributed.is_available() and distributed.is_initialized())
+        or distributed.get_world_size() == 1
+    ):
         return value
+
     device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
     shared = torch.tensor([value], device=device)
     distributed.all_reduce(shared, distributed.ReduceOp.MIN)
@@ -22,10 +30,11 @@ def least(value: int) -> int:
 
 
 class ResumableLoader(DataLoader[Any]):
-    """Keeps the state of the random generators at the start of the epoch, and the number of batches since.
+    """Keeps the state of the random generators at the start of the epoch, and the number of batches
+    since.
 
-    After `load_state_dict`, the next iteration skips the finished batches, and then restores the generators to their
-    saved state. The state does not include a `generator=` of the user's own.
+    After `load_state_dict`, the next iteration skips the finished batches, and then restores the
+    generators to their saved state. The state does not include a `generator=` of the user's own.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -44,11 +53,13 @@ class ResumableLoader(DataLoader[Any]):
         if resume is not None and done < len(self):
             self._batches = sum(1 for _ in islice(source, done))
             _set_random_state(resume["now"])
+
         return self._counted(source)
 
     def _counted(self, source: Iterator[Any]) -> Iterator[Any]:
         for batch in source:
-            self._resume = None  # not earlier: before the first batch, Lightning may begin an epoch more than once
+            # not earlier: before the first batch, Lightning may begin an epoch more than once
+            self._resume = None
             self._batches += 1
             yield batch
 

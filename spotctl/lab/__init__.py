@@ -1,1 +1,2 @@
-"""The analyses behind `beta`, `backtest`, `gavel`, `parallel` and `train`: options in, results out."""
+"""The analyses behind `beta`, `backtest`, `gavel`, `parallel` and `train`: options in, results
+out."""

@@ -38,9 +38,11 @@ def amounts(option: str, text: str, example: str) -> dict[str, float]:
             value = float("nan")
         if not (name and equals and isfinite(value) and value >= 0) or name in read:
             raise BadRequest(
-                f"{option} {text!r}: {part.strip()!r} is not TYPE=NUMBER (write {example}, each type once)"
+                f"{option} {text!r}: {part.strip()!r} is not TYPE=NUMBER (write {example}, each "
+                "type once)"
             )
         read[name] = value
+
     return read
 
 
@@ -55,7 +57,9 @@ def parsed(path: Path, schema: type[FileModel]) -> FileModel:
     except ValidationError as error:
         # Unknown keys come first: they are often misspelled versions of missing ones.
         first = sorted(error.errors(), key=lambda mistake: mistake["type"] != "extra_forbidden")[0]
-        where = f"{path}:{file.line(first['loc'])}: {'.'.join(map(str, first['loc'])) or 'the file'}"
+        where = (
+            f"{path}:{file.line(first['loc'])}: {'.'.join(map(str, first['loc'])) or 'the file'}"
+        )
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
         raise BadRequest(f"{where}: {first['msg'].removeprefix('Value error, ')}{more}") from None
 

@@ -1,4 +1,6 @@
-"""`spotctl lab parallel`: recorded fleets, and plans, their simulation and training as tables and JSON."""
+"""`spotctl lab parallel`: recorded fleets, and plans, their simulation and training as tables and
+JSON.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,10 @@ def plan_json(plan: ParallelPlan, kind: str) -> dict[str, Any]:
 def plan_table(plan: ParallelPlan, profiles: Sequence[ModelProfile]) -> Group:
     """A row for each pipeline stage, then the expected figures."""
     profile = next(profile for profile in profiles if profile.microbatch == plan.microbatch)
-    stages = plain_table("stage", "first layer", "last layer", "replicas", "ms", "weights MB", "memory GiB", names=3)
+    stages = plain_table(
+        "stage", "first layer", "last layer", "replicas", "ms", "weights MB", "memory GiB", names=3
+    )
+
     for i, stage in enumerate(plan.stages, 1):
         first, last = stage.layers
         stages.add_row(
@@ -59,17 +64,22 @@ def plan_table(plan: ParallelPlan, profiles: Sequence[ModelProfile]) -> Group:
             f"{stage.weight_bytes / 1e6:.3g}",
             f"{stage.memory_bytes / _GIB:.3g}",
         )
+
     low, high = plan.interval
     figures = [
         ("scheme", plan.scheme + (f", {plan.chunks} chunks" if plan.chunks > 1 else "")),
         ("microbatch", f"{plan.microbatch} samples; {plan.microbatches} per batch and pipeline"),
         *([("tensor", f"{plan.tensor} devices share each split layer")] if plan.tensor > 1 else []),
         ("recompute", "yes" if plan.recompute else "no"),
-        ("samples/s", f"{_speed(plan.samples_per_second)} ({_speed(low)} to {_speed(high)}, {plan.basis})"),
+        (
+            "samples/s",
+            f"{_speed(plan.samples_per_second)} ({_speed(low)} to {_speed(high)}, {plan.basis})",
+        ),
         ("unpipelined", f"{_speed(plan.unpipelined_samples_per_second)} samples/s"),
         ("idle", f"{plan.idle:.1%}; bubble {plan.bubble:.1%}"),
         ("limited by", plan.bottleneck),
     ]
+
     rejected = plain_table("rejected", "reason", names=2)
     for name, reason in plan.rejected:
         rejected.add_row(name, reason)
@@ -96,11 +106,18 @@ PLAYED: tuple[Column[Any], ...] = (
             Column("peak_versions", "most versions of the weights kept at a time"),
         ),
     ),
-    Column("fleet", "with --trace, what the plan reaches on the recorded fleet", of=FleetResult, optional=True),
+    Column(
+        "fleet",
+        "with --trace, what the plan reaches on the recorded fleet",
+        of=FleetResult,
+        optional=True,
+    ),
 )
 
 
-def played_json(plan: ParallelPlan, played: PlayedPlan, fleet: FleetResult | None = None) -> dict[str, Any]:
+def played_json(
+    plan: ParallelPlan, played: PlayedPlan, fleet: FleetResult | None = None
+) -> dict[str, Any]:
     """The JSON of `parallel simulate --json`."""
     peaks = zip(played.peak_in_flight, played.peak_versions, strict=True)
     figures = {
@@ -110,37 +127,58 @@ def played_json(plan: ParallelPlan, played: PlayedPlan, fleet: FleetResult | Non
         "bubble": played.bubble,
         "idle": played.run.idle,
         "extra_inputs": played.extra,
-        "stages": [{"peak_in_flight": flying, "peak_versions": versions} for flying, versions in peaks],
+        "stages": [
+            {"peak_in_flight": flying, "peak_versions": versions} for flying, versions in peaks
+        ],
         "fleet": fleet,
     }
+
     return as_json(PLAYED, figures)
 
 
 def played_table(plan: ParallelPlan, played: PlayedPlan, fleet: FleetResult | None = None) -> Group:
     """Peaks of each stage, then the speed."""
     rows = plain_table("stage", "in flight", "weight versions")
-    for i, (flying, versions) in enumerate(zip(played.peak_in_flight, played.peak_versions, strict=True), 1):
+    for i, (flying, versions) in enumerate(
+        zip(played.peak_in_flight, played.peak_versions, strict=True), 1
+    ):
         rows.add_row(str(i), str(flying), str(versions))
+
     figures = [
-        ("samples/s", f"{_speed(played.samples_per_second)}; the plan expects {_speed(plan.samples_per_second)}"),
+        (
+            "samples/s",
+            f"{_speed(played.samples_per_second)}; the plan expects "
+            f"{_speed(plan.samples_per_second)}",
+        ),
         ("bubble", f"{played.bubble:.1%} over the ideal time"),
         ("idle", f"{played.run.idle:.1%} of {played.run.seconds:.4g} s"),
     ]
+
     if played.extra:
-        figures.append(("extra inputs", f"{played.extra} more in flight, because replicas are unequal"))
+        figures.append(
+            ("extra inputs", f"{played.extra} more in flight, because replicas are unequal")
+        )
+
     shown = Group(rows, "", pairs_table(figures))
     if fleet is None:
         return shown
 
     bound = f"{fleet.samples / fleet.bound_samples:.1%}" if fleet.bound_samples else "none"
     reached = [
-        ("fleet", f"{fleet.machine_seconds / 3600:.4g} machine hours in {fleet.seconds / 3600:.3g} h"),
-        ("updates", f"{fleet.batches:,}; {_speed(fleet.samples_per_second)} samples/s over all the time"),
+        (
+            "fleet",
+            f"{fleet.machine_seconds / 3600:.4g} machine hours in {fleet.seconds / 3600:.3g} h",
+        ),
+        (
+            "updates",
+            f"{fleet.batches:,}; {_speed(fleet.samples_per_second)} samples/s over all the time",
+        ),
         ("of the bound", f"{bound} of the samples without pauses and repetitions"),
         ("redone", f"{_speed(fleet.redone_samples)} samples"),
         ("layouts", f"{fleet.layouts:,} times laid out over the machines"),
         ("idle", f"{fleet.idle:.1%} of machine time"),
     ]
+
     return Group(shown, "", pairs_table(reached))
 
 
@@ -157,7 +195,9 @@ TRANSFORMER: tuple[Column[Any], ...] = (
 
 def transformer_table(figures: dict[str, Any]) -> Table:
     """The estimates of a transformer."""
-    layout = f"tensor {figures['tensor']}, stages {figures['stages']}, replicas {figures['replicas']}"
+    layout = (
+        f"tensor {figures['tensor']}, stages {figures['stages']}, replicas {figures['replicas']}"
+    )
     sent = figures["elements"]
     return pairs_table(
         [
@@ -194,13 +234,18 @@ PROFILES: tuple[Column[Any], ...] = (
 
 def profile_table(profiles: Sequence[ModelProfile]) -> Table:
     """A row for each layer and microbatch size."""
-    rows = plain_table("layer", "microbatch", "forward ms", "backward ms", "output kB", "stash kB", "weights kB")
+    rows = plain_table(
+        "layer", "microbatch", "forward ms", "backward ms", "output kB", "stash kB", "weights kB"
+    )
     for profile in profiles:
         for layer in profile.layers:
             sizes = (layer.output_bytes, layer.stash_bytes, layer.weight_bytes)
             times = (layer.forward_seconds, layer.backward_seconds)
-            cells = [f"{time * 1e3:.3g}" for time in times] + [f"{size / 1e3:.4g}" for size in sizes]
+            cells = [f"{time * 1e3:.3g}" for time in times] + [
+                f"{size / 1e3:.4g}" for size in sizes
+            ]
             rows.add_row(layer.name, str(profile.microbatch), *cells)
+
     return rows
 
 
@@ -212,7 +257,11 @@ EPOCHS: tuple[Column[Any], ...] = (
         "for each pipeline, the layers of each stage",
         lambda epoch: [[list(span) for span in spans] for spans in epoch.layout.pipelines],
     ),
-    Column("microbatches", "microbatches of a batch, by pipeline", lambda epoch: list(epoch.layout.shares)),
+    Column(
+        "microbatches",
+        "microbatches of a batch, by pipeline",
+        lambda epoch: list(epoch.layout.shares),
+    ),
     Column("tensor", "devices that share each layer", lambda epoch: epoch.layout.tensor),
     Column(
         "pause_seconds",
@@ -240,11 +289,13 @@ def trained_table(trained: TrainedPipeline, plan: PipelinePlan) -> Group:
         depths = "-".join(str(epoch.layout.depth(q)) for q in range(len(epoch.layout.pipelines)))
         pause = "-" if epoch.running is None else f"{epoch.running - epoch.began:.3g}"
         rows.add_row(str(epoch.batch), ", ".join(epoch.nodes), depths, pause)
+
     losses = _losses_by_batch(trained, plan)
     figures = [
         ("loss", f"{losses[0]:.4g} at first, {losses[-1]:.4g} at the end" if losses else "-"),
         ("redone", f"{trained.redone} updates after the only copy of a layer was lost"),
     ]
+
     return Group(rows, "", pairs_table(figures))
 
 
@@ -254,18 +305,21 @@ def _losses_by_batch(trained: TrainedPipeline, plan: PipelinePlan) -> list[float
 
 
 def read_fleet(path: Path) -> list[FleetChange]:
-    """The changes of a fleet in order of time; the last one may be empty, and is the end of the record.
+    """The changes of a fleet in order of time; the last one may be empty, and is the end of the
+    record.
 
-    A CSV has rows `time,add,NAMES` and `time,remove,NAMES`: either seconds, names separated by `|` and a header, or
-    milliseconds and one name, without a header. JSON is an availability trace, as `spotctl lab backtest deadline` reads
-    it.
+    A CSV has rows `time,add,NAMES` and `time,remove,NAMES`: either seconds, names separated by `|`
+    and a header, or milliseconds and one name, without a header. JSON is an availability trace, as
+    `spotctl lab backtest deadline` reads it.
     """
     if ".json" in path.suffixes:
         return _fleet_of_counts(path)
+
     try:
         rows = [row for row in csv.reader(path.read_text(encoding="utf-8").splitlines()) if row]
     except (OSError, UnicodeDecodeError) as error:
         raise BadRequest(f"{path}: cannot be read: {error}") from None
+
     by_time: dict[float, tuple[list[str], list[str]]] = {}
     has_header = bool(rows) and rows[0][0] == _HEADER
     scale = 1.0 if has_header else 1e3
@@ -278,11 +332,15 @@ def read_fleet(path: Path) -> list[FleetChange]:
         # Recorders also note their own actions, such as migrations, without machines.
         if not isfinite(at) or at < 0 or not kind or changes != bool(names):
             raise BadRequest(
-                f"{path}: {','.join(row)!r} is no change of a fleet; expected a time, add or remove, and names"
+                f"{path}: {','.join(row)!r} is no change of a fleet; expected a time, add or "
+                "remove, and names"
             )
         moment = by_time.setdefault(at, ([], []))
         moment[kind == _REMOVE].extend(names.split("|") if names else [])
-    fleet = [FleetChange(at, tuple(added), tuple(gone)) for at, (added, gone) in sorted(by_time.items())]
+
+    fleet = [
+        FleetChange(at, tuple(added), tuple(gone)) for at, (added, gone) in sorted(by_time.items())
+    ]
     _check_fleet(path, fleet)
     return fleet
 
@@ -292,10 +350,16 @@ def _check_fleet(path: Path, fleet: list[FleetChange]) -> None:
     for change in fleet:
         for name in change.removed:
             if name not in there:
-                raise BadRequest(f"{path}: {name} is removed at {change.at:g} s, and was not there; add it before")
+                raise BadRequest(
+                    f"{path}: {name} is removed at {change.at:g} s, and was not there; add it "
+                    "before"
+                )
         there = (there - set(change.removed)) | set(change.added)
+
     if len(fleet) < 2:
-        raise BadRequest(f"{path}: a fleet needs changes at two times or more; the last one ends the record")
+        raise BadRequest(
+            f"{path}: a fleet needs changes at two times or more; the last one ends the record"
+        )
 
 
 def _fleet_of_counts(path: Path) -> list[FleetChange]:
@@ -310,5 +374,6 @@ def _fleet_of_counts(path: Path) -> list[FleetChange]:
         there = [*there[:up], *added]
         if gone or added or tick in (0, len(trace) - 1):
             fleet.append(FleetChange(float(tick * trace.gap_seconds), added, gone))
+
     _check_fleet(path, fleet)
     return fleet

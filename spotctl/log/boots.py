@@ -1,8 +1,10 @@
-"""The boot of a rented machine, from its order until its agent answers: its stages, and when it counts as silent.
+"""The boot of a rented machine, from its order until its agent answers: its stages, and when it
+counts as silent.
 
-A new stage, and any change within one, is a sign of life (`BootAdvanced`). A machine is silent once it has shown none
-for the time stated for its kind, however far it has come; one that goes on showing signs may take `LONGEST` times as
-long. A silent machine is returned before another takes its place. Pure.
+A new stage, and any change within one, is a sign of life (`BootAdvanced`). A machine is silent once
+it has shown none for the time stated for its kind, however far it has come; one that goes on
+showing signs may take `LONGEST` times as long. A silent machine is returned before another takes
+its place. Pure.
 """
 
 from __future__ import annotations
@@ -18,13 +20,15 @@ if TYPE_CHECKING:
     from spotctl.log.state import Allocation, Held, RunState
 
 MAX_SILENT_MACHINES = 3
-"""A run ends after this many machines in a row whose agents never answered: the image, the network or the start-up
-script is at fault, and the next machine would not answer either."""
+"""A run ends after this many machines in a row whose agents never answered: the image, the network
+or the start-up script is at fault, and the next machine would not answer either."""
 
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """A boot that goes on: its stage, and the moment from which the machine counts as silent, for this reason."""
+    """A boot that goes on: its stage, and the moment from which the machine counts as silent, for
+    this reason.
+    """
 
     stage: str
     due: int
@@ -38,21 +42,34 @@ def boot_of(state: RunState, held: Held, teardown: int = 0, watched_since: int =
     """
     if held.ran is not None or held.returning or not held.alive:
         return None
-    # A lease ends a machine whose agent works; one whose agent never answered may run on, and be billed.
+
+    # A lease ends a machine whose agent works; one whose agent never answered may run on, and be
+    # billed.
     due, why = held.lease_until + teardown, "its lease has ended, and its agent never answered"
     stated = stated_time(state.allocations[held.allocation].market)
     if stated is not None:
         quiet = max(held.signed_at, watched_since) + stated
         if quiet < due:
-            due, why = quiet, f"it has shown nothing new for {stated // MINUTE} minutes (last stage: {held.stage})"
+            due, why = (
+                quiet,
+                f"it has shown nothing new for {stated // MINUTE} minutes (last stage: "
+                f"{held.stage})",
+            )
         longest = max(held.granted_at, watched_since) + round(stated * LONGEST)
         if longest < due and held.stage != "packages":
-            due, why = longest, f"it has not come up in {stated * LONGEST / MINUTE:.0f} minutes (stage: {held.stage})"
+            due, why = (
+                longest,
+                f"it has not come up in {stated * LONGEST / MINUTE:.0f} minutes (stage: "
+                f"{held.stage})",
+            )
+
     return Boot(held.stage, due, why)
 
 
 def stages_passed(before: RunState, after: RunState, allocation: Allocation) -> tuple[str, ...]:
-    """The stages to which the last machine of an allocation has come between two states, on clouds that show them."""
+    """The stages to which the last machine of an allocation has come between two states, on clouds
+    that show them.
+    """
     if stated_time(allocation.market) is None or allocation.number not in before.allocations:
         return ()
     was, is_ = (
@@ -62,7 +79,9 @@ def stages_passed(before: RunState, after: RunState, allocation: Allocation) -> 
     return STAGES[was + 1 : is_ + 1] if is_ < len(STAGES) else ()
 
 
-def silent(state: RunState, teardown: int, now: int, watched_since: int) -> Iterator[tuple[Held, str]]:
+def silent(
+    state: RunState, teardown: int, now: int, watched_since: int
+) -> Iterator[tuple[Held, str]]:
     """The machines that have just become silent, and why they count as such."""
     for held in state.alive:
         boot = boot_of(state, held, teardown, watched_since)
@@ -72,7 +91,9 @@ def silent(state: RunState, teardown: int, now: int, watched_since: int) -> Iter
 
 def never_answered(state: RunState, reason: str) -> str:
     """The end of machines in a row, with a cure; `reason` is why an agent last did not answer."""
-    last = max((held for held in state.machines.values() if held.useless), key=lambda held: held.allocation)
+    last = max(
+        (held for held in state.machines.values() if held.useless), key=lambda held: held.allocation
+    )
     console = f"the console of {last.id} ends: {last.console}" if last.console else ""
     cure = "name another image or other types in the job file" if last.stage in STAGES[:3] else ""
     details = "; ".join(filter(None, (reason, last.silence, console, cure if last.silence else "")))
@@ -81,7 +102,11 @@ def never_answered(state: RunState, reason: str) -> str:
 
 def clouds_that_answer(state: RunState) -> frozenset[str]:
     """The clouds with a stated time in which a machine of the run has booted."""
-    markets = {state.allocations[held.allocation].market for held in state.machines.values() if held.ran is not None}
+    markets = {
+        state.allocations[held.allocation].market
+        for held in state.machines.values()
+        if held.ran is not None
+    }
     return frozenset(market.cloud for market in markets if stated_time(market) is not None)
 
 

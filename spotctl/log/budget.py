@@ -1,9 +1,9 @@
 """The budget: what is committed at any moment, in exact integers of nano-dollar-seconds.
 
-Committed is the amount spent, and the most that each running machine can still cost until its lease has ended and the
-machine is gone. That is its bid, which no price exceeds while the machine is held, or its on-demand price, also where a
-cloud has no bids. A purchase or a
-renewal is made only if the sum stays within the budget, so that the budget holds even if no process is left to return
+Committed is the amount spent, and the most that each running machine can still cost until its lease
+has ended and the machine is gone. That is its bid, which no price exceeds while the machine is
+held, or its on-demand price, also where a cloud has no bids. A purchase or a renewal is made only
+if the sum stays within the budget, so that the budget holds even if no process is left to return
 anything.
 """
 
@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bidbrain.billing import Bill, BillingRule, End, Life, Prices, fixed_price, highest_price, rule_of_cloud
+from bidbrain.billing import (
+    Bill,
+    BillingRule,
+    End,
+    Life,
+    Prices,
+    fixed_price,
+    highest_price,
+    rule_of_cloud,
+)
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE, SECOND
@@ -27,20 +36,22 @@ if TYPE_CHECKING:
 
 
 LISTING_DELAY = 5 * MINUTE
-"""How far a provider's list of machines may lag: a machine counts as gone, or as never created, only if a list that is
-later by as much does not have it."""
+"""How far a provider's list of machines may lag: a machine counts as gone, or as never created,
+only if a list that is later by as much does not have it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tariff:
-    """How machines are billed: the rule of a market's cloud, and its price history up to a moment in the past."""
+    """How machines are billed: the rule of a market's cloud, and its price history up to a moment
+    in the past.
+    """
 
     rule: Callable[[Market], BillingRule]
     prices: Callable[[Market, int], PriceSeries]
 
     def paid(self, allocation: Allocation, held: Held, now: int) -> Prices:
-        """The price of a machine of an allocation: constant on demand, its bids where these are paid, otherwise the
-        history of its market."""
+        """The price of a machine of an allocation: constant on demand, its bids where these are
+        paid, otherwise the history of its market."""
         fixed = fixed_price(allocation.market.cloud, held.bid, allocation.on_demand)
         if fixed is None:
             return self.prices(allocation.market, now)
@@ -48,15 +59,22 @@ class Tariff:
 
 
 def bids_paid(market: Market, held: Held, now: int) -> PriceSeries:
-    """The bids of a machine until now, as the history of its price. A raised bid counts for all of the second in which
-    it was raised: the bill has one price for each second, and must not be below that of the cloud."""
+    """The bids of a machine until now, as the history of its price. A raised bid counts for all of
+    the second in which it was raised: the bill has one price for each second, and must not be below
+    that of the cloud."""
     steps = {_second_of(held, at): bid for at, bid in sorted(held.bids)}
     steps.setdefault(max(now, held.ended or 0, *steps), held.bids[-1][1])
-    return PriceSeries(market, np.array(list(steps), dtype=np.int64), np.array(list(steps.values()), dtype=np.int64))
+    return PriceSeries(
+        market,
+        np.array(list(steps), dtype=np.int64),
+        np.array(list(steps.values()), dtype=np.int64),
+    )
 
 
 def tariff_of(provider: CloudProvider, started: int) -> Tariff:
-    """The provider's own prices, from the start of a run, and the billing rule of each market's cloud."""
+    """The provider's own prices, from the start of a run, and the billing rule of each market's
+    cloud.
+    """
     since = started // HOUR * HOUR
 
     def prices(market: Market, now: int) -> PriceSeries:
@@ -71,7 +89,8 @@ def rule_of(market: Market) -> BillingRule:
 
 
 def spent(state: RunState, now: int, tariff: Tariff) -> int:
-    """The bills of all machines, their disks, addresses and traffic, as if all were returned now."""
+    """The bills of all machines, their disks, addresses and traffic, as if all were returned
+    now."""
     return sum(
         bill_of(state, held, now, tariff).amount + _extra(state, held, life_of(held, now).end)
         for held in state.machines.values()
@@ -79,7 +98,9 @@ def spent(state: RunState, now: int, tariff: Tariff) -> int:
 
 
 def used(state: RunState, now: int, tariff: Tariff) -> int:
-    """The cost of the work so far: machines that run count by the second, not by begun hours or minutes."""
+    """The cost of the work so far: machines that run count by the second, not by begun hours or
+    minutes.
+    """
     amount = sum(map(sent_amount, state.sent))
     for held in state.machines.values():
         allocation, life = state.allocations[held.allocation], life_of(held, now)
@@ -91,41 +112,61 @@ def used(state: RunState, now: int, tariff: Tariff) -> int:
 
 
 def committed(state: RunState, now: int, tariff: Tariff, teardown: int) -> int:
-    """The amount spent, and the most that can follow until the leases end if nothing more is renewed or rented.
+    """The amount spent, and the most that can follow until the leases end if nothing more is
+    renewed or rented.
 
-    A request without an answer, even one that is no longer repeated, may have succeeded, until a list of the provider
-    shows its outcome.
+    A request without an answer, even one that is no longer repeated, may have succeeded, until a
+    list of the provider shows its outcome.
     """
     amount = spent(state, now, tariff)
     for held in state.alive:
-        amount += _flat(state, held, _gone_at(held, now, teardown), tariff) - _flat(state, held, now, tariff)
+        amount += _flat(state, held, _gone_at(held, now, teardown), tariff) - _flat(
+            state, held, now, tariff
+        )
+
     for intent in state.open.values():
         if isinstance(intent, RentIntended):
             amount += _ordered(state, intent, intent.machines, tariff, teardown)
         elif isinstance(intent, RenewIntended):
             amount += renewed(state, intent.machines, intent.lease_until, now, tariff, teardown)
+
     for number in state.unclear:
         # Machines of an abandoned order that were not found so far.
-        order, known = state.orders[number], sum(held.allocation == number for held in state.machines.values())
+        order, known = (
+            state.orders[number],
+            sum(held.allocation == number for held in state.machines.values()),
+        )
         amount += _ordered(state, order, order.machines - known, tariff, teardown)
+
     return amount
 
 
 def hourly(state: RunState) -> int:
-    """The most that an hour of all machines can cost, in nano-dollars: also of those that open orders may bring."""
+    """The most that an hour of all machines can cost, in nano-dollars: also of those that open
+    orders may bring.
+    """
     amount = sum(
         (order.machines - sum(held.allocation == order.intent for held in state.machines.values()))
-        * (highest_price(order.market.cloud, order.bid, order.on_demand) + order.disk + order.address)
+        * (
+            highest_price(order.market.cloud, order.bid, order.on_demand)
+            + order.disk
+            + order.address
+        )
         for order in state.open_orders
     )
+
     for held in state.alive:
         allocation = state.allocations[held.allocation]
         amount += allocation.highest_price(held.bid) + allocation.disk + allocation.address
     return amount
 
 
-def renewed(state: RunState, machines: Iterable[str], until: int, now: int, tariff: Tariff, teardown: int) -> int:
-    """The amount that a renewal adds to the committed one; nothing if the leases were extended as far already."""
+def renewed(
+    state: RunState, machines: Iterable[str], until: int, now: int, tariff: Tariff, teardown: int
+) -> int:
+    """The amount that a renewal adds to the committed one; nothing if the leases were extended as
+    far already.
+    """
     alive = [held for held in map(state.machines.__getitem__, machines) if held.alive]
     return sum(
         _flat(state, held, max(until + teardown, gone), tariff) - _flat(state, held, gone, tariff)
@@ -134,16 +175,23 @@ def renewed(state: RunState, machines: Iterable[str], until: int, now: int, tari
 
 
 def raised(state: RunState, machine: str, bid: int, now: int, tariff: Tariff, teardown: int) -> int:
-    """The amount that a higher bid adds to the committed one, until the machine's lease has ended."""
+    """The amount that a higher bid adds to the committed one, until the machine's lease has
+    ended."""
     held = state.machines[machine]
     higher = replace(held, bids=(*held.bids, (now, bid)))
     since, gone = _second_of(held, now), _gone_at(held, now, teardown)
-    after, before = (_flat(state, each, gone, tariff) - _flat(state, each, since, tariff) for each in (higher, held))
+    after, before = (
+        _flat(state, each, gone, tariff) - _flat(state, each, since, tariff)
+        for each in (higher, held)
+    )
     return after - before
 
 
-def bought(market: Market, machines: int, ceiling: int, lease: int, tariff: Tariff, extra: int = 0) -> int:
-    """The amount that a purchase adds: every hour of a lease and the teardown of `machines`, at the highest price.
+def bought(
+    market: Market, machines: int, ceiling: int, lease: int, tariff: Tariff, extra: int = 0
+) -> int:
+    """The amount that a purchase adds: every hour of a lease and the teardown of `machines`, at the
+    highest price.
 
     `extra` is the price of their disks and addresses, in nano-dollars per hour.
     """
@@ -151,10 +199,14 @@ def bought(market: Market, machines: int, ceiling: int, lease: int, tariff: Tari
     return machines * (each + extra * -(-lease // SECOND))
 
 
-def _ordered(state: RunState, order: RentIntended, machines: int, tariff: Tariff, teardown: int) -> int:
+def _ordered(
+    state: RunState, order: RentIntended, machines: int, tariff: Tariff, teardown: int
+) -> int:
     ceiling = highest_price(order.market.cloud, order.bid, order.on_demand)
     lease = order.lease_until - state.ordered[order.intent]
-    return bought(order.market, machines, ceiling, lease + teardown, tariff, order.disk + order.address)
+    return bought(
+        order.market, machines, ceiling, lease + teardown, tariff, order.disk + order.address
+    )
 
 
 def life_of(held: Held, now: int) -> Life:
@@ -165,9 +217,12 @@ def life_of(held: Held, now: int) -> Life:
 
 
 def bill_of(state: RunState, held: Held, now: int, tariff: Tariff) -> Bill:
-    """The bill of a machine alone. The ledger uses this bill, too, so that ledger and budget agree."""
+    """The bill of a machine alone. The ledger uses this bill, too, so that ledger and budget
+    agree."""
     allocation = state.allocations[held.allocation]
-    return tariff.rule(allocation.market).bill(life_of(held, now), tariff.paid(allocation, held, now))
+    return tariff.rule(allocation.market).bill(
+        life_of(held, now), tariff.paid(allocation, held, now)
+    )
 
 
 def _second_of(held: Held, at: int) -> int:
@@ -176,7 +231,9 @@ def _second_of(held: Held, at: int) -> int:
 
 
 def seconds_of(held: Held, end: int) -> int:
-    """The begun seconds of a machine, for which disk and address are billed; evictions do not refund them."""
+    """The begun seconds of a machine, for which disk and address are billed; evictions do not
+    refund them.
+    """
     return -(-max(end - held.started, 0) // SECOND)
 
 

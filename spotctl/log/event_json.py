@@ -1,4 +1,6 @@
-"""Events as the log keeps them: the name of their kind, and a body in JSON. Logs of earlier versions stay readable."""
+"""Events as the log keeps them: the name of their kind, and a body in JSON. Logs of earlier
+versions stay readable.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -25,7 +27,10 @@ _FORMER_KINDS = {
     "WorkBegan": "AttemptBegan",
     "WorkStopped": "AttemptStopped",
 }
-_FORMER_FIELDS = {"BudgetExceeded": {"what": "action"}, "AttemptStopped": {"by_itself": "by_program"}}
+_FORMER_FIELDS = {
+    "BudgetExceeded": {"what": "action"},
+    "AttemptStopped": {"by_itself": "by_program"},
+}
 """Names in logs of version 0.1.0, which stay readable."""
 
 
@@ -33,7 +38,8 @@ _NOT_READ = (msgspec.MsgspecError, BadMarket, RecursionError)
 
 
 @cache
-def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:  # noqa: ANN401 - a class that is known at run time only
+# A class that is known at run time only.
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:  # noqa: ANN401
     return msgspec.json.Decoder(kind, strict=False, dec_hook=_from_plain)
 
 
@@ -59,8 +65,13 @@ def _plain(value: object, kind: object) -> object:
         return str(value)
     if isinstance(value, tuple):
         return [_plain(part, None) for part in value]
+
     if is_dataclass(value):
-        return {name: _plain(getattr(value, name), of_field) for name, of_field in _fields(value.__class__)}
+        return {
+            name: _plain(getattr(value, name), of_field)
+            for name, of_field in _fields(value.__class__)
+        }
+
     return value
 
 
@@ -91,16 +102,21 @@ def job_of(rows: Sequence[StoredRow]) -> str:
     """The job of a run. BrokenLog: the run has lost its beginning."""
     (began,) = log_rows(rows[:1])
     if not isinstance(began.event, RunBegan):
-        raise BrokenLog(f"event log is damaged: the beginning of run {began.run} is lost (spotctl log check)")
+        raise BrokenLog(
+            f"event log is damaged: the beginning of run {began.run} is lost (spotctl log check)"
+        )
     return began.event.job
 
 
 def all_from_json(kinds: Sequence[str], bodies: Sequence[str]) -> list[Event]:
-    """The events of kinds and bodies. Each kind is read in one go, faster than by a `from_json` for each row."""
+    """The events of kinds and bodies. Each kind is read in one go, faster than by a `from_json` for
+    each row.
+    """
     of_kind: defaultdict[str, list[str]] = defaultdict(list)
     for kind, body in zip(kinds, bodies, strict=True):
         of_kind[kind].append(body)
     events = dict[str, Iterator[Event]]()
+
     for kind, texts in of_kind.items():
         decoded = list[Event]()
         if kind in KINDS and kind not in _FORMER_FIELDS:
@@ -112,6 +128,7 @@ def all_from_json(kinds: Sequence[str], bodies: Sequence[str]) -> list[Event]:
         if len(decoded) != len(texts):
             decoded = [from_json(kind, text) for text in texts]
         events[kind] = iter(decoded)
+
     return [next(events[kind]) for kind in kinds]
 
 
@@ -121,10 +138,16 @@ def from_json(kind: str, body: str) -> Event:
     for former, name in _FORMER_FIELDS.get(kind, {}).items():
         body = body.replace(f'"{former}":', f'"{name}":', 1)
     if kind not in KINDS:
-        raise BrokenLog(f"the event log contains an unknown event {kind!r}; upgrade spotctl to read it")
+        raise BrokenLog(
+            f"the event log contains an unknown event {kind!r}; upgrade spotctl to read it"
+        )
+
     of_kind: Any = KINDS[kind]
     try:
         event: Event = _decoder(of_kind).decode(body)
     except _NOT_READ as error:
-        raise BrokenLog(f"the event log contains a damaged {kind}: {error} (spotctl log check)") from error
+        raise BrokenLog(
+            f"the event log contains a damaged {kind}: {error} (spotctl log check)"
+        ) from error
+
     return event

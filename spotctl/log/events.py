@@ -1,8 +1,10 @@
-"""The events of a run as the event log keeps them: frozen values. `event_json` reads and writes them.
+"""The events of a run as the event log keeps them: frozen values. `event_json` reads and writes
+them.
 
-A request that changes a cloud is two events: the intent, written before the request, and its outcome. They share the
-number of the intent, from which the token of the request is made. Times are microseconds UTC on the provider's clock,
-those named `wall_us` on this computer's; prices are nano-dollars per hour.
+A request that changes a cloud is two events: the intent, written before the request, and its
+outcome. They share the number of the intent, from which the token of the request is made. Times are
+microseconds UTC on the provider's clock, those named `wall_us` on this computer's; prices are
+nano-dollars per hour.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
 else:
 
     class _InJson(type):
-        """The type of fields that `event_json` writes and reads in its own way; `of` is that of their values."""
+        """The type of fields that `event_json` writes and reads in its own way; `of` is that of
+        their values.
+        """
 
         def __instancecheck__(cls, value: object) -> bool:
             return isinstance(value, cls.of)
@@ -37,7 +41,8 @@ else:
 class LogEvent:
     """The root of all events: one `commits` if it can raise what `log.budget` counts as committed.
 
-    The runner writes such an intent only within the budget, and no budget is set past any such event.
+    The runner writes such an intent only within the budget, and no budget is set past any such
+    event.
     """
 
     __slots__ = ()
@@ -46,12 +51,14 @@ class LogEvent:
 
 @dataclass(frozen=True, slots=True)
 class RunBegan(LogEvent):
-    """A run of a job begins; `spec` is the job as it was read, `folder` the rendezvous folder of its processes.
+    """A run of a job begins; `spec` is the job as it was read, `folder` the rendezvous folder of
+    its processes.
 
-    `deadline` is the moment that the job's deadline meant at launch, in the provider's time (microseconds UTC). Logs
-    of earlier versions have none: there, a time of day was read as UTC. `quotas` are those of the account, or the
-    job's part of them (`aws/us-east-1/p3=64 vCPUs, ...`), without what other runs held: every plan of the run keeps to
-    them, or to those of the last `QuotasShared`.
+    `deadline` is the moment that the job's deadline meant at launch, in the provider's time
+    (microseconds UTC). Logs of earlier versions have none: there, a time of day was read as UTC.
+    `quotas` are those of the account, or the job's part of them (`aws/us-east-1/p3=64 vCPUs, ...`),
+    without what other runs held: every plan of the run keeps to them, or to those of the last
+    `QuotasShared`.
     """
 
     job: str
@@ -65,8 +72,9 @@ class RunBegan(LogEvent):
 
 @dataclass(frozen=True, slots=True)
 class QuotasShared(LogEvent):
-    """The run may use other parts of the quotas from now on, as a round of the queue has divided them: every later plan
-    keeps to them. While it `waits` for its next turn, it may hold no spot machine."""
+    """The run may use other parts of the quotas from now on, as a round of the queue has divided
+    them: every later plan keeps to them. While it `waits` for its next turn, it may hold no spot
+    machine."""
 
     quotas: str
     waits: bool = False
@@ -81,10 +89,11 @@ class RunResumed(LogEvent):
 
 @dataclass(frozen=True, slots=True)
 class Decided(LogEvent):
-    """A decision of the strategy that asks for something: the instructions in words, and the reason.
+    """A decision of the strategy that asks for something: the instructions in words, and the
+    reason.
 
-    `departures` say which of the purchases the plan did not begin with, and why it did not, with the figures of then
-    and now.
+    `departures` say which of the purchases the plan did not begin with, and why it did not, with
+    the figures of then and now.
     """
 
     wants: tuple[str, ...]
@@ -94,10 +103,12 @@ class Decided(LogEvent):
 
 @dataclass(frozen=True, slots=True)
 class OnDemandOffer:
-    """The cheapest on-demand machines that a job allows: their price in nano-dollars per hour, speed and start-up.
+    """The cheapest on-demand machines that a job allows: their price in nano-dollars per hour,
+    speed and start-up.
 
-    `spread` is the uncertainty of the logarithm of their speed, None if no speed was measured. `work` is the time that
-    a command needs by its `hours` or its earlier runs, in microseconds times nu; None without any.
+    `spread` is the uncertainty of the logarithm of their speed, None if no speed was measured.
+    `work` is the time that a command needs by its `hours` or its earlier runs, in microseconds
+    times nu; None without any.
     """
 
     market: MarketText
@@ -111,10 +122,11 @@ class OnDemandOffer:
 
 @dataclass(frozen=True, slots=True)
 class Planned(LogEvent):
-    """The expected cost in dollars and duration in hours; `assumed` if the amount of work was not known.
+    """The expected cost in dollars and duration in hours; `assumed` if the amount of work was not
+    known.
 
-    `instead` are the machines with which savings are compared. `turns` are the machines, besides reliable ones, that a
-    job of a queue is to have, each from a moment on.
+    `instead` are the machines with which savings are compared. `turns` are the machines, besides
+    reliable ones, that a job of a queue is to have, each from a moment on.
     """
 
     usd: JsonFloat
@@ -131,8 +143,9 @@ class Planned(LogEvent):
 class RentIntended(LogEvent):
     """An order is about to be placed: a number of machines of one market, as one allocation.
 
-    `disk` and `address` are the additional prices of each machine's disk and address, in nano-dollars per hour. Of
-    reserved machines, `on_demand` is what they cost the user, and `list_price` the on-demand price; 0 if unknown.
+    `disk` and `address` are the additional prices of each machine's disk and address, in
+    nano-dollars per hour. Of reserved machines, `on_demand` is what they cost the user, and
+    `list_price` the on-demand price; 0 if unknown.
     """
 
     commits: ClassVar[bool] = True
@@ -169,8 +182,8 @@ class Rented(LogEvent):
 
 @dataclass(frozen=True, slots=True)
 class RentRefused(LogEvent):
-    """An order brought no machines; `why` is the name of the error, and `unknown` the code of one in no table. `scope`
-    is how far the refusal reaches, if further than the order's market."""
+    """An order brought no machines; `why` is the name of the error, and `unknown` the code of one
+    in no table. `scope` is how far the refusal reaches, if further than the order's market."""
 
     intent: int
     why: str
@@ -181,7 +194,9 @@ class RentRefused(LogEvent):
 
 @dataclass(frozen=True, slots=True)
 class OrderSettled(LogEvent):
-    """The result of an order without an answer is known: a later list of the provider has no more of its machines."""
+    """The result of an order without an answer is known: a later list of the provider has no more
+    of its machines.
+    """
 
     intent: int
 
@@ -221,7 +236,9 @@ class Returned(LogEvent):
 
 @dataclass(frozen=True, slots=True)
 class ReturnScheduled(LogEvent):
-    """An allocation works on until a moment and is then returned; with `machines`, only these machines."""
+    """An allocation works on until a moment and is then returned; with `machines`, only these
+    machines.
+    """
 
     allocation: int
     at: int
@@ -230,8 +247,8 @@ class ReturnScheduled(LogEvent):
 
 @dataclass(frozen=True, slots=True)
 class BidIntended(LogEvent):
-    """The bid of a machine is about to be raised; `why` has the figures. From here on it counts, unless its outcome
-    says otherwise."""
+    """The bid of a machine is about to be raised; `why` has the figures. From here on it counts,
+    unless its outcome says otherwise."""
 
     commits: ClassVar[bool] = True
     intent: int
@@ -242,7 +259,8 @@ class BidIntended(LogEvent):
 
 @dataclass(frozen=True, slots=True)
 class BidChanged(LogEvent):
-    """The bid of a machine, as its cloud has it: the outcome of an intent, or (`intent` 0) found in a list.
+    """The bid of a machine, as its cloud has it: the outcome of an intent, or (`intent` 0) found in
+    a list.
 
     `refused` is why the cloud has not raised it.
     """
@@ -256,8 +274,8 @@ class BidChanged(LogEvent):
 
 @dataclass(frozen=True, slots=True)
 class HostsListed(LogEvent):
-    """A look at a market in which each host runs the highest bid: how many hosts a bid could have, and the lowest of
-    their minimum bids; 0 without any."""
+    """A look at a market in which each host runs the highest bid: how many hosts a bid could have,
+    and the lowest of their minimum bids; 0 without any."""
 
     market: MarketText
     hosts: int
@@ -266,8 +284,8 @@ class HostsListed(LogEvent):
 
 @dataclass(frozen=True, slots=True)
 class BootAdvanced(LogEvent):
-    """A booting machine shows a sign of life: it has come to a stage, or moves on within it. `sign` differs from one
-    sign of a stage to the next."""
+    """A booting machine shows a sign of life: it has come to a stage, or moves on within it. `sign`
+    differs from one sign of a stage to the next."""
 
     id: str
     stage: str
@@ -276,7 +294,9 @@ class BootAdvanced(LogEvent):
 
 @dataclass(frozen=True, slots=True)
 class BootSilent(LogEvent):
-    """A booting machine counts as silent, and is returned; `console` is the end of what its console shows."""
+    """A booting machine counts as silent, and is returned; `console` is the end of what its console
+    shows.
+    """
 
     id: str
     why: str
@@ -302,7 +322,9 @@ class MachineWarned(LogEvent):
 
 @dataclass(frozen=True, slots=True)
 class CardsUsed(LogEvent):
-    """How busy a machine's GPUs are from now on, and how full their memory is, in percent; None: unknown."""
+    """How busy a machine's GPUs are from now on, and how full their memory is, in percent; None:
+    unknown.
+    """
 
     id: str
     busy: int | None
@@ -337,8 +359,8 @@ class MachineListedAgain(LogEvent):
 
 @dataclass(frozen=True, slots=True)
 class Sent(LogEvent):
-    """Outgoing traffic of a machine; `price` is in nano-dollars per GiB. `target` is where it went, `gcp/us-central1`;
-    logs of older versions do not have it."""
+    """Outgoing traffic of a machine; `price` is in nano-dollars per GiB. `target` is where it went,
+    `gcp/us-central1`; logs of older versions do not have it."""
 
     commits: ClassVar[bool] = True
     id: str
@@ -368,9 +390,9 @@ class Stretch:
 class Progressed(LogEvent):
     """How far the job is, and what became known about its machines' time since the last such event.
 
-    `ready` machines have loaded the job and work from then on, `left` machines work no more. In `redone` periods, work
-    that was lost with a machine was done again. Accurate to one clock. The first event of a process has the clock from
-    which its training went on, `resumed_clock`.
+    `ready` machines have loaded the job and work from then on, `left` machines work no more. In
+    `redone` periods, work that was lost with a machine was done again. Accurate to one clock. The
+    first event of a process has the clock from which its training went on, `resumed_clock`.
     """
 
     clock: int
@@ -384,7 +406,8 @@ class Progressed(LogEvent):
 
 @dataclass(frozen=True, slots=True)
 class AttemptBegan(LogEvent):
-    """A command starts or resumes on machines, in the order of their ranks; `port` is for the first one.
+    """A command starts or resumes on machines, in the order of their ranks; `port` is for the first
+    one.
 
     `share` is the part of its planned speed that it has on them: below 1 if it runs on fewer nodes.
     """
@@ -397,7 +420,8 @@ class AttemptBegan(LogEvent):
 
 @dataclass(frozen=True, slots=True)
 class AttemptStopped(LogEvent):
-    """All nodes of an attempt are asked to stop, or the program had exited to be moved (`by_program`).
+    """All nodes of an attempt are asked to stop, or the program had exited to be moved
+    (`by_program`).
 
     `code` is the status with which the program failed, if it is tried again.
     """
@@ -410,7 +434,9 @@ class AttemptStopped(LogEvent):
 
 @dataclass(frozen=True, slots=True)
 class Checkpointed(LogEvent):
-    """A checkpoint of a node is stored: its number, the seconds it took, and the interval that is wanted."""
+    """A checkpoint of a node is stored: its number, the seconds it took, and the interval that is
+    wanted.
+    """
 
     attempt: int
     rank: int
@@ -436,7 +462,8 @@ FINISH = "finish the job"
 class BudgetExceeded(LogEvent):
     """An action that the budget does not allow: `committed` is spent or reserved already.
 
-    The action `FINISH` means that the budget will not last; `committed` is then the expected cost of the whole job.
+    The action `FINISH` means that the budget will not last; `committed` is then the expected cost
+    of the whole job.
     """
 
     action: str
@@ -446,15 +473,17 @@ class BudgetExceeded(LogEvent):
 
 @dataclass(frozen=True, slots=True)
 class BudgetSet(LogEvent):
-    """The user has set the most that the run may cost in all, in nano-dollar-seconds: from here on, no order, renewal
-    or end follows from an earlier budget."""
+    """The user has set the most that the run may cost in all, in nano-dollar-seconds: from here on,
+    no order, renewal or end follows from an earlier budget."""
 
     limit: int
 
 
 @dataclass(frozen=True, slots=True)
 class LoginAwaited(LogEvent):
-    """A cloud refuses the login, for the reason `message`: decisions wait for it `until` then, at most."""
+    """A cloud refuses the login, for the reason `message`: decisions wait for it `until` then, at
+    most.
+    """
 
     message: str
     until: int
@@ -467,16 +496,18 @@ class LoginWorks(LogEvent):
 
 @dataclass(frozen=True, slots=True)
 class ClockStood(LogEvent):
-    """How many seconds the local market's clock had stood by now, since the market was started: so long the computer
-    kept its machines from their work. With the times of the rows, this says when anything happened on the computer's
-    own clock."""
+    """How many seconds the local market's clock had stood by now, since the market was started: so
+    long the computer kept its machines from their work. With the times of the rows, this says when
+    anything happened on the computer's own clock."""
 
     seconds: JsonFloat
 
 
 @dataclass(frozen=True, slots=True)
 class StopRequested(LogEvent):
-    """The run is to end with this `outcome` and all machines returned; `facts` are the known figures."""
+    """The run is to end with this `outcome` and all machines returned; `facts` are the known
+    figures.
+    """
 
     outcome: str
     message: str
@@ -487,8 +518,9 @@ class StopRequested(LogEvent):
 class Priced(LogEvent):
     """The prices of a market during the run, and the name of its billing rule.
 
-    With these events, the log suffices to compute what was paid, on any computer, even if the price store or the
-    default rules change. A later event replaces the prices from its first time on; those at the end have all.
+    With these events, the log suffices to compute what was paid, on any computer, even if the price
+    store or the default rules change. A later event replaces the prices from its first time on;
+    those at the end have all.
     """
 
     market: MarketText
@@ -509,10 +541,12 @@ class Corrected(LogEvent):
 
 @dataclass(frozen=True, slots=True)
 class RowsLost(LogEvent):
-    """A repair of the log dropped this many rows of the run. In a row without a run: rows that may be of any run.
+    """A repair of the log dropped this many rows of the run. In a row without a run: rows that may
+    be of any run.
 
-    `first` and `last` are their numbers in the damaged log; `since` and `until` are the times of the rows around them,
-    on the provider's clock, or without a run on this computer's. `kinds` are the kinds that could still be read.
+    `first` and `last` are their numbers in the damaged log; `since` and `until` are the times of
+    the rows around them, on the provider's clock, or without a run on this computer's. `kinds` are
+    the kinds that could still be read.
     """
 
     rows: int
@@ -578,4 +612,5 @@ Event = (
 )
 
 KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
-"""The names under which events are stored: they are the format, and are never reused for another event."""
+"""The names under which events are stored: they are the format, and are never reused for another
+event."""

@@ -1,4 +1,6 @@
-"""Computes the state of a run from its events. No other code does, so that every process computes the same."""
+"""Computes the state of a run from its events. No other code does, so that every process computes
+the same.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +28,17 @@ from spotctl.log.state import (
 )
 
 FIRST_BACK_OFF, LONGEST_BACK_OFF, LONGEST_REFUSAL = 2 * MINUTE, 20 * MINUTE, 5 * MINUTE
-"""The back-off of a market after an eviction, or a refusal: it doubles each time. A refused order costs nothing, but a
-job that asks seldom misses short spells, or meets them late (`python -m bench.live_deadline`)."""
+"""The back-off of a market after an eviction, or a refusal: it doubles each time. A refused order
+costs nothing, but a job that asks seldom misses short spells, or meets them late (`python -m
+bench.live_deadline`)."""
 
 ABANDONED = "Abandoned"
-"""Why an order is closed that got no answer, or was refused when it was repeated. The machines of the order may have
-been created; if so, a list of the provider has them."""
+"""Why an order is closed that got no answer, or was refused when it was repeated. The machines of
+the order may have been created; if so, a list of the provider has them."""
 
 NOT_SENT = "NotSent"
-"""Why an order is closed that never reached the provider, because the run was asked to stop; this says nothing about
-the market."""
+"""Why an order is closed that never reached the provider, because the run was asked to stop; this
+says nothing about the market."""
 
 NO_MACHINES = "NoCapacity"
 """Why an order is refused of a market that has no machines now."""
@@ -44,13 +47,16 @@ NO_QUOTA = "QuotaReached"
 """Why an order is refused that exceeds what the account may have."""
 
 NO_MARKET = ("NotFound", "NotHere")
-"""Why an order is refused that names a market which does not exist for the account: asking again does not help."""
+"""Why an order is refused that names a market which does not exist for the account: asking again
+does not help."""
 
 _Value = TypeVar("_Value", RunState, Held)
 
 
 def _changed(value: _Value, **changes: Any) -> _Value:  # noqa: ANN401 - of any field
-    """`dataclasses.replace`, many times as fast: the log of a year makes tens of thousands of states."""
+    """`dataclasses.replace`, many times as fast: the log of a year makes tens of thousands of
+    states.
+    """
     changed = object.__new__(type(value))
     vars(changed).update(vars(value), **changes)
     return changed
@@ -67,13 +73,15 @@ def fold(rows: Iterable[LogRow], state: RunState | None = None) -> RunState:
         if not isinstance(event, ev.Progressed):
             state = _step(state, last)
             continue
-        # Most events of a training say only how far it is. Applying such events together is much faster.
+        # Most events of a training say only how far it is. Applying such events together is much
+        # faster.
         if event.ready or event.left or event.redone or event.resumed_clock is not None:
             state = _turns(state, event)
         progress = event
         if event.clock > done:
             done = event.clock
             _add_pace(paces, last.at, done)
+
     state = _changed(state, progress=progress, paces=tuple(paces))
     return state if last is None else _changed(state, run=last.run, at=at, last_row=last.id)
 
@@ -90,21 +98,32 @@ def _step(state: RunState, row: LogRow) -> RunState:
         return state if step is None else step(state, row.event, row.at)
     except KeyError as error:
         kind = type(row.event).__name__
-        raise BrokenLog(f"the event log lacks the row that row {row.id} of run {row.run}, {kind}, refers to") from error
+        raise BrokenLog(
+            f"the event log lacks the row that row {row.id} of run {row.run}, {kind}, refers to"
+        ) from error
 
 
 def _began(state: RunState, event: ev.RunBegan, at: int) -> RunState:
     return _changed(state, began=event, started=at, quotas=event.quotas)
 
 
-_LAST: Mapping[type[Event], str] = {ev.Planned: "planned", ev.LoginAwaited: "login", ev.RunEnded: "ended"}
-_ALL: Mapping[type[Event], str] = {ev.Sent: "sent", ev.Corrected: "corrections", ev.RowsLost: "lost"}
+_LAST: Mapping[type[Event], str] = {
+    ev.Planned: "planned",
+    ev.LoginAwaited: "login",
+    ev.RunEnded: "ended",
+}
+_ALL: Mapping[type[Event], str] = {
+    ev.Sent: "sent",
+    ev.Corrected: "corrections",
+    ev.RowsLost: "lost",
+}
 _LAST_OF_MACHINE: Mapping[type[Event], str] = {ev.CardsUsed: "gpus", ev.TrafficCounted: "traffic"}
 """Where the state keeps events as they are: the last one of a kind, all of them, or the last one of
 each machine, and when it was."""
 
 
-def _kept(state: RunState, event: Any, at: int) -> RunState:  # noqa: ANN401 - of a kind in the tables above
+# Of a kind in the tables above.
+def _kept(state: RunState, event: Any, at: int) -> RunState:  # noqa: ANN401
     kind = type(event)
     if kind in _LAST_OF_MACHINE:
         name = _LAST_OF_MACHINE[kind]
@@ -114,12 +133,14 @@ def _kept(state: RunState, event: Any, at: int) -> RunState:  # noqa: ANN401 - o
 
     if kind is ev.Corrected and event.id not in state.machines:
         raise KeyError(event.id)
+
     name = _ALL[kind]
     return _changed(state, **{name: (*getattr(state, name), event)})
 
 
 def _decided(state: RunState, event: ev.Decided, _: int) -> RunState:
-    """Keeps the first departure to each market at some terms: figures differ from one to the next."""
+    """Keeps the first departure to each market at some terms: figures differ from one to the
+    next."""
     new = list[str]()
     for text in dict.fromkeys(event.departures):
         terms = text.partition(", where ")[0]
@@ -129,7 +150,9 @@ def _decided(state: RunState, event: ev.Decided, _: int) -> RunState:
 
 
 def _intended(state: RunState, event: Intended, _: int) -> RunState:
-    return _changed(state, intents=max(state.intents, event.intent), open={**state.open, event.intent: event})
+    return _changed(
+        state, intents=max(state.intents, event.intent), open={**state.open, event.intent: event}
+    )
 
 
 def _ordered(state: RunState, event: ev.RentIntended, at: int) -> RunState:
@@ -153,6 +176,7 @@ def _rented(state: RunState, event: ev.Rented, at: int) -> RunState:
         )
         for granted in event.machines
     }
+
     allocations = dict(state.allocations)
     if event.intent not in allocations and came:
         started = min(granted.started for granted in event.machines)
@@ -168,30 +192,48 @@ def _rented(state: RunState, event: ev.Rented, at: int) -> RunState:
             address=order.address,
             list_price=order.list_price,
         )
-    denied = frozenset(side for side in state.denied if not came or side[1] is not (order.bid is not None))
+
+    denied = frozenset(
+        side for side in state.denied if not came or side[1] is not (order.bid is not None)
+    )
     closed = _closed(state, event.intent)
     refused = {
         key: refusal
         for key, refusal in state.refused.items()
-        if not (came and key[1] is (order.bid is not None) and covers(refusal.scope, key[0], order.market))
+        if not (
+            came
+            and key[1] is (order.bid is not None)
+            and covers(refusal.scope, key[0], order.market)
+        )
     }
+
     machines = {**came, **state.machines}
     unknown = {} if came else state.unknown
-    return _changed(closed, allocations=allocations, machines=machines, denied=denied, refused=refused, unknown=unknown)
+    return _changed(
+        closed,
+        allocations=allocations,
+        machines=machines,
+        denied=denied,
+        refused=refused,
+        unknown=unknown,
+    )
 
 
 def _refused(state: RunState, event: ev.RentRefused, at: int) -> RunState:
     if event.why == NOT_SENT:
         return _closed(state, event.intent)
+
     order = state.orders[event.intent]
     market, spot = order.market, order.bid is not None
     state = _changed(state, refusal=event.message)
     if event.unknown:
         state = _changed(state, unknown={**state.unknown, event.intent: event.unknown})
+
     if event.why in NO_MARKET:
         absent = BackOff(at + DAY, 1, None, exists=False, scope=event.scope)
         missing = dict.fromkeys(((market, True), (market, False)), absent)
         return _changed(_closed(state, event.intent), back_offs={**state.back_offs, **missing})
+
     if event.why == ABANDONED:
         state = _changed(state, unclear={**state.unclear, event.intent: at})
     else:
@@ -199,17 +241,24 @@ def _refused(state: RunState, event: ev.RentRefused, at: int) -> RunState:
             state = _changed(state, sold_out=state.sold_out | {event.intent})
         refusal = RefusedOrder(at, order.machines, event.scope)
         state = _changed(state, refused={**state.refused, (market, spot): refusal})
+
     if event.why == NO_QUOTA and not any(
         (allocation.bid is not None) is spot for allocation in state.allocations.values()
     ):
         state = _changed(state, denied=state.denied | {(market, spot)})
+
     # Where on-demand machines are sold out, so are spot machines; a quota is of one kind.
     sides = (spot,) if spot or event.why == NO_QUOTA else (True, False)
-    return _backed_off(_closed(state, event.intent), market, sides, at, eviction=False, scope=event.scope)
+    return _backed_off(
+        _closed(state, event.intent), market, sides, at, eviction=False, scope=event.scope
+    )
 
 
 def _settled(state: RunState, event: ev.OrderSettled, _: int) -> RunState:
-    return _changed(state, unclear={order: since for order, since in state.unclear.items() if order != event.intent})
+    return _changed(
+        state,
+        unclear={order: since for order, since in state.unclear.items() if order != event.intent},
+    )
 
 
 def _renewed(state: RunState, event: ev.Renewed, _: int) -> RunState:
@@ -217,7 +266,9 @@ def _renewed(state: RunState, event: ev.Renewed, _: int) -> RunState:
     if isinstance(intent, ev.RenewIntended):
         alive = [held for name in intent.machines if (held := state.machines[name]).alive]
         until = intent.lease_until
-        state = _with(state, (_changed(held, lease_until=max(until, held.lease_until)) for held in alive))
+        state = _with(
+            state, (_changed(held, lease_until=max(until, held.lease_until)) for held in alive)
+        )
     return _closed(state, event.intent)
 
 
@@ -248,11 +299,15 @@ def _leaves(state: RunState, event: ev.ReturnScheduled, _: int) -> RunState:
 def _warned(state: RunState, event: ev.MachineWarned, at: int) -> RunState:
     first = state.machines[event.id].warned_until is None
     state = _machine(state, event.id, warned_until=event.deadline)
-    # The back-off begins with the eviction: until then, the market would sell the same machines again.
+    # The back-off begins with the eviction: until then, the market would sell the same machines
+    # again.
     until = max(at, event.deadline)
     if not first:
         return state
-    return _avoided(state, event.id, until, lambda held: held.warned_until == event.deadline, eviction=True)
+
+    return _avoided(
+        state, event.id, until, lambda held: held.warned_until == event.deadline, eviction=True
+    )
 
 
 def _ended(state: RunState, event: ev.MachineEnded, at: int) -> RunState:
@@ -264,8 +319,13 @@ def _ended(state: RunState, event: ev.MachineEnded, at: int) -> RunState:
         return _avoided(state, event.id, at, lambda held: held.useless, eviction=False)
     if event.reason != EVICTED:
         return state
+
     state = _changed(state, evictions=state.evictions + 1)
-    return state if warned else _avoided(state, event.id, at, lambda held: held.ended == event.at, eviction=True)
+    return (
+        state
+        if warned
+        else _avoided(state, event.id, at, lambda held: held.ended == event.at, eviction=True)
+    )
 
 
 def _silent(state: RunState, event: ev.BootSilent, at: int) -> RunState:
@@ -273,12 +333,21 @@ def _silent(state: RunState, event: ev.BootSilent, at: int) -> RunState:
     return _avoided(state, event.id, at, lambda held: held.useless, eviction=False)
 
 
-def _avoided(state: RunState, machine: str, at: int, together: Callable[[Held], bool], *, eviction: bool) -> RunState:
+def _avoided(
+    state: RunState, machine: str, at: int, together: Callable[[Held], bool], *, eviction: bool
+) -> RunState:
     """The market of a machine goes into back-off. Machines that go together count once."""
     number = state.machines[machine].allocation
-    others = (held for held in state.machines.values() if held.allocation == number and held.id != machine)
+    others = (
+        held for held in state.machines.values() if held.allocation == number and held.id != machine
+    )
     market, sides = state.allocations[number].market, (True,) if eviction else (True, False)
-    return state if any(map(together, others)) else _backed_off(state, market, sides, at, eviction=eviction)
+
+    return (
+        state
+        if any(map(together, others))
+        else _backed_off(state, market, sides, at, eviction=eviction)
+    )
 
 
 def _progressed(state: RunState, event: ev.Progressed, at: int) -> RunState:
@@ -291,7 +360,9 @@ def _turns(state: RunState, event: ev.Progressed) -> RunState:
     """Machines that began or stopped to work, and work that was repeated."""
     for works, moments in ((True, event.ready), (False, event.left)):
         at_of = {moment.id: moment.at for moment in moments if moment.id in state.machines}
-        state = _with(state, [_turned(state.machines[name], at, works=works) for name, at in at_of.items()])
+        state = _with(
+            state, [_turned(state.machines[name], at, works=works) for name, at in at_of.items()]
+        )
     if state.resumed_clock is None:
         state = _changed(state, resumed_clock=event.resumed_clock)
     return _changed(state, redone=(*state.redone, *event.redone)) if event.redone else state
@@ -307,7 +378,11 @@ def _add_pace(paces: list[tuple[int, int]], at: int, clock: int) -> None:
 def _turned(held: Held, at: int, *, works: bool) -> Held:
     worked = len(held.turns) % 2 == 1
     # A restarted controller may report the same event twice.
-    return held if works == worked else _changed(held, turns=(*held.turns, max((at, *held.turns[-1:]))))
+    return (
+        held
+        if works == worked
+        else _changed(held, turns=(*held.turns, max((at, *held.turns[-1:]))))
+    )
 
 
 def _attempt_began(state: RunState, event: ev.AttemptBegan, at: int) -> RunState:
@@ -323,7 +398,10 @@ def _attempt_stopped(state: RunState, event: ev.AttemptStopped, at: int) -> RunS
     failures = work.failures
     if event.code is not None:
         failures = {**failures, event.code: failures.get(event.code, 0) + 1}
-    return _worked(state, stopped=event, stopped_at=at, spells=spells, moves=moves, failures=failures)
+
+    return _worked(
+        state, stopped=event, stopped_at=at, spells=spells, moves=moves, failures=failures
+    )
 
 
 def _checkpointed(state: RunState, event: ev.Checkpointed, at: int) -> RunState:
@@ -332,12 +410,14 @@ def _checkpointed(state: RunState, event: ev.Checkpointed, at: int) -> RunState:
         return state
     if event.attempt != work.number:
         return _worked(state, checkpoint=event, checkpointed_at=at)
+
     # A checkpoint stored after the stop was written at the stop.
     until = at if work.stopped is None else min(at, work.stopped_at)
     safe = max(work.safe, work.until(until))
     spells = work.spells
     if work.stopped is not None:
         spells = (*spells[:-1], replace(spells[-1], kept=safe - work.base))
+
     return _worked(state, checkpoint=event, checkpointed_at=at, safe=safe, spells=spells)
 
 
@@ -346,7 +426,8 @@ def _worked(state: RunState, **changes: Any) -> RunState:  # noqa: ANN401 - of a
 
 
 def _budget_set(state: RunState, event: ev.BudgetSet, _: int) -> RunState:
-    """Machines that leave alone do so for the earlier budget, or for other jobs, which ask again."""
+    """Machines that leave alone do so for the earlier budget, or for other jobs, which ask
+    again."""
     leaving = [held.id for held in state.alive if held.leaves_at is not None]
     state = _machines(state, leaving, leaves_at=None)
     return _changed(state, budget_set=event.limit, over_budget={})
@@ -367,14 +448,17 @@ def _priced(state: RunState, event: ev.Priced, _: int) -> RunState:
 
 
 def _closed(state: RunState, intent: int) -> RunState:
-    return _changed(state, open={number: event for number, event in state.open.items() if number != intent})
+    return _changed(
+        state, open={number: event for number, event in state.open.items() if number != intent}
+    )
 
 
 def _machine(state: RunState, name: str, **changes: Any) -> RunState:  # noqa: ANN401 - of any field
     return _machines(state, (name,), **changes)
 
 
-def _machines(state: RunState, ids: Iterable[str], **changes: Any) -> RunState:  # noqa: ANN401 - of any field
+# Of any field.
+def _machines(state: RunState, ids: Iterable[str], **changes: Any) -> RunState:  # noqa: ANN401
     """Gives fields of machines the same new values; a machine that is not known is left out."""
     known = (state.machines[name] for name in ids if name in state.machines)
     return _with(state, (_changed(held, **changes) for held in known))
@@ -386,21 +470,32 @@ def _with(state: RunState, machines: Iterable[Held]) -> RunState:
 
 
 def _backed_off(
-    state: RunState, market: Market, sides: Iterable[bool], at: int, *, eviction: bool, scope: str = ""
+    state: RunState,
+    market: Market,
+    sides: Iterable[bool],
+    at: int,
+    *,
+    eviction: bool,
+    scope: str = "",
 ) -> RunState:
     back_offs = dict(state.back_offs)
     for spot in sides:
         before = state.back_offs.get((market, spot), BackOff(at, 0, None))
         # A market that was fine for long enough starts with the shortest back-off again.
         times = before.times + 1 if at <= before.until + LONGEST_BACK_OFF else 1
-        until = at + min(FIRST_BACK_OFF << (times - 1), LONGEST_BACK_OFF if eviction else LONGEST_REFUSAL)
+        until = at + min(
+            FIRST_BACK_OFF << (times - 1), LONGEST_BACK_OFF if eviction else LONGEST_REFUSAL
+        )
         back_offs[market, spot] = BackOff(until, times, at if eviction else None, scope=scope)
+
     return _changed(state, back_offs=back_offs)
 
 
 _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.RunBegan: _began,
-    ev.QuotasShared: lambda state, event, _: _changed(state, quotas=event.quotas, waits=event.waits),
+    ev.QuotasShared: lambda state, event, _: _changed(
+        state, quotas=event.quotas, waits=event.waits
+    ),
     ev.Planned: _kept,
     ev.Decided: _decided,
     ev.RentIntended: _ordered,
@@ -409,7 +504,9 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.OrderSettled: _settled,
     ev.RenewIntended: _intended,
     ev.Renewed: _renewed,
-    ev.ReturnIntended: lambda state, event, at: _machines(_intended(state, event, at), event.machines, returned_at=at),
+    ev.ReturnIntended: lambda state, event, at: _machines(
+        _intended(state, event, at), event.machines, returned_at=at
+    ),
     ev.Returned: lambda state, event, _: _closed(state, event.intent),
     ev.ReturnScheduled: _leaves,
     ev.BidIntended: _bids_more,
@@ -418,19 +515,25 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
         state, event.id, stage=event.stage, sign=event.sign, signed_at=at
     ),
     ev.BootSilent: _silent,
-    ev.MachineRan: lambda state, event, at: _machine(state, event.id, running=True, ran=at, stage="agent"),
+    ev.MachineRan: lambda state, event, at: _machine(
+        state, event.id, running=True, ran=at, stage="agent"
+    ),
     ev.MachineWarned: _warned,
     ev.CardsUsed: _kept,
     ev.TrafficCounted: _kept,
     ev.MachineEnded: _ended,
-    ev.MachineListedAgain: lambda state, event, _: _machine(state, event.id, ended=None, end_reason=""),
+    ev.MachineListedAgain: lambda state, event, _: _machine(
+        state, event.id, ended=None, end_reason=""
+    ),
     ev.Sent: _kept,
     ev.Progressed: _progressed,
     ev.AttemptBegan: _attempt_began,
     ev.AttemptStopped: _attempt_stopped,
     ev.Checkpointed: _checkpointed,
     ev.SetupFailed: lambda state, *_: _worked(state, setups_failed=state.work.setups_failed + 1),
-    ev.BudgetExceeded: lambda state, event, _: _changed(state, over_budget={**state.over_budget, event.action: event}),
+    ev.BudgetExceeded: lambda state, event, _: _changed(
+        state, over_budget={**state.over_budget, event.action: event}
+    ),
     ev.BudgetSet: _budget_set,
     ev.LoginAwaited: _kept,
     ev.LoginWorks: lambda state, *_: _changed(state, login=None),
@@ -441,4 +544,5 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.Corrected: _kept,
     ev.RowsLost: _kept,
 }
-"""The change that each event makes to the state. Other events are for reports and the ledger, and change nothing."""
+"""The change that each event makes to the state. Other events are for reports and the ledger, and
+change nothing."""

@@ -1,8 +1,9 @@
 """Which process runs a job, and which jobs wait for their turn.
 
-A job has one run at a time: the lock of a job belongs to a process and ends with it. A job that was launched and has
-not begun has a file, as long as it may still begin. Only one process can remove this file, and so decide: the launcher,
-which begins the job, or `spotctl stop`, which withdraws it. The files of a launcher that was killed remain.
+A job has one run at a time: the lock of a job belongs to a process and ends with it. A job that was
+launched and has not begun has a file, as long as it may still begin. Only one process can remove
+this file, and so decide: the launcher, which begins the job, or `spotctl stop`, which withdraws it.
+The files of a launcher that was killed remain.
 """
 
 import os
@@ -22,7 +23,9 @@ from spotctl.log.outcomes import AlreadyRunning
 
 
 class JobLock(AbstractContextManager["JobLock"]):
-    """Held by the process that runs a job. The system releases it when the process ends, by whatever signal."""
+    """Held by the process that runs a job. The system releases it when the process ends, by
+    whatever signal.
+    """
 
     def __init__(self, folder: Path, job: str) -> None:
         make_private_folder(folder.parent)
@@ -36,10 +39,16 @@ class JobLock(AbstractContextManager["JobLock"]):
             raise AlreadyRunning(
                 f"job {job} is already running as process {holder} ('spotctl stop {job}' stops it)"
             ) from None
+
         os.ftruncate(self._descriptor, 0)
         os.write(self._descriptor, str(os.getpid()).encode())
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         os.close(self._descriptor)
 
 
@@ -68,8 +77,8 @@ def is_used_elsewhere(folder: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class WaitingJob:
-    """A job that has not begun, the jobs whose ends it waits for, when they are expected to have ended, by the market's
-    clock (None if that is unknown), and the job file."""
+    """A job that has not begun, the jobs whose ends it waits for, when they are expected to have
+    ended, by the market's clock (None if that is unknown), and the job file."""
 
     name: str
     after: tuple[str, ...]
@@ -98,7 +107,9 @@ def is_waiting(paths: Paths, name: str) -> bool:
 
 
 def remove_waiting(paths: Paths, name: str) -> bool:
-    """Removes a job, to begin or to withdraw it; False if it does not wait, or another process was faster."""
+    """Removes a job, to begin or to withdraw it; False if it does not wait, or another process was
+    faster.
+    """
     try:
         _file(paths, name).unlink()
     except FileNotFoundError:
@@ -113,14 +124,20 @@ def waiting_jobs(paths: Paths) -> list[WaitingJob]:
         # Gone since then, or not written by spotctl.
         with suppress(OSError, msgspec.MsgspecError):
             jobs[file.stem] = msgspec.json.decode(file.read_bytes(), type=WaitingJob)
-    return sorted(jobs.values(), key=lambda job: (inf if job.begins is None else job.begins, job.name))
+    return sorted(
+        jobs.values(), key=lambda job: (inf if job.begins is None else job.begins, job.name)
+    )
 
 
 def left_behind(paths: Paths, name: str) -> WaitingJob | None:
-    """A job that has not begun, and whose launcher is gone. BadRequest: its launcher is at work, and will begin it."""
+    """A job that has not begun, and whose launcher is gone. BadRequest: its launcher is at work,
+    and will begin it.
+    """
     job = next((job for job in waiting_jobs(paths) if job.name == name), None)
     if job is not None and job.is_attended(paths):
-        raise BadRequest(f"job {name} has not begun, so it has no run yet ('spotctl status {name}' says why)")
+        raise BadRequest(
+            f"job {name} has not begun, so it has no run yet ('spotctl status {name}' says why)"
+        )
     return job
 
 

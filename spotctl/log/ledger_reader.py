@@ -1,4 +1,6 @@
-"""Reads the ledger: events from the log under the home, prices for runs that are not settled, and their present."""
+"""Reads the ledger: events from the log under the home, prices for runs that are not settled, and
+their present.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,15 @@ from spotctl.home.wall_clock import wall_us
 from spotctl.log import store
 from spotctl.log.budget import Tariff, rule_of
 from spotctl.log.event_json import job_of, log_rows
-from spotctl.log.events import Corrected, Decided, QuotasShared, Renewed, RenewIntended, RunBegan, RunEnded
+from spotctl.log.events import (
+    Corrected,
+    Decided,
+    QuotasShared,
+    Renewed,
+    RenewIntended,
+    RunBegan,
+    RunEnded,
+)
 from spotctl.log.folding import fold
 from spotctl.log.jobs import is_running
 from spotctl.log.ledger.project import Ledger, project_run
@@ -43,7 +53,11 @@ def read(settings: Settings, jobs: Collection[str] = ()) -> list[RunRead]:
     if not store.exists(paths.log):
         return []
     with store.EventLog(paths.log) as log, log.snapshot():
-        runs = [rows for run in log.names() if (rows := log.rows_of(run)) and (not jobs or job_of(rows) in jobs)]
+        runs = [
+            rows
+            for run in log.names()
+            if (rows := log.rows_of(run)) and (not jobs or job_of(rows) in jobs)
+        ]
         return list(read_from(sorted(runs), settings))
 
 
@@ -63,20 +77,26 @@ def read_from(
 
 
 _NO_COSTS = frozenset(kind.__name__ for kind in (Decided, QuotasShared, RenewIntended, Renewed))
-"""Events that change nothing about what a run that has ended did and cost: a third of a long log."""
+"""Events that change nothing about what a run that has ended did and cost: a third of a long
+log."""
 
 
-def present_of(state: RunState, settings: Settings, elsewhere: Collection[str] = ()) -> tuple[int, bool]:
-    """The present of a run: until when, by the provider's clock, it is charged, and whether a process attends to it.
+def present_of(
+    state: RunState, settings: Settings, elsewhere: Collection[str] = ()
+) -> tuple[int, bool]:
+    """The present of a run: until when, by the provider's clock, it is charged, and whether a
+    process attends to it.
 
-    Without a process, the leases of its machines are not renewed, and they end by themselves. To those `elsewhere`, a
-    runner on another computer attends. A run that has ended stays at its end.
+    Without a process, the leases of its machines are not renewed, and they end by themselves. To
+    those `elsewhere`, a runner on another computer attends. A run that has ended stays at its end.
     """
     if state.began is None or state.ended is not None:
         return state.at, False
+
     attended = state.run in elsewhere or is_running(Paths(settings.home).locks, state.began.job)
     if not state.is_replayed:
         return max(wall_us(), state.at), attended
+
     from spotctl.clouds.provider import now_of
     from spotctl.clouds.wiring import provider_of
     from spotctl.files.job.reader import restored
@@ -85,10 +105,13 @@ def present_of(state: RunState, settings: Settings, elsewhere: Collection[str] =
         provider = provider_of(settings, restored(state.began.spec, settings.home))
     except UnreadableJob:
         return state.at, attended
+
     return max(now_of(provider, state.at), state.at), attended
 
 
-def events_of(settings: Settings, wanted: Callable[[RunBegan], bool], newest: int) -> list[tuple[LogRow, ...]]:
+def events_of(
+    settings: Settings, wanted: Callable[[RunBegan], bool], newest: int
+) -> list[tuple[LogRow, ...]]:
     """The events of those wanted runs that began last, oldest first."""
     paths = Paths(settings.home)
     if not store.exists(paths.log):
@@ -106,8 +129,8 @@ def correct(settings: Settings, corrections: Iterable[tuple[str, Corrected]]) ->
 
 
 def stored(known: Callable[[], Library]) -> Tariff:
-    """Stored prices, and the present billing rules of clouds, for runs that are not settled. Without such a run, the
-    price store is not opened.
+    """Stored prices, and the present billing rules of clouds, for runs that are not settled.
+    Without such a run, the price store is not opened.
 
     The last known price holds until now: a run may be younger than the stored prices.
     """
@@ -119,7 +142,8 @@ def stored(known: Callable[[], Library]) -> Tariff:
         series = history(market)
         if now < series.first:
             raise BadRequest(
-                f"{market}: stored prices begin at {format_time(series.first)}, but the run needs {format_time(now)};"
+                f"{market}: stored prices begin at {format_time(series.first)}, but the run needs "
+                f"{format_time(now)};"
                 " import or fetch earlier prices"
             )
         return series.held_until(now).window(series.first, now)

@@ -1,7 +1,9 @@
-"""The rows that a repair writes for those it drops, so that no sum passes for whole, and no run vanishes. Pure.
+"""The rows that a repair writes for those it drops, so that no sum passes for whole, and no run
+vanishes. Pure.
 
-The index of the log says which run a row belongs to, even if the row itself cannot be read. If it does not say so, the
-row may be of any run that had begun and not ended, or of a run that left nothing else.
+The index of the log says which run a row belongs to, even if the row itself cannot be read. If it
+does not say so, the row may be of any run that had begun and not ended, or of a run that left
+nothing else.
 """
 
 import json
@@ -14,7 +16,16 @@ from math import inf
 
 from spotctl.home.cloud import is_replayed
 from spotctl.log.event_json import to_json
-from spotctl.log.events import KINDS, Event, RentIntended, RowsLost, RunBegan, RunEnded, RunResumed, StopRequested
+from spotctl.log.events import (
+    KINDS,
+    Event,
+    RentIntended,
+    RowsLost,
+    RunBegan,
+    RunEnded,
+    RunResumed,
+    StopRequested,
+)
 from spotctl.log.outcomes import FAILED, STOPPED
 from spotctl.log.schema import checksum, link_of
 from spotctl.log.state import LogRow
@@ -41,9 +52,9 @@ class RawRow:
 
 @dataclass(frozen=True, slots=True)
 class RawLog:
-    """The readable part of a log: its rows, the run of each row by the index, which may have more rows, the number of
-    the last row that was written (0: unknown), why the rest cannot be read, and how many rows each run has written, as
-    far as they were numbered."""
+    """The readable part of a log: its rows, the run of each row by the index, which may have more
+    rows, the number of the last row that was written (0: unknown), why the rest cannot be read, and
+    how many rows each run has written, as far as they were numbered."""
 
     rows: tuple[RawRow, ...] = ()
     run_of: Mapping[int, str] = field(default_factory=dict)
@@ -54,7 +65,8 @@ class RawLog:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Lost rows of a run, or of unknown runs if `run` is empty: their positions in the damaged log."""
+    """Lost rows of a run, or of unknown runs if `run` is empty: their positions in the damaged
+    log."""
 
     run: str
     positions: Sequence[int]
@@ -66,8 +78,8 @@ class Loss:
 
 
 def rows_written(rows: Sequence[LogRow]) -> int:
-    """How many rows of a run have been written to a log: those that it has, without those of a repair, and those that a
-    repair has dropped."""
+    """How many rows of a run have been written to a log: those that it has, without those of a
+    repair, and those that a repair has dropped."""
     own = sum(_is_of_repair(row.event) for row in rows)
     return len(rows) - own + sum(row.event.rows for row in rows if isinstance(row.event, RowsLost))
 
@@ -85,61 +97,81 @@ def _is_of_repair(event: Event) -> bool:
 
 
 def foreign_rows(raw: RawLog) -> set[int]:
-    """The positions of numbered rows that do not follow the row before them in their run, though that row is there, or
-    that their run has twice or has not written."""
+    """The positions of numbered rows that do not follow the row before them in their run, though
+    that row is there, or that their run has twice or has not written."""
     rows = dict[tuple[str, int], list[RawRow]]()
     for row in raw.rows:
         if row.number is not None:
             rows.setdefault((row.run, row.number), []).append(row)
+
     foreign, link_before = set[int](), dict[tuple[str, int], int | None]()
     for (run, number), same in sorted(rows.items()):
         before = 0 if number == 1 else link_before.get((run, number - 1))
         contents = {row.id: checksum(row.run, row.at, row.kind, row.body) for row in same}
-        follows = (row for row in same if before is None or row.link == link_of(before, number, contents[row.id]))
+        follows = (
+            row
+            for row in same
+            if before is None or row.link == link_of(before, number, contents[row.id])
+        )
         own = next(follows, None)
         link_before[run, number] = same[0].link if own is None else own.link
         most = raw.written.get(run, number)
-        # The rows of a run have other positions than those of its earlier rows, so no number exceeds its position.
-        foreign.update(row.id for row in same if row.sound and not (row is own and 1 <= number <= min(most, row.id)))
+        # The rows of a run have other positions than those of its earlier rows, so no number
+        # exceeds its position.
+        foreign.update(
+            row.id
+            for row in same
+            if row.sound and not (row is own and 1 <= number <= min(most, row.id))
+        )
+
     return foreign
 
 
 def misnumbered_runs(raw: RawLog, usable: Iterable[RawRow]) -> set[str]:
-    """The runs whose usable rows do not have the numbers from 1 to that of the last row that the run wrote."""
+    """The runs whose usable rows do not have the numbers from 1 to that of the last row that the
+    run wrote.
+    """
     numbers = {run: list[int]() for run in raw.written}
     for row in usable:
         if row.number is not None:
             numbers.setdefault(row.run, []).append(row.number)
+
     return {
         run
         for run, counted in numbers.items()
-        if len(counted) != raw.written.get(run) or sorted(counted) != list(range(1, len(counted) + 1))
+        if len(counted) != raw.written.get(run)
+        or sorted(counted) != list(range(1, len(counted) + 1))
     }
 
 
 def losses_of(raw: RawLog, unusable: Sequence[RawRow]) -> list[Loss]:
     """The losses: rows that are missing, and those that cannot be used.
 
-    The numbers of a run's rows say how many are lost between which positions, where the log has numbers; otherwise the
-    index, which has the run of each row, or the row itself.
+    The numbers of a run's rows say how many are lost between which positions, where the log has
+    numbers; otherwise the index, which has the run of each row, or the row itself.
     """
     usable = {row.id for row in raw.rows}.difference(row.id for row in unusable)
     end = max([raw.last, *(row.id for row in raw.rows), *raw.run_of], default=0) + 1
     free = sorted(set(range(1, end)) - usable)
     owner = _owners(raw, unusable)
     of_run = _of_chains(raw, usable, free, owner)
+
     # Numbered rows whose chains lack none are foreign, and their loss is none.
     known = {row.id for row in unusable if row.number is not None}
     known.update(*of_run.values())
     for position in free:
         if position in owner and position not in known:
             of_run.setdefault(owner[position], []).append(position)
+
     known.update(owner)
     kind_of = {row.id: row.kind for row in unusable if row.kind in KINDS}
     losses = list[Loss]()
     for run, positions in of_run.items():
-        kinds = dict.fromkeys(kind_of[position] for position in sorted(positions) if position in kind_of)
+        kinds = dict.fromkeys(
+            kind_of[position] for position in sorted(positions) if position in kind_of
+        )
         losses.append(Loss(run, sorted(positions), tuple(kinds)))
+
     # Rows of unknown runs.
     rest = [position for position in free if position not in known]
     for _, part in groupby(enumerate(rest), lambda numbered: numbered[1] - numbered[0]):
@@ -147,6 +179,7 @@ def losses_of(raw: RawLog, unusable: Sequence[RawRow]) -> list[Loss]:
     if raw.failure and not raw.last and not raw.run_of:
         # Nothing says how many rows there were.
         losses.append(Loss("", [end]))
+
     return losses
 
 
@@ -164,12 +197,13 @@ def _owners(raw: RawLog, unusable: Sequence[RawRow]) -> dict[int, str]:
 def _of_chains(
     raw: RawLog, usable: Collection[int], free: Sequence[int], owner: Mapping[int, str]
 ) -> dict[str, list[int]]:
-    """The positions of the rows that chains lack. Each is between those of its neighbors; those at which the index or
-    a row names the run are taken first."""
+    """The positions of the rows that chains lack. Each is between those of its neighbors; those at
+    which the index or a row names the run are taken first."""
     own, others = dict[str, list[int]](), list[int]()
     for at in free:
         own.setdefault(owner.get(at, ""), []).append(at)
     missing, open_slots = dict[str, list[int]](), list[tuple[float, int, str]]()
+
     for run, slots in _slots(raw, usable).items():
         named: Iterator[float] = iter(own.pop(run, ()) if run else ())
         position = next(named, inf)
@@ -183,11 +217,13 @@ def _of_chains(
                 missing.setdefault(run, []).append(int(position))
                 position = next(named, inf)
         others += [int(left) for left in (position, *named) if left < inf]
+
     rest = sorted([*others, *chain.from_iterable(own.values())])
     for after, before, run in sorted(open_slots):
         place = bisect_right(rest, before)
         if place < len(rest) and rest[place] < after:
             missing.setdefault(run, []).append(rest.pop(place))
+
     return missing
 
 
@@ -197,6 +233,7 @@ def _slots(raw: RawLog, usable: Collection[int]) -> dict[str, list[tuple[int, fl
     for row in raw.rows:
         if row.number is not None and row.id in usable:
             position_of.setdefault(row.run, {})[row.number] = row.id
+
     slots = dict[str, list[tuple[int, float]]]()
     for run, positions in position_of.items():
         last = max([raw.written.get(run, 0), *positions])
@@ -206,22 +243,27 @@ def _slots(raw: RawLog, usable: Collection[int]) -> dict[str, list[tuple[int, fl
             for (number, before), (later, after) in pairwise(ends)
             for _ in range(number + 1, later)
         ]
+
     return slots
 
 
 def left(usable: Sequence[RawRow], losses: Sequence[Loss], now: int) -> list[RawRow]:
-    """The rows that a damaged log has left: the usable ones, a beginning for each run, and marks of what is lost at the
-    end."""
+    """The rows that a damaged log has left: the usable ones, a beginning for each run, and marks of
+    what is lost at the end."""
     runs = dict[str, list[RawRow]]()
     for row in usable:
         runs.setdefault(row.run, []).append(row)
     whole = list(usable)
+
     # The number that a beginning would have had, of the runs whose first row is lost.
-    first_of = {run: rows[0].id for run, rows in runs.items() if run and rows[0].kind != RunBegan.__name__}
+    first_of = {
+        run: rows[0].id for run, rows in runs.items() if run and rows[0].kind != RunBegan.__name__
+    }
     first_of |= {loss.run: loss.first for loss in losses if loss.run and loss.run not in runs}
     for run, first in first_of.items():
         whole.append(_beginning(run, first, runs.get(run, ()), usable))
     whole.sort(key=lambda row: (row.id, row.kind != RunBegan.__name__))
+
     for loss in losses:
         for run in _runs_of(loss, usable):
             last, rows = loss.positions[-1], runs.get(run, ())
@@ -235,28 +277,42 @@ def left(usable: Sequence[RawRow], losses: Sequence[Loss], now: int) -> list[Raw
                 since, until = max(before, default=min(later, default=at)), min(later, default=at)
             mark = RowsLost(len(loss.positions), loss.first, last, since, until, loss.kinds)
             whole.append(_raw(run, at, mark))
+
     return whole
 
 
 def repaired(usable: Sequence[RawRow], losses: Sequence[Loss], now: int) -> list[RawRow]:
-    """The rows of the repaired log: those that are left, and an end for each run that has lost rows and has none."""
+    """The rows of the repaired log: those that are left, and an end for each run that has lost rows
+    and has none.
+    """
     whole = left(usable, losses, now)
     lossy = dict.fromkeys(row.run for row in whole if not row.id and row.run)
     return [*whole, *_ends(lossy, whole)]
 
 
 def _beginning(run: str, first: int, rows: Sequence[RawRow], usable: Sequence[RawRow]) -> RawRow:
-    """A beginning that says what the other rows show: the name of the job, and on which clouds the run rented."""
+    """A beginning that says what the other rows show: the name of the job, and on which clouds the
+    run rented.
+    """
     named = _RUN.fullmatch(run)
     job = named[1] if named else run
     markets = [json.loads(row.body)["market"] for row in rows if row.kind == RentIntended.__name__]
     clouds = list(dict.fromkeys(market.partition("/")[0] for market in markets))
+
     if not clouds:
-        # Those of another run, of the same job if there is one; a run without orders has rented nothing anyway.
+        # Those of another run, of the same job if there is one; a run without orders has rented
+        # nothing anyway.
         others = [json.loads(row.body) for row in usable if row.kind == RunBegan.__name__]
         others.sort(key=lambda began: began["job"] == job)
         clouds = others[-1]["provider"].split("+") if others else ["local"]
-    spec = {"name": job, "kind": "command", "run": _UNKNOWN_PROGRAM, "resources": {"clouds": clouds}}
+
+    spec = {
+        "name": job,
+        "kind": "command",
+        "run": _UNKNOWN_PROGRAM,
+        "resources": {"clouds": clouds},
+    }
+
     at = rows[0].at if rows else _wall(usable, first)[0]
     wall = _wall(rows or usable, first)[0] if is_replayed(clouds[0]) or not rows else at
     return _raw(run, at, RunBegan(job, "+".join(clouds), spec, "", wall), first)
@@ -266,6 +322,7 @@ def _runs_of(loss: Loss, usable: Iterable[RawRow]) -> list[str]:
     """The runs that a loss may concern; empty text stands for a run that left nothing else."""
     if loss.run:
         return [loss.run]
+
     going = dict[str, None]()
     for row in usable:
         if row.id < loss.first and row.run:
@@ -273,13 +330,19 @@ def _runs_of(loss: Loss, usable: Iterable[RawRow]) -> list[str]:
                 going.pop(row.run, None)
             elif row.kind == RunBegan.__name__:
                 going[row.run] = None
+
     return [*going, ""]
 
 
 def _ends(lossy: Iterable[str], whole: Sequence[RawRow]) -> Iterator[RawRow]:
-    """For lossy runs that have not ended: an end if a later run of the job has begun, else a request to end."""
+    """For lossy runs that have not ended: an end if a later run of the job has begun, else a
+    request to end.
+    """
     newest = {json.loads(row.body)["job"]: row for row in whole if row.kind == RunBegan.__name__}
-    job_of = {row.run: json.loads(row.body)["job"] for row in whole if row.kind == RunBegan.__name__}
+    job_of = {
+        row.run: json.loads(row.body)["job"] for row in whole if row.kind == RunBegan.__name__
+    }
+
     for run in lossy:
         rows = [row for row in whole if row.run == run]
         if any(row.kind == RunEnded.__name__ for row in rows):
@@ -293,8 +356,15 @@ def _ends(lossy: Iterable[str], whole: Sequence[RawRow]) -> Iterator[RawRow]:
 
 def _wall(rows: Iterable[RawRow], position: int, otherwise: int = 0) -> tuple[int, int]:
     """This computer's time at the rows before and after a position, as far as rows say it."""
-    known = [(row.id, int(json.loads(row.body)["wall_us"])) for row in rows if row.kind in _WITH_WALL_CLOCK]
-    since = max((at for id_, at in known if id_ < position), default=min((at for _, at in known), default=0))
+    known = [
+        (row.id, int(json.loads(row.body)["wall_us"]))
+        for row in rows
+        if row.kind in _WITH_WALL_CLOCK
+    ]
+
+    since = max(
+        (at for id_, at in known if id_ < position), default=min((at for _, at in known), default=0)
+    )
     return since, min((at for id_, at in known if id_ > position), default=max(otherwise, since))
 
 

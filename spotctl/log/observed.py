@@ -1,5 +1,5 @@
-"""The observations of a run: the availability of spot machines, from its orders and how their machines ended, and when
-the machines of a training worked. Pure."""
+"""The observations of a run: the availability of spot machines, from its orders and how their
+machines ended, and when the machines of a training worked. Pure."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -12,9 +12,12 @@ from spotctl.log.state import EVICTED, Held, RunState
 
 
 def availability_of(state: RunState, now: int) -> tuple[AvailabilitySpan, ...]:
-    """The spans of a run until a moment, in order; none of a replayed market, where the price alone decides."""
+    """The spans of a run until a moment, in order; none of a replayed market, where the price alone
+    decides.
+    """
     if state.began is None or state.is_replayed:
         return ()
+
     source = f"run {state.run}{run_of_job(state.began.job)}"
     spans = list[AvailabilitySpan]()
     for number, order in state.orders.items():
@@ -22,19 +25,28 @@ def availability_of(state: RunState, now: int) -> tuple[AvailabilitySpan, ...]:
             continue
         if number in state.sold_out:
             at = state.ordered[number]
-            spans.append(AvailabilitySpan(order.market, at, at, 0, order.machines, "refused", source))
+            spans.append(
+                AvailabilitySpan(order.market, at, at, 0, order.machines, "refused", source)
+            )
         came = [held for held in state.machines.values() if held.allocation == number]
         if came:
             since, (until, ended) = min(held.started for held in came), _end(came, now)
             granted = min(len(came), order.machines)
             until = max(until, since)
-            spans.append(AvailabilitySpan(order.market, since, until, granted, order.machines, ended, source))
+            spans.append(
+                AvailabilitySpan(order.market, since, until, granted, order.machines, ended, source)
+            )
+
     return tuple(sorted(spans))
 
 
 def _end(machines: list[Held], now: int) -> tuple[int, Ending]:
-    """When the machines of an order were first evicted, or had all ended, or until when they are known to be held."""
-    evicted = [held.ended for held in machines if held.ended is not None and held.end_reason == EVICTED]
+    """When the machines of an order were first evicted, or had all ended, or until when they are
+    known to be held.
+    """
+    evicted = [
+        held.ended for held in machines if held.ended is not None and held.end_reason == EVICTED
+    ]
     if evicted:
         return min(evicted), "evicted"
     if any(held.alive for held in machines):
@@ -50,8 +62,9 @@ class Timesheet:
 
     Nodes report when a clock is done, so that their events are dated to the middle of the clock.
 
-    Collects the events of one training; `speed` is the provider's time per second of this computer's, and
-    `machine_of` gives the machine of a node, whose name may not have all characters of an id."""
+    Collects the events of one training; `speed` is the provider's time per second of this
+    computer's, and `machine_of` gives the machine of a node, whose name may not have all characters
+    of an id."""
 
     def __init__(self, speed: float, machine_of: Callable[[str], str] = lambda node: node) -> None:
         self._speed, self._machine_of = speed, machine_of
@@ -61,20 +74,27 @@ class Timesheet:
         """The last one that is known: not every clock computes it."""
 
     def progressed(self, iteration: Iteration, at: int, pending: Progressed | None) -> Progressed:
-        """The progress event of a clock that finished `at` a moment; `pending` is an earlier one not yet logged."""
+        """The progress event of a clock that finished `at` a moment; `pending` is an earlier one
+        not yet logged.
+        """
         span = round(iteration.seconds * self._speed * SECOND)
-        # The first clock begins when the last node has joined: nodes that are ready work from its start.
+        # The first clock begins when the last node has joined: nodes that are ready work from its
+        # start.
         middle = at - (span if iteration.clock == 1 else span // 2)
-        before = pending or Progressed(0, None, 0, resumed_clock=None if self._goes_on else iteration.clock - 1)
+        before = pending or Progressed(
+            0, None, 0, resumed_clock=None if self._goes_on else iteration.clock - 1
+        )
         self._goes_on = True
         self._loss = self._loss if iteration.loss is None else iteration.loss
         redone = before.redone
+
         if iteration.redone:
             # Redone work comes first; of the time of the clock it takes its share of the chunks.
             new = self._chunks or iteration.sums.chunks
             redone += (Stretch(at - span * iteration.redone // (iteration.redone + new), at),)
         else:
             self._chunks = iteration.sums.chunks or self._chunks
+
         return Progressed(
             iteration.clock,
             self._loss,
@@ -86,4 +106,8 @@ class Timesheet:
         )
 
     def _moments(self, what: re.Pattern[str], events: Iterable[str], at: int) -> Iterator[Moment]:
-        return (Moment(self._machine_of(match[1]), at) for event in events if (match := what.fullmatch(event)))
+        return (
+            Moment(self._machine_of(match[1]), at)
+            for event in events
+            if (match := what.fullmatch(event))
+        )

@@ -1,5 +1,5 @@
-"""How a run can end (the values of `outcome` in the event log and in every answer), and why it cannot start or
-continue."""
+"""How a run can end (the values of `outcome` in the event log and in every answer), and why it
+cannot start or continue."""
 
 from spotctl.home.errors import SpotctlError
 

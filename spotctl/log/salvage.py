@@ -21,7 +21,16 @@ from spotctl.log.event_json import from_json
 from spotctl.log.events import RowsLost, RunBegan
 from spotctl.log.folding import after, fold
 from spotctl.log.jobs import is_running
-from spotctl.log.loss import Loss, RawLog, RawRow, foreign_rows, left, losses_of, misnumbered_runs, repaired
+from spotctl.log.loss import (
+    Loss,
+    RawLog,
+    RawRow,
+    foreign_rows,
+    left,
+    losses_of,
+    misnumbered_runs,
+    repaired,
+)
 from spotctl.log.outcomes import AlreadyRunning, BrokenLog, LogFailed
 from spotctl.log.schema import StoredRow, checksum
 from spotctl.log.state import LogRow, RunState
@@ -32,7 +41,9 @@ _KEPT = ".damaged-"
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A row that cannot be used, or something that concerns the whole file (`row` and `run` are empty)."""
+    """A row that cannot be used, or something that concerns the whole file (`row` and `run` are
+    empty).
+    """
 
     what: str
     """The problem."""
@@ -48,8 +59,8 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Salvaged:
-    """The usable rows of a log, the runs that follow from them, what is damaged, what that loses, what earlier repairs
-    have dropped, and which runs have lost their beginning."""
+    """The usable rows of a log, the runs that follow from them, what is damaged, what that loses,
+    what earlier repairs have dropped, and which runs have lost their beginning."""
 
     rows: tuple[RawRow, ...] = ()
     runs: tuple[RunState, ...] = ()
@@ -60,7 +71,9 @@ class Salvaged:
 
     @property
     def began(self) -> tuple[RunBegan, ...]:
-        return tuple(run.began for run in self.runs if run.began is not None and run.run not in self.headless)
+        return tuple(
+            run.began for run in self.runs if run.began is not None and run.run not in self.headless
+        )
 
     @property
     def latest(self) -> tuple[RunState, ...]:
@@ -76,6 +89,7 @@ def salvage(path: Path) -> Salvaged:
         damage.append(Damage("the log had rows, and has none now"))
     runs, dropped = dict[str, RunState](), list[tuple[str, RowsLost]]()
     usable, unusable, foreign = list[RawRow](), list[RawRow](), foreign_rows(raw)
+
     for stored in raw.rows:
         try:
             if stored.id in foreign:
@@ -88,26 +102,38 @@ def salvage(path: Path) -> Salvaged:
             damage.append(Damage(str(error), stored.id, stored.run))
         else:
             dropped += [(row.run, row.event)] if isinstance(row.event, RowsLost) else []
+
     losses = losses_of(raw, unusable)
     damage += _missing(losses, {row.id: row.run for row in unusable})
     if not raw.failure:
         changed = misnumbered_runs(raw, usable).difference(flaw.run for flaw in damage)
-        damage += [Damage("the numbers of the run's rows were changed", None, run) for run in sorted(changed)]
+        damage += [
+            Damage("the numbers of the run's rows were changed", None, run)
+            for run in sorted(changed)
+        ]
+
     if not losses and raw.rows and raw.last != raw.rows[-1].id:
-        damage.append(Damage(f"the number of the last row is {raw.rows[-1].id}, and not {raw.last}"))
+        damage.append(
+            Damage(f"the number of the last row is {raw.rows[-1].id}, and not {raw.last}")
+        )
+
     headless = [run for run, state in runs.items() if run and state.began is None]
     damage += [Damage("the row with which the run began is lost", None, run) for run in headless]
-    # The state of a run that has lost rows is the one that it has after a repair, so that all commands say the same.
+    # The state of a run that has lost rows is the one that it has after a repair, so that all
+    # commands say the same.
     whole = left(usable, losses, wall_us())
     lossy = {run: list[LogRow]() for run in (*headless, *(row.run for row in whole if not row.id))}
     lossy |= {loss.run: [] for loss in losses if loss.run}
     for kept in whole:
         if kept.run in lossy:
             lossy[kept.run].append(_checked(kept))
+
     lost = frozenset([*headless, *(run for run in lossy if run not in runs)])
     runs |= {run: fold(rows) for run, rows in lossy.items()}
     runs = {run: runs[run] for run in dict.fromkeys(row.run for row in whole) if run}
-    return Salvaged(tuple(usable), tuple(runs.values()), tuple(damage), tuple(losses), tuple(dropped), lost)
+    return Salvaged(
+        tuple(usable), tuple(runs.values()), tuple(damage), tuple(losses), tuple(dropped), lost
+    )
 
 
 def _checked(stored: RawRow) -> LogRow:
@@ -128,38 +154,54 @@ def _missing(losses: Iterable[Loss], seen: Mapping[int, str]) -> Iterator[Damage
 
 
 def lossy_runs(path: Path) -> dict[str, list[StoredRow]] | None:
-    """The rows that are left of each damaged run, with marks of what it has lost; None if the damage may concern
-    others."""
+    """The rows that are left of each damaged run, with marks of what it has lost; None if the
+    damage may concern others."""
     salvaged = salvage(path)
     runs = {flaw.run for flaw in salvaged.damage}
     if not runs or "" in runs:
         return None
+
     of_run = dict[str, list[StoredRow]]()
     for number, row in enumerate(left(salvaged.rows, salvaged.losses, wall_us()), 1):
         if row.run in runs:
-            of_run.setdefault(row.run, []).append((number, row.run, row.at, row.kind, row.body, None, None, None))
+            of_run.setdefault(row.run, []).append(
+                (number, row.run, row.at, row.kind, row.body, None, None, None)
+            )
+
     return of_run
 
 
 def repair(paths: Paths) -> tuple[Salvaged, Path | None]:
-    """Replaces a damaged log by one with its usable rows, and marks of what is lost; returns where the damaged one is
-    kept.
+    """Replaces a damaged log by one with its usable rows, and marks of what is lost; returns where
+    the damaged one is kept.
 
-    A run that lost rows, and has not ended, is not resumed, except to return its machines. AlreadyRunning: a process
-    writes to the log.
+    A run that lost rows, and has not ended, is not resumed, except to return its machines.
+    AlreadyRunning: a process writes to the log.
     """
-    running = [lock.stem for lock in paths.locks.glob("*.lock") if is_running(paths.locks, lock.stem)]
+    running = [
+        lock.stem for lock in paths.locks.glob("*.lock") if is_running(paths.locks, lock.stem)
+    ]
     if running:
-        raise AlreadyRunning(f"job {running[0]} is running and writes to the log; 'spotctl stop {running[0]}' stops it")
+        raise AlreadyRunning(
+            f"job {running[0]} is running and writes to the log; 'spotctl stop {running[0]}' stops "
+            "it"
+        )
+
     salvaged = salvage(paths.log)
     if not salvaged.damage:
         return salvaged, None
+
     new = paths.log.with_name(f"{paths.log.name}.new")
     # With a marker of its own, a new log would be one that has lost its rows.
-    for file in (store.begun_marker(new), *(new.with_name(new.name + end) for end in ("", "-wal", "-shm"))):
+    for file in (
+        store.begun_marker(new),
+        *(new.with_name(new.name + end) for end in ("", "-wal", "-shm")),
+    ):
         file.unlink(missing_ok=True)
+
     write_rows(new, repaired(salvaged.rows, salvaged.losses, wall_us()))
-    # What was kept of a run belongs to the last link of its rows, and so stays right where none of them is lost.
+    # What was kept of a run belongs to the last link of its rows, and so stays right where none of
+    # them is lost.
     with (
         suppress(sqlite3.Error, ValueError, LogFailed),
         closing(store.connect(paths.log, "ro")) as damaged,
@@ -167,12 +209,17 @@ def repair(paths: Paths) -> tuple[Salvaged, Path | None]:
     ):
         ends = log.ends()
         for table in ("final_costs", "final_views"):
-            log.keep(table, [(ends[run], texts) for run, texts in schema.final(damaged, table, ends).items()])
+            log.keep(
+                table,
+                [(ends[run], texts) for run, texts in schema.final(damaged, table, ends).items()],
+            )
+
     kept = paths.log.with_name(f"{paths.log.name}{_KEPT}{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
     for end in ("", "-wal", "-shm"):
         part = paths.log.with_name(paths.log.name + end)
         if part.exists():
             move(part, kept.with_name(kept.name + end))
+
     # An empty file shows that there was a log, even if the log itself was removed.
     kept.touch()
     move(new, paths.log)
@@ -185,7 +232,10 @@ def no_runs(paths: Paths) -> str:
     kept = sorted(paths.log.parent.glob(f"{paths.log.name}{_KEPT}*Z"))
     if not kept:
         return "no jobs yet (start one with: spotctl launch FILE)"
-    return f"the event log lost all its runs, and no run has started since; the damaged log is kept as {kept[-1]}"
+    return (
+        "the event log lost all its runs, and no run has started since; the damaged log is kept "
+        f"as {kept[-1]}"
+    )
 
 
 def _read(path: Path) -> RawLog:
@@ -195,7 +245,12 @@ def _read(path: Path) -> RawLog:
             copy = Path(folder) / "log.sqlite"
             restore_first_page(path, copy)
             again = raw_log(copy)
-        return replace(again, failure=f"{raw.failure}; its first page was restored") if again.rows else raw
+        return (
+            replace(again, failure=f"{raw.failure}; its first page was restored")
+            if again.rows
+            else raw
+        )
+
     return raw
 
 
@@ -216,7 +271,9 @@ def raw_log(path: Path) -> RawLog:
     failures = list[str]()
     rows, run_of, last, ends = dict[int, RawRow](), dict[int, str](), 0, dict[str, int]()
     wal = path.with_name(f"{path.name}-wal")
-    # More rows than a log of this size can have. Where pages are damaged, a position can be any number.
+
+    # More rows than a log of this size can have. Where pages are damaged, a position can be any
+    # number.
     most = (path.stat().st_size + (wal.stat().st_size if wal.exists() else 0)) // _MIN_BYTES_OF_ROW
     try:
         with closing(store.connect(path, "ro")) as db:
@@ -225,15 +282,22 @@ def raw_log(path: Path) -> RawLog:
             for row in map(_row, _scanned(db, _scans(db), failures)):
                 rows[row.id] = row
             run_of = {
-                id_: _text(run) for id_, run in _scanned(db, _INDEX_SCANS, []) if isinstance(id_, int) and id_ <= most
+                id_: _text(run)
+                for id_, run in _scanned(db, _INDEX_SCANS, [])
+                if isinstance(id_, int) and id_ <= most
             }
-            failures += [finding for (finding,) in _scanned(db, ["PRAGMA integrity_check(1)"], []) if finding != "ok"]
+            failures += [
+                finding
+                for (finding,) in _scanned(db, ["PRAGMA integrity_check(1)"], [])
+                if finding != "ok"
+            ]
             with suppress(sqlite3.Error, ValueError):
                 last = int((db.execute(_LAST).fetchone() or (0,))[0])
             if schema.has_chains(db):
                 ends = {run: min(end.rows, most) for run, end in schema.chain_ends(db).items()}
     except (sqlite3.Error, ValueError) as error:
         failures.append(str(error))
+
     if last > most or any(id_ > most for id_ in rows):
         failures.append(f"rows have numbers above {most}, and a log of this size has fewer rows")
     failure = " ".join(failures[0].split()) if failures else ""
@@ -245,13 +309,17 @@ def _scans(db: sqlite3.Connection) -> list[str]:
     added = "checksum, number, link"
     with suppress(sqlite3.Error, ValueError):
         added = schema.added_columns(db)
+    # Of constants.
     scan = (
-        f"SELECT id, CAST(run AS BLOB), at_us, CAST(kind AS BLOB), CAST(body AS BLOB), {added} FROM events NOT INDEXED"  # noqa: S608 - of constants
+        f"SELECT id, CAST(run AS BLOB), at_us, CAST(kind AS BLOB), CAST(body AS BLOB), {added} "  # noqa: S608
+        "FROM events NOT INDEXED"
     )
     return [f"{scan} ORDER BY id", f"{scan} ORDER BY id DESC"]
 
 
-def _scanned(db: sqlite3.Connection, scans: Iterable[str], failures: list[str]) -> Iterator[tuple[Any, ...]]:
+def _scanned(
+    db: sqlite3.Connection, scans: Iterable[str], failures: list[str]
+) -> Iterator[tuple[Any, ...]]:
     """The rows of scans from both ends: a page that cannot be read stops each."""
     for scan in scans:
         try:

@@ -1,7 +1,7 @@
 """The state of a run, as `folding` computes it from the events.
 
-The work of a command is counted in time on all nodes: on half of the nodes, the same work takes twice as long. Work
-done before the newest checkpoint is safe; later work is done again.
+The work of a command is counted in time on all nodes: on half of the nodes, the same work takes
+twice as long. Work done before the newest checkpoint is safe; later work is done again.
 """
 
 from collections import Counter
@@ -32,7 +32,8 @@ _UNREQUESTED_ENDS = frozenset({LEASE_ENDED, BROKE})
 """The ends of machines that neither the launcher returned nor the cloud evicted."""
 
 NOT_LISTED = "not listed any more"
-"""The end of a machine that is missing in the provider's list. A machine that is listed again has not ended."""
+"""The end of a machine that is missing in the provider's list. A machine that is listed again has
+not ended."""
 
 MAX_PACES = 128
 """More moments of a training's progress would hardly change its median speed."""
@@ -56,11 +57,15 @@ class Allocation:
 
     @property
     def listed(self) -> int:
-        """The on-demand list price of a machine; if that of reserved machines is unknown, what they cost."""
+        """The on-demand list price of a machine; if that of reserved machines is unknown, what they
+        cost.
+        """
         return self.list_price or self.on_demand
 
     def highest_price(self, bid: int | None) -> int:
-        """The most that an hour of one of the machines can cost at a bid, in nano-dollars, without disk and address."""
+        """The most that an hour of one of the machines can cost at a bid, in nano-dollars, without
+        disk and address.
+        """
         return highest_price(self.market.cloud, bid, self.on_demand)
 
 
@@ -68,14 +73,15 @@ class Allocation:
 class Held:
     """A machine, also after its end.
 
-    `granted_at` is when its order was answered, `stage` how far its boot has come, and `sign`, shown at `signed_at`,
-    its last sign of life there. `silence` is why it counted as silent at `silent_at`, and `console` the end of its
-    console (`boots`).
-    `ran` is when it was first seen running. `turns` alternate between when it began to work and when it stopped, as far
-    as the work reports it. `returned_at` is when its return was last requested. `leaves_at` is when it is returned
-    apart from its allocation: the budget does not cover another lease. `cards`, noted at `cards_at`, is how busy its
-    GPUs are, and `traffic`, noted at `traffic_at`, what it has received and sent. `bids` are what it has bid, each from
-    a moment on, and `host` is where, if that is known; a machine on demand has none.
+    `granted_at` is when its order was answered, `stage` how far its boot has come, and `sign`,
+    shown at `signed_at`, its last sign of life there. `silence` is why it counted as silent at
+    `silent_at`, and `console` the end of its console (`boots`). `ran` is when it was first seen
+    running. `turns` alternate between when it began to work and when it stopped, as far as the work
+    reports it. `returned_at` is when its return was last requested. `leaves_at` is when it is
+    returned apart from its allocation: the budget does not cover another lease. `cards`, noted at
+    `cards_at`, is how busy its GPUs are, and `traffic`, noted at `traffic_at`, what it has received
+    and sent. `bids` are what it has bid, each from a moment on, and `host` is where, if that is
+    known; a machine on demand has none.
     """
 
     id: str
@@ -124,7 +130,9 @@ class Held:
         return self.end_reason in _UNREQUESTED_ENDS or self.ended >= self.lease_until
 
     def exists_at(self, now: int) -> bool:
-        """Whether the machine may exist: its lease has not ended, on a clock that was not set back since."""
+        """Whether the machine may exist: its lease has not ended, on a clock that was not set back
+        since.
+        """
         return self.alive and self.started <= now + HOUR and now < self.lease_until
 
     @property
@@ -135,11 +143,13 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class BackOff:
-    """A market's spot or on-demand machines in back-off until `until`, after `times` refusals or evictions in a row.
+    """A market's spot or on-demand machines in back-off until `until`, after `times` refusals or
+    evictions in a row.
 
-    A market that refused, or whose machines never answered, is not asked at all. A market that evicts machines at
-    `evicting_at` is not asked before that moment, and afterwards only if no other market is left. One that does not
-    exist for the account is not asked again for a day. With a `scope`, all this holds for more markets: see `covers`.
+    A market that refused, or whose machines never answered, is not asked at all. A market that
+    evicts machines at `evicting_at` is not asked before that moment, and afterwards only if no
+    other market is left. One that does not exist for the account is not asked again for a day. With
+    a `scope`, all this holds for more markets: see `covers`.
     """
 
     until: int
@@ -165,7 +175,8 @@ _SCOPES = {
     "organisation": attrgetter("cloud", "region"),
     "account": attrgetter("cloud"),
 }
-"""The parts of their names that the markets of a scope share. Organisations rule by region, if at all."""
+"""The parts of their names that the markets of a scope share. Organisations rule by region, if at
+all."""
 
 
 def covers(scope: str, refused: Market, market: Market) -> bool:
@@ -178,7 +189,9 @@ def covers(scope: str, refused: Market, market: Market) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AttemptSpan:
-    """An attempt that is over, the part of the planned speed that it had, and how much of its work checkpoints kept."""
+    """An attempt that is over, the part of the planned speed that it had, and how much of its work
+    checkpoints kept.
+    """
 
     begin: int
     end: int
@@ -198,12 +211,14 @@ class AttemptSpan:
 
 @dataclass(frozen=True, slots=True)
 class CommandWork:
-    """The newest attempt (None before the first) and its start; its stop, if it was stopped, and when.
+    """The newest attempt (None before the first) and its start; its stop, if it was stopped, and
+    when.
 
-    `safe` is the work, in microseconds of the provider's clock on all nodes, that checkpoints hold; `base` is what they
-    held when the attempt began, and `lost` what had been done beyond that. `checkpoint` is the newest of the first
-    node, which became known at `checkpointed_at`.
-    `moves` counts stops in a row that the program itself asked for, `failures` those after it had failed, by status.
+    `safe` is the work, in microseconds of the provider's clock on all nodes, that checkpoints hold;
+    `base` is what they held when the attempt began, and `lost` what had been done beyond that.
+    `checkpoint` is the newest of the first node, which became known at `checkpointed_at`. `moves`
+    counts stops in a row that the program itself asked for, `failures` those after it had failed,
+    by status.
     """
 
     attempt: ev.AttemptBegan | None = None
@@ -253,18 +268,20 @@ class CommandWork:
 class RunState:
     """A run as its events tell it.
 
-    `quotas` is the job's part of the quotas now; it has none while it `waits` for its turn. `open` are intents without
-    an outcome, `unclear` are orders that were given up without an answer, and since when, until a list of the provider
-    settles what they brought. `denied` are markets that a quota refused, spot (True) or on demand, while the run had
-    never had machines of that kind, so that none of its own can be what fills the quota. `refused` are the last
-    refusals of markets that have granted nothing since, by whether it was for spot machines, and `sold_out` are the
-    orders that were refused because there were no machines. `refusal` is why the last order that brought nothing did
-    not, and `unknown` are the codes, in no table, of orders since the last that brought machines.
-    `paces` are moments and the clocks that were done by then, at most `MAX_PACES` of them, evenly thinned;
-    `resumed_clock` is the one from which the run went on, None if the log does not say it. `left_plan` are the
-    purchases that departed from the plan. `budget_set` is what the user made of the budget since the run began.
-    `prices` are those that the log has, by market. `login` is the one that decisions wait for. `stood_seconds`: see
-    `ClockStood`. `lost` says which of its rows a repair of the log has dropped.
+    `quotas` is the job's part of the quotas now; it has none while it `waits` for its turn. `open`
+    are intents without an outcome, `unclear` are orders that were given up without an answer, and
+    since when, until a list of the provider settles what they brought. `denied` are markets that a
+    quota refused, spot (True) or on demand, while the run had never had machines of that kind, so
+    that none of its own can be what fills the quota. `refused` are the last refusals of markets
+    that have granted nothing since, by whether it was for spot machines, and `sold_out` are the
+    orders that were refused because there were no machines. `refusal` is why the last order that
+    brought nothing did not, and `unknown` are the codes, in no table, of orders since the last that
+    brought machines. `paces` are moments and the clocks that were done by then, at most `MAX_PACES`
+    of them, evenly thinned; `resumed_clock` is the one from which the run went on, None if the log
+    does not say it. `left_plan` are the purchases that departed from the plan. `budget_set` is what
+    the user made of the budget since the run began. `prices` are those that the log has, by market.
+    `login` is the one that decisions wait for. `stood_seconds`: see `ClockStood`. `lost` says which
+    of its rows a repair of the log has dropped.
     """
 
     run: str = ""
@@ -320,7 +337,9 @@ class RunState:
         return sum(loss.rows for loss in self.lost)
 
     def limit(self, stated: int | None) -> int | None:
-        """The most that the run may cost, in nano-dollar-seconds: as it was set last, or as its job has `stated` it."""
+        """The most that the run may cost, in nano-dollar-seconds: as it was set last, or as its job
+        has `stated` it.
+        """
         return stated if self.budget_set is None else self.budget_set
 
     @property
@@ -349,8 +368,8 @@ class RunState:
         return [*asked, *(self.orders[intent] for intent in self.unclear)]
 
     def by_market(self, *, spot: bool, at: int | None = None) -> Counter[Market]:
-        """Spot or on-demand machines by market that exist at a moment, with those of orders whose outcome is
-        not known. Reserved ones count against no quota of theirs."""
+        """Spot or on-demand machines by market that exist at a moment, with those of orders whose
+        outcome is not known. Reserved ones count against no quota of theirs."""
         counts: Counter[Market] = Counter()
         for held in self.alive:
             if at is not None and not held.exists_at(at):
@@ -358,11 +377,15 @@ class RunState:
             allocation = self.allocations[held.allocation]
             if (allocation.bid is not None) is spot:
                 counts[allocation.market] += 1
+
         for order in self.open_orders:
             if (order.bid is not None) is spot:
                 known = sum(held.allocation == order.intent for held in self.machines.values())
                 counts[order.market] += order.machines - known
-        return Counter({market: count for market, count in counts.items() if not market.reservation})
+
+        return Counter(
+            {market: count for market, count in counts.items() if not market.reservation}
+        )
 
     @property
     def has_answered(self) -> bool:
@@ -370,9 +393,13 @@ class RunState:
         return any(held.ran is not None for held in self.machines.values())
 
     def is_unproven(self, since: int) -> bool:
-        """Whether a machine, of an order after number `since`, has ended before its agent answered, and none of the
-        others has answered yet."""
-        return self.useless(since) > 0 and not self.has_answered and any(not m.returning for m in self.alive)
+        """Whether a machine, of an order after number `since`, has ended before its agent answered,
+        and none of the others has answered yet."""
+        return (
+            self.useless(since) > 0
+            and not self.has_answered
+            and any(not m.returning for m in self.alive)
+        )
 
     def useless(self, since: int) -> int:
         """How many machines in a row, of orders after number `since`, were `Held.useless`."""
@@ -385,6 +412,8 @@ class RunState:
         return in_a_row
 
     def leaves_at(self, held: Held) -> int | None:
-        """When a machine is to be returned, alone or with its allocation; None if that is not planned."""
+        """When a machine is to be returned, alone or with its allocation; None if that is not
+        planned.
+        """
         planned = (held.leaves_at, self.allocations[held.allocation].leaves_at)
         return min((at for at in planned if at is not None), default=None)

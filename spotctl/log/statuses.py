@@ -27,8 +27,9 @@ def latest_run(log: EventLog, job: str) -> RunState | None:
 
 @dataclass(frozen=True, slots=True)
 class LogRead:
-    """The beginnings of all runs, the latest run of each job, and why that may not be all: what is damaged, rows of an
-    unknown run that a repair has dropped, and runs whose beginning cannot be read."""
+    """The beginnings of all runs, the latest run of each job, and why that may not be all: what is
+    damaged, rows of an unknown run that a repair has dropped, and runs whose beginning cannot be
+    read."""
 
     began: tuple[RunBegan, ...] = ()
     latest: tuple[RunState, ...] = ()
@@ -38,19 +39,26 @@ class LogRead:
 
     @property
     def clouds(self) -> dict[str, set[str]]:
-        """The real clouds of all runs, each with the regions that jobs named, also those of incomplete job files."""
+        """The real clouds of all runs, each with the regions that jobs named, also those of
+        incomplete job files.
+        """
         named = dict[str, set[str]]()
         for began in self.began:
             resources = began.spec.get("resources")
             regions = resources.get("regions") if isinstance(resources, dict) else None
             for cloud in filter(is_cloud, began.provider.split("+")):
                 if not is_replayed(cloud):
-                    named.setdefault(cloud, set()).update(map(str, regions if isinstance(regions, list) else ()))
+                    named.setdefault(cloud, set()).update(
+                        map(str, regions if isinstance(regions, list) else ())
+                    )
+
         return named
 
 
 def read_log(settings: Settings) -> LogRead:
-    """Reads the log, even if the log is damaged or the disk is full: machines must be found and returned then, too."""
+    """Reads the log, even if the log is damaged or the disk is full: machines must be found and
+    returned then, too.
+    """
     path = Paths(settings.home).log
     if not store.exists(path):
         return LogRead()
@@ -71,11 +79,13 @@ def job_names(settings: Settings) -> list[str]:
     path = Paths(settings.home).log
     if not store.exists(path):
         return []
+
     try:
         with EventLog(path) as log:
             began: Iterable[RunBegan] = log.runs().values()
     except (BrokenLog, LogFailed):
         began = salvage(path).began
+
     return list(dict.fromkeys(event.job for event in began))
 
 
@@ -84,9 +94,14 @@ def unfinished_runs(settings: Settings) -> dict[str, RunState]:
     path = Paths(settings.home).log
     if not store.exists(path):
         return {}
+
     with EventLog(path) as log:
         states = latest_runs(log)
-    return {state.began.job: state for state in states if state.ended is None and state.began is not None}
+    return {
+        state.began.job: state
+        for state in states
+        if state.ended is None and state.began is not None
+    }
 
 
 def latest_runs(log: EventLog, known: Mapping[str, RunState] = _NO_STATES) -> list[RunState]:
@@ -94,14 +109,20 @@ def latest_runs(log: EventLog, known: Mapping[str, RunState] = _NO_STATES) -> li
     return _newest(log, log.runs(), known)
 
 
-def _newest(log: EventLog, began: Mapping[str, RunBegan], known: Mapping[str, RunState] = _NO_STATES) -> list[RunState]:
+def _newest(
+    log: EventLog, began: Mapping[str, RunBegan], known: Mapping[str, RunState] = _NO_STATES
+) -> list[RunState]:
     newest = {event.job: run for run, event in began.items()}
     states = ((run, known.get(run, RunState())) for run in newest.values())
-    return [before if before.ended else fold(log.of_run(run, before.last_row), before) for run, before in states]
+    return [
+        before if before.ended else fold(log.of_run(run, before.last_row), before)
+        for run, before in states
+    ]
 
 
 def not_ended(log: EventLog) -> dict[str, RunBegan]:
-    """How the newest run of each job began, by run, if it has not ended. No run is read as a whole."""
+    """How the newest run of each job began, by run, if it has not ended. No run is read as a
+    whole."""
     ended = log.ended_runs()
     newest = {event.job: (run, event) for run, event in log.runs().items()}
     return {run: began for run, began in newest.values() if run not in ended}

@@ -1,8 +1,9 @@
-"""The event log: one SQLite file to which rows are only ever appended. `salvage` reads a damaged one.
+"""The event log: one SQLite file to which rows are only ever appended. `salvage` reads a damaged
+one.
 
-When `append` returns, the row is on disk and survives the process and the machine. Each row has a checksum, and the
-rows of a run are numbered and chained (`schema`). The end of a run is written together with what the run has cost.
-Other processes can read while a run writes.
+When `append` returns, the row is on disk and survives the process and the machine. Each row has a
+checksum, and the rows of a run are numbered and chained (`schema`). The end of a run is written
+together with what the run has cost. Other processes can read while a run writes.
 """
 
 from __future__ import annotations
@@ -41,21 +42,36 @@ _RUNS = """
     WITH RECURSIVE names(run) AS (
         SELECT min(run) FROM events WHERE run > ''
         UNION ALL SELECT (SELECT min(run) FROM events WHERE run > names.run) FROM names WHERE run IS NOT NULL)"""
-"""A step in the index per run; GROUP BY takes one per event. Marks of loss that belong to no run have none."""
+"""A step in the index per run; GROUP BY takes one per event. Marks of loss that belong to no run
+have none."""
 
-_FIRST_OF_EACH_RUN = f"{_RUNS} SELECT (SELECT min(id) FROM events WHERE run = names.run) FROM names WHERE run > ''"  # noqa: S608 - of constants
+_FIRST_OF_EACH_RUN = (
+    # Of constants.
+    f"{_RUNS} SELECT (SELECT min(id) FROM events WHERE run = names.run) FROM names WHERE run > ''"  # noqa: S608
+)
 
 _NAMES = f"{_RUNS} SELECT run FROM names WHERE run > ''"  # noqa: S608 - of constants
 
 _LAST_UNTIL = (
-    "SELECT number, link FROM events WHERE run = ? AND id <= ? AND number IS NOT NULL ORDER BY id DESC LIMIT 1"
+    "SELECT number, link FROM events WHERE run = ? AND id <= ? AND number IS NOT NULL ORDER BY id "
+    "DESC LIMIT 1"
 )
 
 _ROWS_WRITTEN = "SELECT coalesce(max(rows), 0) FROM runs WHERE run = ?"
 
-_CHAINED = "SELECT (SELECT coalesce(sum(rows), 0) FROM runs) + (SELECT count(*) FROM events WHERE number IS NULL)"
+_CHAINED = (
+    "SELECT (SELECT coalesce(sum(rows), 0) FROM runs) + (SELECT count(*) FROM events WHERE number "
+    "IS NULL)"
+)
 
-_TRANSIENT = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_READONLY", "SQLITE_CANTOPEN")
+_TRANSIENT = (
+    "SQLITE_FULL",
+    "SQLITE_IOERR",
+    "SQLITE_BUSY",
+    "SQLITE_LOCKED",
+    "SQLITE_READONLY",
+    "SQLITE_CANTOPEN",
+)
 """Errors of the disk or of another process. Any other one means that the file is damaged."""
 
 
@@ -71,6 +87,7 @@ class EventLog(AbstractContextManager["EventLog"]):
                     make_private_file(path.with_name(path.name + end))
         except OSError as error:
             raise LogFailed(f"event log {path}: {error.strerror}") from error
+
         with self._failing():
             self._db = connect(path)
             try:
@@ -81,23 +98,32 @@ class EventLog(AbstractContextManager["EventLog"]):
                 self._db.close()
                 raise
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self.close()
 
     def close(self) -> None:
         self._db.close()
 
-    # -- writing -------------------------------------------------------------------------------------------------------
+    # -- writing -----------------------------------------------------------------------------------
 
     def append(self, run: str, at: int, event: Event) -> LogRow:
-        """Appends an event; when this returns, it is on disk, and the cost of a run that it ends, too."""
+        """Appends an event; when this returns, it is on disk, and the cost of a run that it ends,
+        too.
+        """
         row = self.append_if(run, at, event, lambda: True)
         assert row is not None
         return row
 
-    def append_if(self, run: str, at: int, event: Event, holds: Callable[[], bool]) -> LogRow | None:
-        """Appends an event if a condition holds, which may read this log: no process writes until the event is there.
-        None: it does not hold."""
+    def append_if(
+        self, run: str, at: int, event: Event, holds: Callable[[], bool]
+    ) -> LogRow | None:
+        """Appends an event if a condition holds, which may read this log: no process writes until
+        the event is there. None: it does not hold."""
         from spotctl.log.event_json import to_json
         from spotctl.log.events import RunEnded
         from spotctl.log.state import LogRow
@@ -105,14 +131,22 @@ class EventLog(AbstractContextManager["EventLog"]):
         kind, body = type(event).__name__, to_json(event)
         content = checksum(run, at, kind, body)
         # Computed before the transaction, for which other processes wait.
-        cost = self._cost_with(run, at, event) if isinstance(event, RunEnded) and self._has_chains else None
+        cost = (
+            self._cost_with(run, at, event)
+            if isinstance(event, RunEnded) and self._has_chains
+            else None
+        )
+
         with self._transaction() as cursor:
             if not holds():
                 return None
-            # Without tables for chains, or after rows without a number, the row gets no number either.
+            # Without tables for chains, or after rows without a number, the row gets no number
+            # either.
             end = schema.chain_end(self._db, run) if self._has_chains else None
             if end is None:
-                position = cursor.execute(schema.INSERT_UNNUMBERED, (run, at, kind, body, content)).lastrowid
+                position = cursor.execute(
+                    schema.INSERT_UNNUMBERED, (run, at, kind, body, content)
+                ).lastrowid
             else:
                 end = end.with_row(self._next_position(), kind, body, content)
                 values = (run, at, kind, body, content, end.rows, end.link)
@@ -121,6 +155,7 @@ class EventLog(AbstractContextManager["EventLog"]):
                 # Unless another process wrote to the run since: then a report computes its cost.
                 if cost is not None and cost[0] == end.rows:
                     schema.put_final(cursor, "final_costs", [(end, cost[1])])
+
         assert position is not None
         if position == 1:
             self._mark_begun()
@@ -134,7 +169,9 @@ class EventLog(AbstractContextManager["EventLog"]):
             return read_rows(self._db, queue, known)
 
     def add_to_queue(self, queue: str, after: int, rows: Sequence[QueueRow]) -> bool:
-        """Adds rows to a queue whose last row has the number `after`; False if it has others by now."""
+        """Adds rows to a queue whose last row has the number `after`; False if it has others by
+        now.
+        """
         from spotctl.log.queue import write_rows
 
         with self._transaction() as cursor:
@@ -146,21 +183,25 @@ class EventLog(AbstractContextManager["EventLog"]):
             position, ends = self._next_position(), schema.chain_ends(self._db)
             for run, at, kind, body in rows:
                 content = checksum(run, at, kind, body)
-                end = ends[run] = ends.get(run, ChainEnd(run)).with_row(position, kind, body, content)
+                end = ends[run] = ends.get(run, ChainEnd(run)).with_row(
+                    position, kind, body, content
+                )
                 cursor.execute(schema.INSERT, (run, at, kind, body, content, end.rows, end.link))
                 position += 1
             schema.put_ends(cursor, ends.values())
 
     def keep(self, table: str, entries: Iterable[tuple[ChainEnd, tuple[str, str]]]) -> None:
-        """Keeps what follows from the rows of ended runs, if they have no rows but those up to these ends. In a log
-        that cannot be written, it is computed each time."""
+        """Keeps what follows from the rows of ended runs, if they have no rows but those up to
+        these ends. In a log that cannot be written, it is computed each time."""
         with suppress(LogFailed), self._transaction() as cursor:
             now = schema.chain_ends(self._db)
-            schema.put_final(cursor, table, [(end, texts) for end, texts in entries if now.get(end.run) == end])
+            schema.put_final(
+                cursor, table, [(end, texts) for end, texts in entries if now.get(end.run) == end]
+            )
 
     def _cost_with(self, run: str, at: int, end: RunEnded) -> tuple[int, tuple[str, str]] | None:
-        """How many rows a run has with its end, and what it has cost, as the log keeps it; None if that does not follow
-        from its rows. LogFailed: the disk fails."""
+        """How many rows a run has with its end, and what it has cost, as the log keeps it; None if
+        that does not follow from its rows. LogFailed: the disk fails."""
         try:
             from spotctl.log.ledger.final_cost import final_account
             from spotctl.log.state import LogRow
@@ -170,13 +211,16 @@ class EventLog(AbstractContextManager["EventLog"]):
             account = final_account([*rows, LogRow(0, run, at, end)])
             return None if account is None else (len(rows) + 1, account.stored())
         except Exception as error:
-            # Whatever the rows of the run say, its end is written: a report says what is wrong with them.
+            # Whatever the rows of the run say, its end is written: a report says what is wrong with
+            # them.
             if isinstance(error, LogFailed):
                 raise
             return None
 
     def _next_position(self) -> int:
-        (last,) = self._db.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'events'").fetchone()
+        (last,) = self._db.execute(
+            "SELECT max(seq) FROM sqlite_sequence WHERE name = 'events'"
+        ).fetchone()
         return (last or 0) + 1
 
     @contextmanager
@@ -192,15 +236,18 @@ class EventLog(AbstractContextManager["EventLog"]):
                     cursor.execute("ROLLBACK")
                 raise
 
-    # -- reading -------------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """A context whose reads all see the log as of one moment, while other processes go on writing."""
+        """A context whose reads all see the log as of one moment, while other processes go on
+        writing.
+        """
         is_outermost = not self._db.in_transaction
         if is_outermost:
             with self._failing():
                 self._db.execute("BEGIN")
+
         try:
             yield
         finally:
@@ -214,7 +261,9 @@ class EventLog(AbstractContextManager["EventLog"]):
         return _with_events(self.rows_of(run, after))
 
     def rows_of(self, run: str, after: int = 0) -> list[StoredRow]:
-        """The rows of a run after a position. BrokenLog: not all that were written are there, as they were written."""
+        """The rows of a run after a position. BrokenLog: not all that were written are there, as
+        they were written.
+        """
         before, written = (0, 0), 0
         with self.snapshot():
             if self._has_chains:
@@ -223,17 +272,19 @@ class EventLog(AbstractContextManager["EventLog"]):
                     before = self._db.execute(_LAST_UNTIL, (run, after)).fetchone() or before
             portions = self._stored("WHERE run = ? AND id > ? ORDER BY id", run, after)
             rows = [row for portion in portions for row in portion]
+
         number, _ = self._followed(rows, *before)
         if number < written:
             raise BrokenLog(self.damaged(f"row {number + 1} of run {run} is missing"))
         return rows
 
     def _followed(self, rows: Sequence[StoredRow], number: int, link: int) -> tuple[int, int]:
-        """The number and link of the last of some rows of a run, after a row with these. BrokenLog: one row does not
-        follow the row before it."""
+        """The number and link of the last of some rows of a run, after a row with these. BrokenLog:
+        one row does not follow the row before it."""
         if rows and schema.links_after(rows, number, link):
             # Nearly always, and many times as fast as the loop, which finds the row.
             return cast("tuple[int, int]", rows[-1][-2:])
+
         for position, run, at, kind, body, stored, own, expected in rows:
             if own is None:
                 continue
@@ -243,6 +294,7 @@ class EventLog(AbstractContextManager["EventLog"]):
             if own <= number or expected != link_of(link, own, content):
                 raise BrokenLog(self.damaged(f"row {position} is not the one that run {run} wrote"))
             number, link = own, expected
+
         return number, link
 
     def names(self) -> list[str]:
@@ -253,7 +305,9 @@ class EventLog(AbstractContextManager["EventLog"]):
     def ended_runs(self) -> set[str]:
         """The runs that have ended."""
         with self._failing():
-            return {run for (run,) in self._db.execute("SELECT run FROM events WHERE kind = 'RunEnded'")}
+            return {
+                run for (run,) in self._db.execute("SELECT run FROM events WHERE kind = 'RunEnded'")
+            }
 
     def beginnings(self) -> list[LogRow]:
         """The first event of every run. BrokenLog: a run has lost its own."""
@@ -268,8 +322,8 @@ class EventLog(AbstractContextManager["EventLog"]):
         return {row.run: cast("RunBegan", row.event) for row in self.beginnings()}
 
     def latest(self) -> dict[str, str]:
-        """The newest run of each job, in the order in which jobs were first launched. BrokenLog: a run has lost its
-        beginning."""
+        """The newest run of each job, in the order in which jobs were first launched. BrokenLog: a
+        run has lost its beginning."""
         ends = self.ends()
         if ends.keys() >= set(self.names()) and all(end.job for run, end in ends.items() if run):
             in_order = sorted((end.first, end.job, end.run) for end in ends.values() if end.run)
@@ -285,7 +339,9 @@ class EventLog(AbstractContextManager["EventLog"]):
         if not self._has_chains:
             return {}
         with self._failing():
-            unnumbered = {run for (run,) in self._db.execute("SELECT run FROM events WHERE number IS NULL")}
+            unnumbered = {
+                run for (run,) in self._db.execute("SELECT run FROM events WHERE number IS NULL")
+            }
             ends = schema.chain_ends(self._db)
         return {run: end for run, end in ends.items() if run not in unnumbered}
 
@@ -297,7 +353,9 @@ class EventLog(AbstractContextManager["EventLog"]):
             return schema.final(self._db, table, ends)
 
     def verify(self) -> None:
-        """BrokenLog: not all rows that were written can be found. Their contents are checked when they are read."""
+        """BrokenLog: not all rows that were written can be found. Their contents are checked when
+        they are read.
+        """
         with self._failing():
             ((finding,), *_) = self._db.execute("PRAGMA integrity_check(1)").fetchall()
         if finding != "ok":
@@ -305,26 +363,35 @@ class EventLog(AbstractContextManager["EventLog"]):
         self._check_counts()
 
     def check(self, now: int) -> None:
-        """BrokenLog: rows are missing or foreign, or, as is noticed once a day of this computer's clock, were changed.
-        Damage to rows that no answer needs changes none."""
+        """BrokenLog: rows are missing or foreign, or, as is noticed once a day of this computer's
+        clock, were changed. Damage to rows that no answer needs changes none."""
         with self.snapshot():
             self._check_counts()
         with self._failing():
-            latest = self._db.execute("SELECT max(at_us) FROM checks").fetchone() if self._has_chains else None
+            latest = (
+                self._db.execute("SELECT max(at_us) FROM checks").fetchone()
+                if self._has_chains
+                else None
+            )
+
         checked = latest[0] if latest and latest[0] is not None else None
         if checked is not None and checked <= now < checked + DAY:
             return
+
         with self.snapshot():
             self.verify()
             last = dict[str, tuple[int, int]]()
             # The upgrade that has just numbered all rows has read them.
-            for portion in () if self._is_read else self._stored("NOT INDEXED WHERE id > ? ORDER BY id", 0):
+            for portion in (
+                () if self._is_read else self._stored("NOT INDEXED WHERE id > ? ORDER BY id", 0)
+            ):
                 for run, rows in groupby(sorted(portion, key=itemgetter(1)), itemgetter(1)):
                     last[run] = self._followed(list(rows), *last.get(run, (0, 0)))
             for run, end in self.ends().items() if last else ():
                 number, link = last.get(run, (0, 0))
                 if (number, link) != (end.rows, end.link):
                     raise BrokenLog(self.damaged(f"row {number + 1} of run {run} is missing"))
+
         if self._has_chains:
             with suppress(LogFailed), self._transaction() as cursor:
                 cursor.execute("DELETE FROM checks")
@@ -332,8 +399,12 @@ class EventLog(AbstractContextManager["EventLog"]):
 
     def _check_counts(self) -> None:
         with self._failing():
-            counts = self._db.execute("SELECT count(*), coalesce(max(id), 0) FROM events").fetchone()
-            written = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone() or (0,)
+            counts = self._db.execute(
+                "SELECT count(*), coalesce(max(id), 0) FROM events"
+            ).fetchone()
+            written = self._db.execute(
+                "SELECT seq FROM sqlite_sequence WHERE name = 'events'"
+            ).fetchone() or (0,)
             chained = written[0]
             if self._has_chains:
                 (chained,) = self._db.execute(_CHAINED).fetchone()
@@ -342,7 +413,8 @@ class EventLog(AbstractContextManager["EventLog"]):
 
     def _stored(self, clause: str, *values: object) -> Iterator[list[StoredRow]]:
         """Rows in portions, each row checked by its checksum if it has one."""
-        statement = f"SELECT {self._columns} FROM events {clause}"  # noqa: S608 - no clause is given from outside
+        # No clause is given from outside.
+        statement = f"SELECT {self._columns} FROM events {clause}"  # noqa: S608
         with self._failing():
             cursor = self._db.execute(statement, values)
         while True:
@@ -354,7 +426,7 @@ class EventLog(AbstractContextManager["EventLog"]):
                 raise BrokenLog(self.damaged(f"row {position} was changed"))
             yield portion
 
-    # -- the file ------------------------------------------------------------------------------------------------------
+    # -- the file ----------------------------------------------------------------------------------
 
     def damaged(self, what: str) -> str:
         """The message that the log is damaged."""
@@ -362,7 +434,8 @@ class EventLog(AbstractContextManager["EventLog"]):
 
     def _prepare(self) -> None:
         self._switch_to_wal()
-        # In WAL mode only FULL survives a crash of the machine: a request that was sent must not be forgotten.
+        # In WAL mode only FULL survives a crash of the machine: a request that was sent must not be
+        # forgotten.
         self._db.execute("PRAGMA synchronous = FULL")
         with self._transaction() as cursor:
             (version,) = cursor.execute("PRAGMA user_version").fetchone()
@@ -370,13 +443,18 @@ class EventLog(AbstractContextManager["EventLog"]):
             if version == 0 and not has_begun:
                 for statement in schema.CREATE:
                     cursor.execute(statement)
+
         if version == schema.FORMAT and schema.must_be_upgraded(self._db):
             # A log that cannot be written is read as it is.
             with suppress(LogFailed), self._transaction() as cursor:
-                self._is_read = schema.upgrade(cursor, numbers=not is_used_elsewhere(self._path.with_name("locks")))
+                self._is_read = schema.upgrade(
+                    cursor, numbers=not is_used_elsewhere(self._path.with_name("locks"))
+                )
+
         lost = BrokenLog(f"event log {self._path} has lost all its rows; {CURE}")
         if version == 0 and has_begun:
             raise lost
+
         if version == schema.FORMAT:
             # Of a log that was emptied, machines may run that the log does not name any more.
             has_rows = self._db.execute("SELECT 1 FROM events LIMIT 1").fetchone() is not None
@@ -384,13 +462,17 @@ class EventLog(AbstractContextManager["EventLog"]):
                 raise lost
             if has_rows and not has_begun:
                 self._mark_begun()
+
         if version not in (0, schema.FORMAT):
             raise BrokenLog(
-                f"event log {self._path} has format {version}, but this version reads {schema.FORMAT}; upgrade spotctl"
+                f"event log {self._path} has format {version}, but this version reads "
+                f"{schema.FORMAT}; upgrade spotctl"
             )
 
     def _switch_to_wal(self) -> None:
-        """Unlike other statements, this one does not wait by itself for a process that opens the log, too."""
+        """Unlike other statements, this one does not wait by itself for a process that opens the
+        log, too.
+        """
         until = time.monotonic() + WAIT_MS / 1000
         while True:
             try:
@@ -403,7 +485,8 @@ class EventLog(AbstractContextManager["EventLog"]):
                 return
 
     def _mark_begun(self) -> None:
-        # Without the marker, an emptied log cannot be told from a new one, and nothing else is lost.
+        # Without the marker, an emptied log cannot be told from a new one, and nothing else is
+        # lost.
         with suppress(OSError):
             begun_marker(self._path).touch()
 
@@ -412,17 +495,23 @@ class EventLog(AbstractContextManager["EventLog"]):
         try:
             yield
         except (sqlite3.Error, ValueError) as error:
-            # The end of a chain is damaged, or, where the names of tables are, even SQLite's messages are no text.
+            # The end of a chain is damaged, or, where the names of tables are, even SQLite's
+            # messages are no text.
             if not getattr(error, "sqlite_errorname", "").startswith(_TRANSIENT):
                 raise BrokenLog(self.damaged(str(error))) from error
             raise LogFailed(
-                f"event log {self._path}: {error}; nothing is rented without it; free disk space or use another --home"
+                f"event log {self._path}: {error}; nothing is rented without it; free disk space "
+                "or use another --home"
             ) from error
 
 
 def connect(path: Path, mode: str = "rwc") -> sqlite3.Connection:
-    """A connection to a log, for one thread. A log in a folder that cannot be written needs no file next to it."""
-    is_alone = not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists()
+    """A connection to a log, for one thread. A log in a folder that cannot be written needs no file
+    next to it.
+    """
+    is_alone = (
+        not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists()
+    )
     name = f"file:{quote(os.fsencode(path))}?{'immutable=1' if is_alone else f'mode={mode}'}"
     # isolation_level None: each statement is a transaction of its own.
     return sqlite3.connect(name, uri=True, timeout=WAIT_MS / 1000, isolation_level=None)

@@ -1,4 +1,6 @@
-"""The cost report of one night: an HTML page, and the same figures as JSON, which the night's answer has."""
+"""The cost report of one night: an HTML page, and the same figures as JSON, which the night's
+answer has.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,8 @@ NIGHT: tuple[Column[Any], ...] = (
     Column("on_demand_usd", "cost of the same work on on-demand machines; null if it is unknown"),
     Column(
         "replayed",
-        "whether the night was on the local market: then these amounts were replayed, and nothing was billed",
+        "whether the night was on the local market: then these amounts were replayed, and nothing "
+        "was billed",
     ),
     Column("evictions", "number of evictions"),
     Column("left_running", "number of machines still held"),
@@ -43,13 +46,15 @@ NIGHT: tuple[Column[Any], ...] = (
 def write_report(settings: Settings, job: str, since: int, now: int, path: Path) -> dict[str, Any]:
     """Writes the page on the runs of a job from `since` on.
 
-    Returns the JSON of `report cost --json` with a summary: `in_short` in a sentence, `markdown` for a chat.
+    Returns the JSON of `report cost --json` with a summary: `in_short` in a sentence, `markdown`
+    for a chat.
     """
     period = Period(since)
     report = gather(settings, (job,), period, (By.RUN,), now)
     if not report.runs:
         # Earlier nights were on a cloud, this one on the local market.
         report = gather(settings, (job,), period, (By.RUN,), now, local=True)
+
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     write(path, [page.html(report)])
     in_short, markdown = answers.cost_summary(report, path)

@@ -1,11 +1,12 @@
-"""The environment file of a nightly job, because timers do not know the variables of a shell, and its addresses.
+"""The environment file of a nightly job, because timers do not know the variables of a shell, and
+its addresses.
 
-The environment file has lines `NAME=value` and is readable by its owner only. Its values go into the environment of the
-run and are never written anywhere else.
+The environment file has lines `NAME=value` and is readable by its owner only. Its values go into
+the environment of the run and are never written anywhere else.
 
-The file of addresses says where nights are reported if the job file or the installation cannot be read, or Python does
-not start. It has lines `webhook=...`, `to=...` and `heartbeat=...`, and is readable by its owner only. `$NAME` stays
-`$NAME`: its value is in the environment file alone.
+The file of addresses says where nights are reported if the job file or the installation cannot be
+read, or Python does not start. It has lines `webhook=...`, `to=...` and `heartbeat=...`, and is
+readable by its owner only. `$NAME` stays `$NAME`: its value is in the environment file alone.
 """
 
 import os
@@ -49,17 +50,24 @@ def read_file(path: Path) -> dict[str, str]:
         return {}
     except (OSError, UnicodeDecodeError) as error:
         raise BadRequest(f"{path}: cannot be read: {error}") from None
+
     if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
-        raise BadRequest(f"{path}: readable by other users; run: chmod 600 {path} (and replace the secrets in it)")
+        raise BadRequest(
+            f"{path}: readable by other users; run: chmod 600 {path} (and replace the secrets in "
+            "it)"
+        )
     return dict(_variable(path, number, line) for number, line in _lines(text))
 
 
 def readable(path: Path) -> dict[str, str]:
-    """The variables as far as the file can be read, for the address at which its problems are reported."""
+    """The variables as far as the file can be read, for the address at which its problems are
+    reported.
+    """
     try:
         text = path.read_text("utf-8", "replace")
     except OSError:
         return {}
+
     variables = dict[str, str]()
     for number, line in _lines(text):
         with suppress(BadRequest):
@@ -92,7 +100,10 @@ def only_in_shell(environ: Mapping[str, str], variables: Mapping[str, str]) -> l
     return sorted(
         name
         for name in environ
-        if name.startswith(_CLOUD_PREFIXES) and name not in variables and name not in _NOT_NEEDED and environ[name]
+        if name.startswith(_CLOUD_PREFIXES)
+        and name not in variables
+        and name not in _NOT_NEEDED
+        and environ[name]
     )
 
 
@@ -113,17 +124,25 @@ def read_addresses(path: Path) -> Notify | None:
         lines = path.read_text("utf-8", "replace").splitlines()
     except OSError:
         return None
+
     values = [line.split("=", 1) for line in lines if "=" in line]
     last = dict(values)
-    return Notify(last.get("webhook"), last.get("heartbeat"), tuple(value for name, value in values if name == "to"))
+    return Notify(
+        last.get("webhook"),
+        last.get("heartbeat"),
+        tuple(value for name, value in values if name == "to"),
+    )
 
 
 def keep_addresses(path: Path, addresses: Notify) -> None:
     """Writes the addresses, unless they are there."""
     if read_addresses(path) == addresses:
         return
+
     named = [("webhook", addresses.webhook), ("heartbeat", addresses.heartbeat)]
     named += [("to", address) for address in addresses.to]
     with replaced(path) as new:
         new.touch(0o600)
-        new.write_text("".join(f"{name}={address}\n" for name, address in named if address is not None))
+        new.write_text(
+            "".join(f"{name}={address}\n" for name, address in named if address is not None)
+        )

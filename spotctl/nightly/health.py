@@ -1,4 +1,6 @@
-"""The problems of nightly jobs, for monitoring, each with its cure, and the jobs as `spotctl nightly ls` shows them."""
+"""The problems of nightly jobs, for monitoring, each with its cure, and the jobs as `spotctl
+nightly ls` shows them.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 GRACE = 15 * MINUTE
-"""How late a timer may be, or the end of a night: the computer may have been busy, or have just woken up."""
+"""How late a timer may be, or the end of a night: the computer may have been busy, or have just
+woken up."""
 LONGEST_NIGHT = 24 * HOUR
 """A night without a deadline that runs longer delays the next one."""
 _FACTOR = 2
@@ -70,7 +73,9 @@ class NightHistory:
 
     @property
     def failed_start(self) -> NightStart | None:
-        """The latest start if it failed, or did not end, and the record of the last night does not say how."""
+        """The latest start if it failed, or did not end, and the record of the last night does not
+        say how.
+        """
         start = self.latest
         if start is None or start.is_alive or (start.ended is None and self.locked):
             return None
@@ -95,6 +100,7 @@ def history(state_dir: StateDir) -> tuple[NightHistory, list[str]]:
     if lines:
         cure = "remove the file; the next start makes a new one"
         damaged.append(f"{state_dir.starts.path}: {counted(lines, 'line')} cannot be read; {cure}")
+
     last, result = readable(lambda: state_dir.last), readable(lambda: state_dir.result)
     reported_at = 0 if result is None else result.end
     return NightHistory(state_dir.name, starts, last, reported_at, state_dir.is_running), damaged
@@ -108,7 +114,8 @@ def problems(state_dir: StateDir, hours: Hours, now: int, zone: tzinfo) -> list[
     limit = None if since is None else latest_end(nights.starts, hours, since, zone)
     if since is not None and limit is not None and now >= limit:
         problem_texts.append(
-            f"the night of {clock_text(since, zone)} still runs, and should have ended by {clock_text(limit, zone)};"
+            f"the night of {clock_text(since, zone)} still runs, and should have ended by "
+            f"{clock_text(limit, zone)};"
             f" see spotctl logs {nights.name}, and stop it with: spotctl stop {nights.name}"
         )
 
@@ -117,7 +124,8 @@ def problems(state_dir: StateDir, hours: Hours, now: int, zone: tzinfo) -> list[
     begun = is_recorded or any(start.began_us >= begin - SECOND for start in nights.starts)
     if not begun and state_dir.installed_at <= begin and now >= begin + GRACE:
         problem_texts.append(
-            f"the night of {clock_text(begin, zone)} did not start: its timer did not run; check the timer with spotctl"
+            f"the night of {clock_text(begin, zone)} did not start: its timer did not run; check "
+            "the timer with spotctl"
             f" doctor, or run the night now: spotctl nightly run {nights.name}"
         )
 
@@ -126,21 +134,31 @@ def problems(state_dir: StateDir, hours: Hours, now: int, zone: tzinfo) -> list[
     for start in unreported(nights.starts, nights.reported_at):
         # The latest start that failed has been named above.
         if start is not nights.latest or start.status == 0:
-            words = "and no message could be sent; check the webhook and the health check of the job file"
+            words = (
+                "and no message could be sent; check the webhook and the health check of the job "
+                "file"
+            )
             problem_texts.append(f"{ending_text(start, zone)}, {words}")
+
     return problem_texts
 
 
 def latest_end(starts: Sequence[NightStart], hours: Hours, since: int, zone: tzinfo) -> int:
     """When a night that began at `since` counts as hung.
 
-    That is after its deadline. Without one, a night may retry for hours and then take twice as long as usual (the
-    median of the earlier ones that were done), but not more than a day.
+    That is after its deadline. Without one, a night may retry for hours and then take twice as long
+    as usual (the median of the earlier ones that were done), but not more than a day.
     """
     deadline = hours.from_now(since, zone).deadline
     if deadline is not None:
         return deadline + GRACE
-    lengths = [start.ended - start.began for start in starts if start.ended is not None and start.status == 0]
+
+    lengths = [
+        start.ended - start.began
+        for start in starts
+        if start.ended is not None and start.status == 0
+    ]
+
     if not lengths:
         return since + LONGEST_NIGHT
     return since + min(LONGEST_NIGHT, LONGEST_RETRY + _FACTOR * round(median(lengths) * SECOND))
@@ -154,12 +172,18 @@ def _failed(nights: NightHistory, zone: tzinfo) -> str:
     if last is None or nights.is_running:
         return ""
     if not last.reported:
-        return f"the night of {last.day.isoformat()} was interrupted; spotctl nightly run {nights.name} resumes it"
+        return (
+            f"the night of {last.day.isoformat()} was interrupted; spotctl nightly run "
+            f"{nights.name} resumes it"
+        )
+
     if last.outcome not in (DONE, STOPPED):
         return (
-            f"the night of {last.day.isoformat()} ended with: {last.outcome}; see nightly/{nights.name}/logs, then run:"
+            f"the night of {last.day.isoformat()} ended with: {last.outcome}; see "
+            f"nightly/{nights.name}/logs, then run:"
             f" spotctl nightly run {nights.name}"
         )
+
     return ""
 
 
@@ -171,25 +195,33 @@ def unreported(starts: Sequence[NightStart], reported_at: int) -> list[NightStar
     return [
         start
         for start in starts
-        if not (start.reported or start.is_alive) and (start.ended is not None or reported_at < start.began_us)
+        if not (start.reported or start.is_alive)
+        and (start.ended is not None or reported_at < start.began_us)
     ]
 
 
 def ending_text(start: NightStart, zone: tzinfo) -> str:
     begun = f"the start of {clock_text(start.began_us, zone)}"
     if start.ended is None:
-        return f"{begun} did not end: its process {start.pid} does not exist any more (killed, or a power cut)"
+        return (
+            f"{begun} did not end: its process {start.pid} does not exist any more (killed, or a "
+            "power cut)"
+        )
     if start.status == 0:
         return f"{begun} ended after {age(start.ended - start.began)}"
-    return f"{begun} failed after {age(start.ended - start.began)}: {start.why or f'exit status {start.status}'}"
+    return (
+        f"{begun} failed after {age(start.ended - start.began)}: "
+        f"{start.why or f'exit status {start.status}'}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class NightlyCheck:
-    """The installation (None if it cannot be read), and what is wrong; each text ends with the cure.
+    """The installation (None if it cannot be read), and what is wrong; each text ends with the
+    cure.
 
-    `trouble` would prevent the next night, `renew` says how to renew an older timer; both are empty if all is well.
-    `problems` begins with `trouble`, and goes on with the last nights.
+    `trouble` would prevent the next night, `renew` says how to renew an older timer; both are empty
+    if all is well. `problems` begins with `trouble`, and goes on with the last nights.
     """
 
     nightly: Installed | None
@@ -205,15 +237,21 @@ def check(state_dir: StateDir, timers: Timers, now: int, zone: tzinfo) -> Nightl
         nightly = state_dir.installed
     except BadRequest as error:
         obstacle = str(error)
+
     if nightly is None:
         return NightlyCheck(None, obstacle, [obstacle])
+
     obstacle = trouble(state_dir, nightly, timers)
     known = [*([obstacle] if obstacle else []), *problems(state_dir, nightly.hours, now, zone)]
-    return NightlyCheck(nightly, obstacle, known, "" if obstacle else renewal(state_dir, nightly, timers))
+    return NightlyCheck(
+        nightly, obstacle, known, "" if obstacle else renewal(state_dir, nightly, timers)
+    )
 
 
 def _hours(job: Mapping[str, Any]) -> str:
-    return printable(job["at"] or "" if job["deadline"] is None else f"{job['at']}-{job['deadline']}")
+    return printable(
+        job["at"] or "" if job["deadline"] is None else f"{job['at']}-{job['deadline']}"
+    )
 
 
 def _outcome(job: Mapping[str, Any]) -> str:
@@ -235,7 +273,8 @@ LAST_NIGHT: tuple[Column[Mapping[str, Any]], ...] = (
     Column("cost_usd", "its cost; null if unknown"),
     Column(
         "replayed",
-        "whether the night was on the local market: then its cost was replayed, and nothing was billed; null if"
+        "whether the night was on the local market: then its cost was replayed, and nothing was "
+        "billed; null if"
         " unknown",
     ),
 )
@@ -261,18 +300,34 @@ JOB: tuple[Column[Mapping[str, Any]], ...] = (
     ),
     Column("next_utc", "next start in UTC"),
     Column("zone", "time zone of this computer"),
-    Column("last_night", "the last night; null before the first", heading="last night", cell=_outcome, of=LAST_NIGHT),
+    Column(
+        "last_night",
+        "the last night; null before the first",
+        heading="last night",
+        cell=_outcome,
+        of=LAST_NIGHT,
+    ),
     Column("trouble", "what would prevent the next night from running; empty if nothing would"),
     Column("problem", "the first of `problems`; empty if all is well"),
-    Column("problems", "what would prevent the next night, and what went wrong with the last ones, each with its cure"),
-    Column("renew", "how to renew a timer that an older version installed; empty if it is up to date"),
+    Column(
+        "problems",
+        "what would prevent the next night, and what went wrong with the last ones, each with its "
+        "cure",
+    ),
+    Column(
+        "renew", "how to renew a timer that an older version installed; empty if it is up to date"
+    ),
     Column("environment", "file with secrets and credentials"),
     Column("logs", "folder of the logs"),
 )
 INSTALLED: tuple[Column[Any], ...] = (
     Column("done", "`installed`, `changed` or `unchanged`"),
     Column("to_do", "what remains to be done by hand", lambda added: list(added.to_do)),
-    Column("missing", "secrets that the environment file does not have yet", lambda added: list(added.missing)),
+    Column(
+        "missing",
+        "secrets that the environment file does not have yet",
+        lambda added: list(added.missing),
+    ),
 )
 INSTALL = (*JOB, *INSTALLED)
 """The JSON of `spotctl nightly install`."""
@@ -289,7 +344,9 @@ _COST: Column[Mapping[str, Any]] = Column("cost_usd", heading="cost", cell=_cost
 
 
 def job_answer(state_dir: StateDir, timers: Timers) -> dict[str, Any]:
-    """A nightly job, its next start and its last night. If its installation cannot be read, most of it is null."""
+    """A nightly job, its next start and its last night. If its installation cannot be read, most of
+    it is null.
+    """
     now, (zone, zone_name) = wall_us(), local_zone()
     checked = check(state_dir, timers, now, zone)
     nightly = checked.nightly
@@ -309,6 +366,7 @@ def job_answer(state_dir: StateDir, timers: Timers) -> dict[str, Any]:
         "environment": str(state_dir.environment),
         "logs": str(state_dir.logs),
     }
+
     return as_json(JOB, figures)
 
 
@@ -323,6 +381,7 @@ def _last_night(state_dir: StateDir, zone: tzinfo) -> dict[str, Any] | None:
         return {"night": day.isoformat(), "outcome": outcome, "cost_usd": None, "replayed": None}
     if last is None:
         return None
+
     return {
         "night": last.day.isoformat(),
         "outcome": last.outcome if last.reported else unfinished,
@@ -332,5 +391,7 @@ def _last_night(state_dir: StateDir, zone: tzinfo) -> dict[str, Any] | None:
 
 
 def jobs_table(jobs: Sequence[Mapping[str, Any]], width: int) -> Table:
-    """A row per job of `spotctl nightly ls --json`. A narrow terminal leaves out columns, but never breaks a name."""
+    """A row per job of `spotctl nightly ls --json`. A narrow terminal leaves out columns, but never
+    breaks a name.
+    """
     return table((*JOB, _COST), jobs, width, names=5)

@@ -1,7 +1,9 @@
-"""When a night begins and ends, by the local time of this computer and across changes to and from summer time.
+"""When a night begins and ends, by the local time of this computer and across changes to and from
+summer time.
 
-Moments are microseconds UTC. A time of day that occurs twice means its first occurrence; one that is skipped means the
-moment of the change. Cron does the same. So no night is skipped or started twice.
+Moments are microseconds UTC. A time of day that occurs twice means its first occurrence; one that
+is skipped means the moment of the change. Cron does the same. So no night is skipped or started
+twice.
 """
 
 import re
@@ -45,7 +47,9 @@ class Night:
         return self.deadline - min(LONGEST_SHUTDOWN, (self.deadline - self.begin) // 20)
 
     def pause(self, attempt: int, now: int) -> int | None:
-        """How long to wait after attempt number `attempt`; None if there is no time for another one."""
+        """How long to wait after attempt number `attempt`; None if there is no time for another
+        one.
+        """
         length = min(FIRST_PAUSE << min(attempt - 1, 10), LONGEST_PAUSE)
         end = self.begin + LONGEST_RETRY if self.stop_at is None else self.stop_at
         return length if now + length < end else None
@@ -74,7 +78,9 @@ class Hours:
         return moment_of(_next(now, self.at, zone), self.at, zone)
 
     def timer_times(self, now: int, zone: tzinfo) -> tuple[time, ...]:
-        """`at`, and the times at which nights begin on days that skip `at`: systemd does not fire on such days."""
+        """`at`, and the times at which nights begin on days that skip `at`: systemd does not fire
+        on such days.
+        """
         today = to_datetime(now).astimezone(zone).date()
         days = (today + timedelta(days=ahead) for ahead in range(_DAYS_SEARCHED))
         begins = (to_datetime(moment_of(day, self.at, zone)).astimezone(zone) for day in days)
@@ -89,7 +95,9 @@ class Hours:
 def moment_of(day: date, at: time, zone: tzinfo) -> int:
     """The moment of a local time on a day."""
     local = datetime.combine(day, at)
-    first, second = (to_micros(local.replace(tzinfo=zone, fold=fold).astimezone(UTC)) for fold in (0, 1))
+    first, second = (
+        to_micros(local.replace(tzinfo=zone, fold=fold).astimezone(UTC)) for fold in (0, 1)
+    )
     if first <= second:
         return first
     # Skipped: with the old offset the time is after the change, and with the new one before it.
@@ -125,7 +133,8 @@ def time_of_day(text: str, option: str) -> time:
 
 
 def local_zone() -> tuple[tzinfo, str]:
-    """The time zone of this computer, which timers use even if TZ is set in a shell, and its name."""
+    """The time zone of this computer, which timers use even if TZ is set in a shell, and its
+    name."""
     try:
         with _LOCALTIME.open("rb") as file:
             zone = ZoneInfo.from_file(file)

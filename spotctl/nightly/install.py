@@ -71,7 +71,9 @@ class Timers:
         if not self.crontab.is_there():
             return False
         table = self.crontab.read()
-        return any(schedulers.has_block(table, label) for label in _labels(table, nightly.name, home))
+        return any(
+            schedulers.has_block(table, label) for label in _labels(table, nightly.name, home)
+        )
 
     def add(self, nightly: Installed, home: Path, now: int) -> None:
         argv = command(home, nightly.name)
@@ -102,8 +104,12 @@ class Timers:
 
 
 def _labels(table: bytes, name: str, home: Path) -> list[str]:
-    """The name of a job's block, and the former one, without the home, if that block is this home's."""
-    former = os.fsencode(f"--home {shlex.quote(str(home))} nightly run {name} ").replace(b"%", rb"\%")
+    """The name of a job's block, and the former one, without the home, if that block is this
+    home's.
+    """
+    former = os.fsencode(f"--home {shlex.quote(str(home))} nightly run {name} ").replace(
+        b"%", rb"\%"
+    )
     own = schedulers.has_block(table, name) and former in table
     return [f"{name} of {home}", *([name] if own else [])]
 
@@ -119,13 +125,21 @@ class InstallResult:
 
 
 def command(home: Path, name: str) -> list[str]:
-    """The command of a timer. Paths are absolute, and -P keeps modules in the current folder from being imported."""
+    """The command of a timer. Paths are absolute, and -P keeps modules in the current folder from
+    being imported.
+    """
     start = [sys.executable, "-P", "-m", "spotctl"]
     return [*start, "--home", str(home), "nightly", "run", name, "--scheduled"]
 
 
 def install(
-    file: Path, hours: Hours, preferred: Scheduler, home: Path, timers: Timers, now: int, metrics: str = ""
+    file: Path,
+    hours: Hours,
+    preferred: Scheduler,
+    home: Path,
+    timers: Timers,
+    now: int,
+    metrics: str = "",
 ) -> InstallResult:
     """Installs a job, or updates an installed one."""
     spec = load(file, home=home, to_launch=True)
@@ -133,16 +147,27 @@ def install(
     check_launchable(replace(spec, secrets=()))
     state_dir = StateDir(home.resolve(), spec.name)
     before = state_dir.installed
+
     if before is not None and before.file != file.resolve():
         raise BadRequest(
-            f"{file}: a nightly job {spec.name!r} is already installed from {before.file}; use another name, or"
+            f"{file}: a nightly job {spec.name!r} is already installed from {before.file}; use "
+            "another name, or"
             f" remove it first: spotctl nightly rm {spec.name}"
         )
+
     scheduler = timers.chosen(preferred).value
     path = os.environ.get("PATH", os.defpath)
     nightly = Installed(
-        spec.name, file.resolve(), hours, scheduler, path, spec.notify.webhook, spec.notify.heartbeat, metrics
+        spec.name,
+        file.resolve(),
+        hours,
+        scheduler,
+        path,
+        spec.notify.webhook,
+        spec.notify.heartbeat,
+        metrics,
     )
+
     _check_startup(state_dir.home)
     was_there = before is not None and timers.has(before, state_dir.home)
     state_dir.install(nightly)
@@ -164,7 +189,15 @@ def install(
         else:
             state_dir.install(before)
         raise
-    done = "unchanged" if was_there and before == nightly else "changed" if before is not None else "installed"
+
+    done = (
+        "unchanged"
+        if was_there and before == nightly
+        else "changed"
+        if before is not None
+        else "installed"
+    )
+
     variables = environment.read_file(state_dir.environment)
     missing = tuple(environment.missing(_variables(spec), variables))
     return InstallResult(nightly, done, _to_do(spec, nightly, state_dir, variables), missing)
@@ -180,9 +213,14 @@ def trouble(state_dir: StateDir, nightly: Installed, timers: Timers) -> str:
     """The reason why the next night would not run; empty if it would."""
     try:
         if not timers.has(nightly, state_dir.home):
-            return f"its {nightly.scheduler} timer is gone; install it again: {install_command(nightly)}"
+            return (
+                f"its {nightly.scheduler} timer is gone; install it again: "
+                f"{install_command(nightly)}"
+            )
         spec = load(nightly.file, home=state_dir.home)
-        missing = environment.missing(_variables(spec), environment.read_file(state_dir.environment))
+        missing = environment.missing(
+            _variables(spec), environment.read_file(state_dir.environment)
+        )
     except BadRequest as error:
         return str(error)
     return f"{', '.join(missing)} not set; add it to {state_dir.environment}" if missing else ""
@@ -194,19 +232,30 @@ def renewal(state_dir: StateDir, nightly: Installed, timers: Timers) -> str:
         is_supervised = timers.is_supervised(nightly, state_dir.home)
     except BadRequest as error:
         return str(error)
+
     # A script that is gone must be renewed as well.
     with suppress(OSError):
         if is_supervised and state_dir.supervisor.read_bytes() == _SCRIPT.read_bytes():
             return ""
+
     return (
-        "installed by an older version, so a night that cannot start Python is not reported; renew it with:"
+        "installed by an older version, so a night that cannot start Python is not reported; renew "
+        "it with:"
         f" {install_command(nightly)}"
     )
 
 
 def install_command(nightly: Installed) -> str:
     """The command that installs a job again as it is."""
-    words = ["spotctl", "nightly", "install", str(nightly.file), "--at", f"{nightly.hours.at:%H:%M}"]
+    words = [
+        "spotctl",
+        "nightly",
+        "install",
+        str(nightly.file),
+        "--at",
+        f"{nightly.hours.at:%H:%M}",
+    ]
+
     if nightly.hours.deadline is not None:
         words += ["--deadline", f"{nightly.hours.deadline:%H:%M}"]
     words += ["--scheduler", nightly.scheduler]
@@ -214,9 +263,13 @@ def install_command(nightly: Installed) -> str:
 
 
 def _variables(spec: JobSpec) -> tuple[str, ...]:
-    """The variables that a night needs: secrets, and addresses of `notify` that are kept out of the job file."""
+    """The variables that a night needs: secrets, and addresses of `notify` that are kept out of the
+    job file.
+    """
     addresses = (spec.notify.webhook, *spec.notify.to, spec.notify.heartbeat)
-    named = (address[1:] for address in addresses if address is not None and address.startswith("$"))
+    named = (
+        address[1:] for address in addresses if address is not None and address.startswith("$")
+    )
     return tuple(dict.fromkeys((*spec.secrets, *named)))
 
 
@@ -224,30 +277,49 @@ def _check_startup(home: Path) -> None:
     """Starts spotctl with the environment of a timer."""
     line = shlex.join([sys.executable, "-P", "-m", "spotctl", "--home", str(home), "--version"])
     ran = subprocess.run(
-        ["/bin/sh", "-c", line], capture_output=True, text=True, check=False, cwd="/", env=CRON_ENVIRONMENT
+        ["/bin/sh", "-c", line],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd="/",
+        env=CRON_ENVIRONMENT,
     )
+
     if ran.returncode:
         last = (ran.stderr.strip() or "no message").splitlines()[-1]
         raise BadRequest(
-            f"spotctl does not start without the environment of your shell ({last}); install it into {sys.prefix} with"
+            f"spotctl does not start without the environment of your shell ({last}); install it "
+            f"into {sys.prefix} with"
             " pip, so that a timer can start it"
         )
 
 
-def _to_do(spec: JobSpec, nightly: Installed, state_dir: StateDir, variables: Mapping[str, str]) -> tuple[str, ...]:
+def _to_do(
+    spec: JobSpec, nightly: Installed, state_dir: StateDir, variables: Mapping[str, str]
+) -> tuple[str, ...]:
     """The steps that the user has to take before the first night."""
     steps = []
     if missing := environment.missing(_variables(spec), variables):
-        steps.append(f"add {', '.join(f'{name}=...' for name in missing)} to {state_dir.environment}")
+        steps.append(
+            f"add {', '.join(f'{name}=...' for name in missing)} to {state_dir.environment}"
+        )
+
     if not spec.is_local and (names := environment.only_in_shell(os.environ, variables)):
         steps.append(
-            f"{', '.join(names)} is set in your shell but not for timers; if the job needs it, add it to"
+            f"{', '.join(names)} is set in your shell but not for timers; if the job needs it, add "
+            "it to"
             f" {state_dir.environment}"
         )
+
     if nightly.scheduler == Scheduler.CRON.value and schedulers.daemon_runs() is False:
         steps.append("cron is not running; start it: sudo service cron start")
     if nightly.scheduler == Scheduler.SYSTEMD.value and (step := schedulers.linger()):
         steps.append(step)
+
     if not spec.notify.has_receivers:
-        steps.append("to get a message after each night, add `notify: {webhook: https://...}` to the job file")
+        steps.append(
+            "to get a message after each night, add `notify: {webhook: https://...}` to the job "
+            "file"
+        )
+
     return tuple(steps)

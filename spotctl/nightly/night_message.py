@@ -10,12 +10,25 @@ from pricing_data.errors import AccessDenied, MissingCredentials
 from pricing_data.units import counted
 from spotctl.clouds.errors import NotPermitted
 from spotctl.home.errors import MissingSecret
-from spotctl.log.outcomes import BUDGET, DONE, FAILED, NO_CAPACITY, NOT_IN_TIME, NOT_PERMITTED, STOPPED
+from spotctl.log.outcomes import (
+    BUDGET,
+    DONE,
+    FAILED,
+    NO_CAPACITY,
+    NOT_IN_TIME,
+    NOT_PERMITTED,
+    STOPPED,
+)
 from spotctl.log.state import RunState
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.run.notify import Message, cost_text
 
-NOT_STARTED, NO_SECRET, MISSED, SKIPPED = "could not begin", "a secret is missing", "missed", "skipped"
+NOT_STARTED, NO_SECRET, MISSED, SKIPPED = (
+    "could not begin",
+    "a secret is missing",
+    "missed",
+    "skipped",
+)
 """Outcomes of a night without a run, in addition to those of runs."""
 
 _OUTCOME_OF_ERRORS: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
@@ -76,16 +89,21 @@ class NightResult:
     def of_error(error: Exception, *, began: bool) -> "NightResult":
         """The result of a night that failed with an error; `began`: after a run had started."""
         otherwise = FAILED if began else NOT_STARTED
-        outcome = next((outcome for kinds, outcome in _OUTCOME_OF_ERRORS if isinstance(error, kinds)), otherwise)
+        outcome = next(
+            (outcome for kinds, outcome in _OUTCOME_OF_ERRORS if isinstance(error, kinds)),
+            otherwise,
+        )
         text = str(error)
         if isinstance(error, OSError) and error.filename:
             text = f"{error.filename}: {error.strerror}"
+
         return NightResult(outcome, " ".join(text.split()) or type(error).__name__, error)
 
 
 @dataclass(frozen=True, slots=True)
 class NightTotals:
-    """Totals over the runs of a night. Money in nano-dollar-seconds, None while a run has not ended.
+    """Totals over the runs of a night. Money in nano-dollar-seconds, None while a run has not
+    ended.
 
     Replayed money counts only if all runs were replayed.
     """
@@ -117,22 +135,29 @@ def night_message(
 ) -> Message:
     """The message about a night; `figures` are those of its cost report."""
     good, totals = result.outcome == DONE, NightTotals.of(runs)
-    spent, on_demand = (None if amount is None else usd(amount) for amount in (totals.spent, totals.on_demand))
+    spent, on_demand = (
+        None if amount is None else usd(amount) for amount in (totals.spent, totals.on_demand)
+    )
     if spent is None and figures is not None:
         # For a run that has not ended, the ledger has the cost so far.
         spent, on_demand = figures["total_usd"], figures["on_demand_usd"]
+
     model = runs[-1].ended.facts.get("model") if runs and runs[-1].ended else None
     attempts = f" ({len(runs)} attempts)" if len(runs) > 1 else ""
     so_far = " so far" if totals.spent is None and spent is not None else ""
     cost = f"{cost_text(spent, on_demand, replayed=totals.replayed)}{so_far}"
+
     if totals.alive:
         stop = f"spotctl stop {paths.name}"
-        held = f"{counted(totals.alive, 'machine')}, until the leases end; to return them now: {stop}"
+        held = (
+            f"{counted(totals.alive, 'machine')}, until the leases end; to return them now: {stop}"
+        )
         advice = f"continue it: spotctl nightly run {paths.name}; or return its machines: {stop}"
     else:
         held = "nothing"
         advice = _ADVICE.get(result.outcome, "")
         advice = advice.format(name=paths.name, file=paths.file, environment=paths.environment)
+
     lines = {
         "What happened": f"{result.message or 'the job is done'}{attempts}",
         "Cost": cost if runs else "nothing; no machines were rented",
@@ -144,6 +169,7 @@ def night_message(
         "Report": paths.report or "",
         "Log": paths.log,
     }
+
     facts = {
         "event": "night ended",
         "name": paths.name,
@@ -161,19 +187,23 @@ def night_message(
         "report": paths.report,
         "cost_report": None if figures is None else dict(figures),
     }
+
     title = _title(paths.name, day, result.outcome)
     key = runs[-1].run if runs else f"{paths.name}-{day.isoformat()}"
     return Message(key, title, good, {name: text for name, text in lines.items() if text}, facts)
 
 
 def failure_message(name: str, day: date, result: NightResult, log: str) -> Message:
-    """The message about a scheduled start that failed outside of a run; `supervise.sh` writes the same."""
+    """The message about a scheduled start that failed outside of a run; `supervise.sh` writes the
+    same.
+    """
     lines = {
         "What happened": result.message,
         "What to do": _ADVICE[NOT_STARTED].format(name=name),
         "Still running": f"see spotctl status {name}",
         "Log": log,
     }
+
     facts = {
         "event": "night failed",
         "name": name,
@@ -181,6 +211,7 @@ def failure_message(name: str, day: date, result: NightResult, log: str) -> Mess
         "outcome": result.outcome,
         "message": result.message,
     }
+
     title = _title(name, day, result.outcome)
     return Message(f"{name}-{day.isoformat()}-failed", title, good=False, lines=lines, facts=facts)
 

@@ -1,7 +1,8 @@
-"""One start of a nightly job: at most one run at a time, one run per night, and one message about it.
+"""One start of a nightly job: at most one run at a time, one run per night, and one message about
+it.
 
-The night is recorded before anything is rented, and again once its message was sent. If a start is killed in between,
-the next one finds in the event log how far it got, and continues.
+The night is recorded before anything is rented, and again once its message was sent. If a start is
+killed in between, the next one finds in the event log how far it got, and continues.
 """
 
 import os
@@ -41,7 +42,14 @@ from spotctl.nightly.night_message import (
 )
 from spotctl.nightly.reporting import NightLog, NightReporter, StartReport
 from spotctl.nightly.state_dir import Installed, NightRecord, StateDir
-from spotctl.nightly.steps import CANNOT_RESUME, TOO_LATE, NightState, NightStep, next_step, runs_since
+from spotctl.nightly.steps import (
+    CANNOT_RESUME,
+    TOO_LATE,
+    NightState,
+    NightStep,
+    next_step,
+    runs_since,
+)
 from spotctl.run.notify import hidden, notify_of_alarm, secret_values
 from spotctl.run.start import runs
 from spotctl.run.start.machine_packages import check_machine_packages
@@ -77,7 +85,10 @@ class NightRunner:
         """Does what this night needs, and reports it."""
         now, hours = self.clock(), self.nightly.hours
         if night is None:
-            night = hours.night(now, self.zone) if self.scheduled else hours.from_now(now, self.zone)
+            night = (
+                hours.night(now, self.zone) if self.scheduled else hours.from_now(now, self.zone)
+            )
+
         self.log = NightLog(self.state_dir.logs, night.day, self.zone, self.clock)
         self.reporter = NightReporter(self.state_dir, self.nightly, self.log)
         try:
@@ -85,13 +96,17 @@ class NightRunner:
                 return self._run(night)
         except AlreadyRunning as error:
             self.log.write([f"another start is refused: {error}"])
-            # One message for a night that cannot start, because a night before it or a run by hand is still going on.
+            # One message for a night that cannot start, because a night before it or a run by hand
+            # is still going on.
             record = self.state_dir.last
             is_own = record is not None and record.begin >= night.begin and not record.reported
             if self.scheduled and not is_own and self.state_dir.skipped != night.begin:
                 result = NightResult(SKIPPED, str(error))
                 paths = NightPaths(
-                    self.name, str(self.nightly.file), str(self.state_dir.environment), str(self.log.path)
+                    self.name,
+                    str(self.nightly.file),
+                    str(self.state_dir.environment),
+                    str(self.log.path),
                 )
                 self.reporter.send(night_message(result, (), night.day, paths), "/fail")
                 self.state_dir.record_skipped(night.begin)
@@ -110,23 +125,29 @@ class NightRunner:
                 return report
             state = self._state()
             step = next_step(state, night, self.clock(), scheduled=self.scheduled)
+
         if step is NightStep.SKIP:
             skipped = "this night's run was already reported"
             self.log.write([f"nothing to do: {skipped}"])
             return StartReport(NightResult(DONE, skipped), None, self.log.path)
+
         before, record = state.record, self._record_begin(state, night, step)
         self._publish_night(running=True)
         self.reporter.beat("/start")
         try:
             result = self._result(step, night, record)
         except AlreadyRunning:
-            # The job was launched by hand, and its user sees how it ends: undo the record of this start.
-            self.state_dir.record(before or msgspec.structs.replace(record, reported=True, outcome="already running"))
+            # The job was launched by hand, and its user sees how it ends: undo the record of this
+            # start.
+            self.state_dir.record(
+                before or msgspec.structs.replace(record, reported=True, outcome="already running")
+            )
             self._publish_night(running=False)
             raise
+
         return self._report(result, record)
 
-    # -- state --------------------------------------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------
 
     def _runs(self) -> list[RunState]:
         """The runs of the last night and the latest run of the job, oldest first."""
@@ -134,16 +155,24 @@ class NightRunner:
         if not path.exists():
             return []
         with EventLog(path) as log:
-            begun = {run: began.wall_us for run, began in log.runs().items() if began.job == self.name}
+            begun = {
+                run: began.wall_us for run, began in log.runs().items() if began.job == self.name
+            }
             latest = next(reversed(begun), None)
             since = None if record is None else record.since
-            relevant = [run for run, at in begun.items() if run == latest or (since is not None and at >= since)]
+            relevant = [
+                run
+                for run, at in begun.items()
+                if run == latest or (since is not None and at >= since)
+            ]
             return [fold(log.of_run(run)) for run in relevant]
 
     def _state(self) -> NightState:
         runs = self._runs()
         latest = runs[-1] if runs else None
-        folder = Path(latest.began.folder) if latest is not None and latest.began is not None else None
+        folder = (
+            Path(latest.began.folder) if latest is not None and latest.began is not None else None
+        )
         can_resume = latest is None or not latest.orders or (folder is not None and folder.is_dir())
         return NightState(self.state_dir.last, runs, can_resume)
 
@@ -158,59 +187,77 @@ class NightRunner:
             since = min(since, latest.began.wall_us)
         record = NightRecord(night.day, night.begin, since)
         self.state_dir.record(record)
+
         return record
 
-    # -- the run ------------------------------------------------------------------------------------------------------
+    # -- the run -----------------------------------------------------------------------------------
 
     def _result(self, step: NightStep, night: Night, record: NightRecord) -> NightResult:
         if step is NightStep.MISSED:
-            return NightResult(MISSED, "nothing was started before the deadline: the computer was off or asleep")
+            return NightResult(
+                MISSED, "nothing was started before the deadline: the computer was off or asleep"
+            )
+
         try:
             ended = self._last_end(step, night, record)
         except AlreadyRunning:
             raise
-        except Exception as error:  # noqa: BLE001 - every failure must be reported: no one is watching
+        # Every failure must be reported: no one is watching.
+        except Exception as error:  # noqa: BLE001
             began = bool(runs_since(self._runs(), record.since))
             return NightResult.of_error(error, began=began)
+
         return NightResult(ended.outcome, ended.message)
 
     def _last_end(self, step: NightStep, night: Night, record: NightRecord) -> RunEnded:
         """Runs the job as the step requires, and returns the end of the night's last run."""
         if step is NightStep.CLOSE:
-            self.log.write(["the deadline has passed: returning the machines of the interrupted run"])
+            self.log.write(
+                ["the deadline has passed: returning the machines of the interrupted run"]
+            )
             return self._resume(night, TOO_LATE)
+
         if step is NightStep.RESUME:
             self.log.write(["an earlier start was killed: resuming its run"])
             ended = self._resume(night)
         else:
             if step is NightStep.REPLACE:
-                self.log.write([f"{CANNOT_RESUME.message}; returning its machines and launching again"])
+                self.log.write(
+                    [f"{CANNOT_RESUME.message}; returning its machines and launching again"]
+                )
                 self._resume(night, CANNOT_RESUME)
             ended = self._launch(night)
+
         while ended.outcome == NO_CAPACITY:
             # Another attempt, unless there is no time for one, or a signal asked to end.
             now, attempts = self.clock(), len(runs_since(self._runs(), record.since))
             pause = night.pause(attempts, now)
             if pause is None:
                 break
-            self.log.write([f"no machines available; next attempt at {clock_text(now + pause, self.zone)}"])
+            self.log.write(
+                [f"no machines available; next attempt at {clock_text(now + pause, self.zone)}"]
+            )
             if self.stopped.wait(pause / SECOND):
                 break
             ended = self._launch(night)
+
         return ended
 
     def _launch(self, night: Night) -> RunEnded:
         spec = load(self.nightly.file, home=self.state_dir.home)
         if spec.name != self.name:
             raise BadRequest(
-                f"{self.nightly.file}: the job is now named {spec.name!r}, but {self.name!r} is installed: run spotctl"
+                f"{self.nightly.file}: the job is now named {spec.name!r}, but {self.name!r} is "
+                "installed: run spotctl"
                 f" nightly rm {self.name}, then spotctl nightly install {self.nightly.file}"
             )
+
         self._check_secrets(spec.secrets)
         runs.check_launchable(spec)
         check_machine_packages(spec, self.settings)
         self.log.write([f"launching {self.nightly.file}"])
         spec = with_night_deadline(spec, night, self.clock(), self.zone)
+
         return self._log_end(runs.launch(spec, self.settings, self._observer(night)))
 
     def _resume(self, night: Night, stop: StopRequested | None = None) -> RunEnded:
@@ -233,7 +280,8 @@ class NightRunner:
             raise MissingSecret(f"{names} {verb} not in the environment of the night; {cure}")
 
     def _observer(self, night: Night, known: RunState | None = None) -> RunObserver:
-        """An observer that logs changes, and asks the run to end at its deadline or after a signal."""
+        """An observer that logs changes, and asks the run to end at its deadline or after a
+        signal."""
         last = [known or RunState()]
 
         def turned(state: RunState) -> None:
@@ -242,10 +290,13 @@ class NightRunner:
                 runs.request_stop(self.name, self.settings)
             elif state.stopping is None and night.is_over(self.clock()):
                 runs.request_stop(self.name, self.settings, TOO_LATE)
+
             named = () if state.began is None else state.began.spec.get("secrets", ())
             secrets = secret_values(named, os.environ)
             # A cloud may quote what it was sent.
-            self.log.write([hidden(line, secrets) for line in run_lines.happened(last.pop(), state)])
+            self.log.write(
+                [hidden(line, secrets) for line in run_lines.happened(last.pop(), state)]
+            )
             last.append(state)
 
         def alarmed(spec: JobSpec, state: RunState, alarm: Alarm) -> None:
@@ -253,39 +304,58 @@ class NightRunner:
 
         return RunObserver(on_turn=turned, on_alarm=alarmed)
 
-    # -- report -------------------------------------------------------------------------------------------------------
+    # -- report ------------------------------------------------------------------------------------
 
     def _report(self, result: NightResult, record: NightRecord) -> StartReport:
-        """Logs and posts the message, then records that: a message sent twice is better than none."""
+        """Logs and posts the message, then records that: a message sent twice is better than
+        none."""
         runs = runs_since(self._runs(), record.since)
         page, figures = self._cost_report(record) if runs else (None, None)
-        paths = NightPaths(self.name, str(self.nightly.file), str(self.state_dir.environment), str(self.log.path), page)
+        paths = NightPaths(
+            self.name,
+            str(self.nightly.file),
+            str(self.state_dir.environment),
+            str(self.log.path),
+            page,
+        )
+
         spec = self.reporter.job()
         secrets = [] if spec is None else secret_values(spec.secrets, os.environ)
         message = night_message(result, runs, record.day, paths, figures).without(secrets)
         starts, _ = self.state_dir.starts.read()
+
         # The last line is that of this start, unless it is made by hand.
         last = self.state_dir.result
-        earlier = unreported(starts[:-1] if self.scheduled else starts, 0 if last is None else last.end)
+        earlier = unreported(
+            starts[:-1] if self.scheduled else starts, 0 if last is None else last.end
+        )
         if earlier:
             endings = "; ".join(ending_text(start, self.zone) for start in earlier)
             message = replace(message, lines={**message.lines, "Not reported before": endings})
+
         self.reporter.send(message, "" if result.outcome == DONE else "/fail")
 
         totals = NightTotals.of(runs)
         # Metrics of nights are added up over jobs, and replayed money is not real.
         cost = 0 if totals.replayed else totals.spent
-        # A start that is killed between the two reports again; the other way round, monitoring would miss a report.
+        # A start that is killed between the two reports again; the other way round, monitoring
+        # would miss a report.
         self.state_dir.record_result(self.clock(), done=result.outcome == DONE, spent=cost)
         self.state_dir.record(
             msgspec.structs.replace(
-                record, reported=True, outcome=result.outcome, spent=totals.spent, replayed=totals.replayed
+                record,
+                reported=True,
+                outcome=result.outcome,
+                spent=totals.spent,
+                replayed=totals.replayed,
             )
         )
+
         self.state_dir.delete_old(record.day, self.zone)
         if self.reporter.delivered:
             for start in earlier:
                 self.state_dir.starts.write(replace(start, reported=True))
+
         self._publish_night(running=False)
         return StartReport(result, message, self.log.path, self.reporter.delivered)
 
@@ -304,7 +374,9 @@ class NightRunner:
 
         path = self.state_dir.reports / f"{record.day.isoformat()}.html"
         try:
-            return str(path), write_report(self.settings, self.name, record.since, self.clock(), path)
+            return str(path), write_report(
+                self.settings, self.name, record.since, self.clock(), path
+            )
         except Exception as error:  # noqa: BLE001 - a failing report must not prevent the message
             self.log.write([f"no cost report: {type(error).__name__}: {error}"])
             return None, None
@@ -317,9 +389,15 @@ def with_night_deadline(spec: JobSpec, night: Night, now: int, zone: tzinfo) -> 
     """
     if night.stop_at is None:
         return spec
+
     own, remaining = spec.deadline, max(night.stop_at - now, SECOND)
     if spec.is_local:
-        return spec if own is not None else replace(spec, deadline=Within(round(remaining * spec.local.speed)))
+        return (
+            spec
+            if own is not None
+            else replace(spec, deadline=Within(round(remaining * spec.local.speed)))
+        )
     if own is not None and own.moment(now, zone) <= night.stop_at:
         return spec
+
     return replace(spec, deadline=Within(remaining))

@@ -1,6 +1,7 @@
 """How nights are logged and reported, however much of a job's files can be read.
 
-A scheduled start cannot fail silently: `run_watched` records and reports its begin, its end and every failure.
+A scheduled start cannot fail silently: `run_watched` records and reports its begin, its end and
+every failure.
 """
 
 import os
@@ -70,7 +71,8 @@ class StartReport:
 class NightReporter:
     """Logs and posts messages, and tells the health check how nights begin and end.
 
-    `nightly` is None if the installation cannot be read. `delivered` is false after a message that could not be sent.
+    `nightly` is None if the installation cannot be read. `delivered` is false after a message that
+    could not be sent.
     """
 
     state_dir: StateDir
@@ -114,7 +116,10 @@ class NightReporter:
         else:
             installed = self.nightly and Notify(self.nightly.webhook, self.nightly.heartbeat)
             known = environment.read_addresses(path) or installed or Notify()
-        return environment.resolved_addresses(known, {**environment.readable(self.state_dir.environment), **os.environ})
+
+        return environment.resolved_addresses(
+            known, {**environment.readable(self.state_dir.environment), **os.environ}
+        )
 
 
 def run_watched(
@@ -142,11 +147,16 @@ def run_watched(
         with suppress(OSError, BadRequest):
             end(reported=delivered, good=False, why=why)
         raise
+
     return report
 
 
-def _report(state_dir: StateDir, result: NightResult, clock: Callable[[], int], zone: tzinfo) -> tuple[bool, str]:
-    """Sends the message about a failure. Returns whether it was delivered, and its text without secrets."""
+def _report(
+    state_dir: StateDir, result: NightResult, clock: Callable[[], int], zone: tzinfo
+) -> tuple[bool, str]:
+    """Sends the message about a failure. Returns whether it was delivered, and its text without
+    secrets.
+    """
     nightly = None
     with suppress(BadRequest, OSError):
         nightly = state_dir.installed
@@ -157,4 +167,5 @@ def _report(state_dir: StateDir, result: NightResult, clock: Callable[[], int], 
     if (spec := reporter.job()) is not None:
         message = message.without(secret_values(spec.secrets, os.environ))
     reporter.send(message, "/fail")
+
     return reporter.delivered, message.lines["What happened"]

@@ -1,5 +1,5 @@
-"""Schedulers of nightly jobs: a marked block each in the user's crontab, whose rest is never changed, or user units of
-systemd.
+"""Schedulers of nightly jobs: a marked block each in the user's crontab, whose rest is never
+changed, or user units of systemd.
 """
 
 import getpass
@@ -45,7 +45,9 @@ def block(name: str, at: time, line: str) -> bytes:
     # An unescaped % ends the command, even within quotes.
     line = f"{at.minute} {at.hour} * * * {line}".replace("%", r"\%")
     if "\n" in line or len(os.fsencode(line)) > LONGEST_LINE:
-        raise BadRequest(f"{name}: its crontab line is too long for cron or has a line break; use shorter paths")
+        raise BadRequest(
+            f"{name}: its crontab line is too long for cron or has a line break; use shorter paths"
+        )
     begin, end = _marks(name)
     return begin + os.fsencode(f"{line}\n") + end
 
@@ -53,9 +55,12 @@ def block(name: str, at: time, line: str) -> bytes:
 def supervised(name: str, supervisor: Path, command: Sequence[str]) -> str:
     """The line that has a script start a command.
 
-    If the script is gone, with the home perhaps, the line itself says so: to syslog, and by cron's mail.
+    If the script is gone, with the home perhaps, the line itself says so: to syslog, and by cron's
+    mail.
     """
-    start = f's={shlex.quote(str(supervisor))}; [ -s "$s" ] && exec /bin/sh "$s" {shlex.join(command)}'
+    start = (
+        f's={shlex.quote(str(supervisor))}; [ -s "$s" ] && exec /bin/sh "$s" {shlex.join(command)}'
+    )
     lost = f'm="spotctl nightly {name} did not start: $s is gone"'
     return f'{start}; {lost}; logger -t spotctl -p user.err "$m"; echo "$m"; exit 127'
 
@@ -63,11 +68,15 @@ def supervised(name: str, supervisor: Path, command: Sequence[str]) -> str:
 def lines_of_block(table: bytes, name: str) -> bytes:
     """The lines between the marks of a job; empty if it has none."""
     span = _span(table, name)
-    return b"" if span is None else b"".join(table[span[0] : span[1]].splitlines(keepends=True)[1:-1])
+    return (
+        b"" if span is None else b"".join(table[span[0] : span[1]].splitlines(keepends=True)[1:-1])
+    )
 
 
 def _marks(name: str) -> tuple[bytes, bytes]:
-    begin = f"# >>> spotctl nightly {name} (removed by: spotctl nightly rm {name.partition(' ')[0]})\n"
+    begin = (
+        f"# >>> spotctl nightly {name} (removed by: spotctl nightly rm {name.partition(' ')[0]})\n"
+    )
     return begin.encode(), f"# <<< spotctl nightly {name}\n".encode()
 
 
@@ -76,9 +85,14 @@ def _span(table: bytes, name: str) -> tuple[int, int] | None:
     begins = re.search(rb"^" + re.escape(begin), table, re.MULTILINE)
     if begins is None:
         return None
+
     last = re.compile(rb"^" + re.escape(end), re.MULTILINE).search(table, begins.end())
     if last is None:
-        raise BadRequest(f"crontab: the block of {name} has no end line {end.decode().strip()!r}; fix it: crontab -e")
+        raise BadRequest(
+            f"crontab: the block of {name} has no end line {end.decode().strip()!r}; fix it: "
+            "crontab -e"
+        )
+
     return begins.start(), last.end()
 
 
@@ -106,12 +120,17 @@ class Crontab:
         if after == before:
             return
         if self.read() != before:
-            raise BadRequest("crontab: it was changed by another program in the meantime; try again")
+            raise BadRequest(
+                "crontab: it was changed by another program in the meantime; try again"
+            )
+
         ran = self._run("-", stdin=after) if after else self._run("-r")
         if ran.returncode:
             raise BadRequest(f"crontab: not changed: {_error_text(ran)}")
         if self.read() != after:
-            raise BadRequest("crontab: it does not contain what was written; check with: crontab -l")
+            raise BadRequest(
+                "crontab: it does not contain what was written; check with: crontab -l"
+            )
 
     def _run(self, argument: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         try:
@@ -123,7 +142,9 @@ class Crontab:
                 env={**os.environ, "LC_ALL": "C"},
             )
         except OSError as error:
-            raise BadRequest(f"{self.program}: {error.strerror}; install cron, or use --scheduler systemd") from None
+            raise BadRequest(
+                f"{self.program}: {error.strerror}; install cron, or use --scheduler systemd"
+            ) from None
 
 
 def daemon_runs() -> bool | None:
@@ -179,14 +200,19 @@ def service(name: str, command: Sequence[str]) -> str:
 
 
 def timer(name: str, times: Sequence[time]) -> str:
-    """The timer. On days that skip a time of day systemd does not fire, so there are several times."""
-    return _TIMER.format(name=name, calendar="\n".join(f"OnCalendar=*-*-* {at:%H:%M:%S}" for at in times))
+    """The timer. On days that skip a time of day systemd does not fire, so there are several
+    times."""
+    return _TIMER.format(
+        name=name, calendar="\n".join(f"OnCalendar=*-*-* {at:%H:%M:%S}" for at in times)
+    )
 
 
 def quoted(word: str) -> str:
     """A word of a command line, with systemd's special characters escaped."""
     if "\n" in word:
-        raise BadRequest(f"{word!r}: has a line break, which systemd units do not allow; use another path")
+        raise BadRequest(
+            f"{word!r}: has a line break, which systemd units do not allow; use another path"
+        )
     for special, escaped in (("\\", "\\\\"), ('"', '\\"'), ("%", "%%"), ("$", "$$")):
         word = word.replace(special, escaped)
     return f'"{word}"'
@@ -215,7 +241,9 @@ class UserManager:
 
     def is_running(self) -> bool:
         """Whether systemd answers for this user."""
-        return shutil.which("systemctl") is not None and not self._run("show-environment").returncode
+        return (
+            shutil.which("systemctl") is not None and not self._run("show-environment").returncode
+        )
 
     def has(self, name: str) -> bool:
         return (self.folder / timer_unit(name)).exists()
@@ -229,21 +257,27 @@ class UserManager:
         """Writes the units and starts the timer."""
         if not self.is_running():
             raise BadRequest(
-                "systemctl --user does not answer; log in as the user instead of using su or sudo, or use"
+                "systemctl --user does not answer; log in as the user instead of using su or sudo, "
+                "or use"
                 " --scheduler cron"
             )
+
         # A unit of another home is not replaced.
         home = re.compile(r'"--home" ("(?:[^"\\]|\\.)*")')
         theirs, ours = home.search(self.service_text(name)), home.search(service_text)
         if theirs is not None and ours is not None and theirs[1] != ours[1]:
             raise BadRequest(
-                f"{self.folder / service_unit(name)}: belongs to a nightly job of the same name in another home,"
-                f" {theirs[1]}; use another name, or remove it first: spotctl --home {theirs[1]} nightly rm {name}"
+                f"{self.folder / service_unit(name)}: belongs to a nightly job of the same name in "
+                "another home,"
+                f" {theirs[1]}; use another name, or remove it first: spotctl --home {theirs[1]} "
+                f"nightly rm {name}"
             )
+
         self.folder.mkdir(parents=True, exist_ok=True)
         for unit, text in ((service_unit(name), service_text), (timer_unit(name), timer_text)):
             with replaced(self.folder / unit) as part:
                 part.write_text(text, "utf-8")
+
         self._must("daemon-reload")
         self._must("enable", timer_unit(name))
         # A running timer picks up a new schedule only after a restart.
@@ -267,11 +301,18 @@ class UserManager:
             raise BadRequest(f"systemctl --user {' '.join(arguments)}: {error}")
 
     def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(["systemctl", "--user", *arguments], capture_output=True, text=True, check=False)  # noqa: S607 - the systemctl of this system
+        return subprocess.run(
+            ["systemctl", "--user", *arguments],  # noqa: S607
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
 
 def linger() -> str:
-    """Enables timers while the user is not logged in. Returns what the user has to do for it, if anything."""
+    """Enables timers while the user is not logged in. Returns what the user has to do for it, if
+    anything.
+    """
     user = getpass.getuser()
     if Path("/var/lib/systemd/linger", user).exists():
         return ""
@@ -279,4 +320,7 @@ def linger() -> str:
         ran = subprocess.run(["loginctl", "enable-linger"], capture_output=True, check=False)  # noqa: S607
         if not ran.returncode:
             return ""
-    return f"timers only run while you are logged in; to change that, run once: sudo loginctl enable-linger {user}"
+    return (
+        "timers only run while you are logged in; to change that, run once: sudo loginctl "
+        f"enable-linger {user}"
+    )

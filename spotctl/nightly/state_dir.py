@@ -1,10 +1,12 @@
-"""The state of a nightly job: a folder with its installation, its starts, its last night, logs and reports.
+"""The state of a nightly job: a folder with its installation, its starts, its last night, logs and
+reports.
 
 Only the owner can read the folder, because its environment file holds secrets.
 
-The record of starts is a file of a fixed size with a line for each, which are overwritten in place. It has a line for a
-start even if the disk is full, Python is missing or another file of the job is damaged. `supervise.sh` writes the begin
-and the end of a start, and a night adds whether it was reported, and why it failed.
+The record of starts is a file of a fixed size with a line for each, which are overwritten in place.
+It has a line for a start even if the disk is full, Python is missing or another file of the job is
+damaged. `supervise.sh` writes the begin and the end of a start, and a night adds whether it was
+reported, and why it failed.
 """
 
 import os
@@ -42,9 +44,11 @@ _NOT_KEPT = re.compile(r"[^A-Za-z0-9 ._:/()=,;@-]")
 
 @dataclass(frozen=True, slots=True)
 class NightStart:
-    """A scheduled start. `why` says why it failed, unless the record of the night does; `reported`: in a message.
+    """A scheduled start. `why` says why it failed, unless the record of the night does; `reported`:
+    in a message.
 
-    Moments in seconds since 1970. `ended` is None while it goes on, and after a kill that nothing survived.
+    Moments in seconds since 1970. `ended` is None while it goes on, and after a kill that nothing
+    survived.
     """
 
     number: int
@@ -66,6 +70,7 @@ class NightStart:
             return False
         if self.pid == os.getpid():
             return True
+
         if not Path("/proc/self").exists():
             try:
                 # Another user's process exists, too.
@@ -74,16 +79,21 @@ class NightStart:
             except ProcessLookupError:
                 return False
             return True
+
         try:
             words = Path("/proc", str(self.pid), "cmdline").read_bytes().split(b"\0")
         except OSError:
             return False
+
         return b"nightly" in words and b"run" in words
 
     def line(self) -> bytes:
         ending = "" if self.ended is None else f" ended={self.ended} status={self.status}"
         why = " ".join(_NOT_KEPT.sub("", " ".join(self.why.split())).split())[:_LONGEST_WHY]
-        text = f"number={self.number} began={self.began} pid={self.pid}{ending} reported={_YES[self.reported]}"
+        text = (
+            f"number={self.number} began={self.began} pid={self.pid}{ending} "
+            f"reported={_YES[self.reported]}"
+        )
         return f"{text} why={why}".encode() if why else text.encode()
 
 
@@ -105,18 +115,24 @@ class StartRecord:
             new.write_bytes(_padded(b"") * SLOTS)
 
     def read(self) -> tuple[list[NightStart], int]:
-        """The starts, oldest first, and the number of lines that cannot be read. BadRequest: no line can be."""
+        """The starts, oldest first, and the number of lines that cannot be read. BadRequest: no
+        line can be.
+        """
         try:
             content = self.path.read_bytes()
         except FileNotFoundError:
             return [], 0
         except OSError as error:
-            raise BadRequest(f"{self.path}: cannot be read: {error.strerror}; {_CURE_OF_STARTS}") from None
+            raise BadRequest(
+                f"{self.path}: cannot be read: {error.strerror}; {_CURE_OF_STARTS}"
+            ) from None
+
         lines = [content[at : at + LINE_BYTES] for at in range(0, len(content), LINE_BYTES)]
         starts = [_parsed(line) for line in lines]
         known = {start.number: start for start in starts if start is not None}
         used = sum(1 for line in lines if line.strip())
         damaged = used - sum(1 for start in starts if start is not None)
+
         return [known[number] for number in sorted(known)], damaged + abs(SLOTS - len(lines))
 
     def begin(self, now: int) -> NightStart:
@@ -134,7 +150,9 @@ class StartRecord:
             os.fsync(file.fileno())
 
     def note(self, number: int, now: int, status: int | None, *, reported: bool, why: str) -> None:
-        """Adds to a start whether it was reported, why it failed, and with a status that it has ended."""
+        """Adds to a start whether it was reported, why it failed, and with a status that it has
+        ended.
+        """
         start = next((start for start in self.read()[0] if start.number == number), None)
         if start is not None:
             ended = None if status is None else now // SECOND
@@ -151,7 +169,9 @@ def _parsed(line: bytes) -> NightStart | None:
         return None
     number, began, pid, ended, status, reported, why = match.groups()
     ended_at, code = (None, None) if ended is None else (int(ended), int(status))
-    return NightStart(int(number), int(began), int(pid), ended_at, code, reported == "yes", why or "")
+    return NightStart(
+        int(number), int(began), int(pid), ended_at, code, reported == "yes", why or ""
+    )
 
 
 _CURE = "remove it, then run spotctl nightly install again"
@@ -161,11 +181,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """A nightly job. `file` is the job file itself, not a copy: the next night runs what it then contains.
+    """A nightly job. `file` is the job file itself, not a copy: the next night runs what it then
+    contains.
 
-    `path` is the PATH at installation, because timers know no virtual environment. `webhook` and `heartbeat` are
-    those of the job file, for nights in which the file cannot be read. `metrics` is the file or the port where each
-    night publishes its figures, empty for none.
+    `path` is the PATH at installation, because timers know no virtual environment. `webhook` and
+    `heartbeat` are those of the job file, for nights in which the file cannot be read. `metrics` is
+    the file or the port where each night publishes its figures, empty for none.
     """
 
     name: str
@@ -194,17 +215,33 @@ class Installed:
     @staticmethod
     def of_json(stored: Mapping[str, Any]) -> "Installed":
         deadline = stored["deadline"]
-        hours = Hours(time.fromisoformat(stored["at"]), None if deadline is None else time.fromisoformat(deadline))
+        hours = Hours(
+            time.fromisoformat(stored["at"]),
+            None if deadline is None else time.fromisoformat(deadline),
+        )
         optional = (stored.get("webhook"), stored.get("heartbeat"), stored.get("metrics", ""))
-        return Installed(stored["name"], Path(stored["file"]), hours, stored["scheduler"], stored["path"], *optional)
+
+        return Installed(
+            stored["name"],
+            Path(stored["file"]),
+            hours,
+            stored["scheduler"],
+            stored["path"],
+            *optional,
+        )
 
 
-class NightRecord(msgspec.Struct, frozen=True, rename={"begin": "begin_us", "since": "since_us", "reported": "told"}):
+class NightRecord(
+    msgspec.Struct,
+    frozen=True,
+    rename={"begin": "begin_us", "since": "since_us", "reported": "told"},
+):
     """The last night. Written before anything is rented, and again once its message was sent.
 
-    `begin` is that of the night (microseconds UTC). Runs that began at `since` or later belong to it; `since` is before
-    `begin` if the night continued a run of an earlier one. `spent` is in nano-dollar-seconds; `replayed` if it is the
-    replayed money of the local market, None if unknown.
+    `begin` is that of the night (microseconds UTC). Runs that began at `since` or later belong to
+    it; `since` is before `begin` if the night continued a run of an earlier one. `spent` is in
+    nano-dollar-seconds; `replayed` if it is the replayed money of the local market, None if
+    unknown.
     """
 
     day: date
@@ -217,9 +254,11 @@ class NightRecord(msgspec.Struct, frozen=True, rename={"begin": "begin_us", "sin
 
 
 class LastResult(msgspec.Struct, frozen=True, rename={"end": "end_us", "success": "success_us"}):
-    """How the last reported night ended; kept while the next night goes on. Moments in microseconds UTC.
+    """How the last reported night ended; kept while the next night goes on. Moments in microseconds
+    UTC.
 
-    `spent` is in nano-dollar-seconds; `success` is the end of the last night in which the job was done.
+    `spent` is in nano-dollar-seconds; `success` is the end of the last night in which the job was
+    done.
     """
 
     end: int
@@ -277,7 +316,9 @@ class StateDir:
         try:
             return None if stored is None else Installed.of_json(stored)
         except (KeyError, TypeError, ValueError) as error:
-            raise BadRequest(f"{path}: is damaged ({type(error).__name__}: {error}); {_CURE}") from None
+            raise BadRequest(
+                f"{path}: is damaged ({type(error).__name__}: {error}); {_CURE}"
+            ) from None
 
     def install(self, nightly: Installed) -> None:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -286,7 +327,12 @@ class StateDir:
 
     def uninstall(self) -> None:
         """Removes the record of the installation. Logs, reports and the environment file stay."""
-        for path in (self.folder / "installed.json", self.starts.path, self.supervisor, self.addresses):
+        for path in (
+            self.folder / "installed.json",
+            self.starts.path,
+            self.supervisor,
+            self.addresses,
+        ):
             path.unlink(missing_ok=True)
 
     @property
@@ -307,7 +353,8 @@ class StateDir:
 
     @property
     def skipped(self) -> int | None:
-        """The begin of the last night that was skipped, and reported, because the job was running."""
+        """The begin of the last night that was skipped, and reported, because the job was
+        running."""
         stored = _read(self.folder / "skipped.json", dict[str, int])
         return None if stored is None else stored["begin_us"]
 
@@ -328,9 +375,16 @@ class StateDir:
         replace_json(self.folder / "night.json", msgspec.to_builtins(night), lasting=True)
 
     def delete_old(self, today: date, zone: tzinfo) -> None:
-        """Deletes logs and reports of nights long ago, but not of those whose failure was not reported."""
+        """Deletes logs and reports of nights long ago, but not of those whose failure was not
+        reported.
+        """
         starts, _ = self.starts.read()
-        kept = {day_of(start.began_us, zone) for start in starts if start.status != 0 and not start.reported}
+        kept = {
+            day_of(start.began_us, zone)
+            for start in starts
+            if start.status != 0 and not start.reported
+        }
+
         for path in (*self.logs.glob("????-??-??.*"), *self.reports.glob("????-??-??.*")):
             with suppress(ValueError, OSError):
                 day = date.fromisoformat(path.stem)
@@ -339,8 +393,14 @@ class StateDir:
 
 
 def state_dirs(home: Path) -> list[StateDir]:
-    """The state folders of all installed nightly jobs, also of those whose installation cannot be read."""
-    names = {path.parent.name for file in ("installed.json", "starts") for path in (home / "nightly").glob(f"*/{file}")}
+    """The state folders of all installed nightly jobs, also of those whose installation cannot be
+    read.
+    """
+    names = {
+        path.parent.name
+        for file in ("installed.json", "starts")
+        for path in (home / "nightly").glob(f"*/{file}")
+    }
     return [StateDir(home, name) for name in sorted(names)]
 
 
@@ -350,7 +410,9 @@ def installed(state_dir: StateDir) -> Installed:
     if nightly is None:
         home = state_dir.home
         known = ", ".join(folder.name for folder in state_dirs(home)) or "none"
-        raise BadRequest(f"no nightly job named {state_dir.name!r} is installed under {home}; installed: {known}")
+        raise BadRequest(
+            f"no nightly job named {state_dir.name!r} is installed under {home}; installed: {known}"
+        )
     return nightly
 
 

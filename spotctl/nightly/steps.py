@@ -34,7 +34,9 @@ class NightStep(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NightState:
-    """The state that a start finds: the last recorded night, the job's runs, and whether the latest can be resumed."""
+    """The state that a start finds: the last recorded night, the job's runs, and whether the latest
+    can be resumed.
+    """
 
     record: NightRecord | None
     runs: Sequence[RunState]
@@ -56,18 +58,22 @@ def runs_since(runs: Sequence[RunState], since: int) -> list[RunState]:
 
 
 def next_step(state: NightState, night: Night, now: int, *, scheduled: bool) -> NightStep:
-    """The action to take now. Starts by a timer (`scheduled`) run each night once, and never after its deadline."""
+    """The action to take now. Starts by a timer (`scheduled`) run each night once, and never after
+    its deadline.
+    """
     latest = state.runs[-1] if state.runs else None
     if latest is not None and latest.ended is None:
         if night.is_over(now):
             return NightStep.CLOSE
         return NightStep.RESUME if state.can_resume else NightStep.REPLACE
+
     runs = state.runs_of_night
     if state.unreported and runs and (ended := runs[-1].ended):
         # After these ends, another run follows in the same night.
         is_retried = ended.outcome == NO_CAPACITY or ended.message == CANNOT_RESUME.message
         if not is_retried:
             return NightStep.REPORT
+
     if scheduled and state.record and state.record.reported and state.record.begin >= night.begin:
         return NightStep.SKIP
     return NightStep.MISSED if night.is_over(now) else NightStep.LAUNCH

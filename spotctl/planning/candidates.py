@@ -1,4 +1,5 @@
-"""Step 2 of a plan: the kinds of machines that fit each job, and the job's demand for them. Pure."""
+"""Step 2 of a plan: the kinds of machines that fit each job, and the job's demand for them.
+Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -53,20 +54,23 @@ from spotctl.planning.values import (
     TypeSpeed,
 )
 
-# Only the cheapest kinds per unit of work and the fastest ones are examined; the others are worse at both.
+# Only the cheapest kinds per unit of work and the fastest ones are examined; the others are worse
+# at both.
 _CHEAPEST, _FASTEST = 24, 8
 _CHEAPEST_ROAMING = 128
-"""More kinds for a job that may move between regions, because it can use the same type in many of them."""
+"""More kinds for a job that may move between regions, because it can use the same type in many of
+them."""
 _MAX_MACHINES = 64
 """Default limit for a job without one."""
 _MARKETS_OF_KIND = 4
 _LOCAL_STARTUP, _LOCAL_OWN_STARTUP = 0.4, 2.0
-"""Median seconds until a program of this computer works, a built-in trainer or one's own, apart from the time in which
-the market's clock stands: it does while the nodes of a training load their libraries, and does not while they set the
-training up, or a command loads its own (PyTorch takes one to two seconds). From `bench.promised_launches`."""
-# From the decision to launch until machines are ordered, and from the end of the work until they are returned: the time
-# of requests to a cloud, or of this computer's processes, which the market's clock multiplies. It stands while a run
-# starts up, but only once a process of the run measures it.
+"""Median seconds until a program of this computer works, a built-in trainer or one's own, apart
+from the time in which the market's clock stands: it does while the nodes of a training load their
+libraries, and does not while they set the training up, or a command loads its own (PyTorch takes
+one to two seconds). From `bench.promised_launches`."""
+# From the decision to launch until machines are ordered, and from the end of the work until they
+# are returned: the time of requests to a cloud, or of this computer's processes, which the market's
+# clock multiplies. It stands while a run starts up, but only once a process of the run measures it.
 _ON_CLOUD = LaunchTimes(order=MINUTE // 2, ending=2 * MINUTE)
 _LOCAL_ORDER, _LOCAL_ENDING = 0.3, 0.2
 _LOCAL_SPREAD = 0.7
@@ -76,8 +80,9 @@ _USER_TAG = "user"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KindColumns:
-    """Gavel's columns: kinds by their numbers in the snapshot, the rows of their markets, cheapest first, effective
-    prices, the share of the paid time that evictions leave, and the quotas that the kinds count against."""
+    """Gavel's columns: kinds by their numbers in the snapshot, the rows of their markets, cheapest
+    first, effective prices, the share of the paid time that evictions leave, and the quotas that
+    the kinds count against."""
 
     numbers: tuple[int, ...]
     kinds: tuple[MachineKind, ...]
@@ -93,7 +98,9 @@ def candidates(facts: PlanningFacts) -> tuple[list[tuple[Job, Demand]], KindColu
     Raises NotInTime or BadRequest if there are none for a job.
     """
     snapshot = facts.snapshot
-    usable = snapshot.usable & np.logical_or.reduce([in_zones(snapshot, job.spec.resources) for job in facts.jobs])
+    usable = snapshot.usable & np.logical_or.reduce(
+        [in_zones(snapshot, job.spec.resources) for job in facts.jobs]
+    )
     lowest = snapshot.lowest_prices(usable)
     matches = [eligible(snapshot, usable, job.spec) for job in facts.jobs]
     fitting = [
@@ -102,8 +109,16 @@ def candidates(facts: PlanningFacts) -> tuple[list[tuple[Job, Demand]], KindColu
     ]
     examined = sorted({kind for _, _, kinds in fitting for kind in kinds})
     columns = columns_of(examined, facts, usable)
+
     return [
-        (job, replace(_demand(job, facts, rates, nu[examined], columns), fitting=count, unusable=tuple(rows.tolist())))
+        (
+            job,
+            replace(
+                _demand(job, facts, rates, nu[examined], columns),
+                fitting=count,
+                unusable=tuple(rows.tolist()),
+            ),
+        )
         for job, (_, count, rows), (rates, nu, _) in zip(facts.jobs, matches, fitting, strict=True)
     ], columns
 
@@ -111,23 +126,35 @@ def candidates(facts: PlanningFacts) -> tuple[list[tuple[Job, Demand]], KindColu
 def _fitting_kinds(
     job: Job, facts: PlanningFacts, eligible_kinds: Ints, unusable: Ints, lowest: Ints
 ) -> tuple[dict[str, TypeSpeed], Floats, list[int]]:
-    """The speeds of the types that a job may use, nu by kind, and the kinds that are worth examining."""
+    """The speeds of the types that a job may use, nu by kind, and the kinds that are worth
+    examining.
+    """
     snapshot, spec = facts.snapshot, job.spec
     kinds = eligible_kinds.tolist()
     if job.place is not None:
-        kinds = [kind for kind in kinds if (snapshot.kinds[kind].cloud, snapshot.kinds[kind].region) == job.place]
+        kinds = [
+            kind
+            for kind in kinds
+            if (snapshot.kinds[kind].cloud, snapshot.kinds[kind].region) == job.place
+        ]
+
     if not kinds:
         raise _nothing_usable(job, facts, unusable)
 
     measured = measured_for(spec, facts.earlier.get(spec.name, {}))
     if (split := _split(job, facts, kinds)) is not None:
         measured = {
-            name: replace(measured.get(name, speed), split=speed.split, least_stages=speed.least_stages)
+            name: replace(
+                measured.get(name, speed), split=speed.split, least_stages=speed.least_stages
+            )
             for name, speed in split.items()
         }
         kinds = [kind for kind in kinds if snapshot.kinds[kind].type in measured]
+
     names = {snapshot.kinds[kind].type for kind in kinds} | measured.keys()
-    speeds = speeds_of((machine for machine in snapshot.catalog.types if machine.name in names), measured)
+    speeds = speeds_of(
+        (machine for machine in snapshot.catalog.types if machine.name in names), measured
+    )
     nu = np.zeros(len(snapshot.kinds))
     nu[kinds] = [speeds[snapshot.kinds[kind].type].nu for kind in kinds]
 
@@ -137,7 +164,10 @@ def _fitting_kinds(
     cheapest = numbers[np.argsort(per_work, kind="stable")[:most]]
     fastest = numbers[np.lexsort((per_work, -nu[numbers]))[:_FASTEST]]
     named = _reservations(job, snapshot.at)
-    reserved = (kind for kind in kinds if any(is_kind_of(each, snapshot.kinds[kind]) for each in named))
+    reserved = (
+        kind for kind in kinds if any(is_kind_of(each, snapshot.kinds[kind]) for each in named)
+    )
+
     return speeds, nu, [*np.union1d(cheapest, fastest).tolist(), *reserved]
 
 
@@ -146,6 +176,7 @@ def _split(job: Job, facts: PlanningFacts, kinds: Sequence[int]) -> dict[str, Ty
     program = job.spec.program
     if program.parallel is None:
         return None
+
     from spotctl.planning.parallel import as_trained, split_speeds
 
     machines = [machine for kind in kinds if (machine := facts.snapshot.machine[kind]) is not None]
@@ -153,9 +184,13 @@ def _split(job: Job, facts: PlanningFacts, kinds: Sequence[int]) -> dict[str, Ty
         if isinstance(program, Command):
             return split_speeds(program.parallel, job.profiles, program.nodes.most, machines)
         resources = job.spec.resources
-        nodes = (resources.machines.most or resources.machines.least) + (resources.reliable.machines or 0)
+        nodes = (resources.machines.most or resources.machines.least) + (
+            resources.reliable.machines or 0
+        )
         parallel, speed = as_trained(program.parallel), market_speed(job.spec)
-        return split_speeds(parallel, job.profiles, max(nodes, 1), machines, most_devices=1, market_speed=speed)
+        return split_speeds(
+            parallel, job.profiles, max(nodes, 1), machines, most_devices=1, market_speed=speed
+        )
     except BadRequest as error:
         raise BadRequest(f"{job.spec.name}: {error}") from None
 
@@ -167,7 +202,10 @@ def _nothing_usable(job: Job, facts: PlanningFacts, unusable: Ints) -> SpotctlEr
         market, why = why_unusable(snapshot, row, job.spec)
         is_wrong = snapshot.why_unsuitable(snapshot.machine[int(snapshot.kind[row])], job.spec)
         error = BadRequest if is_wrong else NotInTime
-        return error(f"{name}: none of the {unusable.size} matching markets can be used; {market}: {why}")
+        return error(
+            f"{name}: none of the {unusable.size} matching markets can be used; {market}: {why}"
+        )
+
     hint = next(_misspelled(job.spec.resources, snapshot), "")
     clouds = sorted({kind.cloud for kind in snapshot.kinds} & set(job.spec.resources.clouds))
     if not clouds:
@@ -176,22 +214,33 @@ def _nothing_usable(job: Job, facts: PlanningFacts, unusable: Ints) -> SpotctlEr
         regions = () if hint else job.spec.resources.regions
         options += "".join(f" --region {region}" for region in regions if region != ANY)
         nothing = (
-            f"no price history of {wanted} is stored; get it: spotctl prices fetch{options} (AWS and Google Cloud need"
+            f"no price history of {wanted} is stored; get it: spotctl prices fetch{options} (AWS "
+            "and Google Cloud need"
             " an account for it; spotctl prices best shows what is known without one)"
         )
-        return BadRequest(f"{name}: resources: {hint}; and {nothing}" if hint else f"{name}: {nothing}")
+        return BadRequest(
+            f"{name}: resources: {hint}; and {nothing}" if hint else f"{name}: {nothing}"
+        )
     if unknown := _unknown_accelerator(job.spec.resources, snapshot.catalog):
         return BadRequest(f"{name}: resources: {unknown}")
+
     if _unknown_types(job.spec.resources, snapshot):
         known, named = ", ".join(clouds), ", ".join(job.spec.resources.types)
-        return BadRequest(f"{name}: resources.types: no type of {known} matches {named}{f': {hint}' if hint else ''}")
+        return BadRequest(
+            f"{name}: resources.types: no type of {known} matches "
+            f"{named}{f': {hint}' if hint else ''}"
+        )
+
     return NotInTime(
         f"{name}: resources: no machine type in the price history of {', '.join(clouds)} matches"
-        f"{f': {hint}' if hint else ''}; widen types or regions (spotctl lab prices ls lists what is stored)"
+        f"{f': {hint}' if hint else ''}; widen types or regions (spotctl lab prices ls lists what "
+        "is stored)"
     )
 
 
-def _demand(job: Job, facts: PlanningFacts, rates: Mapping[str, TypeSpeed], nu: Floats, columns: KindColumns) -> Demand:
+def _demand(
+    job: Job, facts: PlanningFacts, rates: Mapping[str, TypeSpeed], nu: Floats, columns: KindColumns
+) -> Demand:
     """A job's demand for the columns, with everything that later steps read of the job."""
     spec, limits, at = job.spec, job.spec.resources.machines, facts.snapshot.at
     most = max(limits.least, _MAX_MACHINES) if limits.most is None else limits.most
@@ -201,7 +250,12 @@ def _demand(job: Job, facts: PlanningFacts, rates: Mapping[str, TypeSpeed], nu: 
 
     # A gang is in one reservation.
     together = max if gang else sum
-    held = [[each.machines for each in named if is_kind_of(each, kind)] for kind in columns.kinds if named]
+    held = [
+        [each.machines for each in named if is_kind_of(each, kind)]
+        for kind in columns.kinds
+        if named
+    ]
+
     left = inf if job.deadline is None else (job.deadline - at - facts.overheads.startup) / HOUR
 
     in_units = all(rate.in_units for rate in rates.values())
@@ -210,6 +264,7 @@ def _demand(job: Job, facts: PlanningFacts, rates: Mapping[str, TypeSpeed], nu: 
     unit, times = CLOCK if isinstance(spec.program, Training) else ANY_UNIT, _ON_CLOUD
     if gang and spec.program.parallel is not None:
         unit = "update"
+
     if spec.is_local:
         second = spec.local.speed * SECOND
         loads = isinstance(spec.program, Training)
@@ -219,6 +274,7 @@ def _demand(job: Job, facts: PlanningFacts, rates: Mapping[str, TypeSpeed], nu: 
             _LOCAL_SPREAD,
             _LOCAL_SPREAD if loads and facts.overheads.startup == OVERHEADS.startup else 0.0,
         )
+
     return Demand(
         name=spec.name,
         objective=spec.objective,
@@ -229,7 +285,9 @@ def _demand(job: Job, facts: PlanningFacts, rates: Mapping[str, TypeSpeed], nu: 
         reference_nu=most * float(nu[cheapest]),
         hours_left=left,
         budget_usd=None if spec.budget is None else spec.budget / NANOS_PER_DOLLAR,
-        value_of_time_usd=None if spec.value_of_time is None else spec.value_of_time / NANOS_PER_DOLLAR,
+        value_of_time_usd=None
+        if spec.value_of_time is None
+        else spec.value_of_time / NANOS_PER_DOLLAR,
         hurries=left < inf and not work.assumed,
         aim=aim_of(spec.objective, is_unknown=work.assumed),
         gang=gang,
@@ -255,8 +313,8 @@ def _reservations(job: Job, at: int) -> tuple[Reservation, ...]:
 
 
 def aim_of(objective: Objective, *, is_unknown: bool) -> Aim:
-    """The aim by which a job's machines are chosen. With a budget, the aim is the speed that the budget pays for, or
-    the highest one if the job's length `is_unknown`."""
+    """The aim by which a job's machines are chosen. With a budget, the aim is the speed that the
+    budget pays for, or the highest one if the job's length `is_unknown`."""
     if objective is Objective.MAKESPAN_WITHIN_BUDGET:
         return Aim.HIGHEST_RATE if is_unknown else Aim.SHORTEST_TIME
     return Aim.HIGHEST_RATE if objective is Objective.MAX_THROUGHPUT else Aim.LEAST_COST
@@ -268,8 +326,8 @@ def market_speed(spec: JobSpec) -> float:
 
 
 def save_time(job: Job) -> int | None:
-    """How long a checkpoint took in earlier runs, takes by the job file or its rehearsal, or takes by its size, in
-    microseconds of the market's clock; None if nothing is known."""
+    """How long a checkpoint took in earlier runs, takes by the job file or its rehearsal, or takes
+    by its size, in microseconds of the market's clock; None if nothing is known."""
     kept = job.spec.program.checkpoint if isinstance(job.spec.program, Command) else None
     if job.save_seconds is not None:
         return round(job.save_seconds * SECOND * market_speed(job.spec))
@@ -280,15 +338,17 @@ def save_time(job: Job) -> int | None:
 
 
 def local_startup(spec: JobSpec) -> int | None:
-    """How long a machine of the local market takes to work: a process of this computer starts no faster because the
-    market's clock is fast. None for machines of clouds."""
+    """How long a machine of the local market takes to work: a process of this computer starts no
+    faster because the market's clock is fast. None for machines of clouds."""
     is_built_in = isinstance(spec.program, Training) and spec.program.app in BUILT_IN
     seconds = _LOCAL_STARTUP if is_built_in else _LOCAL_OWN_STARTUP
     return round(seconds * spec.local.speed * SECOND) if spec.is_local else None
 
 
 def may_roam(spec: JobSpec) -> bool:
-    """Whether a job may move between markets while it runs: by its strategy, or unless it is bound to one zone."""
+    """Whether a job may move between markets while it runs: by its strategy, or unless it is bound
+    to one zone.
+    """
     program, wanted = spec.program, spec.resources
     if not isinstance(program, Command) or program.checkpoint is None or spec.deadline is None:
         return False
@@ -299,37 +359,55 @@ def may_roam(spec: JobSpec) -> bool:
 
 
 def measured_for(spec: JobSpec, earlier: Mapping[str, TypeSpeed]) -> dict[str, TypeSpeed]:
-    """Throughputs by type; measurements of earlier runs overrule the job file, which may be out of date."""
+    """Throughputs by type; measurements of earlier runs overrule the job file, which may be out of
+    date.
+    """
     declared = {name: TypeSpeed(value, "the job file") for name, value in spec.throughputs.items()}
     overruled = {
-        name: replace(measured, source=f"{measured.source}, instead of {spec.throughputs[name]:g} in the job file")
+        name: replace(
+            measured,
+            source=f"{measured.source}, instead of {spec.throughputs[name]:g} in the job file",
+        )
         for name, measured in earlier.items()
         if name in spec.throughputs
     }
+
     return {**declared, **earlier, **overruled}
 
 
-def speeds_of(types: Iterable[InstanceType], known: Mapping[str, TypeSpeed]) -> dict[str, TypeSpeed]:
+def speeds_of(
+    types: Iterable[InstanceType], known: Mapping[str, TypeSpeed]
+) -> dict[str, TypeSpeed]:
     """nu by type name.
 
-    A type that was not measured, and of which other jobs tell nothing (`completed`), gets the throughput per vCPU of
-    its family, else of all measured types. If none was measured, work is counted in vCPU-hours: enough to compare
-    machines, but not to predict the job's length. Of a burstable type only the vCPUs count that it may use all the
-    time.
+    A type that was not measured, and of which other jobs tell nothing (`completed`), gets the
+    throughput per vCPU of its family, else of all measured types. If none was measured, work is
+    counted in vCPU-hours: enough to compare machines, but not to predict the job's length. Of a
+    burstable type only the vCPUs count that it may use all the time.
     """
     machines = {machine.name: machine for machine in types}
-    per_vcpu = {name: known[name].nu / machine.steady_vcpus for name, machine in machines.items() if name in known}
+    per_vcpu = {
+        name: known[name].nu / machine.steady_vcpus
+        for name, machine in machines.items()
+        if name in known
+    }
+
     speeds = {}
     for name, machine in machines.items():
         if name in known:
             speeds[name] = known[name]
         elif not per_vcpu:
-            speeds[name] = TypeSpeed(machine.steady_vcpus, "vCPU count, as no throughput is known", in_units=False)
+            speeds[name] = TypeSpeed(
+                machine.steady_vcpus, "vCPU count, as no throughput is known", in_units=False
+            )
         else:
-            siblings = [other for other in per_vcpu if family_of(other) == family_of(name)] or list(per_vcpu)
+            siblings = [other for other in per_vcpu if family_of(other) == family_of(name)] or list(
+                per_vcpu
+            )
             source = siblings[0] if len(siblings) == 1 else f"{len(siblings)} types"
             nu = median(per_vcpu[other] for other in siblings) * machine.steady_vcpus
             speeds[name] = TypeSpeed(nu, f"scaled by vCPUs from {source}", spread=VCPU_SPREAD)
+
     return speeds
 
 
@@ -337,22 +415,30 @@ def _hours(number: float) -> str:
     return f"{number:g} hour{'' if number == 1 else 's'}"
 
 
-def length_of(spec: JobSpec, user_hours: float | None, hours_from: str = SPECIFIED, *, in_units: bool) -> JobLength:
-    """The length of a job. `user_hours` is an estimate, and `hours_from` says whether the user's or from earlier runs.
-    `in_units` says that throughputs are known, so that clocks can be converted to time."""
+def length_of(
+    spec: JobSpec, user_hours: float | None, hours_from: str = SPECIFIED, *, in_units: bool
+) -> JobLength:
+    """The length of a job. `user_hours` is an estimate, and `hours_from` says whether the user's or
+    from earlier runs. `in_units` says that throughputs are known, so that clocks can be converted
+    to time."""
     stop = spec.program.stop if isinstance(spec.program, Training) else None
     longest = inf if stop is None or stop.span is None else stop.span / HOUR
     if stop is not None and stop.clocks is not None and in_units:
         return JobLength(counted(stop.clocks, "clock"), units=float(stop.clocks), longest=longest)
+
     parallel = spec.program.parallel if isinstance(spec.program, Command) else None
     if parallel is not None and parallel.updates is not None and in_units:
         return JobLength(f"{parallel.updates:,} updates", units=float(parallel.updates))
+
     if user_hours is None and spec.hours is not None:
         user_hours = spec.hours / HOUR
     if user_hours is not None:
-        return JobLength(f"{_hours(user_hours)} of all machines, {hours_from}", hours=user_hours, longest=longest)
+        return JobLength(
+            f"{_hours(user_hours)} of all machines, {hours_from}", hours=user_hours, longest=longest
+        )
     if longest < inf:
         return JobLength(f"as much as can be done in {_hours(longest)}", longest=longest)
+
     return JobLength(
         "Job length unknown: figures are per hour. Set `hours:` or pass --hours.",
         hours=1.0,
@@ -372,18 +458,25 @@ def columns_of(wanted: Sequence[int], facts: PlanningFacts, usable: Bools) -> Ki
     price, useful = np.array([_effective_price(facts, kind, rows[kind]) for kind in wanted]).T
     kinds = tuple(snapshot.kinds[kind] for kind in wanted)
     groups = tuple(quota_groups(kinds, [snapshot.machine[kind] for kind in wanted], facts.quotas))
-    return KindColumns(tuple(wanted), kinds, tuple(rows[kind] for kind in wanted), price, useful, groups)
+    return KindColumns(
+        tuple(wanted), kinds, tuple(rows[kind] for kind in wanted), price, useful, groups
+    )
 
 
-def useful_share(history: PriceSeries, hazard: Hazard | None, on_demand: int, overheads: Overheads) -> float:
-    """The share of the time paid for in a market that evictions, and the starts after them, leave for work."""
+def useful_share(
+    history: PriceSeries, hazard: Hazard | None, on_demand: int, overheads: Overheads
+) -> float:
+    """The share of the time paid for in a market that evictions, and the starts after them, leave
+    for work.
+    """
     per_hour = HOUR / max(mean_time_to_failure(history, on_demand), 1.0)
     per_hour += 0.0 if hazard is None else hazard.rate[0]
     return EvictionLoss(per_hour, startup_hours=overheads.startup / HOUR).useful_share
 
 
 def _effective_price(facts: PlanningFacts, kind: int, rows: Sequence[int]) -> tuple[float, float]:
-    """Dollars per hour of lasting work in the best market or on demand, and the share of the paid time that lasts.
+    """Dollars per hour of lasting work in the best market or on demand, and the share of the paid
+    time that lasts.
 
     Jobs that all use on-demand machines only are not compared by spot prices.
     """
@@ -391,17 +484,27 @@ def _effective_price(facts: PlanningFacts, kind: int, rows: Sequence[int]) -> tu
     best = listed / NANOS_PER_DOLLAR, 1.0
     if all(job.spec.strategy == ON_DEMAND for job in facts.jobs):
         return best
+
     for row in rows:
         history, market = snapshot.history(row), snapshot.markets[row]
         hazard = in_force(market, facts.hazard_of(market), snapshot.at)
         share = useful_share(history, hazard, listed, facts.overheads)
-        usd = effective_usd_per_hour(int(snapshot.price[row]) / NANOS_PER_DOLLAR, share) if share > 0 else inf
+        usd = (
+            effective_usd_per_hour(int(snapshot.price[row]) / NANOS_PER_DOLLAR, share)
+            if share > 0
+            else inf
+        )
         best = min(best, (usd, share))
+
     return best
 
 
 def mixture_terms(
-    job: Demand, place: Ints, caps: Ints, groups: Sequence[QuotaGroup], usd_per_hour: Floats | None = None
+    job: Demand,
+    place: Ints,
+    caps: Ints,
+    groups: Sequence[QuotaGroup],
+    usd_per_hour: Floats | None = None,
 ) -> MixtureTerms:
     """The terms of mixtures of all columns; only those of one region can be rented together."""
     here = np.isin(np.arange(len(job.nu)), place) & (job.nu > 0)

@@ -1,6 +1,7 @@
 """Step 7 of a plan: the expected cost of the first decision, and of other machines. Pure.
 
-The forecast, which plays the whole job, follows from the plan when somebody asks for it (`forecasting`).
+The forecast, which plays the whole job, follows from the plan when somebody asks for it
+(`forecasting`).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,7 +11,14 @@ from math import ceil, inf, isfinite, log1p
 import numpy as np
 
 from bidbrain.billing import End, Life, expected_seconds, rule_of_cloud, terms_of, usd
-from bidbrain.cost import Application, CostPerWork, CostShare, FootprintAllocation, cumulative_hazard, evaluate
+from bidbrain.cost import (
+    Application,
+    CostPerWork,
+    CostShare,
+    FootprintAllocation,
+    cumulative_hazard,
+    evaluate,
+)
 from bidbrain.eviction.crossing import Crossing, CrossingHistory
 from bidbrain.eviction.estimate import Estimate, PriceOutlook, share_estimate, together
 from bidbrain.forecast.values import KnownPast
@@ -39,14 +47,19 @@ from spotctl.planning.values import (
 )
 
 LONGEST_RUN = 366 * DAY
-"""Limit for the expected length of a run: a longer one is a mistake in the job file, and its forecast would take
-minutes."""
+"""Limit for the expected length of a run: a longer one is a mistake in the job file, and its
+forecast would take minutes."""
 _ROUNDING = 1e-6
 _MAX_HOURS = 24
-"""Where begun hours are billed, fleets that just finish within 1, 2, ... hours are compared, up to this number."""
+"""Where begun hours are billed, fleets that just finish within 1, 2, ... hours are compared, up to
+this number."""
 NEVER_EVICTED = Estimate(0.0, 0.0, 0.0, None, inf, "on-demand machines are never evicted")
-_UNTIL_THE_END = replace(NEVER_EVICTED, basis="reserved machines are not evicted before their reservation ends")
-_NO_CROSSING = replace(NEVER_EVICTED, basis="each host runs the highest bid, so that the market's price evicts nothing")
+_UNTIL_THE_END = replace(
+    NEVER_EVICTED, basis="reserved machines are not evicted before their reservation ends"
+)
+_NO_CROSSING = replace(
+    NEVER_EVICTED, basis="each host runs the highest bid, so that the market's price evicts nothing"
+)
 LONGEST_INTERVAL = HOUR
 """Longest automatic interval: machines also fail for reasons that no eviction model covers."""
 _BELOW_ONE = 1 - 1e-9
@@ -54,9 +67,15 @@ SYNTHETIC, STORED = "synthetic", "stored spot price"
 
 
 def estimate_cost(
-    allocated: AllocatedJob, fleet: Fleet, first: FirstDecision, snapshot: MarketSnapshot, columns: KindColumns
+    allocated: AllocatedJob,
+    fleet: Fleet,
+    first: FirstDecision,
+    snapshot: MarketSnapshot,
+    columns: KindColumns,
 ) -> PlanCost:
-    """The cost if the job keeps what it begins with; raises NotInTime if the machines make no progress."""
+    """The cost if the job keeps what it begins with; raises NotInTime if the machines make no
+    progress.
+    """
     work = allocated.demand.work
     amount = None if work.timed else allocated.demand.amount
     rented = []
@@ -67,19 +86,25 @@ def estimate_cost(
         if rent.bid is not None and terms_of(rent.offer.market.cloud).pays_bid:
             paid = rent.bid
         evidence = "price" if hazard is None else hazard.kind
-        beta, lasting = beta_of(history, rent, price, snapshot.outlook), beta_of(history, rent, price)
+        beta, lasting = (
+            beta_of(history, rent, price, snapshot.outlook),
+            beta_of(history, rent, price),
+        )
         rented.append(Choice(rent, paid, beta, evidence=evidence, lasting=lasting))
 
     expected = estimate(rented, fleet, first.interval, amount, work.longest)
     if not isfinite(expected.hours):
         raise NotInTime(
-            f"{allocated.demand.name}: {first.strategy.name} would rent {first.rents[0].offer.market}, where machines"
+            f"{allocated.demand.name}: {first.strategy.name} would rent "
+            f"{first.rents[0].offer.market}, where machines"
             " are evicted too often to make progress; choose another strategy or other types"
         )
     if expected.hours * HOUR > LONGEST_RUN and not work.assumed:
         raise NotInTime(
-            f"{allocated.demand.name}: would take {expected.hours / 24:,.0f} days, but plans cover at most"
-            f" {LONGEST_RUN // DAY}; check the job's length and throughputs, or allow more or faster machines"
+            f"{allocated.demand.name}: would take {expected.hours / 24:,.0f} days, but plans cover "
+            "at most"
+            f" {LONGEST_RUN // DAY}; check the job's length and throughputs, or allow more or "
+            "faster machines"
         )
 
     choice = tuple(
@@ -93,17 +118,19 @@ def estimate_cost(
     on_demand = _cheapest_on_demand(allocated, fleet, own, expected, snapshot, columns)
     rents = [*(chosen.rent for chosen in choice), fleet.reliable, on_demand.rent]
     listed = [rent for rent in rents if rent is not None and not rent.offer.market.reservation]
+
     return PlanCost(choice, expected, fallback, on_demand, price_dates(listed, snapshot))
 
 
 def _on_demand(
     allocated: AllocatedJob, fleet: Fleet, rent: Rent, amount: float | None, longest_hours: float
 ) -> OnDemand:
-    """The cost and the duration of work on some machines that are never evicted, by the rule of their cloud.
+    """The cost and the duration of work on some machines that are never evicted, by the rule of
+    their cloud.
 
-    `amount` is in machine-hours times nu, None for a job of fixed duration (`longest_hours`). Machines are paid from
-    the order on, while they start and are returned, but not while they are ordered; the job writes checkpoints there,
-    too.
+    `amount` is in machine-hours times nu, None for a job of fixed duration (`longest_hours`).
+    Machines are paid from the order on, while they start and are returned, but not while they are
+    ordered; the job writes checkpoints there, too.
     """
     times, works = allocated.demand.times, longest_hours * HOUR
     if amount is not None:
@@ -112,11 +139,16 @@ def _on_demand(
     unworked = (fleet.overheads.startup if starting is None else starting) + times.ending
     life = Life(0, round(works) + unworked, End.LEFT)
     bill = rule_of_cloud(rent.offer.market.cloud).bill(life, rent.offer.on_demand)
-    return OnDemand(rent, rent.machines * usd(bill.amount), (times.order + life.end) / HOUR, unworked)
+
+    return OnDemand(
+        rent, rent.machines * usd(bill.amount), (times.order + life.end) / HOUR, unworked
+    )
 
 
 def _lasting(allocated: AllocatedJob, amount: float) -> float:
-    """Work in machine-hours times nu as machine time, in microseconds, that also has its checkpoints."""
+    """Work in machine-hours times nu as machine time, in microseconds, that also has its
+    checkpoints.
+    """
     demand = allocated.demand
     saved = checkpoints_of(allocated.job.spec.program, demand.save_time) if demand.saves else None
     return amount * HOUR / (1.0 if saved is None else saved.useful_share)
@@ -130,15 +162,21 @@ def _cheapest_on_demand(
     snapshot: MarketSnapshot,
     columns: KindColumns,
 ) -> OnDemand:
-    """The cheapest on-demand machines that are as fast as expected; `rent`, the job's own, if none are cheaper.
+    """The cheapest on-demand machines that are as fast as expected; `rent`, the job's own, if none
+    are cheaper.
 
-    If the length of the job is unknown, they do what the plan does in the time that its forecast covers, and the result
-    is per hour of that time.
+    If the length of the job is unknown, they do what the plan does in the time that its forecast
+    covers, and the result is per hour of that time.
     """
     work, within, longest = allocated.demand.work, expected.hours, allocated.demand.work.longest
     amount = None if work.timed else allocated.demand.amount
     if work.assumed:
-        amount, longest, within = expected.first.work + (RATE_HOURS - 1) * expected.later.work, inf, RATE_HOURS
+        amount, longest, within = (
+            expected.first.work + (RATE_HOURS - 1) * expected.later.work,
+            inf,
+            RATE_HOURS,
+        )
+
     within -= fleet.overheads.startup / HOUR
     own = best = _on_demand(allocated, fleet, rent, amount, longest)
     offers = [
@@ -146,9 +184,13 @@ def _cheapest_on_demand(
         for nu, number, rows in zip(allocated.demand.nu, columns.numbers, columns.rows, strict=True)
         if nu > 0 and rows
     ]
+
     for offer in sorted(offers, key=lambda offer: offer.on_demand / offer.nu):
         usd_per_unit = offer.on_demand / offer.nu
-        if amount is not None and usd_per_unit * _lasting(allocated, amount) / HOUR / NANOS_PER_DOLLAR >= best.usd:
+        if (
+            amount is not None
+            and usd_per_unit * _lasting(allocated, amount) / HOUR / NANOS_PER_DOLLAR >= best.usd
+        ):
             break
         for machines in _counts(allocated, fleet, offer, snapshot, amount, within, own):
             best = min(
@@ -156,10 +198,14 @@ def _cheapest_on_demand(
                 _on_demand(allocated, fleet, Rent(offer, machines, None), amount, longest),
                 key=lambda rented: rented.usd,
             )
+
     if not work.assumed:
         return best
+
     times = allocated.demand.times
-    return replace(best, usd=best.usd / (RATE_HOURS + (times.order + times.ending) / HOUR), hours=1.0)
+    return replace(
+        best, usd=best.usd / (RATE_HOURS + (times.order + times.ending) / HOUR), hours=1.0
+    )
 
 
 def _counts(
@@ -171,46 +217,64 @@ def _counts(
     within_hours: float,
     own: OnDemand,
 ) -> Iterator[int]:
-    """The numbers of machines that may be cheapest: the fewest that are in time, and those that just end an hour.
+    """The numbers of machines that may be cheapest: the fewest that are in time, and those that
+    just end an hour.
 
-    A job that ends after a fixed time (without an `amount`) needs as much work per hour as its `own` machines do.
+    A job that ends after a fixed time (without an `amount`) needs as much work per hour as its
+    `own` machines do.
     """
     demand = allocated.demand
     lasting, within = own.rent.machines * own.rent.offer.nu, 1.0
     if amount is not None:
         lasting, within = _lasting(allocated, amount), max(within_hours, 1e-3) * HOUR
     fewest = ceil(lasting / (offer.nu * within) - _ROUNDING)
-    limits = on_demand_limits((offer,), fleet.reliable, allocated.share.on_demand_quotas, snapshot.catalog)
+    limits = on_demand_limits(
+        (offer,), fleet.reliable, allocated.share.on_demand_quotas, snapshot.catalog
+    )
     most = min(demand.most, limits.get(offer.market, demand.most))
     if demand.gang:
         yield from [demand.most] if fewest <= demand.most <= most else []
         return
+
     fewest = max(fewest, demand.least, 1)
     counts = {fewest}
     if amount is not None:
-        # Where begun hours are billed, machines that just end one may cost less than fewer that begin another.
+        # Where begun hours are billed, machines that just end one may cost less than fewer that
+        # begin another.
         spans = (hours * HOUR - own.unworked for hours in range(1, _MAX_HOURS + 1))
         counts |= {ceil(lasting / (offer.nu * span)) for span in spans if 0 < span < inf}
+
     yield from (count for count in sorted(counts) if fewest <= count <= most)
 
 
-def beta_of(market_history: KnownPast, rent: Rent, price: int, outlook: PriceOutlook | None = None) -> Estimate:
-    """The probability of losing machines within the hour that begins now, by an outlook on prices, or without one in
-    any hour of the history; with the hazard, which is a prior where evictions for capacity are possible, but
-    unrecorded."""
+def beta_of(
+    market_history: KnownPast, rent: Rent, price: int, outlook: PriceOutlook | None = None
+) -> Estimate:
+    """The probability of losing machines within the hour that begins now, by an outlook on prices,
+    or without one in any hour of the history; with the hazard, which is a prior where evictions for
+    capacity are possible, but unrecorded."""
     if rent.bid is None:
         return _UNTIL_THE_END if rent.offer.market.reservation else NEVER_EVICTED
-    history, hazard = market_history.histories[rent.offer.market], market_history.hazards[rent.offer.market]
+
+    history, hazard = (
+        market_history.histories[rent.offer.market],
+        market_history.hazards[rent.offer.market],
+    )
     if (hosts := market_history.hosts.get(rent.offer.market)) is not None:
         return together(_NO_CROSSING, hosts.hazard(rent.bid), HOUR)
     if outlook is not None:
         return together(outlook.of(history, max(rent.bid - price, 0)), hazard, HOUR)
+
     crossing = crossing_of(history, rent.bid - price)
     days = (history.last - history.first) / DAY
     basis = f"in the last {days:.0f} days the price never rose above this bid"
     if crossing.share:
-        basis = f"in the last {days:.0f} days the price rose above such a bid in {crossing.share:.2%} of all hours"
+        basis = (
+            f"in the last {days:.0f} days the price rose above such a bid in {crossing.share:.2%} "
+            "of all hours"
+        )
     by_price = share_estimate(crossing.share, crossing.windows, crossing, basis)
+
     return together(by_price, hazard, HOUR)
 
 
@@ -219,15 +283,17 @@ def crossing_of(history: PriceSeries, distance: int) -> Crossing:
     return CrossingHistory(history, HOUR).at_delta(max(distance, 0))
 
 
-def first_hour(parts: Sequence[Choice], fleet: Fleet, kept: CheckpointInterval | None = None) -> CostPerWork:
+def first_hour(
+    parts: Sequence[Choice], fleet: Fleet, kept: CheckpointInterval | None = None
+) -> CostPerWork:
     """Cost and work of the first hour of a job that keeps checkpoints at an interval, or none."""
     new = [_new(part, fleet) for part in parts]
     return evaluate([*new, *_reliable(fleet)], _application(fleet, kept))
 
 
 def _application(fleet: Fleet, kept: CheckpointInterval | None) -> Application:
-    """A trainer pauses for an eviction. A command also writes checkpoints, and repeats the work since the last one: on
-    average half an interval."""
+    """A trainer pauses for an eviction. A command also writes checkpoints, and repeats the work
+    since the last one: on average half an interval."""
     phi, lost = (1.0, 0) if kept is None else (kept.useful_share, round(kept.every / 2))
     return Application(phi, fleet.within_the_hour.resize, fleet.within_the_hour.eviction + lost)
 
@@ -247,17 +313,22 @@ def _new(part: Choice, fleet: Fleet) -> FootprintAllocation:
 
 
 def _replaced(part: Choice, fleet: Fleet) -> FootprintAllocation:
-    """An allocation whose evicted machines are replaced: a replacement is billed like a new machine, and starts up.
+    """An allocation whose evicted machines are replaced: a replacement is billed like a new
+    machine, and starts up.
 
-    If lives end at random with rate r and begin with a start-up s, the share exp(-r s) is work, as in
-    `effective_price`.
+    If lives end at random with rate r and begin with a start-up s, the share exp(-r s) is work, as
+    in `effective_price`.
     """
     rest = 1 - (_after(part) or HOUR) / HOUR
     paid = _paid(part, fleet, HOUR) + part.beta.probability * rest * _paid(part, fleet, 0)
     starting = -np.expm1(-_per_hour(part) * fleet.within_the_hour.startup / HOUR)
     after = HOUR if part.beta.probability else None
     return replace(
-        _new(part, fleet), paid_seconds=paid, startup=round(starting * HOUR), eviction_after=after, planned=False
+        _new(part, fleet),
+        paid_seconds=paid,
+        startup=round(starting * HOUR),
+        eviction_after=after,
+        planned=False,
     )
 
 
@@ -278,12 +349,18 @@ def _paid(part: Choice, fleet: Fleet, age: int) -> float:
     if part.rent.bid is None or not part.beta.probability:
         return 3600.0
     per_hour = _per_hour(part)
-    return float(expected_seconds(fleet.billing, age, HOUR, lambda ages: np.exp(-per_hour * ages / HOUR)))
+    return float(
+        expected_seconds(fleet.billing, age, HOUR, lambda ages: np.exp(-per_hour * ages / HOUR))
+    )
 
 
 def _reliable(fleet: Fleet) -> list[FootprintAllocation]:
     rent = fleet.reliable
-    return [] if rent is None else [FootprintAllocation(rent.offer.market, rent.machines, rent.offer.on_demand, nu=0.0)]
+    return (
+        []
+        if rent is None
+        else [FootprintAllocation(rent.offer.market, rent.machines, rent.offer.on_demand, nu=0.0)]
+    )
 
 
 def usd_per_work(share: CostShare) -> float:
@@ -298,7 +375,9 @@ def estimate(
     amount: float | None,
     longest_hours: float = inf,
 ) -> JobEstimate:
-    """The estimate if the footprint is kept until some work (None for a job of fixed duration) is done."""
+    """The estimate if the footprint is kept until some work (None for a job of fixed duration) is
+    done.
+    """
     first = first_hour(parts, fleet, kept)
     # The present says little of later hours: `python -m bench.present_odds`.
     held = [_replaced(replace(part, beta=part.lasting or part.beta), fleet) for part in parts]
@@ -310,6 +389,7 @@ def estimate(
         hours = min(startup + (1 - startup) * amount / first.work, longest)
     elif amount is not None and later.work > 0:
         hours = min(1 + (amount - first.work) / later.work, longest)
+
     terms = tuple(
         early.cost_usd * hours if hours <= 1 else early.cost_usd + late.cost_usd * (hours - 1)
         for early, late in zip(first.shares, later.shares, strict=True)
@@ -318,48 +398,65 @@ def estimate(
 
 
 def mean_life(market_history: KnownPast, rent: Rent, price: int) -> float:
-    """The mean time, in microseconds, until the first of some machines is evicted, from the history of such bids.
+    """The mean time, in microseconds, until the first of some machines is evicted, from the history
+    of such bids.
 
-    The price evicts all of them at once, other causes each one independently. If no price ever crossed the bid, one
-    crossing in the length of the history is assumed.
+    The price evicts all of them at once, other causes each one independently. If no price ever
+    crossed the bid, one crossing in the length of the history is assumed.
     """
     if rent.bid is None:
         return inf
-    history, hazard = market_history.histories[rent.offer.market], market_history.hazards[rent.offer.market]
+
+    history, hazard = (
+        market_history.histories[rent.offer.market],
+        market_history.hazards[rent.offer.market],
+    )
     if (hosts := market_history.hosts.get(rent.offer.market)) is not None:
         return HOUR / (rent.machines * hosts.hazard(rent.bid).rate[0])
+
     share = crossing_of(history, rent.bid - price).share
-    crossing = max(-log1p(-min(share, _BELOW_ONE)) / HOUR, 1 / max(history.last - history.first, HOUR))
+    crossing = max(
+        -log1p(-min(share, _BELOW_ONE)) / HOUR, 1 / max(history.last - history.first, HOUR)
+    )
     if hazard is None:
         return 1 / crossing
+
     return min(1 / (crossing + rent.machines * hazard.rate[0] / HOUR), hazard.longest_life * HOUR)
 
 
 def checkpoints_of(
     program: Training | Command, save_time: int | None, lives: Iterable[float] = ()
 ) -> CheckpointInterval | None:
-    """The interval of a command for allocations with these mean lives (the shortest counts); None for a training.
+    """The interval of a command for allocations with these mean lives (the shortest counts); None
+    for a training.
 
-    `save_time` is what a checkpoint takes, as far as that is known. If it is not, an interval in the job file bounds
-    the assumed cost: a program saves no more often than it can afford.
+    `save_time` is what a checkpoint takes, as far as that is known. If it is not, an interval in
+    the job file bounds the assumed cost: a program saves no more often than it can afford.
     """
     if not isinstance(program, Command):
         return None
+
     life = min(lives, default=inf)
     every = None if program.checkpoint is None else program.checkpoint.every
     if every is None:
         taken = SAVE_TIME if save_time is None else save_time
-        return CheckpointInterval(best_interval(taken, life, LONGEST_INTERVAL), taken, life, is_fixed=False)
+        return CheckpointInterval(
+            best_interval(taken, life, LONGEST_INTERVAL), taken, life, is_fixed=False
+        )
+
     cost = min(SAVE_TIME, MOST_SAVING * every) if save_time is None else min(save_time, every)
     return CheckpointInterval(every, cost, life, is_fixed=True)
 
 
 def price_dates(rents: Iterable[Rent], snapshot: MarketSnapshot) -> tuple[PriceDate, ...]:
-    """The prices of what is rented: the spot price where there is a bid, and the list price of each market."""
+    """The prices of what is rented: the spot price where there is a bid, and the list price of each
+    market.
+    """
     bids: dict[Market, bool] = {}
     for rent in rents:
         bids[rent.offer.market] = bids.get(rent.offer.market, False) or rent.bid is not None
     dates = []
+
     for market, is_spot in bids.items():
         if is_spot:
             row = snapshot.markets.index(market)
@@ -368,4 +465,5 @@ def price_dates(rents: Iterable[Rent], snapshot: MarketSnapshot) -> tuple[PriceD
             dates.append(PriceDate(market, True, int(snapshot.price[row]), seen, source))
         listed = snapshot.catalog.on_demand(market, snapshot.at)
         dates.append(PriceDate(market, False, listed.price, listed.as_of, listed.source))
+
     return tuple(dates)

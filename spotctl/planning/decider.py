@@ -45,31 +45,44 @@ from spotctl.planning.values import (
 _MAX_REQUESTS = 64
 _ASSUMED_GB = 10.0
 """The size of a checkpoint that the job file does not declare, until one is written."""
-# The past jobs that measure a pace take this many hours together: a plan should be there within a second.
+# The past jobs that measure a pace take this many hours together: a plan should be there within a
+# second.
 _PACE_HOURS, _MIN_STARTS = 240.0, 8
 _ROAMING_REASON = (
-    "the job may move, and in our backtests moving to where spot is available cost less than the best published policy"
+    "the job may move, and in our backtests moving to where spot is available cost less than the "
+    "best published policy"
     " (docs/decisions/0031-regions-strategy.md)"
 )
 _DEADLINE_REASON = (
-    "`strategy: deadline` decides when to switch to on-demand (docs/decisions/0004-deadline-strategy.md), the default"
+    "`strategy: deadline` decides when to switch to on-demand "
+    "(docs/decisions/0004-deadline-strategy.md), the default"
     " strategy the rest: "
 )
 
 
 def build_decider(
-    allocated: AllocatedJob, fleet: Fleet, option: MachineMix, columns: KindColumns, catalog: Catalog
+    allocated: AllocatedJob,
+    fleet: Fleet,
+    option: MachineMix,
+    columns: KindColumns,
+    catalog: Catalog,
 ) -> tuple[ChosenStrategy, Decider]:
-    """The job's strategy, kept within the job's machines, quotas and deadline, and its name with the reason for it."""
+    """The job's strategy, kept within the job's machines, quotas and deadline, and its name with
+    the reason for it.
+    """
     spec, roams = allocated.job.spec, allocated.demand.roams and fleet.fallback.machines > 0
     inputs = _strategy_inputs(allocated, fleet, catalog)
     named = allocated.strategy or strategy_for(spec, fleet.baseline.offer.market.cloud, roams=roams)
+
     # Where `regions` decides, this strategy only serves the deadline's safety net.
     made = set_up("on-demand" if roams else named.name, inputs)
     strategy, deadline, roaming = made.strategy, None, None
     if allocated.job.deadline is not None and not allocated.demand.work.assumed:
         # A launch takes time around its work.
-        deadline = allocated.job.deadline - allocated.demand.times.order - allocated.demand.times.ending
+        deadline = (
+            allocated.job.deadline - allocated.demand.times.order - allocated.demand.times.ending
+        )
+
     if made.note:
         named = replace(named, reason=f"{named.reason}; {made.note}")
     if option.schedule is not None:
@@ -77,7 +90,10 @@ def build_decider(
 
     if roams:
         history, saved = fleet.market_history, allocated.demand.saved_gb
-        roaming = roaming_of(fleet.offers, history.histories, history.hazards, history.now, catalog.lists, saved)
+        roaming = roaming_of(
+            fleet.offers, history.histories, history.hazards, history.now, catalog.lists, saved
+        )
+
     times = LeaseTimes.of(spec)
     markets = {offer.market for offer in (fleet.baseline.offer, *fleet.offers)}
     leases = {market: first_lease(market, times) for market in markets}
@@ -92,25 +108,34 @@ def build_decider(
         strategy=strategy,
         billing=inputs.billing,
         lease=times.committed,
-        slow_leases={market: lease + times.teardown for market, lease in leases.items() if lease > times.lease},
+        slow_leases={
+            market: lease + times.teardown
+            for market, lease in leases.items()
+            if lease > times.lease
+        },
         worth=None if deadline is None or roaming is not None else _worth(fleet),
         roaming=None if deadline is None else roaming,
         caps_bids=True,
         most_bid=spec.max_bid,
         reserved=fleet.reserved,
-        bid_terms={offer.market: bid_terms(offer, inputs) for offer in fleet.offers if offer.market in inputs.hosts},
+        bid_terms={
+            offer.market: bid_terms(offer, inputs)
+            for offer in fleet.offers
+            if offer.market in inputs.hosts
+        },
     )
+
     return named, decider
 
 
 def first_decision(
     allocated: AllocatedJob, fleet: Fleet, strategy: ChosenStrategy, decider: Decider, now: int
 ) -> tuple[Decider, FirstDecision]:
-    """The decision with which the job begins, and the decider that makes it; raises NotInTime or OverBudget if nothing
-    would be rented.
+    """The decision with which the job begins, and the decider that makes it; raises NotInTime or
+    OverBudget if nothing would be rented.
 
-    The interval between checkpoints follows from the machines; a decider with a deadline then decides again, at the
-    speed that checkpoints leave.
+    The interval between checkpoints follows from the machines; a decider with a deadline then
+    decides again, at the speed that checkpoints leave.
     """
     situation = _situation(allocated, fleet, decider, now)
     decision = _decision(allocated, decider, situation)
@@ -119,20 +144,30 @@ def first_decision(
     if isinstance(decider.strategy, Mixed):
         types, mixture = decider.strategy.schedule(situation)
 
-    lives = (mean_life(fleet.market_history, rent, fleet.prices[rent.offer.market]) for rent in _rents(decision))
+    lives = (
+        mean_life(fleet.market_history, rent, fleet.prices[rent.offer.market])
+        for rent in _rents(decision)
+    )
     interval = checkpoints_of(allocated.job.spec.program, allocated.demand.save_time, lives)
     checkpoints = interval if allocated.demand.saves else None
+
     if checkpoints is not None:
         decider = replace(decider, speed=checkpoints.useful_share)
         if decider.deadline is not None:
             decision = _decision(allocated, decider, situation)
+
     outlooks = decider.outlooks(situation)
     rents = _rents(decision)
-    first = FirstDecision(strategy, decision.reason, rents, interval, checkpoints, mixture, tuple(types), outlooks)
+    first = FirstDecision(
+        strategy, decision.reason, rents, interval, checkpoints, mixture, tuple(types), outlooks
+    )
+
     return decider, first
 
 
-def _mixing(allocated: AllocatedJob, option: MachineMix, fleet: Fleet, columns: KindColumns) -> Mixing:
+def _mixing(
+    allocated: AllocatedJob, option: MachineMix, fleet: Fleet, columns: KindColumns
+) -> Mixing:
     """The terms on which a strategy follows the job's mixture."""
     demand, history = allocated.demand, fleet.market_history
     listed = {offer.market: offer.on_demand for offer in fleet.offers}
@@ -148,15 +183,17 @@ def _mixing(allocated: AllocatedJob, option: MachineMix, fleet: Fleet, columns: 
         overheads=fleet.overheads,
         usd_per_hour=usd_per_hour(fleet.reliable) + (demand.value_of_time_usd or 0.0),
         quotas=tuple(
-            TypeQuota({columns.kinds[j].type: float(group.per_machine[j]) for j in option.columns}, part)
+            TypeQuota(
+                {columns.kinds[j].type: float(group.per_machine[j]) for j in option.columns}, part
+            )
             for group, part in zip(columns.quotas, allocated.share.amounts, strict=True)
         ),
     )
 
 
 def _worth(fleet: Fleet) -> DeadlineStrategy | None:
-    """The worth of slack, from the length on demand, the cost of changing machines, and how cheap spot is now; None
-    without on-demand machines."""
+    """The worth of slack, from the length on demand, the cost of changing machines, and how cheap
+    spot is now; None without on-demand machines."""
     fallback = fleet.fallback
     if not fallback.machines:
         return None
@@ -167,7 +204,9 @@ def _worth(fleet: Fleet) -> DeadlineStrategy | None:
 
 
 def _situation(allocated: AllocatedJob, fleet: Fleet, decider: Decider, now: int) -> Situation:
-    """The situation of the first decision: nothing is held, and the budget pays for the reliable machines first."""
+    """The situation of the first decision: nothing is held, and the budget pays for the reliable
+    machines first.
+    """
     budget = allocated.demand.budget_usd
     reliable = decider.reliable
     reserved = 0.0 if reliable is None else reliable.machines * decider.committed_usd(reliable)
@@ -187,7 +226,9 @@ def _situation(allocated: AllocatedJob, fleet: Fleet, decider: Decider, now: int
 
 
 def _spell(fleet: Fleet, now: int) -> SpotSpell | None:
-    """The present spell of spot capacity, as it was observed, or as prices have it where only the price evicts."""
+    """The present spell of spot capacity, as it was observed, or as prices have it where only the
+    price evicts.
+    """
     offers, history = fleet.offers, fleet.market_history
     if all(history.hazards[offer.market] is None for offer in offers):
         return spell_of_prices(offers, lambda offer: history.histories[offer.market], now)
@@ -200,17 +241,28 @@ def _decision(allocated: AllocatedJob, decider: Decider, situation: Situation) -
     decision = decider.decide(situation)
     if any(isinstance(action, Rent) for action in decision.actions):
         return decision
+
     unbound = decider.decide(replace(situation, usd_left=inf))
-    each = max((decider.committed_usd(action) for action in unbound.actions if isinstance(action, Rent)), default=0.0)
+    each = max(
+        (decider.committed_usd(action) for action in unbound.actions if isinstance(action, Rent)),
+        default=0.0,
+    )
+
     if not each and decider.deadline is not None and decider.fallback.machines:
         # The job may wait for spot machines in vain; on-demand machines are certain.
-        return replace(decision, actions=(decider.fallback,), reason=f"{decision.reason}; at the latest on demand")
+        return replace(
+            decision,
+            actions=(decider.fallback,),
+            reason=f"{decision.reason}; at the latest on demand",
+        )
     if budget is None:
         raise NotInTime(f"{demand.name}: nothing would be rented: {decision.reason}")
+
     enough = budget - situation.usd_left + demand.least * each
     raise OverBudget(
         f"{demand.name}: a budget of {usd_text(budget)} does not cover the first lease of"
-        f" {counted(demand.least, 'machine')} at the bid: {usd_text(enough)} with what else is held; fewer machines"
+        f" {counted(demand.least, 'machine')} at the bid: {usd_text(enough)} with what else is "
+        "held; fewer machines"
         " need less"
     )
 
@@ -232,40 +284,59 @@ def roaming_of(
     lists: ListPrices | None = None,
     gigabytes: float | None = None,
 ) -> Roaming:
-    """The markets of a job with the price of sending a GB between any two, and the size that its checkpoint will have.
-    Where only the price evicts, its past shows when spot could be had."""
+    """The markets of a job with the price of sending a GB between any two, and the size that its
+    checkpoint will have. Where only the price evicts, its past shows when spot could be had."""
     regions = regions_of(offers)
-    first = {name: Location.of(offers[regions.index(name)].market) for name in dict.fromkeys(regions)}
-    usd = {(a, b): 0.0 if a == b else egress(first[a], first[b], at, lists).usd_per_gb for a in first for b in first}
+    first = {
+        name: Location.of(offers[regions.index(name)].market) for name in dict.fromkeys(regions)
+    }
+    usd = {
+        (a, b): 0.0 if a == b else egress(first[a], first[b], at, lists).usd_per_gb
+        for a in first
+        for b in first
+    }
+
     per_gb = np.array([[usd[a, b] for b in regions] for a in regions])
     saved = _ASSUMED_GB if gigabytes is None else gigabytes
     return Roaming(tuple(offers), per_gb, known_before(offers, histories, hazards), saved)
 
 
 def strategy_for(spec: JobSpec, cloud: str, *, roams: bool = False) -> ChosenStrategy:
-    """The strategy that a job's `strategy` means in a cloud; `roams` says that the job may move between regions."""
+    """The strategy that a job's `strategy` means in a cloud; `roams` says that the job may move
+    between regions.
+    """
     if roams:
         why = "set in the job file" if spec.strategy == REGIONS else _ROAMING_REASON
         return ChosenStrategy(REGIONS, why)
     if spec.strategy == REGIONS:
-        raise BadRequest(f"{spec.name}: strategy regions needs the job's length; set hours:, or pass --hours")
+        raise BadRequest(
+            f"{spec.name}: strategy regions needs the job's length; set hours:, or pass --hours"
+        )
     if spec.strategy in (AUTO, DEADLINE):
         chosen = default_for(rule_of_cloud(cloud).name)
-        return ChosenStrategy(chosen.name, f"{_DEADLINE_REASON if spec.strategy == DEADLINE else ''}{chosen.summary}")
+        return ChosenStrategy(
+            chosen.name, f"{_DEADLINE_REASON if spec.strategy == DEADLINE else ''}{chosen.summary}"
+        )
+
     name = of_earlier_version(spec.strategy)
     if not known(name):
-        raise BadRequest(f"{spec.name}: unknown strategy {spec.strategy!r} (spotctl schema lists them)")
+        raise BadRequest(
+            f"{spec.name}: unknown strategy {spec.strategy!r} (spotctl schema lists them)"
+        )
+
     return ChosenStrategy(name, "set in the job file")
 
 
 def _strategy_inputs(allocated: AllocatedJob, fleet: Fleet, catalog: Catalog) -> StrategyInputs:
-    """The present history of the fleet's markets, how many hours the job would take on demand (if its length is
-    unknown, the time that its forecast covers), and what an hour of it is worth in dollars."""
+    """The present history of the fleet's markets, how many hours the job would take on demand (if
+    its length is unknown, the time that its forecast covers), and what an hour of it is worth in
+    dollars."""
     history, like = fleet.market_history, fleet.baseline.offer
     hours = float(RATE_HOURS)
     if not allocated.demand.work.assumed:
         hours = fleet.work / (fleet.baseline.machines * like.nu) / HOUR
     starts = round(min(max(_PACE_HOURS / hours, _MIN_STARTS), MAX_STARTS))
+
     # One request rents as many machines as a request has vCPUs, or more for a large job.
     vcpus = catalog.instance_type(like.market.cloud, like.market.instance_type).vcpus
     return StrategyInputs(

@@ -50,27 +50,41 @@ class TrainingMode:
 
 
 def unused(
-    allocated: AllocatedJob, offers: Sequence[ReservedOffer], least_nu: float, elsewhere: float, at: int
+    allocated: AllocatedJob,
+    offers: Sequence[ReservedOffer],
+    least_nu: float,
+    elsewhere: float,
+    at: int,
 ) -> Iterator[tuple[Reservation, str]]:
-    """The reservations that a plan does not begin with, and the reason. `elsewhere` are the nano-dollars that a unit of
-    work costs on other machines."""
+    """The reservations that a plan does not begin with, and the reason. `elsewhere` are the
+    nano-dollars that a unit of work costs on other machines."""
     spec, usable = allocated.job.spec, {each.offer.market: each for each in offers}
     parts = {named.market: named for named in allocated.demand.reservations}
     for stated in spec.resources.reservations:
         named, each = parts.get(stated.market, stated), usable.get(stated.market)
         if named.leave <= at:
-            yield named, f"its machines are returned at {format_time(named.leave)}, which has passed"
+            yield (
+                named,
+                f"its machines are returned at {format_time(named.leave)}, which has passed",
+            )
         elif named.market not in parts:
             yield named, "its machines are planned for other jobs that name it"
         elif each is None:
             yield named, why_never(named, spec, allocated.demand.rates, least_nu)
         elif allocated.demand.gang and named.machines < allocated.demand.least:
-            yield named, f"has {named.machines} machines, and the job needs {allocated.demand.least} in one market"
+            yield (
+                named,
+                f"has {named.machines} machines, and the job needs {allocated.demand.least} in one "
+                "market",
+            )
         elif each.per_work > elsewhere:
             price, other = format_usd(named.price), format_usd(round(elsewhere * each.offer.nu))
             yield named, f"costs ${price} an hour, and as much work costs ${other} elsewhere"
         elif each.whole:
-            why = "ends before the job is done, and the command has no checkpoint with which it could go on elsewhere"
+            why = (
+                "ends before the job is done, and the command has no checkpoint with which it "
+                "could go on elsewhere"
+            )
             yield named, why
         else:
             yield named, "its end, the deadline or the budget leave no room for it"
@@ -84,17 +98,28 @@ def rejections(
     columns: KindColumns,
     snapshot: MarketSnapshot,
 ) -> tuple[RejectedMarket, ...]:
-    """The closest first: markets that the strategy considered, unusable ones, and those outside Gavel's allocation."""
+    """The closest first: markets that the strategy considered, unusable ones, and those outside
+    Gavel's allocation.
+    """
     taken = {chosen.rent.offer.market for chosen in choice}
     elsewhere = min(fleet.prices[offer.market] / offer.nu for offer in fleet.offers)
     reserved = [
         RejectedMarket(named.market, why)
-        for named, why in unused(allocated, fleet.reserved, fleet.offers[0].nu, elsewhere, snapshot.at)
+        for named, why in unused(
+            allocated, fleet.reserved, fleet.offers[0].nu, elsewhere, snapshot.at
+        )
         if named.market not in taken
     ]
+
     others = (offer for offer in fleet.offers if offer.market not in taken)
     weighed = [_weighed(offer, fleet, interval, choice, snapshot) for offer in others]
-    weighed.sort(key=lambda market: (market.instead is None, market.instead.usd_per_work if market.instead else 0.0))
+    weighed.sort(
+        key=lambda market: (
+            market.instead is None,
+            market.instead.usd_per_work if market.instead else 0.0,
+        )
+    )
+
     unusable = (
         RejectedMarket(*why_unusable(snapshot, row, allocated.job.spec))
         for row in allocated.demand.unusable[:_MAX_LISTED]
@@ -108,24 +133,29 @@ def rejections(
 
 
 def launch_moment(plan: JobPlan) -> int:
-    """The moment of a plan's launch, which is earlier than `at` for a job that waits for its turn."""
+    """The moment of a plan's launch, which is earlier than `at` for a job that waits for its
+    turn."""
     return plan.at - plan.share.wait
 
 
 def mean_ends(plan: JobPlan) -> dict[str, float]:
-    """When the jobs of known lengths that share quotas would end in the mean, in hours, by the policy of their queue;
-    the policy of the plan first."""
+    """When the jobs of known lengths that share quotas would end in the mean, in hours, by the
+    policy of their queue; the policy of the plan first."""
     queue = plan.share.queue
     if queue is None:
         return {}
+
     known = {job.name for job in queue.jobs if job.work is not None}
     means = dict[str, float]()
     for policy in dict.fromkeys((queue.terms.policy, *_COMPARED_POLICIES)):
         ends = [
-            job.end for job in outlook(replace(queue, terms=replace(queue.terms, policy=policy))) if job.name in known
+            job.end
+            for job in outlook(replace(queue, terms=replace(queue.terms, policy=policy)))
+            if job.name in known
         ]
         if ends and None not in ends:
             means[policy] = sum(end for end in ends if end is not None) / len(ends) / 3600
+
     return means
 
 
@@ -157,9 +187,14 @@ def _weighed(
         bid = price + chosen.rent.bid - chosen.price
     rent = Rent(offer, machines, bid)
     instead = Choice(rent, price, beta_of(fleet.market_history, rent, price, snapshot.outlook))
-    instead = replace(instead, usd_per_work=usd_per_work(first_hour([instead], fleet, interval).shares[0]))
+    instead = replace(
+        instead, usd_per_work=usd_per_work(first_hour([instead], fleet, interval).shares[0])
+    )
     highest = max(chosen.usd_per_work for chosen in choice)
-    relative = instead.usd_per_work / highest if highest and isfinite(instead.usd_per_work) else None
+    relative = (
+        instead.usd_per_work / highest if highest and isfinite(instead.usd_per_work) else None
+    )
+
     return RejectedMarket(offer.market, _why_not_chosen(instead, highest), instead, relative)
 
 
@@ -167,7 +202,11 @@ def _why_not_chosen(instead: Choice, highest: float) -> str:
     if not isfinite(instead.usd_per_work):
         return f"evicted too often to make progress ({instead.beta.probability:.0%} per hour)"
     if not highest:
-        return f"costs ${instead.usd_per_work:.4g} per unit of work, and the plan's machines are paid for already"
+        return (
+            f"costs ${instead.usd_per_work:.4g} per unit of work, and the plan's machines are paid "
+            "for already"
+        )
+
     more = instead.usd_per_work / highest - 1
     cost = f"${instead.usd_per_work:.4g} per unit of work"
     evicted = f"{instead.beta.probability:.1%} evicted per hour"
@@ -175,22 +214,33 @@ def _why_not_chosen(instead: Choice, highest: float) -> str:
         return f"costs the same: {cost}, {evicted}"
     if more > 0:
         return f"{more:.0%} more expensive: {cost}, {evicted}"
+
     return f"not chosen by the strategy: {cost} by this estimate, {evicted}"
 
 
 def _left_out(
     allocated: AllocatedJob, fleet: Fleet, snapshot: MarketSnapshot, columns: KindColumns
 ) -> Iterator[RejectedMarket]:
-    """Kinds outside the fleet by price per unit of work, then markets beyond the number that a strategy considers."""
+    """Kinds outside the fleet by price per unit of work, then markets beyond the number that a
+    strategy considers.
+    """
     usd_per_work = allocated.share.usd_per_work
     offered = {offer.market for offer in fleet.offers}
     sold = [[snapshot.markets[row] for row in rows] for rows in columns.rows]
-    least = min(float(usd_per_work[j]) for j, markets in enumerate(sold) if fleet.offers[0].market in markets)
-    for j, why in sorted(fleet.passed_over.items(), key=lambda pair: float(columns.usd_per_hour[pair[0]])):
+    least = min(
+        float(usd_per_work[j])
+        for j, markets in enumerate(sold)
+        if fleet.offers[0].market in markets
+    )
+
+    for j, why in sorted(
+        fleet.passed_over.items(), key=lambda pair: float(columns.usd_per_hour[pair[0]])
+    ):
         is_able = allocated.share.caps[j] >= max(allocated.demand.least, 1)
         relative = float(usd_per_work[j]) / least if is_able else None
         for market in sold[j]:
             yield RejectedMarket(market, why, relative_cost=relative)
+
     for j, markets in enumerate(sold):
         if j not in fleet.passed_over and not offered.isdisjoint(markets):
             for market in markets:
@@ -198,15 +248,22 @@ def _left_out(
                     yield RejectedMarket(market, "more expensive than the markets considered")
 
 
-def training_modes(plan: JobPlan, plan_of: Callable[[JobSpec], JobPlan | None]) -> list[TrainingMode]:
-    """The training modes of a planned training of known length, on the same kinds of machines and as fast on each."""
+def training_modes(
+    plan: JobPlan, plan_of: Callable[[JobSpec], JobPlan | None]
+) -> list[TrainingMode]:
+    """The training modes of a planned training of known length, on the same kinds of machines and
+    as fast on each.
+    """
     spec = plan.job.spec
     if not isinstance(spec.program, Training) or plan.demand.work.assumed or plan.demand.work.timed:
         return []
+
     kept = spec.resources.reliable.machines or 0
     bare, held = (
-        (plan if bool(kept) is wanted else plan_of(spec.with_reliable(int(wanted)))) for wanted in (False, True)
+        (plan if bool(kept) is wanted else plan_of(spec.with_reliable(int(wanted))))
+        for wanted in (False, True)
     )
+
     return [
         TrainingMode("script", plan_of(_as_script(plan))),
         TrainingMode("trainer with a reliable machine", held, is_chosen=bool(kept)),
@@ -215,12 +272,16 @@ def training_modes(plan: JobPlan, plan_of: Callable[[JobSpec], JobPlan | None]) 
 
 
 def _as_script(plan: JobPlan) -> JobSpec:
-    """The job as a command on as many nodes, which keeps checkpoints and starts again on the nodes that remain."""
+    """The job as a command on as many nodes, which keeps checkpoints and starts again on the nodes
+    that remain.
+    """
     spec, demand = plan.job.spec, plan.demand
     command = Command(spec.name, Nodes(max(demand.least, 1), demand.most), Checkpoint("checkpoint"))
     resources = replace(spec.resources, machines=Range(max(demand.least, 1), demand.most))
     hours = round(demand.amount / demand.reference_nu * HOUR)
-    return replace(spec, program=command, resources=resources, strategy=AUTO, hours=hours).with_reliable(0)
+    return replace(
+        spec, program=command, resources=resources, strategy=AUTO, hours=hours
+    ).with_reliable(0)
 
 
 def expected_of(way: TrainingMode) -> tuple[float, float, float, float] | None:
@@ -233,14 +294,20 @@ def expected_of(way: TrainingMode) -> tuple[float, float, float, float] | None:
 
 
 def other_paces(plan: JobPlan, plan_of: Callable[[JobSpec], JobPlan | None]) -> list[JobPlan]:
-    """The plans if the time of the same job were worth an eighth, or eight times as much, as far as the plan is then
-    cheaper or faster; none if the job costs nothing."""
+    """The plans if the time of the same job were worth an eighth, or eight times as much, as far as
+    the plan is then cheaper or faster; none if the job costs nothing."""
     spec = plan.job.spec
-    if spec.strategy not in (AUTO, DEADLINE) or plan.demand.work.assumed or plan.decider.roaming is not None:
+    if (
+        spec.strategy not in (AUTO, DEADLINE)
+        or plan.demand.work.assumed
+        or plan.decider.roaming is not None
+    ):
         return []
+
     usd, hours = forecast_of(plan).usd.median, forecast_of(plan).hours.median
     if not usd:
         return []
+
     # If the user does not say, an hour of the job's time is worth what an hour of the job costs.
     worth = spec.value_of_time or round(usd / hours * NANOS_PER_DOLLAR)
     others = []
@@ -251,6 +318,7 @@ def other_paces(plan: JobPlan, plan_of: Callable[[JobSpec], JobPlan | None]) -> 
             continue
         if min(change_of_pace(plan, other)) < -_MATTERS:
             others.append(other)
+
     return others
 
 

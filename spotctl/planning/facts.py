@@ -1,6 +1,8 @@
-"""Step 1 of a plan: everything that it depends on, as one frozen value, and how that is arranged from what is stored.
+"""Step 1 of a plan: everything that it depends on, as one frozen value, and how that is arranged
+from what is stored.
 
-That is what earlier runs teach (`learn`), when jobs begin, the jobs themselves, and what evicts machines. Pure.
+That is what earlier runs teach (`learn`), when jobs begin, the jobs themselves, and what evicts
+machines. Pure.
 """
 
 from collections import defaultdict
@@ -32,21 +34,24 @@ from spotctl.planning.quotas import AccountQuotas
 from spotctl.planning.values import VCPU_SPREAD, Job, TypeSpeed
 
 LEARNING_PERIOD = 14 * DAY
-"""How much price history lies before the default start of the local market: strategies learn from it."""
+"""How much price history lies before the default start of the local market: strategies learn from
+it."""
 OVERHEADS = Overheads(startup=5 * MINUTE, eviction=MINUTE, resize=MINUTE // 2)
 """Assumed until runs have measured their own."""
 HazardOf = Callable[[Market], Hazard | None]
 PUBLISHED_CHECKPOINTS = Checkpointing(speed=0.83, write=2 * MINUTE)
 """Checkpoint costs of the papers' comparison, for the published strategies."""
 SAVE_TIME = 10 * SECOND
-"""Assumed time to save a checkpoint, on the market's clock, of a program whose saves have no known time or size."""
+"""Assumed time to save a checkpoint, on the market's clock, of a program whose saves have no known
+time or size."""
 MOST_SAVING = 0.17
 """A program is assumed to save no more often than it can afford: the largest share of the time."""
 _GB_PER_SECOND = 0.2
 """Assumed: about the rate at which one machine reads from an object store in another region."""
 NOTHING_SEEN: Mapping[Market, KnownSpells] = MappingProxyType({})
 RUN_SPREAD = 0.05
-"""Throughputs of runs scatter by this standard deviation around their mean, whatever their length."""
+"""Throughputs of runs scatter by this standard deviation around their mean, whatever their
+length."""
 MAX_RUNS = 20
 """Maximum number of runs used, newest first: programs, data and machines change."""
 SCALING_PRIOR = 0.1
@@ -57,12 +62,14 @@ PRIOR_WEIGHT = 4
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """Estimates from the runs of one job; `last` is when the newest ended, on this computer's clock.
+    """Estimates from the runs of one job; `last` is when the newest ended, on this computer's
+    clock.
 
-    `speeds` are those of one machine of a type when `size` machines work together. `scaling` is s if n machines do
-    n^(1 + s) times the work of one (phi is n^s; 0 is linear scaling). `startup` and `eviction` are in microseconds, and
-    `remarks` tell the user how they were measured. `hours` is how long all its machines need for a job whose work is
-    not counted in clocks. `save_seconds` is what a checkpoint of a command takes.
+    `speeds` are those of one machine of a type when `size` machines work together. `scaling` is s
+    if n machines do n^(1 + s) times the work of one (phi is n^s; 0 is linear scaling). `startup`
+    and `eviction` are in microseconds, and `remarks` tell the user how they were measured. `hours`
+    is how long all its machines need for a job whose work is not counted in clocks. `save_seconds`
+    is what a checkpoint of a command takes.
     """
 
     runs: int
@@ -78,7 +85,9 @@ class Learned:
     save_seconds: float | None = None
 
     def per_hour(self, name: str, size: float) -> float:
-        """Clocks per hour of one machine of a type among `size`: the measured figure, scaled by phi."""
+        """Clocks per hour of one machine of a type among `size`: the measured figure, scaled by
+        phi.
+        """
         return float(self.speeds[name].nu * (size / self.size) ** self.scaling)
 
 
@@ -87,11 +96,12 @@ NOTHING_LEARNED: Mapping[str, Learned] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class PlanningFacts:
-    """Everything that plans of some jobs depend on: offers, eviction rates, spells of spot capacity, throughputs that
-    earlier runs measured or other jobs tell (by job, then type), and the parts of the quotas of spot and of on-demand
-    machines that the jobs may use.
+    """Everything that plans of some jobs depend on: offers, eviction rates, spells of spot
+    capacity, throughputs that earlier runs measured or other jobs tell (by job, then type), and the
+    parts of the quotas of spot and of on-demand machines that the jobs may use.
 
-    `account` are the account's quotas before running jobs took their parts; `remarks` tell the user about the data.
+    `account` are the account's quotas before running jobs took their parts; `remarks` tell the user
+    about the data.
     """
 
     jobs: tuple[Job, ...]
@@ -108,9 +118,10 @@ class PlanningFacts:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """One run. `clocks` and `hours` are by the number of spot machines that worked together, and hours also by type.
-    `startups` (from allocation to first work) and `losses` (work repeated after an eviction) are durations in
-    microseconds. `machine_hours` counts spot machines at work. `saves` are the seconds that its checkpoints took."""
+    """One run. `clocks` and `hours` are by the number of spot machines that worked together, and
+    hours also by type. `startups` (from allocation to first work) and `losses` (work repeated after
+    an eviction) are durations in microseconds. `machine_hours` counts spot machines at work.
+    `saves` are the seconds that its checkpoints took."""
 
     wall_ended: int
     done: bool
@@ -124,20 +135,29 @@ class Observed:
 
 
 def learn(
-    runs: Iterable[Observed], vcpus: Mapping[str, float], machines: int | None, startup: int, eviction: int
+    runs: Iterable[Observed],
+    vcpus: Mapping[str, float],
+    machines: int | None,
+    startup: int,
+    eviction: int,
 ) -> Learned | None:
     """Estimates from runs; None without any. `startup` and `eviction` are prior assumptions.
 
-    `machines` is the job's limit; without one (None), the time that all its machines need is undefined.
+    `machines` is the job's limit; without one (None), the time that all its machines need is
+    undefined.
     """
     known = sorted(runs, key=lambda run: run.wall_ended)[-MAX_RUNS:]
     if not known:
         return None
-    done = [run.machine_hours / machines for run in known if machines and run.done and run.machine_hours]
+
+    done = [
+        run.machine_hours / machines for run in known if machines and run.done and run.machine_hours
+    ]
     scaling = _scaling(known, vcpus)
     size, speeds = _speeds(known, vcpus, scaling)
     startups = [span for run in known for span in run.startups]
     losses = [span for run in known for span in run.losses]
+
     return Learned(
         len(known),
         known[-1].wall_ended,
@@ -146,7 +166,10 @@ def learn(
         scaling,
         _mean(startups, startup),
         _mean(losses, eviction),
-        (*_remarks("start-up", startups, startup), *_remarks("an eviction costs", losses, eviction)),
+        (
+            *_remarks("start-up", startups, startup),
+            *_remarks("an eviction costs", losses, eviction),
+        ),
         median(done) if done else None,
         tuple(chain.from_iterable(run.evidence for run in known)),
         median(saves) if (saves := [span for run in known for span in run.saves]) else None,
@@ -155,7 +178,11 @@ def learn(
 
 def most_machines(spec: JobSpec) -> int | None:
     """The most machines that work for a job at one time; None without a limit."""
-    return spec.program.nodes.most if isinstance(spec.program, Command) else spec.resources.machines.most
+    return (
+        spec.program.nodes.most
+        if isinstance(spec.program, Command)
+        else spec.resources.machines.most
+    )
 
 
 def _scaling(runs: Sequence[Observed], vcpus: Mapping[str, float]) -> float:
@@ -168,35 +195,49 @@ def _scaling(runs: Sequence[Observed], vcpus: Mapping[str, float]) -> float:
             continue
         clocks = [run.clocks[size] for size in enough]
         sizes = np.log(enough)
-        machines = [sum(vcpus.get(name, 1.0) * hours for name, hours in run.hours[size].items()) for size in enough]
+        machines = [
+            sum(vcpus.get(name, 1.0) * hours for name, hours in run.hours[size].items())
+            for size in enough
+        ]
         rates = np.log([done / machine for done, machine in zip(clocks, machines, strict=True)])
         weights = np.array([1 / (RUN_SPREAD**2 + 1 / done) for done in clocks])
         sizes -= np.average(sizes, weights=weights)
         rates -= np.average(rates, weights=weights)
         weighted_products += float(np.sum(weights * sizes * rates))
         weighted_squares += float(np.sum(weights * sizes**2))
+
     return weighted_products / (weighted_squares + SCALING_PRIOR**-2)
 
 
-def _speeds(runs: Sequence[Observed], vcpus: Mapping[str, float], scaling: float) -> tuple[float, dict[str, TypeSpeed]]:
-    """The mean number of machines at work, and by type the clocks per hour of one among that many, by least squares:
-    the clocks of a run are the sum of hours times speed over its types."""
+def _speeds(
+    runs: Sequence[Observed], vcpus: Mapping[str, float], scaling: float
+) -> tuple[float, dict[str, TypeSpeed]]:
+    """The mean number of machines at work, and by type the clocks per hour of one among that many,
+    by least squares: the clocks of a run are the sum of hours times speed over its types."""
     used = [run for run in runs if sum(run.clocks.values()) >= 1]
     names = sorted({name for run in used for hours in run.hours.values() for name in hours})
     if not names:
         return 1.0, {}
+
     weights = [(count, sum(hours.values())) for run in used for count, hours in run.hours.items()]
-    size = float(np.exp(sum(log(count) * hours for count, hours in weights) / sum(hours for _, hours in weights)))
+    size = float(
+        np.exp(
+            sum(log(count) * hours for count, hours in weights) / sum(hours for _, hours in weights)
+        )
+    )
+
     hours = np.array([[_hours(run, name, size, scaling) for name in names] for run in used])
     clocks = np.array([sum(run.clocks.values()) for run in used])
     # Before anything is measured, each type is expected to do the same work per vCPU.
     cpus = np.array([vcpus.get(name, 1.0) for name in names])
     expected = cpus * float(clocks.sum() / (hours @ cpus).sum())
+
     # A run's clocks scatter in proportion to their number.
     seen = hours / (RUN_SPREAD * clocks)[:, np.newaxis]
     precision = np.diag((VCPU_SPREAD * expected) ** -2.0)
     right = seen.T @ np.full(len(used), 1 / RUN_SPREAD) + precision @ expected
     solution = np.linalg.solve(seen.T @ seen + precision, right)
+
     # A type that was hardly used may come out at 0 or below; then the prior is used.
     solution = np.where(solution > 0, solution, expected)
 
@@ -204,16 +245,22 @@ def _speeds(runs: Sequence[Observed], vcpus: Mapping[str, float], scaling: float
     for name, per_hour in zip(names, solution.tolist(), strict=True):
         ends = [run.wall_ended for run in used if _hours(run, name, size, scaling)]
         newest = to_datetime(max(ends)).date().isoformat()
-        source = f"throughput of {name}: {per_hour:.4g} clocks/h from {counted(len(ends), 'run')}, last {newest}"
+        source = (
+            f"throughput of {name}: {per_hour:.4g} clocks/h from {counted(len(ends), 'run')}, last "
+            f"{newest}"
+        )
         # The spread of one run, and of the mean of these.
         spread = RUN_SPREAD * sqrt(1 + 1 / len(ends))
         speeds[name] = TypeSpeed(per_hour, source, spread=spread, scaling=scaling)
+
     return size, speeds
 
 
 def _hours(run: Observed, name: str, size: float, scaling: float) -> float:
     """Hours of a type, converted to the hours that the same work takes among `size` machines."""
-    return float(sum(hours.get(name, 0.0) * (count / size) ** scaling for count, hours in run.hours.items()))
+    return float(
+        sum(hours.get(name, 0.0) * (count / size) ** scaling for count, hours in run.hours.items())
+    )
 
 
 def _mean(spans: Sequence[float], assumed: int) -> int:
@@ -226,33 +273,50 @@ def _remarks(name: str, spans: Sequence[float], assumed: int) -> list[str]:
     if not spans:
         return []
     times = "once" if len(spans) == 1 else f"{len(spans)} times"
-    return [f"{name} {_mean(spans, assumed) / MINUTE:.1f} minutes (assumed {assumed / MINUTE:.1f}, measured {times})"]
+    return [
+        f"{name} {_mean(spans, assumed) / MINUTE:.1f} minutes (assumed {assumed / MINUTE:.1f}, "
+        f"measured {times})"
+    ]
 
 
 def beginning(
-    specs: Sequence[JobSpec], table: PriceTable, now: int, market_now: int | None = None, at: int | None = None
+    specs: Sequence[JobSpec],
+    table: PriceTable,
+    now: int,
+    market_now: int | None = None,
+    at: int | None = None,
 ) -> tuple[int, tuple[str, ...]]:
-    """When jobs begin, in market time, and what the user should know about that moment: `at` if given, else now, or at
-    the newest price if prices are stale.
+    """When jobs begin, in market time, and what the user should know about that moment: `at` if
+    given, else now, or at the newest price if prices are stale.
 
-    On the local market, jobs begin at the market's current time while machines run there (`market_now`), else at the
-    start of the replay.
+    On the local market, jobs begin at the market's current time while machines run there
+    (`market_now`), else at the start of the replay.
     """
     if at is not None:
         return at, ()
     if not len(table):
         return now, ()
+
     if all(spec.is_local for spec in specs):
         if market_now is not None:
-            return market_now, (f"prices as of {format_time(market_now)}, the current time of the local market",)
+            return market_now, (
+                f"prices as of {format_time(market_now)}, the current time of the local market",
+            )
         asked = specs[0].local.start
         start = replay_start(table) if asked is None else asked
-        return start, (f"prices as of {format_time(start)}, where the replay of the synthetic market begins",)
+        return start, (
+            f"prices as of {format_time(start)}, where the replay of the synthetic market begins",
+        )
+
     newest = int(table.times.max())
     if now - newest <= STALE_AFTER:
         return now, ()
+
     old = age_text(now - newest)
-    remark = f"prices as of {format_time(newest)}, the newest stored ones, {old} old (update: spotctl prices fetch)"
+    remark = (
+        f"prices as of {format_time(newest)}, the newest stored ones, {old} old (update: spotctl "
+        "prices fetch)"
+    )
     return newest, (remark,)
 
 
@@ -272,26 +336,31 @@ def job_of(
 ) -> Job:
     """A job that begins at a moment, with what is `learned` from its earlier runs.
 
-    `deadline` is a moment, which was resolved when the job was launched: a run that is resumed in another time zone
-    keeps it. `hours` is the user's estimate of how long the job keeps all its machines busy. `place` is the cloud and
-    region in which a running job has its machines. `profiles` describe a model that is split over devices.
+    `deadline` is a moment, which was resolved when the job was launched: a run that is resumed in
+    another time zone keeps it. `hours` is the user's estimate of how long the job keeps all its
+    machines busy. `place` is the cloud and region in which a running job has its machines.
+    `profiles` describe a model that is split over devices.
     """
     place = place or place_of(spec, at)
     saving = None if learned is None else learned.save_seconds
     stop = spec.program.stop if isinstance(spec.program, Training) else None
     parallel = spec.program.parallel if isinstance(spec.program, Command) else None
+
     # Clocks, updates or a time say when the job ends.
     states_its_end = stop is not None and (stop.clocks is not None or stop.span is not None)
     states_its_end = states_its_end or (parallel is not None and parallel.updates is not None)
     measured = None if hours or learned is None or states_its_end else learned.hours
     if measured is None:
         return Job(spec, deadline, hours, place, profiles=profiles, save_seconds=saving)
+
     instead = "" if spec.hours is None else f", instead of {spec.hours / HOUR:g} in the job file"
     return Job(spec, deadline, measured, place, f"as earlier runs took{instead}", profiles, saving)
 
 
 def place_of(spec: JobSpec, at: int) -> tuple[str, str] | None:
-    """The cloud and region that a job's reservations keep it in, because all its machines are in one."""
+    """The cloud and region that a job's reservations keep it in, because all its machines are in
+    one.
+    """
     markets = (named.market for named in spec.resources.reservations if named.leave > at)
     return next(((market.cloud, market.region) for market in markets), None)
 
@@ -305,13 +374,16 @@ def arranged_facts(
     quotas: Sequence[Quota] = (),
     of_others: Sequence[Mapping[str, float]] = (),
 ) -> PlanningFacts:
-    """The facts that were known when jobs begin that get one allocation, which is the moment of the snapshot: published
-    interruption figures, observed availability, and estimates `learned` from earlier runs. `quotas` are the parts of
-    the known quotas that the jobs may use, spot and on demand, and `of_others` the speeds of other jobs by type."""
+    """The facts that were known when jobs begin that get one allocation, which is the moment of the
+    snapshot: published interruption figures, observed availability, and estimates `learned` from
+    earlier runs. `quotas` are the parts of the known quotas that the jobs may use, spot and on
+    demand, and `of_others` the speeds of other jobs by type."""
     at, specs = snapshot.at, {job.spec.name: job.spec for job in jobs}
     spot = tuple(quota for quota in quotas if quota.spot)
     # What the runs of these jobs met is in `learned`, also if it was logged by an earlier version.
-    others = [span for span in availability if not span.source.endswith(tuple(map(run_of_job, learned)))]
+    others = [
+        span for span in availability if not span.source.endswith(tuple(map(run_of_job, learned)))
+    ]
     evictions = chain.from_iterable(estimates.evidence for estimates in learned.values())
 
     overheads = OVERHEADS
@@ -323,15 +395,19 @@ def arranged_facts(
     for name, estimates in learned.items():
         machines = most_machines(specs[name]) or estimates.size
         measured[name] = {
-            each: replace(speed, nu=estimates.per_hour(each, machines)) for each, speed in estimates.speeds.items()
+            each: replace(speed, nu=estimates.per_hour(each, machines))
+            for each, speed in estimates.speeds.items()
         }
+
     vcpus = {machine.name: machine.steady_vcpus for machine in snapshot.catalog.types}
     for name, spec in specs.items() if of_others else ():
         measured[name] = completed(spec.throughputs, measured.get(name, {}), of_others, vcpus)
     return PlanningFacts(
         tuple(jobs),
         snapshot,
-        with_hosts(hazards(interruptions, at, (*evictions, *evidence_of_spans(others, at))), snapshot),
+        with_hosts(
+            hazards(interruptions, at, (*evictions, *evidence_of_spans(others, at))), snapshot
+        ),
         known_spells(availability, at),
         measured,
         quotas=spot if any(job.spec.strategy != ON_DEMAND for job in jobs) else (),
@@ -346,22 +422,31 @@ def completed(
     others: Sequence[Mapping[str, float]],
     vcpus: Mapping[str, float],
 ) -> dict[str, TypeSpeed]:
-    """The measured speeds with those on types that neither the job file states nor the job has run on, as far as other
-    jobs' speeds tell them better than vCPUs do."""
+    """The measured speeds with those on types that neither the job file states nor the job has run
+    on, as far as other jobs' speeds tell them better than vCPUs do."""
     known = {**stated, **{kind: speed.nu for kind, speed in measured.items()}}
     by_others = speeds_by_others(known, others, vcpus)
     if by_others is None:
         return dict(measured)
+
     errors = (
-        f"{by_others.error:.0%} off on {by_others.cells} held-out throughputs, by vCPUs {by_others.expected_error:.0%}"
+        f"{by_others.error:.0%} off on {by_others.cells} held-out throughputs, by vCPUs "
+        f"{by_others.expected_error:.0%}"
     )
     source = f"completed from {by_others.jobs} other jobs ({errors})"
     spread = min(by_others.error, VCPU_SPREAD)
-    return {**{kind: TypeSpeed(nu, source, spread=spread) for kind, nu in by_others.speeds.items()}, **measured}
+    return {
+        **{kind: TypeSpeed(nu, source, spread=spread) for kind, nu in by_others.speeds.items()},
+        **measured,
+    }
 
 
-def hazards(interruptions: Sequence[Interruption], at: int, evidence: Sequence[Evidence] = ()) -> HazardOf:
-    """Eviction rates beyond price crossings: from figures published up to a moment and from evictions of own runs."""
+def hazards(
+    interruptions: Sequence[Interruption], at: int, evidence: Sequence[Evidence] = ()
+) -> HazardOf:
+    """Eviction rates beyond price crossings: from figures published up to a moment and from
+    evictions of own runs.
+    """
     figures: dict[tuple[str, str, str], list[Interruption]] = defaultdict(list)
     for interruption in interruptions:
         if interruption.as_of <= at:
@@ -369,13 +454,17 @@ def hazards(interruptions: Sequence[Interruption], at: int, evidence: Sequence[E
             figures[market.cloud, market.region, market.instance_type].append(interruption)
 
     def hazard(market: Market) -> Hazard | None:
-        return hazard_of(market, evidence, figures.get((market.cloud, market.region, market.instance_type), ()))
+        return hazard_of(
+            market, evidence, figures.get((market.cloud, market.region, market.instance_type), ())
+        )
 
     return hazard
 
 
 def with_hosts(known: HazardOf, snapshot: MarketSnapshot) -> HazardOf:
-    """The rates, in markets of hosts those of a machine at the market's price: higher bids are outbid less often."""
+    """The rates, in markets of hosts those of a machine at the market's price: higher bids are
+    outbid less often.
+    """
     hosts = snapshot.hosts
     prices = dict(zip(snapshot.markets, snapshot.price.tolist(), strict=True)) if hosts else {}
     return lambda market: hosts[market].hazard(prices[market]) if market in hosts else known(market)

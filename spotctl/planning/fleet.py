@@ -1,5 +1,5 @@
-"""Step 4 of a plan: the mixes of machines that a job's share could be spent on, and the fleet that a strategy may rent
-if the job begins with one of them. Pure."""
+"""Step 4 of a plan: the mixes of machines that a job's share could be spent on, and the fleet that
+a strategy may rent if the job begins with one of them. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -34,16 +34,23 @@ from spotctl.planning.candidates import KindColumns, mixture_terms
 from spotctl.planning.errors import NotInTime
 from spotctl.planning.facts import NOTHING_SEEN, HazardOf, PlanningFacts, transfer_time
 from spotctl.planning.offers import MachineKind, MarketSnapshot, in_zones, places
-from spotctl.planning.quotas import QuotaGroup, on_demand_limits, shared_quotas, spot_quotas, tightest
+from spotctl.planning.quotas import (
+    QuotaGroup,
+    on_demand_limits,
+    shared_quotas,
+    spot_quotas,
+    tightest,
+)
 from spotctl.planning.values import AllocatedJob, Demand, Fleet, JobShare, MachineMix, TypeSpeed
 
 _ROUNDING, _SAME_SPEED = 1e-9, 1e-6
 _LIMIT = HOUR // 2
 _MAX_MARKETS, _MAX_ROAMED_MARKETS = 16, 200
-"""Maximum number of markets given to a strategy, and to one that moves between regions: same kind first, then cheapest
-per unit of work."""
+"""Maximum number of markets given to a strategy, and to one that moves between regions: same kind
+first, then cheapest per unit of work."""
 _MAX_PRICE_RATIO = 2.0
-"""Highest price per unit of work that a strategy may consider, as a multiple of the chosen kind's."""
+"""Highest price per unit of work that a strategy may consider, as a multiple of the chosen
+kind's."""
 _SPEED_OBJECTIVES = (Objective.MAX_THROUGHPUT, Objective.MAKESPAN_WITHIN_BUDGET)
 _MIN_SPEED_RATIO = 0.9
 
@@ -51,8 +58,8 @@ _MIN_SPEED_RATIO = 0.9
 def rentable_fleet(
     allocated: AllocatedJob, option: MachineMix, facts: PlanningFacts, columns: KindColumns
 ) -> tuple[AllocatedJob, Fleet]:
-    """The fleet, and the job that it is for: without moves between regions if too few of its nodes on demand are left
-    to keep its deadline.
+    """The fleet, and the job that it is for: without moves between regions if too few of its nodes
+    on demand are left to keep its deadline.
 
     Raises NotInTime if a strategy that needs on-demand machines gets too few.
     """
@@ -62,31 +69,43 @@ def rentable_fleet(
         market, limits = needed.offer.market, allocated.share.on_demand_quotas
         most, quota = tightest(limits, market, fleet.reliable, facts.snapshot.catalog)
         raise NotInTime(
-            f"{spec.name}: strategy {spec.strategy} needs at least {spec.resources.machines.least} on-demand machines"
-            f" ({market.instance_type}), and quota {quota.name} has room for {most}; raise it ('spotctl doctor' says"
+            f"{spec.name}: strategy {spec.strategy} needs at least {spec.resources.machines.least} "
+            "on-demand machines"
+            f" ({market.instance_type}), and quota {quota.name} has room for {most}; raise it "
+            "('spotctl doctor' says"
             " how), or choose fewer or smaller machines, or another region"
         )
     if not allocated.demand.roams or not 0 < held.machines < needed.machines:
         return allocated, fleet
+
     if spec.strategy == REGIONS:
         raise NotInTime(
             f"{spec.name}: strategy regions needs {counted(needed.machines, 'machine')} of"
-            f" {needed.offer.market.instance_type} on demand near the deadline, but quotas allow {held.machines}; raise"
+            f" {needed.offer.market.instance_type} on demand near the deadline, but quotas allow "
+            f"{held.machines}; raise"
             " the quota ('spotctl doctor' says how), or write strategy: auto"
         )
+
     staying = replace(allocated, demand=replace(allocated.demand, roams=False))
     return staying, _fleet(staying, option, facts, columns)
 
 
-def best_mixes(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns) -> list[MachineMix]:
-    """The mixes for a job, best first: those first whose `home` is reserved for it and costs no more."""
+def best_mixes(
+    allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns
+) -> list[MachineMix]:
+    """The mixes for a job, best first: those first whose `home` is reserved for it and costs no
+    more.
+    """
     spec, demand = allocated.job.spec, allocated.demand
     # The cost of the reliable machines per hour in the region of each kind.
     reliable: dict[tuple[str, str], float] = {}
     for j, kind in enumerate(columns.kinds):
         place = (kind.cloud, kind.region)
         if demand.nu[j] > 0 and place not in reliable:
-            reliable[place] = usd_per_hour(reliable_machines(spec, demand.rates, j, facts.snapshot, columns))
+            reliable[place] = usd_per_hour(
+                reliable_machines(spec, demand.rates, j, facts.snapshot, columns)
+            )
+
     by_kind = np.array([reliable.get((kind.cloud, kind.region), 0.0) for kind in columns.kinds])
     standing = by_kind + (demand.value_of_time_usd or 0.0)
 
@@ -94,10 +113,14 @@ def best_mixes(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColum
     reserved = reserved_offers(allocated, 0.0)
     if not reserved or not options:
         return options
+
     cheapest = min(
-        NANOS_PER_DOLLAR * float(columns.usd_per_hour[option.home]) / float(allocated.demand.nu[option.home])
+        NANOS_PER_DOLLAR
+        * float(columns.usd_per_hour[option.home])
+        / float(allocated.demand.nu[option.home])
         for option in options
     )
+
     types = {each.offer.market.instance_type for each in reserved if each.per_work <= cheapest}
     return sorted(options, key=lambda option: columns.kinds[option.home].type not in types)
 
@@ -105,8 +128,9 @@ def best_mixes(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColum
 def machine_mixes(
     job: Demand, share: JobShare, columns: KindColumns, standing_usd: Floats, overheads: Overheads
 ) -> list[MachineMix]:
-    """The machines that a job could be planned on, best first; the last option is the cheapest kind that is fast
-    enough. `standing_usd` are the dollars that an hour costs with each kind besides its machines."""
+    """The machines that a job could be planned on, best first; the last option is the cheapest kind
+    that is fast enough. `standing_usd` are the dollars that an hour costs with each kind besides
+    its machines."""
     caps, usd_per_work = np.array(share.caps), share.usd_per_work
     speeds = job.nu * caps
     in_time = [
@@ -114,11 +138,15 @@ def machine_mixes(
         for j in np.flatnonzero((job.nu > 0) & (caps >= job.least)).tolist()
         if not job.hurries or float(speeds[j]) * job.hours_left >= job.amount
     ]
+
     # Hours of work mean hours on the kind that they are counted in.
     in_hours = job.work.hours is not None and not job.work.assumed
     if job.gang or in_hours:
         cheapest_first = job.aim is Aim.LEAST_COST
-        ranks = {j: (usd_per_work[j], -speeds[j]) if cheapest_first else (-speeds[j], usd_per_work[j]) for j in in_time}
+        ranks = {
+            j: (usd_per_work[j], -speeds[j]) if cheapest_first else (-speeds[j], usd_per_work[j])
+            for j in in_time
+        }
         return [MachineMix(j) for j in sorted(in_time, key=lambda j: ranks[j])]
 
     chosen = _mixtures(job, share, columns, standing_usd, overheads)
@@ -133,19 +161,30 @@ def _mixtures(
 ) -> list[MachineMix]:
     """The best mixture of each region, in the order of the job's aim."""
     ranked: list[tuple[tuple[float, ...], MachineMix]] = []
-    own = [replace(group, most=limit) for group, limit in zip(columns.quotas, share.amounts, strict=True)]
+    own = [
+        replace(group, most=limit)
+        for group, limit in zip(columns.quotas, share.amounts, strict=True)
+    ]
     work = inf if job.work.assumed or job.work.timed else job.amount
     budget = inf if job.budget_usd is None else job.budget_usd
-    lasting, usd_per_hour = replace(job, nu=job.nu * columns.useful), columns.usd_per_hour * columns.useful
+    lasting, usd_per_hour = (
+        replace(job, nu=job.nu * columns.useful),
+        columns.usd_per_hour * columns.useful,
+    )
+
     for place in places(columns.kinds):
         terms = mixture_terms(lasting, place, np.array(share.caps), own, usd_per_hour)
-        mixing = Mixing(job.aim, job.least, job.most, {}, {}, overheads, float(standing_usd[place[0]]))
+        mixing = Mixing(
+            job.aim, job.least, job.most, {}, {}, overheads, float(standing_usd[place[0]])
+        )
         terms = replace(terms, usd_per_hour=mixing.usd_per_hour, change_hours=mixing.change_hours)
-        # The schedule that a run would begin with. `hours_left` begins when the first machines have started.
+        # The schedule that a run would begin with. `hours_left` begins when the first machines have
+        # started.
         hours_left = max(job.hours_left - mixing.margin / HOUR, 0.0)
         schedule = mixing.schedule(terms, (0,) * len(terms.kinds), work, hours_left, budget)
         if schedule is not None:
             ranked.append((_rank(job, schedule), _option(job, terms, schedule, own)))
+
     return [option for _, option in sorted(ranked, key=lambda pair: pair[0])]
 
 
@@ -154,32 +193,55 @@ def _rank(job: Demand, schedule: Schedule) -> tuple[float, ...]:
     usd, hours = round(schedule.usd, 9), round(schedule.hours, 9)
     if job.aim is Aim.LEAST_COST:
         return (late, usd, hours)
-    return (late, hours, usd) if job.aim is Aim.SHORTEST_TIME else (late, -schedule.phases[0].mixture.rate, usd)
+    return (
+        (late, hours, usd)
+        if job.aim is Aim.SHORTEST_TIME
+        else (late, -schedule.phases[0].mixture.rate, usd)
+    )
 
 
-def _option(job: Demand, terms: MixtureTerms, schedule: Schedule, groups: Sequence[QuotaGroup]) -> MachineMix:
+def _option(
+    job: Demand, terms: MixtureTerms, schedule: Schedule, groups: Sequence[QuotaGroup]
+) -> MachineMix:
     first = schedule.phases[0].mixture.machines
     home = max(range(len(first)), key=lambda j: (first[j] * float(job.nu[j]), -j))
-    used = {j for phase in schedule.phases for j, count in enumerate(phase.mixture.machines) if count}
+    used = {
+        j for phase in schedule.phases for j, count in enumerate(phase.mixture.machines) if count
+    }
     limited = any(len(np.flatnonzero(group.per_machine * (job.nu > 0))) > 1 for group in groups)
-    presses = not job.work.timed and (job.hurries or (job.aim is not Aim.LEAST_COST and job.budget_usd is not None))
+    presses = not job.work.timed and (
+        job.hurries or (job.aim is not Aim.LEAST_COST and job.budget_usd is not None)
+    )
     follows = len(used) > 1 or presses or limited
     if not follows:
         return MachineMix(home)
+
     corners = {j for corner in frontier(terms) for j, count in enumerate(corner.machines) if count}
     return MachineMix(home, (*sorted(used), *sorted(corners - used)), len(used), schedule)
 
 
-def _fleet(allocated: AllocatedJob, option: MachineMix, facts: PlanningFacts, columns: KindColumns) -> Fleet:
-    """The fleet of a mixture, or of all kinds that are about as good as `home`, sized by what `home` machines do."""
+def _fleet(
+    allocated: AllocatedJob, option: MachineMix, facts: PlanningFacts, columns: KindColumns
+) -> Fleet:
+    """The fleet of a mixture, or of all kinds that are about as good as `home`, sized by what
+    `home` machines do.
+    """
     demand, spec, snapshot, home = allocated.demand, allocated.job.spec, facts.snapshot, option.home
     kinds, passed_over = _considered_kinds(allocated, option, snapshot, columns)
     zones = in_zones(snapshot, spec.resources)
     rows = [row for row in _rows(demand, kinds, option.used, snapshot, columns) if zones[row]]
+
     if not rows:
-        raise NotInTime(f"{demand.name}: {columns.kinds[home]} is not sold in its zones; name more zones")
-    offers = tuple(snapshot.offer(row, demand.rates[snapshot.markets[row].instance_type].nu) for row in rows)
-    market_history = past_of(map(snapshot.history, rows), facts.hazard_of, snapshot.at, facts.spells, snapshot.hosts)
+        raise NotInTime(
+            f"{demand.name}: {columns.kinds[home]} is not sold in its zones; name more zones"
+        )
+
+    offers = tuple(
+        snapshot.offer(row, demand.rates[snapshot.markets[row].instance_type].nu) for row in rows
+    )
+    market_history = past_of(
+        map(snapshot.history, rows), facts.hazard_of, snapshot.at, facts.spells, snapshot.hosts
+    )
     reliable = reliable_machines(spec, demand.rates, home, snapshot, columns)
     quotas = offers, reliable, allocated.share.on_demand_quotas, snapshot.catalog
 
@@ -190,8 +252,11 @@ def _fleet(allocated: AllocatedJob, option: MachineMix, facts: PlanningFacts, co
         together=demand.gang,
         on_demand=on_demand_limits(*quotas),
         shared=shared_quotas(*quotas),
-        spot=spot_quotas(offers, [share.slice for share in allocated.share.quotas], snapshot.catalog),
+        spot=spot_quotas(
+            offers, [share.slice for share in allocated.share.quotas], snapshot.catalog
+        ),
     )
+
     most_nu = _most_nu(allocated, option)
     work = HOUR * (demand.work.amount(most_nu) if demand.work.timed else demand.amount)
     baseline = _baseline(offers, most_nu, limits)
@@ -203,7 +268,10 @@ def _fleet(allocated: AllocatedJob, option: MachineMix, facts: PlanningFacts, co
     reserved = reserved_offers(allocated, float(demand.nu[home]))
     prices = {market: int(series.prices[-1]) for market, series in market_history.histories.items()}
     prices |= {each.offer.market: each.offer.on_demand for each in reserved}
-    rented = dict.fromkeys(offer.market.instance_type for offer in (*offers, *(each.offer for each in reserved)))
+    rented = dict.fromkeys(
+        offer.market.instance_type for offer in (*offers, *(each.offer for each in reserved))
+    )
+
     return Fleet(
         offers,
         baseline,
@@ -227,25 +295,37 @@ def quota_parts(
     allocated: AllocatedJob, fleet: Fleet, columns: KindColumns, snapshot: MarketSnapshot
 ) -> tuple[QuotaPart, ...]:
     """The job's parts of quotas in turn; none if there is only one."""
-    share, rates = allocated.share, [float(allocated.demand.nu @ part.machines) for part in allocated.share.parts[1:]]
+    share, rates = (
+        allocated.share,
+        [float(allocated.demand.nu @ part.machines) for part in allocated.share.parts[1:]],
+    )
     if not rates:
         return ()
+
     rates = [float(allocated.demand.nu @ share.parts[0].machines), *rates]
     parts = list[QuotaPart]()
     for part, rate in zip(share.parts, rates, strict=True):
         slices = [
-            replace(each.slice, amount=int(group.per_machine @ part.machines)) if is_short else each.slice
+            replace(each.slice, amount=int(group.per_machine @ part.machines))
+            if is_short
+            else each.slice
             for each, group, is_short in zip(share.quotas, columns.quotas, share.short, strict=True)
         ]
         spot = spot_quotas(fleet.offers, slices, snapshot.catalog)
-        parts.append(QuotaPart(snapshot.at + round(part.begin * HOUR), spot, fleet.most_nu * rate / max(rates)))
+        parts.append(
+            QuotaPart(
+                snapshot.at + round(part.begin * HOUR), spot, fleet.most_nu * rate / max(rates)
+            )
+        )
+
     return tuple(parts)
 
 
 def _considered_kinds(
     allocated: AllocatedJob, option: MachineMix, snapshot: MarketSnapshot, columns: KindColumns
 ) -> tuple[list[int], dict[int, str]]:
-    """The kinds of the fleet, the best first, and the reason why each of the others is passed over."""
+    """The kinds of the fleet, the best first, and the reason why each of the others is passed
+    over."""
     demand, share, home = allocated.demand, allocated.share, option.home
     if option.schedule is not None:
         return list(option.columns), outside_mixture(demand, share, option, columns.kinds)
@@ -256,7 +336,9 @@ def _considered_kinds(
     return [home, *(j for j in usable if j != home and j not in passed_over)], passed_over
 
 
-def outside_mixture(job: Demand, share: JobShare, option: MachineMix, kinds: Sequence[MachineKind]) -> dict[int, str]:
+def outside_mixture(
+    job: Demand, share: JobShare, option: MachineMix, kinds: Sequence[MachineKind]
+) -> dict[int, str]:
     """For each kind that no mixture of the job uses, the reason."""
     chosen = kinds[option.home]
     reasons: dict[int, str] = {}
@@ -270,14 +352,17 @@ def outside_mixture(job: Demand, share: JobShare, option: MachineMix, kinds: Seq
             reasons[j] = share.lacking[j]
         else:
             reasons[j] = f"no mixture with it is better for {job.aim}: {price}"
+
     return reasons
 
 
-def companions(job: Demand, share: JobShare, home: int, kinds: Sequence[MachineKind]) -> dict[int, str]:
+def companions(
+    job: Demand, share: JobShare, home: int, kinds: Sequence[MachineKind]
+) -> dict[int, str]:
     """For each kind that the job's strategy may not use in addition to `home`, the reason.
 
-    All machines of a job are in one region because they communicate with each other; a job that roams may use another
-    region later.
+    All machines of a job are in one region because they communicate with each other; a job that
+    roams may use another region later.
     """
     reasons: dict[int, str] = {}
     chosen, least = kinds[home], float(share.usd_per_work[home])
@@ -292,22 +377,37 @@ def companions(job: Demand, share: JobShare, home: int, kinds: Sequence[MachineK
             reasons[j] = f"too expensive: {prices}"
         elif why := _unfit(job, share, home, j, kinds):
             reasons[j] = why
+
     return reasons
 
 
 def _unfit(job: Demand, share: JobShare, home: int, j: int, kinds: Sequence[MachineKind]) -> str:
     cap, rate, chosen = share.caps[j], share.caps[j] * float(job.nu[j]), kinds[home]
     if cap < job.least:
-        return share.lacking.get(j) or f"quotas allow {counted(cap, 'machine')}, and the job needs at least {job.least}"
+        return (
+            share.lacking.get(j)
+            or f"quotas allow {counted(cap, 'machine')}, and the job needs at least {job.least}"
+        )
     if job.hurries and rate * job.hours_left < job.amount:
-        return f"{counted(cap, 'machine')} would need {job.amount / rate:.1f} hours, and {job.hours_left:.1f} are left"
+        return (
+            f"{counted(cap, 'machine')} would need {job.amount / rate:.1f} hours, and "
+            f"{job.hours_left:.1f} are left"
+        )
     if job.least * float(job.nu[j]) > share.caps[home] * float(job.nu[home]):
         planned = counted(share.caps[home], "planned machine")
-        return f"too large: {counted(job.least, 'machine')} would do more than the {planned} of {chosen.type}"
+        return (
+            f"too large: {counted(job.least, 'machine')} would do more than the {planned} of "
+            f"{chosen.type}"
+        )
     if job.roams and float(job.nu[j]) < float(job.nu[home]) * (1 - _SAME_SPEED):
         return f"slower than {chosen.type}, whose speed the deadline is planned with"
-    if job.objective in _SPEED_OBJECTIVES and float(job.nu[j]) < float(job.nu[home]) * _MIN_SPEED_RATIO:
+
+    if (
+        job.objective in _SPEED_OBJECTIVES
+        and float(job.nu[j]) < float(job.nu[home]) * _MIN_SPEED_RATIO
+    ):
         return f"slower than {chosen.type}, and the objective is {job.objective}"
+
     return ""
 
 
@@ -322,9 +422,11 @@ def unpriced(kinds: Sequence[MachineKind], at: int, lists: ListPrices) -> dict[i
     return {j: why for j, kind in enumerate(kinds) if (kind.cloud, kind.region) not in known}
 
 
-def _rows(demand: Demand, kinds: Sequence[int], used: int, snapshot: MarketSnapshot, columns: KindColumns) -> list[int]:
-    """The markets of the first kinds, which are `used`, then those of the others, the cheapest per unit of work
-    first."""
+def _rows(
+    demand: Demand, kinds: Sequence[int], used: int, snapshot: MarketSnapshot, columns: KindColumns
+) -> list[int]:
+    """The markets of the first kinds, which are `used`, then those of the others, the cheapest per
+    unit of work first."""
     own = [row for j in kinds[:used] for row in columns.rows[j]]
     more = [(j, row) for j in kinds[used:] for row in columns.rows[j]]
     more.sort(key=lambda pair: int(snapshot.price[pair[1]]) / float(demand.nu[pair[0]]))
@@ -338,30 +440,40 @@ def past_of(
     spells: Mapping[Market, KnownSpells] = NOTHING_SEEN,
     hosts: Mapping[Market, HostMarket] = MappingProxyType({}),
 ) -> KnownPast:
-    """The past of some markets as known at a moment: their prices up to then (`MarketSnapshot.history`), rates of
-    evictions that prices do not explain, what was seen of spells, and the hosts where the highest bid runs.
+    """The past of some markets as known at a moment: their prices up to then
+    (`MarketSnapshot.history`), rates of evictions that prices do not explain, what was seen of
+    spells, and the hosts where the highest bid runs.
 
-    An unrecorded rate is a prior, so that unknown never counts as safe; None where only the price evicts.
+    An unrecorded rate is a prior, so that unknown never counts as safe; None where only the price
+    evicts.
     """
     remembered = {series.market: series for series in histories}
     hazards = {market: in_force(market, hazard_of(market), at) for market in remembered}
     seen = {market: spells[market] for market in remembered if market in spells}
-    return KnownPast(at, remembered, hazards, seen, {market: hosts[market] for market in remembered if market in hosts})
+    return KnownPast(
+        at,
+        remembered,
+        hazards,
+        seen,
+        {market: hosts[market] for market in remembered if market in hosts},
+    )
 
 
 def _most_nu(allocated: AllocatedJob, option: MachineMix) -> float:
     """The work per hour of all machines that the job holds at a time."""
     demand = allocated.demand
     if option.schedule is not None:
-        return max(float(np.dot(phase.mixture.machines, demand.nu)) for phase in option.schedule.phases)
+        return max(
+            float(np.dot(phase.mixture.machines, demand.nu)) for phase in option.schedule.phases
+        )
     # A gang's progress is counted in time on all of its nodes, also where quotas allow fewer.
     machines = demand.most if demand.gang else allocated.share.caps[option.home]
     return machines * float(demand.nu[option.home])
 
 
 def _baseline(offers: Sequence[Offer], most_nu: float, limits: MachineLimits) -> Rent:
-    """The cheapest on-demand machines that do the same work per hour, or the fastest ones if none do as much. Machines
-    within the quotas are preferred."""
+    """The cheapest on-demand machines that do the same work per hour, or the fastest ones if none
+    do as much. Machines within the quotas are preferred."""
     rents = [Rent(offer, baseline_machines(most_nu, offer.nu, limits), None) for offer in offers]
     held = [(rent, limits.rentable(rent).machines * rent.offer.nu) for rent in rents]
     if not any(nu for _, nu in held):
@@ -373,32 +485,47 @@ def _baseline(offers: Sequence[Offer], most_nu: float, limits: MachineLimits) ->
 
 
 def within_the_hour(overheads: Overheads) -> Overheads:
-    """The overheads with at most half an hour for a start-up, and for a pause after an eviction: strategies compare
-    machines by their next hour, in which machines with longer start-ups would be worthless."""
-    return replace(overheads, startup=min(overheads.startup, _LIMIT), eviction=min(overheads.eviction, _LIMIT))
+    """The overheads with at most half an hour for a start-up, and for a pause after an eviction:
+    strategies compare machines by their next hour, in which machines with longer start-ups would be
+    worthless."""
+    return replace(
+        overheads, startup=min(overheads.startup, _LIMIT), eviction=min(overheads.eviction, _LIMIT)
+    )
 
 
 def reliable_machines(
-    spec: JobSpec, rates: Mapping[str, TypeSpeed], home: int, snapshot: MarketSnapshot, columns: KindColumns
+    spec: JobSpec,
+    rates: Mapping[str, TypeSpeed],
+    home: int,
+    snapshot: MarketSnapshot,
+    columns: KindColumns,
 ) -> Rent | None:
-    """The reliable machines in the region of `home`: of the requested type, else of the cheapest on-demand type that
-    the job may use."""
+    """The reliable machines in the region of `home`: of the requested type, else of the cheapest
+    on-demand type that the job may use."""
     wanted, chosen = spec.resources.reliable, columns.kinds[home]
     if not wanted.machines:
         return None
-    near = [j for j, kind in enumerate(columns.kinds) if (kind.cloud, kind.region) == (chosen.cloud, chosen.region)]
+
+    near = [
+        j
+        for j, kind in enumerate(columns.kinds)
+        if (kind.cloud, kind.region) == (chosen.cloud, chosen.region)
+    ]
+
     usable = [j for j in near if columns.kinds[j].type in rates]
     cheapest = min(usable, key=lambda j: snapshot.list_price(columns.numbers[j]))
     place = snapshot.markets[columns.rows[cheapest][0]]
     if wanted.type is None:
         nu = rates[columns.kinds[cheapest].type].nu
         return Rent(snapshot.offer(columns.rows[cheapest][0], nu), wanted.machines, None)
+
     market = Market(place.cloud, place.region, place.zone, wanted.type)
     try:
         vcpus = snapshot.catalog.instance_type(market.cloud, market.instance_type).vcpus
         price = snapshot.catalog.on_demand(market, snapshot.at).price
     except (UnknownInstanceType, UnknownPrice) as error:
         raise NotInTime(f"{spec.name}: resources.reliable: {error}") from error
+
     return Rent(Offer(market, float(vcpus), price), wanted.machines, None)
 
 
@@ -408,21 +535,29 @@ def usd_per_hour(rent: Rent | None) -> float:
 
 
 def reserved_offers(allocated: AllocatedJob, least_nu: float) -> tuple[ReservedOffer, ...]:
-    """The reservations that a job can use. One that is to be as fast as possible takes no machines that do less work
-    per hour than `least_nu`."""
+    """The reservations that a job can use. One that is to be as fast as possible takes no machines
+    that do less work per hour than `least_nu`."""
     spec, rates = allocated.job.spec, allocated.demand.rates
     whole = allocated.demand.gang and not allocated.demand.saves
     return tuple(
-        ReservedOffer(Offer(named.market, rates[named.type].nu, named.price), named.machines, named.leave, whole)
+        ReservedOffer(
+            Offer(named.market, rates[named.type].nu, named.price),
+            named.machines,
+            named.leave,
+            whole,
+        )
         for named in allocated.demand.reservations
         if not why_never(named, spec, rates, least_nu)
     )
 
 
-def why_never(named: Reservation, spec: JobSpec, rates: Mapping[str, TypeSpeed], least_nu: float) -> str:
+def why_never(
+    named: Reservation, spec: JobSpec, rates: Mapping[str, TypeSpeed], least_nu: float
+) -> str:
     if named.type not in rates:
         return (
-            f"the job cannot use {named.type} there, or no spot price of it is known, with which plans compare"
+            f"the job cannot use {named.type} there, or no spot price of it is known, with which "
+            "plans compare"
             " (spotctl prices fetch)"
         )
     if spec.objective in _SPEED_OBJECTIVES and rates[named.type].nu < least_nu:

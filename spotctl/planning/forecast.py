@@ -1,4 +1,6 @@
-"""The forecast of a plan: its own decision object, played over the stored history (`bidbrain.forecast`)."""
+"""The forecast of a plan: its own decision object, played over the stored history
+(`bidbrain.forecast`).
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,22 +26,27 @@ RATE_HOURS = 6
 """A job of unknown length is played for this long, for its dollars per hour."""
 # How many decisions are played; those of a mixture, and those among many zones, take longer.
 _DECISIONS, _MIXED, _ROAMING = 6000, 3000, 500
-# A job of more than eight hours looks about this many times while nothing happens, and more often near its deadline.
+# A job of more than eight hours looks about this many times while nothing happens, and more often
+# near its deadline.
 _LOOKS, _MIN_PAUSE, _LONGEST_LOOK = 96, 5 * MINUTE, 30 * MINUTE
-# A job that is not done after this multiple of its expected length plus these hours counts as unfinished.
+# A job that is not done after this multiple of its expected length plus these hours counts as
+# unfinished.
 _UNFINISHED_AFTER, _UNFINISHED_AFTER_LEAST = 3, 6 * HOUR
 CLOCKS_AT_RISK, _CLOCK_OF_UNKNOWN_LENGTH = 2, MINUTE
-"""Finished clocks that may be lost with all machines: checkpoints are written while the next clock is computed."""
+"""Finished clocks that may be lost with all machines: checkpoints are written while the next clock
+is computed."""
 _MATTERS = 0.02
 """Costs, chances and times that differ by less count as equal."""
 _COMPUTER_SECONDS, _COMPUTER_SPREAD = 5.0, 0.15
-"""Seconds by which work on this computer may differ from the job file's word, and the greatest share of its length."""
+"""Seconds by which work on this computer may differ from the job file's word, and the greatest
+share of its length."""
 _MAX_SLOWDOWN = 1.25
 """A plan that takes this much longer is not chosen for its lower cost."""
 
 
 _PLAYED = WeakKeyDictionary[FirstDecision, Forecast]()
-"""The forecasts of plans by their first decisions: a plan is the same if only the turns of other jobs have changed."""
+"""The forecasts of plans by their first decisions: a plan is the same if only the turns of other
+jobs have changed."""
 
 
 def forecast_of(plan: JobPlan) -> Forecast:
@@ -67,21 +74,28 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
     decider, roaming, mixture = plan.decider, plan.decider.roaming, plan.decision.mixture
     startup = decider.overheads.startup if plan.demand.startup is None else plan.demand.startup
     timed = plan.demand.work.assumed or plan.demand.work.longest < inf
+
     # The budget of other jobs does not decide how fast their machines are: it only ends the run.
     pays_for_speed = mixture is not None and plan.demand.aim is not Aim.LEAST_COST
     most_decisions = _DECISIONS if mixture is None else _MIXED
     rates, rented = plan.fleet.rates, [choice.rent.offer.market for choice in plan.cost.choice]
 
     def move_usd(origin: Market, target: Market) -> float:
-        return 0.0 if roaming is None else roaming.move_usd(origin, target, plan.demand.saved_gb or 0.0)
+        return (
+            0.0
+            if roaming is None
+            else roaming.move_usd(origin, target, plan.demand.saved_gb or 0.0)
+        )
 
     local = plan.job.spec.local
     spread = max((rates[market.instance_type].spread for market in rented), default=0.0)
     is_said = plan.demand.gang and plan.job.hours_from == SPECIFIED
+
     # Decisions about a deadline take the length as it is said, and so does their forecast.
     if plan.job.spec.is_local and is_said and plan.job.deadline is None:
         seconds = plan.cost.estimate.hours * 3600 / local.speed
         spread = spread or min(_COMPUTER_SPREAD, _COMPUTER_SECONDS / max(seconds, 1.0))
+
     return ForecastJob(
         decider=deciders(plan, plan.at),
         offers=decider.offers,
@@ -109,27 +123,33 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
 
 
 def deciders(plan: JobPlan, at: int) -> Callable[[int], Strategy]:
-    """A plan's decision object for a start at another moment than `at`, with its parts in their time; the object of a
-    long job looks less often."""
+    """A plan's decision object for a start at another moment than `at`, with its parts in their
+    time; the object of a long job looks less often."""
     made = _with_pauses(plan, at)
     if not plan.decision.parts:
         return made
 
     def later(start: int) -> Strategy:
-        return InParts(made(start), tuple(replace(part, at=part.at + start - at) for part in plan.decision.parts))
+        return InParts(
+            made(start),
+            tuple(replace(part, at=part.at + start - at) for part in plan.decision.parts),
+        )
 
     return later
 
 
 def _with_pauses(plan: JobPlan, at: int) -> Callable[[int], Decider]:
-    """Near its deadline, a gang counts its slack in steps of one look: with longer looks, the gang would turn to
-    on-demand machines sooner than a run does."""
+    """Near its deadline, a gang counts its slack in steps of one look: with longer looks, the gang
+    would turn to on-demand machines sooner than a run does."""
     decider, pause = plan.decider, round(plan.cost.estimate.hours * HOUR) // _LOOKS
     if pause <= _MIN_PAUSE:
         return lambda start: decider.later(start - at)
+
     # The longer a job with a deadline looks away, the more slack the job keeps.
     part = 4 if decider.roaming is None else 2
-    look = pause if decider.deadline is None else min(max(pause // part, decider.look), _LONGEST_LOOK)
+    look = (
+        pause if decider.deadline is None else min(max(pause // part, decider.look), _LONGEST_LOOK)
+    )
     roaming = None if decider.roaming is None else decider.roaming.with_rare_looks(pause)
     rarely = replace(decider, look=look, roaming=roaming)
 
@@ -148,12 +168,15 @@ def _longest(plan: JobPlan, startup: int) -> int:
 
 
 def _recovery(plan: JobPlan) -> Recovery:
-    """A trainer loses nothing, or without reliable machines the last clocks; a command repeats the work since its last
-    checkpoint, or all of it without any."""
+    """A trainer loses nothing, or without reliable machines the last clocks; a command repeats the
+    work since its last checkpoint, or all of it without any."""
     decider, resumes = plan.decider, plan.decision.checkpoints is not None
     if plan.decision.interval is None and decider.reliable is not None:
         return AGILE
-    at_risk = plan.decision.interval.every if plan.decision.interval is not None and resumes else inf
+
+    at_risk = (
+        plan.decision.interval.every if plan.decision.interval is not None and resumes else inf
+    )
     if plan.decision.interval is None:
         clock = HOUR / decider.most_nu if plan.demand.unit == CLOCK else _CLOCK_OF_UNKNOWN_LENGTH
         at_risk = CLOCKS_AT_RISK * clock
@@ -166,11 +189,14 @@ def _recovery(plan: JobPlan) -> Recovery:
 
 def with_reliable(allocated: AllocatedJob, machines: int) -> AllocatedJob:
     """The job with this number of reliable machines."""
-    return replace(allocated, job=replace(allocated.job, spec=allocated.job.spec.with_reliable(machines)))
+    return replace(
+        allocated, job=replace(allocated.job, spec=allocated.job.spec.with_reliable(machines))
+    )
 
 
 def best_of_both(allocated: AllocatedJob, plan_of: Callable[[AllocatedJob], JobPlan]) -> JobPlan:
-    """The plan with one reliable machine or that with none, whichever is cheaper and as safe, with the reason.
+    """The plan with one reliable machine or that with none, whichever is cheaper and as safe, with
+    the reason.
 
     Raises what the plan with one raises, if there is no plan either way.
     """
@@ -178,20 +204,27 @@ def best_of_both(allocated: AllocatedJob, plan_of: Callable[[AllocatedJob], JobP
         kept = plan_of(with_reliable(allocated, 1))
     except (NotInTime, OverBudget) as refusal:
         try:
-            return replace(plan_of(with_reliable(allocated, 0)), reliable_reason=f"with one: {refusal}")
+            return replace(
+                plan_of(with_reliable(allocated, 0)), reliable_reason=f"with one: {refusal}"
+            )
         except SpotctlError:
             raise refusal from None
+
     try:
         bare = plan_of(with_reliable(allocated, 0))
     except SpotctlError as error:
         return replace(kept, reliable_reason=f"without one: {error}")
+
     if why := _why_kept(kept, bare):
         return replace(kept, reliable_reason=why)
+
     with_one, without = forecast_of(kept).usd.median, forecast_of(bare).usd.median
     why = (
-        f"{usd_text(without)} instead of {usd_text(with_one)} with one; if all machines are lost at once, training goes"
+        f"{usd_text(without)} instead of {usd_text(with_one)} with one; if all machines are lost "
+        "at once, training goes"
         " on from the last checkpoint, and clocks after it are done again"
     )
+
     return replace(bare, reliable_reason=why)
 
 
@@ -199,22 +232,37 @@ def _why_kept(kept: JobPlan, bare: JobPlan) -> str:
     """Why a job keeps its reliable machine; empty if it is cheaper and as safe without."""
     if kept.demand.work.assumed:
         return "the length of the job is unknown, and with one no clock is done twice"
+
     with_one, without = forecast_of(kept), forecast_of(bare)
     if without.usd.median > with_one.usd.median * (1 - _MATTERS):
-        return f"without one it would cost {usd_text(without.usd.median)}, and all machines may be lost at once"
+        return (
+            f"without one it would cost {usd_text(without.usd.median)}, and all machines may be "
+            "lost at once"
+        )
     if without.hours.median > with_one.hours.median * _MAX_SLOWDOWN:
-        return f"without one it would take {without.hours.median:.1f} h instead of {with_one.hours.median:.1f} h"
+        return (
+            f"without one it would take {without.hours.median:.1f} h instead of "
+            f"{with_one.hours.median:.1f} h"
+        )
+
     budget, deadline = kept.demand.budget_usd, kept.job.deadline
     hours = inf if deadline is None else (deadline - kept.at) / HOUR
-    chances = ((each.budget_kept(budget or inf), each.deadline_met(hours)) for each in (with_one, without))
+    chances = (
+        (each.budget_kept(budget or inf), each.deadline_met(hours)) for each in (with_one, without)
+    )
     if any(before - after > _MATTERS for before, after in zip(*chances, strict=True)):
         return "without one the job is less likely to keep its budget and its deadline"
+
     return ""
 
 
 def merits_of(plan: JobPlan) -> tuple[float, ...]:
     """The merits of a plan, smaller for a better plan of the same job."""
-    budget, deadline, worth = plan.demand.budget_usd, plan.job.deadline, plan.demand.value_of_time_usd
+    budget, deadline, worth = (
+        plan.demand.budget_usd,
+        plan.job.deadline,
+        plan.demand.value_of_time_usd,
+    )
     return merits(
         forecast_of(plan),
         inf if deadline is None else (deadline - plan.at) / HOUR,

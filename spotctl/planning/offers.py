@@ -1,7 +1,7 @@
 """`MarketSnapshot`: all offers at a moment as columns; and which of them a job may use, or why not.
 
-There may be tens of thousands of markets, but far fewer kinds (a machine type in a region of a cloud). Facts about a
-kind are looked up once; prices are compared as arrays.
+There may be tens of thousands of markets, but far fewer kinds (a machine type in a region of a
+cloud). Facts about a kind are looked up once; prices are compared as arrays.
 """
 
 from __future__ import annotations
@@ -36,14 +36,17 @@ STALE_AFTER = 36 * HOUR
 """AWS repeats every price at least once a day, so an older price is out of date."""
 MIN_MEMORY_GIB = 2.0
 """Memory that the default images and the agent need."""
-# A shorter history cannot show how a bid fares in an hour; its first price is extended back to this length.
+# A shorter history cannot show how a bid fares in an hour; its first price is extended back to this
+# length.
 _MIN_HISTORY = 4 * HOUR
 _WILDCARDS = "*?["
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class MachineKind:
-    """A machine type in a region of a cloud: the unit of Gavel's allocation, of quotas and of list prices."""
+    """A machine type in a region of a cloud: the unit of Gavel's allocation, of quotas and of list
+    prices.
+    """
 
     cloud: str
     region: str
@@ -55,11 +58,13 @@ class MachineKind:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MarketSnapshot:
-    """Market `i` sells kind `kind[i]` at `price[i]` (nano-dollars), which was last seen `age[i]` microseconds ago.
+    """Market `i` sells kind `kind[i]` at `price[i]` (nano-dollars), which was last seen `age[i]`
+    microseconds ago.
 
-    A market whose history begins after `at` has an age of -1 and no valid price. `machine` and `on_demand` are by
-    kind, None if the catalog does not know. `outlook` says how likely prices rise above bids. `own_images` are the
-    clouds whose image the user has chosen, and `hosts` the markets in which each host runs the highest bid.
+    A market whose history begins after `at` has an age of -1 and no valid price. `machine` and
+    `on_demand` are by kind, None if the catalog does not know. `outlook` says how likely prices
+    rise above bids. `own_images` are the clouds whose image the user has chosen, and `hosts` the
+    markets in which each host runs the highest bid.
     """
 
     table: PriceTable
@@ -87,6 +92,7 @@ class MarketSnapshot:
         of_kind = np.array(kind, dtype=np.int64)
         _, first = np.unique(of_kind, return_index=True)
         price, age = _in_force(table, at)
+
         return cls(
             table,
             catalog,
@@ -96,7 +102,9 @@ class MarketSnapshot:
             age,
             kinds,
             tuple(
-                catalog.instance_type(each.cloud, each.type) if catalog.knows(each.cloud, each.type) else None
+                catalog.instance_type(each.cloud, each.type)
+                if catalog.knows(each.cloud, each.type)
+                else None
                 for each in kinds
             ),
             tuple(on_demand_price(catalog, table.markets[row], at) for row in first.tolist()),
@@ -137,20 +145,27 @@ class MarketSnapshot:
         return lowest
 
     def history(self, row: int) -> PriceSeries:
-        """The prices of a market in the last weeks, as older ones do not predict the next hours; the last one is
-        extended to the moment."""
+        """The prices of a market in the last weeks, as older ones do not predict the next hours;
+        the last one is extended to the moment."""
         span = slice(int(self.table.starts[row]), int(self.table.starts[row + 1]))
         times, prices = self.table.times[span], self.table.prices[span]
         if times[-1] < self.at:
             times, prices = np.append(times, self.at), np.append(prices, prices[-1])
+
         if times[0] > self.at - _MIN_HISTORY:
-            times, prices = np.insert(times, 0, self.at - _MIN_HISTORY), np.insert(prices, 0, prices[0])
+            times, prices = (
+                np.insert(times, 0, self.at - _MIN_HISTORY),
+                np.insert(prices, 0, prices[0]),
+            )
+
         series = PriceSeries(self.markets[row], times.astype(np.int64), prices.astype(np.int64))
         return series.window(max(series.first, self.at - MEMORY), self.at)
 
 
 def _in_force(table: PriceTable, at: int) -> tuple[Ints, Ints]:
-    """Each market's price at a moment and the age of its last confirmation: 0 if the history continues."""
+    """Each market's price at a moment and the age of its last confirmation: 0 if the history
+    continues.
+    """
     if not table.markets:
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     begins, ends = table.starts[:-1], table.starts[1:]
@@ -169,35 +184,57 @@ def on_demand_price(catalog: Catalog, market: Market, at: int) -> int | None:
 
 
 def eligible(snapshot: MarketSnapshot, usable: Bools, spec: JobSpec) -> tuple[Ints, int, Ints]:
-    """The kinds that a job may use, the number of markets that match its resources, and the unusable ones of them.
+    """The kinds that a job may use, the number of markets that match its resources, and the
+    unusable ones of them.
 
-    Types that do not suit the job are among the latter if the job names types, or if nothing else matches.
+    Types that do not suit the job are among the latter if the job names types, or if nothing else
+    matches.
     """
     resources = spec.resources
     meant = _meant(snapshot, resources)
     types = {id(machine): machine for machine in snapshot.machine}
-    unsuitable = {number for number, machine in types.items() if snapshot.why_unsuitable(machine, spec)}
-    suits = np.array([id(machine) not in unsuitable for machine in snapshot.machine], dtype=np.bool_)[snapshot.kind]
+    unsuitable = {
+        number for number, machine in types.items() if snapshot.why_unsuitable(machine, spec)
+    }
+    suits = np.array(
+        [id(machine) not in unsuitable for machine in snapshot.machine], dtype=np.bool_
+    )[snapshot.kind]
     chosen = meant & suits
+
     if resources.types or not chosen.any():
         # Those that only do not suit the job come first.
-        unusable = np.concatenate([np.flatnonzero(meant & usable & ~suits), np.flatnonzero(meant & ~usable)])
+        unusable = np.concatenate(
+            [np.flatnonzero(meant & usable & ~suits), np.flatnonzero(meant & ~usable)]
+        )
         return np.unique(snapshot.kind[chosen & usable]), int(meant.sum()), unusable
-    return np.unique(snapshot.kind[chosen & usable]), int(chosen.sum()), np.flatnonzero(chosen & ~usable)
+
+    return (
+        np.unique(snapshot.kind[chosen & usable]),
+        int(chosen.sum()),
+        np.flatnonzero(chosen & ~usable),
+    )
 
 
 def _meant(snapshot: MarketSnapshot, resources: Resources) -> Bools:
-    """The markets of the clouds, regions, zones and types that a job names, with the machines that it needs."""
+    """The markets of the clouds, regions, zones and types that a job names, with the machines that
+    it needs.
+    """
     named = () if resources.regions == (ANY,) else resources.regions
     regions = {cloud: {api_region(cloud, name) for name in named} for cloud in resources.clouds}
     types = {id(machine): machine for machine in snapshot.machine}
-    fitting = {number for number, machine in types.items() if machine is not None and _fits(machine, resources)}
+    fitting = {
+        number
+        for number, machine in types.items()
+        if machine is not None and _fits(machine, resources)
+    }
+
     meant_kinds = [
         id(machine) in fitting
         and kind.cloud in regions
         and (not regions[kind.cloud] or kind.region in regions[kind.cloud])
         for kind, machine in zip(snapshot.kinds, snapshot.machine, strict=True)
     ]
+
     return np.array(meant_kinds, dtype=np.bool_)[snapshot.kind] & in_zones(snapshot, resources)
 
 
@@ -212,15 +249,20 @@ def _fits(machine: InstanceType, resources: Resources) -> bool:
     """Whether a type is named by the job and has what the job needs."""
     if resources.types and not any(fnmatchcase(machine.name, glob) for glob in resources.types):
         return False
+
     needs = resources.needs
     if needs.vcpus is not None and machine.vcpus not in needs.vcpus:
         return False
     if needs.memory_gib is not None and machine.memory_gib not in needs.memory_gib:
         return False
+
     wanted = needs.accelerators
     if wanted is None:
         return True
-    return wanted.model.lower() in (machine.accelerator or "").lower() and machine.accelerators in wanted.count
+    return (
+        wanted.model.lower() in (machine.accelerator or "").lower()
+        and machine.accelerators in wanted.count
+    )
 
 
 def why_unusable(snapshot: MarketSnapshot, row: int, spec: JobSpec) -> tuple[Market, str]:
@@ -232,8 +274,13 @@ def why_unusable(snapshot: MarketSnapshot, row: int, spec: JobSpec) -> tuple[Mar
         return market, f"sells {market.os} machines; jobs need Linux"
     if age < 0:
         return market, "no price is known before the planned moment"
+
     if age > STALE_AFTER:
-        return market, f"stale: its last price is {age_text(age)} old (update: spotctl prices fetch)"
+        return (
+            market,
+            f"stale: its last price is {age_text(age)} old (update: spotctl prices fetch)",
+        )
+
     return market, f"the on-demand price of {market.instance_type} in {market.region} is unknown"
 
 
@@ -244,7 +291,9 @@ def age_text(micros: int) -> str:
 
 
 def places(kinds: Sequence[MachineKind]) -> list[Ints]:
-    """The columns of each region; all machines of a job are in one, because they communicate with each other."""
+    """The columns of each region; all machines of a job are in one, because they communicate with
+    each other.
+    """
     grouped: dict[tuple[str, str], list[int]] = {}
     for j, kind in enumerate(kinds):
         grouped.setdefault((kind.cloud, kind.region), []).append(j)
@@ -254,11 +303,18 @@ def places(kinds: Sequence[MachineKind]) -> list[Ints]:
 def is_kind_of(reservation: Reservation, kind: MachineKind) -> bool:
     """Whether a reservation has machines of a kind."""
     market = reservation.market
-    return (market.cloud, market.region, market.instance_type) == (kind.cloud, kind.region, kind.type)
+    return (market.cloud, market.region, market.instance_type) == (
+        kind.cloud,
+        kind.region,
+        kind.type,
+    )
 
 
-def why_unsuitable(machine: InstanceType, spec: JobSpec, at: int, own_images: Collection[str] = ()) -> str:
-    """Why a type does not suit a job at a time, and the cure; empty if it does. What is unknown counts as suitable.
+def why_unsuitable(
+    machine: InstanceType, spec: JobSpec, at: int, own_images: Collection[str] = ()
+) -> str:
+    """Why a type does not suit a job at a time, and the cure; empty if it does. What is unknown
+    counts as suitable.
 
     On the clouds of `own_images` the image is not the one that spotctl chooses.
     """
@@ -279,17 +335,23 @@ def _hardware_problems(machine: InstanceType, resources: Resources) -> Iterator[
     if least is None:
         is_chosen = resources.needs.memory_gib is not None or machine.name in resources.types
         least = 0.0 if is_chosen else MIN_MEMORY_GIB
+
     if machine.memory_gib < least:
         yield f"it has {machine.memory_gib:g} GiB, and the job needs {least:g} (resources: {{memory: ...}})"
-    may_burst = _is_named(machine, resources) if resources.burstable is None else resources.burstable
+    may_burst = (
+        _is_named(machine, resources) if resources.burstable is None else resources.burstable
+    )
     if machine.is_burstable and not may_burst:
         share = f"{machine.steady_vcpus / machine.vcpus:.0%}"
         yield f"it is burstable: it may use {share} of its vCPUs all the time (resources: {{burstable: true}})"
+
     if resources.placement == CLOSE and machine.is_burstable:
         yield "it is burstable, and such machines are not placed close together (remove placement, or name other types)"
 
 
-def _other_problems(machine: InstanceType, spec: JobSpec, at: int, own_images: Collection[str]) -> Iterator[str]:
+def _other_problems(
+    machine: InstanceType, spec: JobSpec, at: int, own_images: Collection[str]
+) -> Iterator[str]:
     traits, job = machine.traits, cloud_of(machine.cloud).job
     if traits.retires is not None and traits.retires <= at:
         yield "its cloud has retired it"
@@ -315,6 +377,7 @@ def _misspelled(resources: Resources, snapshot: MarketSnapshot) -> Iterator[str]
     for glob in resources.types:
         if not fnmatch.filter(types, glob) and (near := closest(glob, types)):
             yield f"no known type is named {glob} (did you mean {near[0]}?)"
+
     if sentence := _unknown_accelerator(resources, snapshot.catalog):
         yield sentence
     known = {kind.region for kind in snapshot.kinds if kind.cloud in resources.clouds}
@@ -327,7 +390,9 @@ def _unknown_types(resources: Resources, snapshot: MarketSnapshot) -> bool:
     """Whether a job names types, and no cloud of the job has any of them."""
     known = {kind.type for kind in snapshot.kinds if kind.cloud in resources.clouds}
     known |= _listed_types(resources, snapshot.catalog)
-    return bool(resources.types) and not any(fnmatch.filter(known, glob) for glob in resources.types)
+    return bool(resources.types) and not any(
+        fnmatch.filter(known, glob) for glob in resources.types
+    )
 
 
 def _listed_types(resources: Resources, catalog: Catalog) -> set[str]:
@@ -337,6 +402,8 @@ def _listed_types(resources: Resources, catalog: Catalog) -> set[str]:
 def _unknown_accelerator(resources: Resources, catalog: Catalog) -> str:
     """A sentence about an accelerator that no machine has; empty if there are such machines."""
     wanted = resources.needs.accelerators
-    if wanted is None or any(wanted.model.lower() in accelerator.lower() for accelerator in catalog.accelerators):
+    if wanted is None or any(
+        wanted.model.lower() in accelerator.lower() for accelerator in catalog.accelerators
+    ):
         return ""
     return catalog.unknown_accelerator(wanted.model, ())

@@ -1,4 +1,6 @@
-"""How a job's model is split over the devices of each machine type, and how fast that is expected to be. Pure."""
+"""How a job's model is split over the devices of each machine type, and how fast that is expected
+to be. Pure.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -19,7 +21,8 @@ _MICROBATCHES = 8
 """Microbatches of an update, if the job does not set its batch."""
 
 _WITHIN_SERVER, _BETWEEN_SERVERS = 10e9, 10e9 / 8
-"""Bytes per second between devices of a server, and between servers whose network the catalog does not describe."""
+"""Bytes per second between devices of a server, and between servers whose network the catalog does
+not describe."""
 
 _CHUNKS = 2
 """Chunks per machine of a training that is interleaved, if the job does not set them."""
@@ -28,7 +31,8 @@ _MAX_DEVICES = 16
 """Devices of one machine that are used; more cores do not speed up models of this size."""
 
 _HELD = 0.5
-"""The share of a machine's memory for the layers of its nodes; the rest is for copies of their neighbors' layers."""
+"""The share of a machine's memory for the layers of its nodes; the rest is for copies of their
+neighbors' layers."""
 
 _COPIES = 8
 """More weights than any plan keeps of a layer: versions, gradients, and the optimizer's state."""
@@ -45,20 +49,25 @@ def split_speeds(
     most_devices: int = _MAX_DEVICES,
     market_speed: float = 1.0,
 ) -> dict[str, TypeSpeed]:
-    """Updates per hour of one of `nodes` machines, by type; types that the profile does not cover are left out.
+    """Updates per hour of one of `nodes` machines, by type; types that the profile does not cover
+    are left out.
 
-    At most `most_devices` of a machine are used. A replayed market passes `market_speed` seconds in one of computing.
-    Raises BadRequest if the model fits no type.
+    At most `most_devices` of a machine are used. A replayed market passes `market_speed` seconds in
+    one of computing. Raises BadRequest if the model fits no type.
     """
     profile = profile_of(parallel, profiles)
     batch = samples_of(parallel, profile)
     speeds: dict[str, TypeSpeed] = {}
     too_small: list[str] = []
     plans: dict[tuple[str, Topology, float], TypeSpeed | BadInput] = {}
+
     # More than a device needs that has all layers and all microbatches of an update.
-    passing = profile.input_bytes + sum(layer.stash_bytes + layer.output_bytes for layer in profile.layers)
+    passing = profile.input_bytes + sum(
+        layer.stash_bytes + layer.output_bytes for layer in profile.layers
+    )
     weights = _COPIES * sum(layer.weight_bytes for layer in profile.layers)
     whole_model = weights + batch / profile.microbatch * passing
+
     for machine in types:
         device = machine.accelerator or CPU
         are_accelerators = CPU not in (parallel.device, device)
@@ -82,16 +91,24 @@ def split_speeds(
 
     if not speeds:
         refused = next((result for result in plans.values() if isinstance(result, BadInput)), None)
-        none = f"no machine type that the job may use has the device of the profile, {parallel.device}"
+        none = (
+            f"no machine type that the job may use has the device of the profile, {parallel.device}"
+        )
         cure = "widen types, or set parallel.device"
         if too_small:
-            none = f"elastic.nodes is {parallel.elastic.nodes}, and {', '.join(too_small)} have fewer devices"
+            none = (
+                f"elastic.nodes is {parallel.elastic.nodes}, and {', '.join(too_small)} have fewer "
+                "devices"
+            )
             cure = "widen types or nodes"
         raise BadRequest(f"parallel: {refused or f'{none}; {cure}'}")
+
     return speeds
 
 
-def _topology(machine: InstanceType, nodes: int, elastic: ElasticNodes, most_devices: int) -> Topology:
+def _topology(
+    machine: InstanceType, nodes: int, elastic: ElasticNodes, most_devices: int
+) -> Topology:
     # Two vCPUs share a core.
     devices = min(machine.accelerators or max(machine.vcpus // 2, 1), most_devices)
     if elastic.nodes is not None:
@@ -101,12 +118,18 @@ def _topology(machine: InstanceType, nodes: int, elastic: ElasticNodes, most_dev
 
 
 def _planned(
-    parallel: Parallel, profile: ModelProfile, batch: int, device: str, topology: Topology, memory: float
+    parallel: Parallel,
+    profile: ModelProfile,
+    batch: int,
+    device: str,
+    topology: Topology,
+    memory: float,
 ) -> ParallelPlan | BadInput:
     slower = 1.0
     if device != parallel.device:
         slower = ACCELERATOR_SPEEDS[parallel.device].tflops / ACCELERATOR_SPEEDS[device].tflops
     rules = CostRules(memory_bytes=memory, optimizer=parallel.optimizer)
+
     try:
         request = SplitRequest(
             topology,
@@ -120,35 +143,59 @@ def _planned(
             recompute=parallel.recompute,
             tensor=parallel.tensor,
         )
-        split = plan([_scaled(profile, slower)], request, "profiled" if device == parallel.device else "scaled")
+        split = plan(
+            [_scaled(profile, slower)],
+            request,
+            "profiled" if device == parallel.device else "scaled",
+        )
         return replace(split, every=parallel.elastic.every)
     except BadInput as error:
         return error
 
 
 def _least_stages(
-    parallel: Parallel, profile: ModelProfile, batch: int, device: str, topology: Topology, memory: float
+    parallel: Parallel,
+    profile: ModelProfile,
+    batch: int,
+    device: str,
+    topology: Topology,
+    memory: float,
 ) -> int:
     """Stages of the shortest pipeline that fits into memory; 1 if there is none."""
     if memory == inf:
         return 1
+
     links = topology.bandwidths[-1:]
     depths = range(1, min(topology.devices, len(profile.layers)) + 1)
-    alone = (replace(parallel, stages=stages, replicas=1, chunks=1, scheme="flush") for stages in depths)
+    alone = (
+        replace(parallel, stages=stages, replicas=1, chunks=1, scheme="flush") for stages in depths
+    )
     plans = (
         _planned(given, profile, batch, device, Topology((stages,), links), memory)
         for stages, given in zip(depths, alone, strict=True)
     )
-    return next((stages for stages, split in zip(depths, plans, strict=True) if isinstance(split, ParallelPlan)), 1)
+
+    return next(
+        (
+            stages
+            for stages, split in zip(depths, plans, strict=True)
+            if isinstance(split, ParallelPlan)
+        ),
+        1,
+    )
 
 
 def as_trained(parallel: Parallel) -> Parallel:
-    """The settings that the nodes of a training follow: they change their layout as machines come and go, but nothing
-    else is left to a plan."""
+    """The settings that the nodes of a training follow: they change their layout as machines come
+    and go, but nothing else is left to a plan."""
     scheme = "flush" if parallel.scheme == AUTO else parallel.scheme
     chunks = parallel.chunks or (_CHUNKS if scheme == "interleaved" else 1)
     return replace(
-        parallel, scheme=scheme, chunks=chunks, recompute=bool(parallel.recompute), tensor=parallel.tensor or 1
+        parallel,
+        scheme=scheme,
+        chunks=chunks,
+        recompute=bool(parallel.recompute),
+        tensor=parallel.tensor or 1,
     )
 
 
@@ -158,8 +205,8 @@ def samples_of(parallel: Parallel, profile: ModelProfile) -> int:
 
 
 def profile_of(parallel: Parallel, profiles: Sequence[ModelProfile]) -> ModelProfile:
-    """The profile with the requested, else the largest microbatch. All types use one microbatch size: a run that moves
-    keeps its microbatches, and so its result."""
+    """The profile with the requested, else the largest microbatch. All types use one microbatch
+    size: a run that moves keeps its microbatches, and so its result."""
     fitting = [profile for profile in profiles if parallel.microbatch in (None, profile.microbatch)]
     if not fitting:
         sizes = ", ".join(str(profile.microbatch) for profile in profiles)
@@ -173,7 +220,9 @@ def _scaled(profile: ModelProfile, slower: float) -> ModelProfile:
             layer,
             forward_seconds=layer.forward_seconds * slower,
             backward_seconds=layer.backward_seconds * slower,
-            update_seconds={name: seconds * slower for name, seconds in layer.update_seconds.items()},
+            update_seconds={
+                name: seconds * slower for name, seconds in layer.update_seconds.items()
+            },
         )
         for layer in profile.layers
     )
@@ -181,17 +230,23 @@ def _scaled(profile: ModelProfile, slower: float) -> ModelProfile:
 
 
 def _speed(
-    parallel: Parallel, profile: ModelProfile, batch: int, shape: tuple[str, Topology, float], market_speed: float
+    parallel: Parallel,
+    profile: ModelProfile,
+    batch: int,
+    shape: tuple[str, Topology, float],
+    market_speed: float,
 ) -> TypeSpeed | BadInput:
     split = _planned(parallel, profile, batch, *shape)
     if isinstance(split, BadInput):
         return split
+
     nodes, seconds = shape[1].counts[1], 3600 / market_speed
     per_hour = split.samples_per_second / batch * seconds
     low, high = (speed / batch * seconds for speed in split.interval)
     return TypeSpeed(
         per_hour / nodes,
-        f"planned: {summary(split)}, {per_hour:.4g} updates per hour ({low:.4g} to {high:.4g}, {split.basis})",
+        f"planned: {summary(split)}, {per_hour:.4g} updates per hour ({low:.4g} to {high:.4g}, "
+        f"{split.basis})",
         spread=log(split.interval[1] / split.samples_per_second) / _NORMAL_P90,
         split=split,
         least_stages=_least_stages(parallel, profile, batch, *shape),

@@ -1,8 +1,8 @@
-"""From the facts to a plan for each job, with reasons: the one way of `plan`, `launch`, `try`, `nightly` and a resumed
-run. Pure.
+"""From the facts to a plan for each job, with reasons: the one way of `plan`, `launch`, `try`,
+`nightly` and a resumed run. Pure.
 
-Step 1 reads the facts (`spotctl.run.start.stored_facts`); steps 2 to 8 are `candidates`, `divide`, `rentable_fleet`,
-`build_decider`, `first_decision`, `estimate_cost` and `rejections`.
+Step 1 reads the facts (`spotctl.run.start.stored_facts`); steps 2 to 8 are `candidates`, `divide`,
+`rentable_fleet`, `build_decider`, `first_decision`, `estimate_cost` and `rejections`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,14 +28,21 @@ from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.explain import rejections
 from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.fleet import best_mixes, quota_parts, rentable_fleet
-from spotctl.planning.forecast import best_of_both, clearly_over_budget, forecast_of, merits_of, with_reliable
+from spotctl.planning.forecast import (
+    best_of_both,
+    clearly_over_budget,
+    forecast_of,
+    merits_of,
+    with_reliable,
+)
 from spotctl.planning.queue_claims import pace_of
 from spotctl.planning.quotas import MachineCounts, on_demand_slices, possible
 from spotctl.planning.share import divide
 from spotctl.planning.values import AllocatedJob, ChosenStrategy, Demand, Job, JobPlan, MachineMix
 
 _SAVES_MUCH = 0.5
-"""Below this share of the cost on demand, a plan is not compared with one on demand, or on other machines."""
+"""Below this share of the cost on demand, a plan is not compared with one on demand, or on other
+machines."""
 _MAX_COMPARED = 4
 """The most kinds of machines that forecasts compare, the best by Gavel's prices first."""
 
@@ -43,7 +50,8 @@ _MAX_COMPARED = 4
 def plan_jobs(facts: PlanningFacts) -> list[JobPlan]:
     """A plan for each job, from one allocation over all.
 
-    Raises NotInTime or OverBudget if a job cannot be planned, with the nearest changes that were tried and would do.
+    Raises NotInTime or OverBudget if a job cannot be planned, with the nearest changes that were
+    tried and would do.
     """
     try:
         return _shared_plans(facts)
@@ -59,7 +67,10 @@ def _shared_plans(facts: PlanningFacts) -> list[JobPlan]:
         try:
             plans = _plans_within(facts)
         except NotInTime as error:
-            raise NotInTime(f"{error}; or plan the jobs that name the same reservation one after the other") from None
+            raise NotInTime(
+                f"{error}; or plan the jobs that name the same reservation one after the other"
+            ) from None
+
     return plans
 
 
@@ -77,6 +88,7 @@ def _plans_within(facts: PlanningFacts) -> list[JobPlan]:
                 pace = pace_of(demand, plan.share.turn, forecast_of(plan).hours.median, startup)
             lasting.append((job, replace(demand, pace=pace)))
         planned = _planned(facts, lasting, columns, planned)
+
     return [plan for _, plan in planned]
 
 
@@ -86,8 +98,8 @@ def _planned(
     columns: KindColumns,
     before: Sequence[tuple[AllocatedJob, JobPlan]] = (),
 ) -> list[tuple[AllocatedJob, JobPlan]]:
-    """Each job as it is in one division of machines and quotas, with its plan: the one that was made `before` if only
-    the other jobs have changed."""
+    """Each job as it is in one division of machines and quotas, with its plan: the one that was
+    made `before` if only the other jobs have changed."""
     planned = list[tuple[AllocatedJob, JobPlan]]()
     best = partial(_best_plan, facts=facts, columns=columns)
     for allocated, earlier in zip_longest(_allocated(facts, jobs, columns), before):
@@ -96,13 +108,20 @@ def _planned(
             leaves_open = allocated.job.spec.resources.reliable.machines is None
             plan = best_of_both(allocated, best) if leaves_open else best(allocated)
         known = AllocatedJob(plan.job, plan.demand, plan.share)
-        why_not = rejections(known, plan.fleet, plan.decision.interval, plan.cost.choice, columns, facts.snapshot)
+        why_not = rejections(
+            known, plan.fleet, plan.decision.interval, plan.cost.choice, columns, facts.snapshot
+        )
         planned.append((allocated, replace(plan, rejected=why_not)))
+
     return planned
 
 
-def _allocated(facts: PlanningFacts, fitting: Sequence[tuple[Job, Demand]], columns: KindColumns) -> list[AllocatedJob]:
-    """Each job with its part of the division of machines, of quotas, and of quotas for on-demand machines."""
+def _allocated(
+    facts: PlanningFacts, fitting: Sequence[tuple[Job, Demand]], columns: KindColumns
+) -> list[AllocatedJob]:
+    """Each job with its part of the division of machines, of quotas, and of quotas for on-demand
+    machines.
+    """
     quotas, divided = (
         facts.on_demand_quotas,
         divide(fitting, columns, facts.overheads.startup / HOUR, facts.account.queue),
@@ -110,6 +129,7 @@ def _allocated(facts: PlanningFacts, fitting: Sequence[tuple[Job, Demand]], colu
     jobs = [_with_quotas(job, quotas) for job in divided]
     if len(jobs) == 1 or not quotas:
         return jobs
+
     needs = [_needed_on_demand(job, facts, columns) for job in jobs]
     return list(map(_with_quotas, divided, on_demand_slices(quotas, needs, facts.snapshot.catalog)))
 
@@ -121,9 +141,11 @@ def _with_quotas(job: AllocatedJob, quotas: Iterable[Quota]) -> AllocatedJob:
     return replace(job, share=replace(job.share, on_demand_quotas=own))
 
 
-def _needed_on_demand(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns) -> MachineCounts:
-    """The on-demand machines that a job would rent, or turn to, if it had the quotas for itself; none if it cannot be
-    planned at all, which is for its plan to say."""
+def _needed_on_demand(
+    allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns
+) -> MachineCounts:
+    """The on-demand machines that a job would rent, or turn to, if it had the quotas for itself;
+    none if it cannot be planned at all, which is for its plan to say."""
     if allocated.job.spec.resources.reliable.machines is None:
         allocated = with_reliable(allocated, 1)
     for option in best_mixes(allocated, facts, columns):
@@ -135,30 +157,44 @@ def _needed_on_demand(allocated: AllocatedJob, facts: PlanningFacts, columns: Ki
 
 
 def _kept(allocated: AllocatedJob, before: AllocatedJob, plan: JobPlan) -> JobPlan | None:
-    """An earlier plan with the turns of a later division, if the job gets and does the same in both."""
+    """An earlier plan with the turns of a later division, if the job gets and does the same in
+    both.
+    """
     now, then = allocated.share, before.share
-    gets_the_same = (now.caps, now.amounts, now.on_demand_quotas) == (then.caps, then.amounts, then.on_demand_quotas)
+    gets_the_same = (now.caps, now.amounts, now.on_demand_quotas) == (
+        then.caps,
+        then.amounts,
+        then.on_demand_quotas,
+    )
+
     machines = [[part.machines for part in share.parts] for share in (now, then)]
     if not gets_the_same or now.turn.begin != then.turn.begin or machines[0] != machines[1]:
         return None
+
     # A job with a budget may have been planned on fewer machines.
-    plan = replace(plan, share=replace(plan.share, turn=now.turn, parts=now.parts, quotas=now.quotas))
+    plan = replace(
+        plan, share=replace(plan.share, turn=now.turn, parts=now.parts, quotas=now.quotas)
+    )
     if not plan.decision.parts:
         return plan
+
     begin = plan.at - plan.share.wait
     both = zip(plan.decision.parts, now.parts, strict=True)
     parts = tuple(replace(old, at=begin + round(new.begin * HOUR)) for old, new in both)
+
     # To `forecast_of`, this is another decision.
     return replace(plan, decision=replace(plan.decision, parts=parts))
 
 
 def _best_plan(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns) -> JobPlan:
-    """The plan on the best machines that keep budget and deadline. Where none saves much, and the job leaves the choice
-    open, the forecasts also compare the next best machines."""
+    """The plan on the best machines that keep budget and deadline. Where none saves much, and the
+    job leaves the choice open, the forecasts also compare the next best machines."""
     refused, violating = list[SpotctlError](), list[tuple[tuple[float, ...], SpotctlError]]()
     best: JobPlan | None = None
     for number, option in enumerate(best_mixes(allocated, facts, columns)):
-        if best is not None and (not _is_open(best) or number >= _MAX_COMPARED or _saves_much(best)):
+        if best is not None and (
+            not _is_open(best) or number >= _MAX_COMPARED or _saves_much(best)
+        ):
             break
         try:
             plan = _affordable_plan(allocated, option, facts, columns)
@@ -175,13 +211,16 @@ def _best_plan(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColum
             violating.append((merits_of(plan), wrong))
         elif best is None or merits_of(plan) < merits_of(best):
             best = plan
+
     if best is not None:
         return best
     if violating or refused:
         raise min(violating, key=lambda pair: pair[0])[1] if violating else refused[0]
+
     least = allocated.demand.least
     raise NotInTime(
-        f"{allocated.job.spec.name}: no type keeps its deadline with {counted(least, 'machine')} or more within the"
+        f"{allocated.job.spec.name}: no type keeps its deadline with {counted(least, 'machine')} "
+        "or more within the"
         " quotas; raise a quota, or plan fewer jobs at a time"
     )
 
@@ -192,17 +231,26 @@ def _is_open(plan: JobPlan) -> bool:
 
 
 def _saves_much(plan: JobPlan) -> bool:
-    """Whether a plan keeps its limits and costs so little that no other is made to compare with it."""
+    """Whether a plan keeps its limits and costs so little that no other is made to compare with
+    it."""
     cheapest = min(plan.cost.fallback.usd, plan.cost.on_demand.usd)
     for_cost = plan.demand.aim is Aim.LEAST_COST and not plan.demand.value_of_time_usd
-    return for_cost and not merits_of(plan)[0] and forecast_of(plan).usd.median < _SAVES_MUCH * cheapest
+    return (
+        for_cost
+        and not merits_of(plan)[0]
+        and forecast_of(plan).usd.median < _SAVES_MUCH * cheapest
+    )
 
 
 def _better_plan(
-    plan: JobPlan, allocated: AllocatedJob, option: MachineMix, facts: PlanningFacts, columns: KindColumns
+    plan: JobPlan,
+    allocated: AllocatedJob,
+    option: MachineMix,
+    facts: PlanningFacts,
+    columns: KindColumns,
 ) -> JobPlan:
-    """The plan, or that of another strategy, or that on demand, whichever the forecasts find best for the job's limits
-    and aim."""
+    """The plan, or that of another strategy, or that on demand, whichever the forecasts find best
+    for the job's limits and aim."""
     chosen, cloud = plan.decision.strategy.name, plan.fleet.baseline.offer.market.cloud
     usual = strategy_for(plan.job.spec, cloud).name
     others = [(name, option) for name in dict.fromkeys((usual, RIVAL)) if name != chosen]
@@ -210,30 +258,43 @@ def _better_plan(
         cheapest = min(plan.cost.fallback, plan.cost.on_demand, key=lambda on_demand: on_demand.usd)
         market = cheapest.rent.offer.market
         place = market.cloud, market.region, market.instance_type
-        homes = (j for j, kind in enumerate(columns.kinds) if (kind.cloud, kind.region, kind.type) == place)
+        homes = (
+            j
+            for j, kind in enumerate(columns.kinds)
+            if (kind.cloud, kind.region, kind.type) == place
+        )
         others.append((ON_DEMAND, MachineMix(next(homes, option.home))))
 
     best, merits = plan, merits_of(plan)
     why = f"by the forecasts, better than {chosen} at {usd_text(forecast_of(plan).usd.median)}"
     for name, mix in others:
-        stays = replace(allocated, demand=replace(allocated.demand, roams=False), strategy=ChosenStrategy(name, why))
+        stays = replace(
+            allocated,
+            demand=replace(allocated.demand, roams=False),
+            strategy=ChosenStrategy(name, why),
+        )
         try:
             rival = _affordable_plan(stays, mix, facts, columns)
         except (OverBudget, NotInTime):
             continue
         if (theirs := merits_of(rival)) < merits:
             best, merits = rival, theirs
+
     return best
 
 
 def _affordable_plan(
     allocated: AllocatedJob, option: MachineMix, facts: PlanningFacts, columns: KindColumns
 ) -> JobPlan:
-    """The plan on some machines; of a job that ends after a fixed time, on as many as its budget pays for."""
+    """The plan on some machines; of a job that ends after a fixed time, on as many as its budget
+    pays for.
+    """
     plan = _plan_on(allocated, option, facts, columns)
     if not allocated.demand.work.timed or allocated.demand.budget_usd is None:
         return plan
-    # First the cost of the choice, which is known quickly; then its cost with evictions, and without spot.
+
+    # First the cost of the choice, which is known quickly; then its cost with evictions, and
+    # without spot.
     by_estimate = _fewer_machines(allocated, plan, plan.cost.estimate.usd)
     if by_estimate is not None:
         plan = _plan_on(by_estimate, option, facts, columns)
@@ -241,7 +302,9 @@ def _affordable_plan(
     return plan if by_forecast is None else _plan_on(by_forecast, option, facts, columns)
 
 
-def _plan_on(allocated: AllocatedJob, option: MachineMix, facts: PlanningFacts, columns: KindColumns) -> JobPlan:
+def _plan_on(
+    allocated: AllocatedJob, option: MachineMix, facts: PlanningFacts, columns: KindColumns
+) -> JobPlan:
     """The plan on some machines.
 
     Raises NotInTime or OverBudget if nothing can be rented, or nothing that makes progress.
@@ -253,24 +316,33 @@ def _plan_on(allocated: AllocatedJob, option: MachineMix, facts: PlanningFacts, 
     decider = parts[0].keeps(decider) if parts else decider
     decider, decision = first_decision(job, fleet, strategy, decider, at)
     cost = estimate_cost(job, fleet, decision, snapshot, columns)
-    return JobPlan(at, job.job, job.demand, job.share, fleet, decider, replace(decision, parts=parts), cost)
+
+    return JobPlan(
+        at, job.job, job.demand, job.share, fleet, decider, replace(decision, parts=parts), cost
+    )
 
 
 def _fewer_machines(allocated: AllocatedJob, job_plan: JobPlan, usd: float) -> AllocatedJob | None:
-    """A job that ends after a fixed time and is expected to cost some dollars, limited to the machines that its budget
-    pays for; None if it needs no limit, or if fewer machines would cost no less."""
+    """A job that ends after a fixed time and is expected to cost some dollars, limited to the
+    machines that its budget pays for; None if it needs no limit, or if fewer machines would cost no
+    less."""
     budget = allocated.demand.budget_usd
     reliable = sum(job_plan.cost.estimate.terms[len(job_plan.cost.choice) :])
     if budget is None or usd <= budget or usd <= reliable:
         return None
+
     rented = sum(choice.rent.machines for choice in job_plan.cost.choice)
     most = floor(rented * (budget - reliable) / (usd - reliable))
     if most < max(allocated.demand.least, 1):
         return None
+
     share = replace(allocated.share, caps=tuple(min(cap, most) for cap in allocated.share.caps))
     demand = replace(
-        allocated.demand, most=most, reference_nu=allocated.demand.reference_nu * most / allocated.demand.most
+        allocated.demand,
+        most=most,
+        reference_nu=allocated.demand.reference_nu * most / allocated.demand.most,
     )
+
     return replace(allocated, demand=demand, share=share)
 
 
@@ -279,30 +351,39 @@ def _violation(plan: JobPlan) -> OverBudget | NotInTime | None:
     budget, deadline, name = plan.demand.budget_usd, plan.job.deadline, plan.job.spec.name
     if plan.demand.work.assumed or (budget is None and deadline is None):
         return None
+
     forecast = forecast_of(plan)
     if budget is not None and forecast.usd.median > budget:
         low, high = forecast.usd.likely
         return OverBudget(
-            f"{name}: expected cost {usd_text(forecast.usd.median)} ({usd_text(low)} to {usd_text(high)}) exceeds"
+            f"{name}: expected cost {usd_text(forecast.usd.median)} ({usd_text(low)} to "
+            f"{usd_text(high)}) exceeds"
             f" the budget of {usd_text(budget)}"
         )
+
     left = inf if deadline is None else (deadline - plan.at) / HOUR
     if forecast.deadline_met(left) >= MORE_LIKELY_THAN_NOT:
         return None
+
     hours, quota = forecast.hours.median, ""
     if plan.decider.fallback.machines < plan.decider.baseline.machines:
         machine = plan.decider.fallback.offer.market.instance_type
         quota = f"; raise the quota of {machine} on demand ('spotctl doctor' says how)"
+
     return NotInTime(
-        f"{name}: expected to take {hours:.1f} hours, {span_text(ceil((hours - left) * 60) * MINUTE)} past the"
+        f"{name}: expected to take {hours:.1f} hours, "
+        f"{span_text(ceil((hours - left) * 60) * MINUTE)} past the"
         f" deadline{quota}"
     )
 
 
 def _cures(facts: PlanningFacts) -> list[str]:
-    """The nearest changes with which a refused job would be accepted, each of them tried; for several jobs a hint."""
+    """The nearest changes with which a refused job would be accepted, each of them tried; for
+    several jobs a hint.
+    """
     if len(facts.jobs) > 1:
         return ["allow more time or money, or plan fewer jobs at a time"]
+
     job, cures = facts.jobs[0], list[str]()
     spec, budget = job.spec, job.spec.budget
 
@@ -321,39 +402,60 @@ def _cures(facts: PlanningFacts) -> list[str]:
         if more is None or plan_of(replace(job, deadline=job.deadline + more)) is None:
             more = _more_time(job, plan_of)
         cures += [] if more is None else [f"{span_text(more)} more time"]
-    if budget is not None and (free := plan_of(replace(job, spec=replace(spec, budget=None)))) is not None:
+
+    if (
+        budget is not None
+        and (free := plan_of(replace(job, spec=replace(spec, budget=None)))) is not None
+    ):
         cent = NANOS_PER_DOLLAR // 100
-        amounts = [ceil(forecast_of(free).usd.median * part * 100) * cent for part in (1, 1.25, 2, 4, 8)]
+        amounts = [
+            ceil(forecast_of(free).usd.median * part * 100) * cent for part in (1, 1.25, 2, 4, 8)
+        ]
         higher = [usd for usd in amounts if usd > budget]
         # Without a budget, the cheapest plan has its least cost, but the fastest one has not.
         least = None if free.demand.aim is Aim.LEAST_COST else budget
         usd = _nearest(
-            higher, lambda usd: plan_of(replace(job, spec=replace(spec, budget=usd))) is not None, cent, least
+            higher,
+            lambda usd: plan_of(replace(job, spec=replace(spec, budget=usd))) is not None,
+            cent,
+            least,
         )
         cures += [] if usd is None else [f"a budget of {usd_text(usd / NANOS_PER_DOLLAR)}"]
+
     return [f"it would be accepted with {', or with '.join(cures)}"] if cures else []
 
 
 def _more_time(job: Job, plan_of: Callable[[Job], JobPlan | None]) -> int | None:
-    """The least time, in whole minutes, by which the job's deadline must be later for a plan; None if none is found."""
+    """The least time, in whole minutes, by which the job's deadline must be later for a plan; None
+    if none is found.
+    """
     deadline, free = job.deadline, plan_of(replace(job, deadline=None))
     if deadline is None or free is None:
         return None
+
     lasts = round(forecast_of(free).hours.quantile(LIKELY) * HOUR)
     enough = max(-((deadline - free.at - lasts) // MINUTE), 1) * MINUTE
     tries = [enough, 2 * enough, 4 * enough]
-    return _nearest(tries, lambda more: plan_of(replace(job, deadline=deadline + more)) is not None, MINUTE, refused=0)
+    return _nearest(
+        tries,
+        lambda more: plan_of(replace(job, deadline=deadline + more)) is not None,
+        MINUTE,
+        refused=0,
+    )
 
 
-def _nearest(tries: Iterable[int], accepts: Callable[[int], bool], step: int, refused: int | None = None) -> int | None:
-    """The least amount in steps, to about a fiftieth, that is accepted, between one that is `refused` and the first of
-    some tries that is accepted; None if all of these are refused."""
+def _nearest(
+    tries: Iterable[int], accepts: Callable[[int], bool], step: int, refused: int | None = None
+) -> int | None:
+    """The least amount in steps, to about a fiftieth, that is accepted, between one that is
+    `refused` and the first of some tries that is accepted; None if all of these are refused."""
     for accepted in tries:
         if accepts(accepted):
             break
         refused = accepted
     else:
         return None
+
     while refused is not None and accepted - refused > max(step, accepted // 50):
         middle = (refused + accepted) // 2 // step * step
         refused, accepted = (refused, middle) if accepts(middle) else (middle, accepted)
@@ -361,7 +463,8 @@ def _nearest(tries: Iterable[int], accepts: Callable[[int], bool], step: int, re
 
 
 def with_reserved_shares(jobs: Sequence[Job], plans: Sequence[JobPlan]) -> tuple[Job, ...] | None:
-    """The jobs with their parts of reservations, if they would rent more machines of one than it has; else None.
+    """The jobs with their parts of reservations, if they would rent more machines of one than it
+    has; else None.
 
     `plans` are those of the jobs as they are, which may have parts already.
     """
@@ -376,6 +479,7 @@ def with_reserved_shares(jobs: Sequence[Job], plans: Sequence[JobPlan]) -> tuple
         claims = _claims(market, plans)
         if sum(most for _, most in claims.values()) > total:
             parts[market] = _divided(total, claims)
+
     if not parts:
         return None
 
@@ -387,12 +491,13 @@ def with_reserved_shares(jobs: Sequence[Job], plans: Sequence[JobPlan]) -> tuple
             if part:
                 held.append(replace(named, machines=min(named.machines, part)))
         sharing.append(replace(job, reserved=tuple(held)))
+
     return tuple(sharing)
 
 
 def _claims(market: Market, plans: Sequence[JobPlan]) -> dict[int, tuple[int, int]]:
-    """By job, in the order in which they are served: the fewest machines of a reservation that are of use to it, and
-    those that it would rent alone."""
+    """By job, in the order in which they are served: the fewest machines of a reservation that are
+    of use to it, and those that it would rent alone."""
     claims = dict[int, tuple[int, int]]()
     for m in sorted(range(len(plans)), key=lambda m: plans[m].job.deadline or inf):
         demand, rents = plans[m].demand, [choice.rent for choice in plans[m].cost.choice]
@@ -409,7 +514,11 @@ def _divided(machines: int, claims: Mapping[int, tuple[int, int]]) -> dict[int, 
         if least <= machines:
             shares[job] = least
             machines -= least
-    while machines and (more := [job for job, (_, most) in claims.items() if 0 < shares[job] < most]):
+
+    while machines and (
+        more := [job for job, (_, most) in claims.items() if 0 < shares[job] < most]
+    ):
         shares[min(more, key=lambda job: shares[job] / claims[job][1])] += 1
         machines -= 1
+
     return shares

@@ -1,4 +1,6 @@
-"""The claims of jobs, and the quotas that they share, as `bidbrain.queue.scheduler` reads them: plain values. Pure."""
+"""The claims of jobs, and the quotas that they share, as `bidbrain.queue.scheduler` reads them:
+plain values. Pure.
+"""
 
 from collections.abc import Sequence
 from math import inf
@@ -17,22 +19,30 @@ from spotctl.planning.values import Demand, Turn
 _UNLIMITED = 1e6
 """More machines than all jobs of a home could use."""
 _MAX_PRICE_RATIO = 1.25
-"""Highest price per unit of work at which a job that is to be cheap runs rather than waits, as a multiple of its
-lowest."""
+"""Highest price per unit of work at which a job that is to be cheap runs rather than waits, as a
+multiple of its lowest."""
 _HASTE = 0.9
-"""The share of the time left in which such a job would do its work with the machines that it claims for a deadline."""
+"""The share of the time left in which such a job would do its work with the machines that it claims
+for a deadline."""
 
 
-def queue_quotas(kinds: Sequence[MachineKind], groups: Sequence[QuotaGroup]) -> tuple[QueueQuota, ...]:
+def queue_quotas(
+    kinds: Sequence[MachineKind], groups: Sequence[QuotaGroup]
+) -> tuple[QueueQuota, ...]:
     """The quotas of a queue. A kind without a quota gets one that is never short."""
     quotas = [
         QueueQuota(
             group.quota.name,
             group.most,
-            {str(kind): float(use) for kind, use in zip(kinds, group.per_machine, strict=True) if use > 0},
+            {
+                str(kind): float(use)
+                for kind, use in zip(kinds, group.per_machine, strict=True)
+                if use > 0
+            },
         )
         for group in groups
     ]
+
     limited = {kind for quota in quotas for kind in quota.per_machine}
     free = (name for kind in kinds if (name := str(kind)) not in limited)
     return (*quotas, *(QueueQuota(f"{name}, unlimited", _UNLIMITED, {name: 1.0}) for name in free))
@@ -48,14 +58,16 @@ def queue_job(
     now: float,
     startup_hours: float,
 ) -> QueueJob:
-    """A waiting job of a queue; times are seconds on the queue's clock, and the job's time left counts from `now`.
+    """A waiting job of a queue; times are seconds on the queue's clock, and the job's time left
+    counts from `now`.
 
-    A job that is to be cheap waits for kinds of about its lowest price of work, unless its deadline needs others, and
-    claims no more machines than a deadline takes.
+    A job that is to be cheap waits for kinds of about its lowest price of work, unless its deadline
+    needs others, and claims no more machines than a deadline takes.
     """
     usable = _worth_waiting_for(demand, usd_per_hour, groups)
     if not _can_begin(demand, kinds, np.where(usable, _room(demand, groups), 0.0)):
         usable = demand.nu > 0
+
     # Hours of a job that ends after a fixed time are no work.
     unit = float(demand.nu.max()) if demand.work.timed else 1.0
     amount = demand.work.longest if demand.work.timed else demand.amount
@@ -89,7 +101,11 @@ def pace_of(demand: Demand, turn: Turn, hours: float, startup_hours: float) -> f
 def _swap_seconds(demand: Demand, startup_hours: float) -> float:
     """The time that a start takes, with the checkpoint before it."""
     startup = startup_hours * 3600 if demand.startup is None else demand.startup / SECOND
-    return startup + ((SAVE_TIME if demand.save_time is None else demand.save_time) / SECOND if demand.saves else 0.0)
+    return startup + (
+        (SAVE_TIME if demand.save_time is None else demand.save_time) / SECOND
+        if demand.saves
+        else 0.0
+    )
 
 
 def _worth_waiting_for(demand: Demand, usd_per_hour: Floats, groups: Sequence[QuotaGroup]) -> Bools:
@@ -104,16 +120,22 @@ def _worth_waiting_for(demand: Demand, usd_per_hour: Floats, groups: Sequence[Qu
         return usable & (price <= max(affordable, float(price.min())))
     if demand.aim is not Aim.LEAST_COST:
         return usable
+
     highest = _MAX_PRICE_RATIO * float(price.min())
     if demand.hurries:
         in_time = usable & (_needed(demand) <= _room(demand, groups))
         highest = max(highest, float(price[in_time].min()) if in_time.any() else np.inf)
+
     return usable & (price <= highest)
 
 
 def _can_begin(demand: Demand, kinds: Sequence[MachineKind], room: Floats) -> bool:
     """Whether these free machines are enough for a job, all in one region, to begin."""
-    together = [[j] for j in range(len(kinds))] if demand.gang else [place.tolist() for place in places(kinds)]
+    together = (
+        [[j] for j in range(len(kinds))]
+        if demand.gang
+        else [place.tolist() for place in places(kinds)]
+    )
     return any(room[each].sum() >= demand.least for each in together)
 
 

@@ -1,5 +1,5 @@
-"""The use of quotas: what machines take of them, what running jobs leave for a new one, and the parts of several
-jobs. Pure."""
+"""The use of quotas: what machines take of them, what running jobs leave for a new one, and the
+parts of several jobs. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,8 +29,9 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class AccountQuotas:
-    """The known quotas of an account for spot and for on-demand machines, and what running jobs of the home hold of
-    each, by job; what the jobs of the `queue`, maybe none, hold of spot machines is divided again."""
+    """The known quotas of an account for spot and for on-demand machines, and what running jobs of
+    the home hold of each, by job; what the jobs of the `queue`, maybe none, hold of spot machines
+    is divided again."""
 
     spot: tuple[Quota, ...] = ()
     on_demand: tuple[Quota, ...] = ()
@@ -47,17 +48,22 @@ class AccountQuotas:
         """Remarks on the spot machines that running jobs hold."""
         remarks = []
         for left in left_of(self.spot, list(self.spot_held.values()), catalog):
-            by_job = {job: used(left, machines, catalog) for job, machines in self.spot_held.items()}
+            by_job = {
+                job: used(left, machines, catalog) for job, machines in self.spot_held.items()
+            }
             names = ", ".join(job for job, amount in by_job.items() if amount)
             if names:
                 held = f"{sum(by_job.values())} {left.unit} are held by running jobs ({names})"
                 remarks.append(f"quota {left.name}: {held}, {left.amount} are left")
+
         return tuple(remarks)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QuotaGroup:
-    """An amount that several kinds share, and its use by one machine of each kind (0 for kinds that do not count)."""
+    """An amount that several kinds share, and its use by one machine of each kind (0 for kinds that
+    do not count).
+    """
 
     quota: Quota
     per_machine: Floats
@@ -66,27 +72,38 @@ class QuotaGroup:
     def machines(self, unlimited: float) -> Floats:
         """The most machines of each kind, if it had the whole amount."""
         uses = self.per_machine
-        return np.where(uses > 0, np.floor(self.most / np.where(uses > 0, uses, 1.0) + _ROUNDING), unlimited)
+        return np.where(
+            uses > 0, np.floor(self.most / np.where(uses > 0, uses, 1.0) + _ROUNDING), unlimited
+        )
 
 
-def left_of(quotas: Iterable[Quota], held: Sequence[MachineCounts], catalog: Catalog) -> tuple[Quota, ...]:
-    """The quotas without the machines of running jobs. A quota for every region is split into the regions where jobs
-    hold machines."""
+def left_of(
+    quotas: Iterable[Quota], held: Sequence[MachineCounts], catalog: Catalog
+) -> tuple[Quota, ...]:
+    """The quotas without the machines of running jobs. A quota for every region is split into the
+    regions where jobs hold machines."""
     every: Counter[Market] = Counter()
     for machines in held:
         every.update(machines)
 
     stated: list[Quota] = []
     for quota in quotas:
-        regions = {market.region for market in every if quota.is_for_each_region and _counts(quota, market)}
+        regions = {
+            market.region for market in every if quota.is_for_each_region and _counts(quota, market)
+        }
         stated += [quota, *(quota.within(region) for region in sorted(regions))]
-    return tuple(replace(quota, amount=max(quota.amount - used(quota, every, catalog), 0)) for quota in stated)
+
+    return tuple(
+        replace(quota, amount=max(quota.amount - used(quota, every, catalog), 0))
+        for quota in stated
+    )
 
 
 def used(quota: Quota, machines: MachineCounts, catalog: Catalog) -> int:
     """How much of a quota machines use; 0 for a quota that holds in each region separately."""
     if quota.is_for_each_region:
         return 0
+
     amount = 0.0
     for market, count in machines.items():
         if not _counts(quota, market):
@@ -94,11 +111,16 @@ def used(quota: Quota, machines: MachineCounts, catalog: Catalog) -> int:
         cloud, name = market.cloud, market.instance_type
         machine = catalog.instance_type(cloud, name) if catalog.knows(cloud, name) else None
         amount += count * use_of(machine, quota.unit)
+
     return round(amount)
 
 
-def most_machines(quota: Quota, market: Market, held: MachineCounts, catalog: Catalog) -> int | None:
-    """How many machines of a market a quota allows besides others; None if such machines do not count against it."""
+def most_machines(
+    quota: Quota, market: Market, held: MachineCounts, catalog: Catalog
+) -> int | None:
+    """How many machines of a market a quota allows besides others; None if such machines do not
+    count against it.
+    """
     here = quota.within(market.region)
     each = used(here, {market: 1}, catalog)
     return max(here.amount - used(here, held, catalog), 0) // each if each else None
@@ -106,33 +128,51 @@ def most_machines(quota: Quota, market: Market, held: MachineCounts, catalog: Ca
 
 def _counts(quota: Quota, market: Market) -> bool:
     """Whether machines of a market count against a quota."""
-    return quota.covers(market.cloud, market.region, family_of(market.instance_type), market.instance_type)
+    return quota.covers(
+        market.cloud, market.region, family_of(market.instance_type), market.instance_type
+    )
 
 
 def on_demand_slices(
     quotas: Iterable[Quota], needs: Sequence[MachineCounts], catalog: Catalog
 ) -> list[tuple[Quota, ...]]:
-    """By job, its parts of quotas: what it needs, or an equal part of what the jobs that need less leave over."""
+    """By job, its parts of quotas: what it needs, or an equal part of what the jobs that need less
+    leave over.
+    """
     stated = left_of(quotas, [dict.fromkeys(chain(*needs), 0)], catalog)
     amounts = [_amounts(quota, needs, catalog) for quota in stated]
     return [
-        tuple(replace(quota, amount=by_job[job]) for quota, by_job in zip(stated, amounts, strict=True))
+        tuple(
+            replace(quota, amount=by_job[job])
+            for quota, by_job in zip(stated, amounts, strict=True)
+        )
         for job in range(len(needs))
     ]
 
 
 def _amounts(quota: Quota, needs: Sequence[MachineCounts], catalog: Catalog) -> list[int]:
-    """A quota in whole machines, by job; the job that is named first gets more of what cannot be divided."""
+    """A quota in whole machines, by job; the job that is named first gets more of what cannot be
+    divided.
+    """
     if quota.is_for_each_region:
         # Its regions are stated, too.
         return [quota.amount] * len(needs)
-    uses, parts, left = [used(quota, need, catalog) for need in needs], [0] * len(needs), quota.amount
+
+    uses, parts, left = (
+        [used(quota, need, catalog) for need in needs],
+        [0] * len(needs),
+        quota.amount,
+    )
+
     for rank, job in enumerate(sorted(range(len(needs)), key=lambda job: (uses[job], -job))):
         parts[job] = min(uses[job], left // (len(needs) - rank))
         if parts[job] < uses[job]:
-            smallest = min(use for market in needs[job] if (use := used(quota, {market: 1}, catalog)))
+            smallest = min(
+                use for market in needs[job] if (use := used(quota, {market: 1}, catalog))
+            )
             parts[job] -= parts[job] % smallest
         left -= parts[job]
+
     return [part + left // len(needs) for part in parts]
 
 
@@ -144,12 +184,15 @@ def quota_groups(
     for quota in quotas:
         for j, (kind, machine) in enumerate(zip(kinds, machines, strict=True)):
             if quota.covers(kind.cloud, kind.region, family_of(kind.type), kind.type):
-                used.setdefault(quota.within(kind.region), np.zeros(len(kinds)))[j] = use_of(machine, quota.unit)
+                used.setdefault(quota.within(kind.region), np.zeros(len(kinds)))[j] = use_of(
+                    machine, quota.unit
+                )
     return [QuotaGroup(quota, uses, float(quota.amount)) for quota, uses in used.items()]
 
 
 def use_of(machine: InstanceType | None, unit: QuotaUnit) -> float:
-    """How much of a quota one machine uses; a machine that the catalog does not know counts as one."""
+    """How much of a quota one machine uses; a machine that the catalog does not know counts as
+    one."""
     if unit is QuotaUnit.MACHINES or machine is None:
         return 1.0
     return float(machine.vcpus if unit is QuotaUnit.VCPUS else machine.accelerators)
@@ -159,14 +202,19 @@ def on_demand_limits(
     offers: Iterable[Offer], reliable: Rent | None, quotas: Sequence[Quota], catalog: Catalog
 ) -> Mapping[Market, int]:
     """The most on-demand machines of each market that a quota limits."""
-    limits = {offer.market: [most for most, _ in _holding(quotas, offer.market, reliable, catalog)] for offer in offers}
+    limits = {
+        offer.market: [most for most, _ in _holding(quotas, offer.market, reliable, catalog)]
+        for offer in offers
+    }
     return {market: min(most) for market, most in limits.items() if most}
 
 
 def shared_quotas(
     offers: Iterable[Offer], reliable: Rent | None, quotas: Sequence[Quota], catalog: Catalog
 ) -> tuple[CommonQuota, ...]:
-    """The rest of each quota that machines of several markets count against, without the reliable machines."""
+    """The rest of each quota that machines of several markets count against, without the reliable
+    machines.
+    """
     held = _held(reliable)
     return tuple(
         CommonQuota(max(quota.amount - used(quota, held, catalog), 0), by_market)
@@ -175,12 +223,19 @@ def shared_quotas(
     )
 
 
-def spot_quotas(offers: Iterable[Offer], parts: Sequence[Quota], catalog: Catalog) -> tuple[CommonQuota, ...]:
+def spot_quotas(
+    offers: Iterable[Offer], parts: Sequence[Quota], catalog: Catalog
+) -> tuple[CommonQuota, ...]:
     """A job's parts of the quotas of spot machines that its markets count against."""
-    return tuple(CommonQuota(part.amount, by_market) for part, by_market in _uses(offers, parts, catalog).items())
+    return tuple(
+        CommonQuota(part.amount, by_market)
+        for part, by_market in _uses(offers, parts, catalog).items()
+    )
 
 
-def _uses(offers: Iterable[Offer], quotas: Sequence[Quota], catalog: Catalog) -> dict[Quota, dict[Market, int]]:
+def _uses(
+    offers: Iterable[Offer], quotas: Sequence[Quota], catalog: Catalog
+) -> dict[Quota, dict[Market, int]]:
     """The part of each quota that one machine of each market takes."""
     uses: dict[Quota, dict[Market, int]] = {}
     for market in (offer.market for offer in offers):
@@ -190,7 +245,9 @@ def _uses(offers: Iterable[Offer], quotas: Sequence[Quota], catalog: Catalog) ->
     return uses
 
 
-def tightest(quotas: Sequence[Quota], market: Market, reliable: Rent | None, catalog: Catalog) -> tuple[int, Quota]:
+def tightest(
+    quotas: Sequence[Quota], market: Market, reliable: Rent | None, catalog: Catalog
+) -> tuple[int, Quota]:
     """The quota that holds the fewest machines of a market, and how many."""
     return min(_holding(quotas, market, reliable, catalog), key=lambda pair: pair[0])
 
@@ -209,31 +266,43 @@ def _held(reliable: Rent | None) -> Counter[Market]:
 
 
 def on_demand_remarks(
-    plans: Sequence[JobPlan], quotas: Sequence[Quota], held: Sequence[MachineCounts], catalog: Catalog
+    plans: Sequence[JobPlan],
+    quotas: Sequence[Quota],
+    held: Sequence[MachineCounts],
+    catalog: Catalog,
 ) -> tuple[str, ...]:
-    """Remarks on quotas that are too small for all on-demand machines that the jobs may rent; `held` are the machines
-    of running jobs. Raises NotInTime if a quota is too small for the machines that the jobs need in any case."""
+    """Remarks on quotas that are too small for all on-demand machines that the jobs may rent;
+    `held` are the machines of running jobs. Raises NotInTime if a quota is too small for the
+    machines that the jobs need in any case."""
     certain, most = _sum(map(_certain, plans)), _sum(map(possible, plans))
     remarks = [remark for plan in plans for remark in _limited(plan, catalog)]
     # Quotas for every region are stated for those of the plans, too.
     for quota in left_of(quotas, [*held, dict.fromkeys(most, 0)], catalog):
-        names = ", ".join(plan.job.spec.name for plan in plans if used(quota, possible(plan), catalog) > 0)
+        names = ", ".join(
+            plan.job.spec.name for plan in plans if used(quota, possible(plan), catalog) > 0
+        )
         if (needed := used(quota, certain, catalog)) > quota.amount:
             raise NotInTime(
-                f"{names}: the on-demand machines need {needed} {quota.unit} of quota {quota.name}, which has"
-                f" {quota.amount} left; raise the quota ('spotctl doctor' says how), or choose fewer or smaller"
+                f"{names}: the on-demand machines need {needed} {quota.unit} of quota "
+                f"{quota.name}, which has"
+                f" {quota.amount} left; raise the quota ('spotctl doctor' says how), or choose "
+                "fewer or smaller"
                 " machines, or another region"
             )
         if (needed := used(quota, most, catalog)) > quota.amount:
             remarks.append(
-                f"quota {quota.name} has {quota.amount} {quota.unit} left, but on-demand machines of {names} may need"
-                f" {needed}: raise the quota ('spotctl doctor' says how), or the job may finish later than planned"
+                f"quota {quota.name} has {quota.amount} {quota.unit} left, but on-demand machines "
+                f"of {names} may need"
+                f" {needed}: raise the quota ('spotctl doctor' says how), or the job may finish "
+                "later than planned"
             )
+
     return tuple(remarks)
 
 
 def _certain(plan: JobPlan) -> Counter[Market]:
-    """The reliable machines, and the fewest machines of a job that wants on-demand machines only."""
+    """The reliable machines, and the fewest machines of a job that wants on-demand machines
+    only."""
     machines, least = _held(plan.decider.reliable), plan.job.spec.resources.machines.least
     if plan.job.spec.strategy == ON_DEMAND and len(plan.cost.choice) == 1:
         machines[plan.cost.choice[0].rent.offer.market] += least
@@ -241,12 +310,15 @@ def _certain(plan: JobPlan) -> Counter[Market]:
 
 
 def possible(plan: JobPlan) -> Counter[Market]:
-    """The reliable machines, and the on-demand machines with which the job begins, or to which it may turn."""
+    """The reliable machines, and the on-demand machines with which the job begins, or to which it
+    may turn.
+    """
     rents = [
         choice.rent
         for choice in plan.cost.choice
         if choice.rent.bid is None and not choice.rent.offer.market.reservation
     ]
+
     begins = _sum([Counter({rent.offer.market: rent.machines}) for rent in rents])
     rent = plan.decider.fallback
     fallback = Counter({rent.offer.market: rent.machines if _may_turn(plan) else 0})
@@ -254,7 +326,9 @@ def possible(plan: JobPlan) -> Counter[Market]:
 
 
 def _may_turn(plan: JobPlan) -> bool:
-    """Whether a deadline, or spot that keeps failing a gang, may make the job turn to on-demand machines."""
+    """Whether a deadline, or spot that keeps failing a gang, may make the job turn to on-demand
+    machines.
+    """
     return plan.decider.deadline is not None or plan.decider.limits.together
 
 
@@ -263,18 +337,26 @@ def _limited(plan: JobPlan, catalog: Catalog) -> Iterable[str]:
     wanted, most = plan.decider.baseline, plan.decider.fallback.machines
     if not _may_turn(plan) or most >= wanted.machines:
         return
-    _, quota = tightest(plan.share.on_demand_quotas, wanted.offer.market, plan.decider.reliable, catalog)
+
+    _, quota = tightest(
+        plan.share.on_demand_quotas, wanted.offer.market, plan.decider.reliable, catalog
+    )
     end = plan.at + round(plan.cost.fallback.hours * HOUR)
     late = plan.decider.deadline is not None and end > plan.decider.deadline
+
     if not most:
-        means = "so the job can only wait for spot" + (", and may miss its deadline" if plan.decider.deadline else "")
+        means = "so the job can only wait for spot" + (
+            ", and may miss its deadline" if plan.decider.deadline else ""
+        )
     elif late:
         means = "so without spot the job would miss its deadline"
     else:
         means = "so the job switches to on-demand earlier"
+
     kind = wanted.offer.market.instance_type
     yield (
-        f"{plan.job.spec.name}: quota {quota.name} allows {most or 'too few'} of the {wanted.machines} on-demand {kind}"
+        f"{plan.job.spec.name}: quota {quota.name} allows {most or 'too few'} of the "
+        f"{wanted.machines} on-demand {kind}"
         f" that the job may switch to, {means}; raise the quota ('spotctl doctor' says how)"
     )
 

@@ -1,9 +1,9 @@
-"""Step 3 of a plan: the machines that each job may hold: all that it could use, or its part of quotas that are too
-small for all.
+"""Step 3 of a plan: the machines that each job may hold: all that it could use, or its part of
+quotas that are too small for all.
 
-Parts are whole machines, as the scheduler of a queue would give them to the jobs (`turns_of`). A job's strategy may use
-other kinds than those that its part was planned with, if they finish in time and are not much more expensive: prices
-will move before the job is done.
+Parts are whole machines, as the scheduler of a queue would give them to the jobs (`turns_of`). A
+job's strategy may use other kinds than those that its part was planned with, if they finish in time
+and are not much more expensive: prices will move before the job is done.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,16 @@ from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.offers import MachineKind, places
 from spotctl.planning.queue_claims import queue_job, queue_quotas
 from spotctl.planning.quotas import QuotaGroup
-from spotctl.planning.values import AllocatedJob, Demand, Job, JobShare, QueueClaim, QuotaSlice, SlicedQuota, Turn
+from spotctl.planning.values import (
+    AllocatedJob,
+    Demand,
+    Job,
+    JobShare,
+    QueueClaim,
+    QuotaSlice,
+    SlicedQuota,
+    Turn,
+)
 
 _ROUNDING = 1e-6
 
@@ -36,13 +45,19 @@ _NO_QUEUE = JobQueue(0.0, (), ())
 
 
 def divide(
-    jobs: Sequence[tuple[Job, Demand]], columns: KindColumns, startup_hours: float, queued: JobQueue = _NO_QUEUE
+    jobs: Sequence[tuple[Job, Demand]],
+    columns: KindColumns,
+    startup_hours: float,
+    queued: JobQueue = _NO_QUEUE,
 ) -> list[AllocatedJob]:
-    """Each job with its share of machines and quotas, next to jobs that are `queued`, and by the terms of their queue;
-    raises NotInTime or OverBudget if a job gets none."""
+    """Each job with its share of machines and quotas, next to jobs that are `queued`, and by the
+    terms of their queue; raises NotInTime or OverBudget if a job gets none."""
     demands = [demand for _, demand in jobs]
-    shares = shares_of(demands, columns.kinds, columns.usd_per_hour, columns.quotas, startup_hours, queued)
+    shares = shares_of(
+        demands, columns.kinds, columns.usd_per_hour, columns.quotas, startup_hours, queued
+    )
     divided = []
+
     for m, ((job, demand), share) in enumerate(zip(jobs, shares, strict=True)):
         quotas = _sliced_quotas(m, demands, shares, columns)
         wait = share.turn.begin if share.turn.begin < inf else 0.0
@@ -54,25 +69,37 @@ def divide(
         claim = _claimed(demand, planned, columns, startup_hours, queued.terms) if waits else None
         held = replace(share, wait=round(wait * HOUR), lacking=lacking, quotas=quotas, claim=claim)
         divided.append(AllocatedJob(job, waiting, held))
+
     return divided
 
 
 def _claimed(
-    demand: Demand, planned: QueueJob | None, columns: KindColumns, startup_hours: float, terms: QueueTerms
+    demand: Demand,
+    planned: QueueJob | None,
+    columns: KindColumns,
+    startup_hours: float,
+    terms: QueueTerms,
 ) -> QueueClaim:
-    """The claim that a job takes to the queue; its times count from the launch. One that hurries keeps the claim by
-    which it was `planned` to be in time."""
+    """The claim that a job takes to the queue; its times count from the launch. One that hurries
+    keeps the claim by which it was `planned` to be in time."""
     job = planned if demand.hurries else None
     if job is None:
         # Forecasts differ by chance, and would change the order of jobs that are equally long.
         plain = replace(demand, pace=1.0), columns.kinds, columns.usd_per_hour, columns.quotas
         job = queue_job(*plain, arrival=0.0, now=0.0, startup_hours=startup_hours)
+
     counting = (
         quota
         for quota in queue_quotas(columns.kinds, columns.quotas)
         if not job.rates.keys().isdisjoint(quota.per_machine)
     )
-    prices = {kind: usd for kind, usd in _prices(columns.kinds, columns.usd_per_hour).items() if kind in job.rates}
+
+    prices = {
+        kind: usd
+        for kind, usd in _prices(columns.kinds, columns.usd_per_hour).items()
+        if kind in job.rates
+    }
+
     return QueueClaim(job, tuple(counting), prices, terms)
 
 
@@ -83,7 +110,9 @@ def _prices(kinds: Sequence[MachineKind], usd_per_hour: Floats) -> dict[str, flo
 def _sliced_quotas(
     m: int, demands: Sequence[Demand], shares: Sequence[JobShare], columns: KindColumns
 ) -> tuple[SlicedQuota, ...]:
-    """The quotas that the kinds of a plan count against, and the part of each that job number `m` gets."""
+    """The quotas that the kinds of a plan count against, and the part of each that job number `m`
+    gets.
+    """
     every = []
     for g, group in enumerate(columns.quotas):
         parts = [
@@ -93,6 +122,7 @@ def _sliced_quotas(
         own = replace(group.quota, amount=shares[m].amounts[g])
         in_order = tuple(sorted(parts, key=lambda part: part.turn.begin))
         every.append(SlicedQuota(group.quota, own, in_order, is_enough=not shares[m].short[g]))
+
     return tuple(every)
 
 
@@ -108,11 +138,17 @@ def _lacking(demand: Demand, quotas: Sequence[SlicedQuota], columns: KindColumns
     """For each kind that a quota makes too small for the job, that quota."""
     least, reasons = max(demand.least, 1), dict[int, str]()
     for share, group in zip(quotas, columns.quotas, strict=True):
-        for j in np.flatnonzero((demand.nu > 0) & (group.per_machine * least > share.slice.amount)).tolist():
+        for j in np.flatnonzero(
+            (demand.nu > 0) & (group.per_machine * least > share.slice.amount)
+        ).tolist():
             used, quota = f"{least * group.per_machine[j]:g} {share.quota.unit}", share.quota
-            reasons[j] = f"{counted(least, 'machine')} would use {used} of quota {quota.name}, which has {quota.amount}"
+            reasons[j] = (
+                f"{counted(least, 'machine')} would use {used} of quota {quota.name}, which has "
+                f"{quota.amount}"
+            )
             if share.slice.amount < quota.amount:
                 reasons[j] += f"; this job's part is {share.slice.amount}"
+
     return reasons
 
 
@@ -127,22 +163,31 @@ def shares_of(
     """The share of each job; raises NotInTime or OverBudget if there is none."""
     # A kind without a quota has as many workers as all jobs together could hold.
     total = sum(job.most for job in demand)
-    workers = np.minimum.reduce([np.full(len(kinds), float(total)), *(group.machines(total) for group in groups)])
+    workers = np.minimum.reduce(
+        [np.full(len(kinds), float(total)), *(group.machines(total) for group in groups)]
+    )
     for job in demand:
         _require_possible(job, kinds, workers, groups)
     name = _policy_for(demand)
     for job in demand:
         _require_affordable(job, name, usd_per_hour)
     wanted = [_caps(job, workers) for job in demand]
-    able = [replace(job, nu=np.where(caps > 0, job.nu, 0.0)) for job, caps in zip(demand, wanted, strict=True)]
+    able = [
+        replace(job, nu=np.where(caps > 0, job.nu, 0.0))
+        for job, caps in zip(demand, wanted, strict=True)
+    ]
+
     # Whether a quota holds less than the most that all jobs' machines could use of it.
     shortages = []
     for group in groups:
         could_use = []
         for job, caps in zip(able, wanted, strict=True):
             largest = float(group.per_machine[caps > 0].max(initial=0.0))
-            could_use.append(min(float((caps * group.per_machine).sum()), job.most * largest, group.most))
+            could_use.append(
+                min(float((caps * group.per_machine).sum()), job.most * largest, group.most)
+            )
         shortages.append(sum(could_use) + _wanted_by(queued, group) > group.most)
+
     short = tuple(shortages)
 
     turns, queue, courses = [Turn(0.0, inf)] * len(demand), None, tuple[JobOutlook, ...]()
@@ -153,7 +198,11 @@ def shares_of(
     for job, caps, turn in zip(demand, wanted, turns, strict=True):
         followed = _followed(job, turn, kinds)
         parts = tuple(
-            int(max(group.per_machine @ part.machines for part in followed) if is_short else group.most)
+            int(
+                max(group.per_machine @ part.machines for part in followed)
+                if is_short
+                else group.most
+            )
             for group, is_short in zip(groups, short, strict=True)
         )
         own = [replace(group, most=float(part)) for group, part in zip(groups, parts, strict=True)]
@@ -163,20 +212,36 @@ def shares_of(
         held = tuple(np.maximum(allowed, _reserved(job)).tolist())
         shares.append(
             JobShare(
-                name, held, parts, short, _usd_per_work(job, usd_per_hour), turn, followed, queue=queue, courses=courses
+                name,
+                held,
+                parts,
+                short,
+                _usd_per_work(job, usd_per_hour),
+                turn,
+                followed,
+                queue=queue,
+                courses=courses,
             )
         )
+
     return shares
 
 
 def _wanted_by(queued: JobQueue, group: QuotaGroup) -> float:
     """The most of a quota that the jobs of a queue could use."""
-    uses = next((quota.per_machine for quota in queued.quotas if quota.name == group.quota.name), {})
-    return sum(job.most * max((uses.get(kind, 0.0) for kind in job.rates), default=0.0) for job in queued.jobs)
+    uses = next(
+        (quota.per_machine for quota in queued.quotas if quota.name == group.quota.name), {}
+    )
+    return sum(
+        job.most * max((uses.get(kind, 0.0) for kind in job.rates), default=0.0)
+        for job in queued.jobs
+    )
 
 
 def _followed(job: Demand, turn: Turn, kinds: Sequence[MachineKind]) -> tuple[Turn, ...]:
-    """The parts of a turn. A part in another region, or of a gang on another kind, is one like the first instead."""
+    """The parts of a turn. A part in another region, or of a gang on another kind, is one like the
+    first instead.
+    """
 
     def places_of(part: Turn) -> set[object]:
         used = [kind for kind, count in zip(kinds, part.machines, strict=True) if count]
@@ -185,7 +250,9 @@ def _followed(job: Demand, turn: Turn, kinds: Sequence[MachineKind]) -> tuple[Tu
     parts = turn.parts or (turn,)
     first = places_of(parts[0]) if parts[0].machines else set()
     return tuple(
-        part if not part.machines or places_of(part) <= first else replace(part, machines=turn.machines)
+        part
+        if not part.machines or places_of(part) <= first
+        else replace(part, machines=turn.machines)
         for part in parts
     )
 
@@ -197,7 +264,8 @@ def _require_affordable(job: Demand, policy: str, usd_per_hour: Floats) -> None:
     least = float(_usd_per_work(job, usd_per_hour).min()) * job.amount
     if least > job.budget_usd * (1 + _ROUNDING):
         raise OverBudget(
-            f"{job.name}: a budget of {usd_text(job.budget_usd)} is too low: even without a time limit, the work costs"
+            f"{job.name}: a budget of {usd_text(job.budget_usd)} is too low: even without a time "
+            "limit, the work costs"
             f" at least {usd_text(least)}"
         )
 
@@ -214,7 +282,9 @@ def _reserved(job: Demand) -> Ints:
 
 
 def _policy_for(demand: Sequence[Demand]) -> str:
-    """The policy of the jobs' objective: min-cost becomes min-cost-slo as soon as one job has a deadline."""
+    """The policy of the jobs' objective: min-cost becomes min-cost-slo as soon as one job has a
+    deadline.
+    """
     wanted = {_effective_objective(job) for job in demand}
     if wanted == {Objective.MIN_COST, Objective.MIN_COST_SLO}:
         return Objective.MIN_COST_SLO
@@ -224,9 +294,11 @@ def _policy_for(demand: Sequence[Demand]) -> str:
     if len(wanted) > 1:
         objectives = ", ".join(f"{job.name}: {job.objective}" for job in demand)
         raise BadRequest(
-            f"jobs in one allocation need one objective, not {objectives}; give all jobs the same, or plan them"
+            f"jobs in one allocation need one objective, not {objectives}; give all jobs the same, "
+            "or plan them"
             " separately"
         )
+
     return wanted.pop()
 
 
@@ -235,7 +307,8 @@ def _effective_objective(job: Demand) -> Objective:
     if job.objective in cost:
         return Objective.MIN_COST_SLO if job.hurries else Objective.MIN_COST
     if job.objective is Objective.MAKESPAN_WITHIN_BUDGET and job.work.assumed:
-        # The cost of unknown work cannot be planned: the budget ends the job, and until then speed counts.
+        # The cost of unknown work cannot be planned: the budget ends the job, and until then speed
+        # counts.
         return Objective.MAX_THROUGHPUT
     return job.objective
 
@@ -246,30 +319,39 @@ def _usd_per_work(job: Demand, usd_per_hour: Floats) -> Floats:
     return infinite
 
 
-def _require_possible(job: Demand, kinds: Sequence[MachineKind], workers: Floats, groups: Sequence[QuotaGroup]) -> None:
+def _require_possible(
+    job: Demand, kinds: Sequence[MachineKind], workers: Floats, groups: Sequence[QuotaGroup]
+) -> None:
     caps = _caps(job, workers)
     by_quota = (_fastest(job, place, caps, groups) for place in places(kinds))
     possible = [mixture for mixture in (*by_quota, _fastest_reserved(job)) if mixture is not None]
     fastest = max(possible, key=lambda mixture: mixture.rate, default=None)
+
     if fastest is None or fastest.rate <= 0:
         most = int(np.where(job.nu > 0, caps, 0).max(initial=0))
         limits = "quotas and reservations" if any(job.reserved) else "quotas"
         raise NotInTime(
-            f"{job.name}: needs at least {counted(job.least, 'machine')}, and {limits} allow at most {most}"
-            f" ({', '.join(str(group.quota) for group in groups)}); raise a quota ('spotctl doctor' says how)"
+            f"{job.name}: needs at least {counted(job.least, 'machine')}, and {limits} allow at "
+            f"most {most}"
+            f" ({', '.join(str(group.quota) for group in groups)}); raise a quota ('spotctl "
+            "doctor' says how)"
         )
     if not job.hurries:
         return
+
     hours = job.amount / fastest.rate
     if hours > job.hours_left:
         used = [(count, kind) for count, kind in zip(fastest.machines, kinds, strict=True) if count]
-        named = " and ".join(f"{count:,} {'machine' if count == 1 else 'machines'} of {kind}" for count, kind in used)
+        named = " and ".join(
+            f"{count:,} {'machine' if count == 1 else 'machines'} of {kind}" for count, kind in used
+        )
         needed = np.ceil(job.amount / max(job.hours_left, _ROUNDING) / float(job.nu.max()))
         more = f"; about {needed:,.0f} machines would be fast enough" if job.hours_left > 0 else ""
         if sum(fastest.machines) < job.most or len(used) > 1:
             more = "; a higher quota would help"
         raise NotInTime(
-            f"{job.name}: its deadline cannot be met: after start-up {max(job.hours_left, 0):.2g} hours are left, and"
+            f"{job.name}: its deadline cannot be met: after start-up {max(job.hours_left, 0):.2g} "
+            "hours are left, and"
             f" {named}, the fastest, need {hours:.3g}{more}"
         )
 
@@ -278,9 +360,11 @@ def _fastest(job: Demand, place: Ints, caps: Ints, groups: Sequence[QuotaGroup])
     """The fastest machines of a region; a gang's are of one kind."""
     if not job.gang:
         return highest_rate(mixture_terms(job, place, caps, groups))
+
     kinds = [j for j in place.tolist() if job.nu[j] > 0 and caps[j] >= job.least]
     if not kinds:
         return None
+
     best = max(kinds, key=lambda j: float(job.nu[j]))
     machines = [0] * len(job.nu)
     machines[best] = job.most
@@ -306,8 +390,8 @@ def turns_of(
     startup_hours: float,
     queued: JobQueue = _NO_QUEUE,
 ) -> tuple[list[Turn], JobQueue, tuple[JobOutlook, ...]]:
-    """The turn of each job, if the scheduler of the queue divides the quotas among these jobs and those `queued`, and
-    this queue, with when all of its jobs run.
+    """The turn of each job, if the scheduler of the queue divides the quotas among these jobs and
+    those `queued`, and this queue, with when all of its jobs run.
 
     Raises NotInTime if a job would end too late for its deadline.
     """
@@ -315,11 +399,23 @@ def turns_of(
     others = tuple(job.later(-queued.now) for job in queued.jobs)
     prices = {**queued.usd_per_hour, **_prices(kinds, usd_per_hour)}
     refusals = list[NotInTime]()
+
     # Deadlines that cannot be kept at the least cost may be kept at a higher one.
-    for wanted in (jobs, [replace(job, aim=Aim.HIGHEST_RATE) if job.hurries else job for job in jobs]):
+    for wanted in (
+        jobs,
+        [replace(job, aim=Aim.HIGHEST_RATE) if job.hurries else job for job in jobs],
+    ):
         claims, plain = (
             [
-                queue_job(job, kinds, usd_per_hour, groups, arrival=0.0, now=0.0, startup_hours=startup_hours)
+                queue_job(
+                    job,
+                    kinds,
+                    usd_per_hour,
+                    groups,
+                    arrival=0.0,
+                    now=0.0,
+                    startup_hours=startup_hours,
+                )
                 for job in each
             ]
             for each in (wanted, [replace(job, pace=1.0) for job in wanted])
@@ -338,15 +434,19 @@ def turns_of(
             if not late:
                 return turns, queue, courses
             refusals.append(_not_in_time(*late[0], groups, startup_hours))
+
     raise refusals[0]
 
 
 def _turn(job: Demand, planned: JobOutlook, kinds: Sequence[MachineKind]) -> Turn:
-    """The turn of a job from the outlook of its queue; it begins at infinity if it never gets machines."""
+    """The turn of a job from the outlook of its queue; it begins at infinity if it never gets
+    machines.
+    """
     if not planned.turns:
         # Its reservations may be enough for it.
         begin = 0.0 if max(_reserved(job), default=0) >= max(job.least, 1) else inf
         return Turn(begin, inf, (0,) * len(kinds))
+
     parts = list[Turn]()
     for each in planned.turns:
         begin, end = _hours(each.start), _hours(each.end)
@@ -354,6 +454,7 @@ def _turn(job: Demand, planned: JobOutlook, kinds: Sequence[MachineKind]) -> Tur
         if parts and parts[-1].end < begin:
             parts.append(Turn(parts[-1].end, begin, (0,) * len(kinds)))
         parts.append(Turn(begin, end, machines))
+
     first, end = parts[0], inf
     if not job.work.assumed and planned.end is not None:
         end = _hours(planned.end)
@@ -380,17 +481,29 @@ def _hours(seconds: float) -> float:
     return round(seconds / 3600, 9)
 
 
-def _not_in_time(job: Demand, turn: Turn, groups: Sequence[QuotaGroup], startup_hours: float) -> NotInTime:
+def _not_in_time(
+    job: Demand, turn: Turn, groups: Sequence[QuotaGroup], startup_hours: float
+) -> NotInTime:
     used = [group for group in groups if group.per_machine[job.nu > 0].any()]
     quotas = ", ".join(str(replace(group.quota, amount=int(group.most))) for group in used)
     if turn.begin == inf:
-        return NotInTime(f"{job.name}: no machines within the quotas ({quotas}) keep its budget; raise one of them")
-    due = f"its deadline {job.hours_left:.2g} hours after start-up; raise a quota, or allow more time"
+        return NotInTime(
+            f"{job.name}: no machines within the quotas ({quotas}) keep its budget; raise one of "
+            "them"
+        )
+
+    due = (
+        f"its deadline {job.hours_left:.2g} hours after start-up; raise a quota, or allow more time"
+    )
     if turn.begin:
         until = f"until {turn.begin:.2g} hours from now"
-        return NotInTime(f"{job.name}: other jobs use the quotas ({quotas}) {until}, too long for {due}")
+        return NotInTime(
+            f"{job.name}: other jobs use the quotas ({quotas}) {until}, too long for {due}"
+        )
+
     late = turn.end - startup_hours
     return NotInTime(
-        f"{job.name}: shares the quotas ({quotas}) with other jobs, and would end {late:.3g} hours after"
+        f"{job.name}: shares the quotas ({quotas}) with other jobs, and would end {late:.3g} hours "
+        "after"
         f" start-up, too late for {due}"
     )

@@ -1,4 +1,6 @@
-"""The results of planning, as frozen values: of each step for one job, and the plan that they make together."""
+"""The results of planning, as frozen values: of each step for one job, and the plan that they make
+together.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,7 +31,8 @@ from spotctl.home.quotas import Quota
 SPECIFIED = "as specified"
 """The source of a job's length that the user gave."""
 VCPU_SPREAD = 0.5
-"""How far throughputs per vCPU of two types differ: the standard deviation of the logarithm of their ratio."""
+"""How far throughputs per vCPU of two types differ: the standard deviation of the logarithm of
+their ratio."""
 CLOCK = "clock"
 """The unit of a training's work, where its machines' throughputs are known."""
 ANY_UNIT = "unit of work"
@@ -39,11 +42,12 @@ GB = 10**9
 
 @dataclass(frozen=True, slots=True)
 class TypeSpeed:
-    """Work per hour of one machine of a type (nu), and the source in words; `in_units` of the job's own work, or not.
+    """Work per hour of one machine of a type (nu), and the source in words; `in_units` of the job's
+    own work, or not.
 
-    `spread` is the standard deviation of the logarithm of a run's own speed. With `scaling` s, n machines do n^(1 + s)
-    times the work of one. `split` is how the job's model is split over the devices of its machines, and `least_stages`
-    the number of stages without which it does not fit.
+    `spread` is the standard deviation of the logarithm of a run's own speed. With `scaling` s, n
+    machines do n^(1 + s) times the work of one. `split` is how the job's model is split over the
+    devices of its machines, and `least_stages` the number of stages without which it does not fit.
     """
 
     nu: float
@@ -57,10 +61,11 @@ class TypeSpeed:
 
 @dataclass(frozen=True, slots=True)
 class JobLength:
-    """A job's length: `units` of work, or the work of all machines in `hours`; at most `longest` hours.
+    """A job's length: `units` of work, or the work of all machines in `hours`; at most `longest`
+    hours.
 
-    With neither, the job ends after `longest`. An assumed amount stands in for an unknown one: costs become comparable,
-    but no deadline or budget is checked.
+    With neither, the job ends after `longest`. An assumed amount stands in for an unknown one:
+    costs become comparable, but no deadline or budget is checked.
     """
 
     source: str
@@ -83,11 +88,13 @@ class JobLength:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job to be planned: its deadline as a moment, and the user's or the measured estimate of its length in hours.
+    """A job to be planned: its deadline as a moment, and the user's or the measured estimate of its
+    length in hours.
 
-    `place` is the cloud and region that a job which already runs must stay in; `hours_from` says where `hours` come
-    from. `profiles` describe the model that is split over the machines' devices. `save_seconds` is what a checkpoint
-    took in earlier runs. `reserved` is the job's part of reservations that other jobs name, too; None: all of them.
+    `place` is the cloud and region that a job which already runs must stay in; `hours_from` says
+    where `hours` come from. `profiles` describe the model that is split over the machines' devices.
+    `save_seconds` is what a checkpoint took in earlier runs. `reserved` is the job's part of
+    reservations that other jobs name, too; None: all of them.
     """
 
     spec: JobSpec
@@ -102,24 +109,27 @@ class Job:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Demand:
-    """A job that asks for machines: nu by kind (0 where it may not run), fewest and most machines, its limits, and what
-    else later steps read of the job.
+    """A job that asks for machines: nu by kind (0 where it may not run), fewest and most machines,
+    its limits, and what else later steps read of the job.
 
-    `hours_left` is the time to the deadline minus start-up; a job that `hurries` is constrained by it, which one of
-    unknown length never is. `aim` is that by which machines are chosen. `reference_nu` is the work per hour of all
-    machines on the kind that is cheapest per unit of work, and converts an amount given in hours.
+    `hours_left` is the time to the deadline minus start-up; a job that `hurries` is constrained by
+    it, which one of unknown length never is. `aim` is that by which machines are chosen.
+    `reference_nu` is the work per hour of all machines on the kind that is cheapest per unit of
+    work, and converts an amount given in hours.
 
-    A gang that `saves` has a checkpoint path, without which spotctl cannot sync its checkpoints. `save_time` is how
-    long a checkpoint takes, in microseconds of the market's clock, if earlier runs or its size tell, and `saved_gb` how
-    large it is, as the job file says. A job that `roams` may move between regions. `reservations` are those that have
-    not ended, with the machines that the job may use of each, and `reserved` these machines by kind, on top of all
-    quotas; empty if there are none. `times` are what a launch takes around its work, and `startup` microseconds what
+    A gang that `saves` has a checkpoint path, without which spotctl cannot sync its checkpoints.
+    `save_time` is how long a checkpoint takes, in microseconds of the market's clock, if earlier
+    runs or its size tell, and `saved_gb` how large it is, as the job file says. A job that `roams`
+    may move between regions. `reservations` are those that have not ended, with the machines that
+    the job may use of each, and `reserved` these machines by kind, on top of all quotas; empty if
+    there are none. `times` are what a launch takes around its work, and `startup` microseconds what
     each machine takes to start in a forecast, if that differs from what decisions assume.
 
-    Next to other jobs under short quotas, it is one of a `user`, with a `weight`. `pace` is the time that its work is
-    forecast to take, as a multiple of that which its machines' speeds say. `unit` names the job's work wherever a plan
-    or a run does. `rates` are the speeds of the types that fit it; `fitting` markets match it, and `unusable` are the
-    rows of those that it cannot use.
+    Next to other jobs under short quotas, it is one of a `user`, with a `weight`. `pace` is the
+    time that its work is forecast to take, as a multiple of that which its machines' speeds say.
+    `unit` names the job's work wherever a plan or a run does. `rates` are the speeds of the types
+    that fit it; `fitting` markets match it, and `unusable` are the rows of those that it cannot
+    use.
     """
 
     name: str
@@ -163,10 +173,12 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """When a job begins and ends, in hours from the launch, and the machines of each kind that its part is for.
+    """When a job begins and ends, in hours from the launch, and the machines of each kind that its
+    part is for.
 
-    Its part may change while the turn lasts, and then `parts` are all of them, maybe some without machines. A job of
-    unknown length ends at infinity. `begins` and `ends` are bounds, maybe infinite, if lengths are unknown.
+    Its part may change while the turn lasts, and then `parts` are all of them, maybe some without
+    machines. A job of unknown length ends at infinity. `begins` and `ends` are bounds, maybe
+    infinite, if lengths are unknown.
     """
 
     begin: float
@@ -179,8 +191,8 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class QuotaSlice:
-    """A job's slice of a quota, and the job's turn. `later` has the moments, in hours from the launch, from which the
-    slice is another amount."""
+    """A job's slice of a quota, and the job's turn. `later` has the moments, in hours from the
+    launch, from which the slice is another amount."""
 
     job: str
     amount: int
@@ -190,8 +202,9 @@ class QuotaSlice:
 
 @dataclass(frozen=True, slots=True)
 class SlicedQuota:
-    """A quota that a job's machines count against, the slice that the job may use, and the slices of all jobs that were
-    planned together, the first turn first. The quota `is_enough` if it holds all that the jobs could use together."""
+    """A quota that a job's machines count against, the slice that the job may use, and the slices
+    of all jobs that were planned together, the first turn first. The quota `is_enough` if it holds
+    all that the jobs could use together."""
 
     quota: Quota
     slice: Quota
@@ -201,8 +214,8 @@ class SlicedQuota:
 
 @dataclass(frozen=True, slots=True)
 class QueueClaim:
-    """A job as the queue of its home knows it, with times from its launch, the quotas that its machines count against,
-    their expected prices by type, and the terms of the queue."""
+    """A job as the queue of its home knows it, with times from its launch, the quotas that its
+    machines count against, their expected prices by type, and the terms of the queue."""
 
     job: QueueJob
     quotas: tuple[QueueQuota, ...]
@@ -212,12 +225,14 @@ class QueueClaim:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobShare:
-    """A job's share: the most machines of each kind, the amount of each quota, whether that quota is `short` of what
-    all jobs could use, dollars per unit of work by kind, when it holds them, and the reason for each kind of which it
-    may rent too few machines. `wait` is the time until its turn, in microseconds. Caps and amounts are of the largest
-    of its `parts`, which are those of its turn that it can take up: a job does not move between regions.
-    `quotas` and `on_demand_quotas` are its parts of those for spot and on-demand machines; under quotas for spot
-    machines it has a `claim`. `queue` is that of all jobs, if quotas are short, and `courses` tell when they run.
+    """A job's share: the most machines of each kind, the amount of each quota, whether that quota
+    is `short` of what all jobs could use, dollars per unit of work by kind, when it holds them, and
+    the reason for each kind of which it may rent too few machines. `wait` is the time until its
+    turn, in microseconds. Caps and amounts are of the largest of its `parts`, which are those of
+    its turn that it can take up: a job does not move between regions. `quotas` and
+    `on_demand_quotas` are its parts of those for spot and on-demand machines; under quotas for spot
+    machines it has a `claim`. `queue` is that of all jobs, if quotas are short, and `courses` tell
+    when they run.
     """
 
     policy: str
@@ -240,9 +255,10 @@ class JobShare:
 class MachineMix:
     """Machines that a job could be planned on.
 
-    `home` is the kind (column) of most of the first machines. Without a schedule, the job's strategy chooses among
-    `home` and kinds that are about as good. With a schedule, the strategy follows the best mixture of the kinds in
-    `columns`: the first `used` of them are in the schedule, the others may join when time or money gets short.
+    `home` is the kind (column) of most of the first machines. Without a schedule, the job's
+    strategy chooses among `home` and kinds that are about as good. With a schedule, the strategy
+    follows the best mixture of the kinds in `columns`: the first `used` of them are in the
+    schedule, the others may join when time or money gets short.
     """
 
     home: int
@@ -261,7 +277,8 @@ class ChosenStrategy:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AllocatedJob:
-    """A job with its share of Gavel's allocation. `strategy` replaces the strategy of the job file."""
+    """A job with its share of Gavel's allocation. `strategy` replaces the strategy of the job
+    file."""
 
     job: Job
     demand: Demand
@@ -289,8 +306,8 @@ class CheckpointInterval:
 
 @dataclass(frozen=True, slots=True)
 class JobEstimate:
-    """Expected length and bill of the whole job, with its first and later hours. `terms` are the dollars of each
-    allocation, those of the reliable machines last."""
+    """Expected length and bill of the whole job, with its first and later hours. `terms` are the
+    dollars of each allocation, those of the reliable machines last."""
 
     hours: float
     terms: tuple[float, ...]
@@ -305,7 +322,9 @@ class JobEstimate:
 
 @dataclass(frozen=True, slots=True)
 class PriceDate:
-    """A price per machine in nano-dollars per hour: the moment when it was last known to hold, and its source."""
+    """A price per machine in nano-dollars per hour: the moment when it was last known to hold, and
+    its source.
+    """
 
     market: Market
     spot: bool
@@ -316,15 +335,17 @@ class PriceDate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fleet:
-    """The machines that a job's strategy may rent, with their limits and the history of their markets.
+    """The machines that a job's strategy may rent, with their limits and the history of their
+    markets.
 
-    The offers are of one region, unless the job roams. `baseline` are the on-demand machines that do the same work per
-    hour (`most_nu`), and `fallback` are as many of them as quotas allow, maybe none. `work` is that of the job, in
-    microseconds times nu; infinite if its length is unknown. `passed_over` has the reason why other columns are not in
-    the fleet. `prices` are the present ones by market, or what a reserved machine costs. `rates` are the speeds of the
-    machine types that may be rented. `billing` is the rule of the fleet's
-    cloud. Strategies compare machines by their next hour, in which those with longer start-ups than it has would be
-    worthless: `within_the_hour` are the overheads with which they do.
+    The offers are of one region, unless the job roams. `baseline` are the on-demand machines that
+    do the same work per hour (`most_nu`), and `fallback` are as many of them as quotas allow, maybe
+    none. `work` is that of the job, in microseconds times nu; infinite if its length is unknown.
+    `passed_over` has the reason why other columns are not in the fleet. `prices` are the present
+    ones by market, or what a reserved machine costs. `rates` are the speeds of the machine types
+    that may be rented. `billing` is the rule of the fleet's cloud. Strategies compare machines by
+    their next hour, in which those with longer start-ups than it has would be worthless:
+    `within_the_hour` are the overheads with which they do.
     """
 
     offers: tuple[Offer, ...]
@@ -348,11 +369,12 @@ class Fleet:
 class FirstDecision:
     """The decision with which a job begins, its `reason`, and the strategy that made it.
 
-    `rents` are the purchases, with those in the same market at the same bid combined. `interval` is the time between
-    checkpoints of a command; `checkpoints` is the same interval, None if the command keeps no checkpoints. `mixture` is
-    the schedule of machines of some `types`, if the job needs a mixture of kinds. `outlooks` are about the markets
-    between which the job may move. `parts` are those of quotas that the job is to have in turn, if these change; the
-    decision is within the first.
+    `rents` are the purchases, with those in the same market at the same bid combined. `interval` is
+    the time between checkpoints of a command; `checkpoints` is the same interval, None if the
+    command keeps no checkpoints. `mixture` is the schedule of machines of some `types`, if the job
+    needs a mixture of kinds. `outlooks` are about the markets between which the job may move.
+    `parts` are those of quotas that the job is to have in turn, if these change; the decision is
+    within the first.
     """
 
     strategy: ChosenStrategy
@@ -368,10 +390,11 @@ class FirstDecision:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An allocation that would be rented, with its price, eviction probability and cost per unit of work.
+    """An allocation that would be rented, with its price, eviction probability and cost per unit of
+    work.
 
-    `evidence` is what its eviction rate rests on (`Hazard.kind`), or price if only the price can evict it. `beta` is of
-    the hour that begins now, `lasting` of any hour; None: the same.
+    `evidence` is what its eviction rate rests on (`Hazard.kind`), or price if only the price can
+    evict it. `beta` is of the hour that begins now, `lasting` of any hour; None: the same.
     """
 
     rent: Rent
@@ -384,9 +407,11 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class RejectedMarket:
-    """A market that is not used and the reason; `instead` is the allocation that was considered there, if any.
+    """A market that is not used and the reason; `instead` is the allocation that was considered
+    there, if any.
 
-    `relative_cost` is the cost per unit of work relative to that of the choice; None if the job cannot run there.
+    `relative_cost` is the cost per unit of work relative to that of the choice; None if the job
+    cannot run there.
     """
 
     market: Market
@@ -412,11 +437,11 @@ class OnDemand:
 class PlanCost:
     """The expected cost of a first decision, and of what could be rented instead.
 
-    `estimate` is the cost if the choice is kept to the end; `forecast_of` plays the job with all its evictions. The
-    job may turn to `fallback`. Savings are relative to `on_demand`: the cheapest such machines that are as fast, per
-    hour if the length of the job is unknown.
-    `rejected` lists markets that were considered, are unusable, or are the best of another kind; `unnamed` counts the
-    rest.
+    `estimate` is the cost if the choice is kept to the end; `forecast_of` plays the job with all
+    its evictions. The job may turn to `fallback`. Savings are relative to `on_demand`: the cheapest
+    such machines that are as fast, per hour if the length of the job is unknown. `rejected` lists
+    markets that were considered, are unusable, or are the best of another kind; `unnamed` counts
+    the rest.
     """
 
     choice: tuple[Choice, ...]
@@ -428,10 +453,11 @@ class PlanCost:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobPlan:
-    """The machines to rent for a job, the reasons, and the expected cost and length: the results of the steps of
-    planning, in their order. The job's turn begins at the moment `at`. A run of the plan asks the `decider` in every
-    turn. `rejected` lists markets that were considered, are unusable, or are the best of another kind.
-    `reliable_reason` says why the plan has a reliable machine or none, where it had the choice.
+    """The machines to rent for a job, the reasons, and the expected cost and length: the results of
+    the steps of planning, in their order. The job's turn begins at the moment `at`. A run of the
+    plan asks the `decider` in every turn. `rejected` lists markets that were considered, are
+    unusable, or are the best of another kind. `reliable_reason` says why the plan has a reliable
+    machine or none, where it had the choice.
     """
 
     at: int

@@ -1,4 +1,6 @@
-"""`RunEnvironment`: everything that one run needs. Nothing of a job is set in the process that runs it."""
+"""`RunEnvironment`: everything that one run needs. Nothing of a job is set in the process that runs
+it.
+"""
 
 import os
 import sys
@@ -25,12 +27,15 @@ from spotctl.home.paths import Paths
 from spotctl.run.notify import hidden
 
 LIST_SECONDS = 5.0
-"""How long the list of a cloud's machines is used. Agents report evictions earlier than the list does."""
+"""How long the list of a cloud's machines is used. Agents report evictions earlier than the list
+does."""
 
 
-def launcher_identity(cloud: str) -> Any:  # noqa: ANN401 - each cloud's store asks for something else
-    """The launcher's identity at object stores: credentials that the clouds' SDKs find here, such as a profile or a
-    sign-in. The launcher itself queries no metadata service: most computers have none, and a run would wait for it.
+# Each cloud's store asks for something else.
+def launcher_identity(cloud: str) -> Any:  # noqa: ANN401
+    """The launcher's identity at object stores: credentials that the clouds' SDKs find here, such
+    as a profile or a sign-in. The launcher itself queries no metadata service: most computers have
+    none, and a run would wait for it.
     """
     # The SDKs are imported when they are needed.
     return buckets_of(cloud).LAUNCHER
@@ -41,7 +46,9 @@ LAUNCHER: StoreIdentity = launcher_identity
 
 @dataclass(frozen=True, slots=True)
 class MachinePaths:
-    """Paths on a run's machines that payloads need: a Python with spotctl, the job's folder, room for data."""
+    """Paths on a run's machines that payloads need: a Python with spotctl, the job's folder, room
+    for data.
+    """
 
     python: str
     folder: str
@@ -55,20 +62,23 @@ class MachinePaths:
 
 @dataclass(frozen=True, slots=True)
 class RunEnvironment:
-    """One per run, and never changed: several runs share a process, and no run may see the environment of another.
+    """One per run, and never changed: several runs share a process, and no run may see the
+    environment of another.
 
-    `installation` is the home's id, with which machines are tagged. `clock` is the provider's, in microseconds UTC.
-    `rendezvous` is the folder where the run's processes find each other. Results go to `results`, and from there to the
-    object store at `published`, if the job names one. `workdir` is the job's own folder; `on_machine` has the paths on
-    machines. `variables` and `secrets` are the environment variables of the job's programs. `rented` machines are other
-    computers, which share no folder with this one; their list is fetched again after `list_every` seconds. `output`
-    keeps what rented machines, or nodes on Ray, print. `lists` are the prices of traffic, and `list_price` is a
-    market's on-demand price in nano-dollars per hour, 0 if unknown. `cache` is for copies of data on this
-    computer. A run that is `ending` only returns its machines. `identity` is that of this process at object stores: a
-    runner on a rented machine has the machine's.
+    `installation` is the home's id, with which machines are tagged. `clock` is the provider's, in
+    microseconds UTC. `rendezvous` is the folder where the run's processes find each other. Results
+    go to `results`, and from there to the object store at `published`, if the job names one.
+    `workdir` is the job's own folder; `on_machine` has the paths on machines. `variables` and
+    `secrets` are the environment variables of the job's programs. `rented` machines are other
+    computers, which share no folder with this one; their list is fetched again after `list_every`
+    seconds. `output` keeps what rented machines, or nodes on Ray, print. `lists` are the prices of
+    traffic, and `list_price` is a market's on-demand price in nano-dollars per hour, 0 if unknown.
+    `cache` is for copies of data on this computer. A run that is `ending` only returns its
+    machines. `identity` is that of this process at object stores: a runner on a rented machine has
+    the machine's.
 
-    What orders say of machines: `image`, with the disk, `machine_identity` and `labels`, by cloud and by name,
-    whether they are `close` together, and the `reservations` by name.
+    What orders say of machines: `image`, with the disk, `machine_identity` and `labels`, by cloud
+    and by name, whether they are `close` together, and the `reservations` by name.
     """
 
     run: str
@@ -102,7 +112,9 @@ class RunEnvironment:
         return self.provider.holdings(market, spot=spot, disk_gib=self.image.disk_gib)
 
     def held_price(self, rent: Rent) -> int:
-        """The cost of the disk and the address of one machine of a purchase, in nano-dollars per hour."""
+        """The cost of the disk and the address of one machine of a purchase, in nano-dollars per
+        hour.
+        """
         held = self.holdings(rent.offer.market, spot=rent.bid is not None)
         return held.disk + held.address
 
@@ -121,7 +133,8 @@ def environment_of(
     ending: bool = False,
     identity: StoreIdentity = LAUNCHER,
 ) -> RunEnvironment:
-    """The environment of a run of a job. A run that is `ending` only returns its machines, and needs no secrets.
+    """The environment of a run of a job. A run that is `ending` only returns its machines, and
+    needs no secrets.
 
     Raises MissingSecret, and TransferFailed if a training's data cannot be copied to the cache.
     """
@@ -157,15 +170,19 @@ def environment_of(
 
 
 def _variables(spec: JobSpec, cache: Path) -> Mapping[str, str]:
-    """Environment variables of the job's programs. Nodes of a training on this computer read its copies of the data;
-    other machines copy the data themselves."""
+    """Environment variables of the job's programs. Nodes of a training on this computer read its
+    copies of the data; other machines copy the data themselves."""
     if spec.kind is not ProgramKind.AGILEML or not spec.is_local:
         return dict(spec.env)
+
     from spotctl.agent.data.transfer import local_copy
 
     return {
         **spec.env,
-        **{data_variable(name): str(local_copy(location, cache)) for name, location in spec.data.items()},
+        **{
+            data_variable(name): str(local_copy(location, cache))
+            for name, location in spec.data.items()
+        },
     }
 
 
@@ -173,5 +190,7 @@ def secrets_of(spec: JobSpec) -> Mapping[str, str]:
     """The values of the secrets that a job names, from the environment of this process."""
     missing = [name for name in spec.secrets if name not in os.environ]
     if missing:
-        raise MissingSecret(f"secret {missing[0]} is not in the environment; export it, then run this command again")
+        raise MissingSecret(
+            f"secret {missing[0]} is not in the environment; export it, then run this command again"
+        )
     return {name: os.environ[name] for name in spec.secrets}

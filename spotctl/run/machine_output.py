@@ -1,5 +1,5 @@
-"""The output of a run's machines: kept beyond their lives, in full for `spotctl logs`, and the last lines for messages
-about failures."""
+"""The output of a run's machines: kept beyond their lives, in full for `spotctl logs`, and the last
+lines for messages about failures."""
 
 import os
 import re
@@ -36,10 +36,12 @@ EVERY_SECONDS = 2.0
 """How often a machine is asked for new output."""
 
 CLUSTER = "ray"
-"""The name, in the place of a machine's, under which the output of a training on a Ray cluster is kept."""
+"""The name, in the place of a machine's, under which the output of a training on a Ray cluster is
+kept."""
 
 _AT_A_TIME = 1 << 18
-"""Bytes of kept output that are read at a time: a machine may have printed any amount, and lines that are empty."""
+"""Bytes of kept output that are read at a time: a machine may have printed any amount, and lines
+that are empty."""
 _MOST_TIMES = 1 << 20
 """Times of one machine: those of twelve days, one for each second."""
 
@@ -56,7 +58,8 @@ class OutputLine:
 
 
 def output_lines(job: str, settings: Settings, *, follow: bool) -> Iterator[OutputLine]:
-    """The output of a job's latest run, the oldest line first; with `follow` until the run has ended.
+    """The output of a job's latest run, the oldest line first; with `follow` until the run has
+    ended.
 
     Lines without a time come first, machine by machine.
     """
@@ -79,12 +82,16 @@ class RunOutput:
 
     def __init__(self, spec: JobSpec, run: str, settings: Settings) -> None:
         asked = spec.is_local and not spec.on_ray
-        self._source = provider_of(settings, spec) if asked else KeptOutput(Paths(settings.home).output(run))
+        self._source = (
+            provider_of(settings, spec) if asked else KeptOutput(Paths(settings.home).output(run))
+        )
         self._on_ray = spec.on_ray
         self._readings = dict[str, _Reading]()
 
     def new_lines(self, state: RunState, *, last: bool) -> Iterator[OutputLine]:
-        """The lines since the last call, the oldest first; with `last` also those that have not ended."""
+        """The lines since the last call, the oldest first; with `last` also those that have not
+        ended.
+        """
         lines = [self._reading(CLUSTER).new_lines(last=last)] if self._on_ray else []
         lines += [
             self._reading(held.id).new_lines(last=last or not held.alive, gone=not held.alive)
@@ -106,13 +113,16 @@ class _Reading:
         self._over = False
 
     def new_lines(self, *, last: bool, gone: bool = False) -> Iterator[OutputLine]:
-        """The lines since the last call; a line that has not ended waits, unless this call is the `last` one."""
+        """The lines since the last call; a line that has not ended waits, unless this call is the
+        `last` one.
+        """
         is_all = self._over
         while not is_all:
             text = self._read(self._source.output, self._at)
             is_all = len(text) < _AT_A_TIME
             if not last or not is_all:
-                # A `\\r` at the end may be half of a line's end. A line that is longer than a part is shown in parts.
+                # A `\\r` at the end may be half of a line's end. A line that is longer than a part
+                # is shown in parts.
                 ended = max(text.rfind(b"\n"), text.rfind(b"\r", 0, -1)) + 1
                 text = text[: ended if ended or is_all else _AT_A_TIME]
             if text:
@@ -121,10 +131,16 @@ class _Reading:
                 printed_at = None
                 if self._times:
                     # The latest time known, if that of the line was not noted yet.
-                    printed_at = self._times[min(bisect_right(self._ends, self._at), len(self._times) - 1)]
-                yield OutputLine(self._machine, line.decode(errors="replace").rstrip("\r\n"), printed_at)
+                    printed_at = self._times[
+                        min(bisect_right(self._ends, self._at), len(self._times) - 1)
+                    ]
+                yield OutputLine(
+                    self._machine, line.decode(errors="replace").rstrip("\r\n"), printed_at
+                )
                 self._at += len(line)
-        # A machine that is gone prints no more; without this, its cloud would be asked in every round.
+
+        # A machine that is gone prints no more; without this, its cloud would be asked in every
+        # round.
         self._over = self._over or gone
 
     def _note_times(self) -> None:
@@ -139,7 +155,9 @@ class _Reading:
                     self._times.append(at)
 
     def _read(self, read: Callable[[str, int], bytes], after: int) -> bytes:
-        """The output that the source has of the machine from an offset on; none while the machine boots."""
+        """The output that the source has of the machine from an offset on; none while the machine
+        boots.
+        """
         try:
             return read(self._machine, after)
         except (NotFound, Unanswered):
@@ -147,7 +165,9 @@ class _Reading:
 
 
 def last_lines(environment: RunEnvironment, machine: str) -> str:
-    """The last lines of a machine's output as one line, with secrets hidden; says so if there is none."""
+    """The last lines of a machine's output as one line, with secrets hidden; says so if there is
+    none.
+    """
     if environment.output is not None:
         kept = KeptOutput(environment.output)
         kept.fetch(environment.provider, machine, now=True)
@@ -157,6 +177,7 @@ def last_lines(environment: RunEnvironment, machine: str) -> str:
             printed = environment.provider.output(machine)
         except ProviderError:
             return "its output is no longer available"
+
     text = printed[-_AT_A_TIME:].decode(errors="replace")
     last = [line.strip() for line in text.splitlines() if line.strip()][-3:]
     return environment.redacted(" | ".join(last))[-_LONGEST_QUOTE:] or "it printed nothing"
@@ -173,10 +194,11 @@ class KeptOutput:
         self._due: dict[str, float] = {}
 
     def fetch(self, provider: CloudProvider, machine: str, *, now: bool = False) -> None:
-        """Adds what the machine has printed since the last time, if that was long enough ago, or `now`.
+        """Adds what the machine has printed since the last time, if that was long enough ago, or
+        `now`.
 
-        A machine that does not answer is asked again the next time. A full disk loses output, and must not keep a
-        machine from being returned.
+        A machine that does not answer is asked again the next time. A full disk loses output, and
+        must not keep a machine from being returned.
         """
         if not now and time.monotonic() < self._due.get(machine, 0.0):
             return
@@ -193,7 +215,9 @@ class KeptOutput:
             file.write(new)
 
     def output(self, machine: str, after: int = 0) -> bytes:
-        """A part of the kept output of a machine, from a byte offset on; below 0, from as far before its end."""
+        """A part of the kept output of a machine, from a byte offset on; below 0, from as far
+        before its end.
+        """
         path = self._path(machine)
         return read_from(path, after if after >= 0 else max(_size(path) + after, 0), _AT_A_TIME)
 
@@ -206,7 +230,9 @@ class KeptOutput:
 
 
 def delete_old(runs: Path, now: float) -> None:
-    """Deletes the output that machines of earlier runs printed more than `KEPT_DAYS` ago, but no results."""
+    """Deletes the output that machines of earlier runs printed more than `KEPT_DAYS` ago, but no
+    results.
+    """
     for times in runs.glob("*/output/*.times"):
         with suppress(OSError):
             if times.stat().st_mtime < now - KEPT_DAYS * DAY / SECOND:

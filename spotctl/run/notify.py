@@ -1,7 +1,8 @@
-"""`Message`: what is sent to a job's webhook, in the JSON format of its receiver, and to services through Apprise.
+"""`Message`: what is sent to a job's webhook, in the JSON format of its receiver, and to services
+through Apprise.
 
-A failed delivery is reported and never fails the run. No line names more of an address than its host or its service:
-the rest is a secret.
+A failed delivery is reported and never fails the run. No line names more of an address than its
+host or its service: the rest is a secret.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ FIRST_PAUSE_SECONDS = 1.0
 HIDDEN = "***"
 
 _SHORTEST = 4
-"""Shorter values are not hidden: they are common words rather than secrets, and hiding them would garble the text."""
+"""Shorter values are not hidden: they are common words rather than secrets, and hiding them would
+garble the text."""
 
 _SHORT = 40
 """Texts up to this length are shown two in a row."""
@@ -55,7 +57,9 @@ _GREEN, _RED = "#2e7d32", "#c62828"
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """The result of sending a message to a receiver: the host of a webhook, or a service such as Telegram."""
+    """The result of sending a message to a receiver: the host of a webhook, or a service such as
+    Telegram.
+    """
 
     receiver: str
     failure: str = ""
@@ -63,11 +67,17 @@ class Delivery:
     @property
     def text(self) -> str:
         """A line for the log."""
-        return f"could not notify {self.receiver}: {self.failure}" if self.failure else f"notified {self.receiver}"
+        return (
+            f"could not notify {self.receiver}: {self.failure}"
+            if self.failure
+            else f"notified {self.receiver}"
+        )
 
 
 def deliver(message: Message, addresses: Notify) -> list[Delivery]:
-    """Sends a message to the webhook and to the services of a job; control characters that it quotes are shown."""
+    """Sends a message to the webhook and to the services of a job; control characters that it
+    quotes are shown.
+    """
     lines = {name: printable(text) for name, text in message.lines.items()}
     message = replace(message, title=printable(message.title), lines=lines)
     posted = [] if addresses.webhook is None else [post(message, addresses.webhook)]
@@ -75,14 +85,18 @@ def deliver(message: Message, addresses: Notify) -> list[Delivery]:
 
 
 def send(message: Message, address: str) -> Delivery:
-    """Sends a message through Apprise to an address or to that in a variable. Never raises for what a service does."""
+    """Sends a message through Apprise to an address or to that in a variable. Never raises for what
+    a service does.
+    """
     url = _value_of(address)
     if not url:
         return Delivery(address, f"{address[1:]} is not in the environment")
+
     try:
         service = service_at(url)
     except BadRequest as error:
         return Delivery(address if address.startswith("$") else url.partition(":")[0], str(error))
+
     from apprise import Apprise, NotifyFormat, NotifyType
 
     kind = NotifyType.SUCCESS if message.good else NotifyType.FAILURE
@@ -94,20 +108,32 @@ def send(message: Message, address: str) -> Delivery:
     name = str(service.service_name)
     if result:
         return Delivery(name)
-    said = [entry.message for outcome in result for attempt in outcome for entry in attempt if entry.level in _FAILURES]
-    reason = " ".join(hidden(said[-1] if said else "it gave no reason", secrets_of(service)).split())
+
+    said = [
+        entry.message
+        for outcome in result
+        for attempt in outcome
+        for entry in attempt
+        if entry.level in _FAILURES
+    ]
+
+    reason = " ".join(
+        hidden(said[-1] if said else "it gave no reason", secrets_of(service)).split()
+    )
     return Delivery(name, f"{reason[:_MAX_REASON]}; check the address")
 
 
 def post(content: Message | str, address: str) -> Delivery:
-    """Posts a message to an address or to that in a variable (`$NAME`), or tells a health check there that a night
-    starts (`/start`), has ended well (empty) or has not (`/fail`). Never raises for receiver or network errors."""
+    """Posts a message to an address or to that in a variable (`$NAME`), or tells a health check
+    there that a night starts (`/start`), has ended well (empty) or has not (`/fail`). Never raises
+    for receiver or network errors."""
     import httpx
     import stamina
 
     url = _value_of(address)
     if not url:
         return Delivery(address, f"{address[1:]} is not in the environment")
+
     host = urlsplit(url).netloc
     try:
         for attempt in stamina.retry_context(
@@ -126,10 +152,13 @@ def post(content: Message | str, address: str) -> Delivery:
                 answer.raise_for_status()
     except httpx.HTTPStatusError as error:
         return Delivery(
-            host, f"HTTP {error.response.status_code} {error.response.reason_phrase}; check the address of the webhook"
+            host,
+            f"HTTP {error.response.status_code} {error.response.reason_phrase}; check the address "
+            "of the webhook",
         )
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         return Delivery(host, f"{type(error).__name__} ({_ATTEMPTS} attempts)")
+
     return Delivery(host)
 
 
@@ -142,11 +171,14 @@ _CLIENTS = ("httpx", "httpcore.connection", "httpcore.http11", "urllib3.connecti
 
 @contextmanager
 def _unlogged() -> Iterator[None]:
-    """Drops what the clients log meanwhile, because it has the address: with --debug, it would be printed."""
+    """Drops what the clients log meanwhile, because it has the address: with --debug, it would be
+    printed.
+    """
     drop = logging.Filter("nothing that is logged has this name")
     clients = [logging.getLogger(name) for name in _CLIENTS]
     for client in clients:
         client.addFilter(drop)
+
     try:
         yield
     finally:
@@ -172,20 +204,27 @@ class Message:
         return "\n".join([self.title, *(f"{name}: {text}" for name, text in self.lines.items())])
 
     def without(self, secrets: Iterable[str]) -> Message:
-        """The message with these values replaced by `***`: a message may quote what a program printed."""
+        """The message with these values replaced by `***`: a message may quote what a program
+        printed.
+        """
         values = list(secrets)
         return replace(
             self,
             title=hidden(self.title, values),
             lines={name: hidden(text, values) for name, text in self.lines.items()},
-            facts={name: hidden(fact, values) if isinstance(fact, str) else fact for name, fact in self.facts.items()},
+            facts={
+                name: hidden(fact, values) if isinstance(fact, str) else fact
+                for name, fact in self.facts.items()
+            },
         )
 
 
 def hidden(text: str, secrets: Iterable[str]) -> str:
     """The text without the values of secrets."""
     # The longest first, because one value may be part of another.
-    for value in sorted({value for value in secrets if len(value) >= _SHORTEST}, key=len, reverse=True):
+    for value in sorted(
+        {value for value in secrets if len(value) >= _SHORTEST}, key=len, reverse=True
+    ):
         text = text.replace(value, HIDDEN)
     return text
 
@@ -193,15 +232,26 @@ def hidden(text: str, secrets: Iterable[str]) -> str:
 def body(message: Message, url: str) -> dict[str, Any]:
     """The JSON to post to this address."""
     host = urlsplit(url).hostname or ""
-    shape = next((shape for suffix, shape in _BY_HOST.items() if host == suffix or host.endswith(f".{suffix}")), _plain)
+    shape = next(
+        (
+            shape
+            for suffix, shape in _BY_HOST.items()
+            if host == suffix or host.endswith(f".{suffix}")
+        ),
+        _plain,
+    )
+
     return shape(message)
 
 
 def _slack(message: Message) -> dict[str, Any]:
     """Slack's incoming webhooks, which refuse unknown keys."""
     fields = [
-        {"title": name, "value": text, "short": len(text) <= _SHORT} for name, text in message.lines.items() if text
+        {"title": name, "value": text, "short": len(text) <= _SHORT}
+        for name, text in message.lines.items()
+        if text
     ]
+
     color = _GREEN if message.good else _RED
     return {
         "text": message.title,
@@ -223,6 +273,7 @@ def _teams(message: Message) -> dict[str, Any]:
         "wrap": True,
         "color": "good" if message.good else "attention",
     }
+
     facts = [{"title": name, "value": text} for name, text in message.lines.items() if text]
     card = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
@@ -230,6 +281,7 @@ def _teams(message: Message) -> dict[str, Any]:
         "version": "1.4",
         "body": [title, {"type": "FactSet", "facts": facts}],
     }
+
     attachment = {"contentType": "application/vnd.microsoft.card.adaptive", "content": card}
     return {"type": "message", "attachments": [attachment]}
 
@@ -248,14 +300,25 @@ _BY_HOST: dict[str, Callable[[Message], dict[str, Any]]] = {
 }
 
 
-_FACTS = ("outcome", "message", "cost_usd", "on_demand_usd", "replayed", "hours", "evictions", "model")
+_FACTS = (
+    "outcome",
+    "message",
+    "cost_usd",
+    "on_demand_usd",
+    "replayed",
+    "hours",
+    "evictions",
+    "model",
+)
 
 
 def notify_of_end(spec: JobSpec, state: RunState, ended: RunEnded) -> list[Delivery]:
     """Sends the end of a run to all addresses of its job."""
     if not spec.notify.has_receivers:
         return []
-    message = message_of_end(spec.name, state, ended).without(secret_values(spec.secrets, os.environ))
+    message = message_of_end(spec.name, state, ended).without(
+        secret_values(spec.secrets, os.environ)
+    )
     return deliver(message, spec.notify)
 
 
@@ -269,6 +332,7 @@ def message_of_end(job: str, state: RunState, ended: RunEnded) -> Message:
         "Still running": counted(alive, "machine") if alive else "nothing",
         "Model": str(answer.get("model", "")),
     }
+
     facts = {"event": "run ended", "job": job, "run": state.run, "left_running": alive}
     return Message(
         state.run,
@@ -279,14 +343,20 @@ def message_of_end(job: str, state: RunState, ended: RunEnded) -> Message:
     )
 
 
-def notify_of_alarm(spec: JobSpec, state: RunState, alarm: Alarm, done: Callable[[Delivery], object]) -> None:
-    """Sends an alarm from another thread to all addresses of the job; `done` gets the result of each."""
+def notify_of_alarm(
+    spec: JobSpec, state: RunState, alarm: Alarm, done: Callable[[Delivery], object]
+) -> None:
+    """Sends an alarm from another thread to all addresses of the job; `done` gets the result of
+    each.
+    """
     if not spec.notify.has_receivers:
         return
+
     if isinstance(alarm, LoginAwaited):
         message = message_of_login(spec.name, state, alarm)
     else:
         message = message_of_short_budget(spec.name, state, alarm)
+
     message = message.without(secret_values(spec.secrets, os.environ))
 
     def send() -> None:
@@ -299,15 +369,31 @@ def notify_of_alarm(spec: JobSpec, state: RunState, alarm: Alarm, done: Callable
 
 def message_of_short_budget(job: str, state: RunState, exceeded: BudgetExceeded) -> Message:
     """The message that a run is expected to cost more than its budget."""
-    expected, limit = (amount / NANO_SECONDS_PER_DOLLAR for amount in (exceeded.committed, exceeded.limit))
+    expected, limit = (
+        amount / NANO_SECONDS_PER_DOLLAR for amount in (exceeded.committed, exceeded.limit)
+    )
     lines = {
         "What happened": f"the whole job is expected to cost {usd_text(expected)},"
         f" more than its budget of {usd_text(limit)}",
         "What follows": "the run continues until the budget is used up",
         "What to do": f"to let it finish: spotctl resume {job} --budget USD",
     }
-    facts = {"event": "budget too low", "job": job, "run": state.run, "expected_usd": expected, "budget_usd": limit}
-    return Message(f"{state.run}-budget", f"{job}: the budget will not last (run {state.run})", False, lines, facts)
+
+    facts = {
+        "event": "budget too low",
+        "job": job,
+        "run": state.run,
+        "expected_usd": expected,
+        "budget_usd": limit,
+    }
+
+    return Message(
+        f"{state.run}-budget",
+        f"{job}: the budget will not last (run {state.run})",
+        False,
+        lines,
+        facts,
+    )
 
 
 def message_of_login(job: str, state: RunState, awaited: LoginAwaited) -> Message:
@@ -318,8 +404,15 @@ def message_of_login(job: str, state: RunState, awaited: LoginAwaited) -> Messag
         "What follows": f"machines keep working until {until}; then they end with their leases, and the run ends",
         "What to do": "sign in again; after that moment, launch the job again: it continues from its checkpoint",
     }
+
     facts = {"event": "login expired", "job": job, "run": state.run, "until": until}
-    return Message(f"{state.run}-login-{awaited.until}", f"{job}: sign in again (run {state.run})", False, lines, facts)
+    return Message(
+        f"{state.run}-login-{awaited.until}",
+        f"{job}: sign in again (run {state.run})",
+        False,
+        lines,
+        facts,
+    )
 
 
 def cost_text(spent: float | None, on_demand: float | None, *, replayed: bool) -> str:

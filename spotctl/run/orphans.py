@@ -1,4 +1,5 @@
-"""Finds what the clouds hold of this installation, by tags: orphans, which no active run owns, and all its machines.
+"""Finds what the clouds hold of this installation, by tags: orphans, which no active run owns, and
+all its machines.
 
 The latter are shown and returned when the event log cannot be used.
 """
@@ -38,7 +39,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class EmergencyReturn:
-    """The result of an emergency return: machines returned, machines left, and clouds that could not be searched."""
+    """The result of an emergency return: machines returned, machines left, and clouds that could
+    not be searched.
+    """
 
     returned: tuple[ShownMachine, ...]
     """Machines that were returned."""
@@ -48,16 +51,21 @@ class EmergencyReturn:
     """Clouds that could not be searched."""
 
 
-def shown_machines(settings: Settings, say: Callable[[str], object]) -> tuple[list[ShownMachine], list[str]]:
+def shown_machines(
+    settings: Settings, say: Callable[[str], object]
+) -> tuple[list[ShownMachine], list[str]]:
     """The machines that the providers show running; and the clouds that could not be searched."""
     shown, failures = list[ShownMachine](), list[str]()
-    for cloud, is_used, answer in _asked(settings, (), partial(_running, settings, ""), say, SEARCH_SECONDS):
+    for cloud, is_used, answer in _asked(
+        settings, (), partial(_running, settings, ""), say, SEARCH_SECONDS
+    ):
         if isinstance(answer, ProviderError):
             failures += [f"{cloud}: not searched: {answer}"] if is_used else []
             continue
         machines, failure = answer
         shown += machines
         failures += [] if failure is None else [f"{cloud}: not fully searched: {failure}"]
+
     return shown, failures
 
 
@@ -68,8 +76,8 @@ def return_shown(
     clouds: Sequence[str] = (),
     seconds: float = REACH_SECONDS,
 ) -> EmergencyReturn:
-    """Stops the processes of a job's runs, or of all, and returns all machines that these clouds, or all, show, within
-    `seconds`. A cloud that does not answer delays no other."""
+    """Stops the processes of a job's runs, or of all, and returns all machines that these clouds,
+    or all, show, within `seconds`. A cloud that does not answer delays no other."""
     # A launcher that goes on would rent machines again, and one that ends returns its machines.
     locks = Paths(settings.home).locks
     jobs = [job] if job else [lock.stem for lock in locks.glob("*.lock")]
@@ -78,6 +86,7 @@ def return_shown(
     for process in launchers:
         with suppress(OSError):
             os.kill(cast("int", process), signal.SIGTERM)
+
     shown, left = dict[str, ShownMachine](), dict[str, ShownMachine]()
     patient_until = time.monotonic() + seconds / 2
 
@@ -105,9 +114,12 @@ def return_shown(
     named = "".join(f", and process {process} to end" for process in launchers)
     failures = [
         f"{cloud}: not {'fully ' if isinstance(answer, PartlyListed) else ''}searched: {answer}"
-        for cloud, is_used, answer in _asked(settings, clouds, returned, say, seconds, f"to return machines{named}")
+        for cloud, is_used, answer in _asked(
+            settings, clouds, returned, say, seconds, f"to return machines{named}"
+        )
         if answer is not None and (is_used or isinstance(answer, PartlyListed))
     ]
+
     remaining = dict(left)
     gone = tuple(machine for id_, machine in tuple(shown.items()) if id_ not in remaining)
     return EmergencyReturn(gone, tuple(remaining.values()), tuple(failures))
@@ -121,8 +133,8 @@ def _asked(
     seconds: float,
     what: str = "to list what they hold",
 ) -> Iterator[tuple[str, bool, T | ProviderError]]:
-    """The answers of the named clouds, or of all, to the same question, with whether each is used (see `providers`);
-    Unanswered stands for one that has not answered within these seconds."""
+    """The answers of the named clouds, or of all, to the same question, with whether each is used
+    (see `providers`); Unanswered stands for one that has not answered within these seconds."""
 
     def answer(provider: Callable[[], CloudProvider]) -> T | ProviderError:
         try:
@@ -138,7 +150,9 @@ def _asked(
         yield cloud, is_used, answers.get(cloud, late)
 
 
-def _running(settings: Settings, job: str, provider: CloudProvider) -> tuple[list[ShownMachine], PartlyListed | None]:
+def _running(
+    settings: Settings, job: str, provider: CloudProvider
+) -> tuple[list[ShownMachine], PartlyListed | None]:
     tags = {INSTALLATION_TAG: installation_id(settings.home)}
     listed, failure = as_far_as_listed(partial(provider.list, tags))
     alive = (
@@ -151,8 +165,8 @@ def _running(settings: Settings, job: str, provider: CloudProvider) -> tuple[lis
 
 @dataclass(frozen=True, slots=True)
 class Orphans:
-    """The orphans of one cloud; `failure` says why the cloud could not be searched, or only in part. A cloud `is_used`
-    if the log or the settings name it, or the user does."""
+    """The orphans of one cloud; `failure` says why the cloud could not be searched, or only in
+    part. A cloud `is_used` if the log or the settings name it, or the user does."""
 
     cloud: str
     is_used: bool
@@ -161,10 +175,16 @@ class Orphans:
     provider: CloudProvider | None = None
 
 
-def orphans(settings: Settings, say: Callable[[str], object], clouds: Sequence[str] = ()) -> list[Orphans]:
-    """The orphans of these clouds; if none is named, of every cloud: the log may have lost what was launched."""
+def orphans(
+    settings: Settings, say: Callable[[str], object], clouds: Sequence[str] = ()
+) -> list[Orphans]:
+    """The orphans of these clouds; if none is named, of every cloud: the log may have lost what was
+    launched.
+    """
 
-    def search(provider: CloudProvider) -> tuple[tuple[Resource, ...], PartlyListed | None, CloudProvider]:
+    def search(
+        provider: CloudProvider,
+    ) -> tuple[tuple[Resource, ...], PartlyListed | None, CloudProvider]:
         tags = {INSTALLATION_TAG: installation_id(settings.home)}
         existing, failure = as_far_as_listed(partial(provider.resources, tags))
         # Read afterwards: what a run has rented that began in the meantime is not orphaned.
@@ -173,8 +193,10 @@ def orphans(settings: Settings, say: Callable[[str], object], clouds: Sequence[s
         orphaned = (
             resource
             for resource in existing
-            if (run := resource.tags.get(RUN_TAG, "")) not in active and not is_running(locks, job_of(run))
+            if (run := resource.tags.get(RUN_TAG, "")) not in active
+            and not is_running(locks, job_of(run))
         )
+
         return tuple(orphaned), failure, provider
 
     return [
@@ -205,25 +227,29 @@ def remove_orphans(orphaned: Sequence[Orphans], say: Callable[[str], object]) ->
 def providers(
     settings: Settings, clouds: Sequence[str] = ()
 ) -> Iterator[tuple[str, Callable[[], CloudProvider], bool]]:
-    """The named clouds, or every cloud, how to make each one's provider, which imports its SDK, and whether it is used:
-    named here, in the log, or in the settings."""
+    """The named clouds, or every cloud, how to make each one's provider, which imports its SDK, and
+    whether it is used: named here, in the log, or in the settings."""
     if unknown := [cloud for cloud in clouds if not is_cloud(cloud)]:
         raise BadRequest(f"cloud {unknown[0]!r} is not one of {', '.join(cloud_names())}")
+
     launched_on = read_log(settings).clouds
     used = clouds or [
         *launched_on,
         *settings.tables,
         *(cloud for key in settings.keys if is_cloud(cloud := key.partition("_")[0])),
     ]
+
     for cloud in dict.fromkeys(clouds or (LOCAL, *used, *cloud_names())):
         if cloud != LOCAL:
-            # In all regions. If the cloud's settings name regions: in those, and in the regions that jobs named.
+            # In all regions. If the cloud's settings name regions: in those, and in the regions
+            # that jobs named.
             own: tuple[str, ...] = getattr(settings.tables.get(cloud), "regions", ())
             named = sorted(launched_on.get(cloud, ())) if own else ()
             regions = tuple(dict.fromkeys((*own, *named)))
             yield cloud, partial(cloud_provider, settings, (cloud,), regions), cloud in used
         else:
-            # The local market, if it was ever started. Nothing is rented here, so no prices are needed.
+            # The local market, if it was ever started. Nothing is rented here, so no prices are
+            # needed.
             from spotctl.clouds.local.provider import LocalProvider
             from spotctl.clouds.local.replayed import Replayed
 

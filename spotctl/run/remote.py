@@ -31,38 +31,50 @@ class CommandResult:
 
 
 def target_of(job: str, node: str, settings: Settings) -> tuple[str, CloudProvider]:
-    """The machine of a job that `node` names, an id, or its position among the running ones from 0 (the default); and
-    the provider that can run a command on it."""
+    """The machine of a job that `node` names, an id, or its position among the running ones from 0
+    (the default); and the provider that can run a command on it."""
     paths = Paths(settings.home)
     if not paths.log.exists():
         raise BadRequest(f"no job named {job!r} was launched (start one with: spotctl launch FILE)")
+
     with closing(EventLog(paths.log)) as log:
         state = latest_run(log, job)
     if state is None or state.began is None:
         raise BadRequest(f"no job named {job!r} was launched ('spotctl status' lists all jobs)")
+
     if state.ended is not None:
-        raise BadRequest(f"run {state.run} of job {job} has ended ({state.ended.outcome}); it has no machines")
+        raise BadRequest(
+            f"run {state.run} of job {job} has ended ({state.ended.outcome}); it has no machines"
+        )
+
     provider = provider_of(settings, restored(state.began.spec, paths.home))
     machine, running = node or "0", [held.id for held in state.alive]
     if not running:
         raise BadRequest(f"job {job} has no machine at the moment (see 'spotctl status {job}')")
+
     if machine not in running:
         held = state.machines.get(machine)
         if held is not None and held.ended is not None:
             raise BadRequest(
-                f"machine {machine} of job {job} has been gone since {format_time(held.ended)}: {held.end_reason}"
+                f"machine {machine} of job {job} has been gone since {format_time(held.ended)}: "
+                f"{held.end_reason}"
             )
         if not machine.isdecimal() or int(machine) >= len(running):
             raise BadRequest(
-                f"job {job} has no machine {machine!r}: --node takes 0 to {len(running) - 1}, in the order of"
+                f"job {job} has no machine {machine!r}: --node takes 0 to {len(running) - 1}, in "
+                "the order of"
                 f" 'spotctl status --json', or an id such as {running[0]}"
             )
         machine = running[int(machine)]
+
     return machine, provider
 
 
-def run(machine: str, provider: CloudProvider, command: Sequence[str], *, capture: bool = False) -> CommandResult:
-    """Runs a command on a machine with this process's streams, or captures its output over the machine's link.
+def run(
+    machine: str, provider: CloudProvider, command: Sequence[str], *, capture: bool = False
+) -> CommandResult:
+    """Runs a command on a machine with this process's streams, or captures its output over the
+    machine's link.
 
     ProviderError: the machine is not reached, or no longer.
     """
@@ -70,15 +82,20 @@ def run(machine: str, provider: CloudProvider, command: Sequence[str], *, captur
         ended = provider.link(machine).exec(command)
         out, err = (captured.decode(errors="replace") for captured in (ended.out, ended.err))
         return CommandResult(_shell_status(ended.exit_code), out, err)
+
     invocation = provider.invocation(machine, command)
     try:
-        process = subprocess.Popen(invocation.words, env=invocation.environment, cwd=invocation.folder)
+        process = subprocess.Popen(
+            invocation.words, env=invocation.environment, cwd=invocation.folder
+        )
     except OSError as error:
         return CommandResult(CANNOT_START, err=f"{command[0]}: {error.strerror or error}")
+
     # Interrupts are the command's.
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
-        # A machine that ends kills its processes, but may have looked for them just before this command started.
+        # A machine that ends kills its processes, but may have looked for them just before this
+        # command started.
         try:
             provider.invocation(machine, command)
         except NotFound:
@@ -86,6 +103,7 @@ def run(machine: str, provider: CloudProvider, command: Sequence[str], *, captur
         process.wait()
     finally:
         signal.signal(signal.SIGINT, before)
+
     if (why := invocation.lost(process.returncode)) is not None:
         raise why
     return CommandResult(_shell_status(process.returncode))

@@ -14,8 +14,9 @@ _LOOK_SECONDS = 0.1
 def stop_signals(stopped: Event) -> Iterator[None]:
     """The first signal sets `stopped`, so that the run can stop; a second one ends this process.
 
-    A terminal that is closed sends SIGHUP, perhaps more than once: it never ends the process that returns machines.
-    A process that was started to ignore it, such as by nohup, goes on ignoring it.
+    A terminal that is closed sends SIGHUP, perhaps more than once: it never ends the process that
+    returns machines. A process that was started to ignore it, such as by nohup, goes on ignoring
+    it.
 
     Only the main thread receives signals; elsewhere this does nothing.
     """
@@ -34,6 +35,7 @@ def stop_signals(stopped: Event) -> Iterator[None]:
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
     before = {number: signal.signal(number, received) for number in numbers}
+
     try:
         yield
     finally:
@@ -53,7 +55,9 @@ def _leave_terminal() -> None:
 
 @contextmanager
 def noticing(stopped: Event, noticed: Callable[[], None]) -> Iterator[None]:
-    """Calls `noticed` once `stopped` is set: in another thread, since this one may be waiting for a cloud."""
+    """Calls `noticed` once `stopped` is set: in another thread, since this one may be waiting for a
+    cloud.
+    """
     over = Event()
 
     def watch() -> None:

@@ -25,11 +25,13 @@ LONGEST_LEASE = LeaseTimes().committed
 """After this time without a runner, all machines of a run are gone."""
 
 REACH_SECONDS = 55.0
-"""A command that ends a run has returned every machine that it can reach after this time (after a minute with its own
-start), and has said when the leases of the others end, however silent clouds and object stores are."""
+"""A command that ends a run has returned every machine that it can reach after this time (after a
+minute with its own start), and has said when the leases of the others end, however silent clouds
+and object stores are."""
 
 UNPRICED = (
-    "machines there cost their price meanwhile, and shut themselves down when nothing has renewed their leases for"
+    "machines there cost their price meanwhile, and shut themselves down when nothing has renewed "
+    "their leases for"
     f" {LONGEST_LEASE // MINUTE} minutes"
 )
 """The cost of a wait whose machines are not known."""
@@ -39,7 +41,8 @@ T = TypeVar("T")
 
 @contextmanager
 def waits_said(awaited: Callable[[], str], say: Callable[[str], object]) -> Iterator[None]:
-    """While the block lasts, says what it waits for, as `awaited` words it; that is empty while nothing is waited for.
+    """While the block lasts, says what it waits for, as `awaited` words it; that is empty while
+    nothing is waited for.
 
     Another thread says it, because this one is waiting. A line is not repeated.
     """
@@ -64,11 +67,17 @@ def waits_said(awaited: Callable[[], str], say: Callable[[str], object]) -> Iter
 
 
 def in_time(
-    calls: Mapping[str, Callable[[], T]], seconds: float, what: str, cost: str, say: Callable[[str], object]
+    calls: Mapping[str, Callable[[], T]],
+    seconds: float,
+    what: str,
+    cost: str,
+    say: Callable[[str], object],
 ) -> dict[str, T]:
-    """The answers of calls, each by its name, that are made at the same time: those that come within `seconds`.
+    """The answers of calls, each by its name, that are made at the same time: those that come
+    within `seconds`.
 
-    Says which are still waited for: for `what`, and what that costs. The first error of a call is raised.
+    Says which are still waited for: for `what`, and what that costs. The first error of a call is
+    raised.
     """
     answers, errors = dict[str, T](), list[BaseException]()
 
@@ -79,7 +88,9 @@ def in_time(
             errors.append(error)
 
     until = wall_us() + round(seconds * SECOND)
-    threads = {name: Thread(target=partial(make, name, call), daemon=True) for name, call in calls.items()}
+    threads = {
+        name: Thread(target=partial(make, name, call), daemon=True) for name, call in calls.items()
+    }
 
     def awaited() -> str:
         names = ", ".join(name for name, thread in threads.items() if thread.is_alive())
@@ -90,28 +101,38 @@ def in_time(
     with waits_said(awaited, say):
         for thread in threads.values():
             thread.join(max((until - wall_us()) / SECOND, 0.0))
+
     if errors:
         raise errors[0]
     return answers
 
 
 def end_awaited(state: RunState, reason: str = "") -> str:
-    """The line about a run that is to end; empty for any other run. `reason` says what it waits for once all machines
-    are gone, and before that, why the wait lasts."""
+    """The line about a run that is to end; empty for any other run. `reason` says what it waits for
+    once all machines are gone, and before that, why the wait lasts."""
     if state.stopping is None or state.ended is not None:
         return ""
-    machines, orders, clock = state.alive, state.open_orders, " of the market's clock" if state.is_replayed else ""
+
+    machines, orders, clock = (
+        state.alive,
+        state.open_orders,
+        " of the market's clock" if state.is_replayed else "",
+    )
+
     if not machines and not orders:
         until = moment(state.at + STORE_PATIENCE + REMOVAL_PATIENCE)
         what = reason or (
-            f"its results to be stored and what is left of it in the cloud to be removed, tried until {until}{clock}"
+            f"its results to be stored and what is left of it in the cloud to be removed, tried "
+            f"until {until}{clock}"
         )
         return f"waiting for {what}; its machines are gone and cost nothing any more"
+
     parts: Sequence[str] = [
         f"{counted(len(machines), 'machine')} to be gone" if machines else "",
         "the machines of an order without an answer to appear" if orders else "",
     ]
     leases = [*(held.lease_until for held in machines), *(order.lease_until for order in orders)]
+
     return (
         f"waiting for {' and '.join(filter(None, parts))}, until their leases are over at"
         f" {moment(max(leases) + LeaseTimes().teardown)}{clock} at the latest; they cost at most"

@@ -1,4 +1,5 @@
-"""Columns: each figure of an answer is declared once; its table, its JSON, its CSV and its documentation follow.
+"""Columns: each figure of an answer is declared once; its table, its JSON, its CSV and its
+documentation follow.
 
 An answer is a tuple of columns:
 
@@ -8,8 +9,9 @@ An answer is a tuple of columns:
     )
     ANSWER = (Column("points", "strategies by length", each=POINT),)
 
-`table(POINT, points)` prints what has a heading, and `as_json(ANSWER, {"points": points})` all of it. The reference is
-made from the same tuples (`docs/json_commands.py` names them), so a figure without a meaning cannot be printed.
+`table(POINT, points)` prints what has a heading, and `as_json(ANSWER, {"points": points})` all of
+it. The reference is made from the same tuples (`docs/json_commands.py` names them), so a figure
+without a meaning cannot be printed.
 """
 
 from __future__ import annotations
@@ -42,9 +44,11 @@ class Column(Generic[RowT]):
     value: Callable[[RowT], Any] | None = None
     """Where it comes from; None: the attribute, or the entry, with that key."""
     value_at: Callable[[RowT, int], Any] | None = None
-    """Where it comes from, if it depends on the present time, which the caller then passes as `now`."""
+    """Where it comes from, if it depends on the present time, which the caller then passes as
+    `now`."""
     heading: str | None = None
-    """Its heading in tables, or its name where each figure has a line of its own; None: it is only in JSON."""
+    """Its heading in tables, or its name where each figure has a line of its own; None: it is only
+    in JSON."""
     show: str | Callable[[Any], str | Text] = "{}"
     """How a cell shows the value: a format, or a function."""
     cell: Callable[[RowT], str | Text] | None = None
@@ -90,20 +94,24 @@ class Column(Generic[RowT]):
             return [as_json(self.each, element, now) for element in value]
         if isinstance(self.named, Column):
             return {name: self.named.json(inner, now) for name, inner in value.items()}
+
         return finite(value)
 
 
 WALL_SECONDS: Column[Any] = Column("wall_seconds", "time that the command took")
 
 Fields = tuple[Column[Any] | type, ...] | type
-"""The fields of an object in JSON: columns, or all fields of a class, where each is followed by its meaning."""
+"""The fields of an object in JSON: columns, or all fields of a class, where each is followed by its
+meaning."""
 
 
-def as_json(fields: Fields, row: Any, now: int = 0) -> dict[str, Any]:  # noqa: ANN401  # a row is any value
+# A row is any value.
+def as_json(fields: Fields, row: Any, now: int = 0) -> dict[str, Any]:  # noqa: ANN401
     """The JSON of an object, in the order of its fields; unknown values are null."""
     if isinstance(fields, type):
         whole = asdict(row) if is_dataclass(row) and not isinstance(row, type) else row
         return {name: finite(_entry(whole, name)) for name in fields.__annotations__}
+
     entries: dict[str, Any] = {}
     for column in fields:
         if isinstance(column, type):
@@ -117,6 +125,7 @@ def as_json(fields: Fields, row: Any, now: int = 0) -> dict[str, Any]:  # noqa: 
         value = column.json(column.read(row, now), now)
         if value is not None or not column.optional:
             entries[column.key] = value
+
     return entries
 
 
@@ -136,9 +145,16 @@ def chosen(columns: tuple[Column[RowT], ...], keys: str) -> tuple[Column[RowT], 
 
 
 def table(
-    columns: Sequence[Column[RowT]], rows: Sequence[RowT], width: int | None = None, *, names: int = 1, now: int = 0
+    columns: Sequence[Column[RowT]],
+    rows: Sequence[RowT],
+    width: int | None = None,
+    *,
+    names: int = 1,
+    now: int = 0,
 ) -> Table:
-    """A line for each row; the first `names` columns hold names. Within a width, a table leaves columns out."""
+    """A line for each row; the first `names` columns hold names. Within a width, a table leaves
+    columns out.
+    """
     from spotctl.show.layout import plain_table  # rich, which JSON does not need
 
     first = [column for column in columns if column.heading is not None][:names]
@@ -147,26 +163,37 @@ def table(
     made = plain_table(*headings, names=sum(column in first for column, _ in shown))
     for row in zip(*(cells for _, cells in shown), strict=True):
         made.add_row(*row)
+
     return made
 
 
 def fitting(
     columns: Sequence[Column[RowT]], rows: Sequence[RowT], width: int | None, now: int = 0
 ) -> list[tuple[Column[RowT], list[str | Text]]]:
-    """The columns with a heading that fit next to each other, each with its cells; all of them without a width."""
+    """The columns with a heading that fit next to each other, each with its cells; all of them
+    without a width.
+    """
     from spotctl.show.layout import GAP  # rich, which JSON does not need
 
-    shown = [(column, [column.text(row, now) for row in rows]) for column in columns if column.heading is not None]
+    shown = [
+        (column, [column.text(row, now) for row in rows])
+        for column in columns
+        if column.heading is not None
+    ]
+
     while width is not None and any(column.rank for column, _ in shown):
         widths = [max(map(len, (column.heading or "", *cells))) for column, cells in shown]
         if sum(widths) + len(GAP) * (len(widths) - 1) <= width:
             break
         shown.remove(max(shown, key=lambda pair: pair[0].rank))
+
     return shown
 
 
 def save_csv(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
-    """Writes a file with the keys of the first row, and a line for each row; unknown values are empty."""
+    """Writes a file with the keys of the first row, and a line for each row; unknown values are
+    empty.
+    """
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]) if rows else ())
         writer.writeheader()

@@ -9,7 +9,9 @@ from spotctl.home.cloud import rented_clouds
 from spotctl.show.columns import Column
 
 
-def freshness_remarks(clouds: Sequence[CloudPrices], now: int, regions: Sequence[str] = ()) -> list[str]:
+def freshness_remarks(
+    clouds: Sequence[CloudPrices], now: int, regions: Sequence[str] = ()
+) -> list[str]:
     """One line about what is missing or old; none if every price is fresh."""
     missing = [prices.cloud for prices in clouds if prices.newest is None]
     about = [f"no prices of {', '.join(missing)} are stored"] if missing else []
@@ -18,16 +20,26 @@ def freshness_remarks(clouds: Sequence[CloudPrices], now: int, regions: Sequence
         for prices in outdated(clouds, now)
         if prices.newest is not None
     ]
-    return [f"{', '.join(about)}; fetch them: {fetch_command(clouds, now, regions)}"] if about else []
+
+    return (
+        [f"{', '.join(about)}; fetch them: {fetch_command(clouds, now, regions)}"] if about else []
+    )
 
 
-def fetch_command(clouds: Sequence[CloudPrices], now: int, regions: Sequence[str] = ()) -> str | None:
+def fetch_command(
+    clouds: Sequence[CloudPrices], now: int, regions: Sequence[str] = ()
+) -> str | None:
     """The command that fetches what is missing or old; None if nothing is."""
     names = [prices.cloud for prices in outdated(clouds, now)]
     if not names:
         return None
+
     every = set(names) == set(rented_clouds())
-    options = [*([] if every else [f" --cloud {name}" for name in names]), *(f" --region {name}" for name in regions)]
+    options = [
+        *([] if every else [f" --cloud {name}" for name in names]),
+        *(f" --region {name}" for name in regions),
+    ]
+
     return "spotctl prices fetch" + "".join(options)
 
 
@@ -41,7 +53,9 @@ CLOUD_PRICES: tuple[Column[CloudPrices], ...] = (
     Column(
         "age_seconds",
         "age of that price; null if none is stored",
-        value_at=lambda prices, now: None if prices.newest is None else max(0.0, (now - prices.newest) / SECOND),
+        value_at=lambda prices, now: (
+            None if prices.newest is None else max(0.0, (now - prices.newest) / SECOND)
+        ),
     ),
     Column("state", "fresh, old or missing", value_at=CloudPrices.state),
 )

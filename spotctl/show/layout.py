@@ -18,11 +18,27 @@ _MIN_NAME = 8
 
 
 def plain_table(*columns: str, names: int = 1, title: str | None = None) -> Table:
-    """Columns of names, which are folded where there is no room, and then columns of figures, which never are."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, header_style="bold", pad_edge=False)
+    """Columns of names, which are folded where there is no room, and then columns of figures, which
+    never are.
+    """
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        header_style="bold",
+        pad_edge=False,
+    )
+
     for i, column in enumerate(columns):
         is_figure = i >= names
-        table.add_column(Text(column), justify="right" if is_figure else "left", no_wrap=is_figure, overflow="fold")
+        table.add_column(
+            Text(column),
+            justify="right" if is_figure else "left",
+            no_wrap=is_figure,
+            overflow="fold",
+        )
+
     return table
 
 
@@ -36,7 +52,9 @@ def pairs_table(rows: Iterable[tuple[str, str]]) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class LongTable:
-    """A `plain_table` with one column of names, for thousands of rows: Rich's own takes a millisecond for each."""
+    """A `plain_table` with one column of names, for thousands of rows: Rich's own takes a
+    millisecond for each.
+    """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[TableCell]]
@@ -63,7 +81,9 @@ def _line(
         yield from _segments(console, [name[start : start + width]], style)
 
 
-def _segments(console: Console, parts: Iterable[TableCell], style: Style | None) -> Iterator[Segment]:
+def _segments(
+    console: Console, parts: Iterable[TableCell], style: Style | None
+) -> Iterator[Segment]:
     """A line in as few segments as its colors allow."""
     plain = ""
     for part in parts:
@@ -73,14 +93,19 @@ def _segments(console: Console, parts: Iterable[TableCell], style: Style | None)
         yield Segment(plain, style)
         yield from part.render(console)
         plain = ""
+
     yield Segment(plain, style)
     yield Segment.line()
 
 
 class PrintableConsole(Console):
-    """Shows the control characters of all text, wherever it comes from, as escapes; styles are Rich's own."""
+    """Shows the control characters of all text, wherever it comes from, as escapes; styles are
+    Rich's own.
+    """
 
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
             if segment.control:
                 yield segment

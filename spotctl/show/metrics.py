@@ -1,4 +1,5 @@
-"""Runs as metrics in Prometheus' text format, and where they go: a file that is replaced as a whole, or a port here.
+"""Runs as metrics in Prometheus' text format, and where they go: a file that is replaced as a
+whole, or a port here.
 
 Jobs that name trackers also get them there.
 """
@@ -46,7 +47,9 @@ class _Metric:
 
 
 _SPENT = _Metric("spotctl_spent_dollars", "gauge", "Paid so far; refunds lower it.")
-_COMMITTED = _Metric("spotctl_committed_dollars", "gauge", "Spent, or reserved until the leases end.")
+_COMMITTED = _Metric(
+    "spotctl_committed_dollars", "gauge", "Spent, or reserved until the leases end."
+)
 _ON_DEMAND = _Metric("spotctl_on_demand_dollars", "gauge", "Cost of the same work on demand.")
 _BUDGET = _Metric("spotctl_budget_dollars", "gauge", "Spending stops before it exceeds this.")
 _MACHINES = _Metric("spotctl_machines", "gauge", "Machines held now.")
@@ -55,21 +58,38 @@ _EVICTIONS = _Metric("spotctl_evictions_total", "counter", "Machines that the cl
 _CLOCK = _Metric("spotctl_clock", "gauge", "The newest finished clock of a training.")
 _GOAL = _Metric("spotctl_clocks", "gauge", "The clock at which the training ends.")
 _LOSS = _Metric("spotctl_loss", "gauge", "The loss of the model before the newest clock.")
-_LOST = _Metric("spotctl_updates_lost_total", "counter", "Updates that were lost; known at the end of a training.")
-_SILENCE = _Metric("spotctl_last_clock_age_seconds", "gauge", "Market time since the newest clock was finished.")
+_LOST = _Metric(
+    "spotctl_updates_lost_total",
+    "counter",
+    "Updates that were lost; known at the end of a training.",
+)
+_SILENCE = _Metric(
+    "spotctl_last_clock_age_seconds", "gauge", "Market time since the newest clock was finished."
+)
 _END = _Metric("spotctl_expected_end_seconds", "gauge", "Market time until the expected end.")
 _RUNNING = _Metric("spotctl_running", "gauge", "1 until the run has ended.")
 _UPDATED = _Metric(
     "spotctl_updated_timestamp_seconds",
     "gauge",
-    "When these metrics were written, in seconds since 1970. They stop changing if the runner is killed.",
+    "When these metrics were written, in seconds since 1970. They stop changing if the runner is "
+    "killed.",
 )
-_NIGHT_RUNNING = _Metric("spotctl_night_running", "gauge", "1 while a process attends to a night of the job.")
-_NIGHT_DONE = _Metric("spotctl_night_done", "gauge", "1 if the job was done in the last night that has ended.")
-_NIGHT_COST = _Metric("spotctl_night_cost_dollars", "gauge", "Billed for the last night that has ended.")
-_NIGHT_END = _Metric("spotctl_night_end_timestamp_seconds", "gauge", "When the last night ended, since 1970.")
+_NIGHT_RUNNING = _Metric(
+    "spotctl_night_running", "gauge", "1 while a process attends to a night of the job."
+)
+_NIGHT_DONE = _Metric(
+    "spotctl_night_done", "gauge", "1 if the job was done in the last night that has ended."
+)
+_NIGHT_COST = _Metric(
+    "spotctl_night_cost_dollars", "gauge", "Billed for the last night that has ended."
+)
+_NIGHT_END = _Metric(
+    "spotctl_night_end_timestamp_seconds", "gauge", "When the last night ended, since 1970."
+)
 _NIGHT_SUCCESS = _Metric(
-    "spotctl_night_success_timestamp_seconds", "gauge", "When the last night ended in which the job was done."
+    "spotctl_night_success_timestamp_seconds",
+    "gauge",
+    "When the last night ended in which the job was done.",
 )
 _REPLAYED = {
     metric: replace(
@@ -79,7 +99,8 @@ _REPLAYED = {
     )
     for metric in (_SPENT, _COMMITTED, _ON_DEMAND, _BUDGET)
 }
-"""The money of replayed runs has names of its own, so that no sum over a metric has both kinds of money."""
+"""The money of replayed runs has names of its own, so that no sum over a metric has both kinds of
+money."""
 _METRICS = (
     _SPENT,
     _COMMITTED,
@@ -106,7 +127,9 @@ _METRICS = (
 
 @dataclass(frozen=True, slots=True)
 class NightFigures:
-    """A nightly job: whether a night is going on, and how the last one ended. Moments in seconds since 1970."""
+    """A nightly job: whether a night is going on, and how the last one ended. Moments in seconds
+    since 1970.
+    """
 
     job: str
     running: bool
@@ -129,20 +152,28 @@ def metrics_text(runs: Sequence[RunView], seconds: float, night: NightFigures | 
         )
         for metric, value in figures:
             samples += _known(metric, (("job", night.job),), value)
+
     lines = list[str]()
     for metric in _METRICS:
         # The format wants the samples of one metric together, also those of several runs.
-        lines += _lines(metric, [(labels, value) for sampled, labels, value in samples if sampled is metric])
+        lines += _lines(
+            metric, [(labels, value) for sampled, labels, value in samples if sampled is metric]
+        )
+
     return "".join(f"{line}\n" for line in [*lines, *_lines(_UPDATED, [((), round(seconds, 3))])])
 
 
 def _lines(metric: _Metric, samples: Sequence[tuple[Labels, float]]) -> Iterator[str]:
     if not samples:
         return
+
     yield f"# HELP {metric.name} {metric.meaning}"
     yield f"# TYPE {metric.name} {metric.kind}"
     for labels, value in samples:
-        escaped = ((name, text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")) for name, text in labels)
+        escaped = (
+            (name, text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n"))
+            for name, text in labels
+        )
         shown = ",".join(f'{name}="{text}"' for name, text in escaped)
         yield f"{metric.name}{f'{{{shown}}}' if shown else ''} {value}"
 
@@ -153,15 +184,18 @@ def _samples(view: RunView) -> Iterator[tuple[_Metric, Labels, float]]:
     for metric, amount in (*amounts, (_BUDGET, money.budget)):
         named = _REPLAYED[metric] if view.is_replayed else metric
         yield from _known(named, run, None if amount is None else usd(amount))
+
     held = Counter((machine.market, machine.reliable, machine.pricing) for machine in view.machines)
     for market, reliable, pricing in view.kinds:
         # A kind that was held counts as 0 once its machines are gone.
         kind = "reliable" if reliable else "transient"
         labels = (("kind", kind), ("market", str(market)), ("pricing", pricing))
         yield _MACHINES, (*run, *labels), held[market, reliable, pricing]
+
     for used in view.markets:
         if used.gpus is not None:
             yield _GPU, (*run, ("market", str(used.market))), used.gpus[0]
+
     yield _EVICTIONS, run, view.evictions
     yield from _known(_CLOCK, run, view.clock)
     yield from _known(_LOSS, run, view.loss)
@@ -169,14 +203,18 @@ def _samples(view: RunView) -> Iterator[tuple[_Metric, Labels, float]]:
         yield from _known(_GOAL, run, view.goal)
     if view.clock_at is not None:
         yield _SILENCE, run, (view.now - view.clock_at) / SECOND
+
     if view.ended is not None:
         yield from _known(_LOST, run, view.updates_lost)
     elif view.expected_end is not None:
         yield _END, run, max(view.expected_end - view.now, 0) / SECOND
+
     yield _RUNNING, run, int(view.ended is None)
 
 
-def _known(metric: _Metric, labels: Labels, value: float | None) -> Iterable[tuple[_Metric, Labels, float]]:
+def _known(
+    metric: _Metric, labels: Labels, value: float | None
+) -> Iterable[tuple[_Metric, Labels, float]]:
     return [] if value is None else [(metric, labels, value)]
 
 
@@ -189,10 +227,13 @@ _CREDENTIALS_FILE = "metrics-token"
 class Publisher:
     """Makes the text from the newest states of runs, at most once a second and at the end of a run.
 
-    Until then, a file keeps the text of an earlier command. Without `put`, only the trackers of jobs get anything.
+    Until then, a file keeps the text of an earlier command. Without `put`, only the trackers of
+    jobs get anything.
     """
 
-    def __init__(self, views: RunViews, tracked: TrackedRuns, put: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, views: RunViews, tracked: TrackedRuns, put: Callable[[str], None] | None = None
+    ) -> None:
         self._views, self._tracked, self._put = views, tracked, put
         self._runs: dict[str, RunView] = {}
         self._night: NightFigures | None = None
@@ -226,9 +267,11 @@ class Publisher:
 def publishing(
     place: str, views: RunViews, remark: Callable[[str], None], *, needed: bool = True
 ) -> Iterator[Publisher]:
-    """Publishes the figures of runs in a file or on a port, if `place` is not empty, and in the trackers of their jobs.
+    """Publishes the figures of runs in a file or on a port, if `place` is not empty, and in the
+    trackers of their jobs.
 
-    A place that cannot be used is refused, or, unless it is `needed`, reported: the run continues without metrics.
+    A place that cannot be used is refused, or, unless it is `needed`, reported: the run continues
+    without metrics.
     """
     with ExitStack() as stack:
         put = None
@@ -244,7 +287,8 @@ def publishing(
 
 
 def absolute(place: str, home: Path) -> str:
-    """The place for a command that runs in another folder. Refuses a place that cannot be used now."""
+    """The place for a command that runs in another folder. Refuses a place that cannot be used
+    now."""
     if place:
         with _place(place, lambda _: None, home):
             pass
@@ -252,15 +296,21 @@ def absolute(place: str, home: Path) -> str:
 
 
 @contextmanager
-def _place(place: str, remark: Callable[[str], None], home: Path) -> Iterator[Callable[[str], None]]:
-    """The function that publishes a text: into a file, or on a port, for requests with the token of the `home`."""
+def _place(
+    place: str, remark: Callable[[str], None], home: Path
+) -> Iterator[Callable[[str], None]]:
+    """The function that publishes a text: into a file, or on a port, for requests with the token of
+    the `home`.
+    """
     if place.isdecimal():
         with _served(int(place), home / _CREDENTIALS_FILE) as put:
             token = f"the bearer token in {home / _CREDENTIALS_FILE}"
             remark(f"metrics on http://127.0.0.1:{place}/metrics for requests with {token}")
             yield put
     elif re.fullmatch(r"[\w.]*:\d+|-\d+", place):
-        raise BadRequest(f"--metrics {place}: expected a file, or a port of 127.0.0.1 alone, such as 9100")
+        raise BadRequest(
+            f"--metrics {place}: expected a file, or a port of 127.0.0.1 alone, such as 9100"
+        )
     else:
         path = Path(place)
         try:
@@ -290,7 +340,10 @@ class _Replacing:
                 new.chmod(mode)
         except OSError as error:
             if not self._failed:
-                self._remark(f"--metrics {self._path}: cannot be written: {error.strerror}; the run continues")
+                self._remark(
+                    f"--metrics {self._path}: cannot be written: {error.strerror}; the run "
+                    "continues"
+                )
             self._failed = True
 
 
@@ -312,23 +365,33 @@ def _served(port: int, credentials: Path) -> Iterator[Callable[[str], None]]:
                 status, body = HTTPStatus.OK, newest[0].encode()
             else:
                 status = HTTPStatus.UNAUTHORIZED if is_here else HTTPStatus.MISDIRECTED_REQUEST
-                body = b"" if not is_here else f"Send the token in {_CREDENTIALS_FILE}, in spotctl's home.\n".encode()
+                body = (
+                    b""
+                    if not is_here
+                    else f"Send the token in {_CREDENTIALS_FILE}, in spotctl's home.\n".encode()
+                )
+
             self.send_response(status)
             self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name in http.server
+        # The name in http.server.
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             """Says nothing: stderr is the terminal of the launch."""
 
     if not 0 < port <= _HIGHEST_PORT:
         raise BadRequest(f"--metrics {port} is not a port (1 to {_HIGHEST_PORT})")
+
     token = read_or_create(credentials, secrets.token_urlsafe(32).encode()).decode()
     try:
         server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     except OSError as error:
-        raise BadRequest(f"--metrics {port}: cannot listen on 127.0.0.1:{port}: {error.strerror}") from error
+        raise BadRequest(
+            f"--metrics {port}: cannot listen on 127.0.0.1:{port}: {error.strerror}"
+        ) from error
+
     thread = Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING
 
 from pricing_data.known_clouds import markets_of
 from pricing_data.market import NO_ZONE, Market
-from pricing_data.units import HOUR, MINUTE, bid_usd, counted, format_time, format_usd, moment, usd, usd_text
+from pricing_data.units import (
+    HOUR,
+    MINUTE,
+    bid_usd,
+    counted,
+    format_time,
+    format_usd,
+    moment,
+    usd,
+    usd_text,
+)
 from spotctl.home.cloud import cloud_of, rented_clouds
 
 if TYPE_CHECKING:
@@ -27,15 +37,21 @@ def clock_text(micros: int, now: int) -> str:
 
 
 def slice_text(own: QuotaSlice, at: int) -> str:
-    """A slice of a quota: `jobb 8 from 03:10Z, 16 from 04:00Z until 05:20Z`; `at` is the moment of the launch."""
+    """A slice of a quota: `jobb 8 from 03:10Z, 16 from 04:00Z until 05:20Z`; `at` is the moment of
+    the launch.
+    """
     since = ""
     if own.turn.begins is not None:
         since = f" from {_between(own.turn.begins, at)}"
     elif own.turn.begin:
         since = f" from {_later(own.turn.begin, at)}"
-    changes = "".join(f", {amount} from {_later(begin, at)}" for begin, amount in own.later[:_MAX_CHANGES])
+
+    changes = "".join(
+        f", {amount} from {_later(begin, at)}" for begin, amount in own.later[:_MAX_CHANGES]
+    )
     if more := len(own.later) - _MAX_CHANGES:
         changes += f", then {counted(more, 'more change')}" if more > 0 else ""
+
     return f"{own.job} {own.amount}{since}{changes}{_until(own, at)}"
 
 
@@ -47,7 +63,10 @@ def turn_text(own: QuotaSlice, at: int) -> str:
 def _until(own: QuotaSlice, at: int) -> str:
     if own.turn.end == inf:
         return ""
-    return f" until {_later(own.turn.end, at) if own.turn.ends is None else _between(own.turn.ends, at)}"
+    return (
+        " until "
+        f"{_later(own.turn.end, at) if own.turn.ends is None else _between(own.turn.ends, at)}"
+    )
 
 
 def _between(bounds: tuple[float, float], at: int) -> str:
@@ -68,41 +87,67 @@ def machines_text(count: int | str, market: Market) -> str:
 
 
 def terms_text(market: Market, bid: int | None, on_demand: int) -> str:
-    """`, bid $0.0600/h`, rounded up to a hundredth of a cent; ` at the spot price` on a cloud without bids; the price
-    of reserved machines."""
+    """`, bid $0.0600/h`, rounded up to a hundredth of a cent; ` at the spot price` on a cloud
+    without bids; the price of reserved machines."""
     if market.reservation:
         return f" at ${format_usd(on_demand)}/h"
     if bid is None:
         return " on demand"
-    return f", bid {bid_usd(bid)}/h" if markets_of(market.cloud).takes_bids else " at the spot price"
+    return (
+        f", bid {bid_usd(bid)}/h" if markets_of(market.cloud).takes_bids else " at the spot price"
+    )
 
 
 def bids_text(bids: Iterable[tuple[str, int | None, int]]) -> str:
-    """The meaning of bids that are paid, or are maximum prices, given each cloud, bid and on-demand price; empty for
-    other clouds.
+    """The meaning of bids that are paid, or are maximum prices, given each cloud, bid and on-demand
+    price; empty for other clouds.
 
-    Other spot prices of rented clouds no longer follow bids, so a bid only says when a price is too high.
+    Other spot prices of rented clouds no longer follow bids, so a bid only says when a price is too
+    high.
     """
     # Status and reports of runs that have ended import this module, and need no billing.
     from bidbrain.billing import terms_of
 
-    titles = {cloud: cloud_of(cloud).words.title for cloud in rented_clouds() if markets_of(cloud).takes_bids}
-    limits = [(cloud, bid, on_demand) for cloud, bid, on_demand in bids if bid is not None and cloud in titles]
+    titles = {
+        cloud: cloud_of(cloud).words.title
+        for cloud in rented_clouds()
+        if markets_of(cloud).takes_bids
+    }
+
+    limits = [
+        (cloud, bid, on_demand)
+        for cloud, bid, on_demand in bids
+        if bid is not None and cloud in titles
+    ]
+
     bid_in = {cloud for cloud, _, _ in limits}
-    paid = " and ".join(name for cloud, name in titles.items() if cloud in bid_in and terms_of(cloud).pays_bid)
-    named = " and ".join(name for cloud, name in titles.items() if cloud in bid_in and not terms_of(cloud).pays_bid)
+    paid = " and ".join(
+        name for cloud, name in titles.items() if cloud in bid_in and terms_of(cloud).pays_bid
+    )
+    named = " and ".join(
+        name for cloud, name in titles.items() if cloud in bid_in and not terms_of(cloud).pays_bid
+    )
     texts = []
+
     if paid:
         texts.append(
-            f"on {paid} you pay what you bid: a higher bid is outbid less often, and no bid keeps a machine from those"
+            f"on {paid} you pay what you bid: a higher bid is outbid less often, and no bid keeps "
+            "a machine from those"
             " who rent it on demand"
         )
+
     if named:
-        where = "; these are at the on-demand price" if all(bid == listed for _, bid, listed in limits) else ""
+        where = (
+            "; these are at the on-demand price"
+            if all(bid == listed for _, bid, listed in limits)
+            else ""
+        )
         texts.append(
-            f"on {named} a bid is only a maximum price: a low bid adds evictions when the price rises above it, and no"
+            f"on {named} a bid is only a maximum price: a low bid adds evictions when the price "
+            "rises above it, and no"
             f" bid prevents evictions for lack of capacity{where}"
         )
+
     return "; ".join(texts)
 
 
@@ -128,10 +173,14 @@ def chance(share: float) -> str:
 
 
 def loss_text(run: str, loss: RowsLost) -> str:
-    """`2 rows of run x-1a2b3c (Rented, MachineRan), rows 5 to 9 of the damaged log, between ... and ...`."""
+    """`2 rows of run x-1a2b3c (Rented, MachineRan), rows 5 to 9 of the damaged log, between ... and
+    ...`.
+    """
     whose = f"of run {run}" if run else "of an unknown run"
     kinds = f" ({', '.join(loss.kinds)})" if loss.kinds else ""
-    numbers = f"row {loss.first}" if loss.first == loss.last else f"rows {loss.first} to {loss.last}"
+    numbers = (
+        f"row {loss.first}" if loss.first == loss.last else f"rows {loss.first} to {loss.last}"
+    )
     between = f"between {moment(loss.since)} and {moment(loss.until)}"
     return f"{counted(loss.rows, 'row')} {whose}{kinds}: {numbers} of the damaged log, {between}"
 

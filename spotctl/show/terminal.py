@@ -64,37 +64,60 @@ def one_market(
     now: int,
     width: int,
 ) -> Group:
-    """One market in detail, with its machine, published interruptions, and its history as a sparkline."""
+    """One market in detail, with its machine, published interruptions, and its history as a
+    sparkline.
+    """
     machine, figures = about
     rows = list[tuple[str, str]]()
     if machine is not None:
         gpus = f", {machine.accelerators} x {machine.accelerator}" if machine.accelerators else ""
-        processors = "" if machine.traits.architecture is None else f", {machine.traits.architecture}"
-        burst = f", burstable: {machine.steady_vcpus:g} vCPUs all the time" if machine.is_burstable else ""
-        source = "" if machine.as_of is None else f"; shipped list as of {format_time(machine.as_of)[:10]}"
+        processors = (
+            "" if machine.traits.architecture is None else f", {machine.traits.architecture}"
+        )
+        burst = (
+            f", burstable: {machine.steady_vcpus:g} vCPUs all the time"
+            if machine.is_burstable
+            else ""
+        )
+        source = (
+            ""
+            if machine.as_of is None
+            else f"; shipped list as of {format_time(machine.as_of)[:10]}"
+        )
         size = f"{counted(machine.vcpus, 'vCPU')}, {machine.memory_gib:g} GiB"
         rows.append(("machine", f"{size}{gpus}{processors}{burst}{source}"))
+
     rows += [
         ("price now", f"${format_usd(summary.price_now)}/h, {age(summary.age_seconds(now))} ago"),
         (
             "mean",
-            f"{dollars(summary.mean)}, median {dollars(summary.median)}, range {dollars(summary.lowest)} to"
+            f"{dollars(summary.mean)}, median {dollars(summary.median)}, range "
+            f"{dollars(summary.lowest)} to"
             f" {dollars(summary.highest)}",
         ),
         ("on-demand", _on_demand(summary)),
         (
             "history",
-            f"{summary.events:,} price changes from {format_time(summary.first)} to {format_time(summary.last)}",
+            f"{summary.events:,} price changes from {format_time(summary.first)} to "
+            f"{format_time(summary.last)}",
         ),
         (
             "observed",
-            f"{percent(summary.coverage)} of that time ({age(summary.observed / SECOND)}); figures are for the observed"
+            f"{percent(summary.coverage)} of that time ({age(summary.observed / SECOND)}); figures "
+            "are for the observed"
             " time",
         ),
-        ("volatility", f"{summary.changes_per_day:.0f} changes/day, {summary.spikes_per_day:.2f} spikes/day"),
+        (
+            "volatility",
+            f"{summary.changes_per_day:.0f} changes/day, {summary.spikes_per_day:.2f} spikes/day",
+        ),
     ]
+
     if summary.outliers:
-        rows.append(("suspicious", f"{summary.outliers} prices above 20 x the median or 10 x on-demand"))
+        rows.append(
+            ("suspicious", f"{summary.outliers} prices above 20 x the median or 10 x on-demand")
+        )
+
     newest = {figure.measure: figure for figure in figures}
     rows += [(measure, _figure(figure, figures)) for measure, figure in newest.items()]
     chart = Text(sparkline(series, max(10, width)), style="cyan")
@@ -104,19 +127,30 @@ def one_market(
 def correction(made: PriceCorrection) -> str:
     """A correction of a stored price in one line."""
     right = "withdrawn" if made.price is None else f"corrected to ${format_usd(made.price)}/h"
-    return f"{made.market}, {format_time(made.time)}: {right} on {format_time(made.made)[:10]} ({made.reason})"
+    return (
+        f"{made.market}, {format_time(made.time)}: {right} on {format_time(made.made)[:10]} "
+        f"({made.reason})"
+    )
 
 
 def _figure(newest: Interruption, figures: Sequence[Interruption]) -> str:
     """The newest published interruption figure, since when it has not changed, and how often it had
     changed before."""
     alike = [figure for figure in figures if figure.measure == newest.measure]
-    starts = [figure for before, figure in pairwise(alike) if (before.low, before.high) != (figure.low, figure.high)]
+    starts = [
+        figure
+        for before, figure in pairwise(alike)
+        if (before.low, before.high) != (figure.low, figure.high)
+    ]
+
     since = starts[-1] if starts else alike[0]
     scale, unit = (1, "") if newest.measure == "placement-score" else (100, "%")
     low, high = newest.low * scale, newest.high * scale
     shown = f"{low:g}{unit}" if low == high else f"{low:g}-{high:g}{unit}"
-    return f"{shown} since {format_time(since.as_of)[:10]}, {counted(len(starts), 'change')} before; {newest.source}"
+    return (
+        f"{shown} since {format_time(since.as_of)[:10]}, {counted(len(starts), 'change')} before; "
+        f"{newest.source}"
+    )
 
 
 def _on_demand(summary: MarketStats) -> str:
@@ -126,7 +160,8 @@ def _on_demand(summary: MarketStats) -> str:
     above = summary.hours_above_on_demand or 0.0
     comparison = against_on_demand(summary.discount or 0.0)
     return (
-        f"{dollars(summary.on_demand.price)} as of {day}; spot was {comparison} on average, above it for {above:,.1f} h"
+        f"{dollars(summary.on_demand.price)} as of {day}; spot was {comparison} on average, above "
+        f"it for {above:,.1f} h"
     )
 
 
@@ -140,7 +175,13 @@ def imported(reports: Sequence[FileReport]) -> Table:
         "facts": [report.facts for report in reports],
         "skipped": [report.skipped for report in reports],
     }
-    shown = {name: counts for name, counts in columns.items() if name in {"rows", "new", "known"} or any(counts)}
+
+    shown = {
+        name: counts
+        for name, counts in columns.items()
+        if name in {"rows", "new", "known"} or any(counts)
+    }
+
     table = plain_table("file", *shown)
     for report, *counts in zip(reports, *shown.values(), strict=True):
         table.add_row(Text(printable(Path(report.file).name)), *(f"{count:,}" for count in counts))
@@ -152,7 +193,10 @@ def complaints(report: FileReport) -> list[str]:
     lines = [f"spotctl: {report.file}: {report.failure}"] if report.failure else []
     lines += [f"{report.file}: {row}" for row in report.bad[:_NAMED_BAD_ROWS]]
     if report.skipped > _NAMED_BAD_ROWS:
-        lines.append(f"{report.file}: and {report.skipped - _NAMED_BAD_ROWS:,} more bad rows (--json lists all)")
+        lines.append(
+            f"{report.file}: and {report.skipped - _NAMED_BAD_ROWS:,} more bad rows (--json lists "
+            "all)"
+        )
     return lines
 
 
@@ -163,12 +207,18 @@ def gaps(report: GapReport, now: int) -> list[str]:
         f" {seam.silent} of {seam.markets} markets silent"
         for seam in report.seams
     ]
+
     lines += [
-        f"stale  {stale.market}: last seen {format_time(stale.last)}, {age((now - stale.last) / SECOND)} ago"
+        f"stale  {stale.market}: last seen {format_time(stale.last)}, "
+        f"{age((now - stale.last) / SECOND)} ago"
         for stale in report.stale[:_NAMED_GAPS]
     ]
+
     if len(report.stale) > _NAMED_GAPS:
-        lines.append(f"       and {len(report.stale) - _NAMED_GAPS:,} more stale markets (--json lists all)")
+        lines.append(
+            f"       and {len(report.stale) - _NAMED_GAPS:,} more stale markets (--json lists all)"
+        )
+
     longest = sorted(report.gaps, key=lambda gap: gap.start - gap.end)
     lines += [
         f"gap    {gap.market}: {age((gap.end - gap.start) / SECOND)} from {format_time(gap.start)}"
@@ -176,17 +226,24 @@ def gaps(report: GapReport, now: int) -> list[str]:
     ]
     if len(longest) > _NAMED_GAPS:
         lines.append(f"       and {len(longest) - _NAMED_GAPS} shorter gaps (--json lists all)")
-    lines.append(f"{len(report.seams)} seams, {len(report.stale)} stale markets, {len(report.gaps)} gaps")
+    lines.append(
+        f"{len(report.seams)} seams, {len(report.stale)} stale markets, {len(report.gaps)} gaps"
+    )
+
     return lines
 
 
 def rows(answer: QueryResult, width: int) -> RenderableType:
-    """A table, or where that is wider than the terminal, the values of each row below each other."""
-    cells = [["" if value is None else printable(str(value)) for value in row] for row in answer.rows]
+    """A table, or where that is wider than the terminal, the values of each row below each
+    other."""
+    cells = [
+        ["" if value is None else printable(str(value)) for value in row] for row in answer.rows
+    ]
     widths = [max(map(len, column)) for column in zip(answer.columns, *cells, strict=True)]
     if sum(widths) + 2 * (len(widths) - 1) > width:
         records = [pairs_table(zip(answer.columns, row, strict=True)) for row in cells]
         return Group(*(part for record in records for part in (record, "")))
+
     table = plain_table(*answer.columns, names=len(answer.columns))
     for row in cells:
         table.add_row(*map(Text, row))
@@ -203,6 +260,7 @@ def egress(price: EgressPrice, gigabytes: float, usd: float) -> Table:
             tiers.append("free" if end == inf else f"free up to {end:,g} GB")
         else:
             tiers.append(f"${each:g}/GB above {above:,g} GB" if above else f"${each:g}/GB")
+
     return pairs_table(
         [
             ("cost", f"{usd_text(usd)} for {gigabytes:,g} GB"),
@@ -212,7 +270,7 @@ def egress(price: EgressPrice, gigabytes: float, usd: float) -> Table:
     )
 
 
-# -- bars of block characters, one line high (sparklines) or several ---------------------------------------------------
+# -- bars of block characters, one line high (sparklines) or several -------------------------------
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _LOG_FROM = 10
@@ -224,25 +282,37 @@ def needs_log_scale(low: float, high: float) -> bool:
 
 
 def bar_columns(values: Floats, top: float, height: int) -> list[str]:
-    """Columns from 0 to `top` in `height` lines, the highest line first. Values above 0 are always visible."""
+    """Columns from 0 to `top` in `height` lines, the highest line first. Values above 0 are always
+    visible.
+    """
     eighths = np.ceil(values / top * height * 8 - 1e-9) if top > 0 else np.zeros(len(values))
     return _bar_lines(eighths, height)
 
 
 def sparkline(series: PriceSeries, width: int) -> str:
-    """The highest price in each of `width` equal intervals, scaled from the lowest to the highest price.
+    """The highest price in each of `width` equal intervals, scaled from the lowest to the highest
+    price.
 
-    The highest, because spikes of minutes evict machines, and a mean over days would hide them. Where spikes
-    tower over the rest the bars are logarithmic, as in the plots. Where nothing was observed, there is no bar.
+    The highest, because spikes of minutes evict machines, and a mean over days would hide them.
+    Where spikes tower over the rest the bars are logarithmic, as in the plots. Where nothing was
+    observed, there is no bar.
     """
     edges = np.linspace(series.first, series.last, width + 1)
     begin = np.clip(np.searchsorted(series.times, edges[:-1], "right") - 1, 0, None)
     end = np.maximum(np.searchsorted(series.times, edges[1:], "left"), begin + 1)
-    tops = np.array([series.prices[a:b].max() for a, b in zip(begin, end, strict=True)], dtype=float)
+    tops = np.array(
+        [series.prices[a:b].max() for a, b in zip(begin, end, strict=True)], dtype=float
+    )
     low, high = float(series.prices.min()), float(series.prices.max())
-    seen = np.ones(width, dtype=bool) if series.watched is None else held(edges.astype(np.int64), series.watched) > 0
+    seen = (
+        np.ones(width, dtype=bool)
+        if series.watched is None
+        else held(edges.astype(np.int64), series.watched) > 0
+    )
+
     if high == low:
         return _bar_lines(np.where(seen, 1.0, 0.0), 1)[0]
+
     if needs_log_scale(low, high):
         tops, low, high = np.log(tops), np.log(low), np.log(high)
     return _bar_lines(np.where(seen, 1 + np.round((tops - low) / (high - low) * 7), 0), 1)[0]

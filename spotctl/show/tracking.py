@@ -1,4 +1,5 @@
-"""Runs in experiment trackers: the points that each gets, from its events and views, and the threads that send them.
+"""Runs in experiment trackers: the points that each gets, from its events and views, and the
+threads that send them.
 
 A slow or broken tracker never holds up a run.
 """
@@ -46,12 +47,16 @@ def check_installed(spec: JobSpec) -> None:
     """BadRequest: the job names a tracker whose library is missing here."""
     for name in spec.track:
         if find_spec(name) is None:
-            raise BadRequest(f"{spec.name}: track: {name} is not installed: pip install {name}, or remove track")
+            raise BadRequest(
+                f"{spec.name}: track: {name} is not installed: pip install {name}, or remove track"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A value at a moment of the run's clock. `step` is the clock of a loss, else seconds since the run began."""
+    """A value at a moment of the run's clock. `step` is the clock of a loss, else seconds since the
+    run began.
+    """
 
     name: str
     value: float
@@ -59,8 +64,12 @@ class Point:
     at: int
 
 
-def points_of(before: RunState, rows: Sequence[LogRow], view_at: ViewAt) -> tuple[RunState, list[Point]]:
-    """The state after the events, and their points: each loss, and cost and machines whenever the machines change."""
+def points_of(
+    before: RunState, rows: Sequence[LogRow], view_at: ViewAt
+) -> tuple[RunState, list[Point]]:
+    """The state after the events, and their points: each loss, and cost and machines whenever the
+    machines change.
+    """
     state, points = before, list[Point]()
     for row in rows:
         earlier, state = state, fold([row], state)
@@ -68,18 +77,33 @@ def points_of(before: RunState, rows: Sequence[LogRow], view_at: ViewAt) -> tupl
             # Commands report no clocks.
             if state.work.attempt is None and row.event.loss is not None:
                 points.append(Point(LOSS, row.event.loss, row.event.clock, row.at))
-        elif state.ended is not None or len(state.alive) != len(earlier.alive) or state.evictions != earlier.evictions:
+        elif (
+            state.ended is not None
+            or len(state.alive) != len(earlier.alive)
+            or state.evictions != earlier.evictions
+        ):
             points += run_points(view_at(state, row.at))
+
     return state, points
 
 
 def run_points(view: RunView) -> list[Point]:
     """The cost of a run by then, and its machines."""
     money = view.money
-    amounts = {"spent_usd": money.spent, "committed_usd": money.committed, "on_demand_usd": money.on_demand}
+    amounts = {
+        "spent_usd": money.spent,
+        "committed_usd": money.committed,
+        "on_demand_usd": money.on_demand,
+    }
+
     values = {name: float(usd(amount)) for name, amount in amounts.items() if amount is not None}
     spot = sum(machine.pricing == "spot" for machine in view.machines)
-    values |= {"spot_machines": spot, "on_demand_machines": len(view.machines) - spot, "evictions": view.evictions}
+    values |= {
+        "spot_machines": spot,
+        "on_demand_machines": len(view.machines) - spot,
+        "evictions": view.evictions,
+    }
+
     seconds = (view.now - view.started) // SECOND
     return [Point(f"{PREFIX}{name}", value, seconds, view.now) for name, value in values.items()]
 
@@ -121,15 +145,20 @@ class TrackedRuns:
         for writer in self._writers.values():
             writer.closing.set()
             writer.woken.set()
+
         end = time.monotonic() + _CLOSE_SECONDS
         awaited = (
-            f"track: waiting {_CLOSE_SECONDS:g} s at most for the last points to be taken; nothing costs meanwhile"
+            f"track: waiting {_CLOSE_SECONDS:g} s at most for the last points to be taken; nothing "
+            "costs meanwhile"
         )
         with waits_said(lambda: awaited, self._remark):
             for (run, name), writer in self._writers.items():
                 writer.thread.join(max(end - time.monotonic(), 0.0))
                 if writer.thread.is_alive():
-                    self._remark(f"track: {name} has not taken the last points of {run} in {_CLOSE_SECONDS:g} s")
+                    self._remark(
+                        f"track: {name} has not taken the last points of {run} in "
+                        f"{_CLOSE_SECONDS:g} s"
+                    )
 
 
 class _Writer:
@@ -150,14 +179,19 @@ class _Writer:
             try:
                 self._copy.advance()
                 pause = _EVERY_SECONDS
-            except Exception as error:  # noqa: BLE001 - a tracker's library may raise anything, and the run goes on
+            # A tracker's library may raise anything, and the run goes on.
+            except Exception as error:  # noqa: BLE001
                 why = str(error) or type(error).__name__
                 if why != self._said:
                     self._said = why
-                    self._remark(f"track: {self._copy.name}: {' '.join(why.split())[:_LONGEST]}; the run continues")
+                    self._remark(
+                        f"track: {self._copy.name}: {' '.join(why.split())[:_LONGEST]}; the run "
+                        "continues"
+                    )
                 pause = _AGAIN_SECONDS
             if is_last:
                 break
+
         with suppress(Exception):
             self._copy.leave()
 
@@ -186,10 +220,12 @@ class RunCopy:
         if not self._events:
             self._events = tracker.events
             self._state, rows = fold(rows[: self._events]), rows[self._events :]
+
         state, points = points_of(self._state, rows, views.at)
         if state.ended is None and time.monotonic() >= self._cost_due:
             points += run_points(views.of(state))
             self._cost_due = time.monotonic() + _COST_SECONDS
+
         if points or state.ended is not None:
             tracker.send(points, self._events + len(rows))
         if state.ended is not None:
@@ -199,7 +235,12 @@ class RunCopy:
     def _opened(self, views: RunViews) -> Tracker:
         spec, _, _ = views.terms(self._began)
         check_installed(spec)
-        about = {"kind": str(spec.kind), "strategy": spec.strategy, "clouds": ", ".join(spec.resources.clouds)}
+        about = {
+            "kind": str(spec.kind),
+            "strategy": spec.strategy,
+            "clouds": ", ".join(spec.resources.clouds),
+        }
+
         folder = Paths(self._settings.home).tracked(self._began.run)
         return open_tracker(self.name, spec, self._began, about, folder)
 
@@ -223,10 +264,13 @@ class MlflowRun:
         # An empty place leaves the choice to MLflow, which reads MLFLOW_TRACKING_URI.
         self._client = MlflowClient(tracking_uri=spec.track[MLFLOW] or None)
         experiment = self._experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME") or spec.name)
-        begun = self._client.search_runs([experiment], f"tags.`{_RUN}` = '{began.run}'", max_results=1)
+        begun = self._client.search_runs(
+            [experiment], f"tags.`{_RUN}` = '{began.run}'", max_results=1
+        )
         if begun:
             self._id, self.events = begun[0].info.run_id, int(begun[0].data.tags.get(_EVENTS, "0"))
             return
+
         tags = {**spec.tags, _RUN: began.run}
         new = self._client.create_run(experiment, began.started // 1000, tags, began.run)
         self._id, self.events = new.info.run_id, 0
@@ -244,13 +288,16 @@ class MlflowRun:
             except MlflowException:
                 # Another job of the same launch was faster, or the reason is found again.
                 continue
+
         return str(self._client.create_experiment(name))
 
     def send(self, points: Sequence[Point], events: int) -> None:
         """Adds points; with them, the tracker has those of this number of events."""
         from mlflow.entities import Metric
 
-        metrics = [Metric(point.name, point.value, point.at // 1000, point.step) for point in points]
+        metrics = [
+            Metric(point.name, point.value, point.at // 1000, point.step) for point in points
+        ]
         for start in range(0, len(metrics), _AT_ONCE):
             self._client.log_batch(self._id, metrics=metrics[start : start + _AT_ONCE])
         self._client.set_tag(self._id, _EVENTS, str(events))
@@ -270,7 +317,8 @@ _SECONDS, _CLOCK = f"{PREFIX}seconds", "clock"
 
 
 class WandbRun:
-    """A run in a project, `ENTITY/PROJECT` or `PROJECT`: else in that of WANDB_PROJECT, or one named for the job.
+    """A run in a project, `ENTITY/PROJECT` or `PROJECT`: else in that of WANDB_PROJECT, or one
+    named for the job.
 
     Offline, nothing can be asked, so a file keeps how much was added.
     """
@@ -281,9 +329,14 @@ class WandbRun:
         entity, _, project = spec.track[WANDB].rpartition("/")
         folder.mkdir(parents=True, exist_ok=True)
         self._kept = folder / "wandb.json"
-        self.events = int(json.loads(self._kept.read_text())["events"]) if self._kept.exists() else 0
+        self.events = (
+            int(json.loads(self._kept.read_text())["events"]) if self._kept.exists() else 0
+        )
+
         # Silent, it does not ask for a login either: the terminal belongs to the launch.
-        settings = wandb.Settings(silent=True, console="off", disable_git=True, disable_code=True, x_disable_stats=True)
+        settings = wandb.Settings(
+            silent=True, console="off", disable_git=True, disable_code=True, x_disable_stats=True
+        )
         self._run = wandb.init(
             entity=entity or None,
             project=project or os.environ.get("WANDB_PROJECT") or spec.name,
@@ -297,6 +350,7 @@ class WandbRun:
             tags=[f"{name}={value}" for name, value in spec.tags.items()],
             settings=settings,
         )
+
         self._run.define_metric(LOSS, step_metric=_CLOCK)
         self._run.define_metric(f"{PREFIX}*", step_metric=_SECONDS)
 
@@ -319,13 +373,16 @@ class WandbRun:
 
 
 Tracker = MlflowRun | WandbRun
-"""A run in a tracker. Its methods may wait for a server, and raise what the tracker's library raises. `events` is the
-number of the run's events whose points it has, from this process or an earlier one."""
+"""A run in a tracker. Its methods may wait for a server, and raise what the tracker's library
+raises. `events` is the number of the run's events whose points it has, from this process or an
+earlier one."""
 
 
-def open_tracker(name: str, spec: JobSpec, began: RunState, about: Mapping[str, str], folder: Path) -> Tracker:
-    """The run in a tracker: a new one, or the one that an earlier process began. `about` are the job's settings, and
-    `folder` is for files of the tracker."""
+def open_tracker(
+    name: str, spec: JobSpec, began: RunState, about: Mapping[str, str], folder: Path
+) -> Tracker:
+    """The run in a tracker: a new one, or the one that an earlier process began. `about` are the
+    job's settings, and `folder` is for files of the tracker."""
     if name == MLFLOW:
         return MlflowRun(spec, began, about)
     assert name == WANDB

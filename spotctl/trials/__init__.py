@@ -1,1 +1,2 @@
-"""Trials of a program on this computer, before anything is rented: does it run, and does it resume?"""
+"""Trials of a program on this computer, before anything is rented: does it run, and does it
+resume?"""

@@ -2,9 +2,9 @@
 
 A trial has four parts. The command is shut in (`sandbox`), it is started in a copy of the job's
 folder (`starts`), its work is seen from inside of it (`script_watch`), and what was seen is judged
-(`seen_work`). It runs until it has saved. It is killed without warning at a random moment after that,
-and started again as on the next machine: in a new copy, with what the job file brings back. It is
-killed once more while it saves, and started again. A trainer is only loaded.
+(`seen_work`). It runs until it has saved. It is killed without warning at a random moment after
+that, and started again as on the next machine: in a new copy, with what the job file brings back.
+It is killed once more while it saves, and started again. A trainer is only loaded.
 
 Whether a command repeats work is seen, never asserted: what cannot be seen is no verdict. If it
 writes checkpoints, the job is planned with their size and time.
@@ -37,16 +37,25 @@ from spotctl.run.environment import secrets_of
 from spotctl.run.work.training_workload import training_job
 from spotctl.trials.sandbox import MAX_DISK, memory_limit, scratch_folder
 from spotctl.trials.seen_work import Judgement, Verdict, WorkMark, is_progress, judged
-from spotctl.trials.starts import STILL_SECONDS, SaveWatch, TrialGround, TrialStart, TrialTerms, unpacked
+from spotctl.trials.starts import (
+    STILL_SECONDS,
+    SaveWatch,
+    TrialGround,
+    TrialStart,
+    TrialTerms,
+    unpacked,
+)
 
 _ALONE_SECONDS = 10.0
 """For a command without a checkpoint, of which only a failure can be seen."""
 _GRACE_SECONDS = 2.0
 _LOOK_SECONDS = 0.02
 _FIRST_SHARE, _SECOND_SHARE = 0.55, 0.8
-"""By these parts of the time, the first start has saved, and the second has been killed, or no more is seen."""
+"""By these parts of the time, the first start has saved, and the second has been killed, or no more
+is seen."""
 _COPIES, _PATIENCE_SECONDS = 2, 10.0
-"""The copies that the first start makes before it is killed, unless the second takes longer than this."""
+"""The copies that the first start makes before it is killed, unless the second takes longer than
+this."""
 _CHECK_SECONDS = 0.5
 
 
@@ -58,10 +67,14 @@ class Rehearsal:
     seen: Judgement
 
 
-def rehearse(spec: JobSpec, cache: Path, terms: TrialTerms, say: Callable[[str], object]) -> Rehearsal:
-    """Tries a job's command, or loads its trainer, in a copy of the job's folder. BadRequest: it fails.
+def rehearse(
+    spec: JobSpec, cache: Path, terms: TrialTerms, say: Callable[[str], object]
+) -> Rehearsal:
+    """Tries a job's command, or loads its trainer, in a copy of the job's folder. BadRequest: it
+    fails.
 
-    Its checkpoints and outputs are lost. The setup is not run, because it could change this computer.
+    Its checkpoints and outputs are lost. The setup is not run, because it could change this
+    computer.
     """
     _check(spec)
     with scratch_folder("spotctl-rehearsal-") as scratch:
@@ -69,7 +82,10 @@ def rehearse(spec: JobSpec, cache: Path, terms: TrialTerms, say: Callable[[str],
         archive = job_archive(spec.workdir, scratch).path
         variables = {**os.environ, **spec.env, **secrets_of(spec)}
         try:
-            variables |= {data_variable(name): str(local_copy(place, cache)) for name, place in spec.data.items()}
+            variables |= {
+                data_variable(name): str(local_copy(place, cache))
+                for name, place in spec.data.items()
+            }
         except AgentError as error:
             raise BadRequest(f"{spec.name}: {error}") from error
         if isinstance(spec.program, Command):
@@ -83,20 +99,27 @@ def rehearse(spec: JobSpec, cache: Path, terms: TrialTerms, say: Callable[[str],
                 isolated_shape_of(training_job(replace(spec, workdir=folder)), folder, variables)
             except AgileMLError as error:
                 raise _failure(spec, str(error).replace(str(folder), str(spec.workdir))) from error
-    return Rehearsal(spec, Judgement(Verdict.NOT_SEEN, "a trainer was loaded, and does not restart"))
+
+    return Rehearsal(
+        spec, Judgement(Verdict.NOT_SEEN, "a trainer was loaded, and does not restart")
+    )
 
 
-def _with_sizes(spec: JobSpec, program: Command, watch: SaveWatch, say: Callable[[str], object]) -> JobSpec:
+def _with_sizes(
+    spec: JobSpec, program: Command, watch: SaveWatch, say: Callable[[str], object]
+) -> JobSpec:
     """The job with the size and the time of a checkpoint, as far as the file does not say them."""
     kept = program.checkpoint
     if kept is None or kept.takes is not None or not watch.seconds:
         return spec
+
     written, size = median(watch.seconds), kept.size or watch.size
     # It is written there, and copied from its machine.
     takes = max(round(written * SECOND) + transfer_time(size / GB), 1)
     number, megabytes = counted(len(watch.seconds), "checkpoint"), watch.size / 1e6
     each = f"{megabytes:.3g} MB in {written:.2g} s; the plan counts {takes / SECOND:.2g} s for each"
     say(f"{spec.name}: wrote {number} here, of {each}")
+
     # Job files state sizes in megabytes.
     seen = replace(kept, takes=takes, size=kept.size or max(round(watch.size / 1e6), 1) * 10**6)
     return replace(spec, program=replace(program, checkpoint=seen))
@@ -107,8 +130,13 @@ def _check(spec: JobSpec) -> None:
     if spec.image.container is not None:
         raise BadRequest(f"{spec.name}: --rehearse runs no containers; try the command with podman")
     if spec.program.parallel is not None:
-        trial = "the command with a plan of its own" if isinstance(spec.program, Command) else "lab parallel train"
+        trial = (
+            "the command with a plan of its own"
+            if isinstance(spec.program, Command)
+            else "lab parallel train"
+        )
         raise BadRequest(f"{spec.name}: --rehearse cannot split a model; try {trial}")
+
     remote = [location for location in spec.data.values() if "://" in location]
     if remote and not spec.is_local:
         raise BadRequest(f"{spec.name}: --rehearse does not copy {remote[0]} to this computer")
@@ -137,6 +165,7 @@ class _CommandTrial:
         first = self._start_that_saved()
         if isinstance(first, Judgement):
             return first
+
         # What is saved after the last copy shows what becomes of that.
         patience = self._time() + _PATIENCE_SECONDS / 4
         self._until(first, patience, first.shows_what_follows, is_lost=True)
@@ -148,6 +177,7 @@ class _CommandTrial:
         saved = f"saved {self._ground.kept[2]} after {waited:.0f} s; killed and started again"
         self._say(f"{saved} ...")
         second, after = self._killed_while_saving(first)
+
         if after.verdict is Verdict.RESUMED:
             last = self._after_the_last_kill(first, second)
             if last.verdict is Verdict.RESTARTED:
@@ -155,6 +185,7 @@ class _CommandTrial:
                 after = Judgement(last.verdict, saw)
             elif first.copies < _COPIES and last.verdict is Verdict.NOT_SEEN:
                 after = Judgement(last.verdict, f"{after.saw}; {last.saw}")
+
         return Judgement(after.verdict, f"{saved}; {after.saw}")
 
     def _start_that_saved(self) -> TrialStart | Judgement:
@@ -189,14 +220,18 @@ class _CommandTrial:
 
     def _killed_while_saving(self, first: TrialStart) -> tuple[TrialStart, Judgement]:
         kept, saves = self._ground.kept, [mark for mark in first.marks if is_progress(mark)]
-        # A save of several files is cut short in any of them; after a single save, one more is to be kept before.
+        # A save of several files is cut short in any of them; after a single save, one more is to
+        # be kept before.
         together = max(sum(mark.position == saves[0].position for mark in saves), 1) if saves else 1
         # Without steps, only a whole save shows what the script goes on with.
         has_steps = any(mark.kind == "step" for mark in first.marks)
-        cut = self._terms.random.randint(1, together) + together * (first.copies < _COPIES or not has_steps)
+        cut = self._terms.random.randint(1, together) + together * (
+            first.copies < _COPIES or not has_steps
+        )
         second = self._ground.start(cut, has_steps=has_steps)
         code = self._until(second, self._terms.seconds * _SECOND_SHARE)
         second.command.finish()
+
         return second, self._judged(first, kept, second, code)
 
     def _after_the_last_kill(self, first: TrialStart, second: TrialStart) -> Judgement:
@@ -209,7 +244,11 @@ class _CommandTrial:
         return seen
 
     def _judged(
-        self, first: TrialStart, kept: tuple[Sequence[WorkMark], float, str], start: TrialStart, code: int | None
+        self,
+        first: TrialStart,
+        kept: tuple[Sequence[WorkMark], float, str],
+        start: TrialStart,
+        code: int | None,
     ) -> Judgement:
         start.look(is_over=True)
         # A launcher of ranks outlives the rank that was killed while it saved, and fails.
@@ -231,6 +270,7 @@ class _CommandTrial:
             return False
         if not start.copies and len(start.own_saves) >= _COPIES:
             return time.monotonic() - start.own_saves[_COPIES - 1].at > _PATIENCE_SECONDS / 4
+
         waited = time.monotonic() - start.first_copy
         # A step after the save shows which weights the save has.
         steps = [mark.at for mark in start.marks if mark.kind == "step"]
@@ -285,6 +325,7 @@ class _CommandTrial:
         """Refuses a command that fills the memory or the disk of this computer."""
         if time.monotonic() - self._checked < _CHECK_SECONDS:
             return
+
         self._checked = time.monotonic()
 
         pages = 0
@@ -292,6 +333,7 @@ class _CommandTrial:
             # A process may have ended since.
             with suppress(OSError):
                 pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+
         memory = pages * os.sysconf("SC_PAGE_SIZE")
         disk = sum(size for _, size, *_ in listing(self._ground.scratch, unfinished=True))
         for what, used, limit in (("memory", memory, memory_limit()), ("disk", disk, MAX_DISK)):
@@ -304,5 +346,7 @@ def _not_seen(why: str) -> Judgement:
 
 
 def _failure(spec: JobSpec, why: str) -> BadRequest:
-    setup = "; --rehearse does not run the setup: install here what it installs" if spec.setup else ""
+    setup = (
+        "; --rehearse does not run the setup: install here what it installs" if spec.setup else ""
+    )
     return BadRequest(f"{spec.name}: the trial on this computer failed with {why}{setup}")

@@ -1,9 +1,10 @@
 """A command of a trial is shut in: no network, credentials or GPUs, and no writing elsewhere.
 
-`python -m spotctl.trials.sandbox FOLDER GUARDS COMMAND ...` shuts itself in and becomes the command.
-It uses namespaces of Linux (unshare(2), mount_setattr(2)), which need no rights on most systems;
-`guards` finds out which of them hold here. What is not held here must be said before a trial, and
-nothing of a trial must outlive the process that conducts it: `scratch_folder` sees to that.
+`python -m spotctl.trials.sandbox FOLDER GUARDS COMMAND ...` shuts itself in and becomes the
+command. It uses namespaces of Linux (unshare(2), mount_setattr(2)), which need no rights on most
+systems; `guards` finds out which of them hold here. What is not held here must be said before a
+trial, and nothing of a trial must outlive the process that conducts it: `scratch_folder` sees to
+that.
 """
 
 import ctypes
@@ -40,7 +41,8 @@ _SECRET = re.compile(
 )
 _KEPT = re.compile(r"^HF_(HOME|HUB_OFFLINE|HUB_CACHE|DATASETS_CACHE|DATASETS_OFFLINE)$")
 _PLACES = (
-    ".aws .azure .boto .config/gcloud .docker .gnupg .git-credentials .huggingface/token .cache/huggingface/token .kube"
+    ".aws .azure .boto .config/gcloud .docker .gnupg .git-credentials .huggingface/token "
+    ".cache/huggingface/token .kube"
     " .netrc .pgpass .pypirc .ssh .config/spotctl .kaggle"
 ).split()
 """Below the home: what holds credentials."""
@@ -54,9 +56,12 @@ _PROBE_SECONDS = 20
 
 
 def guards(allowed: Collection[str]) -> tuple[str, ...]:
-    """The guards of namespaces that hold on this computer, found out by a process that does nothing else."""
+    """The guards of namespaces that hold on this computer, found out by a process that does nothing
+    else.
+    """
     if platform.system() != "Linux":
         return ()
+
     holding = []
     for guard in (NO_NETWORK, READ_ONLY):
         if guard == NO_NETWORK and NETWORK in allowed:
@@ -70,6 +75,7 @@ def guards(allowed: Collection[str]) -> tuple[str, ...]:
             holding.append(guard)
             if guard == READ_ONLY and CREDENTIALS not in allowed:
                 holding.append(HIDDEN)
+
     return tuple(holding)
 
 
@@ -81,12 +87,17 @@ def shut_in(folder: Path, held: Collection[str], command: Sequence[str]) -> list
 def safe_environment(
     variables: Mapping[str, str], allowed: Collection[str], own: Collection[str] = ()
 ) -> dict[str, str]:
-    """The variables without those of credentials, and with no GPU, unless these are allowed or the job's own."""
+    """The variables without those of credentials, and with no GPU, unless these are allowed or the
+    job's own.
+    """
     kept = dict(variables)
     if CREDENTIALS not in allowed:
         kept = {
-            name: value for name, value in kept.items() if name in own or _KEPT.match(name) or not _SECRET.search(name)
+            name: value
+            for name, value in kept.items()
+            if name in own or _KEPT.match(name) or not _SECRET.search(name)
         }
+
     if GPU not in allowed:
         kept |= {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
     if NETWORK not in allowed:
@@ -126,7 +137,8 @@ def _leave_namespaces(held: Collection[str]) -> None:
 
 
 def _make_read_only(folder: Path, *, is_hidden: bool) -> None:
-    """Makes all but the folder read-only, and covers what holds credentials if it is to be hidden."""
+    """Makes all but the folder read-only, and covers what holds credentials if it is to be
+    hidden."""
 
     def mount(source: str, target: str, kind: str | None, flags: int) -> None:
         of_kind = None if kind is None else kind.encode()
@@ -136,11 +148,15 @@ def _make_read_only(folder: Path, *, is_hidden: bool) -> None:
     mount(str(folder), str(folder), None, _MS_BIND | _MS_REC)
 
     # The attributes to set, and those to clear: everything becomes read-only but the folder.
-    for path, attributes, how in (("/", (_READ_ONLY, 0), _AT_RECURSIVE), (str(folder), (0, _READ_ONLY), 0)):
+    for path, attributes, how in (
+        ("/", (_READ_ONLY, 0), _AT_RECURSIVE),
+        (str(folder), (0, _READ_ONLY), 0),
+    ):
         packed = struct.pack("QQQQ", *attributes, 0, 0)
         _check(_LIBC.syscall(_MOUNT_SETATTR, _AT_FDCWD, path.encode(), how, packed, len(packed)))
 
-    if os.path.isdir("/dev/shm"):  # noqa: PTH112, S108 - the data loaders of PyTorch share memory there
+    # The data loaders of PyTorch share memory there.
+    if os.path.isdir("/dev/shm"):  # noqa: PTH112, S108
         mount("tmpfs", "/dev/shm", "tmpfs", 0)  # noqa: S108
 
     places = [Path.home() / name for name in _PLACES] if is_hidden else []
@@ -153,7 +169,9 @@ def _make_read_only(folder: Path, *, is_hidden: bool) -> None:
 
 @contextmanager
 def scratch_folder(prefix: str) -> Iterator[Path]:
-    """A folder that is removed at the end with all processes that were started for it, whatever ends this process."""
+    """A folder that is removed at the end with all processes that were started for it, whatever
+    ends this process.
+    """
     with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name:
         watching = [sys.executable, "-P", "-m", __name__, "--watch", name]
         with subprocess.Popen(watching, stdin=subprocess.PIPE, start_new_session=True) as watcher:

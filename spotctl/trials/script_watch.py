@@ -4,10 +4,10 @@ A trial starts Python with a copy of this file as `sitecustomize`, so it knows n
 spotctl and runs in whatever Python the user has. The script never feels it: an error in here must
 not reach the script, and no code of the script's own runs when a value of it is read.
 
-It appends lines of JSON to a file of its process. `step` comes before a step of the first optimizer,
-with a few of its weights. `save` comes before something is written below the trial's folder, `done`
-after that, and `cut` where the script is killed in the middle of it. `state` has some of the numbers
-that are written after a file was opened, and `load` says what is read back.
+It appends lines of JSON to a file of its process. `step` comes before a step of the first
+optimizer, with a few of its weights. `save` comes before something is written below the trial's
+folder, `done` after that, and `cut` where the script is killed in the middle of it. `state` has
+some of the numbers that are written after a file was opened, and `load` says what is read back.
 """
 
 from __future__ import annotations
@@ -42,7 +42,20 @@ _SAVING = {
 Of a function that opens its file, the audit of Python sees the rest.
 """
 
-NO_SAVES = (".log", ".txt", ".csv", ".tsv", ".jsonl", ".out", ".err", ".pyc", ".png", ".svg", ".lock", ".md")
+NO_SAVES = (
+    ".log",
+    ".txt",
+    ".csv",
+    ".tsv",
+    ".jsonl",
+    ".out",
+    ".err",
+    ".pyc",
+    ".png",
+    ".svg",
+    ".lock",
+    ".md",
+)
 _MAX_LINES = 50_000
 _WEIGHTS = 8
 _MAX_ARRAYS, _MAX_NESTED = 24, 6
@@ -51,7 +64,8 @@ _MAX_ARRAYS, _MAX_NESTED = 24, 6
 _DEPTH = 60
 _loops: dict[str, list[Any]] = {}
 _MAX_RESTS, _REST_SECONDS = 20, 0.3
-"""After a save the script rests, so that a copy of it can be made; slow scripts and fast ones are killed alike."""
+"""After a save the script rests, so that a copy of it can be made; slow scripts and fast ones are
+killed alike."""
 
 _CUT_SECONDS = 0.002
 _seen: dict[str, Any] = {"lines": 0, "steps": 0, "optimizer": 0, "saves": 0, "rests": 0, "all": 0}
@@ -63,8 +77,12 @@ def _write(kind: str, **values: Any) -> None:
     _seen["lines"] += 1
     if _seen["lines"] > _MAX_LINES and kind == "step" and _seen["steps"] % 16:
         return
+
     text = json.dumps({"kind": kind, "at": time.monotonic(), **values}) + "\n"
-    handle = os.open(os.path.join(_FOLDER, str(os.getpid())), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    handle = os.open(
+        os.path.join(_FOLDER, str(os.getpid())), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600
+    )
+
     try:
         os.write(handle, text.encode())
     finally:
@@ -72,7 +90,8 @@ def _write(kind: str, **values: Any) -> None:
 
 
 def _path_of(node: ast.AST) -> tuple[str, ...]:
-    """The names and keys that lead to a value: `("self", ".step")`; empty for any other expression."""
+    """The names and keys that lead to a value: `("self", ".step")`; empty for any other
+    expression."""
     parts: list[str] = []
     while isinstance(node, (ast.Attribute, ast.Subscript)):
         if isinstance(node, ast.Attribute):
@@ -82,6 +101,7 @@ def _path_of(node: ast.AST) -> tuple[str, ...]:
         else:
             return ()
         node = node.value
+
     return (node.id, *reversed(parts)) if isinstance(node, ast.Name) else ()
 
 
@@ -98,15 +118,20 @@ def _names_in(test: ast.AST) -> list[tuple[str, ...]]:
 
 
 def _described_loop(loop: Any) -> list[tuple[str, tuple[str, ...]]]:
-    """Kinds and paths of what says where a loop stands: its target, what ends it, and what it counts."""
+    """Kinds and paths of what says where a loop stands: its target, what ends it, and what it
+    counts.
+    """
     parts: list[tuple[str, tuple[str, ...]]] = []
     if isinstance(loop, (ast.For, ast.AsyncFor)):
         targets = [node for node in ast.walk(loop.target) if isinstance(node, ast.Name)]
         parts += [("for", (target.id,)) for target in targets]
     else:
         parts += [("bound", path) for path in _names_in(loop.test)]
+
     for node in ast.walk(loop):
-        if isinstance(node, ast.If) and any(isinstance(each, (ast.Break, ast.Return)) for each in node.body):
+        if isinstance(node, ast.If) and any(
+            isinstance(each, (ast.Break, ast.Return)) for each in node.body
+        ):
             parts += [("bound", path) for path in _names_in(node.test)]
         elif isinstance(node, ast.AugAssign) and isinstance(node.op, (ast.Add, ast.Sub)):
             parts.append(("count", _path_of(node.target)))
@@ -148,7 +173,9 @@ def _value(frame: Any, path: tuple[str, ...]) -> int | None:
 
 
 def _frames() -> list[Any]:
-    """The main thread's frames in files of the user and of trainers, from the outermost, with their names."""
+    """The main thread's frames in files of the user and of trainers, from the outermost, with their
+    names.
+    """
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     frames: list[Any] = []
     while frame is not None and len(frames) < _DEPTH:
@@ -162,21 +189,29 @@ def _frames() -> list[Any]:
         elif not is_ours and any(library in file for library in _LIBRARIES):
             frames.append((frame, file, name))
         frame = frame.f_back
+
     return frames[::-1]
 
 
 def _trainer_steps(frame: Any) -> int | None:
     """The steps that a trainer of a library counts over all of its loops."""
     me = frame.f_locals.get("self")
-    for holder in (me, getattr(me, "__dict__", {}).get("state"), getattr(me, "__dict__", {}).get("trainer")):
+    for holder in (
+        me,
+        getattr(me, "__dict__", {}).get("state"),
+        getattr(me, "__dict__", {}).get("trainer"),
+    ):
         steps = getattr(holder, "global_step", None)
         if type(steps) is int:
             return steps
+
     return None
 
 
 def _position() -> list[Any]:
-    """Where the loops around the main thread's present line stand, from the outermost: key, kind and number."""
+    """Where the loops around the main thread's present line stand, from the outermost: key, kind
+    and number.
+    """
     numbers_by_key: dict[str, tuple[str, int]] = {}
     for frame, file, name in _frames():
         where = name + ":" + frame.f_code.co_name + ":"
@@ -192,6 +227,7 @@ def _position() -> list[Any]:
             steps = _trainer_steps(frame)
             if steps is not None:
                 numbers_by_key.setdefault("global_step", ("trainer", steps))
+
     return [[key, kind, number] for key, (kind, number) in numbers_by_key.items()]
 
 
@@ -206,6 +242,7 @@ def _some_weights(optimizer: Any) -> list[float]:
         flat = flat.reshape(-1)
         every = max(1, flat.numel() // _WEIGHTS)
         numbers += [float(number) for number in flat[::every][:_WEIGHTS].float().tolist()]
+
     return numbers
 
 
@@ -230,7 +267,9 @@ def _numbers_in(value: Any) -> list[float]:
     numbers = []
     for array in itertools.islice(_arrays_in(value), _MAX_ARRAYS):
         if len(array) > 1 or type(array) is list:
-            numbers += [float(number) for number in array[:: max(1, len(array) // _WEIGHTS)][:_WEIGHTS]]
+            numbers += [
+                float(number) for number in array[:: max(1, len(array) // _WEIGHTS)][:_WEIGHTS]
+            ]
     return numbers
 
 
@@ -252,10 +291,12 @@ def _begin_save(path: str) -> bool:
     _write("save", path=os.path.abspath(path), position=position, weights=_seen.pop("numbers", ()))
     if not position:
         return False
+
     _seen["saves"] += 1
     if os.environ.get("SPOTCTL_TRIAL_STEPS") == "1" and not _seen["steps"]:
         # Some scripts save again what they have just loaded.
         return False
+
     _seen["all"] += 1
     return bool(_seen["all"] == int(os.environ.get("SPOTCTL_TRIAL_CUT", "0")))
 
@@ -278,12 +319,18 @@ def _before_step(optimizer: Any, *_: Any) -> None:
 def _is_save(path: str) -> bool:
     path = os.path.abspath(path)
     below: bool = any(path.startswith(root + os.sep) for root in _ROOTS)
-    return below and not path.startswith(_FOLDER) and not path.endswith(NO_SAVES) and "tfevents" not in path
+    return (
+        below
+        and not path.startswith(_FOLDER)
+        and not path.endswith(NO_SAVES)
+        and "tfevents" not in path
+    )
 
 
 def _audit(event: str, arguments: Any) -> None:
     if event not in ("open", "os.rename") or getattr(_local, "busy", False):
         return
+
     _local.busy = True
     try:
         path = os.fspath(arguments[0]) if isinstance(arguments[0], (str, os.PathLike)) else ""
@@ -309,7 +356,9 @@ def _audit(event: str, arguments: Any) -> None:
 
 
 def _quietly(noting: Any, *arguments: Any) -> Any:
-    """Calls a function of this file, and returns None if it fails. Files that it opens are not the script's."""
+    """Calls a function of this file, and returns None if it fails. Files that it opens are not the
+    script's.
+    """
     was_busy = getattr(_local, "busy", False)
     _local.busy = True
     try:
@@ -336,11 +385,13 @@ def _before_saving(kind: str, target: Any, saved: Any) -> Any:
     path = os.fspath(place) if isinstance(place, (str, os.PathLike)) else ""
     if not isinstance(path, str) or not path or not _is_save(path):
         return None
+
     numbers = _quietly(_numbers_in, saved)
     if kind == _TO_FILE:
         # The save has begun when the file was opened.
         _write("state", path=os.path.abspath(path), weights=numbers or ())
         return None
+
     if numbers:
         _seen["numbers"] = numbers
     return _begin_save(path)
@@ -362,6 +413,7 @@ def _watched(save: Any, kind: str, name: str) -> Any:
             _write("cut")
             os.truncate(target, os.path.getsize(target) // 2)
             _end_all()
+
         if is_cut is not None:
             _write("done", path=os.path.abspath(target))
         return result
@@ -370,7 +422,9 @@ def _watched(save: Any, kind: str, name: str) -> Any:
 
 
 def _watch_databases(module: Any) -> None:
-    """Connections of sqlite3 save when they commit; what is in a database when it is opened can be read back."""
+    """Connections of sqlite3 save when they commit; what is in a database when it is opened can be
+    read back.
+    """
     connect = module.connect
 
     class Connection(module.Connection):  # type: ignore[misc]
@@ -391,12 +445,15 @@ def _watch_databases(module: Any) -> None:
             return super().__exit__(kind, *rest)
 
     def connecting(database: Any, *args: Any, **options: Any) -> Any:
-        path = os.path.abspath(os.fspath(database)) if isinstance(database, (str, os.PathLike)) else ""
+        path = (
+            os.path.abspath(os.fspath(database)) if isinstance(database, (str, os.PathLike)) else ""
+        )
         if path and _is_save(path) and os.path.isfile(path) and os.path.getsize(path):
             _write("load", path=path)
         connection = connect(database, *args, **{"factory": Connection, **options})
         if isinstance(connection, Connection):
             connection.saves_to = path
+
         return connection
 
     module.connect = connecting
@@ -412,17 +469,20 @@ def _after_import(name: str, module: Any) -> None:
 
 
 class _Finder:
-    """Lets the modules that are watched be found as usual, and tells when each has been imported."""
+    """Lets the modules that are watched be found as usual, and tells when each has been
+    imported."""
 
     names = frozenset(("torch.optim.optimizer", "sqlite3", *_SAVING))
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name not in self.names:
             return None
+
         self.names = self.names - {name}
         spec = importlib.util.find_spec(name)
         if spec is None or spec.loader is None:
             return spec
+
         run = spec.loader.exec_module
 
         def exec_module(module: Any) -> None:

@@ -1,14 +1,14 @@
 """Whether a program that was killed and started again repeats work, judged by what was seen of it.
 
-What was seen is a list of marks: steps of the optimizer and saves, each with the numbers of the loops
-around it. Work is repeated if the first mark after the start has numbers that the program had passed
-before the save that it got back. Weights count as well: a program that goes on to count, but with
-weights that it has not saved, has lost its work. They are those of the save if
+What was seen is a list of marks: steps of the optimizer and saves, each with the numbers of the
+loops around it. Work is repeated if the first mark after the start has numbers that the program had
+passed before the save that it got back. Weights count as well: a program that goes on to count, but
+with weights that it has not saved, has lost its work. They are those of the save if
 
     |start - expected|  <=  0.3 |expected - first| + one step,
 
-where `first` are the weights of the very first mark, and `expected` those that follow the save.
-A program that repeats work must never be seen to resume. Where marks leave it open, nothing was seen.
+where `first` are the weights of the very first mark, and `expected` those that follow the save. A
+program that repeats work must never be seen to resume. Where marks leave it open, nothing was seen.
 """
 
 import json
@@ -21,7 +21,8 @@ from operator import attrgetter
 from pathlib import Path
 
 _SAME_WEIGHTS = 0.3
-"""Weights are those of a save if they are so much nearer to it than the first weights of the training are."""
+"""Weights are those of a save if they are so much nearer to it than the first weights of the
+training are."""
 
 _STEPS, _SAVES = 2.0, 1.25
 """How much longer than the last the step after a save may be, and the way to the next save."""
@@ -39,11 +40,12 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorkMark:
-    """A line of `script_watch`: `step`, `save`, `done`, `cut` or `load`, when, and where the loops stood.
+    """A line of `script_watch`: `step`, `save`, `done`, `cut` or `load`, when, and where the loops
+    stood.
 
-    `position` maps each number of a loop to its kind and value: `for`, `bound` (ends the loop), `count`, `trainer`
-    (steps of a library), or `open` for a loop without a number. The weights of a save are some of the numbers that it
-    writes, where they are seen.
+    `position` maps each number of a loop to its kind and value: `for`, `bound` (ends the loop),
+    `count`, `trainer` (steps of a library), or `open` for a loop without a number. The weights of a
+    save are some of the numbers that it writes, where they are seen.
     """
 
     kind: str
@@ -82,11 +84,15 @@ class SeenMarks:
             self._read[path] = self._read.get(path, 0) + len(whole)
             self._add(self._by_process.setdefault(path.name, []), whole.splitlines())
 
-        steps = {name: sum(mark.kind == "step" for mark in marks) for name, marks in self._by_process.items()}
+        steps = {
+            name: sum(mark.kind == "step" for mark in marks)
+            for name, marks in self._by_process.items()
+        }
         first = max(steps, key=steps.__getitem__, default="")
         chosen: list[WorkMark] = []
         for name, marks in self._by_process.items():
             chosen += [mark for mark in marks if name == first or mark.kind != "step"]
+
         return sorted(chosen, key=attrgetter("at"))
 
     def _add(self, marks: list[WorkMark], lines: Sequence[bytes]) -> None:
@@ -105,7 +111,8 @@ class SeenMarks:
 
 
 def is_progress(mark: WorkMark) -> bool:
-    """Whether a mark is a save within a loop, and not of a vocabulary or a configuration before it."""
+    """Whether a mark is a save within a loop, and not of a vocabulary or a configuration before
+    it."""
     return mark.kind == "save" and bool(mark.position)
 
 
@@ -115,11 +122,13 @@ def marks_of_work(*lives: Sequence[WorkMark]) -> list[list[WorkMark]]:
     return [[mark for mark in life if mark.kind == kind and mark.position] for life in lives]
 
 
-def judged(first: Sequence[WorkMark], kept: Sequence[WorkMark], kept_at: float, after: Sequence[WorkMark]) -> Judgement:
+def judged(
+    first: Sequence[WorkMark], kept: Sequence[WorkMark], kept_at: float, after: Sequence[WorkMark]
+) -> Judgement:
     """The verdict on a start that got back what the program had saved until `kept_at`.
 
-    `first` are the marks of the very first start, `kept` those of the start that saved, and `after` of the start that
-    got the save.
+    `first` are the marks of the very first start, `kept` those of the start that saved, and `after`
+    of the start that got the save.
     """
     begun, earlier, later = marks_of_work(first, kept, after)
     done = [mark for mark in earlier if mark.at <= kept_at]
@@ -136,6 +145,7 @@ def judged(first: Sequence[WorkMark], kept: Sequence[WorkMark], kept_at: float, 
         answer = _by_numbers(begun, done, start, numbers, has_weights)
     else:
         answer = _by_counts(begun, done, start, has_weights)
+
     if answer.verdict is not Verdict.RESUMED:
         return answer
 
@@ -148,13 +158,17 @@ def judged(first: Sequence[WorkMark], kept: Sequence[WorkMark], kept_at: float, 
     else:
         had_weights = any(mark.weights for mark in done)
         is_unclear = start.kind == "save" and not start.weights and had_weights
+
     if is_unclear:
         saw = f"continued at {here}, but whether with what it had saved was not seen"
         return Judgement(Verdict.NOT_SEEN, saw)
     if has_weights is False:
         saw = f"continued at {here}, but with weights that it had not saved"
         return Judgement(Verdict.RESTARTED, saw)
-    return (_by_reading(kept, kept_at, after, start, here) if has_weights is None else None) or answer
+
+    return (
+        _by_reading(kept, kept_at, after, start, here) if has_weights is None else None
+    ) or answer
 
 
 def _by_reading(
@@ -179,9 +193,11 @@ def _by_reading(
         if series in newest and newest[series] not in names:
             older = f"it read {names[-1]}, although {newest[series]} is newer"
             return Judgement(Verdict.RESTARTED, f"continued at {here}, but {older}")
+
     if start.kind == "save" and not loads:
         saw = f"went on to save at {here}, but was not seen to read what it had saved"
         return Judgement(Verdict.NOT_SEEN, saw)
+
     return None
 
 
@@ -222,9 +238,12 @@ def _by_numbers(
 
     if at <= _place(begun[0], numbers):
         loaded = ", with the weights that it had saved" if has_weights else ""
-        return Judgement(Verdict.RESTARTED, f"began again at {here}{loaded}; it had saved at {last}")
+        return Judgement(
+            Verdict.RESTARTED, f"began again at {here}{loaded}; it had saved at {last}"
+        )
     if here == last:
         return Judgement(Verdict.RESTARTED, f"repeated {here}, which it had saved")
+
     return Judgement(Verdict.RESTARTED, f"went back to {here}, although it had saved at {last}")
 
 
@@ -240,15 +259,20 @@ def _by_counts(
         return Judgement(Verdict.RESTARTED, f"began again at {_words(start, counts)}")
     if has_weights is False:
         return Judgement(Verdict.RESTARTED, "began again, with weights that it had not saved")
-    return Judgement(Verdict.NOT_SEEN, "its loop has no number by which repeated work could be seen")
+    return Judgement(
+        Verdict.NOT_SEEN, "its loop has no number by which repeated work could be seen"
+    )
 
 
 def _growing(marks: Sequence[WorkMark]) -> list[_Number]:
-    """The numbers that say together where a training stands, from the outermost; none if none of them changes."""
+    """The numbers that say together where a training stands, from the outermost; none if none of
+    them changes.
+    """
     known = max((mark.position for mark in marks), key=len, default={})
     trainers = [key for key, (kind, _) in known.items() if kind == "trainer"]
     keys = trainers or [key for key, (kind, _) in known.items() if kind in ("for", "bound")]
     chosen: list[_Number] = []
+
     for key in keys:
         for sign in (1, -1):
             tried = [*chosen, (key, sign)]
@@ -256,16 +280,23 @@ def _growing(marks: Sequence[WorkMark]) -> list[_Number]:
             if places == sorted(places):
                 chosen = tried
                 break
+
     if not marks or _place(marks[0], chosen) == _place(marks[-1], chosen):
         return []
     # A bound that stays, such as the number of all steps, says nothing.
-    return [(key, sign) for key, sign in chosen if known[key][0] != "bound" or len(set(_line(marks, key))) > 1]
+    return [
+        (key, sign)
+        for key, sign in chosen
+        if known[key][0] != "bound" or len(set(_line(marks, key))) > 1
+    ]
 
 
 def _counts(marks: Sequence[WorkMark]) -> list[_Number]:
     """The numbers that loops count up."""
     known = max((mark.position for mark in marks), key=len, default={})
-    lines = {key: _line(marks, key) for key, (kind, _) in known.items() if kind in ("count", "bound")}
+    lines = {
+        key: _line(marks, key) for key, (kind, _) in known.items() if kind in ("count", "bound")
+    }
     growing = {key: line for key, line in lines.items() if line == sorted(line)}
     return [(key, 1) for key, line in growing.items() if line[0] < line[-1]]
 
@@ -278,24 +309,32 @@ def _going_on(done: Sequence[WorkMark], start: WorkMark) -> list[_Number]:
     """The numbers that a loop had counted up before, and goes on to count."""
     counts, last = _counts(done), done[-1].position
     known = [(key, sign) for key, sign in counts if key in start.position]
-    return [(key, sign) for key, sign in known if start.position[key][1] >= last.get(key, ("", 0))[1]]
+    return [
+        (key, sign) for key, sign in known if start.position[key][1] >= last.get(key, ("", 0))[1]
+    ]
 
 
 def _place(mark: WorkMark, numbers: Sequence[_Number]) -> tuple[int, ...]:
-    return tuple(sign * mark.position[key][1] if key in mark.position else -1 for key, sign in numbers)
+    return tuple(
+        sign * mark.position[key][1] if key in mark.position else -1 for key, sign in numbers
+    )
 
 
 def _has_kept_weights(
     begun: Sequence[WorkMark], earlier: Sequence[WorkMark], kept_at: float, start: WorkMark
 ) -> bool | None:
-    """Whether a start has the weights of the save; None if the weights had not changed, or were not seen."""
+    """Whether a start has the weights of the save; None if the weights had not changed, or were not
+    seen.
+    """
     expected, step = _expected_weights(earlier, kept_at)
     first = begun[0].weights
     if not len(expected) == len(first) == len(start.weights) or not expected:
         return None
+
     way = dist(first, expected)
     if way <= 1e-9 * max(map(abs, expected)):
         return None
+
     # Two saves may be half of the way apart, and a step is not.
     is_near = start.kind == "step" or dist(start.weights, expected) < dist(start.weights, first)
     return is_near and dist(start.weights, expected) <= _SAME_WEIGHTS * way + step
@@ -309,6 +348,7 @@ def _expected_weights(earlier: Sequence[WorkMark], kept_at: float) -> tuple[Sequ
         # Other random numbers lead as far, in another direction.
         is_one_save_on = earlier[-1].kind == "save" and len(after) == len(last)
         return after, dist(last, after) if is_one_save_on else 0.0
+
     # Without a step after the save, its weights are one step from the last that were seen.
     steps = _STEPS if earlier[-1].kind == "step" else _SAVES
     return last, steps * dist(before, last) if len(before) == len(last) else 0.0
@@ -321,4 +361,8 @@ def _words(mark: WorkMark, numbers: Sequence[_Number]) -> str:
         name = key.rpartition(":")[2].replace("[", ".").rpartition(".")[2]
         if key in mark.position and name not in shown and name.strip("_"):
             shown[name] = mark.position[key][1]
-    return ", ".join(f"{name} {number}" for name, number in list(shown.items())[:_SHOWN_NUMBERS]) or "the beginning"
+
+    return (
+        ", ".join(f"{name} {number}" for name, number in list(shown.items())[:_SHOWN_NUMBERS])
+        or "the beginning"
+    )

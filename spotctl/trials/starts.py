@@ -34,7 +34,15 @@ from spotctl.run.notify import hidden
 from spotctl.run.work.gang import node_variables
 from spotctl.run.work.training_nodes import free_port
 from spotctl.trials import script_watch
-from spotctl.trials.sandbox import ALLOWABLE, CREDENTIALS, GPU, READ_ONLY, guards, safe_environment, shut_in
+from spotctl.trials.sandbox import (
+    ALLOWABLE,
+    CREDENTIALS,
+    GPU,
+    READ_ONLY,
+    guards,
+    safe_environment,
+    shut_in,
+)
 from spotctl.trials.seen_work import SeenMarks, WorkMark, is_progress, marks_of_work
 
 SECONDS = 60.0
@@ -64,25 +72,33 @@ class TrialTerms:
 
 def unpacked(archive: Path, folder: Path, changed: Mapping[str, str]) -> Path:
     with tarfile.open(archive) as packed:
-        packed.extractall(folder, filter="fully_trusted")  # noqa: S202 - the user's own files, packed just now
+        # The user's own files, packed just now.
+        packed.extractall(folder, filter="fully_trusted")  # noqa: S202
     for name, text in changed.items():
         (folder / name).write_text(text)
     return folder
 
 
 def _bring_compiled(variables: Mapping[str, str], place: Path) -> None:
-    """Copies what libraries such as DeepSpeed have compiled of themselves on this computer, which takes minutes."""
+    """Copies what libraries such as DeepSpeed have compiled of themselves on this computer, which
+    takes minutes.
+    """
     caches = Path(variables.get("XDG_CACHE_HOME") or Path.home() / ".cache", "torch_extensions")
     own = variables.get("TORCH_EXTENSIONS_DIR")
-    known = [Path(own)] if own else sorted(caches.glob("py*"), key=lambda folder: folder.stat().st_mtime)
+    known = (
+        [Path(own)]
+        if own
+        else sorted(caches.glob("py*"), key=lambda folder: folder.stat().st_mtime)
+    )
+
     if known and known[-1].is_dir():
         # What is being compiled there has a lock.
         shutil.copytree(known[-1], place, ignore=shutil.ignore_patterns("lock"))
 
 
 class SaveWatch:
-    """The saves of a command into a folder: the `seconds` of each, from its first change to its last, and the `size` of
-    the folder."""
+    """The saves of a command into a folder: the `seconds` of each, from its first change to its
+    last, and the `size` of the folder."""
 
     def __init__(self, folder: Path) -> None:
         self.seconds, self.size = list[float](), 0
@@ -102,32 +118,52 @@ class SaveWatch:
         if files != self._files:
             self._began = self._looked if self._began is None else self._began
             self._changed = now
+
         if self._began is not None and (is_last or now - self._changed >= STILL_SECONDS):
             self.seconds.append(self._changed - self._began)
             self._began = None
             self.size = sum(size for _, size, *_ in listing(self._folder))
+
         self._files, self._looked = files, now
 
 
 class TrialGround:
-    """Everything that the starts of a command share: files, variables, guards, and the newest copy of its checkpoint.
+    """Everything that the starts of a command share: files, variables, guards, and the newest copy
+    of its checkpoint.
 
-    `kept` are the marks of the start that made this copy, the time of the save in it, and a file of the save.
+    `kept` are the marks of the start that made this copy, the time of the save in it, and a file of
+    the save.
     """
 
     def __init__(
-        self, spec: JobSpec, scratch: Path, archive: Path, variables: Mapping[str, str], terms: TrialTerms
+        self,
+        spec: JobSpec,
+        scratch: Path,
+        archive: Path,
+        variables: Mapping[str, str],
+        terms: TrialTerms,
     ) -> None:
         assert isinstance(spec.program, Command)
-        self.spec, self.program, self.scratch, self.archive, self.terms = spec, spec.program, scratch, archive, terms
+        self.spec, self.program, self.scratch, self.archive, self.terms = (
+            spec,
+            spec.program,
+            scratch,
+            archive,
+            terms,
+        )
+
         self._held = () if set(ALLOWABLE) <= set(terms.allowed) else guards(terms.allowed)
-        self.variables = safe_environment(variables, terms.allowed, spec.env.keys() | set(spec.secrets))
+        self.variables = safe_environment(
+            variables, terms.allowed, spec.env.keys() | set(spec.secrets)
+        )
         if CREDENTIALS not in terms.allowed and READ_ONLY not in self._held:
             home = Path.home()
             self.variables |= {"HOME": str(scratch), "PYTHONUSERBASE": str(home / ".local")}
+
         self.probe, self.copies = scratch / "probe", scratch / "kept"
         self.probe.mkdir()
         shutil.copy(script_watch.__file__, self.probe / "sitecustomize.py")
+
         # The home folder cannot be written to here.
         self.built = scratch / "built"
         _bring_compiled(variables, self.built)
@@ -145,7 +181,9 @@ class TrialGround:
 class TrialStart:
     """One start of the command. Only Python leaves `marks`."""
 
-    def __init__(self, ground: TrialGround, number: int, words: Sequence[str], cut: int, *, has_steps: bool) -> None:
+    def __init__(
+        self, ground: TrialGround, number: int, words: Sequence[str], cut: int, *, has_steps: bool
+    ) -> None:
         scratch, spec, terms, self._ground = ground.scratch, ground.spec, ground.terms, ground
         self.folder = unpacked(ground.archive, scratch / f"job-{number}", terms.changed)
         self._given = set(listing(self.folder))
@@ -194,11 +232,14 @@ class TrialStart:
         self.command = RunningCommand(words, self.folder, environment, self.printed, scratch)
 
     def look(self, *, is_over: bool = False) -> None:
-        """Notes what was done since the last look, and copies a checkpoint, as a machine does until its end."""
+        """Notes what was done since the last look, and copies a checkpoint, as a machine does until
+        its end.
+        """
         self.marks = self._reader.all()
         if self._kept is not None:
             # What a save has may be seen after it was copied.
             self._ground.kept = (self.marks, *self._kept)
+
         self._ground.watch.look()
 
         now = time.monotonic()
@@ -207,6 +248,7 @@ class TrialStart:
         keeps_none = self._ground.program.checkpoint is None
         if is_over or keeps_none or now - self._looked < _STABLE_SECONDS:
             return
+
         if self._sync.look():
             self._note_copy(now)
         self._looked = now
@@ -224,6 +266,7 @@ class TrialStart:
         if work and copied not in self._saves:
             self._saves.append(copied)
             self.first_copy = min(self.first_copy, now)
+
         newest = max(self._sync.copied, key=itemgetter(2))[0]
         self._kept = (saves[-1].at if saves else written, newest)
         self._ground.kept = (self.marks, *self._kept)
@@ -245,7 +288,9 @@ class TrialStart:
             now = (self.checkpoint / name).stat()
         except OSError:
             return changed / 1e9
-        return (now.st_ctime_ns if (now.st_mtime_ns, now.st_ino) == (changed, number) else changed) / 1e9
+        return (
+            now.st_ctime_ns if (now.st_mtime_ns, now.st_ino) == (changed, number) else changed
+        ) / 1e9
 
     def has_worked(self) -> bool:
         """Whether a step or a save in a loop was seen."""
@@ -254,17 +299,27 @@ class TrialStart:
     @property
     def own_saves(self) -> list[WorkMark]:
         """Saves that the next machine does not get."""
-        return [mark for mark in self.marks if is_progress(mark) and mark.path.startswith(str(self.folder))]
+        return [
+            mark
+            for mark in self.marks
+            if is_progress(mark) and mark.path.startswith(str(self.folder))
+        ]
 
     def changed_file(self) -> str:
-        """The newest file of the job's folder that was changed since the start; logs do not count."""
+        """The newest file of the job's folder that was changed since the start; logs do not
+        count."""
         files = [file for file in listing(self.folder) if file not in self._given]
         files = [file for file in files if not file[0].endswith(script_watch.NO_SAVES)]
         files = [file for file in files if "tfevents" not in file[0]]
         return max(files, key=itemgetter(2))[0] if files else ""
 
     def last_line(self) -> str:
-        lines = [line.strip() for line in self.printed.read_text(errors="replace").splitlines() if line.strip()]
+        lines = [
+            line.strip()
+            for line in self.printed.read_text(errors="replace").splitlines()
+            if line.strip()
+        ]
+
         errors = [line for line in lines if _ERROR.match(line)]
         said = (errors or lines or ["it printed nothing"])[-1][-_LONGEST_QUOTE:]
         spec = self._ground.spec

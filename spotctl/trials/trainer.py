@@ -6,8 +6,8 @@ After three clocks the weights w of both are compared, as a share of the way tha
 
     difference = |w_trainer - w_script| / |w_script - w_first|
 
-A trainer is only written if this is at most `TOLERANCE`: it must never train something else than the
-script. What cannot be the same, such as data that are drawn without a seed, becomes a remark.
+A trainer is only written if this is at most `TOLERANCE`: it must never train something else than
+the script. What cannot be the same, such as data that are drawn without a seed, becomes a remark.
 """
 
 import argparse
@@ -62,7 +62,10 @@ def compared_trainer(path: Path, folder: Path) -> ComparedTrainer:
     script = read_script(path, folder)
     training = training_of(script)
     if training.uncarried:
-        raise BadTrainer("; ".join(f"line {each.line}: {each.reason}" for each in training.uncarried))
+        raise BadTrainer(
+            "; ".join(f"line {each.line}: {each.reason}" for each in training.uncarried)
+        )
+
     trial = _Trial(path, training)
     trial.run_script()
     return trial.compare_with(TrainerText(script, training, trial.measured))
@@ -90,30 +93,41 @@ class _Trial:
             [str(self._path)],
             [str(self._path.resolve().parent)],
         )
+
         usual = argparse.ArgumentParser.parse_args
 
         def parse_args(parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
             parsed = usual(parser, *args, **kwargs)
-            self._arguments = {name: value for name, value in vars(parsed).items() if _is_plain(value)}
+            self._arguments = {
+                name: value for name, value in vars(parsed).items() if _is_plain(value)
+            }
             return parsed
 
         argparse.ArgumentParser.parse_args = parse_args  # type: ignore[method-assign, assignment]
         try:
-            exec(compile(self._instrumented(), str(self._path), "exec"), module.__dict__)  # noqa: S102 - the user's script
+            # The user's script.
+            exec(compile(self._instrumented(), str(self._path), "exec"), module.__dict__)  # noqa: S102
         except _Enough:
             return
         except SystemExit as error:
-            raise BadTrainer(f"{self._path} ended by itself (status {error.code}) before its third step") from error
+            raise BadTrainer(
+                f"{self._path} ended by itself (status {error.code}) before its third step"
+            ) from error
         except AgileMLError:
             raise
         except Exception as error:
-            raise BadTrainer(f"{self._path} fails before its third step: {described(error)}") from error
+            raise BadTrainer(
+                f"{self._path} fails before its third step: {described(error)}"
+            ) from error
         finally:
             argparse.ArgumentParser.parse_args = usual  # type: ignore[method-assign]
             if self._given:
                 self._calm.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+
         if not self._given:
-            raise BadTrainer(f"{self._path} did not reach its loop when it was run without arguments")
+            raise BadTrainer(
+                f"{self._path} did not reach its loop when it was run without arguments"
+            )
 
     def _instrumented(self) -> ast.Module:
         training = self._training
@@ -125,10 +139,12 @@ class _Trial:
                 if (node.lineno, node.col_offset) != place:
                     self.generic_visit(node)
                     return node
+
                 parent, loader = node, unwrapped(node.iter)
                 call = ast.Call(ast.Name("_spotctl_batches", ast.Load()), [loader], [])
                 if loader is node.iter:
                     parent.iter = ast.copy_location(call, loader)
+
                 for inner in ast.walk(node.iter):
                     if isinstance(inner, ast.Call) and inner is not call and loader in inner.args:
                         inner.args[inner.args.index(loader)] = ast.copy_location(call, loader)
@@ -149,6 +165,7 @@ class _Trial:
             batch = self._feed[self._given]
             self._given += 1
             yield batch
+
         if self._given >= len(self._feed):
             self._after = _copied(self._names[self._training.module].state_dict())
             raise _Enough
@@ -158,9 +175,13 @@ class _Trial:
 
         training = self._training
         if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
-            raise _refused(training, f"the loop takes its batches from a {type(loader).__name__}, not a DataLoader")
+            raise _refused(
+                training,
+                f"the loop takes its batches from a {type(loader).__name__}, not a DataLoader",
+            )
         if loader.batch_size is None:
             raise _refused(training, "the DataLoader has no batch size")
+
         self._loader, self._names = loader, _visible(frame, str(self._path))
         self.measured = self._measure(loader)
         self._before = _copied(self._names[training.module].state_dict())
@@ -169,7 +190,11 @@ class _Trial:
         self._compare_data(trainer, loader)
         self._compare_start(trainer)
         clocks = range(1, min(CLOCKS, self.measured.steps) + 1)
-        self._feed = [batch for clock in clocks for batch in trainer.batch_of(clock, pieces=self.measured.per_step)]
+        self._feed = [
+            batch
+            for clock in clocks
+            for batch in trainer.batch_of(clock, pieces=self.measured.per_step)
+        ]
 
     def _measure(self, loader: Any) -> MeasuredTraining:  # noqa: ANN401
         from torch.utils.data import RandomSampler, SequentialSampler
@@ -183,49 +208,73 @@ class _Trial:
             if role != "batch":
                 marks.append((role, counted))
                 return
+
             counted += 1
             if counted > MAX_BATCHES:
-                raise _refused(training, f"the loop takes more than {MAX_BATCHES:,} batches; does it ever end?")
+                raise _refused(
+                    training, f"the loop takes more than {MAX_BATCHES:,} batches; does it ever end?"
+                )
 
         names = {**self._names, "mark": mark, "_batches": batches}
-        exec(compile(training.count, "count", "exec"), names)  # noqa: S102 - counters of the user's script
+        # Counters of the user's script.
+        exec(compile(training.count, "count", "exec"), names)  # noqa: S102
         steps = [count for role, count in marks if role == "step"]
         if not steps:
             raise _refused(training, "the optimizer takes no step")
+
         every = steps[0]
-        regular = steps == list(range(every, every * len(steps) + 1, every)) and counted - steps[-1] < every
+        regular = (
+            steps == list(range(every, every * len(steps) + 1, every))
+            and counted - steps[-1] < every
+        )
         samples, size = len(loader.sampler), loader.batch_size
         whole = samples // size if loader.drop_last else samples / size
+
         if not regular or (every > 1 and whole % every):
             raise _refused(
                 training,
-                f"a step takes {every} batches of {size} samples, and {samples:,} samples are no multiple of that",
+                f"a step takes {every} batches of {size} samples, and {samples:,} samples are no "
+                "multiple of that",
             )
+
         schedule = self._schedule_every(marks)
         norm = None
         if training.clip is not None:
             clip = ast.fix_missing_locations(ast.Expression(training.clip))
             code = compile(clip, "expression", "eval")
-            norm = float(eval(code, dict(self._names)))  # noqa: S307 - an expression of the user's script
+            # An expression of the user's script.
+            norm = float(eval(code, dict(self._names)))  # noqa: S307
 
         own_order = type(loader.sampler) not in (SequentialSampler, RandomSampler)
         own_order |= loader.generator is not None
         own_order |= getattr(loader.sampler, "generator", None) is not None
-        return MeasuredTraining(size, batches, every, len(steps), schedule, norm, self._arguments, own_order)
+        return MeasuredTraining(
+            size, batches, every, len(steps), schedule, norm, self._arguments, own_order
+        )
 
     def _schedule_every(self, marks: list[tuple[str, int]]) -> int:
         if not self._training.scheduler:
             return 0
+
         steps, after = 0, []
         for role, _ in marks:
             if role == "step":
                 steps += 1
             else:
                 after.append(steps)
+
         every = after[0] if after else 0
         # The last steps of the loop may come before another of the schedule.
-        if not every or after != list(range(every, every * len(after) + 1, every)) or steps - after[-1] >= every:
-            raise _refused(self._training, f"{self._training.scheduler} does not step after every, or every n-th, step")
+        if (
+            not every
+            or after != list(range(every, every * len(after) + 1, every))
+            or steps - after[-1] >= every
+        ):
+            raise _refused(
+                self._training,
+                f"{self._training.scheduler} does not step after every, or every n-th, step",
+            )
+
         return every
 
     def _compare_data(self, trainer: "TorchModule", loader: Any) -> None:  # noqa: ANN401
@@ -243,23 +292,34 @@ class _Trial:
 
         ours = _seeded(trainer.dataset, 0)
         if len(ours.dataset) != len(loader.dataset):
-            raise BadTrainer(f"dataset() has {len(ours.dataset):,} samples, and the script {len(loader.dataset):,}")
+            raise BadTrainer(
+                f"dataset() has {len(ours.dataset):,} samples, and the script "
+                f"{len(loader.dataset):,}"
+            )
+
         if not _equal(first(ours.dataset), first(loader.dataset)):
             if _equal(first(ours.dataset), first(_seeded(trainer.dataset, 1).dataset)):
                 raise _refused(self._training, "dataset() makes other samples than the script")
             self.remarks.append(
-                "the script draws its data without a seed, so the trainer's are others of the same kind"
+                "the script draws its data without a seed, so the trainer's are others of the same "
+                "kind"
             )
+
         is_other = isinstance(loader.sampler, torch.utils.data.RandomSampler)
         if self.measured.own_order:
-            order = EpochOrders(str(self._path), loader, RandomState.now(), loader.batch_size, len(loader.dataset))
+            order = EpochOrders(
+                str(self._path), loader, RandomState.now(), loader.batch_size, len(loader.dataset)
+            )
             expected = first(ours.dataset, order.epoch(0)[:size].tolist())
             is_other = not _equal(expected, trainer.batch_of(1, pieces=self.measured.per_step)[0])
+
         if is_other:
             self.remarks.append("samples come in a random order, but not in that of the script")
 
     def _compare_start(self, trainer: "TorchModule") -> None:
-        """Whether the trainer's network is that of the script; its first weights may be other random numbers."""
+        """Whether the trainer's network is that of the script; its first weights may be other
+        random numbers.
+        """
         network, theirs = _seeded(trainer.module, 0), self._names[self._training.module]
         ours_frozen, their_frozen = (
             {name for name, parameter in each.named_parameters() if not parameter.requires_grad}
@@ -271,12 +331,26 @@ class _Trial:
         first = _copied(network.state_dict())
         if first.keys() != self._before.keys():
             raise _refused(self._training, "network() has other layers than the script")
-        other = next((name for name, values in first.items() if _drawn_otherwise(values, self._before[name])), None)
+
+        other = next(
+            (
+                name
+                for name, values in first.items()
+                if _drawn_otherwise(values, self._before[name])
+            ),
+            None,
+        )
+
         if other is not None:
-            raise _refused(self._training, f"network() begins with other values of {other} than the script")
+            raise _refused(
+                self._training, f"network() begins with other values of {other} than the script"
+            )
+
         again = _seeded(trainer.module, 1).state_dict()
         if _equal(first, _copied(again)) and not _equal(first, self._before):
-            self.remarks.append("its first weights are drawn in the same way, but with other random numbers")
+            self.remarks.append(
+                "its first weights are drawn in the same way, but with other random numbers"
+            )
 
     # -- the trainer
 
@@ -291,6 +365,7 @@ class _Trial:
             raise
         except Exception as error:
             raise BadTrainer(f"the trainer cannot be made: {described(error)}") from error
+
         loss = made.objective
 
         @wraps(loss)
@@ -310,12 +385,14 @@ class _Trial:
         """The trainer with the most parts that trains as the script does."""
         if text.problems:
             raise BadTrainer("; ".join(text.problems))
+
         from agileml.reference import run
 
         samples, per_step = self.measured.samples, self.measured.per_step
         clocks = min(CLOCKS, self.measured.steps)
         most = max(parts for parts in range(1, MAX_PARTS + 1) if samples % parts == 0)
         reason = ""
+
         for parts in dict.fromkeys((most, per_step)):
             trainer = self.made(text, parts)
             try:
@@ -327,10 +404,20 @@ class _Trial:
             difference = self._difference(after)
             if difference <= TOLERANCE:
                 if reason:
-                    few = "one part: one machine computes each batch" if parts == 1 else f"{parts} parts"
+                    few = (
+                        "one part: one machine computes each batch"
+                        if parts == 1
+                        else f"{parts} parts"
+                    )
                     self.remarks.append(f"{few}, because with {most}, {reason}")
-                return ComparedTrainer(text.text(parts), self.measured.steps, clocks, difference, tuple(self.remarks))
-            reason = f"after {clocks} clocks, the weights differ by {difference:.1%} of the way that they went"
+                return ComparedTrainer(
+                    text.text(parts), self.measured.steps, clocks, difference, tuple(self.remarks)
+                )
+            reason = (
+                f"after {clocks} clocks, the weights differ by {difference:.1%} of the way that "
+                "they went"
+            )
+
         raise BadTrainer(reason)
 
     def _difference(self, after: Mapping[str, Any]) -> float:
@@ -359,7 +446,9 @@ class _FedLoader:
 
 
 def _visible(frame: FrameType | None, file: str) -> dict[str, Any]:
-    """The names of the script where its loop runs: those of callers count first, as they are written out."""
+    """The names of the script where its loop runs: those of callers count first, as they are
+    written out.
+    """
     names: dict[str, Any] = {}
     outermost: dict[str, Any] = {}
     while frame is not None:
@@ -368,6 +457,7 @@ def _visible(frame: FrameType | None, file: str) -> dict[str, Any]:
             if frame.f_locals is not frame.f_globals:
                 names |= frame.f_locals
         frame = frame.f_back
+
     return {**outermost, **names}
 
 
@@ -392,6 +482,7 @@ def _equal(left: Any, right: Any) -> bool:  # noqa: ANN401 - batches
         return left.keys() == right.keys() and all(_equal(left[key], right[key]) for key in left)
     if isinstance(left, list | tuple):
         return len(left) == len(right) and all(map(_equal, left, right))
+
     return bool(left == right)
 
 

@@ -1,8 +1,8 @@
 """Random fault schedules of a trainer whose updates are clipped by the norm of all of them.
 
-`python -m tests.agileml.clipping_faults 0 2000` runs 2,000 schedules; each must end with the undisturbed model, bit for
-bit. Two of three strike right after one of the messages by which servers learn the norm. A schedule depends on its
-seed alone.
+`python -m tests.agileml.clipping_faults 0 2000` runs 2,000 schedules; each must end with the
+undisturbed model, bit for bit. Two of three strike right after one of the messages by which servers
+learn the norm. A schedule depends on its seed alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ class Clipped(Decades):
     name = "clipped"
     clip_norm = 20.0
 
-    def apply(self, name: str, values: Array, update: Array, slots: Sequence[Array], clock: int) -> None:
+    def apply(
+        self, name: str, values: Array, update: Array, slots: Sequence[Array], clock: int
+    ) -> None:
         del name, slots, clock
         values += update
 
@@ -50,7 +52,10 @@ def main(first: int, last: int) -> int:
     with ProcessPoolExecutor() as pool:
         ended = list(pool.map(played, range(first, last), chunksize=10))
     failed = [why for _, why in ended if why]
-    print(f"seeds {first} to {last - 1}: {len(ended) - len(failed)} schedules ended with the undisturbed model;")
+    print(
+        f"seeds {first} to {last - 1}: {len(ended) - len(failed)} schedules ended with the "
+        "undisturbed model;"
+    )
     print(f"{sum(hit for hit, _ in ended)} struck right after a message about the norm")
     for line in failed:
         print(line)

@@ -15,7 +15,8 @@ from tests.agileml.engines.jobs import processes
 @pytest.fixture
 def left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The test leaves no process, file or descriptor behind."""
-    # PyTorch makes this folder where temporary files are, once in a process, when its compiler is first imported.
+    # PyTorch makes this folder where temporary files are, once in a process, when its compiler is
+    # first imported.
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", f"{tempfile.gettempdir()}/torchinductor")
     with tempfile.TemporaryDirectory(prefix="t-") as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)

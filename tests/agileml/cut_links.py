@@ -1,8 +1,10 @@
-"""Single connections between real processes that break, at random moments: each job must end with the same model.
+"""Single connections between real processes that break, at random moments: each job must end with
+the same model.
 
-`python -m tests.agileml.cut_links 0 100` runs 100 jobs. In each, nodes and the job loop break connections of their own,
-one at a time: those to other nodes, to the controller, and for blobs. Which process breaks how many depends on the seed
-and on the process's name, when and which also on timing.
+`python -m tests.agileml.cut_links 0 100` runs 100 jobs. In each, nodes and the job loop break
+connections of their own, one at a time: those to other nodes, to the controller, and for blobs.
+Which process breaks how many depends on the seed and on the process's name, when and which also on
+timing.
 """
 
 from __future__ import annotations
@@ -29,7 +31,14 @@ from agileml.core.events import Iteration
 from agileml.engines.chaos import Chaos, FaultSchedule
 from agileml.engines.local import LocalEngine
 from agileml.trainer import ParamView
-from tests.agileml.local_faults import CLOCKS, LENGTHS, STUCK_SECONDS, LocalSchedule, check, undisturbed
+from tests.agileml.local_faults import (
+    CLOCKS,
+    LENGTHS,
+    STUCK_SECONDS,
+    LocalSchedule,
+    check,
+    undisturbed,
+)
 from tests.agileml.toys import Paced
 
 MAX_CUTS = 2
@@ -39,7 +48,8 @@ CUTTING = 0.35
 """Probability that a process breaks any: others are replaced, and some processes must last."""
 
 SECONDS = 1.0
-"""Time from a process's first step in which it breaks them; a job of these schedules takes about as long."""
+"""Time from a process's first step in which it breaks them; a job of these schedules takes about as
+long."""
 
 RESET = struct.pack("ii", 1, 0)
 """Ends a TCP connection without a farewell."""
@@ -69,7 +79,9 @@ def _inode(handle: socket.socket) -> int:
 
 
 def cut_one(chance: random.Random, spared: frozenset[int] = frozenset()) -> None:
-    """Breaks a link of this process to another one of its job, which both sides notice; spares sockets by inode."""
+    """Breaks a link of this process to another one of its job, which both sides notice; spares
+    sockets by inode.
+    """
     handles = sockets()
     links = [handle for handle in handles if _is_link(handle) and _inode(handle) not in spared]
     if links:
@@ -77,7 +89,9 @@ def cut_one(chance: random.Random, spared: frozenset[int] = frozenset()) -> None
         with suppress(OSError):
             if chance.random() < 0.5:
                 chosen.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-            chosen.shutdown(chance.choice([socket.SHUT_RDWR, socket.SHUT_RDWR, socket.SHUT_WR, socket.SHUT_RD]))
+            chosen.shutdown(
+                chance.choice([socket.SHUT_RDWR, socket.SHUT_RDWR, socket.SHUT_WR, socket.SHUT_RD])
+            )
     for handle in handles:
         handle.close()
 
@@ -88,7 +102,9 @@ def own_name() -> str:
     names = [str(handle.getsockname()) for handle in handles]
     for handle in handles:
         handle.close()
-    return min((Path(name).name for name in names if name.endswith(".sock")), default=str(os.getpid()))
+    return min(
+        (Path(name).name for name in names if name.endswith(".sock")), default=str(os.getpid())
+    )
 
 
 def _is_link(handle: socket.socket) -> bool:
@@ -101,7 +117,9 @@ def _is_link(handle: socket.socket) -> bool:
 
 
 def cut_some(seed: int, name: str, spared: frozenset[int] = frozenset()) -> None:
-    """Breaks connections of this process at random moments, on a thread of its own; spares sockets by inode."""
+    """Breaks connections of this process at random moments, on a thread of its own; spares sockets
+    by inode.
+    """
     chance = random.Random(f"{seed} {name}")
     if chance.random() > CUTTING:
         return
@@ -124,7 +142,15 @@ class Cutting(Paced):
         self.seed = seed
         self._begun = False
 
-    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+    def step(
+        self,
+        shard: range,
+        lo: int,
+        hi: int,
+        params: ParamView,
+        clock: int,
+        rng: np.random.Generator,
+    ) -> None:
         if not self._begun:
             self._begun = True
             cut_some(self.seed, own_name())
@@ -134,10 +160,12 @@ class Cutting(Paced):
 def play(seed: int) -> list[Iteration]:
     """Runs one schedule to its end and compares its model with the reference."""
     log: list[Iteration] = []
-    source = TrainerSource("tests.agileml.cut_links:Cutting", {"lengths": LENGTHS, "chunk": 2, "seed": seed})
+    source = TrainerSource(
+        "tests.agileml.cut_links:Cutting", {"lengths": LENGTHS, "chunk": 2, "seed": seed}
+    )
     job = replace(LocalSchedule(seed, source).job, heartbeat_timeout=2.0)
-    # This process, which runs the job loop, may break its link to the controller, but none that is not of the job: a
-    # worker of pytest has one to the process that collects results.
+    # This process, which runs the job loop, may break its link to the controller, but none that is
+    # not of the job: a worker of pytest has one to the process that collects results.
     cut_some(seed, "job loop", open_now())
     trained = LocalEngine().run(
         job, FaultSchedule(Chaos.parse("every 4 clocks join 1", seed)), log.append, lambda _: None
@@ -171,7 +199,8 @@ def main(first: int, last: int, jobs: int | None = None) -> int:
     lost = sum(lost for _, _, lost in ended)
     lines = [
         *failed,
-        f"seeds {first} to {last - 1}: {len(ended) - len(failed)} jobs of {CLOCKS} clocks ended with the undisturbed",
+        f"seeds {first} to {last - 1}: {len(ended) - len(failed)} jobs of {CLOCKS} clocks ended "
+        "with the undisturbed",
         f"model, in which {lost} nodes were lost with a connection",
     ]
     sys.stdout.writelines(f"{line}\n" for line in lines)

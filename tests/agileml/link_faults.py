@@ -1,8 +1,9 @@
 """Random schedules in virtual time in which single connections break or carry nothing for a while.
 
-`python -m tests.agileml.link_faults 0 1000` runs 1,000 schedules. In each, links between nodes, and between nodes and
-the controller, break at random moments, with a random part of what is in flight; others are held up. Some schedules
-kill or evict nodes besides. Each model must be that of the undisturbed run, bit for bit.
+`python -m tests.agileml.link_faults 0 1000` runs 1,000 schedules. In each, links between nodes, and
+between nodes and the controller, break at random moments, with a random part of what is in flight;
+others are held up. Some schedules kill or evict nodes besides. Each model must be that of the
+undisturbed run, bit for bit.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ MAX_FAULTS = 4
 """Links of a schedule that break or are held up, at most."""
 
 LONGEST_DELAY = 0.2
-"""Virtual seconds for which a link carries nothing; a clock of these schedules takes about a tenth of that."""
+"""Virtual seconds for which a link carries nothing; a clock of these schedules takes about a tenth
+of that."""
 
 LATEST = 900
 """Deliveries after which a link breaks at the latest: most schedules have more."""
@@ -74,7 +76,9 @@ def played(seed: int) -> tuple[str, Counter[str]]:
     try:
         _, result = schedule.run()
     except Exception as error:  # noqa: BLE001 - every exception is a finding
-        return f"seed {seed}, {schedule.target}: {type(error).__name__}: {error}"[:400], schedule.done
+        return f"seed {seed}, {schedule.target}: {type(error).__name__}: {error}"[
+            :400
+        ], schedule.done
     schedule.done["nodes lost"] += result.failures
     return "", schedule.done
 
@@ -88,7 +92,8 @@ def main(first: int, last: int) -> int:
             failed += [why] if why else []
     lines = [
         *failed,
-        f"seeds {first} to {last - 1}: {last - first - len(failed)} schedules ended with the undisturbed model",
+        f"seeds {first} to {last - 1}: {last - first - len(failed)} schedules ended with the "
+        "undisturbed model",
         ", ".join(f"{what}: {number}" for what, number in sorted(happened.items())),
     ]
     sys.stdout.writelines(f"{line}\n" for line in lines)

@@ -1,7 +1,8 @@
-"""Random fault schedules on real processes, which are really killed; each depends on its seed, but for its timing.
+"""Random fault schedules on real processes, which are really killed; each depends on its seed, but
+for its timing.
 
-`python -m tests.agileml.local_faults 0 200` runs 200 jobs, as many at a time as there are processors, and compares each
-model with the undisturbed one, bit for bit.
+`python -m tests.agileml.local_faults 0 200` runs 200 jobs, as many at a time as there are
+processors, and compares each model with the undisturbed one, bit for bit.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ DEEDS = (
 
 @dataclass(frozen=True)
 class LocalSchedule:
-    """One seed: a footprint, settings, and faults. Half of the faults of some seeds come before the first clock.
+    """One seed: a footprint, settings, and faults. Half of the faults of some seeds come before the
+    first clock.
 
     The model must be that of the reference run, by its digest.
     """
@@ -64,7 +66,11 @@ class LocalSchedule:
         rules = []
         for _ in range(chance.randint(1, 5)):
             start_up = early and chance.random() < 0.5
-            when = f"{chance.randint(1, 800)}ms" if start_up else f"clock {chance.randint(1, CLOCKS - 2)}"
+            when = (
+                f"{chance.randint(1, 800)}ms"
+                if start_up
+                else f"clock {chance.randint(1, CLOCKS - 2)}"
+            )
             deed = chance.choice(DEEDS).format(warning=chance.choice(["0s", "50ms", "1s", "30s"]))
             rules.append(f"at {when} {deed}")
         return "; ".join([*rules, "every 4 clocks join 1"])
@@ -74,7 +80,9 @@ class LocalSchedule:
         """The job."""
         chance = random.Random(-1 - self.seed)
         reliable, transient = chance.choice([(1, 1), (1, 2), (1, 3), (2, 2), (2, 3), (1, 4)])
-        settings = JobSettings(partitions=8, deterministic=True, loss_sample=0, keeps=chance.choice([1, 8]))
+        settings = JobSettings(
+            partitions=8, deterministic=True, loss_sample=0, keeps=chance.choice([1, 8])
+        )
         return TrainingJob(
             self.source,
             reliable,
@@ -82,7 +90,8 @@ class LocalSchedule:
             Stopping(clocks=CLOCKS),
             settings,
             Thresholds(1, chance.choice([3, 15])),
-            # A killed process is noticed by its broken connections; heartbeats may be late on a busy computer.
+            # A killed process is noticed by its broken connections; heartbeats may be late on a
+            # busy computer.
             heartbeat_timeout=20.0,
             checkpoint_every=chance.choice([0, 1, 1, 2]),
         )
@@ -99,7 +108,9 @@ class LocalSchedule:
 
 def check(trained: Trained, log: list[Iteration], expected: str) -> None:
     """Raises AssertionError unless every clock was reported once, and nothing lost."""
-    assert [one.clock for one in log] == list(range(1, CLOCKS + 1)), "a clock is missing or reported twice"
+    assert [one.clock for one in log] == list(range(1, CLOCKS + 1)), (
+        "a clock is missing or reported twice"
+    )
     assert model_digest(trained.model) == expected, "the model is not that of the undisturbed run"
     counters = trained.counters
     assert (counters.lost, counters.doubled, counters.applied) == (0, 0, counters.sent), counters
@@ -108,11 +119,14 @@ def check(trained: Trained, log: list[Iteration], expected: str) -> None:
 @cache
 def undisturbed() -> str:
     """The digest of the reference run's model."""
-    return digest_after(TrainerSource("tests.agileml.toys:Decades", {"lengths": LENGTHS, "chunk": 2}))
+    return digest_after(
+        TrainerSource("tests.agileml.toys:Decades", {"lengths": LENGTHS, "chunk": 2})
+    )
 
 
 def digest_after(source: TrainerSource) -> str:
-    """The digest of a trainer's model in the reference run, after as many clocks as a schedule has."""
+    """The digest of a trainer's model in the reference run, after as many clocks as a schedule
+    has."""
     return model_digest(run(source.load(), CLOCKS, seed=0, deterministic=True))
 
 
@@ -123,12 +137,18 @@ def outcome(seed: int) -> tuple[int, str, Counter[str]]:
     try:
         log = schedule.run()
     except Exception as error:  # noqa: BLE001 - every exception is a finding
-        return seed, f"{schedule.chaos!r} with {schedule.job}: {type(error).__name__}: {error}", happened
+        return (
+            seed,
+            f"{schedule.chaos!r} with {schedule.job}: {type(error).__name__}: {error}",
+            happened,
+        )
     finally:
         signal.alarm(0)
     for event in (event for one in log for event in one.events):
         happened.update(
-            word for word in ("ready", "warned", "left", "lost", "from version", "restarted") if word in event
+            word
+            for word in ("ready", "warned", "left", "lost", "from version", "restarted")
+            if word in event
         )
     happened["redone"] += sum(one.redone for one in log)
     return seed, "", happened

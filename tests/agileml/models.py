@@ -9,7 +9,9 @@ from agileml.params.layout import Array, ArraySpec, Params
 
 DTYPES = ("<f4", "<f8", "<i4", "<i8")
 
-shapes = st.tuples(st.integers(0, 12), st.lists(st.integers(0, 3), max_size=2)).map(lambda made: (made[0], *made[1]))
+shapes = st.tuples(st.integers(0, 12), st.lists(st.integers(0, 3), max_size=2)).map(
+    lambda made: (made[0], *made[1])
+)
 
 specs = st.dictionaries(
     st.sampled_from("abcdef"), st.tuples(shapes, st.sampled_from(DTYPES)), min_size=1, max_size=4
@@ -33,4 +35,6 @@ def params_of(rng: np.random.Generator, specs: tuple[ArraySpec, ...]) -> Params:
 
 def same_bits(one: Array, other: Array) -> bool:
     """Equality that tells -0.0 from 0.0."""
-    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+    return (
+        one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+    )

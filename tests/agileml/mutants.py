@@ -2,7 +2,8 @@
 
 Each shows in the model, the counters, a violated invariant, or a job that does not end.
 
-`python -m tests.agileml.mutants 300` introduces one bug after another and prints how many of 300 seeds detect it.
+`python -m tests.agileml.mutants 300` introduces one bug after another and prints how many of 300
+seeds detect it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ MUTANTS = (*OF_NODES, *OF_CONTROL)
 
 
 def main(seeds: int, name: str = "") -> int:
-    """Prints how many schedules detect each bug, or those with `name` in their name, and the first error."""
+    """Prints how many schedules detect each bug, or those with `name` in their name, and the first
+    error.
+    """
     survivors, chosen = 0, [mutant for mutant in MUTANTS if name in mutant.name]
     for mutant in chosen:
         found = list(catching(mutant, seeds))

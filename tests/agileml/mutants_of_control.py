@@ -47,7 +47,9 @@ def _unknown_ones_not_lost(self: Members, names: list[str]) -> dict[str, NodePha
     return _lose(self, [name for name in names if self.get(name) is not None])
 
 
-def _reports_of_any_epoch(self: RollCall, event: object, now: float, epoch: int, *, open_: bool) -> bool | Send:
+def _reports_of_any_epoch(
+    self: RollCall, event: object, now: float, epoch: int, *, open_: bool
+) -> bool | Send:
     if getattr(event, "epoch", None) is None or isinstance(event, Hello):
         return _stale(self, event, now, epoch, open_=open_)
     return _stale(self, replace(event, epoch=epoch), now, epoch, open_=open_)  # type: ignore[type-var]
@@ -81,11 +83,15 @@ def _waits_for_lost_ones(self: CheckpointSchedule, clock: int) -> bool:  # noqa:
 
 def _oldest_under_its_name(self: Server, message: Stable) -> None:
     begin = len(self.out)
-    oldest = {one.partition: one.versions[min(one.versions)] for one in self._holders() if one.versions}
+    oldest = {
+        one.partition: one.versions[min(one.versions)] for one in self._holders() if one.versions
+    }
     _set_stable(self, message)
     for at, one in enumerate(self.out[begin:], start=begin):
         if isinstance(one, Save):
-            self.out[at] = replace(one, version=replace(oldest[one.partition], clock=one.version.clock))
+            self.out[at] = replace(
+                one, version=replace(oldest[one.partition], clock=one.version.clock)
+            )
 
 
 def _repeated_reports_forgotten(self: VersionLedger, accepted: Any) -> tuple[Any, int]:  # noqa: ANN401
@@ -111,7 +117,9 @@ def _only_full_queues(self: Outbox, to: str, pending: list[object]) -> None:
 ANY_LOSS = aims("2 3 1", "kill one, kill half", "Push Snapshot PartitionProgress")
 RECOVERIES = aims("2 3 1", "kill one, suspect one, kill half", "Recover Restored Move Taken")
 LOST_BACKUPS = aims("2 3", "kill reliable", "PartitionProgress Patch Stable")
-RESTARTS = aims("4", "kill one, warn one, join", "Hello Ready Push") + aims("2 3", "kill controller", "Patch")
+RESTARTS = aims("4", "kill one, warn one, join", "Hello Ready Push") + aims(
+    "2 3", "kill controller", "Patch"
+)
 WITHOUT_RELIABLE = aims("5", "join, warn one, kill one", "Hello Ready Pull Snapshot")
 SAVED = aims("1 2", "kill everything, kill reliable", "Saved")
 
@@ -145,7 +153,13 @@ OF_CONTROL = (
         _unknown_ones_not_lost,
         trial=trials.a_job_starts_whatever_happens_to_its_nodes,
     ),
-    Mutant("the controller handles reports of earlier epochs", RollCall, "stale", _reports_of_any_epoch, RECOVERIES),
+    Mutant(
+        "the controller handles reports of earlier epochs",
+        RollCall,
+        "stale",
+        _reports_of_any_epoch,
+        RECOVERIES,
+    ),
     Mutant(
         "a restarted controller goes on after the first answer",
         Epochs,
@@ -153,7 +167,13 @@ OF_CONTROL = (
         property(_first_answer_is_enough),
         RESTARTS,
     ),
-    Mutant("a job goes on without a reliable node", Controller, "_gather", _started_without_reliable, WITHOUT_RELIABLE),
+    Mutant(
+        "a job goes on without a reliable node",
+        Controller,
+        "_gather",
+        _started_without_reliable,
+        WITHOUT_RELIABLE,
+    ),
     Mutant(
         "a checkpoint that is never finished is the last one",
         CheckpointSchedule,
@@ -162,7 +182,13 @@ OF_CONTROL = (
         trial=trials.a_checkpoint_that_cannot_be_written_is_not_the_last,
     ),
     Mutant("a lost node can be a source", Members, "stays", _lost_nodes_stay, LOST_BACKUPS),
-    Mutant("a checkpoint is complete with its first partition", CheckpointSchedule, "add", _complete_at_once, SAVED),
+    Mutant(
+        "a checkpoint is complete with its first partition",
+        CheckpointSchedule,
+        "add",
+        _complete_at_once,
+        SAVED,
+    ),
     Mutant(
         "a checkpoint holds an earlier version than it says",
         Server,

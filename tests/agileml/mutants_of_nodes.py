@@ -40,7 +40,9 @@ _obey, _roll_back = Worker._obey, Worker._roll_back
 
 
 def _without(out: list[Any], begin: int, kind: type) -> None:
-    out[begin:] = [one for one in out[begin:] if not (isinstance(one, Send) and isinstance(one.message, kind))]
+    out[begin:] = [
+        one for one in out[begin:] if not (isinstance(one, Send) and isinstance(one.message, kind))
+    ]
 
 
 def _no_forward(self: Server, message: Push) -> None:
@@ -53,7 +55,9 @@ def _no_marks(self: Departure, message: Drain) -> list[Send]:
     return [Send(CONTROLLER, Drained(self.node, message.epoch))]
 
 
-def _over_gaps(work: CountedWork, spans: Mapping[Position, int], shard: int, clock: int) -> Position:
+def _over_gaps(
+    work: CountedWork, spans: Mapping[Position, int], shard: int, clock: int
+) -> Position:
     ends = [(at.clock, last) for at, last in spans.items()]
     at, last = max(ends, default=(clock, work.plan.chunks(shard, max(clock, 1))))
     return Position(at, last) if last < work.plan.chunks(shard, max(at, 1)) else Position(at + 1, 0)
@@ -144,7 +148,9 @@ EVEN = Machines(0.001, loading=0.005, detection=0.0005, network=Network(jitter=0
 UNLIKE = Machines(0.001, loading=0.005, detection=0.0005, network=Network(jitter=0.01, skew=1.5))
 
 OF_NODES = (
-    Mutant("a push after a partition that moved is not forwarded", Server, "push", _no_forward, MOVES),
+    Mutant(
+        "a push after a partition that moved is not forwarded", Server, "push", _no_forward, MOVES
+    ),
     Mutant(
         "a node leaves without end-of-life marks",
         Departure,
@@ -166,13 +172,49 @@ OF_NODES = (
     ),
     Mutant("messages of earlier epochs are handled", Node, "_in_time", _old_epochs_too, LOSSES),
     Mutant("messages of later epochs are dropped", Node, "_in_time", _early_ones_dropped, LOSSES),
-    Mutant("a server forgets a version too early", server, "keep_from", _too_early_forgotten, LATE_LOSSES),
-    Mutant("a committed version counts as safe", VersionLedger, "safe", _safe_when_committed, LATE_LOSSES),
-    Mutant("contributions are summed in the order of arrival", PendingClock, "summed", _as_they_came, LOSSES),
+    Mutant(
+        "a server forgets a version too early",
+        server,
+        "keep_from",
+        _too_early_forgotten,
+        LATE_LOSSES,
+    ),
+    Mutant(
+        "a committed version counts as safe",
+        VersionLedger,
+        "safe",
+        _safe_when_committed,
+        LATE_LOSSES,
+    ),
+    Mutant(
+        "contributions are summed in the order of arrival",
+        PendingClock,
+        "summed",
+        _as_they_came,
+        LOSSES,
+    ),
     Mutant("a shard is continued one chunk too early", Worker, "_obey", _one_chunk_back, MOVES),
-    Mutant("a partition moves without its contributions", Server, "take_over", _pending_left_behind, MOVES),
-    Mutant("a partition moves without its waiting workers", Server, "take_over", _waiters_left_behind, MOVES),
-    Mutant("rows that changed are not sent to the backup", Server, "_patch", _rows_left_out, LATE_LOSSES),
+    Mutant(
+        "a partition moves without its contributions",
+        Server,
+        "take_over",
+        _pending_left_behind,
+        MOVES,
+    ),
+    Mutant(
+        "a partition moves without its waiting workers",
+        Server,
+        "take_over",
+        _waiters_left_behind,
+        MOVES,
+    ),
+    Mutant(
+        "rows that changed are not sent to the backup",
+        Server,
+        "_patch",
+        _rows_left_out,
+        LATE_LOSSES,
+    ),
     Mutant(
         "the loss is that of a later model",
         Server,
@@ -180,7 +222,9 @@ OF_NODES = (
         _whatever_is_latest,
         trial=trials.the_loss_is_that_of_the_final_model,
     ),
-    Mutant("kept contributions are not sent again", Worker, "_roll_back", _nothing_sent_again, LOSSES),
+    Mutant(
+        "kept contributions are not sent again", Worker, "_roll_back", _nothing_sent_again, LOSSES
+    ),
     Mutant(
         "routes of a late recovery replace newer ones",
         Worker,

@@ -15,7 +15,9 @@ from tests.agileml.targets import Target
 
 @dataclass(frozen=True)
 class Mutant:
-    """A bug: the function it replaces, and the targets at which schedules detect it, or a trial of its own."""
+    """A bug: the function it replaces, and the targets at which schedules detect it, or a trial of
+    its own.
+    """
 
     name: str
     where: object
@@ -48,7 +50,9 @@ class Mutant:
 
 def catching(mutant: Mutant, seeds: int) -> Iterator[tuple[int, str]]:
     """The seeds below `seeds` whose schedules fail, with their errors."""
-    assert hasattr(mutant.where, mutant.attribute), f"{mutant.where} has no {mutant.attribute} to replace"
+    assert hasattr(mutant.where, mutant.attribute), (
+        f"{mutant.where} has no {mutant.attribute} to replace"
+    )
     for seed in range(seeds):
         try:
             with mutant.alive():

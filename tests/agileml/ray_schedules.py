@@ -1,7 +1,8 @@
-"""Random fault schedules on a Ray cluster of this computer: nodes killed and warned as on `local`, machines drained.
+"""Random fault schedules on a Ray cluster of this computer: nodes killed and warned as on `local`,
+machines drained.
 
-`python -m tests.agileml.ray_schedules 0 3` runs the schedules of these seeds, one after the other, and compares each
-model with the undisturbed one, bit for bit. A seed takes a minute.
+`python -m tests.agileml.ray_schedules 0 3` runs the schedules of these seeds, one after the other,
+and compares each model with the undisturbed one, bit for bit. A seed takes a minute.
 """
 
 from __future__ import annotations
@@ -25,14 +26,17 @@ MACHINES = ("add", "kill", "drain")
 
 
 class RayFaults(FaultSchedule):
-    """The faults of a schedule, and machines of the cluster that come and go with everything on them."""
+    """The faults of a schedule, and machines of the cluster that come and go with everything on
+    them.
+    """
 
     def __init__(self, schedule: LocalSchedule, cluster: Cluster) -> None:
         super().__init__(Chaos.parse(schedule.chaos, schedule.seed))
         chance = random.Random(schedule.seed)
         self._chance, self._cluster = chance, cluster
         self._left = sorted(
-            (chance.randint(1, CLOCKS - 2), chance.choice(MACHINES)) for _ in range(chance.randint(1, 3))
+            (chance.randint(1, CLOCKS - 2), chance.choice(MACHINES))
+            for _ in range(chance.randint(1, 3))
         )
         self._killed: list[Any] = []
         self.done: list[str] = []
@@ -60,16 +64,23 @@ class RayFaults(FaultSchedule):
 
 
 def happened(seed: int, cluster: Cluster) -> str:
-    """Runs the schedule of a seed. Raises an exception unless its model is that of the undisturbed run."""
+    """Runs the schedule of a seed. Raises an exception unless its model is that of the undisturbed
+    run.
+    """
     schedule, log = LocalSchedule(seed), list[Iteration]()
     cluster.add()
     faults = RayFaults(schedule, cluster)
     try:
-        trained = RayEngine().run(replace(schedule.job, source=SOURCE), faults, log.append, lambda _: None)
+        trained = RayEngine().run(
+            replace(schedule.job, source=SOURCE), faults, log.append, lambda _: None
+        )
     finally:
         cluster.remove_added()
     check(trained, log, undisturbed())
-    return f"{schedule.chaos}; machines: {', '.join(faults.done)}; {sum(one.redone for one in log)} chunks redone"
+    return (
+        f"{schedule.chaos}; machines: {', '.join(faults.done)}; {sum(one.redone for one in log)} "
+        "chunks redone"
+    )
 
 
 def main(first: int, last: int) -> int:
@@ -84,7 +95,9 @@ def main(first: int, last: int) -> int:
                 text = f"FAILED, {LocalSchedule(seed).chaos}: {type(error).__name__}: {error}"
             sys.stdout.write(f"seed {seed}: {text}\n")
             sys.stdout.flush()
-    sys.stdout.write(f"seeds {first} to {last - 1}: {last - first - failed} ended with the undisturbed model\n")
+    sys.stdout.write(
+        f"seeds {first} to {last - 1}: {last - first - failed} ended with the undisturbed model\n"
+    )
     return int(failed > 0)
 
 

@@ -1,4 +1,6 @@
-"""Random fault schedules in virtual time, each from a seed, and the invariants that must always hold."""
+"""Random fault schedules in virtual time, each from a seed, and the invariants that must always
+hold.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,8 @@ SECOND_EVENT = 0.3
 """Probability of a second event soon after the target, before the first one is handled."""
 
 LEARNING = 0.4
-"""Probability that a job without a target learns its stage, as fast as possible, instead of using the ratio."""
+"""Probability that a job without a target learns its stage, as fast as possible, instead of using
+the ratio."""
 
 PARTITIONS = 8
 THRESHOLDS = Thresholds(second=1, third=3)
@@ -73,7 +76,9 @@ Kind = Callable[[], Trainer]
 
 
 def small(kind: Kind) -> Trainer:
-    """The smallest useful job: 16 shards of two chunks each, of the toys with updates over six decades."""
+    """The smallest useful job: 16 shards of two chunks each, of the toys with updates over six
+    decades.
+    """
     if isinstance(kind, type) and issubclass(kind, Decades):
         toy = kind(lengths=(2,) * 16, chunk=1)
         # About half of them change in a clock.
@@ -90,7 +95,9 @@ def undisturbed(kind: Kind, deterministic: bool) -> Callable[[int], Params]:
 
     def model(clock: int) -> Params:
         missing = islice(run, max(0, clock + 1 - len(models)))
-        models.extend({name: values.copy() for name, values in one.params.items()} for one in missing)
+        models.extend(
+            {name: values.copy() for name, values in one.params.items()} for one in missing
+        )
         return models[clock]
 
     return model
@@ -111,7 +118,8 @@ def undisturbed_loss(kind: Kind, clock: int) -> float:
 class Schedule:
     """One seed: a footprint, a network, and the faults. `target` is what the seed aims at.
 
-    `then` is a second event soon after the target, and the kind of message that it follows; None: any.
+    `then` is a second event soon after the target, and the kind of message that it follows; None:
+    any.
     """
 
     seed: int
@@ -132,8 +140,14 @@ class Schedule:
         self._chance = random.Random(self.seed)
         if self.target is None:
             self.target = target_of(self.seed)
-            self.learning = self.learning or (self.target is None and self._chance.random() < LEARNING)
-            self.then = (self._chance.choice(EVENTS), None) if self._chance.random() < SECOND_EVENT else None
+            self.learning = self.learning or (
+                self.target is None and self._chance.random() < LEARNING
+            )
+            self.then = (
+                (self._chance.choice(EVENTS), None)
+                if self._chance.random() < SECOND_EVENT
+                else None
+            )
         self.watch.same_in_all_epochs = self.deterministic and self.slack == 0
         if self.watch.same_in_all_epochs and not self.leaves_out:
             self.watch.model = undisturbed(self.kind, self.deterministic)
@@ -146,8 +160,12 @@ class Schedule:
     def run(self) -> tuple[Simulation, Result]:
         """Runs the job to its end and compares the model with the reference."""
         simulation = self._simulation()
-        for event in self._chance.choices(EVENTS, k=self._chance.choice([0, 0, 0, 1] if self.target else [0, 1, 2, 3])):
-            self.watch.triggers.append(Trigger(partial(self._strike, event), self._chance.randrange(1, 900)))
+        for event in self._chance.choices(
+            EVENTS, k=self._chance.choice([0, 0, 0, 1] if self.target else [0, 1, 2, 3])
+        ):
+            self.watch.triggers.append(
+                Trigger(partial(self._strike, event), self._chance.randrange(1, 900))
+            )
         if self.target is not None:
             self._aim(self.target)
         self._disturb(simulation)
@@ -158,7 +176,9 @@ class Schedule:
     def _simulation(self) -> Simulation:
         chance, target = self._chance, self.target
         way = way_to(target) if target else None
-        self._footprint = chance.choice(way.start[target.stage] if target and way else AT_START[chance.choice(STAGES)])
+        self._footprint = chance.choice(
+            way.start[target.stage] if target and way else AT_START[chance.choice(STAGES)]
+        )
         limited = target.kind == "Limit" if target else chance.random() < 0.1
         saves = target is not None and target.kind == "Saved"
         reliable, transient = self._footprint
@@ -186,16 +206,25 @@ class Schedule:
             loading=chance.choice([0.005, 0.05]),
             detection=chance.choice([0.0005, 0.03]),
             saving=chance.choice([0.0, 0.002, 0.05]),
-            network=Network(jitter=chance.choice([0.0001, 0.002, 0.01]), skew=chance.choice([0.0, 1.5])),
+            network=Network(
+                jitter=chance.choice([0.0001, 0.002, 0.01]), skew=chance.choice([0.0, 1.5])
+            ),
         )
         slowdowns = (SlowWorker(0.2, 8.0), PowerLaw(4.0)) if self.stragglers != Stragglers() else ()
-        simulation = Simulation(small(self.kind), settings, job, machines, self.seed, self.watch, slowdowns)
+        simulation = Simulation(
+            small(self.kind), settings, job, machines, self.seed, self.watch, slowdowns
+        )
         for number in range(reliable + transient):
-            simulation.join(reliable=number < reliable, loading=machines.loading * chance.choice([0.1, 1.0, 1.0, 2.0]))
+            simulation.join(
+                reliable=number < reliable,
+                loading=machines.loading * chance.choice([0.1, 1.0, 1.0, 2.0]),
+            )
         return simulation
 
     def _disturb(self, simulation: Simulation) -> None:
-        """Events at any time before the first clock, and messages in which a node speaks for another."""
+        """Events at any time before the first clock, and messages in which a node speaks for
+        another.
+        """
         chance = self._chance
         early = chance.choice([0, 0, 0, 1, 2, 3]) if self.target is None else 0
         for _ in range(early):
@@ -227,7 +256,7 @@ class Schedule:
         simulation.messages.arrive(forger, CONTROLLER, forged)
         return True
 
-    # -- what happens ------------------------------------------------------------------------------------------------
+    # -- what happens ------------------------------------------------------------------------------
 
     def _aim(self, target: Target) -> None:
         """Schedules the event right after its message, and provokes that message."""
@@ -270,7 +299,9 @@ class Schedule:
         struck = self._strike(event, simulation, kind)
         if struck and self.then is not None:
             event, follows = self.then
-            after = simulation.messages.delivered + (0 if follows else self._chance.randrange(1, 40))
+            after = simulation.messages.delivered + (
+                0 if follows else self._chance.randrange(1, 40)
+            )
             self.watch.triggers.append(Trigger(partial(self._strike, event), after, kind=follows))
         return struck
 
@@ -279,7 +310,9 @@ class Schedule:
         struck = self._inject(simulation, event)
         if struck:
             self.met.add(Target(stage, event, kind))
-            self.log.append(f"{simulation.messages.delivered}: {event} after {kind} in {PHASES[stage]}")
+            self.log.append(
+                f"{simulation.messages.delivered}: {event} after {kind} in {PHASES[stage]}"
+            )
         return struck
 
     def _inject(self, simulation: Simulation, event: str) -> bool:
@@ -320,26 +353,40 @@ class Schedule:
         else:
             simulation.kill(name, lambda _: chance.random() < 0.3)
         if name.startswith("r"):
-            simulation.at(simulation.now + chance.choice([0.0, 0.2]), lambda: _join_reliable(simulation))
+            simulation.at(
+                simulation.now + chance.choice([0.0, 0.2]), lambda: _join_reliable(simulation)
+            )
 
     def _strike_joining(self, simulation: Simulation, what: str, seconds: float) -> None:
-        """Starts a machine, and warns or kills it before its node has loaded, or even before it is heard of."""
+        """Starts a machine, and warns or kills it before its node has loaded, or even before it is
+        heard of.
+        """
         chance = self._chance
         name = simulation.join(reliable=chance.random() < 0.3)
         if name.startswith("r"):
             # It may have taken the place of another one by then.
             simulation.at(simulation.now + 0.2, lambda: _join_reliable(simulation))
-        act = partial(simulation.warn, name, seconds) if what == "warn" else partial(simulation.kill, name)
-        simulation.at(simulation.now + chance.choice([0.0, 0.0005, simulation.machines.loading * chance.random()]), act)
+        act = (
+            partial(simulation.warn, name, seconds)
+            if what == "warn"
+            else partial(simulation.kill, name)
+        )
+        simulation.at(
+            simulation.now
+            + chance.choice([0.0, 0.0005, simulation.machines.loading * chance.random()]),
+            act,
+        )
 
     def _chosen(self, simulation: Simulation, whom: str, *, warned: bool) -> list[str]:
         kinds = {"reliable": "r", "everything": "rt"}.get(whom, "t")
         names = sorted(simulation.nodes) if warned else _unwarned(simulation, "rt")
         names = [name for name in names if name[0] in kinds]
-        share = {"half": -(-len(names) // 2), "all": len(names), "everything": len(names)}.get(whom, 1)
+        share = {"half": -(-len(names) // 2), "all": len(names), "everything": len(names)}.get(
+            whom, 1
+        )
         return self._chance.sample(names, min(share, len(names)))
 
-    # -- the result --------------------------------------------------------------------------------------------------
+    # -- the result --------------------------------------------------------------------------------
 
     def _check(self, simulation: Simulation, result: Result) -> None:
         self.watch.end(simulation)
@@ -351,8 +398,12 @@ class Schedule:
         if not self.leaves_out:
             assert accepted == [simulation.plan.accept_all(one.clock) for one in accepted]
         assert tally.chunks == sum(one.chunks for one in accepted), "updates were lost or repeated"
-        fingerprint = sum(self._dealt(simulation, one).fingerprint for one in accepted) & FINGERPRINT_MASK
-        assert tally.fingerprint == fingerprint, "an update is missing and another was applied twice"
+        fingerprint = (
+            sum(self._dealt(simulation, one).fingerprint for one in accepted) & FINGERPRINT_MASK
+        )
+        assert tally.fingerprint == fingerprint, (
+            "an update is missing and another was applied twice"
+        )
         if self.slack != 0:
             return
         rule = CommitRule(simulation.layout, Declarations.of(simulation.trainer))
@@ -362,7 +413,9 @@ class Schedule:
             return
         expected = undisturbed(self.kind, self.deterministic)(result.clock)
         if self.deterministic:
-            assert model_digest(model) == model_digest(expected), "the model is not that of the undisturbed run"
+            assert model_digest(model) == model_digest(expected), (
+                "the model is not that of the undisturbed run"
+            )
             loss = undisturbed_loss(self.kind, result.clock)
             assert result.loss == loss, "the loss is not that of the model"
             return
@@ -376,7 +429,9 @@ class Schedule:
             return accepted
         plan, clock = simulation.plan.rotating(), accepted.clock
         places = {plan.shard_at(place, clock): place for place in range(len(plan.lengths))}
-        return Accepted(clock, tuple((places[shard], first, last) for shard, first, last in accepted.covers))
+        return Accepted(
+            clock, tuple((places[shard], first, last) for shard, first, last in accepted.covers)
+        )
 
     def _check_replayed(self, model: Params, log: list[Accepted]) -> None:
         """One process that repeats the logged decisions gets the same model."""

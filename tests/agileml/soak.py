@@ -1,7 +1,8 @@
-"""Continuous chaos on real processes: joins, warnings, SIGKILLs of nodes of both kinds and of the controller.
+"""Continuous chaos on real processes: joins, warnings, SIGKILLs of nodes of both kinds and of the
+controller.
 
-`python -m tests.agileml.soak 1800` runs for half an hour, prints the resources of the processes once a minute, and
-compares the model with the reference, bit for bit.
+`python -m tests.agileml.soak 1800` runs for half an hour, prints the resources of the processes
+once a minute, and compares the model with the reference, bit for bit.
 """
 
 from __future__ import annotations
@@ -48,7 +49,15 @@ class Paced(Decades):
         super().__init__(LENGTHS, chunk=4)
         self.pause = pause
 
-    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+    def step(
+        self,
+        shard: range,
+        lo: int,
+        hi: int,
+        params: ParamView,
+        clock: int,
+        rng: np.random.Generator,
+    ) -> None:
         time.sleep(self.pause)
         super().step(shard, lo, hi, params, clock, rng)
 
@@ -68,13 +77,23 @@ class Resources:
 
     @classmethod
     def of(cls, folder: Path, seconds: float, machines: int) -> Resources:
-        """Measures the processes whose command line contains the folder, while this many machines run."""
+        """Measures the processes whose command line contains the folder, while this many machines
+        run.
+        """
         pids = processes(str(folder))
         used = [(_descriptors(pid), _mebibytes(pid)) for pid in pids]
         most = [max(column, default=0) for column in zip(*used, strict=True)] or [0, 0]
         sizes = [_size(path) for path in folder.rglob("*")]
         surplus = max(0, len(pids) - PROCESSES_PER_MACHINE * machines)
-        return cls(seconds, surplus, int(most[0]), most[1], _descriptors("self"), len(sizes), sum(sizes) / (1 << 20))
+        return cls(
+            seconds,
+            surplus,
+            int(most[0]),
+            most[1],
+            _descriptors("self"),
+            len(sizes),
+            sum(sizes) / (1 << 20),
+        )
 
 
 def _descriptors(pid: str) -> int:
@@ -97,7 +116,10 @@ def _mebibytes(pid: str) -> float:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return 0.0
-    return next((int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmRSS")), 0.0)
+    return next(
+        (int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmRSS")),
+        0.0,
+    )
 
 
 @dataclass
@@ -137,7 +159,9 @@ class Storm:
         unwarned = [one.name for one in machines if not one.reliable and not one.warned]
         if len(unwarned) < FEWEST_TRANSIENT:
             return Join(chance.randint(1, MAX_MACHINES - 1 - len(unwarned)))
-        what = chance.choices(["join", "evict", "kill", "kill reliable", "kill controller"], [4, 5, 5, 1, 2])[0]
+        what = chance.choices(
+            ["join", "evict", "kill", "kill reliable", "kill controller"], [4, 5, 5, 1, 2]
+        )[0]
         match what:
             case "evict":
                 return Evict(self._some(unwarned), chance.choice([0.0, 0.3, 3.0]))
@@ -159,7 +183,8 @@ def soak(storm: Storm, stopping: Stopping, pause: float = 0.002) -> Trained:
     """Trains under continuous faults."""
     source = TrainerSource("tests.agileml.soak:Paced", {"pause": pause})
     settings = JobSettings(partitions=8, deterministic=True, loss_sample=0)
-    # A killed process is detected by its broken connections; heartbeats may be late on a busy computer.
+    # A killed process is detected by its broken connections; heartbeats may be late on a busy
+    # computer.
     job = TrainingJob(source, 1, 4, stopping, settings, heartbeat_timeout=20.0, checkpoint_every=5)
     clocks = 0
 
@@ -172,7 +197,9 @@ def soak(storm: Storm, stopping: Stopping, pause: float = 0.002) -> Trained:
 
 
 def growth(samples: Sequence[Resources]) -> Resources:
-    """Growth of the medians from the first third of the samples to the last; single samples meet joins and kills."""
+    """Growth of the medians from the first third of the samples to the last; single samples meet
+    joins and kills.
+    """
     third = max(1, len(samples) // 3)
     first, last = samples[:third], samples[-third:]
     return Resources(
@@ -193,17 +220,24 @@ def main(seconds: float, seed: int) -> int:
         left = [*processes(name), *Path(name).iterdir()]
     more = growth(storm.samples)
     same = model_digest(trained.model) == model_digest(run(Paced(), trained.clocks, 0))
-    _print(f"{trained.clocks} clocks, {trained.evictions} evictions, {trained.failures} failures of {storm.started}")
+    _print(
+        f"{trained.clocks} clocks, {trained.evictions} evictions, {trained.failures} failures of "
+        f"{storm.started}"
+    )
     _print(f"machines, {storm.events}")
     _print(
         f"growth from the first to the last third: {more.surplus:+} processes beyond the machines',"
         f" {more.descriptors:+} descriptors,"
     )
     _print(
-        f"  {more.mebibytes:+.1f} MiB, {more.own_descriptors:+} descriptors of the provider, {more.files:+} files of"
+        f"  {more.mebibytes:+.1f} MiB, {more.own_descriptors:+} descriptors of the provider, "
+        f"{more.files:+} files of"
     )
     _print(f"  {more.written:+.1f} MiB; left behind: {len(left)}")
-    _print(f"counters {trained.counters}; the model is {'that' if same else 'NOT that'} of the undisturbed run")
+    _print(
+        f"counters {trained.counters}; the model is {'that' if same else 'NOT that'} of the "
+        "undisturbed run"
+    )
     return 0 if same and not left and trained.failures <= storm.started else 1
 
 

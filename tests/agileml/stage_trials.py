@@ -1,8 +1,9 @@
-"""The best stage for each mix of nodes in the simulated network of the paper, and the one `LearnedStage` chooses.
+"""The best stage for each mix of nodes in the simulated network of the paper, and the one
+`LearnedStage` chooses.
 
-`python -m tests.agileml.stage_trials [CLOCKS [MEGABYTES]]` prints seconds per iteration by stage, the final stage, and
-why, for a model of that size.
-It fails if a job that learns takes more than 5% longer than the same job in the best stage from its start on.
+`python -m tests.agileml.stage_trials [CLOCKS [MEGABYTES]]` prints seconds per iteration by stage,
+the final stage, and why, for a model of that size. It fails if a job that learns takes more than 5%
+longer than the same job in the best stage from its start on.
 """
 
 from __future__ import annotations
@@ -34,7 +35,19 @@ COMPUTE_SECONDS = 256.0
 """Per iteration, over all machines."""
 
 MEASURED = 5
-MIXES = ((8, 8), (4, 8), (4, 12), (2, 10), (2, 14), (1, 12), (1, 15), (1, 24), (2, 62), (1, 48), (1, 63))
+MIXES = (
+    (8, 8),
+    (4, 8),
+    (4, 12),
+    (2, 10),
+    (2, 14),
+    (1, 12),
+    (1, 15),
+    (1, 24),
+    (2, 62),
+    (1, 48),
+    (1, 63),
+)
 """From 1:1 to 63:1."""
 
 MAX_BEHIND = 0.05
@@ -51,7 +64,15 @@ class Dense:
     def shards(self) -> list[range]:
         return [range(1)] * SHARDS
 
-    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:  # noqa: ARG002
+    def step(
+        self,
+        shard: range,  # noqa: ARG002
+        lo: int,  # noqa: ARG002
+        hi: int,  # noqa: ARG002
+        params: ParamView,
+        clock: int,  # noqa: ARG002
+        rng: np.random.Generator,  # noqa: ARG002
+    ) -> None:
         params.update("w", None, np.ones_like(params.read("w")))
 
     def loss(self, params: ParamReader, sample: Sample) -> float:  # noqa: ARG002
@@ -94,7 +115,9 @@ def trained(
 
 @dataclass(frozen=True)
 class Trial:
-    """Seconds per iteration of one mix of nodes in each stage; a job in the best of them, and one that learned."""
+    """Seconds per iteration of one mix of nodes in each stage; a job in the best of them, and one
+    that learned.
+    """
 
     nodes: tuple[int, int]
     seconds: dict[int, float]
@@ -102,16 +125,21 @@ class Trial:
     log: list[Iteration]
 
     @classmethod
-    def of(cls, nodes: tuple[int, int], clocks: int = 30, model_bytes: float = MODEL_BYTES) -> Trial:
+    def of(
+        cls, nodes: tuple[int, int], clocks: int = 30, model_bytes: float = MODEL_BYTES
+    ) -> Trial:
         """Runs each stage by itself, and a job that learns."""
         steady = {
             stage: median(
-                one.seconds for one in trained(FixedStage(stage), nodes, 3 + MEASURED, model_bytes)[-MEASURED:]
+                one.seconds
+                for one in trained(FixedStage(stage), nodes, 3 + MEASURED, model_bytes)[-MEASURED:]
             )
             for stage in (1, 2, 3)
         }
         best = trained(FixedStage(min(steady, key=steady.__getitem__)), nodes, clocks, model_bytes)
-        return cls(nodes, steady, _seconds(best), trained(LearnedStage(), nodes, clocks, model_bytes))
+        return cls(
+            nodes, steady, _seconds(best), trained(LearnedStage(), nodes, clocks, model_bytes)
+        )
 
     @property
     def best(self) -> int:
@@ -159,7 +187,8 @@ CLOCKS = 200
 def main(clocks: int = CLOCKS, megabytes: float = MODEL_BYTES / 1e6) -> int:
     """Prints the comparison and the decisions."""
     _print(
-        f"iteration in stage           1          2          3   best{clocks:5} of them  learning  behind  final  tried"
+        f"iteration in stage           1          2          3   best{clocks:5} of them  learning  "
+        "behind  final  tried"
     )
     trials = list[Trial]()
     for nodes in MIXES:

@@ -1,4 +1,6 @@
-"""Targets of fault schedules: every event right after every kind of message in every stage, and how to reach them."""
+"""Targets of fault schedules: every event right after every kind of message in every stage, and how
+to reach them.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,17 @@ PHASES = {
     RESUMING: "resuming",
     GATHERING: "gathering",
 }
-"""Start-up ends with the first epoch. A restarted controller resumes; one without a reliable node gathers."""
+"""Start-up ends with the first epoch. A restarted controller resumes; one without a reliable node
+gathers."""
 
 
 def phase_of(controller: Controller) -> int:
     """The phase of a job: its stage, if it is training."""
     if not controller.epoch:
         return START_UP
-    return {Mode.RESUMING: RESUMING, Mode.GATHERING: GATHERING}.get(controller.mode, controller.stages.stage)
+    return {Mode.RESUMING: RESUMING, Mode.GATHERING: GATHERING}.get(
+        controller.mode, controller.stages.stage
+    )
 
 
 EVENTS = (
@@ -48,10 +53,11 @@ EVENTS = (
     "kill controller",
     "two at once",
 )
-"""`one`, `half` and `all` are of the transient nodes; `everything` is all nodes, but not the controller.
+"""`one`, `half` and `all` are of the transient nodes; `everything` is all nodes, but not the
+controller.
 
-`joining`: a machine that has just been started, so that its first message may be lost or come later than the event.
-A suspected node is declared lost, but is alive and continues.
+`joining`: a machine that has just been started, so that its first message may be lost or come later
+than the event. A suspected node is declared lost, but is alive and continues.
 """
 
 VALUES = {"UpdateEntry", "PartitionUpdate", "Tally", "Version", "PendingPush", "Waiting", "Table"}
@@ -83,7 +89,9 @@ KINDS = tuple(
     sorted(
         name
         for name, kind in vars(messages).items()
-        if isinstance(kind, type) and is_dataclass(kind) and name not in {*VALUES, *STRAGGLERS, *CLIPPING, *NEVER_SENT}
+        if isinstance(kind, type)
+        and is_dataclass(kind)
+        and name not in {*VALUES, *STRAGGLERS, *CLIPPING, *NEVER_SENT}
     )
 )
 
@@ -108,8 +116,15 @@ class Target:
 @cache
 def targets() -> tuple[Target, ...]:
     """All targets."""
-    training = [Target(stage, event, kind) for kind in KINDS for stage in STAGES for event in EVENTS]
-    outside = [Target(phase, event, kind) for phase, kinds in OUTSIDE.items() for kind in kinds for event in EVENTS]
+    training = [
+        Target(stage, event, kind) for kind in KINDS for stage in STAGES for event in EVENTS
+    ]
+    outside = [
+        Target(phase, event, kind)
+        for phase, kinds in OUTSIDE.items()
+        for kind in kinds
+        for event in EVENTS
+    ]
     return (*training, *outside)
 
 
@@ -125,21 +140,27 @@ AT_START: dict[int, Footprints] = {
 ROOMY: dict[int, Footprints] = {1: ((2, 2), (3, 3)), 2: ((1, 3), (2, 5)), 3: ((1, 5), (1, 6))}
 """Remain in their stage when one transient node leaves, with others left to be affected."""
 
-ABOVE: dict[int, Footprints] = {1: ((1, 2), (2, 3), (2, 4)), 2: ((1, 4), (2, 7)), 3: ((1, 5), (1, 6))}
+ABOVE: dict[int, Footprints] = {
+    1: ((1, 2), (2, 3), (2, 4)),
+    2: ((1, 4), (2, 7)),
+    3: ((1, 5), (1, 6)),
+}
 """Enter the stage when a few transient nodes leave; there is nothing above stage 3."""
 
 
 AMONG_RELIABLE: Footprints = ((2, 2), (3, 3), (2, 3))
-"""In stage 1 a version is requested only if partitions move between reliable nodes while another node is lost."""
+"""In stage 1 a version is requested only if partitions move between reliable nodes while another
+node is lost."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """How to provoke some kinds of messages: initial footprints, causes, and the least deliveries between causes.
+    """How to provoke some kinds of messages: initial footprints, causes, and the least deliveries
+    between causes.
 
-    `+` joins events that happen at once.
-    Without causes the messages occur by themselves as long as the stage lasts: only the footprint is restored.
-    `settled`: only once a version is stable. `at`: right after a message of this kind.
+    `+` joins events that happen at once. Without causes the messages occur by themselves as long as
+    the stage lasts: only the footprint is restored. `settled`: only once a version is stable. `at`:
+    right after a message of this kind.
     """
 
     kinds: str
@@ -159,7 +180,12 @@ WAYS = (
     Way("Warned", {START_UP: ANY_START}, ("warn one", "warn joining", "warn reliable"), 1),
     Way("Warned", {RESUMING: ANY_START}, ("warn one", "kill controller", "kill controller"), 1),
     Way("Hello Ready Push Pull Snapshot", {RESUMING: ANY_START}, ("kill controller",)),
-    Way("Warned", {GATHERING: FEW_RELIABLE}, ("kill reliable+warn joining", "kill reliable+warn one"), 1),
+    Way(
+        "Warned",
+        {GATHERING: FEW_RELIABLE},
+        ("kill reliable+warn joining", "kill reliable+warn one"),
+        1,
+    ),
     Way("Hello Ready", {GATHERING: FEW_RELIABLE}, ("kill reliable+join",), 1),
     Way("Drain Drained EndOfLife EndOfLifeSeen Leave Warned", ROOMY, ("warn one",)),
     Way("Adopted TakeShard GiveShard", ROOMY, ("join", "warn one")),
@@ -170,19 +196,41 @@ WAYS = (
         {1: ((2, 2), (3, 3), (1, 2))},
         ("join reliable", "warn reliable", "warn one"),
     ),
-    Way("Move Handover Taken Route Routed Patch", ABOVE, ("warn one", "warn half", "join reliable", "join")),
+    Way(
+        "Move Handover Taken Route Routed Patch",
+        ABOVE,
+        ("warn one", "warn half", "join reliable", "join"),
+    ),
     Way("NeedVersion Restore", {3: ((1, 5), (1, 6))}, ("kill one",), 4, True),
-    Way("NeedVersion Restore", {1: AMONG_RELIABLE}, ("kill one", "join reliable", "kill controller"), 1, True),
-    Way("NeedVersion Restore", ABOVE, ("kill one", "kill half", "join reliable", "kill controller"), 1, True),
+    Way(
+        "NeedVersion Restore",
+        {1: AMONG_RELIABLE},
+        ("kill one", "join reliable", "kill controller"),
+        1,
+        True,
+    ),
+    Way(
+        "NeedVersion Restore",
+        ABOVE,
+        ("kill one", "kill half", "join reliable", "kill controller"),
+        1,
+        True,
+    ),
     Way("Recover Restored", ROOMY, ("kill one", "kill controller")),
     Way("Collect Collected Evaluate Evaluated Limit", AT_START, ()),
-    Way("PartitionProgress Pull Push Saved Snapshot Stable WorkDone SquareOfPart SquareOfAll", AT_START, ()),
+    Way(
+        "PartitionProgress Pull Push Saved Snapshot Stable WorkDone SquareOfPart SquareOfAll",
+        AT_START,
+        (),
+    ),
 )
 
 
 def way_to(target: Target) -> Way:
     """How to reach a target."""
-    return next(way for way in WAYS if target.stage in way.start and target.kind in way.kinds.split())
+    return next(
+        way for way in WAYS if target.stage in way.start and target.kind in way.kinds.split()
+    )
 
 
 ONCE = ("Limit", "Collect", "Collected", "Evaluate", "Evaluated")
@@ -213,6 +261,8 @@ def target_of(seed: int) -> Target | None:
 
 
 def sought_by(first: int, last: int) -> set[Target]:
-    """The targets that these seeds aim at as often as all seeds of a long run do; fewer attempts may miss them."""
+    """The targets that these seeds aim at as often as all seeds of a long run do; fewer attempts
+    may miss them.
+    """
     aimed = Counter(target_of(seed) for seed in range(first, last))
     return {target for target, often in Counter(aims()).items() if aimed[target] >= often}

@@ -1,4 +1,6 @@
-"""Built-in apps: gradients against finite differences, data the same on every node, losses that fall."""
+"""Built-in apps: gradients against finite differences, data the same on every node, losses that
+fall.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def updates_of(trainer: Trainer, params: Params, piece: Piece) -> Params:
     return {name: view.read(name) - before[name] for name in params}
 
 
-def slope(trainer: Trainer, params: Params, piece: Piece, name: str, place: tuple[int, ...]) -> float:
+def slope(
+    trainer: Trainer, params: Params, piece: Piece, name: str, place: tuple[int, ...]
+) -> float:
     """Central difference of the summed loss of a piece."""
     seen = []
     for step in (1e-4, -1e-4):
@@ -56,14 +60,21 @@ def slope(trainer: Trainer, params: Params, piece: Piece, name: str, place: tupl
 
 @pytest.mark.parametrize(
     ("trainer", "factor"),
-    # The step of the factorization omits the factor 2 of the derivative; a row's step is the mean of its entries.
-    [(SMALL_MF, {"users": -30 / 900 / 2, "items": -20 / 900 / 2}), (SMALL_MLR, {"weights": -1 / 198})],
+    # The step of the factorization omits the factor 2 of the derivative; a row's step is the mean
+    # of its entries.
+    [
+        (SMALL_MF, {"users": -30 / 900 / 2, "items": -20 / 900 / 2}),
+        (SMALL_MLR, {"weights": -1 / 198}),
+    ],
     ids=["mf", "mlr"],
 )
-def test_a_step_follows_the_gradient_of_the_loss(trainer: Trainer, factor: dict[str, float]) -> None:
+def test_a_step_follows_the_gradient_of_the_loss(
+    trainer: Trainer, factor: dict[str, float]
+) -> None:
     rng = np.random.default_rng(3)
     params: Params = {
-        name: array + 0.3 * rng.standard_normal(array.shape) for name, array in initial_model(trainer, 1).items()
+        name: array + 0.3 * rng.standard_normal(array.shape)
+        for name, array in initial_model(trainer, 1).items()
     }
     params = {name: array.astype(np.float32) for name, array in params.items()}
     piece = Piece(trainer.shards()[1], 5, 40)
@@ -80,10 +91,13 @@ def test_regularization_pulls_every_entry_s_factors_towards_0() -> None:
     params = initial_model(SMALL_MF, 1)
     piece = Piece(SMALL_MF.shards()[0], 0, 50)
     plain, pulled = (
-        updates_of(replace(SMALL_MF, regularization=weight), params, piece)["items"] for weight in (0.0, 0.5)
+        updates_of(replace(SMALL_MF, regularization=weight), params, piece)["items"]
+        for weight in (0.0, 0.5)
     )
     counts = np.bincount(piece.shard.ratings.items[:50], minlength=20)[:, None]
-    assert np.allclose(pulled - plain, -0.5 * 20 / 900 * counts * params["items"], rtol=1e-3, atol=1e-6)
+    assert np.allclose(
+        pulled - plain, -0.5 * 20 / 900 * counts * params["items"], rtol=1e-3, atol=1e-6
+    )
 
 
 def test_matrix_factorization_converges_to_the_noise() -> None:
@@ -119,7 +133,9 @@ def contents(shard: object) -> list[Array]:
 
 
 @pytest.mark.parametrize("app", [MatrixFactorization, LogisticRegression])
-def test_data_depend_on_the_seed_and_the_shard(app: type[MatrixFactorization] | type[LogisticRegression]) -> None:
+def test_data_depend_on_the_seed_and_the_shard(
+    app: type[MatrixFactorization] | type[LogisticRegression],
+) -> None:
     one, again, other = app(seed=1).shards(), app(seed=1).shards(), app(seed=2).shards()
     again[3].load()
     for mine, theirs in zip(contents(one[3]), contents(again[3]), strict=True):
@@ -145,7 +161,7 @@ def test_too_many_parts_are_refused() -> None:
         LogisticRegression(examples=10, parts=20)
 
 
-# -- topics ------------------------------------------------------------------------------------------------------------
+# -- topics ----------------------------------------------------------------------------------------
 
 SMALL_LDA = TopicModel(topics=4, documents=90, words=60, length=30, parts=3)
 
@@ -191,24 +207,38 @@ def test_evictions_change_no_topic() -> None:
 
 def test_less_travels_when_fewer_topics_change() -> None:
     pushed: list[int] = []
-    agileml.train(SMALL_LDA, engine="sim", clocks=25, listener=lambda iteration: pushed.append(iteration.sums.pushed))
+    agileml.train(
+        SMALL_LDA,
+        engine="sim",
+        clocks=25,
+        listener=lambda iteration: pushed.append(iteration.sums.pushed),
+    )
     assert pushed[-1] < pushed[0] / 2
 
 
 def test_documents_are_read_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "texts.txt"
-    path.write_text("Cat dog; cat dog. Once\n\ncat cat mouse\nmouse dog mouse\n" + "a the filler\n" * 9)
+    path.write_text(
+        "Cat dog; cat dog. Once\n\ncat cat mouse\nmouse dog mouse\n" + "a the filler\n" * 9
+    )
     corpus = read_corpus(str(path), 10)
     assert corpus.names == ("cat", "dog", "mouse")
     assert corpus.documents == 3
-    assert (corpus.words.tolist(), corpus.document.tolist()) == ([0, 1, 0, 0, 0, 2, 1], [0, 0, 0, 1, 1, 2, 2])
+    assert (corpus.words.tolist(), corpus.document.tolist()) == (
+        [0, 1, 0, 0, 0, 2, 1],
+        [0, 0, 0, 1, 1, 2, 2],
+    )
     assert (corpus.held_words.tolist(), corpus.held_document.tolist()) == ([1, 2, 2], [0, 1, 2])
-    with pytest.raises(BadArgument, match=r"no\.txt: No such file or directory; name a text file with one document"):
+    with pytest.raises(
+        BadArgument, match=r"no\.txt: No such file or directory; name a text file with one document"
+    ):
         TopicModel(file=str(tmp_path / "no.txt")).shards()
     path.write_text("one two\n")
     with pytest.raises(BadArgument, match="no line has two words that occur at least 3 times"):
         read_corpus(str(path), 5)
-    with pytest.raises(BadArgument, match="lda: parts is 91; it must be at most 90, the number of documents"):
+    with pytest.raises(
+        BadArgument, match="lda: parts is 91; it must be at most 90, the number of documents"
+    ):
         TopicModel(documents=90, parts=91).shards()
 
 
@@ -249,7 +279,9 @@ def test_a_row_that_cannot_be_read_is_named(tmp_path: Path, text: str, problem: 
 
 
 def test_a_file_that_is_missing_or_no_text_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadArgument, match=r"none.csv: No such file or directory; name a file of rows"):
+    with pytest.raises(
+        BadArgument, match=r"none.csv: No such file or directory; name a file of rows"
+    ):
         read_ratings(str(tmp_path / "none.csv"))
     (tmp_path / "binary").write_bytes(b"\xff\xfe\xff")
     with pytest.raises(BadArgument, match="binary: it is not a text file"):
@@ -259,8 +291,14 @@ def test_a_file_that_is_missing_or_no_text_is_named(tmp_path: Path) -> None:
 def test_the_ratings_of_a_file_are_learned_in_their_units(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     left, right = rng.standard_normal((30, 2)), rng.standard_normal((20, 2))
-    rows = [f"u{user},i{item},{3 + left[user] @ right[item]:.3f}" for user in range(30) for item in range(20)]
-    app = MatrixFactorization(file=written(tmp_path, "\n".join(rows)), rank=2, parts=4, regularization=0.0)
+    rows = [
+        f"u{user},i{item},{3 + left[user] @ right[item]:.3f}"
+        for user in range(30)
+        for item in range(20)
+    ]
+    app = MatrixFactorization(
+        file=written(tmp_path, "\n".join(rows)), rank=2, parts=4, regularization=0.0
+    )
     shards = app.shards()
     assert [len(shard) for shard in shards] == [150] * 4
     # In random order, so that every batch is representative, and the same on every node.
@@ -282,7 +320,9 @@ def test_the_content_of_the_file_is_part_of_the_version_of_the_code(tmp_path: Pa
 
 
 def test_more_parts_than_ratings_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadArgument, match="parts is 16; it must be at most 1, the number of ratings in"):
+    with pytest.raises(
+        BadArgument, match="parts is 16; it must be at most 1, the number of ratings in"
+    ):
         MatrixFactorization(file=written(tmp_path, "a,b,1")).shards()
 
 

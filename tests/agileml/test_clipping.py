@@ -1,4 +1,5 @@
-"""Updates that are clipped by the norm of all of them, whose partitions are on different servers."""
+"""Updates that are clipped by the norm of all of them, whose partitions are on different
+servers."""
 
 from __future__ import annotations
 
@@ -41,7 +42,14 @@ def test_the_schedules_clip() -> None:
 def test_a_job_with_several_servers_is_the_reference_run() -> None:
     given = trainer(Shared, momentum, clip_norm=0.05)
     trained = agileml.train(
-        given, "1+2", clocks=8, partitions=3, deterministic=True, stage=2, chaos="at clock 3 kill 1", seed=4
+        given,
+        "1+2",
+        clocks=8,
+        partitions=3,
+        deterministic=True,
+        stage=2,
+        chaos="at clock 3 kill 1",
+        seed=4,
     )
     assert model_digest(trained.model) == model_digest(reference.run(given, 8, 4, partitions=3))
 
@@ -76,7 +84,9 @@ def test_what_cannot_be_clipped_is_refused() -> None:
         return torch.optim.SGD([one for one in net.parameters() if one.requires_grad], lr=0.1)
 
     with pytest.raises(AgileMLError, match=r"clip_norm needs the norm of 'words.weight'"):
-        reference.run(trainer(lambda: Shared(sparse=True, tied=False), sgd, clip_norm=1.0), 1, seed=0)
+        reference.run(
+            trainer(lambda: Shared(sparse=True, tied=False), sgd, clip_norm=1.0), 1, seed=0
+        )
 
     class Adding(Clipped):
         apply = None  # type: ignore[assignment]

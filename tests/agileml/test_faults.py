@@ -1,4 +1,6 @@
-"""A job's model equals the reference whatever faults occur. `python -m tests.agileml.faults` runs more schedules."""
+"""A job's model equals the reference whatever faults occur. `python -m tests.agileml.faults` runs
+more schedules.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def test_the_model_equals_the_reference_when_messages_are_sent_in_buckets(seed: 
 
 
 @pytest.mark.parametrize("kind", ["Push", "Snapshot", "Patch", "Handover", "Restore", "Collected"])
-def test_every_message_with_partition_data_is_sent_in_buckets(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_message_with_partition_data_is_sent_in_buckets(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cut = set[str]()
 
     def noted(message: Encoded, limits: FrameLimits) -> Iterator[Encoded]:
@@ -140,7 +144,9 @@ def test_failures_and_missed_targets_are_printed(
 def test_every_target_is_aimed_at() -> None:
     assert sought_by(0, 5000) == set(targets())
     assert not sought_by(0, 500)
-    assert len(targets()) == len(EVENTS) * (len(KINDS) * len(STAGES) + sum(map(len, OUTSIDE.values())))
+    assert len(targets()) == len(EVENTS) * (
+        len(KINDS) * len(STAGES) + sum(map(len, OUTSIDE.values()))
+    )
 
 
 def test_learning_the_stage_does_not_change_the_model() -> None:

@@ -15,7 +15,9 @@ from agileml.job import Counters, Trained
 from agileml.policies.stage import ClockSums
 from agileml.reference import model_digest
 
-SUMS = ClockSums(chunks=4, seconds=0.3, pushed=100, pulled=200, backup=50, loss_sum=6.0, loss_count=4)
+SUMS = ClockSums(
+    chunks=4, seconds=0.3, pushed=100, pulled=200, backup=50, loss_sum=6.0, loss_count=4
+)
 CLOCK = Iteration(7, 0.25, 2, 1, 3, SUMS, 2, ("t1 warned: 5 s", "t1 left"), ((0, 0, 2), (1, 0, 1)))
 TRAINED = Trained(7, {"w": np.arange(3.0)}, Counters(80, 79, 1, 0), 2, 3, loss=0.5, samples=700)
 
@@ -71,7 +73,8 @@ def test_a_new_job_overwrites_the_log(tmp_path: Path) -> None:
 def test_a_log_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     log = IterationLog(tmp_path / "no" / "run.jsonl")
     with pytest.raises(
-        BadArgument, match=r"no/run.jsonl: No such file or directory; choose a file in an existing folder"
+        BadArgument,
+        match=r"no/run.jsonl: No such file or directory; choose a file in an existing folder",
     ):
         log.write(CLOCK)
 

@@ -44,7 +44,9 @@ def test_criteria(stopping: Stopping, losses: tuple[float | None, ...], reason: 
         ((0, 0, 0), False),
     ],
 )
-def test_convergence_compares_the_last_losses_with_the_best_before(losses: tuple[float, ...], reached: bool) -> None:
+def test_convergence_compares_the_last_losses_with_the_best_before(
+    losses: tuple[float, ...], reached: bool
+) -> None:
     assert Convergence(tolerance=0.05, window=2).reached(losses) == reached
     reason = Stopping(converged=Convergence(0.05, 2)).reason(history(*losses))
     assert (reason is not None) == reached
@@ -67,7 +69,10 @@ def test_criteria_are_checked(criteria: dict[str, object], problem: str) -> None
 
 @pytest.mark.parametrize(
     ("arguments", "problem"),
-    [((1.0,), "converged is 1.0; it must be a finite number from 0 to"), ((0.1, 0), "the window of converged is 0")],
+    [
+        ((1.0,), "converged is 1.0; it must be a finite number from 0 to"),
+        ((0.1, 0), "the window of converged is 0"),
+    ],
 )
 def test_convergence_is_checked(arguments: tuple[float, int], problem: str) -> None:
     with pytest.raises(BadArgument, match=problem):

@@ -1,4 +1,6 @@
-"""Links that break in virtual time; `python -m tests.agileml.link_faults 0 1000` plays more schedules."""
+"""Links that break in virtual time; `python -m tests.agileml.link_faults 0 1000` plays more
+schedules.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The fault schedules detect deliberate bugs; `python -m tests.agileml.mutants 100` prints how often."""
+"""The fault schedules detect deliberate bugs; `python -m tests.agileml.mutants 100` prints how
+often.
+"""
 
 from __future__ import annotations
 

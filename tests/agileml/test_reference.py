@@ -26,7 +26,9 @@ class PlainView:
     def __init__(self, params: Params, by: Aggregation) -> None:
         self.params = params
         self.by = by
-        self.own = {name: np.full_like(array, by.identity(array.dtype)) for name, array in params.items()}
+        self.own = {
+            name: np.full_like(array, by.identity(array.dtype)) for name, array in params.items()
+        }
 
     def read(self, name: str, rows: RowSelection = None) -> Array:
         everything: Array = self.by.ufunc(self.params[name], self.own[name])
@@ -39,8 +41,11 @@ class PlainView:
             self.own[name][row] = self.by.ufunc(self.own[name][row], values.astype(np.float32))
 
 
-def written_out(trainer: Decades, clocks: int, seed: int, shuffle: np.random.Generator | None = None) -> Params:
-    """Without layouts, deltas or buffers; with `shuffle`, contributions are summed in random order."""
+def written_out(
+    trainer: Decades, clocks: int, seed: int, shuffle: np.random.Generator | None = None
+) -> Params:
+    """Without layouts, deltas or buffers; with `shuffle`, contributions are summed in random
+    order."""
     params = initial_model(trainer, seed)
     by = Declarations.of(trainer).aggregation
     slots = {name: [np.zeros_like(array) for _ in range(2)] for name, array in params.items()}
@@ -69,10 +74,14 @@ def written_out(trainer: Decades, clocks: int, seed: int, shuffle: np.random.Gen
     return params
 
 
-@pytest.mark.parametrize("trainer", TRAINERS, ids=lambda trainer: f"{trainer.name}-{type(trainer).__name__}")
+@pytest.mark.parametrize(
+    "trainer", TRAINERS, ids=lambda trainer: f"{trainer.name}-{type(trainer).__name__}"
+)
 @pytest.mark.parametrize("deterministic", [True, False])
 @pytest.mark.parametrize("partitions", [1, 8, 90])
-def test_the_reference_equals_a_plain_implementation(trainer: Decades, deterministic: bool, partitions: int) -> None:
+def test_the_reference_equals_a_plain_implementation(
+    trainer: Decades, deterministic: bool, partitions: int
+) -> None:
     expected = written_out(trainer, 3, seed=4)
     model = run(trainer, 3, 4, deterministic, partitions)
     assert model.keys() == expected.keys()
@@ -81,7 +90,8 @@ def test_the_reference_equals_a_plain_implementation(trainer: Decades, determini
 
 def test_another_order_of_summation_changes_the_bits() -> None:
     digests = {
-        model_digest(written_out(Decades(), 1, 4, np.random.default_rng(seed) if seed else None)) for seed in range(4)
+        model_digest(written_out(Decades(), 1, 4, np.random.default_rng(seed) if seed else None))
+        for seed in range(4)
     }
     assert len(digests) == 4
 
@@ -117,7 +127,9 @@ def test_errors_in_apply_are_reported() -> None:
     with pytest.raises(NotFinite, match="scripted, clock 1, parameter 'w': apply produced NaN"):
         run(trainer, 1, 0)
     trainer.apply = lambda _name, _values, update, *_rest: update.fill(0)  # type: ignore[attr-defined]
-    with pytest.raises(TrainerFailed, match=r"scripted, clock 1, parameter 'w': apply: ValueError: .*read-only"):
+    with pytest.raises(
+        TrainerFailed, match=r"scripted, clock 1, parameter 'w': apply: ValueError: .*read-only"
+    ):
         run(trainer, 1, 0)
 
 

@@ -10,7 +10,14 @@ import pytest
 from agileml.apps import BUILT_IN, code
 from agileml.apps.mf import MatrixFactorization
 from agileml.apps.registry import TrainerSource, parse_arguments
-from agileml.errors import AgileMLError, BadArgument, BadTrainer, PeerRefused, TrainerFailed, UnknownApp
+from agileml.errors import (
+    AgileMLError,
+    BadArgument,
+    BadTrainer,
+    PeerRefused,
+    TrainerFailed,
+    UnknownApp,
+)
 from agileml.params.declarations import Declarations
 
 METHODS = """
@@ -46,7 +53,11 @@ def test_arguments_may_be_text_or_numbers() -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ({"rnk": 3}, "mf has no argument 'rnk'; it takes rank \\(columns of the factors\\), users \\(rows of "),
+        (
+            {"rnk": 3},
+            "mf has no argument 'rnk'; it takes rank \\(columns of the factors\\), users \\(rows "
+            "of ",
+        ),
         ({"rank": 0}, "mf: rank is 0; it must be a whole number of at least 1"),
         ({"rank": 2.5}, "mf: rank is 2.5; it must be a whole number of at least 1"),
         ({"rank": "x"}, "mf: rank is 'x'; it must be a whole number"),
@@ -67,7 +78,10 @@ def test_arguments_are_parsed() -> None:
     assert parse_arguments(["rank=3", "rate=1e-2", "path=a=b", "empty="]) == {
         "rank": 3, "rate": 0.01, "path": "a=b", "empty": "",
     }  # fmt: skip
-    for texts, problem in (["rank"], "invalid argument 'rank'"), (["a=1", "a=2"], "argument a is given more than once"):
+    for texts, problem in (
+        (["rank"], "invalid argument 'rank'"),
+        (["a=1", "a=2"], "argument a is given more than once"),
+    ):
         with pytest.raises(BadArgument, match=problem):
             parse_arguments(texts)
 
@@ -88,13 +102,16 @@ def test_a_file_can_import_from_its_folder(job: Path) -> None:
     (job.parent / "beside_the_job.py").write_text(f"class Base:{METHODS}")
     trainer = loaded(
         job,
-        "import dataclasses\nfrom beside_the_job import Base\n@dataclasses.dataclass\nclass Mine(Base):\n  n: int = 2",
+        "import dataclasses\nfrom beside_the_job import Base\n@dataclasses.dataclass\nclass "
+        "Mine(Base):\n  n: int = 2",
     )
     assert vars(trainer) == {"n": 2}
 
 
 def test_a_class_of_a_module() -> None:
-    assert type(TrainerSource("tests.agileml.toys:Decades", {"chunk": 3}).load()).__name__ == "Decades"
+    assert (
+        type(TrainerSource("tests.agileml.toys:Decades", {"chunk": 3}).load()).__name__ == "Decades"
+    )
 
 
 @pytest.mark.parametrize(
@@ -105,7 +122,11 @@ def test_a_class_of_a_module() -> None:
             BadTrainer,
             r"job.py defines neither a function trainer\(\) nor a class with init\(\), shards\(\), step\(\), loss\(\)$",
         ),
-        ("class A:\n  def init(self, rng): pass\n  loss = init", BadTrainer, r"; A lacks shards\(\), step\(\)$"),
+        (
+            "class A:\n  def init(self, rng): pass\n  loss = init",
+            BadTrainer,
+            r"; A lacks shards\(\), step\(\)$",
+        ),
         (
             f"class A:{METHODS}\nclass B:{METHODS}",
             BadTrainer,
@@ -123,11 +144,21 @@ def test_a_class_of_a_module() -> None:
         ),
         ("def trainer(): 1 / 0", TrainerFailed, "job.py: ZeroDivisionError: division by zero"),
         ("\ndef trainer(:", TrainerFailed, "job.py, line 2: invalid syntax"),
-        ("import no_such_module", TrainerFailed, "job.py: ModuleNotFoundError: No module named 'no_such_module'"),
-        ("def trainer(size): pass", BadArgument, "job.py: missing a required argument: 'size'; it takes size"),
+        (
+            "import no_such_module",
+            TrainerFailed,
+            "job.py: ModuleNotFoundError: No module named 'no_such_module'",
+        ),
+        (
+            "def trainer(size): pass",
+            BadArgument,
+            "job.py: missing a required argument: 'size'; it takes size",
+        ),
     ],
 )
-def test_an_incomplete_file_is_refused(job: Path, text: str, error: type[AgileMLError], problem: str) -> None:
+def test_an_incomplete_file_is_refused(
+    job: Path, text: str, error: type[AgileMLError], problem: str
+) -> None:
     with pytest.raises(error, match=problem) as caught:
         loaded(job, text)
     assert "\n" not in str(caught.value)
@@ -144,13 +175,19 @@ def test_an_incomplete_file_is_refused(job: Path, text: str, error: type[AgileML
         ("gone.py", UnknownApp, "gone.py: no such file"),
         ("gone_module:A", UnknownApp, "no module 'gone_module' on the import path"),
         ("tests.gone:A", UnknownApp, "no module 'tests.gone' on the import path"),
-        ("tests.agileml.toys:Gone", UnknownApp, "tests.agileml.toys defines no Gone; write module:Class"),
+        (
+            "tests.agileml.toys:Gone",
+            UnknownApp,
+            "tests.agileml.toys defines no Gone; write module:Class",
+        ),
         ("tests.agileml.toys:", UnknownApp, "'tests.agileml.toys:' is not a class; write"),
         (":A", UnknownApp, "write module:Class"),
         ("..toys:A", UnknownApp, "write module:Class"),
     ],
 )
-def test_an_unknown_trainer_is_refused(target: str, error: type[AgileMLError], problem: str) -> None:
+def test_an_unknown_trainer_is_refused(
+    target: str, error: type[AgileMLError], problem: str
+) -> None:
     with pytest.raises(error, match=problem):
         TrainerSource(target).load()
 
@@ -221,7 +258,9 @@ def test_a_missing_file_has_a_code_version() -> None:
     assert TrainerSource("gone.module:A").code() != TrainerSource("gone.py").code()
 
 
-def test_of_installed_packages_only_the_module_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_installed_packages_only_the_module_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = written(tmp_path / "one")
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.setattr(code, "_installed", lambda: {folder})
@@ -232,7 +271,7 @@ def test_of_installed_packages_only_the_module_counts(tmp_path: Path, monkeypatc
     assert TrainerSource("parts.steps:A").code() != first
 
 
-# -- the code for a node that has none of it ------------------------------------------------------------------------
+# -- the code for a node that has none of it -------------------------------------------------------
 
 
 def test_a_trainers_files_can_be_loaded_elsewhere_as_the_same_code(tmp_path: Path) -> None:
@@ -250,7 +289,9 @@ def test_a_trainers_files_can_be_loaded_elsewhere_as_the_same_code(tmp_path: Pat
     assert (moved.code(), moved.arguments) == (source.code(), source.arguments)
 
 
-def test_a_trainers_module_is_found_in_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trainers_module_is_found_in_the_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "path", [str(tmp_path / "here"), *sys.path])
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "some_trainer.py").write_text("value = 1\n")

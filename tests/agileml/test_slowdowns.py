@@ -23,7 +23,9 @@ from agileml.slowdowns import (
 TRACES = Path(__file__).parents[3] / "shared/data/stragglers/alibaba_job_1_norm.csv.gz"
 
 
-def clock_times(slowdown: Slowdown, node: str = "t1", clocks: int = 400, seed: int = 0) -> list[float]:
+def clock_times(
+    slowdown: Slowdown, node: str = "t1", clocks: int = 400, seed: int = 0
+) -> list[float]:
     """The time of each clock of 20 chunks of 0.05 s, relative to its usual time."""
     slowness, now, took = Slowness([slowdown], seed, node), 0.0, []
     for clock in range(1, clocks + 1):
@@ -35,7 +37,10 @@ def clock_times(slowdown: Slowdown, node: str = "t1", clocks: int = 400, seed: i
 
 
 def test_the_words_of_a_chaos_spec() -> None:
-    text = "slow worker 1% by 200%; DISRUPT 20% every 20s by 2x; power law 7; uneven 75/25; at 3s kill 1;"
+    text = (
+        "slow worker 1% by 200%; DISRUPT 20% every 20s by 2x; power law 7; uneven 75/25; at 3s "
+        "kill 1;"
+    )
     chaos = Chaos.parse(text + "slow server 1 to 10%; slow server 2 to 50% until 1min")
     assert len(chaos.rules) == 1
     assert chaos.slowdowns == (
@@ -52,7 +57,10 @@ def test_the_words_of_a_chaos_spec() -> None:
     ("text", "message"),
     [
         ("slow disk", "character 6: found 'disk', expected worker or server"),
-        ("slow worker 1 by 200%", "character 13: found '1', expected the chance at each tenth of a clock"),
+        (
+            "slow worker 1 by 200%",
+            "character 13: found '1', expected the chance at each tenth of a clock",
+        ),
         ("slow worker 101% by 200%", "character 13: found '101%', expected at most 100%"),
         ("slow server 1 to 0%", "character 18: found '0%', expected more than 0%"),
         ("disrupt 20% every 0s by 2x", "found '0s', expected a period above 0"),
@@ -71,7 +79,8 @@ def test_words_that_are_refused(text: str, message: str) -> None:
 
 def test_a_slow_worker_is_slow_for_up_to_two_clocks() -> None:
     times = clock_times(SlowWorker(0.01, 4.0))
-    # Ten times a clock, it becomes slow with a chance of 1%: for one clock on average, in which it does a fifth.
+    # Ten times a clock, it becomes slow with a chance of 1%: for one clock on average, in which it
+    # does a fifth.
     assert 1.05 < sum(times) / len(times) < 1.25
     assert max(times) <= 5.0
     assert sum(took == pytest.approx(1.0) for took in times) > len(times) / 2
@@ -98,11 +107,17 @@ def test_two_nodes_differ_and_a_seed_repeats() -> None:
 
 def test_recorded_times_are_relative_to_usual_ones(tmp_path: Path) -> None:
     path = tmp_path / "times.csv"
-    rows = [f"{worker},{time},{100 * (1 + (worker == 1 and time == 3))}" for worker in range(2) for time in range(5)]
+    rows = [
+        f"{worker},{time},{100 * (1 + (worker == 1 and time == 3))}"
+        for worker in range(2)
+        for time in range(5)
+    ]
     path.write_text("\n".join(["worker,time,batch_time_norm", *rows]))
     assert Replay.read(path).factors == ((1.0,) * 5, (1.0, 1.0, 1.0, 2.0, 1.0))
     path.write_text("worker,time\n1,2\n")
-    with pytest.raises(BadArgument, match="no table with the numbers worker, time and batch_time_norm"):
+    with pytest.raises(
+        BadArgument, match="no table with the numbers worker, time and batch_time_norm"
+    ):
         Replay.read(path)
 
 

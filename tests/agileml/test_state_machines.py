@@ -1,4 +1,6 @@
-"""The structure of controller, node, server and worker: small composed parts, and complete tables of states."""
+"""The structure of controller, node, server and worker: small composed parts, and complete tables
+of states.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ from tests.agileml.targets import VALUES
 ROOMS = ("core", "roles")
 MAX_FIELDS = 10
 
-# Unlinked is for the process of the controller, which looks after links; no state machine receives it.
+# Unlinked is for the process of the controller, which looks after links; no state machine receives
+# it.
 PARTS_OF_MESSAGES = VALUES | {"GradientSums", "Unlinked"}
 MESSAGES: set[Any] = {
     kind
@@ -55,7 +58,9 @@ def base_names(known: ast.ClassDef) -> set[str]:
 
 def fields_of(known: ast.ClassDef) -> set[str]:
     """The fields of a dataclass, and the attributes that `__init__` sets; inherited ones, too."""
-    names = {name for base in base_names(known) & CLASSES.keys() for name in fields_of(CLASSES[base])}
+    names = {
+        name for base in base_names(known) & CLASSES.keys() for name in fields_of(CLASSES[base])
+    }
     for statement in known.body:
         match statement:
             case ast.AnnAssign(target=ast.Name(id=name)):
@@ -83,7 +88,8 @@ def test_no_class_inherits_from_a_concrete_one_of_these_rooms() -> None:
     concrete = {
         name
         for name, known in CLASSES.items()
-        if fields_of(known) or any(isinstance(statement, ast.FunctionDef) for statement in known.body)
+        if fields_of(known)
+        or any(isinstance(statement, ast.FunctionDef) for statement in known.body)
     }
     assert "Controller" in concrete
     heirs = {name for name, known in CLASSES.items() if base_names(known) & concrete}
@@ -110,10 +116,14 @@ def test_a_worker_has_a_rule_for_every_message_in_every_state(state: WorkerState
     ("table", "first"),
     [(node.TRANSITIONS, NodeState.OUTSIDE), (worker.TRANSITIONS, WorkerState.IDLE)],
 )
-def test_every_state_can_be_reached(table: Mapping[State, Mapping[type, Transition]], first: State) -> None:
+def test_every_state_can_be_reached(
+    table: Mapping[State, Mapping[type, Transition]], first: State
+) -> None:
     reached, new = {first}, {first}
     while new:
-        new = {after for state in new for rule in table[state].values() for after in rule.to} - reached
+        new = {
+            after for state in new for rule in table[state].values() for after in rule.to
+        } - reached
         reached |= new
     assert reached == table.keys()
 
@@ -136,5 +146,7 @@ def test_modes_follow_each_other_as_in_the_table() -> None:
                 epochs.enter(other)
                 assert epochs.mode is other
             else:
-                with pytest.raises(InvalidTransition, match=f"cannot go from {mode.value} to {other.value}"):
+                with pytest.raises(
+                    InvalidTransition, match=f"cannot go from {mode.value} to {other.value}"
+                ):
                     epochs.enter(other)

@@ -82,7 +82,14 @@ def test_uneven_work_is_evened_out() -> None:
 def test_the_local_engine_slows_workers_and_gives_the_same_model() -> None:
     models = [
         train(
-            Decades(chunk=2), "1+2", "local", clocks=3, deterministic=True, stage=1, chaos=chaos, stragglers=stragglers
+            Decades(chunk=2),
+            "1+2",
+            "local",
+            clocks=3,
+            deterministic=True,
+            stage=1,
+            chaos=chaos,
+            stragglers=stragglers,
         ).model
         for chaos, stragglers in (("", ""), ("power law 4; slow worker 20% by 100%", "reassign"))
     ]
@@ -102,7 +109,11 @@ def test_clocks_end_without_late_work_and_the_log_replays_to_the_same_model() ->
     assert done.counters.applied == done.counters.sent < 8 * 6 * 64
     fields = straggler_fields(shorter)
     assert fields["waited_for"] == [6] * 6
-    assert fields["dropped_chunks"] == sum(64 - sum(b - a for _, a, b in one.accepted) for one in shorter) > 0
+    assert (
+        fields["dropped_chunks"]
+        == sum(64 - sum(b - a for _, a, b in one.accepted) for one in shorter)
+        > 0
+    )
     log = [Accepted(one.clock, one.accepted) for one in shorter]
     again = replay(Decades(lengths=(4,) * 16, chunk=1), log, seed=0, partitions=8)
     assert model_digest(again) == model_digest(done.model)
@@ -116,7 +127,9 @@ def test_backup_workers_of_real_processes_replay_to_the_same_model() -> None:
         stragglers=Stragglers(reassign=True, backup_workers=1),
     )  # fmt: skip
     assert straggler_fields(log)["waited_for"] == [3] * 4
-    again = replay(trainer, [Accepted(one.clock, one.accepted) for one in log], seed=0, partitions=8)
+    again = replay(
+        trainer, [Accepted(one.clock, one.accepted) for one in log], seed=0, partitions=8
+    )
     assert model_digest(again) == model_digest(done.model)
     assert done.counters.lost == done.counters.doubled == 0
 
@@ -134,7 +147,15 @@ class Level:
     def shards(self) -> list[range]:
         return [range(number, number + 4) for number in range(16)]
 
-    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+    def step(
+        self,
+        shard: range,
+        lo: int,
+        hi: int,
+        params: ParamView,
+        clock: int,
+        rng: np.random.Generator,
+    ) -> None:
         del clock, rng
         params.update("w", None, (hi - lo) * 0.02 / 64 * (shard.start - params.read("w")))
 
@@ -143,7 +164,9 @@ class Level:
         return float(params.read("w")[0, 0])
 
 
-def level(measure: str | Stragglers, slow: float, clocks: int = 320) -> tuple[Trained, list[Iteration]]:
+def level(
+    measure: str | Stragglers, slow: float, clocks: int = 320
+) -> tuple[Trained, list[Iteration]]:
     """A job in which one of four workers is always slow."""
     log: list[Iteration] = []
     chaos = Chaos(slowdowns=(Replay(((1.0,), (1.0,), (1.0,), (slow,))),))
@@ -156,7 +179,9 @@ def level(measure: str | Stragglers, slow: float, clocks: int = 320) -> tuple[Tr
 
 @pytest.mark.parametrize("backups", [1, True])
 def test_a_machine_that_is_always_slow_costs_all_shards_alike(backups: int) -> None:
-    """Else its shards would not count, and the model would be the mean of the others: 7 instead of 7.5."""
+    """Else its shards would not count, and the model would be the mean of the others: 7 instead of
+    7.5.
+    """
     done, log = level(Stragglers(backup_workers=backups), slow=3.0)
     chunks = [0] * 16
     for clock in log:
@@ -171,13 +196,19 @@ def test_a_machine_that_is_always_slow_costs_all_shards_alike(backups: int) -> N
 
 
 def test_as_long_as_nothing_is_left_out_backup_workers_change_no_bit() -> None:
-    (plain, _), (watched, log) = (level(measure, slow=1.0, clocks=80) for measure in ("", "backup-workers=auto"))
+    (plain, _), (watched, log) = (
+        level(measure, slow=1.0, clocks=80) for measure in ("", "backup-workers=auto")
+    )
     assert not straggler_fields(log)["dropped_chunks"]
     assert model_digest(plain.model) == model_digest(watched.model)
 
 
-@pytest.mark.parametrize(("kind", "words"), [(Largest, "updates that are added, not 'max'"), (Counting, "not int64")])
-def test_backup_workers_need_updates_whose_mean_makes_sense(kind: type[Decades], words: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "words"), [(Largest, "updates that are added, not 'max'"), (Counting, "not int64")]
+)
+def test_backup_workers_need_updates_whose_mean_makes_sense(
+    kind: type[Decades], words: str
+) -> None:
     with pytest.raises(BadTrainer, match=words):
         train(kind(), "1+1", "sim", clocks=1, stragglers="backup-workers=auto")
 
@@ -227,9 +258,19 @@ class Wide:
     def shards(self) -> list[range]:
         return [range(4 * number, 4 * number + 4) for number in range(8)]
 
-    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+    def step(
+        self,
+        shard: range,
+        lo: int,
+        hi: int,
+        params: ParamView,
+        clock: int,
+        rng: np.random.Generator,
+    ) -> None:
         del rng
-        params.update("w", None, np.float32(1e-3) * (params.read("w") + np.float32(shard[lo] + hi + clock)))
+        params.update(
+            "w", None, np.float32(1e-3) * (params.read("w") + np.float32(shard[lo] + hi + clock))
+        )
 
     def loss(self, params: ParamReader, sample: Sample) -> float:
         del params, sample
@@ -259,7 +300,11 @@ def test_partitions_leave_a_slow_server_and_the_model_stays() -> None:
     static, balanced = (median(one.seconds for one in log[6:]) for log in logs.values())
     assert static > 3 * balanced
     assert straggler_fields(logs["balance"])["moved_bytes"] > 0
-    assert any("partitions move to other servers" in event for one in logs["balance"] for event in one.events)
+    assert any(
+        "partitions move to other servers" in event
+        for one in logs["balance"]
+        for event in one.events
+    )
 
 
 @pytest.fixture(scope="module")
@@ -286,7 +331,9 @@ def lent(settings: object) -> tuple[str, float]:
     return model_digest(done.model), sum(one.seconds for one in log)
 
 
-@pytest.mark.parametrize("setting", [{"helpers": 1}, {"trigger": 50.0}, {"follow_up": 8.0}, {"report_at": 0.99}])
+@pytest.mark.parametrize(
+    "setting", [{"helpers": 1}, {"trigger": 50.0}, {"follow_up": 8.0}, {"report_at": 0.99}]
+)
 def test_the_settings_of_lending_change_what_is_lent_and_not_the_model(
     setting: dict[str, float], usually_lent: tuple[str, float]
 ) -> None:
@@ -298,11 +345,17 @@ def test_the_settings_of_lending_change_what_is_lent_and_not_the_model(
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"triger": 1}, "stragglers: reassign: unknown setting 'triger'; choose from helpers, report_at, trigger"),
+        (
+            {"triger": 1},
+            "stragglers: reassign: unknown setting 'triger'; choose from helpers, report_at, "
+            "trigger",
+        ),
         ({"helpers": 0}, "stragglers: reassign: helpers is 0"),
         ({"report_at": 2}, "stragglers: reassign: report_at is 2"),
     ],
 )
-def test_settings_of_lending_that_make_no_sense_are_refused(setting: dict[str, float], message: str) -> None:
+def test_settings_of_lending_that_make_no_sense_are_refused(
+    setting: dict[str, float], message: str
+) -> None:
     with pytest.raises(BadArgument, match=message):
         train("mlr", engine="sim", stragglers={"reassign": setting})

@@ -1,4 +1,6 @@
-"""The contract with user code: declarations, work, random generators, and the errors when it is violated."""
+"""The contract with user code: declarations, work, random generators, and the errors when it is
+violated.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,27 @@ from agileml import train
 from agileml.errors import AgileMLError, BadTrainer, NotFinite, TrainerFailed
 from agileml.params.declarations import Declarations
 from agileml.reference import run
-from agileml.trainer import chunk_rng, init_rng, initial_model, plan_of, preload, sample_of, shards_of
+from agileml.trainer import (
+    chunk_rng,
+    init_rng,
+    initial_model,
+    plan_of,
+    preload,
+    sample_of,
+    shards_of,
+)
 from tests.agileml.toys import Decades, Largest, Momentum, Scripted
 
 
 def test_declarations_are_read() -> None:
     plain = Declarations.of(Scripted())
-    assert (plain.name, plain.batch, plain.chunk, plain.apply, plain.slots) == ("scripted", 0, None, None, 0)
+    assert (plain.name, plain.batch, plain.chunk, plain.apply, plain.slots) == (
+        "scripted",
+        0,
+        None,
+        None,
+        0,
+    )
     assert plain.aggregation.name == "add"
     assert Declarations.of(Momentum()).slots == 2
     assert Declarations.of(Largest()).aggregation.name == "max"
@@ -27,8 +43,14 @@ def test_declarations_are_read() -> None:
 @pytest.mark.parametrize(
     ("declared", "problem"),
     [
-        ({"aggregation": "mean"}, "scripted: unknown aggregation 'mean'; choose one of add, max, min"),
-        ({"aggregation": "max", "apply": print}, "scripted: apply must be a method, and needs the aggregation 'add'"),
+        (
+            {"aggregation": "mean"},
+            "scripted: unknown aggregation 'mean'; choose one of add, max, min",
+        ),
+        (
+            {"aggregation": "max", "apply": print},
+            "scripted: apply must be a method, and needs the aggregation 'add'",
+        ),
         ({"apply": 3}, "scripted: apply must be a method"),
         ({"chunk": 0}, "scripted: chunk is 0; it must be a whole number of at least 1"),
         ({"batch": 2.5}, "scripted: batch is 2.5"),
@@ -59,8 +81,16 @@ def test_a_declared_chunk_and_batch_are_kept() -> None:
 
 
 def test_no_two_chunks_share_a_generator() -> None:
-    keys = [(seed, clock, shard, lo) for seed in (0, 1) for clock in (1, 2) for shard in (0, 1) for lo in (0, 1)]
-    draws = {chunk_rng(*key).integers(2**62) for key in keys} | {init_rng(seed).integers(2**62) for seed in (0, 1)}
+    keys = [
+        (seed, clock, shard, lo)
+        for seed in (0, 1)
+        for clock in (1, 2)
+        for shard in (0, 1)
+        for lo in (0, 1)
+    ]
+    draws = {chunk_rng(*key).integers(2**62) for key in keys} | {
+        init_rng(seed).integers(2**62) for seed in (0, 1)
+    }
     assert len(draws) == len(keys) + 2
     assert chunk_rng(3, 1, 2, 5).integers(2**62) == chunk_rng(3, 1, 2, 5).integers(2**62)
 
@@ -92,7 +122,8 @@ def test_an_error_while_a_shard_loads_names_the_shard() -> None:
             raise OSError("no such bucket")
 
     with pytest.raises(
-        TrainerFailed, match=r"scripted, shard 3: load: OSError: no such bucket \(.*_trainer.py, line \d"
+        TrainerFailed,
+        match=r"scripted, shard 3: load: OSError: no such bucket \(.*_trainer.py, line \d",
     ):
         preload(Scripted(), Broken(), 3)
 
@@ -102,7 +133,10 @@ def test_an_error_while_a_shard_loads_names_the_shard() -> None:
     [
         (list, r"scripted: shards\(\) returned no shards"),
         (lambda: iter([range(3)]), r"scripted: shards\(\) returned list_iterator; return a list"),
-        (lambda: 1 / 0, r"scripted: shards: ZeroDivisionError: .*test_trainer.py, line \d+, in <lambda>"),
+        (
+            lambda: 1 / 0,
+            r"scripted: shards: ZeroDivisionError: .*test_trainer.py, line \d+, in <lambda>",
+        ),
     ],
 )
 def test_shards_are_checked(shards: Callable[[], Any], problem: str) -> None:
@@ -118,12 +152,15 @@ def test_a_shard_needs_a_length() -> None:
 def counting(dtype: str, update: Any) -> Scripted:  # noqa: ANN401
     """Adds the same to a number in every item."""
     return Scripted(
-        init=lambda _: {"w": np.zeros((1,), dtype)}, step=lambda *given: given[3].update("w", None, np.array([update]))
+        init=lambda _: {"w": np.zeros((1,), dtype)},
+        step=lambda *given: given[3].update("w", None, np.array([update])),
     )
 
 
 def test_integers_too_narrow_for_sums_are_refused_by_name() -> None:
-    with pytest.raises(BadTrainer, match="scripted, parameter 'w' holds int8, which sums of updates soon overflow"):
+    with pytest.raises(
+        BadTrainer, match="scripted, parameter 'w' holds int8, which sums of updates soon overflow"
+    ):
         train(counting("i1", np.int8(1)), "1+1", "sim", clocks=1)
     largest = counting("i1", np.int8(1))
     largest.aggregation = "max"  # type: ignore[attr-defined]
@@ -138,8 +175,16 @@ def test_integers_too_narrow_for_sums_are_refused_by_name() -> None:
             np.int16(20_000),
             r"a sum of updates is beyond the range of int16, -32768 to 32767; give it a wider",
         ),
-        ("u4", np.uint32(3_000_000_000), r"a sum of updates is beyond the range of uint32, 0 to 4294967295"),
-        ("i2", np.int64(70_000), r"parameter 'w': an update of int64 has numbers beyond the range of int16"),
+        (
+            "u4",
+            np.uint32(3_000_000_000),
+            r"a sum of updates is beyond the range of uint32, 0 to 4294967295",
+        ),
+        (
+            "i2",
+            np.int64(70_000),
+            r"parameter 'w': an update of int64 has numbers beyond the range of int16",
+        ),
     ],
 )
 def test_integers_that_leave_their_range_end_the_job(dtype: str, update: Any, problem: str) -> None:  # noqa: ANN401
@@ -170,14 +215,22 @@ def divide(*_: object) -> float:
         ),
         ({"init": divide}, TrainerFailed, "scripted: init: ZeroDivisionError: division by zero"),
         ({"shards": list}, BadTrainer, r"scripted: shards\(\) returned no shards"),
-        ({"step": divide}, TrainerFailed, "scripted, clock 1, shard 0, items 0 to 1: ZeroDivisionError"),
+        (
+            {"step": divide},
+            TrainerFailed,
+            "scripted, clock 1, shard 0, items 0 to 1: ZeroDivisionError",
+        ),
         (
             {"step": lambda *given: given[3].update("w", None, np.ones(3))},
             BadTrainer,
             "scripted, clock 1, parameter 'w'",
         ),
         ({"loss": lambda *_: float("nan")}, NotFinite, "scripted, clock 0: the loss is nan"),
-        ({"loss": lambda *_: None}, BadTrainer, "scripted, clock 0: loss returned None; it must be a number"),
+        (
+            {"loss": lambda *_: None},
+            BadTrainer,
+            "scripted, clock 0: loss returned None; it must be a number",
+        ),
         ({"loss": divide}, TrainerFailed, "scripted, clock 0: loss: ZeroDivisionError"),
         (
             {"loss": lambda params, _: params.read("v")},

@@ -101,7 +101,16 @@ def job_of(trainer: Any, **options: Any) -> TrainingJob:  # noqa: ANN401
 
 
 def test_options_reach_their_settings() -> None:
-    job = job_of("mf", nodes="2+6", clocks=7, loss=0.5, seed=3, slack=None, heartbeat_timeout=2.0, checkpoint_every=4)
+    job = job_of(
+        "mf",
+        nodes="2+6",
+        clocks=7,
+        loss=0.5,
+        seed=3,
+        slack=None,
+        heartbeat_timeout=2.0,
+        checkpoint_every=4,
+    )
     assert (job.reliable, job.transient, job.source) == (2, 6, TrainerSource("mf"))
     assert (job.stopping.clocks, job.stopping.loss, job.stopping.seconds) == (7, 0.5, None)
     assert (job.settings.seed, job.settings.slack, job.settings.deterministic) == (3, None, False)
@@ -111,7 +120,11 @@ def test_options_reach_their_settings() -> None:
 def test_nodes_receive_a_copy_of_an_object() -> None:
     source = source_of(Decades((3,) * 4, chunk=2))
     copy = source.load()
-    assert source.code() == source_of(Decades((3,) * 4, chunk=2)).code() != source_of(Decades((3,) * 5)).code()
+    assert (
+        source.code()
+        == source_of(Decades((3,) * 4, chunk=2)).code()
+        != source_of(Decades((3,) * 5)).code()
+    )
     theirs, ours = reference.run(copy, 2, 0), reference.run(Decades((3,) * 4, chunk=2), 2, 0)
     assert reference.model_digest(theirs) == reference.model_digest(ours)
 
@@ -126,7 +139,10 @@ def test_a_trainer_source_is_passed_on() -> None:
     [
         (Decades, r"Decades is a class; pass an object: Decades\(...\)"),
         (object(), r"object lacks init\(\)"),
-        (Scripted(step=threading.Lock()), r"Scripted cannot be copied to the nodes.*TrainerSource\('module:Class'"),
+        (
+            Scripted(step=threading.Lock()),
+            r"Scripted cannot be copied to the nodes.*TrainerSource\('module:Class'",
+        ),
     ],
 )
 def test_a_trainer_that_cannot_be_copied_is_refused(trainer: Any, problem: str) -> None:  # noqa: ANN401
@@ -135,7 +151,8 @@ def test_a_trainer_that_cannot_be_copied_is_refused(trainer: Any, problem: str) 
 
 
 @pytest.mark.parametrize(
-    ("text", "nodes"), [("1+3", (1, 3)), (" 2 + 0 ", (2, 0)), ("0+3", (0, 3)), ("10+100", (10, 100))]
+    ("text", "nodes"),
+    [("1+3", (1, 3)), (" 2 + 0 ", (2, 0)), ("0+3", (0, 3)), ("10+100", (10, 100))],
 )
 def test_nodes(text: str, nodes: tuple[int, int]) -> None:
     assert parse_nodes(text) == nodes
@@ -152,8 +169,14 @@ def test_invalid_nodes_are_refused(text: str) -> None:
     [
         (lambda: agileml.train("mf"), "no stopping criterion"),
         (lambda: agileml.train("mf", clocks=0), "clocks is 0"),
-        (lambda: agileml.train("mf", clocks=1, engine="cloud"), "unknown engine 'cloud'; choose one of local"),
-        (lambda: agileml.train("mf", clocks=1, sead=1), "unknown option 'sead'; choose from .*seconds"),  # type: ignore[call-arg]
+        (
+            lambda: agileml.train("mf", clocks=1, engine="cloud"),
+            "unknown engine 'cloud'; choose one of local",
+        ),
+        (
+            lambda: agileml.train("mf", clocks=1, sead=1),  # type: ignore[call-arg]
+            "unknown option 'sead'; choose from .*seconds",
+        ),
     ],
 )
 def test_invalid_arguments_are_refused(call: Callable[[], Trained], problem: str) -> None:
@@ -181,14 +204,20 @@ def test_the_package_loads_train_lazily() -> None:
         ({"slack": True}, "slack is True"),
         ({"slack": 1, "deterministic": True}, "deterministic with slack 1"),
         ({"slack": None, "deterministic": True}, "deterministic with slack None"),
-        ({"heartbeat_timeout": 0}, r"heartbeat_timeout is 0; it must be a finite number from 0.1 to"),
+        (
+            {"heartbeat_timeout": 0},
+            r"heartbeat_timeout is 0; it must be a finite number from 0.1 to",
+        ),
         ({"heartbeat_timeout": nan}, "heartbeat_timeout is nan"),
         ({"heartbeat_timeout": inf}, "heartbeat_timeout is inf"),
         ({"heartbeat_timeout": "1"}, "heartbeat_timeout is '1'"),
         ({"heartbeat_timeout": None}, "heartbeat_timeout is None"),
         ({"hang_timeout": 0.0}, "hang_timeout is 0.0"),
         ({"startup_timeout": -1}, "startup_timeout is -1"),
-        ({"checkpoint_every": -1}, "checkpoint_every is -1; it must be a whole number of at least 0"),
+        (
+            {"checkpoint_every": -1},
+            "checkpoint_every is -1; it must be a whole number of at least 0",
+        ),
         ({"checkpoint_every": 2.5}, "checkpoint_every is 2.5"),
         ({"chaos": "at clock 20 explode"}, "chaos, character 13"),
         ({"chaos": 7}, "chaos is 7; it must be a text such as"),
@@ -200,7 +229,10 @@ def test_the_package_loads_train_lazily() -> None:
         ({"seed": -1}, "seed is -1"),
         ({"seed": 0.5}, "seed is 0.5"),
         ({"partitions": 0}, "partitions is 0"),
-        ({"partitions": 10**7}, "partitions is 10000000; it must be a whole number from 1 to 100,000"),
+        (
+            {"partitions": 10**7},
+            "partitions is 10000000; it must be a whole number from 1 to 100,000",
+        ),
         ({"deterministic": "yes"}, "deterministic is 'yes'; it must be True or False"),
         ({"loss_sample": -1}, "loss_sample is -1"),
         ({"keeps": 0}, "keeps is 0"),
@@ -239,7 +271,9 @@ def test_an_argument_that_cannot_work_is_refused_with_its_value(options: Any, pr
         ("checkpoint_every", np.int64(4), 4),
     ],
 )
-def test_short_forms_and_numpy_numbers_are_accepted(option: str, given: object, made: object) -> None:
+def test_short_forms_and_numpy_numbers_are_accepted(
+    option: str, given: object, made: object
+) -> None:
     job = job_of("mf", clocks=3, **{option: given})
     assert getattr(job, option) == made
     assert type(getattr(job, option)) is type(made)
@@ -251,6 +285,8 @@ def test_convergence_may_be_given_as_a_number() -> None:
 
 def test_faults_may_be_given_as_text() -> None:
     log: list[Iteration] = []
-    trained = agileml.train("mf", engine="sim", clocks=4, chaos="at clock 2 kill 1", seed=3, listener=log.append)
+    trained = agileml.train(
+        "mf", engine="sim", clocks=4, chaos="at clock 2 kill 1", seed=3, listener=log.append
+    )
     assert trained.failures == 1
     assert log[-1].transient == 2

@@ -12,7 +12,15 @@ from agileml.errors import BadArgument, BadTrainer, TrainerFailed
 from agileml.params.declarations import Declarations, call
 from agileml.runtime import node_process
 from agileml.training import parse_nodes, source_of
-from agileml.user_code import condensed, crash_site, described, is_users, raised_at, users_traceback, whereabouts
+from agileml.user_code import (
+    condensed,
+    crash_site,
+    described,
+    is_users,
+    raised_at,
+    users_traceback,
+    whereabouts,
+)
 from tests.agileml.toys import Decades, Scripted
 
 CRASH = f"""started
@@ -33,7 +41,10 @@ Extension modules: numpy._core._multiarray_umath (total: 1)
 
 
 def test_the_innermost_frame_of_the_users_code_is_found() -> None:
-    assert crash_site(CRASH) == "Fatal Python error: Aborted; it was in /home/me/my trainer.py, line 12, in step"
+    assert (
+        crash_site(CRASH)
+        == "Fatal Python error: Aborted; it was in /home/me/my trainer.py, line 12, in step"
+    )
 
 
 def test_output_without_a_crash_has_no_site() -> None:
@@ -115,6 +126,7 @@ def test_another_python_refuses_it_with_the_cure() -> None:
     source = source_of(Decades([4], 2))
     elsewhere = replace(source, arguments={**source.arguments, "python": "3.9"})
     with pytest.raises(
-        BadTrainer, match=r"copied by Python 3\.9, and this node runs 3\..*TrainerSource\('module:Class'"
+        BadTrainer,
+        match=r"copied by Python 3\.9, and this node runs 3\..*TrainerSource\('module:Class'",
     ):
         elsewhere.load()

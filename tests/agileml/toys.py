@@ -16,7 +16,8 @@ from agileml.trainer import ParamReader, ParamView, Sample
 class Decades:
     """16 shards whose float32 updates lie over six decades, so that their sum depends on its order.
 
-    It reads what it updates, its own updates included: a chunk that is done on another model gives other updates.
+    It reads what it updates, its own updates included: a chunk that is done on another model gives
+    other updates.
     """
 
     name = "decades"
@@ -34,15 +35,31 @@ class Decades:
         }
 
     def shards(self) -> Sequence[range]:
-        return [range(100 * number, 100 * number + length) for number, length in enumerate(self.lengths)]
+        return [
+            range(100 * number, 100 * number + length) for number, length in enumerate(self.lengths)
+        ]
 
-    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+    def step(
+        self,
+        shard: range,
+        lo: int,
+        hi: int,
+        params: ParamView,
+        clock: int,
+        rng: np.random.Generator,
+    ) -> None:
         for item in shard[lo:hi]:
             rows = rng.integers(0, self.rows, 4)
             scale = np.float32(10.0 ** rng.uniform(-3, 3))
-            params.update("sparse", rows, scale * np.sin(params.read("sparse", rows) + np.float32(item + clock)))
+            params.update(
+                "sparse",
+                rows,
+                scale * np.sin(params.read("sparse", rows) + np.float32(item + clock)),
+            )
         params.update(
-            "dense", None, 1e-3 * np.cos(params.read("dense") + params.read("sparse", [lo % self.rows])[0, 0])
+            "dense",
+            None,
+            1e-3 * np.cos(params.read("dense") + params.read("sparse", [lo % self.rows])[0, 0]),
         )
 
     def loss(self, params: ParamReader, sample: Sample) -> float:
@@ -50,17 +67,29 @@ class Decades:
 
 
 class Paced(Decades):
-    """The same model, slow enough for a fault to strike before the next clocks are done, however fast the computer."""
+    """The same model, slow enough for a fault to strike before the next clocks are done, however
+    fast the computer.
+    """
 
-    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+    def step(
+        self,
+        shard: range,
+        lo: int,
+        hi: int,
+        params: ParamView,
+        clock: int,
+        rng: np.random.Generator,
+    ) -> None:
         time.sleep(0.0006 * (hi - lo))
         super().step(shard, lo, hi, params, clock, rng)
 
 
 class Gated(Paced):
-    """The same, at most `AHEAD` clocks ahead of the script that injects the faults, however busy the computer.
+    """The same, at most `AHEAD` clocks ahead of the script that injects the faults, however busy
+    the computer.
 
-    The size of a file is the last clock that the script has seen: `truncate` changes it in one step.
+    The size of a file is the last clock that the script has seen: `truncate` changes it in one
+    step.
     """
 
     AHEAD = 2
@@ -69,16 +98,34 @@ class Gated(Paced):
         super().__init__(lengths)
         self.gate = Path(gate)
 
-    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+    def step(
+        self,
+        shard: range,
+        lo: int,
+        hi: int,
+        params: ParamView,
+        clock: int,
+        rng: np.random.Generator,
+    ) -> None:
         while clock > self.gate.stat().st_size + self.AHEAD:
             time.sleep(0.005)
         super().step(shard, lo, hi, params, clock, rng)
 
 
 class Slow(Decades):
-    """The same model on a clock of a second: machines that take seconds to join do so before the job is done."""
+    """The same model on a clock of a second: machines that take seconds to join do so before the
+    job is done.
+    """
 
-    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+    def step(
+        self,
+        shard: range,
+        lo: int,
+        hi: int,
+        params: ParamView,
+        clock: int,
+        rng: np.random.Generator,
+    ) -> None:
         time.sleep(0.012 * (hi - lo))
         super().step(shard, lo, hi, params, clock, rng)
 
@@ -86,11 +133,23 @@ class Slow(Decades):
 class Settled(Decades):
     """Reads and updates the same rows in every clock, a few of many for each item."""
 
-    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+    def step(
+        self,
+        shard: range,
+        lo: int,
+        hi: int,
+        params: ParamView,
+        clock: int,
+        rng: np.random.Generator,
+    ) -> None:
         for item in shard[lo:hi]:
             rows = self.rows_of(item)
             scale = np.float32(10.0 ** rng.uniform(-3, 3))
-            params.update("sparse", rows, scale * np.sin(params.read("sparse", rows) + np.float32(item + clock)))
+            params.update(
+                "sparse",
+                rows,
+                scale * np.sin(params.read("sparse", rows) + np.float32(item + clock)),
+            )
         dense = params.read("dense", slice(0, 7))
         params.update("dense", slice(3, 10), np.float32(1e-3) * np.cos(dense))
 
@@ -104,7 +163,9 @@ class Momentum(Decades):
 
     slots = 2
 
-    def apply(self, name: str, values: Array, update: Array, slots: Sequence[Array], clock: int) -> None:
+    def apply(
+        self, name: str, values: Array, update: Array, slots: Sequence[Array], clock: int
+    ) -> None:
         velocity, seen = slots
         velocity *= np.float32(0.9)
         velocity += update
@@ -124,7 +185,15 @@ class Largest(Decades):
 class Steady(Decades):
     """Reduces rounding errors instead of magnifying them, for sums in any order."""
 
-    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+    def step(
+        self,
+        shard: range,
+        lo: int,
+        hi: int,
+        params: ParamView,
+        clock: int,
+        rng: np.random.Generator,
+    ) -> None:
         for item in shard[lo:hi]:
             rows = rng.integers(0, self.rows, 4)
             scale = np.float32(10.0 ** rng.uniform(-3, 3))
@@ -149,7 +218,15 @@ class Scripted:
         shards: Sequence[range] = self.functions.get("shards", lambda: [range(10)])()
         return shards
 
-    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+    def step(
+        self,
+        shard: range,
+        lo: int,
+        hi: int,
+        params: ParamView,
+        clock: int,
+        rng: np.random.Generator,
+    ) -> None:
         self.functions.get("step", lambda *_: None)(shard, lo, hi, params, clock, rng)
 
     def loss(self, params: ParamReader, sample: Sample) -> float:

@@ -1,7 +1,7 @@
 """Scenarios with a condition that must hold; each takes a seed and raises if it does not.
 
-They show bugs that leave the model as it is: work that is done again without need, or not counted, and jobs that are
-given up too early.
+They show bugs that leave the model as it is: work that is done again without need, or not counted,
+and jobs that are given up too early.
 """
 
 from __future__ import annotations
@@ -49,7 +49,11 @@ CHUNKS = 32
 
 
 def simulated(
-    nodes: tuple[int, int], clocks: int, machines: Machines, seed: int, trainer: Decades | None = None
+    nodes: tuple[int, int],
+    clocks: int,
+    machines: Machines,
+    seed: int,
+    trainer: Decades | None = None,
 ) -> Simulation:
     """A job in stage 1 with the default settings, whose machines have been started."""
     settings = ControllerSettings(*nodes, clocks, FixedStage(1))
@@ -61,7 +65,9 @@ def simulated(
 
 
 def a_job_starts_whatever_happens_to_its_nodes(seed: int) -> None:
-    """While the others are ready, the slowest node is warned, or it is killed; its first message may be lost."""
+    """While the others are ready, the slowest node is warned, or it is killed; its first message
+    may be lost.
+    """
     simulation = simulated((1, 2), 2, Machines(loading=0.2), seed)
     match seed % 3:
         case 0:
@@ -74,7 +80,9 @@ def a_job_starts_whatever_happens_to_its_nodes(seed: int) -> None:
 
 
 def a_warned_node_does_not_wait_for_the_end_of_its_clock(seed: int) -> None:
-    """It was to give a shard to a new node at the end of a clock of several seconds, and is warned before."""
+    """It was to give a shard to a new node at the end of a clock of several seconds, and is warned
+    before.
+    """
     machines = Machines(seconds_per_item=0.1 + seed / 10000, loading=0.1)
     simulation = simulated((1, 2), 3, machines, seed, Decades(lengths=(40,) * 8, chunk=1))
     simulation.at(2.0, partial(_join, simulation, "t3"))
@@ -85,7 +93,9 @@ def a_warned_node_does_not_wait_for_the_end_of_its_clock(seed: int) -> None:
 
 
 def redone_work_is_counted(seed: int) -> None:
-    """What nodes have computed beyond one time each chunk is in the log, but for a chunk at each loss."""
+    """What nodes have computed beyond one time each chunk is in the log, but for a chunk at each
+    loss.
+    """
     chance, computed, run = random.Random(seed), 0, ChunkRunner.run
 
     def counting(runner: ChunkRunner, work: WorkUnit) -> WorkResult:
@@ -104,13 +114,17 @@ def redone_work_is_counted(seed: int) -> None:
     with patch.object(ChunkRunner, "run", counting):
         result = simulation.run()
     wasted, counted = computed - result.clock * CHUNKS, _redone(simulation)
-    assert counted <= wasted <= counted + result.failures, f"{wasted} chunks were done in vain, {counted} are counted"
+    assert counted <= wasted <= counted + result.failures, (
+        f"{wasted} chunks were done in vain, {counted} are counted"
+    )
 
 
 def a_lost_reliable_node_costs_one_clock(seed: int) -> None:
     """The only reliable node is killed twice, a few clocks apart."""
     chance = random.Random(seed)
-    simulation = simulated((1, 2), 12, Machines(seconds_per_item=0.05, saving=0.01, loading=0.1), seed)
+    simulation = simulated(
+        (1, 2), 12, Machines(seconds_per_item=0.05, saving=0.01, loading=0.1), seed
+    )
     times = (chance.uniform(2.0, 4.0), chance.uniform(5.0, 7.0))
     for lost, new, at in zip(("r0", "r9"), ("r9", "r10"), times, strict=True):
         simulation.at(at, partial(simulation.kill, lost))
@@ -118,7 +132,9 @@ def a_lost_reliable_node_costs_one_clock(seed: int) -> None:
     result = simulation.run()
     assert result.failures == 2
     model = model_of(simulation.layout, result.versions)
-    assert model_digest(model) == model_digest(undisturbed(Decades, True)(result.clock)), "the model is another"
+    assert model_digest(model) == model_digest(undisturbed(Decades, True)(result.clock)), (
+        "the model is another"
+    )
     # A whole clock, and what was done of the next one.
     assert _redone(simulation) <= 2 * 2 * CHUNKS, f"{_redone(simulation)} chunks were done again"
 
@@ -140,12 +156,16 @@ def the_loss_is_that_of_the_final_model(seed: int) -> None:
         1, 2, 1000, FixedStage(1), stop=lambda iteration: iteration.clock == 3, loss_sample=16
     )
     job = JobSettings(partitions=PARTITIONS, deterministic=True, loss_sample=16)
-    simulation = Simulation(small(Decades), settings, job, Machines(seconds_per_item=0.01, loading=0.1), seed)
+    simulation = Simulation(
+        small(Decades), settings, job, Machines(seconds_per_item=0.01, loading=0.1), seed
+    )
     put_on_wire = simulation.messages.send
 
     def late(sender: str, receiver: str, message: object) -> None:
         if isinstance(message, Limit | Evaluate):
-            simulation.at(simulation.now + 0.3 + seed / 1000, partial(put_on_wire, sender, receiver, message))
+            simulation.at(
+                simulation.now + 0.3 + seed / 1000, partial(put_on_wire, sender, receiver, message)
+            )
         else:
             put_on_wire(sender, receiver, message)
 
@@ -153,8 +173,17 @@ def the_loss_is_that_of_the_final_model(seed: int) -> None:
         for number in range(3):
             simulation.join(reliable=not number)
         result = simulation.run()
-    assert max(max(node.server.served[0].versions) for node in simulation.nodes.values() if node.server.served) > 4
-    assert result.loss == undisturbed_loss(Decades, result.clock), "the loss is that of another model"
+    assert (
+        max(
+            max(node.server.served[0].versions)
+            for node in simulation.nodes.values()
+            if node.server.served
+        )
+        > 4
+    )
+    assert result.loss == undisturbed_loss(Decades, result.clock), (
+        "the loss is that of another model"
+    )
 
 
 def _join(simulation: Simulation, name: str) -> None:
@@ -165,7 +194,7 @@ def _redone(simulation: Simulation) -> int:
     return sum(iteration.redone for iteration in simulation.log)
 
 
-# -- processes that fail ----------------------------------------------------------------------------------------------
+# -- processes that fail ---------------------------------------------------------------------------
 
 
 @dataclass
@@ -233,7 +262,9 @@ class RedoingLink:
 
 
 def a_job_that_redoes_clocks_is_not_given_up(seed: int) -> None:
-    """Machines fail more often than may be without progress, but each time some clocks have been done again."""
+    """Machines fail more often than may be without progress, but each time some clocks have been
+    done again.
+    """
     fleet, link, chance = FailingFleet(), RedoingLink(), random.Random(seed)
     loop = JobLoop(fleet, link, QUIET, lambda _: None)
     fleet.start_node("r0", reliable=True)
@@ -246,7 +277,7 @@ def a_job_that_redoes_clocks_is_not_given_up(seed: int) -> None:
         loop.turn(0.0)
 
 
-# -- processes and their links ----------------------------------------------------------------------------------------
+# -- processes and their links ---------------------------------------------------------------------
 
 
 def a_peer_lost_as_soon_as_it_is_linked_costs_only_its_messages(seed: int) -> None:  # noqa: ARG001
@@ -260,7 +291,8 @@ def a_peer_lost_as_soon_as_it_is_linked_costs_only_its_messages(seed: int) -> No
                 here.send("t2", Heartbeat("t1"))
                 while "t2" not in here._endpoint.peers:
                     list(there.receive(0.002))
-                    # Turns the endpoint and leaves the events for `receive`, as a flush between two messages does.
+                    # Turns the endpoint and leaves the events for `receive`, as a flush between two
+                    # messages does.
                     here._endpoint.flush(0.0, "t2")
             while "t2" in here._endpoint.peers:
                 here._endpoint.flush(0.0, "t2")
@@ -273,7 +305,11 @@ def a_peer_lost_as_soon_as_it_is_linked_costs_only_its_messages(seed: int) -> No
                 came: list[object] = []
                 while not came:
                     list(here.receive(0.002))
-                    came = [event.message for event in again.receive(0.002) if isinstance(event, Envelope)]
+                    came = [
+                        event.message
+                        for event in again.receive(0.002)
+                        if isinstance(event, Envelope)
+                    ]
                 assert came == [Heartbeat("again")]
 
 
@@ -294,13 +330,22 @@ def a_node_cannot_speak_for_another(seed: int) -> None:  # noqa: ARG001
         process = ControllerProcess(role)
         controller = process._controller
         assert isinstance(controller, Controller)
-        with closing(process._mailbox), closing(process._memory), closing(Mailbox(rendezvous, "t1")) as node:
+        with (
+            closing(process._mailbox),
+            closing(process._memory),
+            closing(Mailbox(rendezvous, "t1")) as node,
+        ):
             process._mailbox.open()
             node.reach(CONTROLLER)
             while CONTROLLER not in node._endpoint.peers:
                 process._listen(0.002)
                 list(node.receive(0.002))
-            forged = Hello("t2", False, ""), Broken("t2", "forged"), Unlinked("t2", "t3", ""), Printed("t2", "forged")
+            forged = (
+                Hello("t2", False, ""),
+                Broken("t2", "forged"),
+                Unlinked("t2", "t3", ""),
+                Printed("t2", "forged"),
+            )
             for message in (*forged, Printed("t1", "its own"), Hello("t1", False, "")):
                 node.send(CONTROLLER, message)
             with patch.object(process._mailbox, "send") as send:

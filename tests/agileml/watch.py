@@ -10,7 +10,16 @@ from agileml.core.recovery import Mode
 from agileml.engines.sim.simulation import Simulation
 from agileml.params.layout import Params, PartitionState
 from agileml.protocol.actions import CONTROLLER
-from agileml.protocol.messages import Drain, EndOfLife, EndOfLifeSeen, Leave, Patch, Route, Snapshot, Version
+from agileml.protocol.messages import (
+    Drain,
+    EndOfLife,
+    EndOfLifeSeen,
+    Leave,
+    Patch,
+    Route,
+    Snapshot,
+    Version,
+)
 from agileml.roles.node import Node
 from agileml.roles.partitions import ServedPartition
 from agileml.roles.server_parts import BackupPartition
@@ -19,7 +28,8 @@ from tests.agileml.targets import phase_of
 
 @dataclass
 class Trigger:
-    """An action right after a delivery, of any message or of one kind in one phase, after `after` deliveries at least.
+    """An action right after a delivery, of any message or of one kind in one phase, after `after`
+    deliveries at least.
 
     `act` returns whether it was possible; if not, the trigger stays.
     """
@@ -38,8 +48,8 @@ class Trigger:
 class Watch:
     """Checks the invariants after each delivery and fires triggers.
 
-    `model` returns the reference run's model after a clock, if the job's must be bit-equal to it. A version that is
-    computed again after a rollback may have to be the same.
+    `model` returns the reference run's model after a clock, if the job's must be bit-equal to it. A
+    version that is computed again after a rollback may have to be the same.
     """
 
     model: Callable[[int], Params] | None = None
@@ -101,13 +111,19 @@ class Watch:
             self._check_alone(simulation, node)
             self._check_versions(simulation, node)
 
-    # -- what is stable ------------------------------------------------------------------------------------------------
+    # -- what is stable ----------------------------------------------------------------------------
 
     def _check_stable(self, simulation: Simulation) -> None:
-        """The stable version never decreases in an epoch, nor as long as no reliable node leaves; it is held safely."""
+        """The stable version never decreases in an epoch, nor as long as no reliable node leaves;
+        it is held safely.
+        """
         controller, epoch = simulation.controller, simulation.controller.epoch
         members = ((name, controller.members.get(name)) for name in self._reliable)
-        given_up = {name for name, member in members if member is not None and not controller.members.alive(name)}
+        given_up = {
+            name
+            for name, member in members
+            if member is not None and not controller.members.alive(name)
+        }
         if self._reliable <= simulation.nodes.keys() - simulation.warned - given_up:
             epoch = 0
         before, stable = self._stable.get(epoch, 0), controller.stable
@@ -116,27 +132,40 @@ class Watch:
         table, now = controller.table, (controller.epoch, stable)
         advanced = self._last[0] == now[0] and self._last[1] < now[1]
         self._last = now
-        if not simulation.away and simulation.nodes.keys() >= {*table.owners, *table.backups} - {""}:
-            for partition, (owner, backup) in enumerate(zip(table.owners, table.backups, strict=True)):
+        if not simulation.away and simulation.nodes.keys() >= {*table.owners, *table.backups} - {
+            ""
+        }:
+            for partition, (owner, backup) in enumerate(
+                zip(table.owners, table.backups, strict=True)
+            ):
                 if not _holds(simulation.nodes[backup or owner], partition, stable):
                     self._check_kept(simulation, partition, reliable=advanced and bool(backup))
 
     @staticmethod
     def _check_kept(simulation: Simulation, partition: int, *, reliable: bool) -> None:
-        """Some node has the stable version of a partition: while its backup changes, a former backup or the owner."""
+        """Some node has the stable version of a partition: while its backup changes, a former
+        backup or the owner.
+        """
         stable = simulation.controller.stable
-        holders = [name for name, node in simulation.nodes.items() if _holds(node, partition, stable)]
+        holders = [
+            name for name, node in simulation.nodes.items() if _holds(node, partition, stable)
+        ]
         assert holders, f"no node has partition {partition} at the stable version {stable}"
-        assert not reliable or any(name.startswith("r") for name in holders), "no reliable node has the stable version"
+        assert not reliable or any(name.startswith("r") for name in holders), (
+            "no reliable node has the stable version"
+        )
 
     def _check_versions(self, simulation: Simulation, node: Node) -> None:
         """A version is the same on all nodes that hold it; a backup keeps its latest."""
         for partition, version in _versions(node):
             if self._right.get(id(version)) is not version:
-                for one, other in zip(version.state, self._state(simulation, node, partition, version), strict=False):
+                for one, other in zip(
+                    version.state, self._state(simulation, node, partition, version), strict=False
+                ):
                     same = one.tobytes() == other.tobytes()
                     assert same, (
-                        f"partition {partition} at version {version.clock} on {node.name} is not what it should be"
+                        f"partition {partition} at version {version.clock} on {node.name} is not "
+                        "what it should be"
                     )
                 self._right[id(version)] = version
         for partition, copy in node.server.backups.copies.items():
@@ -145,30 +174,43 @@ class Watch:
             assert earlier is not copy or newest >= reached, "a backup's clock went back"
             self._backups[key] = (copy, newest)
 
-    def _state(self, simulation: Simulation, node: Node, partition: int, version: Version) -> PartitionState:
+    def _state(
+        self, simulation: Simulation, node: Node, partition: int, version: Version
+    ) -> PartitionState:
         """The expected state: that of the reference run, or else of the first node that had it."""
         key = (0 if self.same_in_all_epochs else node.epoch, partition, version.clock)
         if key not in self._expected:
             seen = version.state
             self._expected[key] = (
-                simulation.layout.state_of(partition, self.model(version.clock)) if self.model else seen
+                simulation.layout.state_of(partition, self.model(version.clock))
+                if self.model
+                else seen
             )
         return self._expected[key]
 
     @staticmethod
     def end(simulation: Simulation) -> None:
-        """At the end no backup waits for a patch that is not sent, as no later version could become safe."""
-        controller, in_flight = simulation.controller, [message for _, _, message in simulation.messages.in_flight()]
-        if controller.planned.assignment.moving or any(isinstance(message, Route) for message in in_flight):
+        """At the end no backup waits for a patch that is not sent, as no later version could become
+        safe.
+        """
+        controller, in_flight = (
+            simulation.controller,
+            [message for _, _, message in simulation.messages.in_flight()],
+        )
+        if controller.planned.assignment.moving or any(
+            isinstance(message, Route) for message in in_flight
+        ):
             return
         coming = {message.partition for message in in_flight if isinstance(message, Patch)}
         for partition, backup in enumerate(controller.table.backups):
             node = simulation.nodes.get(backup)
             if node is not None and node.epoch == controller.epoch and partition not in coming:
                 copy = node.server.backups.copies.get(partition)
-                assert copy is None or not copy.early, f"{backup}: {copy} waits for a patch that is not sent"
+                assert copy is None or not copy.early, (
+                    f"{backup}: {copy} waits for a patch that is not sent"
+                )
 
-    # -- who has what --------------------------------------------------------------------------------------------------
+    # -- who has what ------------------------------------------------------------------------------
 
     @staticmethod
     def _check_alone(simulation: Simulation, node: Node) -> None:
@@ -176,21 +218,31 @@ class Watch:
         for other in simulation.nodes.values():
             if other is node or other.epoch != node.epoch:
                 continue
-            assert not node.server.served.keys() & other.server.served.keys(), "a partition has two owners"
+            assert not node.server.served.keys() & other.server.served.keys(), (
+                "a partition has two owners"
+            )
             if node.worker.context.epoch == other.worker.context.epoch:
                 assert not shards & other.worker.shards.keys(), "a shard has two workers"
 
     def _check_left(self, simulation: Simulation, name: str) -> None:
-        """A leaving node has answers of all peers, and no message to or from it matters any more."""
+        """A leaving node has answers of all peers, and no message to or from it matters any
+        more."""
         if simulation.away or simulation.controller.mode is not Mode.RUNNING:
             return
-        unmarked = self._unmarked.get((simulation.controller.epoch, name), set()) & simulation.nodes.keys()
-        assert not unmarked, f"{name} left without the answers of {sorted(unmarked)} to its end-of-life mark"
+        unmarked = (
+            self._unmarked.get((simulation.controller.epoch, name), set()) & simulation.nodes.keys()
+        )
+        assert not unmarked, (
+            f"{name} left without the answers of {sorted(unmarked)} to its end-of-life mark"
+        )
         for sender, receiver, message in simulation.messages.in_flight():
             if name in (sender, receiver) and CONTROLLER not in (sender, receiver):
                 ended = isinstance(message, EndOfLife | EndOfLifeSeen | Snapshot)
                 of_use = not ended and getattr(message, "epoch", -1) == simulation.controller.epoch
-                assert not of_use, f"{name} left, but {type(message).__name__} is under way from {sender} to {receiver}"
+                assert not of_use, (
+                    f"{name} left, but {type(message).__name__} is under way from {sender} to "
+                    f"{receiver}"
+                )
 
 
 def _versions(node: Node) -> Iterator[tuple[int, Version]]:

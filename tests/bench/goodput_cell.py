@@ -1,7 +1,9 @@
-"""A short cell of the benchmark of goodput, for tests: `python -m tests.bench.goodput_cell SYSTEM SCHEDULE SEED`.
+"""A short cell of the benchmark of goodput, for tests: `python -m tests.bench.goodput_cell SYSTEM
+SCHEDULE SEED`.
 
-Prints the step of the loss that the system reports afterwards, this loss, that of an undisturbed training after as many
-steps, and how many processes are left: one that is ending has no command line any more.
+Prints the step of the loss that the system reports afterwards, this loss, that of an undisturbed
+training after as many steps, and how many processes are left: one that is ending has no command
+line any more.
 """
 
 from __future__ import annotations
@@ -26,10 +28,16 @@ def main(name: str, kind: str, seed: int) -> None:
     with tempfile.TemporaryDirectory(prefix="goodput") as folder:
         supervisor = Supervisor(SYSTEMS[name], Cell(SIZE, Path(folder), len(first)))
         final = supervisor.play(first, events, SECONDS, final_seconds=300.0).final
-    children = [child for task in Path("/proc/self/task").glob("*/children") for child in task.read_text().split()]
+    children = [
+        child
+        for task in Path("/proc/self/task").glob("*/children")
+        for child in task.read_text().split()
+    ]
     left = [child for child in children if Path(f"/proc/{child}/cmdline").read_bytes()]
     expected = undisturbed(SIZE, [final.step])[0] if final else 0.0
-    json.dump([final.step if final else 0, final.loss if final else 0.0, expected, len(left)], sys.stdout)
+    json.dump(
+        [final.step if final else 0, final.loss if final else 0.0, expected, len(left)], sys.stdout
+    )
 
 
 if __name__ == "__main__":

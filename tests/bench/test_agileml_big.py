@@ -1,4 +1,5 @@
-"""The benchmark of a large model, with a small one: the same path, and a memory that it can state."""
+"""The benchmark of a large model, with a small one: the same path, and a memory that it can
+state."""
 
 from __future__ import annotations
 

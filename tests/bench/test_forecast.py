@@ -1,4 +1,6 @@
-"""A seeded sample of what `make forecast` checks: forecasts on the shipped market, against what then happened."""
+"""A seeded sample of what `make forecast` checks: forecasts on the shipped market, against what
+then happened.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def test_most_outcomes_lie_in_the_stated_interval() -> None:
     assert 0.65 <= score(found, spreads, paid).covered <= 0.95
     # Half of the runs end shortly before the end of a paid hour, and half shortly after it.
     assert float(np.sum(paid)) == pytest.approx(sum(one.median for one in spreads), rel=0.15)
-    assert np.std(paid) > 0.05 * np.mean(paid), "the outcomes differ, so that an interval says something"
+    assert np.std(paid) > 0.05 * np.mean(paid), (
+        "the outcomes differ, so that an interval says something"
+    )
 
 
 def test_runs_that_overlap_are_not_counted_as_apart() -> None:
@@ -42,7 +46,9 @@ def test_runs_that_overlap_are_not_counted_as_apart() -> None:
 def test_evictions_of_earlier_runs_are_known_to_later_forecasts() -> None:
     """One eviction in 20 hours was recorded; in truth a machine goes every half hour."""
     market, begin = Market("aws", "us-west-2", "us-west-2a", "p3.2xlarge"), parse_time("2023-01-01")
-    table = PriceTable((market,), np.array([0, 2]), np.array([begin, begin + 20 * DAY]), np.array([10**9, 10**9]))
+    table = PriceTable(
+        (market,), np.array([0, 2]), np.array([begin, begin + 20 * DAY]), np.array([10**9, 10**9])
+    )
     catalog = Catalog(
         (InstanceType("aws", "p3.2xlarge", 8, 61.0, "V100", 1),),
         (OnDemandPrice("aws", "us-west-2", "p3.2xlarge", "linux", begin, 3 * 10**9, "a list"),),

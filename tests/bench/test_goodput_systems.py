@@ -1,4 +1,6 @@
-"""Systems of the benchmark of goodput go on after losses, make the undisturbed training, and leave nothing running."""
+"""Systems of the benchmark of goodput go on after losses, make the undisturbed training, and leave
+nothing running.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,24 @@ CELLS = [
     ("coordinator", "command"),
 ]
 APART = 0.02
-"""How far apart the final losses of two trainings may be if one of them adds in a different order."""
+"""How far apart the final losses of two trainings may be if one of them adds in a different
+order."""
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize(("schedule", "system"), CELLS)
-def test_a_system_goes_on_after_losses_makes_the_same_training_and_leaves_nothing(schedule: str, system: str) -> None:
-    command = [sys.executable, "-m", "tests.bench.goodput_cell", system, schedule, str(random.getrandbits(32))]
+def test_a_system_goes_on_after_losses_makes_the_same_training_and_leaves_nothing(
+    schedule: str, system: str
+) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "tests.bench.goodput_cell",
+        system,
+        schedule,
+        str(random.getrandbits(32)),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     step, loss, undisturbed, left = json.loads(done.stdout)

@@ -10,7 +10,11 @@ FASTER, START_UP = Ratio("Plans", "whole plan", 4.0, True), Ratio("Plans", "help
 SECTION = table(
     "Plans",
     "",
-    [Row("whole plan", "75 ms", "300 ms", "4x"), Row("help", "1 s", "1 s", "1.5, limit 2"), Row("a", "1", "-")],
+    [
+        Row("whole plan", "75 ms", "300 ms", "4x"),
+        Row("help", "1 s", "1 s", "1.5, limit 2"),
+        Row("a", "1", "-"),
+    ],
 )
 
 
@@ -34,5 +38,10 @@ def test_a_ratio_clearly_worse_than_its_history_is_reported() -> None:
 
 
 def test_noise_and_gains_are_not_reported() -> None:
-    assert history.regressions([FASTER, START_UP], {("Plans", "whole plan"): 4.8, ("Plans", "help"): 2.0}) == []
+    assert (
+        history.regressions(
+            [FASTER, START_UP], {("Plans", "whole plan"): 4.8, ("Plans", "help"): 2.0}
+        )
+        == []
+    )
     assert history.regressions([FASTER], {}) == []

@@ -24,7 +24,13 @@ def test_spotctl_is_seen_from_its_folders() -> None:
 
 SHARED = {
     *("BadInput", "SpotCallback"),  # docs/internals/architecture.md says why
-    *("Array", "Bools", "Counts", "Floats", "Numbers"),  # arrays of numpy, by the type of their items
+    *(
+        "Array",
+        "Bools",
+        "Counts",
+        "Floats",
+        "Numbers",
+    ),  # arrays of numpy, by the type of their items
 }
 
 
@@ -53,14 +59,22 @@ def test_rooms_floors_and_circles_of_a_small_house(tmp_path: Path) -> None:
 
 
 def test_an_import_of_the_package_itself_is_an_arrow(tmp_path: Path) -> None:
-    for name, source in {"__init__.py": "from spotctl.low import x", "low.py": "import spotctl"}.items():
+    for name, source in {
+        "__init__.py": "from spotctl.low import x",
+        "low.py": "import spotctl",
+    }.items():
         (tmp_path / "spotctl").mkdir(exist_ok=True)
         (tmp_path / "spotctl" / name).write_text(source)
     assert house(tmp_path, "spotctl").circles == (("__init__", "low"),)
 
 
 def test_types_defined_more_than_once(tmp_path: Path) -> None:
-    for package, name in (("spotctl", "Plan"), ("agileml", "Plan"), ("bidbrain", "Offer"), ("bidbrain", "_Offer")):
+    for package, name in (
+        ("spotctl", "Plan"),
+        ("agileml", "Plan"),
+        ("bidbrain", "Offer"),
+        ("bidbrain", "_Offer"),
+    ):
         path = tmp_path / package / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"class {name}: ...\n{name}s = list[{name}]\nLIMIT = 3")

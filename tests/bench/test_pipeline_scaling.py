@@ -19,7 +19,10 @@ def test_a_family_shares_the_time_of_its_gradients() -> None:
 
 
 def test_errors_on_measured_jobs(shared_data: Path) -> None:
-    lines = {line.split()[0]: line for line in scaling_errors(shared_data / "gavel" / "throughputs_isolated.csv")}
+    lines = {
+        line.split()[0]: line
+        for line in scaling_errors(shared_data / "gavel" / "throughputs_isolated.csv")
+    }
     errors = {gpu: float(line.split("estimate")[1].split("%")[0]) for gpu, line in lines.items()}
     assert errors["v100"] == pytest.approx(12, abs=1)
     assert errors["p100"] == pytest.approx(11, abs=1)

@@ -1,4 +1,6 @@
-"""The replay of recorded fleets: what the figures of `bench.pipeline_traces` must satisfy on any trace."""
+"""The replay of recorded fleets: what the figures of `bench.pipeline_traces` must satisfy on any
+trace.
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,11 @@ spotctl plan a.yaml
 def test_nothing_is_typed_that_needs_a_cloud(install: bool) -> None:
     page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
     typed = list(commands(page, install=install))
-    for clouds in ("spotctl try aws --region us-east-1", "spotctl launch examples/pytorch/aws.yaml", "spotctl gc"):
+    for clouds in (
+        "spotctl try aws --region us-east-1",
+        "spotctl launch examples/pytorch/aws.yaml",
+        "spotctl gc",
+    ):
         assert clouds in page
         assert clouds not in typed
     assert "spotctl launch examples/pytorch/job.yaml --yes" in typed

@@ -23,10 +23,23 @@ from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND
 from tests.pricing_data.histories import START, series
 
 FIRST_HOUR_FREE = "per-second-first-hour-free"
-EDGES = (0, 1, SECOND, MINUTE - 1, MINUTE, MINUTE + 1, HOUR - 1, HOUR, HOUR + 1, HOUR + MINUTE, 2 * HOUR)
+EDGES = (
+    0,
+    1,
+    SECOND,
+    MINUTE - 1,
+    MINUTE,
+    MINUTE + 1,
+    HOUR - 1,
+    HOUR,
+    HOUR + 1,
+    HOUR + MINUTE,
+    2 * HOUR,
+)
 lengths = st.sampled_from(EDGES) | st.integers(0, 2 * HOUR + 10 * MINUTE)
 waits = st.sampled_from((0, 1, SECOND)) | st.integers(0, 600 * SECOND)
-# Prices often change where something else happens too: at the end of a minute, of an hour, of a life.
+# Prices often change where something else happens too: at the end of a minute, of an hour, of a
+# life.
 moves = st.sampled_from((1, 2, 59, 60, 61, 3599, 3600, 3601, 3660, 7200)) | st.integers(1, 9000)
 histories = st.dictionaries(moves, st.integers(1, 9), max_size=12)
 
@@ -43,11 +56,14 @@ def life(seconds: float, ended: End, start: float = 0) -> Life:
 def second_by_second(name: str, lived: Life, known: PriceSeries) -> int:
     """What a provider would add up with a stopwatch: every second of the life has its own price."""
     times, prices = known.times.tolist(), known.prices.tolist()
-    # Arrays: a loop over two hours of seconds exceeds hypothesis's default deadline on a busy machine.
+    # Arrays: a loop over two hours of seconds exceeds hypothesis's default deadline on a busy
+    # machine.
     clock = np.arange(lived.start, lived.end, SECOND)
     fixed = name in ("hourly-refund", FIRST_HOUR_FREE)
     priced_at = clock - (np.arange(clock.size) % 3600 * SECOND if fixed else 0)
-    paid: list[int] = known.prices[np.searchsorted(known.times, priced_at, side="right") - 1].tolist()
+    paid: list[int] = known.prices[
+        np.searchsorted(known.times, priced_at, side="right") - 1
+    ].tolist()
     if not paid or lived.ended is End.HANDED_ON:
         return sum(paid)
     evicted, length = lived.ended is End.EVICTED, lived.end - lived.start
@@ -98,7 +114,9 @@ def test_rows_cover_the_life_and_say_what_was_given_back(
 
 @pytest.mark.parametrize("name", list(billing_rules()))
 @given(lengths, st.sampled_from(End), st.integers(1, 10**9))
-def test_a_constant_price_bills_as_a_history_that_never_moves(name: str, length: int, ended: End, price: int) -> None:
+def test_a_constant_price_bills_as_a_history_that_never_moves(
+    name: str, length: int, ended: End, price: int
+) -> None:
     lived, rule = Life(START, START + length, ended), billing_rule(name)
     assert rule.bill(lived, price) == rule.bill(lived, series((0, price), (9001, price)))
 
@@ -183,8 +201,12 @@ def test_a_life_of_no_length_costs_nothing(name: str, ended: End) -> None:
 
 @pytest.mark.parametrize("name", list(billing_rules()))
 @pytest.mark.parametrize(("start", "seconds"), [(-1, 100), (8000, 1001), (8999, 2), (9000.5, 1)])
-def test_a_life_outside_the_price_history_is_refused(name: str, start: float, seconds: float) -> None:
-    with pytest.raises(TooLittleHistory, match=r"c4\.xlarge has prices from .* import a longer history"):
+def test_a_life_outside_the_price_history_is_refused(
+    name: str, start: float, seconds: float
+) -> None:
+    with pytest.raises(
+        TooLittleHistory, match=r"c4\.xlarge has prices from .* import a longer history"
+    ):
         billing_rule(name).bill(life(seconds, End.LEFT, start), PRICES)
     # A life may last to the last known moment, even if its paid hour extends beyond it.
     assert billing_rule(name).bill(life(1000, End.LEFT, 8000), PRICES).charges
@@ -204,7 +226,8 @@ def test_a_life_does_not_end_before_it_starts() -> None:
 
 def test_an_unknown_rule_is_answered_with_the_known_ones() -> None:
     with pytest.raises(
-        UnknownBillingRule, match=r"'hourly' is unknown \(known: hourly-refund, per-second, .*gcp, azure"
+        UnknownBillingRule,
+        match=r"'hourly' is unknown \(known: hourly-refund, per-second, .*gcp, azure",
     ) as error:
         billing_rule("hourly")
     assert isinstance(error.value, BidBrainError)
@@ -229,7 +252,9 @@ def test_a_machine_owes_what_leaving_now_would_cost(name: str, after: int, owed:
 
 
 def test_amounts_are_exact_until_they_are_shown() -> None:
-    """Three hours at a price of nine decimals, which floating-point dollars would round in every row."""
+    """Three hours at a price of nine decimals, which floating-point dollars would round in every
+    row.
+    """
     bill = billing_rule("per-second").bill(life(3 * 3600, End.LEFT), 441_435_835)
     assert bill.amount == 3 * 3600 * 441_435_835
     assert usd(bill.amount) == 1.324307505

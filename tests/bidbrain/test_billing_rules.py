@@ -20,7 +20,8 @@ from tests.pricing_data.histories import START
 
 FIRST_HOUR_FREE = "per-second-first-hour-free"
 QUADRATURE = 30.0
-"""Half a minute: the largest error of time paid as it runs, if all machines are evicted between two samples."""
+"""Half a minute: the largest error of time paid as it runs, if all machines are evicted between two
+samples."""
 
 evictions = st.dictionaries(st.integers(1, 9000), st.integers(1, 5), max_size=8)
 """Number of machines evicted at each age, in seconds."""
@@ -38,11 +39,17 @@ def fading(half_life: float) -> SampledSurvival:
 
 
 def billed_positions(name: str, lived: int, ended: End) -> int:
-    """Number of billed seconds in a life of `lived` seconds; they are its first ones, and those after its end."""
+    """Number of billed seconds in a life of `lived` seconds; they are its first ones, and those
+    after its end.
+    """
     if lived == 0:
         return 0
     if name == "hourly-refund":
-        return {End.EVICTED: lived // 3600 * 3600, End.LEFT: -(-lived // 3600) * 3600, End.HANDED_ON: lived}[ended]
+        return {
+            End.EVICTED: lived // 3600 * 3600,
+            End.LEFT: -(-lived // 3600) * 3600,
+            End.HANDED_ON: lived,
+        }[ended]
     if ended is End.HANDED_ON:
         return lived
     if name == "azure":
@@ -63,16 +70,23 @@ def test_expected_seconds_are_the_mean_over_lives(
     running = lasting + sum(count for _, count in lives)
 
     def survival(ages: Floats) -> Floats:
-        alive = [lasting + sum(n for at, n in evicted.items() if at * SECOND >= age) for age in ages.tolist()]
+        alive = [
+            lasting + sum(n for at, n in evicted.items() if at * SECOND >= age)
+            for age in ages.tolist()
+        ]
         return np.array(alive) / (lasting + sum(evicted.values()))
 
     end = age + horizon
     taken = [(at, count) for at, count in lives if at < end]
     kept = running - sum(count for _, count in taken)
     billed = kept * max(0, billed_positions(name, end, ended) - age)
-    billed += sum(count * max(0, billed_positions(name, at, End.EVICTED) - age) for at, count in taken)
+    billed += sum(
+        count * max(0, billed_positions(name, at, End.EVICTED) - age) for at, count in taken
+    )
 
-    found = float(expected_seconds(billing_rule(name), age * SECOND, horizon * SECOND, survival, ended))
+    found = float(
+        expected_seconds(billing_rule(name), age * SECOND, horizon * SECOND, survival, ended)
+    )
     exact = name in ("hourly-refund", "azure")
     error = 1e-6 if exact else 1e-6 + QUADRATURE * (running - kept) / running
     assert found == pytest.approx(billed / running, abs=error)
@@ -95,7 +109,9 @@ def test_under_hourly_refund_the_rest_of_the_hour_is_equation_4_1(
     )
     for ended in (End.LEFT, End.HANDED_ON):
         seconds = float(expected_seconds(billing_rule("hourly-refund"), age, left, survival, ended))
-        assert seconds * price == pytest.approx((1 - beta) * price * left / SECOND, rel=1e-9, abs=1e-3)
+        assert seconds * price == pytest.approx(
+            (1 - beta) * price * left / SECOND, rel=1e-9, abs=1e-3
+        )
 
 
 @pytest.mark.parametrize("name", list(billing_rules()))
@@ -109,7 +125,9 @@ def test_without_evictions_the_expectation_is_the_bill(name: str, horizon: int, 
 
 
 def test_an_hour_of_each_rule_solved_by_hand() -> None:
-    """Survival falls linearly from 1 to 1/2 within two hours; the machine is kept for 90 minutes and then returned."""
+    """Survival falls linearly from 1 to 1/2 within two hours; the machine is kept for 90 minutes
+    and then returned.
+    """
     survival = SampledSurvival(np.array([0.0, 2 * HOUR]), np.array([1.0, 0.5]))
 
     def at_minute(minute: int) -> float:
@@ -126,7 +144,10 @@ def test_an_hour_of_each_rule_solved_by_hand() -> None:
         "azure": sum(60 * at_minute(minute) for minute in range(1, 91)),
         "vast": integral(0, 90),
     }
-    found = {name: float(expected_seconds(billing_rule(name), 0, 90 * MINUTE, survival)) for name in billing_rules()}
+    found = {
+        name: float(expected_seconds(billing_rule(name), 0, 90 * MINUTE, survival))
+        for name in billing_rules()
+    }
     assert found == pytest.approx(expected)
 
 
@@ -140,14 +161,21 @@ def test_many_markets_at_once_equal_each_separately(name: str) -> None:
         return answer
 
     found = expected_seconds(rule, 10 * MINUTE, 3 * HOUR, together)
-    alone = [float(expected_seconds(rule, 10 * MINUTE, 3 * HOUR, fading(half))) for half in half_lives.tolist()]
+    alone = [
+        float(expected_seconds(rule, 10 * MINUTE, 3 * HOUR, fading(half)))
+        for half in half_lives.tolist()
+    ]
     assert found == pytest.approx(np.array(alone), rel=1e-9)
 
 
 @pytest.mark.parametrize("name", list(billing_rules()))
 @given(st.integers(0, 2 * HOUR), st.integers(0, 5 * HOUR), plans)
-def test_a_machine_that_is_never_evicted_pays_most(name: str, age: int, horizon: int, ended: End) -> None:
-    """More survival never costs less, except that handing on within the minimum avoids the cost of an eviction."""
+def test_a_machine_that_is_never_evicted_pays_most(
+    name: str, age: int, horizon: int, ended: End
+) -> None:
+    """More survival never costs less, except that handing on within the minimum avoids the cost of
+    an eviction.
+    """
     rule = billing_rule(name)
     sure = float(expected_seconds(rule, age, horizon, never, ended))
     if name == "per-second" and ended is End.HANDED_ON and age + horizon < MINUTE:

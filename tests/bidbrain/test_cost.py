@@ -55,10 +55,16 @@ applications = st.builds(
 
 
 def test_a_footprint_solved_by_hand() -> None:
-    """Three reliable machines, a half-used allocation, and a planned one that may be evicted after 20 minutes."""
+    """Three reliable machines, a half-used allocation, and a planned one that may be evicted after
+    20 minutes.
+    """
     reliable = FootprintAllocation(A, 3, parse_usd("0.2"), nu=0, left=30 * MINUTE)
-    held = FootprintAllocation(B, 10, parse_usd("0.05"), nu=8, left=30 * MINUTE, beta=0.2, eviction_after=10 * MINUTE)
-    planned = FootprintAllocation(C, 4, parse_usd("0.1"), 16, HOUR, beta=0.5, eviction_after=20 * MINUTE, planned=True)
+    held = FootprintAllocation(
+        B, 10, parse_usd("0.05"), nu=8, left=30 * MINUTE, beta=0.2, eviction_after=10 * MINUTE
+    )
+    planned = FootprintAllocation(
+        C, 4, parse_usd("0.1"), 16, HOUR, beta=0.5, eviction_after=20 * MINUTE, planned=True
+    )
     found = evaluate([reliable, held, planned], Application(0.9, 3 * MINUTE, 5 * MINUTE))
 
     assert found.eviction == pytest.approx(1 - 0.8 * 0.5)
@@ -67,7 +73,9 @@ def test_a_footprint_solved_by_hand() -> None:
     assert [share.cost_usd for share in found.shares] == pytest.approx([0.3, 0.8 * 0.25, 0.5 * 0.4])
     # omega 26 and 40 minutes, less 3 for the pause after an eviction and 3 for the change.
     assert [share.useful_hours * 60 for share in found.shares] == pytest.approx([24, 20, 34])
-    assert [share.work for share in found.shares] == pytest.approx([0, 0.9 * 80 * 20 / 60, 0.9 * 64 * 34 / 60])
+    assert [share.work for share in found.shares] == pytest.approx(
+        [0, 0.9 * 80 * 20 / 60, 0.9 * 64 * 34 / 60]
+    )
     assert found.usd_per_work == pytest.approx(0.7 / (24 + 32.64))
 
 
@@ -75,9 +83,9 @@ def test_sigma_counts_only_when_the_footprint_changes() -> None:
     held = FootprintAllocation(A, 1, 1000, nu=1)
     job = Application(sigma=6 * MINUTE)
     assert evaluate([held], job).shares[0].useful_hours == pytest.approx(1)
-    assert evaluate([held, FootprintAllocation(B, 1, 1, 1, planned=True)], job).shares[0].useful_hours == pytest.approx(
-        0.9
-    )
+    assert evaluate([held, FootprintAllocation(B, 1, 1, 1, planned=True)], job).shares[
+        0
+    ].useful_hours == pytest.approx(0.9)
 
 
 def test_a_stall_longer_than_what_is_left_undoes_no_work() -> None:
@@ -86,7 +94,9 @@ def test_a_stall_longer_than_what_is_left_undoes_no_work() -> None:
 
 
 def test_machines_that_start_up_are_paid_and_do_no_work() -> None:
-    new = FootprintAllocation(A, 2, parse_usd("0.5"), nu=4, beta=0.5, eviction_after=20 * MINUTE, startup=5 * MINUTE)
+    new = FootprintAllocation(
+        A, 2, parse_usd("0.5"), nu=4, beta=0.5, eviction_after=20 * MINUTE, startup=5 * MINUTE
+    )
     assert new.cost_usd == pytest.approx(0.5)
     assert new.expected_hours * 60 == pytest.approx(35)
     assert FootprintAllocation(A, 2, 1, nu=4, left=MINUTE, startup=5 * MINUTE).expected_hours == 0
@@ -107,14 +117,24 @@ def test_machines_that_only_cost_have_no_cost_per_work() -> None:
 
 
 def test_every_term_stands_in_the_explanation() -> None:
-    held = FootprintAllocation(A, 10, parse_usd("0.05"), nu=8, left=30 * MINUTE, beta=0.2, eviction_after=10 * MINUTE)
-    planned = FootprintAllocation(B, 4, parse_usd("0.1"), nu=16, beta=0.5, eviction_after=20 * MINUTE, planned=True)
-    assert evaluate([held, planned], Application(0.9, 3 * MINUTE, 5 * MINUTE)).explain().splitlines() == [
-        "$0.007062 per unit of work: $0.4 for an expected work of 56.64, at 90.0% scaling efficiency",
-        "each machine loses 180.0 s to evictions (probability of at least one: 60.0%), 180.0 s to changes of the fleet",
-        "aws/us-east-1/us-east-1a/a.large: 10 held at $0.05/h, 30.0 min left of the hour, 20.0% evicted: $0.2;"
+    held = FootprintAllocation(
+        A, 10, parse_usd("0.05"), nu=8, left=30 * MINUTE, beta=0.2, eviction_after=10 * MINUTE
+    )
+    planned = FootprintAllocation(
+        B, 4, parse_usd("0.1"), nu=16, beta=0.5, eviction_after=20 * MINUTE, planned=True
+    )
+    assert evaluate(
+        [held, planned], Application(0.9, 3 * MINUTE, 5 * MINUTE)
+    ).explain().splitlines() == [
+        "$0.007062 per unit of work: $0.4 for an expected work of 56.64, at 90.0% scaling "
+        "efficiency",
+        "each machine loses 180.0 s to evictions (probability of at least one: 60.0%), 180.0 s to "
+        "changes of the fleet",
+        "aws/us-east-1/us-east-1a/a.large: 10 held at $0.05/h, 30.0 min left of the hour, 20.0% "
+        "evicted: $0.2;"
         " runs 26.0 min, 20.0 useful, 8 per machine-hour: work 24",
-        "aws/us-east-1/us-east-1a/b.large: 4 planned at $0.1/h, 60.0 min left of the hour, 50.0% evicted: $0.2;"
+        "aws/us-east-1/us-east-1a/b.large: 4 planned at $0.1/h, 60.0 min left of the hour, 50.0% "
+        "evicted: $0.2;"
         " runs 40.0 min, 34.0 useful, 16 per machine-hour: work 32.64",
     ]
 
@@ -128,21 +148,28 @@ def test_allocations_of_one_market_fall_together() -> None:
 
 
 def test_of_hours_that_end_apart_each_moment_counts_the_lowest_bid_still_running() -> None:
-    """0.36 in 30 minutes at the low bid; 0.19 in an hour, so 0.1 in its second half, at the high one."""
+    """0.36 in 30 minutes at the low bid; 0.19 in an hour, so 0.1 in its second half, at the high
+    one.
+    """
     low = FootprintAllocation(A, 1, 1, 1, 30 * MINUTE, 0.36, MINUTE)
     high = FootprintAllocation(A, 1, 1, 1, HOUR, 0.19, MINUTE)
     assert chance_of_eviction([low, high]) == pytest.approx(1 - 0.64 * 0.9)
 
 
 def test_together_equals_simulated_prices_that_cross_nested_bids() -> None:
-    """Independent check by brute force: one price that jumps above each bid at memoryless moments."""
+    """Independent check by brute force: one price that jumps above each bid at memoryless
+    moments."""
     rng = np.random.default_rng(1)
     hazards, hours = np.array([3.0, 1.0, 0.4]), np.array([0.2, 0.9, 0.5])
-    # Beyond the lowest bid it jumps 3 times an hour; 1 of 3 goes beyond the second, 0.4 of 3 beyond the third.
+    # Beyond the lowest bid it jumps 3 times an hour; 1 of 3 goes beyond the second, 0.4 of 3 beyond
+    # the third.
     runs, jumps = 200_000, 30
     times = np.cumsum(rng.exponential(1 / hazards[0], (runs, jumps)), axis=1)
     heights = rng.random((runs, jumps)) * hazards[0]
-    fallen = [((heights < hazard) & (times < left)).any(axis=1) for hazard, left in zip(hazards, hours, strict=True)]
+    fallen = [
+        ((heights < hazard) & (times < left)).any(axis=1)
+        for hazard, left in zip(hazards, hours, strict=True)
+    ]
     footprint = [
         FootprintAllocation(A, 1, 1, 1, round(left * HOUR), float(-np.expm1(-hazard * left)), 0.0)
         for hazard, left in zip(hazards.tolist(), hours.tolist(), strict=True)
@@ -152,7 +179,9 @@ def test_together_equals_simulated_prices_that_cross_nested_bids() -> None:
 
 
 @given(st.lists(allocations(), max_size=6))
-def test_falling_together_lies_between_the_likeliest_and_falling_apart(footprint: list[FootprintAllocation]) -> None:
+def test_falling_together_lies_between_the_likeliest_and_falling_apart(
+    footprint: list[FootprintAllocation],
+) -> None:
     together = chance_of_eviction(footprint)
     apart = 1 - math.prod(1 - allocation.beta for allocation in footprint)
     assert max((one.beta for one in footprint), default=0.0) <= together + 1e-9
@@ -166,9 +195,17 @@ def test_cost_follows_the_rule_of_the_provider(name: str) -> None:
     """Half an hour of a first hour remains; survival falls linearly from 1 to 1/2 within it."""
     survival = SampledSurvival(np.array([0.0, 30 * MINUTE, HOUR]), np.array([1.0, 1.0, 0.5]))
     seconds = float(expected_seconds(billing_rule(name), 30 * MINUTE, 30 * MINUTE, survival))
-    one = FootprintAllocation(A, 2, parse_usd("0.3"), 4, 30 * MINUTE, 0.5, 15 * MINUTE, paid_seconds=seconds)
+    one = FootprintAllocation(
+        A, 2, parse_usd("0.3"), 4, 30 * MINUTE, 0.5, 15 * MINUTE, paid_seconds=seconds
+    )
     refunded = FootprintAllocation(A, 2, parse_usd("0.3"), 4, 30 * MINUTE, 0.5, 15 * MINUTE)
-    factor = {"hourly-refund": 0.5, "per-second-first-hour-free": 0.5, "per-second": 0.75, "gcp": 0.75, "vast": 0.75}
+    factor = {
+        "hourly-refund": 0.5,
+        "per-second-first-hour-free": 0.5,
+        "per-second": 0.75,
+        "gcp": 0.75,
+        "vast": 0.75,
+    }
     assert one.cost_usd == pytest.approx(0.3 * factor.get(name, 0.75 - 0.5 / 60))
     assert refunded.cost_usd == pytest.approx(0.3 * 0.5)
 
@@ -203,7 +240,9 @@ def test_impossible_jobs_are_refused() -> None:
 
 def test_markets_are_told_apart_by_more_than_their_type() -> None:
     zones = [
-        FootprintAllocation(Market.parse(f"aws/us-east-1/us-east-1{z}/c4.xlarge"), 1, 1, 1, HOUR, 0.5, MINUTE)
+        FootprintAllocation(
+            Market.parse(f"aws/us-east-1/us-east-1{z}/c4.xlarge"), 1, 1, 1, HOUR, 0.5, MINUTE
+        )
         for z in "ab"
     ]
     assert chance_of_eviction(zones) == pytest.approx(0.75)

@@ -5,14 +5,25 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bidbrain.lp import INF, CannotHold, ConstraintRows, GrowingSolver, LinearProgram, Solver, at_least, at_most
+from bidbrain.lp import (
+    INF,
+    CannotHold,
+    ConstraintRows,
+    GrowingSolver,
+    LinearProgram,
+    Solver,
+    at_least,
+    at_most,
+)
 
 
 def rows(kind: str, matrix: list[list[float]], bounds: list[float]) -> ConstraintRows:
     dense = np.array(matrix)
     row, column = np.nonzero(dense)
     make = at_most if kind == "cap" else at_least
-    return make(f"{kind} {{}}", range(len(bounds)), row, column, dense[row, column], np.array(bounds))
+    return make(
+        f"{kind} {{}}", range(len(bounds)), row, column, dense[row, column], np.array(bounds)
+    )
 
 
 def program(gain: list[float], *kinds: ConstraintRows) -> LinearProgram:
@@ -27,13 +38,17 @@ def test_a_solution_has_a_point_a_value_and_prices() -> None:
 
 
 def test_a_contradictory_constraint_is_named() -> None:
-    impossible = program([1, 1], rows("cap", [[1, 0], [0, 1]], [1, 1]), rows("need", [[1, 0], [1, 1]], [0.5, 100]))
+    impossible = program(
+        [1, 1], rows("cap", [[1, 0], [0, 1]], [1, 1]), rows("need", [[1, 0], [1, 1]], [0.5, 100])
+    )
     with pytest.raises(CannotHold, match=r"^cannot be met: need 1$"):
         Solver(impossible).optimum()
 
 
 def test_several_contradictory_constraints_are_counted() -> None:
-    impossible = program([1], rows("cap", [[1]], [1]), rows("need", [[1], [2], [1]], [50, 100, 0.5]))
+    impossible = program(
+        [1], rows("cap", [[1]], [1]), rows("need", [[1], [2], [1]], [50, 100, 0.5])
+    )
     with pytest.raises(CannotHold, match=r"^cannot be met: "):
         Solver(impossible).optimum()
 
@@ -44,7 +59,9 @@ def test_an_unbounded_objective_is_refused() -> None:
 
 
 def test_a_changed_program_has_the_optimum_of_a_new_one() -> None:
-    solver = Solver(program([3, 2], rows("cap", [[1, 1], [1, 0]], [4, 3]), rows("need", [[0, 1]], [0])))
+    solver = Solver(
+        program([3, 2], rows("cap", [[1, 1], [1, 0]], [4, 3]), rows("need", [[0, 1]], [0]))
+    )
     solver.optimum()
     solver.set_entry(0, 1, 2.0)
     solver.set_gain(np.array([1.0, 1.0]))

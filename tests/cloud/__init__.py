@@ -1,1 +1,3 @@
-"""Clouds on this computer: the APIs of AWS, Google Cloud and Azure, and machines that really run behind them."""
+"""Clouds on this computer: the APIs of AWS, Google Cloud and Azure, and machines that really run
+behind them.
+"""

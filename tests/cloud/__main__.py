@@ -32,10 +32,14 @@ def main(words: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.cloud", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m tests.cloud",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(required=True, metavar="up|status|evict|down")
-    up = commands.add_parser("up", help="start clouds, and print the environment that makes spotctl use them")
+    up = commands.add_parser(
+        "up", help="start clouds, and print the environment that makes spotctl use them"
+    )
     up.add_argument("clouds", nargs="*", metavar="aws|gcp|azure", help="default: all three")
     up.add_argument("--json", action="store_true", help="print the environment as JSON")
     up.set_defaults(run=_up)
@@ -44,7 +48,9 @@ def _parser() -> argparse.ArgumentParser:
     status.set_defaults(run=_status)
     evict = commands.add_parser("evict", help="take a spot machine back")
     evict.add_argument("machine", help="its id, as status prints it")
-    evict.add_argument("--warning", default="120s", help="30s, 2m, or none for an eviction without warning")
+    evict.add_argument(
+        "--warning", default="120s", help="30s, 2m, or none for an eviction without warning"
+    )
     evict.set_defaults(run=_evict)
     down = commands.add_parser("down", help="end all machines and servers")
     down.set_defaults(run=lambda _: ask("down"))
@@ -61,12 +67,16 @@ def _up(given: argparse.Namespace) -> None:
         start(clouds)
     else:
         if set(running) != set(clouds):
-            raise ValueError(f"{', '.join(running)} is up already; end it first with: python -m tests.cloud down")
+            raise ValueError(
+                f"{', '.join(running)} is up already; end it first with: python -m tests.cloud down"
+            )
     environment = ask("environment")
     if given.json:
         _say(json.dumps(environment, indent=2))
     else:
-        _say("\n".join(f"export {name}={shlex.quote(value)}" for name, value in environment.items()))
+        _say(
+            "\n".join(f"export {name}={shlex.quote(value)}" for name, value in environment.items())
+        )
 
 
 def _status(given: argparse.Namespace) -> None:
@@ -78,14 +88,25 @@ def _status(given: argparse.Namespace) -> None:
         _say(f"{name}: {len(cloud['machines'])} machines rented, {cloud['usd']:.6f} USD")
         for one in cloud["machines"]:
             _say("  " + _line(one))
-        kinds = [one for one in cloud["resources"] if one["id"] not in {machine["id"] for machine in cloud["machines"]}]
+        kinds = [
+            one
+            for one in cloud["resources"]
+            if one["id"] not in {machine["id"] for machine in cloud["machines"]}
+        ]
         for one in kinds:
             _say(f"  {one['kind']} {one['id']}")
 
 
 def _line(machine: dict[str, Any]) -> str:
     kind = "spot" if machine["spot"] else "on demand"
-    words = [machine["id"], machine["market"], kind, machine["state"], machine["reason"], machine["public"]]
+    words = [
+        machine["id"],
+        machine["market"],
+        kind,
+        machine["state"],
+        machine["reason"],
+        machine["public"],
+    ]
     return "  ".join([*(word for word in words if word), f"{machine['usd']:.6f} USD"])
 
 

@@ -1,8 +1,9 @@
 """AWS on 127.0.0.1 with machines behind it: moto's server, in which instances are real.
 
-moto describes networks, images, types, disks, interfaces, tags, IAM, SSM and S3. Replaced or added here: everything
-about the life of an instance (`aws_books`), what RunInstances checks (`aws_orders`), prices, capacity and quotas
-(`aws_market`), tokens, spot requests, console output, and lists that lag behind. Each server is one account.
+moto describes networks, images, types, disks, interfaces, tags, IAM, SSM and S3. Replaced or added
+here: everything about the life of an instance (`aws_books`), what RunInstances checks
+(`aws_orders`), prices, capacity and quotas (`aws_market`), tokens, spot requests, console output,
+and lists that lag behind. Each server is one account.
 """
 
 from __future__ import annotations
@@ -28,8 +29,21 @@ from moto.s3.models import s3_backends
 from spotctl.clouds.aws.permissions import policy
 from tests.cloud.api import Left, Rented, now_micros
 from tests.cloud.aws_accounts import NewAccount
-from tests.cloud.aws_books import BY_USER, NO_CAPACITY, PRICE, SHUT_DOWN_SECONDS, Books, Lease, SpotRequest
-from tests.cloud.aws_catalog import publish_advisor, publish_prices, publish_products, publish_scores
+from tests.cloud.aws_books import (
+    BY_USER,
+    NO_CAPACITY,
+    PRICE,
+    SHUT_DOWN_SECONDS,
+    Books,
+    Lease,
+    SpotRequest,
+)
+from tests.cloud.aws_catalog import (
+    publish_advisor,
+    publish_prices,
+    publish_products,
+    publish_scores,
+)
 from tests.cloud.aws_experiments import FIS_PATHS, Experiments
 from tests.cloud.aws_market import AwsMarket, public_image, quota_answer, quota_of
 from tests.cloud.aws_metadata import LOOPBACK_KEYS, metadata_of
@@ -88,13 +102,14 @@ class _Served:
 
 @dataclass
 class AwsServer:
-    """An account of AWS. `unseen_for`: the number of DescribeInstances calls that do not list a new instance yet;
-    `xen_console_seconds`: when the console of a machine without Nitro is first shown.
+    """An account of AWS. `unseen_for`: the number of DescribeInstances calls that do not list a new
+    instance yet; `xen_console_seconds`: when the console of a machine without Nitro is first shown.
 
-    The `policy` is the one that we print; `refused` is what it did not allow. `denied` are actions that the credentials
-    do not allow either; if they have `expired`, they allow nothing. `breaks`
-    schedules faults (`tests.servers.aws.AwsFault`). The image of machines has further `variables`, and their roles have
-    `keys`. `checks` are the results of EC2's status checks of instances, which otherwise remain `initializing`.
+    The `policy` is the one that we print; `refused` is what it did not allow. `denied` are actions
+    that the credentials do not allow either; if they have `expired`, they allow nothing. `breaks`
+    schedules faults (`tests.servers.aws.AwsFault`). The image of machines has further `variables`,
+    and their roles have `keys`. `checks` are the results of EC2's status checks of instances, which
+    otherwise remain `initializing`.
     """
 
     host: MachineHost
@@ -130,7 +145,7 @@ class AwsServer:
         self.bucket = f"{RESULTS}-{self.account}"
         s3_backends[self.account]["aws"].create_bucket(self.bucket, "us-east-1")
 
-    # -- the protocol of API servers -----------------------------------------------------------------------------------
+    # -- the protocol of API servers ---------------------------------------------------------------
 
     def environment(self) -> Mapping[str, str]:
         return {
@@ -151,7 +166,9 @@ class AwsServer:
 
     def resources(self) -> tuple[Left, ...]:
         with self.books.lock:
-            groups = (Left("placement group", one.name, dict(one.tags)) for one in self.placement.all())
+            groups = (
+                Left("placement group", one.name, dict(one.tags)) for one in self.placement.all()
+            )
             of_moto = (
                 Left(kind, one.id, {tag["key"]: tag["value"] for tag in one.get_tags()})
                 for backend in ec2_backends[self.account].values()
@@ -170,7 +187,7 @@ class AwsServer:
         for region in list(ec2_backends[self.account]):
             del ec2_backends[self.account][region]
 
-    # -- what a test does to a cloud -----------------------------------------------------------------------------------
+    # -- what a test does to a cloud ---------------------------------------------------------------
 
     def breaks(self, *faults: Fault) -> None:
         """Schedules faults."""
@@ -184,21 +201,30 @@ class AwsServer:
         """Announces in a machine's metadata that its risk of eviction is higher."""
         self.books.running(machine).metadata.rebalance_at = now_micros()
 
-    def set_spot_price(self, zone: str, instance_type: str, usd: float, warning_seconds: float | None = 120.0) -> None:
+    def set_spot_price(
+        self, zone: str, instance_type: str, usd: float, warning_seconds: float | None = 120.0
+    ) -> None:
         """Changes a price from now on; machines that would not pay it are evicted."""
         self.market.spot_changes(zone, instance_type).append((now_micros(), usd))
         for lease in list(self.books.leases.values()):
             at = (lease.zone, lease.instance.instance_type)
-            if lease.running and at == (zone, instance_type) and lease.max_price is not None and lease.max_price < usd:
+            if (
+                lease.running
+                and at == (zone, instance_type)
+                and lease.max_price is not None
+                and lease.max_price < usd
+            ):
                 self.books.evict(lease, PRICE, warning_seconds)
 
     def forget_ended(self) -> None:
         """Stops listing instances that have ended, as EC2 does after about an hour."""
         for backend in list(ec2_backends[self.account].values()):
             for reservation in backend.reservations.values():
-                reservation.instances = [one for one in reservation.instances if one.state != "terminated"]
+                reservation.instances = [
+                    one for one in reservation.instances if one.state != "terminated"
+                ]
 
-    # -- requests ------------------------------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------
 
     def answer(self, request: Request) -> Reply:
         if self.account not in SERVERS:
@@ -208,34 +234,56 @@ class AwsServer:
             return refusal
         # moto's records are not thread-safe.
         with self.books.lock:
-            reply = _dry_run(request) or self._added(request) or answered_by_moto(request, self.account)
+            reply = (
+                _dry_run(request) or self._added(request) or answered_by_moto(request, self.account)
+            )
         # Among the errors of the server, in the EC2 API Reference.
-        return replace(reply, status=500) if b"<Code>InsufficientInstanceCapacity<" in reply.body else reply
+        return (
+            replace(reply, status=500)
+            if b"<Code>InsufficientInstanceCapacity<" in reply.body
+            else reply
+        )
 
     def _malformed(self, request: Request) -> Reply | None:
-        """The refusal of a request that differs from botocore's model of its service; files have none."""
-        form = request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded")
+        """The refusal of a request that differs from botocore's model of its service; files have
+        none.
+        """
+        form = request.headers.get("content-type", "").startswith(
+            "application/x-www-form-urlencoded"
+        )
         is_call = form or "x-amz-target" in request.headers or request.path.startswith(FIS_PATHS)
         problems = misfits(request) if is_call else ()
-        code = "InvalidParameterValue" if any("not one of" in one for one in problems) else "UnknownParameter"
+        code = (
+            "InvalidParameterValue"
+            if any("not one of" in one for one in problems)
+            else "UnknownParameter"
+        )
         return ec2_error(code, "; ".join(problems)) if problems else None
 
     def _denial(self, request: Request) -> Reply | None:
         action = action_of(request)
         if action in _NOT_SIMULATED:
-            return ec2_error("UnsupportedOperation", f"{action} would make or change instances without machines")
+            return ec2_error(
+                "UnsupportedOperation", f"{action} would make or change instances without machines"
+            )
         if action in self.denied:
-            return ec2_error("UnauthorizedOperation", "You are not authorized to perform this operation.", 403)
+            return ec2_error(
+                "UnauthorizedOperation", "You are not authorized to perform this operation.", 403
+            )
         if not self._is_allowed(request):
             return self._unauthorized(request)
         return _expired(request) if self.expired else None
 
     def _is_allowed(self, request: Request) -> bool:
-        """Whether the policy that `spotctl doctor --policy aws` prints allows a request to a service that it covers."""
+        """Whether the policy that `spotctl doctor --policy aws` prints allows a request to a
+        service that it covers.
+        """
         if self.policy is None or OWNER in request.headers.get("authorization", ""):
             return True
         with self.books.lock:
-            refused = [access for access in self._accesses(request) if not allows(self.policy, access)]
+            refused = [
+                access for access in self._accesses(request) if not allows(self.policy, access)
+            ]
         self.refused += refused
         return not refused
 
@@ -243,17 +291,28 @@ class AwsServer:
         arguments = arguments_of(request)
         if arguments.get("Version") == _EC2:
             return accesses(self.account, region_of(request), arguments)
-        access = access_of_target(request.headers.get("x-amz-target", ""), region_of(request), request)
+        access = access_of_target(
+            request.headers.get("x-amz-target", ""), region_of(request), request
+        )
         return [access] if access else []
 
     def _unauthorized(self, request: Request) -> Reply:
         """AWS's answer; EC2 names an action that no policy allows."""
         if "x-amz-target" in request.headers:
-            return price_list_error("AccessDeniedException", "no identity-based policy allows the action")
+            return price_list_error(
+                "AccessDeniedException", "no identity-based policy allows the action"
+            )
         action = self.refused[-1].action
         user = f"arn:aws:iam::{self.account}:user/launcher"
-        text = f"User: {user} is not authorized to perform: {action} on resource: * because no identity-based policy"
-        return ec2_error("UnauthorizedOperation", f"You are not authorized to perform this operation. {text}", 403)
+        text = (
+            f"User: {user} is not authorized to perform: {action} on resource: * because no "
+            "identity-based policy"
+        )
+        return ec2_error(
+            "UnauthorizedOperation",
+            f"You are not authorized to perform this operation. {text}",
+            403,
+        )
 
     def _added(self, request: Request) -> Reply | None:
         """The answer of a service that moto lacks."""
@@ -265,16 +324,24 @@ class AwsServer:
             return self.prices.answer(request)
         if target.startswith("AWSPriceListService."):
             publish_products(
-                self.prices, self.market, {one["Field"]: one["Value"] for one in request.json()["Filters"]}
+                self.prices,
+                self.market,
+                {one["Field"]: one["Value"] for one in request.json()["Filters"]},
             )
             return self.prices.answer(request)
         if action_of(request) == "DescribeRouteTables" and self.has_route:
             self._route_out(ec2_backends[self.account][region_of(request)])
         if target == "ServiceQuotasV20190624.GetServiceQuota":
             found = quota_answer(self.market.quotas, request.json())
-            return Reply.of_json(found) if found else price_list_error("NoSuchResourceException", "no such quota")
+            return (
+                Reply.of_json(found)
+                if found
+                else price_list_error("NoSuchResourceException", "no such quota")
+            )
         if target == "AmazonSSM.GetParameter":
-            image = public_image(request.json()["Name"], ec2_backends[self.account][region_of(request)])
+            image = public_image(
+                request.json()["Name"], ec2_backends[self.account][region_of(request)]
+            )
             return Reply.of_json(image) if image else None
         return None
 
@@ -284,7 +351,9 @@ class AwsServer:
         if not backend.describe_internet_gateways(filters={"attachment.vpc-id": [network.id]}):
             gateway = backend.create_internet_gateway()
             backend.attach_internet_gateway(gateway.id, network.id)
-            (table,) = backend.describe_route_tables(filters={"vpc-id": network.id, "association.main": "true"})
+            (table,) = backend.describe_route_tables(
+                filters={"vpc-id": network.id, "association.main": "true"}
+            )
             backend.create_route(table.id, "0.0.0.0/0", gateway_id=gateway.id)
 
     def run_instances(self, response: Any) -> ActionResult:  # noqa: ANN401  # moto's
@@ -310,7 +379,9 @@ class AwsServer:
         return result
 
     def _grant(self, region: str, order: Order) -> int:
-        """How many machines the order gets. Reserved ones take nothing of the market, and count against no quota."""
+        """How many machines the order gets. Reserved ones take nothing of the market, and count
+        against no quota.
+        """
         if order.reservation:
             return self.reservations.granted(order)
         if order.spot:
@@ -318,7 +389,8 @@ class AwsServer:
             if limit is not None and limit < price:
                 raise refuse(
                     "SpotMaxPriceTooLow",
-                    f"Your Spot request price of {limit} is lower than the minimum required Spot request fulfillment"
+                    f"Your Spot request price of {limit} is lower than the minimum required Spot "
+                    "request fulfillment"
                     f" price of {price}.",
                 )
         self._check_quota(region, order)
@@ -326,7 +398,8 @@ class AwsServer:
         if free < order.least:
             raise refuse(
                 "InsufficientInstanceCapacity",
-                f"We currently do not have sufficient {order.type} capacity in the Availability Zone you requested"
+                f"We currently do not have sufficient {order.type} capacity in the Availability "
+                "Zone you requested"
                 f" ({order.zone}).",
             )
         return int(min(free, order.most))
@@ -347,7 +420,8 @@ class AwsServer:
             raise refuse("MaxSpotInstanceCountExceeded", "Max spot instance count exceeded")
         raise refuse(
             "VcpuLimitExceeded",
-            f"You have requested more vCPU capacity than your current vCPU limit of {self.market.quotas[code]:.0f}"
+            f"You have requested more vCPU capacity than your current vCPU limit of "
+            f"{self.market.quotas[code]:.0f}"
             " allows for the instance bucket that the specified instance type belongs to.",
         )
 
@@ -375,7 +449,11 @@ class AwsServer:
             unseen=self.unseen_for,
         )
         self.books.leases[lease.name] = lease
-        variables = {"AWS_ENDPOINT_URL": f"http://{self._inside}", "AWS_DEFAULT_REGION": region, **self.variables}
+        variables = {
+            "AWS_ENDPOINT_URL": f"http://{self._inside}",
+            "AWS_DEFAULT_REGION": region,
+            **self.variables,
+        }
         firewall = partial(admits_ssh, instance)
         spec = MachineSpec(lease.name, order.user_data, lease.metadata.answer, variables, firewall)
         lease.private, lease.public = self.host.start(spec, self.books.ended_by_itself)
@@ -408,10 +486,14 @@ class AwsServer:
         for name in unseen:
             self.books.leases[name].unseen -= 1
         if missing := sorted(asked & unseen):
-            raise refuse("InvalidInstanceID.NotFound", f"The instance ID '{missing[0]}' does not exist")
+            raise refuse(
+                "InvalidInstanceID.NotFound", f"The instance ID '{missing[0]}' does not exist"
+            )
         result: ActionResult = ORIGINALS["describe_instances"](response)
         listed: Any = result.result
-        listed["Reservations"] = [seen for one in listed["Reservations"] if (seen := without(one, unseen)).instances]
+        listed["Reservations"] = [
+            seen for one in listed["Reservations"] if (seen := without(one, unseen)).instances
+        ]
         return result
 
     def describe_instance_status(self, response: Any) -> ActionResult:  # noqa: ANN401
@@ -420,7 +502,9 @@ class AwsServer:
             state = response.ec2_backend.get_instance(name).state
             passed = {"Status": self.checks.get(name, "initializing")}
             rows += (
-                [{"InstanceId": name, "InstanceStatus": passed, "SystemStatus": passed}] if state == "running" else []
+                [{"InstanceId": name, "InstanceStatus": passed, "SystemStatus": passed}]
+                if state == "running"
+                else []
             )
         return ActionResult({"InstanceStatuses": rows})
 
@@ -442,10 +526,17 @@ class AwsServer:
         ids = response._get_param("SpotInstanceRequestIds", [])
         for one in ids:
             if one not in known:
-                raise refuse("InvalidSpotInstanceRequestID.NotFound", f"The spot request ID '{one}' is unknown")
+                raise refuse(
+                    "InvalidSpotInstanceRequestID.NotFound",
+                    f"The spot request ID '{one}' is unknown",
+                )
             known[one].state = "cancelled"
         return ActionResult(
-            {"CancelledSpotInstanceRequests": [{"SpotInstanceRequestId": one, "State": "cancelled"} for one in ids]}
+            {
+                "CancelledSpotInstanceRequests": [
+                    {"SpotInstanceRequestId": one, "State": "cancelled"} for one in ids
+                ]
+            }
         )
 
     def get_console_output(self, response: Any) -> ActionResult:  # noqa: ANN401
@@ -454,18 +545,28 @@ class AwsServer:
             return self._console_of_xen(response, instance)
         text = self.host.console(instance.id).encode()[-_CONSOLE_BYTES:].decode(errors="replace")
         output = Base64EncodedString.from_raw_string(text)
-        return ActionResult({"InstanceId": instance.id, "Timestamp": datetime.now(UTC), "Output": output})
+        return ActionResult(
+            {"InstanceId": instance.id, "Timestamp": datetime.now(UTC), "Output": output}
+        )
 
     def _console_of_xen(self, response: Any, instance: Any) -> ActionResult:  # noqa: ANN401
-        """EC2 shows the console of a machine without Nitro only as it was at some moments, the first after its boot."""
+        """EC2 shows the console of a machine without Nitro only as it was at some moments, the
+        first after its boot.
+        """
         if response._get_param("Latest") in (True, "true"):
             raise refuse(
-                "UnsupportedOperation", "This instance type does not support retrieving the latest console logs."
+                "UnsupportedOperation",
+                "This instance type does not support retrieving the latest console logs.",
             )
-        is_posted = now_micros() - self.books.leases[instance.id].started >= self.xen_console_seconds * 1_000_000
+        is_posted = (
+            now_micros() - self.books.leases[instance.id].started
+            >= self.xen_console_seconds * 1_000_000
+        )
         text = self.host.console(instance.id) if is_posted else ""
         output = Base64EncodedString.from_raw_string(text)
-        return ActionResult({"InstanceId": instance.id, "Timestamp": datetime.now(UTC), "Output": output})
+        return ActionResult(
+            {"InstanceId": instance.id, "Timestamp": datetime.now(UTC), "Output": output}
+        )
 
     def create_placement_group(self, response: Any) -> ActionResult:  # noqa: ANN401
         return self.placement.create(response)
@@ -484,15 +585,21 @@ class AwsServer:
 
 
 def _dry_run(request: Request) -> Reply | None:
-    """The answer to a dry run, except to that of an order, which is checked first; moto would carry out some."""
+    """The answer to a dry run, except to that of an order, which is checked first; moto would carry
+    out some.
+    """
     if arguments_of(request).get("DryRun") != "true" or action_of(request) == "RunInstances":
         return None
-    return ec2_error("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)
+    return ec2_error(
+        "DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412
+    )
 
 
 def _expired(request: Request) -> Reply:
     if "x-amz-target" in request.headers:
-        return price_list_error("ExpiredTokenException", "The security token included in the request is expired")
+        return price_list_error(
+            "ExpiredTokenException", "The security token included in the request is expired"
+        )
     return ec2_error("RequestExpired", "Request has expired.")
 
 
@@ -500,7 +607,8 @@ def _served_again(served: _Served, order: Order) -> ActionResult:
     if served.digest != order.digest:
         raise refuse(
             "IdempotentParameterMismatch",
-            "Arguments on this idempotent request are inconsistent with arguments used in previous request(s).",
+            "Arguments on this idempotent request are inconsistent with arguments used in previous "
+            "request(s).",
         )
     if all(lease.ended is not None for lease in served.leases):
         raise refuse(
@@ -517,5 +625,8 @@ def _set_addresses(lease: Lease) -> None:
     if interface.public_ip is not None:
         interface.public_ip = lease.public
     facts = dict(lease.metadata.facts)
-    facts |= {"local-ipv4": lease.private, **({"public-ipv4": lease.public} if interface.public_ip else {})}
+    facts |= {
+        "local-ipv4": lease.private,
+        **({"public-ipv4": lease.public} if interface.public_ip else {}),
+    }
     lease.metadata.facts = facts

@@ -1,7 +1,9 @@
-"""What an EC2 account has rented, with exact times, and how it ends: the part of the server that moto lacks.
+"""What an EC2 account has rented, with exact times, and how it ends: the part of the server that
+moto lacks.
 
-moto keeps instances, disks and interfaces as EC2 describes them. A `Lease` joins moto's instance to the machine behind
-it and to its bill. Codes and texts of ends are those of `StateReason` in the EC2 API Reference.
+moto keeps instances, disks and interfaces as EC2 describes them. A `Lease` joins moto's instance to
+the machine behind it and to its bill. Codes and texts of ends are those of `StateReason` in the EC2
+API Reference.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ SHUT_DOWN_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class End:
-    """How an instance ended, as `StateReason`, as the reason of the transition, and as the state of a spot request."""
+    """How an instance ended, as `StateReason`, as the reason of the transition, and as the state of
+    a spot request.
+    """
 
     code: str
     message: str
@@ -39,9 +43,13 @@ class End:
     evicted: bool = False
 
 
-_SPOT = ("Server.SpotInstanceTermination", "Spot instance termination", "Server.SpotInstanceTermination")
-# Only calls of the API leave their time in the reason of the transition: published answers of DescribeInstances for
-# instances that shut themselves down or were evicted have none.
+_SPOT = (
+    "Server.SpotInstanceTermination",
+    "Spot instance termination",
+    "Server.SpotInstanceTermination",
+)
+# Only calls of the API leave their time in the reason of the transition: published answers of
+# DescribeInstances for instances that shut themselves down or were evicted have none.
 BY_USER = End(
     "Client.UserInitiatedShutdown",
     "User initiated shutdown",
@@ -50,16 +58,28 @@ BY_USER = End(
     timed=True,
 )
 FROM_INSIDE = End(
-    "Client.InstanceInitiatedShutdown", "Instance initiated shutdown", "User initiated", "instance-terminated-by-user"
+    "Client.InstanceInitiatedShutdown",
+    "Instance initiated shutdown",
+    "User initiated",
+    "instance-terminated-by-user",
 )
 NO_CAPACITY = End(*_SPOT, "instance-terminated-no-capacity", evicted=True)
 PRICE = End(*_SPOT, "instance-terminated-by-price", evicted=True)
 
 
 class SpotRequest(TaggedEC2Resource):  # type: ignore[misc]  # moto is not followed
-    """A spot request as DescribeSpotInstanceRequests shows it: attributes have the names of the API, in snake case."""
+    """A spot request as DescribeSpotInstanceRequests shows it: attributes have the names of the
+    API, in snake case.
+    """
 
-    def __init__(self, backend: Any, id: str, instance: Any, price: str, tags: dict[str, str]) -> None:  # noqa: A002, ANN401
+    def __init__(
+        self,
+        backend: Any,  # noqa: ANN401
+        id: str,  # noqa: A002
+        instance: Any,  # noqa: ANN401
+        price: str,
+        tags: dict[str, str],
+    ) -> None:
         self.ec2_backend, self.id, self.spot_instance_request_id = backend, id, id
         self.instance, self.instance_id = instance, instance.id
         self.spot_price, self.type, self.state = price, "one-time", "active"
@@ -76,7 +96,9 @@ class SpotRequest(TaggedEC2Resource):  # type: ignore[misc]  # moto is not follo
 
 @dataclass
 class Lease:
-    """An instance that was bought. `price` lists (time, USD): from each time on, an hour costs this."""
+    """An instance that was bought. `price` lists (time, USD): from each time on, an hour costs
+    this.
+    """
 
     instance: Any
     region: str
@@ -155,7 +177,9 @@ class Books:
         return lease
 
     def end(self, lease: Lease, end: End, seconds: float | None) -> None:
-        """Ends the bill now, and the machine within `seconds` (None: at once), without waiting for that."""
+        """Ends the bill now, and the machine within `seconds` (None: at once), without waiting for
+        that.
+        """
         with self.lock:
             if lease.ended is not None:
                 return
@@ -164,7 +188,9 @@ class Books:
         threading.Thread(target=self._end_machine, args=(lease, seconds), daemon=True).start()
 
     def ended_by_itself(self, name: str) -> None:
-        """The machine has powered itself off: the instance is terminated, or, by EC2's default, only stopped."""
+        """The machine has powered itself off: the instance is terminated, or, by EC2's default,
+        only stopped.
+        """
         with self.lock:
             lease = self.leases[name]
             if not lease.running:
@@ -184,7 +210,9 @@ class Books:
         if warning_seconds is None:
             self.end(lease, end, None)
             return
-        lease.request.set_status(end.spot_status.replace("instance-terminated", "marked-for-termination"))
+        lease.request.set_status(
+            end.spot_status.replace("instance-terminated", "marked-for-termination")
+        )
         lease.metadata.evicted_at = now_micros() + int(warning_seconds * SECOND)
         self.after(warning_seconds, lambda: self.end(lease, end, SHUT_DOWN_SECONDS))
 
@@ -230,6 +258,9 @@ def _set_state(instance: Any, name: str, code: int) -> None:  # noqa: ANN401  # 
 
 
 def _set_reason(instance: Any, end: End) -> None:  # noqa: ANN401  # moto's
-    instance.state_reason.code, instance.state_reason.message = end.code, f"{end.code}: {end.message}"
+    instance.state_reason.code, instance.state_reason.message = (
+        end.code,
+        f"{end.code}: {end.message}",
+    )
     when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S GMT")
     instance._reason = f"{end.transition} ({when})" if end.timed else end.transition

@@ -1,6 +1,8 @@
-"""What AWS publishes about its markets, made up for the simulated one: price list, spot history, scores, Spot Advisor.
+"""What AWS publishes about its markets, made up for the simulated one: price list, spot history,
+scores, Spot Advisor.
 
-The forms are those that `tests.servers.aws` serves; with them `spotctl prices fetch` works against the simulated AWS.
+The forms are those that `tests.servers.aws` serves; with them `spotctl prices fetch` works against
+the simulated AWS.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ def publish_prices(cloud: AwsCloud, market: AwsMarket, region: str, asked: Itera
 def publish_products(cloud: AwsCloud, market: AwsMarket, asked: dict[str, str]) -> None:
     """Makes the Price List's entries that a request can match."""
     names = [asked["instanceType"]] if "instanceType" in asked else sorted(INSTANCE_TYPES)
-    cloud.products = [_product(name, asked["regionCode"], market) for name in names if name in INSTANCE_TYPES]
+    cloud.products = [
+        _product(name, asked["regionCode"], market) for name in names if name in INSTANCE_TYPES
+    ]
 
 
 def publish_advisor(cloud: AwsCloud) -> None:
@@ -45,7 +49,8 @@ def publish_advisor(cloud: AwsCloud) -> None:
     }
 
 
-def publish_scores(cloud: AwsCloud, backend: Any, asked: Iterable[str]) -> None:  # noqa: ANN401  # moto's
+# Moto's.
+def publish_scores(cloud: AwsCloud, backend: Any, asked: Iterable[str]) -> None:  # noqa: ANN401
     """Makes the placement scores of types in a region."""
     zones = {zone.zone_id: _SCORE for zone in backend.describe_availability_zones()}
     cloud.scores.update({(backend.region_name, name): zones for name in asked})
@@ -70,6 +75,11 @@ def _product(name: str, region: str, market: AwsMarket) -> dict[str, Any]:
         },
         "publicationDate": "2024-02-20T10:00:00Z",
         "terms": {
-            "OnDemand": {f"{name}.JRTC": {"effectiveDate": "2024-02-01T00:00:00Z", "priceDimensions": {"a": rate}}}
+            "OnDemand": {
+                f"{name}.JRTC": {
+                    "effectiveDate": "2024-02-01T00:00:00Z",
+                    "priceDimensions": {"a": rate},
+                }
+            }
         },
     }

@@ -1,7 +1,8 @@
 """Fault Injection Service for the simulated AWS: experiments that interrupt spot machines.
 
-The SDK's client checks what a request may contain; here the printed policy is evaluated, and what an experiment refers
-to must exist. Source: FIS User Guide, "aws:ec2:send-spot-instance-interruptions".
+The SDK's client checks what a request may contain; here the printed policy is evaluated, and what
+an experiment refers to must exist. Source: FIS User Guide,
+"aws:ec2:send-spot-instance-interruptions".
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ class _Refused(Exception):
 
 @dataclass
 class Experiments:
-    """The templates and experiments of an account. `notice_seconds` shortens the notice of interruptions, which is two
-    minutes; without `has_role`, the account lacks the role with
-    which they act."""
+    """The templates and experiments of an account. `notice_seconds` shortens the notice of
+    interruptions, which is two minutes; without `has_role`, the account lacks the role with which
+    they act."""
 
     account: str
     books: Books
@@ -55,12 +56,18 @@ class Experiments:
             return Reply.of_json(handlers[request.method, kind](request, *rest))
         except _Refused as error:
             body = json.dumps({"message": str(error)}).encode()
-            return Reply(error.status, body, {"x-amzn-errortype": error.code, "content-type": "application/json"})
+            return Reply(
+                error.status,
+                body,
+                {"x-amzn-errortype": error.code, "content-type": "application/json"},
+            )
 
     def _make(self, request: Request) -> dict[str, Any]:
         body = request.json()
         tags = {f"aws:RequestTag/{key}": value for key, value in body.get("tags", {}).items()}
-        self._check("fis:CreateExperimentTemplate", f"experiment-template/{next(self._numbers)}", tags)
+        self._check(
+            "fis:CreateExperimentTemplate", f"experiment-template/{next(self._numbers)}", tags
+        )
         for action in body["actions"].values():
             self._check("fis:CreateExperimentTemplate", f"action/{action['actionId']}", tags)
         role = body["roleArn"]
@@ -69,7 +76,9 @@ class Experiments:
             raise _Refused("ValidationException", f"The role {role} does not exist.")
         (target,), (action,) = body["targets"].values(), body["actions"].values()
         if (action["actionId"], target["resourceType"]) != (INTERRUPTION, "aws:ec2:spot-instance"):
-            raise _Refused("ValidationException", "Only interruptions of spot machines are simulated.")
+            raise _Refused(
+                "ValidationException", "Only interruptions of spot machines are simulated."
+            )
         if action["parameters"]["durationBeforeInterruption"] not in _NOTICES:
             raise _Refused("ValidationException", "The duration must be between 2 and 15 minutes.")
         id_ = f"EXT{next(self._numbers)}"
@@ -79,13 +88,23 @@ class Experiments:
     def _begin(self, request: Request) -> dict[str, Any]:
         body = request.json()
         template = self._template(body["experimentTemplateId"])
-        self._check("fis:StartExperiment", f"experiment-template/{body['experimentTemplateId']}", _own(template))
+        self._check(
+            "fis:StartExperiment",
+            f"experiment-template/{body['experimentTemplateId']}",
+            _own(template),
+        )
         tags = body.get("tags", {})
         self._check(
-            "fis:StartExperiment", "experiment/new", {f"aws:RequestTag/{key}": value for key, value in tags.items()}
+            "fis:StartExperiment",
+            "experiment/new",
+            {f"aws:RequestTag/{key}": value for key, value in tags.items()},
         )
         (target,) = template["targets"].values()
-        experiment = {"id": f"EXP{next(self._numbers)}", "state": {"status": "initiating"}, "tags": tags}
+        experiment = {
+            "id": f"EXP{next(self._numbers)}",
+            "state": {"status": "initiating"},
+            "tags": tags,
+        }
         self.begun[experiment["id"]] = experiment
         try:
             for arn in target["resourceArns"]:
@@ -93,7 +112,10 @@ class Experiments:
                 self.books.evict(lease, NO_CAPACITY, self.notice_seconds)
             experiment["then"] = {"status": "running"}
         except (KeyError, ValueError):
-            experiment["then"] = {"status": "failed", "reason": "Target resolution returned empty set"}
+            experiment["then"] = {
+                "status": "failed",
+                "reason": "Target resolution returned empty set",
+            }
         return {"experiment": {key: experiment[key] for key in ("id", "state")}}
 
     def _get(self, request: Request, id_: str) -> dict[str, Any]:  # noqa: ARG002 - as all handlers
@@ -102,13 +124,17 @@ class Experiments:
         return {"experiment": {"id": id_, "state": experiment["then"]}}
 
     def _delete(self, request: Request, id_: str) -> dict[str, Any]:  # noqa: ARG002
-        self._check("fis:DeleteExperimentTemplate", f"experiment-template/{id_}", _own(self._template(id_)))
+        self._check(
+            "fis:DeleteExperimentTemplate", f"experiment-template/{id_}", _own(self._template(id_))
+        )
         del self.templates[id_]
         return {"experimentTemplate": {"id": id_}}
 
     def _template(self, id_: str) -> Any:  # noqa: ANN401  # JSON
         if id_ not in self.templates:
-            raise _Refused("ResourceNotFoundException", f"Experiment template {id_} does not exist.", 404)
+            raise _Refused(
+                "ResourceNotFoundException", f"Experiment template {id_} does not exist.", 404
+            )
         return self.templates[id_]
 
     def _check(self, action: str, resource: str, context: dict[str, str]) -> None:
@@ -118,7 +144,9 @@ class Experiments:
         access = Access(action, resource, context)
         if not allows(trial_policy(), access):
             self.refused.append(access)
-            raise _Refused("AccessDeniedException", f"not authorized to perform {action} on {resource}", 403)
+            raise _Refused(
+                "AccessDeniedException", f"not authorized to perform {action} on {resource}", 403
+            )
 
 
 def _own(body: Any) -> dict[str, str]:  # noqa: ANN401  # JSON

@@ -26,9 +26,14 @@ _PRODUCT = "Linux/UNIX"
 SPOT_QUOTA, ON_DEMAND_QUOTA = "L-34B43A08", "L-1216C47A"
 """The quotas of the standard families."""
 
-# EC2 User Guide, "Spot Instance quotas" and "On-Demand Instance quotas": what the families of each line share.
+# EC2 User Guide, "Spot Instance quotas" and "On-Demand Instance quotas": what the families of each
+# line share.
 _SHARED = (
-    (SPOT_QUOTA, "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests", r"[acdhimrtz]\d|im\d|is\d"),
+    (
+        SPOT_QUOTA,
+        "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests",
+        r"[acdhimrtz]\d|im\d|is\d",
+    ),
     ("L-88CF9481", "All F Spot Instance Requests", r"f\d"),
     ("L-3819A6DF", "All G and VT Spot Instance Requests", r"gr?\d|vt\d"),
     ("L-7212CCBC", "All P4, P3 and P2 Spot Instance Requests", r"p[234]"),
@@ -37,7 +42,11 @@ _SHARED = (
     ("L-B5D1601B", "All Inf Spot Instance Requests", r"inf\d"),
     ("L-6B0D517C", "All Trn Spot Instance Requests", r"trn\d"),
     ("L-85EED4F7", "All DL Spot Instance Requests", r"dl\d"),
-    (ON_DEMAND_QUOTA, "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances", r"[acdhimrtz]\d|im\d|is\d"),
+    (
+        ON_DEMAND_QUOTA,
+        "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances",
+        r"[acdhimrtz]\d|im\d|is\d",
+    ),
     ("L-74FC7D96", "Running On-Demand F instances", r"f\d"),
     ("L-DB2E81BA", "Running On-Demand G and VT instances", r"gr?\d|vt\d"),
     ("L-417A185B", "Running On-Demand P instances", r"p\d"),
@@ -50,7 +59,9 @@ QUOTAS = {code: name for code, name, _ in _SHARED}
 
 
 def quota_of(instance_type: str, *, spot: bool) -> str:
-    """The code of the quota of vCPUs that a type counts against; KeyError for a family that none covers."""
+    """The code of the quota of vCPUs that a type counts against; KeyError for a family that none
+    covers.
+    """
     for code, name, families in _SHARED:
         if ("Spot" in name) is spot and re.match(families, instance_type):
             return code
@@ -59,7 +70,9 @@ def quota_of(instance_type: str, *, spot: bool) -> str:
 
 @dataclass
 class AwsMarket:
-    """`capacity` is the machines left by (zone, type), unlimited if unset; `quotas` are vCPUs by quota code."""
+    """`capacity` is the machines left by (zone, type), unlimited if unset; `quotas` are vCPUs by
+    quota code.
+    """
 
     capacity: dict[tuple[str, str], int] = field(default_factory=dict)
     quotas: dict[str, float] = field(default_factory=lambda: dict.fromkeys(QUOTAS, 1152.0))
@@ -82,7 +95,8 @@ class AwsMarket:
             usd = self.on_demand(name) * SPOT_SHARE
             weeks = range(self.since, self.until, _WEEK)
             self.spot_usd[zone, name] = [
-                (when, round(usd * _WEEKS[number % len(_WEEKS)], 6)) for number, when in enumerate(weeks)
+                (when, round(usd * _WEEKS[number % len(_WEEKS)], 6))
+                for number, when in enumerate(weeks)
             ]
         return self.spot_usd[zone, name]
 
@@ -145,4 +159,12 @@ def public_image(name: str, backend: Any) -> dict[str, Any] | None:  # noqa: ANN
             root_device_type="ebs",
             region_name=f"{backend.region_name}a",
         )
-    return {"Parameter": {"Name": name, "Type": "String", "Value": id_, "Version": 1, "DataType": "aws:ec2:image"}}
+    return {
+        "Parameter": {
+            "Name": name,
+            "Type": "String",
+            "Value": id_,
+            "Version": 1,
+            "DataType": "aws:ec2:image",
+        }
+    }

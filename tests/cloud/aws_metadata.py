@@ -30,9 +30,11 @@ def iso(micros: int) -> str:
 
 @dataclass
 class InstanceMetadata:
-    """What one instance can read. `facts` are files by path; notices are set when they are announced (microseconds).
+    """What one instance can read. `facts` are files by path; notices are set when they are
+    announced (microseconds).
 
-    `tokens` is the order's setting for version 1: with "required", only requests with a token are answered.
+    `tokens` is the order's setting for version 1: with "required", only requests with a token are
+    answered.
     """
 
     facts: Mapping[str, str]
@@ -84,10 +86,14 @@ class InstanceMetadata:
     def _facts(self) -> dict[str, str]:
         files = dict(self.facts)
         if self.evicted_at is not None:
-            files["spot/instance-action"] = json.dumps({"action": "terminate", "time": iso(self.evicted_at)})
+            files["spot/instance-action"] = json.dumps(
+                {"action": "terminate", "time": iso(self.evicted_at)}
+            )
             files["spot/termination-time"] = iso(self.evicted_at)
         if self.rebalance_at is not None:
-            files["events/recommendations/rebalance"] = json.dumps({"noticeTime": iso(self.rebalance_at)})
+            files["events/recommendations/rebalance"] = json.dumps(
+                {"noticeTime": iso(self.rebalance_at)}
+            )
         if self.role is not None:
             files[f"iam/security-credentials/{self.role}"] = _credentials(self.keys)
         return files
@@ -112,7 +118,9 @@ def metadata_of(
         "services/domain": "amazonaws.com",
     }
     if order.metadata.get("InstanceMetadataTags") == "enabled":
-        facts |= {f"tags/instance/{name}": value for name, value in order.tags.get("instance", {}).items()}
+        facts |= {
+            f"tags/instance/{name}": value for name, value in order.tags.get("instance", {}).items()
+        }
     return InstanceMetadata(
         facts=facts,
         dynamic=_identity(instance, order, region, account),
@@ -155,5 +163,14 @@ def _read(files: dict[str, str], path: str) -> MetadataAnswer:
         return Reply(200, files[path].encode(), {"Content-Type": "text/plain"})
     folder = path.rstrip("/") + "/" if path.rstrip("/") else ""
     names = {name.removeprefix(folder) for name in files if name.startswith(folder)}
-    listed = sorted({head + ("/" if slash else "") for head, slash, _ in (name.partition("/") for name in names)})
-    return Reply(200, "\n".join(listed).encode(), {"Content-Type": "text/plain"}) if listed else Reply(404)
+    listed = sorted(
+        {
+            head + ("/" if slash else "")
+            for head, slash, _ in (name.partition("/") for name in names)
+        }
+    )
+    return (
+        Reply(200, "\n".join(listed).encode(), {"Content-Type": "text/plain"})
+        if listed
+        else Reply(404)
+    )

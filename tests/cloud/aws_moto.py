@@ -1,4 +1,6 @@
-"""Access to moto's internals: which actions a server answers itself, and what moto stores for an account."""
+"""Access to moto's internals: which actions a server answers itself, and what moto stores for an
+account.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +40,16 @@ ORIGINALS: dict[str, Callable[[Any], Any]] = {}
 
 
 def install_hooks() -> None:
-    """Lets the accounts of servers answer these actions themselves. For all others moto answers as before."""
+    """Lets the accounts of servers answer these actions themselves. For all others moto answers as
+    before.
+    """
     if ORIGINALS:
         return
-    # moto would make 1,300 images, each with a snapshot, for every region of every account. No test boots one of them.
+    # moto would make 1,300 images, each with a snapshot, for every region of every account. No test
+    # boots one of them.
     os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"
-    # The key of encrypted disks is made once, not for every account; no test asks KMS for a signature.
+    # The key of encrypted disks is made once, not for every account; no test asks KMS for a
+    # signature.
     vars(kms)["generate_private_key"] = cache(generate_private_key)
     for action, owner in _REPLACED.items():
         ORIGINALS[action] = getattr(owner, action, _not_in_moto)
@@ -79,7 +85,8 @@ def admits_ssh(instance: Any) -> bool:  # noqa: ANN401
         ip_address(laptop) in ip_network(rule.cidr_ipv4)
         for rule in rules
         for laptop in LAPTOP
-        if rule.cidr_ipv4 and (rule.ip_protocol == "-1" or (rule.ip_protocol == "tcp" and _has_ssh(rule)))
+        if rule.cidr_ipv4
+        and (rule.ip_protocol == "-1" or (rule.ip_protocol == "tcp" and _has_ssh(rule)))
     )
 
 
@@ -97,5 +104,7 @@ def existing_in(backend: Any) -> Iterable[tuple[str, list[Any]]]:  # noqa: ANN40
     yield "key pair", list(backend.key_pairs.values())
     yield "address", list(backend.addresses)
     yield "launch template", list(backend.launch_templates.values())
-    open_requests = [one for one in backend.spot_instance_requests.values() if one.state in ("open", "active")]
+    open_requests = [
+        one for one in backend.spot_instance_requests.values() if one.state in ("open", "active")
+    ]
     yield "spot request", open_requests

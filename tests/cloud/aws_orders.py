@@ -1,6 +1,8 @@
-"""The checks that EC2 makes on a RunInstances request before it looks for capacity; moto makes few of them.
+"""The checks that EC2 makes on a RunInstances request before it looks for capacity; moto makes few
+of them.
 
-Codes are those of the EC2 API Reference (Error codes); texts are EC2's own where they were published.
+Codes are those of the EC2 API Reference (Error codes); texts are EC2's own where they were
+published.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ def refuse(code: str, message: str) -> Exception:
 
 @dataclass(frozen=True)
 class Order:
-    """A request that passed the checks. `max_price` None: the on-demand price, or no spot machine at all."""
+    """A request that passed the checks. `max_price` None: the on-demand price, or no spot machine
+    at all.
+    """
 
     token: str
     digest: str
@@ -59,7 +63,9 @@ def checked(response: Any, backend: Any) -> Order:  # noqa: ANN401  # moto's
     options = ask("InstanceMarketOptions", {}) or {}
     order = Order(
         token=ask("ClientToken") or "",
-        digest=sha256(json.dumps(response.params, sort_keys=True, default=str).encode()).hexdigest(),
+        digest=sha256(
+            json.dumps(response.params, sort_keys=True, default=str).encode()
+        ).hexdigest(),
         least=int(ask("MinCount", 0)),
         most=int(ask("MaxCount", 0)),
         type=ask("InstanceType") or "m1.small",
@@ -96,10 +102,13 @@ def _zone(ask: Any, backend: Any) -> str:  # noqa: ANN401
     if interfaces and (ask("SubnetId") or ask("SecurityGroupIds")):
         raise refuse(
             "InvalidParameterCombination",
-            "Network interfaces and an instance-level subnet ID or security groups may not be specified on the same"
+            "Network interfaces and an instance-level subnet ID or security groups may not be "
+            "specified on the same"
             " request",
         )
-    subnet = ask("SubnetId") or next((one["SubnetId"] for one in interfaces if one.get("SubnetId")), None)
+    subnet = ask("SubnetId") or next(
+        (one["SubnetId"] for one in interfaces if one.get("SubnetId")), None
+    )
     if subnet:
         return str(backend.get_subnet(subnet).availability_zone)
     return str(ask("Placement.AvailabilityZone") or f"{backend.region_name}a")
@@ -138,25 +147,36 @@ def _profile(given: Mapping[str, str]) -> str | None:
 def _check_profile(order: Order, backend: Any) -> None:  # noqa: ANN401
     known = iam_backends[backend.account_id]["aws"].instance_profiles.values()
     if order.profile is not None and order.profile not in [one.name for one in known]:
-        value, name = f"Value ({order.profile}) for parameter iamInstanceProfile.name", "IAM Instance Profile name"
+        value, name = (
+            f"Value ({order.profile}) for parameter iamInstanceProfile.name",
+            "IAM Instance Profile name",
+        )
         raise refuse("InvalidParameterValue", f"{value} is invalid. Invalid {name}")
 
 
 def _check_counts(order: Order) -> None:
     if not 1 <= order.least <= order.most:
-        raise refuse("InvalidParameterValue", f"{order.least} to {order.most} is not a valid range of instances")
+        raise refuse(
+            "InvalidParameterValue",
+            f"{order.least} to {order.most} is not a valid range of instances",
+        )
     if len(order.token) > _TOKEN_LENGTH:
-        raise refuse("InvalidParameterValue", f"The client token is longer than {_TOKEN_LENGTH} characters")
+        raise refuse(
+            "InvalidParameterValue", f"The client token is longer than {_TOKEN_LENGTH} characters"
+        )
 
 
 def _check_place(order: Order, backend: Any) -> None:  # noqa: ANN401
     offered = INSTANCE_TYPE_OFFERINGS["availability-zone"].get(backend.region_name, [])
     if not any(one["Location"] == order.zone for one in offered):
         raise refuse("InvalidParameterValue", f"Invalid availability zone: [{order.zone}]")
-    if not any((one["Location"], one["InstanceType"]) == (order.zone, order.type) for one in offered):
+    if not any(
+        (one["Location"], one["InstanceType"]) == (order.zone, order.type) for one in offered
+    ):
         raise refuse(
             "Unsupported",
-            f"Your requested instance type ({order.type}) is not supported in your requested Availability Zone"
+            f"Your requested instance type ({order.type}) is not supported in your requested "
+            "Availability Zone"
             f" ({order.zone}).",
         )
 
@@ -170,10 +190,14 @@ def _check_image(order: Order, ask: Any, backend: Any) -> None:  # noqa: ANN401
     if image not in backend.amis:
         raise refuse("InvalidAMIID.NotFound", f"The image id '[{image}]' does not exist")
     ami = backend.amis[image]
-    if ami.architecture not in INSTANCE_TYPES[order.type]["ProcessorInfo"]["SupportedArchitectures"]:
+    if (
+        ami.architecture
+        not in INSTANCE_TYPES[order.type]["ProcessorInfo"]["SupportedArchitectures"]
+    ):
         raise refuse(
             "InvalidParameterValue",
-            f"The architecture of the specified instance type does not match the architecture '{ami.architecture}' of"
+            f"The architecture of the specified instance type does not match the architecture "
+            f"'{ami.architecture}' of"
             " the specified AMI",
         )
     least = ami.ebs_snapshot.volume.size
@@ -182,15 +206,21 @@ def _check_image(order: Order, ask: Any, backend: Any) -> None:  # noqa: ANN401
         if disk.get("DeviceName") == ami.root_device_name and size and int(size) < least:
             raise refuse(
                 "InvalidBlockDeviceMapping",
-                f"Volume of size {size}GB is smaller than snapshot '{ami.ebs_snapshot.id}', expect size>= {least}GB",
+                f"Volume of size {size}GB is smaller than snapshot '{ami.ebs_snapshot.id}', expect "
+                f"size>= {least}GB",
             )
 
 
 def _check_options(ask: Any, spot: Mapping[str, Any]) -> None:  # noqa: ANN401
     behavior = ask("InstanceInitiatedShutdownBehavior")
     if behavior not in (None, "stop", "terminate"):
-        raise refuse("InvalidParameterValue", f"Invalid value '{behavior}' for InstanceInitiatedShutdownBehavior.")
-    if spot.get("SpotInstanceType", "one-time") == "one-time" and spot.get("InstanceInterruptionBehavior") not in (
+        raise refuse(
+            "InvalidParameterValue",
+            f"Invalid value '{behavior}' for InstanceInitiatedShutdownBehavior.",
+        )
+    if spot.get("SpotInstanceType", "one-time") == "one-time" and spot.get(
+        "InstanceInterruptionBehavior"
+    ) not in (
         None,
         "terminate",
     ):
@@ -203,7 +233,10 @@ def _check_options(ask: Any, spot: Mapping[str, Any]) -> None:  # noqa: ANN401
 def _check_tags(order: Order) -> None:
     for kind, tags in order.tags.items():
         if kind not in _TAGGABLE or (kind == "spot-instances-request" and not order.spot):
-            raise refuse("InvalidParameterValue", f"'{kind}' is not a valid taggable resource type for this operation.")
+            raise refuse(
+                "InvalidParameterValue",
+                f"'{kind}' is not a valid taggable resource type for this operation.",
+            )
         if len(tags) > _MAX_TAGS:
             raise refuse("TagLimitExceeded", f"More than {_MAX_TAGS} tags specified")
         for key, value in tags.items():

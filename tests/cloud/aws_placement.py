@@ -45,11 +45,15 @@ class PlacementGroups:
         name, strategy = response._get_param("GroupName"), response._get_param("Strategy")
         tags = response._parse_tag_specification()
         if strategy not in _STRATEGIES or set(tags) - {"placement-group"}:
-            raise refuse("InvalidParameterValue", f"Value ({strategy}) for parameter strategy is invalid.")
+            raise refuse(
+                "InvalidParameterValue", f"Value ({strategy}) for parameter strategy is invalid."
+            )
         response.error_on_dryrun()
         key = response.region, name
         if key in self._groups:
-            raise refuse("InvalidPlacementGroup.Duplicate", f"The Placement Group '{name}' already exists.")
+            raise refuse(
+                "InvalidPlacementGroup.Duplicate", f"The Placement Group '{name}' already exists."
+            )
         self._groups[key] = PlacementGroup(name, strategy, tags.get("placement-group", {}))
         response.ec2_backend.tags[name] = dict(self._groups[key].tags)
         return ActionResult({"PlacementGroup": _row(self._groups[key])})
@@ -57,13 +61,18 @@ class PlacementGroups:
     def describe(self, response: Any) -> ActionResult:  # noqa: ANN401
         filters = response._filters_from_querystring()
         groups = [one for (region, _), one in self._groups.items() if region == response.region]
-        return ActionResult({"PlacementGroups": [_row(one) for one in groups if _passes(one, filters)]})
+        return ActionResult(
+            {"PlacementGroups": [_row(one) for one in groups if _passes(one, filters)]}
+        )
 
     def delete(self, response: Any) -> ActionResult:  # noqa: ANN401
         name = response._get_param("GroupName")
         group = self._known(response.region, name)
         if group.present:
-            raise refuse("InvalidPlacementGroup.InUse", f"The placement group {name} is in use and may not be deleted.")
+            raise refuse(
+                "InvalidPlacementGroup.InUse",
+                f"The placement group {name} is in use and may not be deleted.",
+            )
         del self._groups[response.region, name]
         return EmptyResult()
 
@@ -72,14 +81,22 @@ class PlacementGroups:
         if not order.placement_group:
             return
         group = self._known(region, order.placement_group)
-        supported = INSTANCE_TYPES[order.type].get("PlacementGroupInfo", {}).get("SupportedStrategies", _STRATEGIES)
+        supported = (
+            INSTANCE_TYPES[order.type]
+            .get("PlacementGroupInfo", {})
+            .get("SupportedStrategies", _STRATEGIES)
+        )
         if group.strategy not in supported:
             raise refuse(
                 "InvalidParameterCombination",
-                f"{group.strategy.title()} placement groups are not supported by the '{order.type}' instance type.",
+                f"{group.strategy.title()} placement groups are not supported by the "
+                f"'{order.type}' instance type.",
             )
         if group.strategy == "cluster" and {lease.zone for lease in group.present} - {order.zone}:
-            raise refuse("InvalidParameterValue", f"Placement Group '{group.name}' is in another Availability Zone.")
+            raise refuse(
+                "InvalidParameterValue",
+                f"Placement Group '{group.name}' is in another Availability Zone.",
+            )
 
     def join(self, region: str, name: str, leases: list[Lease]) -> None:
         if name:
@@ -87,7 +104,9 @@ class PlacementGroups:
 
     def _known(self, region: str, name: str) -> PlacementGroup:
         if (group := self._groups.get((region, name))) is None:
-            raise refuse("InvalidPlacementGroup.Unknown", f"The Placement Group '{name}' is unknown.")
+            raise refuse(
+                "InvalidPlacementGroup.Unknown", f"The Placement Group '{name}' is unknown."
+            )
         return group
 
 
@@ -97,6 +116,10 @@ def _row(group: PlacementGroup) -> dict[str, Any]:
 
 
 def _passes(group: PlacementGroup, filters: Mapping[str, list[str]]) -> bool:
-    known: dict[str, list[str]] = {"state": ["available"], "group-name": [group.name], "tag-key": [*group.tags]}
+    known: dict[str, list[str]] = {
+        "state": ["available"],
+        "group-name": [group.name],
+        "tag-key": [*group.tags],
+    }
     known |= {f"tag:{name}": [value] for name, value in group.tags.items()}
     return all(set(known.get(name, ())) & set(wanted) for name, wanted in filters.items())

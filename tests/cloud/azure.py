@@ -1,8 +1,10 @@
-"""Azure on 127.0.0.1: Resource Manager for groups, deployments, virtual machines and networks, with machines behind it.
+"""Azure on 127.0.0.1: Resource Manager for groups, deployments, virtual machines and networks, with
+machines behind it.
 
 The SDK's models decide what a request may contain (`tests.cloud.azure_models`). The price server
-(`tests.servers.azure`) answers for prices and sizes. A request without a token comes from the launcher, since no
-token is sent over plain HTTP; one with a token comes from a machine, which got it from its metadata service.
+(`tests.servers.azure`) answers for prices and sizes. A request without a token comes from the
+launcher, since no token is sent over plain HTTP; one with a token comes from a machine, which got
+it from its metadata service.
 """
 
 from __future__ import annotations
@@ -18,7 +20,15 @@ from urllib.parse import urlencode
 
 from tests.cloud.api import Left, Rented, now_micros
 from tests.cloud.azure_access import SKIP, Access, parameters, spelled
-from tests.cloud.azure_fleet import GRACE_SECONDS, IDENTITY, IMAGES, LAUNCHER, Fleet, actions_of, invalid_deployment
+from tests.cloud.azure_fleet import (
+    GRACE_SECONDS,
+    IDENTITY,
+    IMAGES,
+    LAUNCHER,
+    Fleet,
+    actions_of,
+    invalid_deployment,
+)
 from tests.cloud.azure_models import BadBody, check_body
 from tests.cloud.azure_reservations import READ, RESERVATIONS, ROUTE
 from tests.cloud.azure_state import (
@@ -55,9 +65,10 @@ Handler = Callable[..., Reply]
 class AzureServer:
     """Resource Manager of one subscription. The attributes are what a test may set.
 
-    `polls` is the number of times a deployment must be polled before it has ended, and `page_limit` the longest page
-    of a list. `refusals` are errors for the next deployments. `failing_deletions` is how many deletions of machines
-    will be accepted and fail. `access` and `fleet` have further settings.
+    `polls` is the number of times a deployment must be polled before it has ended, and `page_limit`
+    the longest page of a list. `refusals` are errors for the next deployments. `failing_deletions`
+    is how many deletions of machines will be accepted and fail. `access` and `fleet` have further
+    settings.
     """
 
     name = "azure"
@@ -82,7 +93,7 @@ class AzureServer:
         self.fleet.url = self.server.url
         self.fleet.variables = {"AZURE_STORAGE_BLOB_ENDPOINT": self.buckets.inside}
 
-    # -- what a test and `python -m tests.cloud` ask ------------------------------------------------------------------
+    # -- what a test and `python -m tests.cloud` ask -----------------------------------------------
 
     @property
     def url(self) -> str:
@@ -99,13 +110,21 @@ class AzureServer:
 
     def machines(self) -> tuple[Rented, ...]:
         with self.fleet.lock:
-            return tuple(rented for vm in self.fleet.machines if (rented := vm.rented()) is not None)
+            return tuple(
+                rented for vm in self.fleet.machines if (rented := vm.rented()) is not None
+            )
 
     def resources(self) -> tuple[Left, ...]:
         with self.fleet.lock:
             groups = [Left(GROUPS, group.name, dict(group.tags)) for group in self._groups.values()]
             items = [item for group in self._groups.values() for item in group.items.values()]
-            return (*groups, *(Left(item.kind, f"{item.group.name}/{item.name}", dict(item.tags)) for item in items))
+            return (
+                *groups,
+                *(
+                    Left(item.kind, f"{item.group.name}/{item.name}", dict(item.tags))
+                    for item in items
+                ),
+            )
 
     def evict(self, machine: str, warning_seconds: float | None) -> None:
         self.fleet.announce_eviction(machine, warning_seconds)
@@ -123,7 +142,7 @@ class AzureServer:
         """A machine that has not ended, by its name or by an id that ends with it."""
         return self.fleet.running(machine)
 
-    # -- requests -----------------------------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------
 
     def answer(self, request: Request) -> Reply:
         try:
@@ -151,12 +170,28 @@ class AzureServer:
         yield "PUT", rf"{_DEPLOYMENTS}/(?P<name>[^/]+)", self._put_deployment
         yield "POST", rf"{_DEPLOYMENTS}/(?P<name>[^/]+)/validate", self._validate_deployment
         yield "GET", rf"{_GROUP}/deployments/(?P<name>[^/]+)/operations", self._list_operations
-        yield "GET", rf"{_PREFIX}/providers/microsoft\.insights/eventtypes/management/values", self._activity
+        yield (
+            "GET",
+            rf"{_PREFIX}/providers/microsoft\.insights/eventtypes/management/values",
+            self._activity,
+        )
         yield "GET", re.escape(IDENTITY), self._get_identity
         yield "GET", rf"{_PREFIX}/providers/microsoft\.authorization/permissions", self._permissions
-        yield "GET", rf"{_PREFIX}/providers/microsoft\.authorization/roledefinitions", self._list_roles
-        yield "GET", rf"{_PREFIX}/providers/microsoft\.authorization/roleassignments", self._list_assignments
-        yield "PUT", rf"{_GROUP}/providers/microsoft\.authorization/roleassignments/(?P<name>[^/]+)", self._assign_role
+        yield (
+            "GET",
+            rf"{_PREFIX}/providers/microsoft\.authorization/roledefinitions",
+            self._list_roles,
+        )
+        yield (
+            "GET",
+            rf"{_PREFIX}/providers/microsoft\.authorization/roleassignments",
+            self._list_assignments,
+        )
+        yield (
+            "PUT",
+            rf"{_GROUP}/providers/microsoft\.authorization/roleassignments/(?P<name>[^/]+)",
+            self._assign_role,
+        )
         yield "GET", rf"{_PREFIX}/providers/microsoft\.compute/locations/\w+/usages", self._usages
         yield "GET", _IMAGE_VERSIONS, self._list_images
         yield "GET", rf"{_PREFIX}/providers/(?P<namespace>[\w.]+)", self._get_provider
@@ -174,18 +209,28 @@ class AzureServer:
         start = int(request.query.get(SKIP, ["0"])[0])
         end = start + self.page_limit
         query = {name: one[0] for name, one in request.query.items()} | {SKIP: str(end)}
-        link = {"nextLink": f"{_address(request)}{request.path}?{urlencode(query)}"} if end < len(values) else {}
+        link = (
+            {"nextLink": f"{_address(request)}{request.path}?{urlencode(query)}"}
+            if end < len(values)
+            else {}
+        )
         return Reply.of_json({"value": values[start:end], **link})
 
-    # -- groups -------------------------------------------------------------------------------------------------------
+    # -- groups ------------------------------------------------------------------------------------
 
     def _list_groups(self, request: Request) -> Reply:
         parameters(request, GROUPS, "$filter")
         self.access.check(request, "Microsoft.Resources/subscriptions/resourceGroups/read", _PREFIX)
-        matched = re.fullmatch(r"tagName eq '([^']+)' and tagValue eq '([^']+)'", request.query.get("$filter", [""])[0])
+        matched = re.fullmatch(
+            r"tagName eq '([^']+)' and tagValue eq '([^']+)'", request.query.get("$filter", [""])[0]
+        )
         if "$filter" in request.query and not matched:
             raise Refused("InvalidFilterInQueryString", request.query["$filter"][0])
-        fitting = [group for group in self._groups.values() if not matched or group.tags.get(matched[1]) == matched[2]]
+        fitting = [
+            group
+            for group in self._groups.values()
+            if not matched or group.tags.get(matched[1]) == matched[2]
+        ]
         return self._paged(request, [group.shown() for group in fitting])
 
     def _get_group(self, request: Request, group: str) -> Reply:
@@ -202,13 +247,23 @@ class AzureServer:
             raise Refused("InvalidResourceGroup", f"{group} is no name of a group")
         known = self._groups.get(group.lower())
         if known and known.location != body["location"]:
-            raise Refused("InvalidResourceGroupLocation", f"Resource group '{group}' is in {known.location}.", 409)
+            raise Refused(
+                "InvalidResourceGroupLocation",
+                f"Resource group '{group}' is in {known.location}.",
+                409,
+            )
         if known and known.state == "Deleting":
-            raise Refused("ResourceGroupBeingDeleted", f"The resource group '{group}' is in deprovisioning state.", 409)
+            raise Refused(
+                "ResourceGroupBeingDeleted",
+                f"The resource group '{group}' is in deprovisioning state.",
+                409,
+            )
         if known:
             known.tags = body.get("tags", {})
         else:
-            self._groups[group.lower()] = Group(SUBSCRIPTION, group, body["location"], body.get("tags", {}))
+            self._groups[group.lower()] = Group(
+                SUBSCRIPTION, group, body["location"], body.get("tags", {})
+            )
         return Reply.of_json(self._groups[group.lower()].shown(), 200 if known else 201)
 
     def _delete_group(self, request: Request, group: str) -> Reply:
@@ -229,7 +284,9 @@ class AzureServer:
                 self._groups.pop(group.lower(), None)
 
         threading.Thread(target=finish, daemon=True).start()
-        return Reply(202, b"", {"Location": f"{_address(request)}{_PREFIX}/operationresults/{uuid.uuid4()}"})
+        return Reply(
+            202, b"", {"Location": f"{_address(request)}{_PREFIX}/operationresults/{uuid.uuid4()}"}
+        )
 
     def _list_resources(self, request: Request, group: str) -> Reply:
         parameters(request, GROUPS)
@@ -245,15 +302,19 @@ class AzureServer:
     def _group(self, name: str) -> Group:
         group = self._groups.get(name.lower())
         if group is None:
-            raise Refused("ResourceGroupNotFound", f"Resource group '{name}' could not be found.", 404)
+            raise Refused(
+                "ResourceGroupNotFound", f"Resource group '{name}' could not be found.", 404
+            )
         return group
 
-    # -- deployments --------------------------------------------------------------------------------------------------
+    # -- deployments -------------------------------------------------------------------------------
 
     def _list_deployments(self, request: Request, group: str) -> Reply:
         parameters(request, "Microsoft.Resources/deployments")
         self.access.check(request, "Microsoft.Resources/deployments/read", group)
-        return self._paged(request, [one.shown() for one in self._group(group).deployments.values()])
+        return self._paged(
+            request, [one.shown() for one in self._group(group).deployments.values()]
+        )
 
     def _get_deployment(self, request: Request, group: str, name: str) -> Reply:
         parameters(request, "Microsoft.Resources/deployments")
@@ -281,10 +342,18 @@ class AzureServer:
         check_body("Microsoft.Resources/deployments", body)
         holder = self._group(group)
         if holder.state == "Deleting":
-            raise Refused("ResourceGroupBeingDeleted", f"The resource group '{group}' is in deprovisioning state.", 409)
+            raise Refused(
+                "ResourceGroupBeingDeleted",
+                f"The resource group '{group}' is in deprovisioning state.",
+                409,
+            )
         known = holder.deployments.get(name.lower())
         if known and known.state == "Running":
-            raise Refused("DeploymentActive", f"Unable to edit or replace deployment '{name}': it is active.", 409)
+            raise Refused(
+                "DeploymentActive",
+                f"Unable to edit or replace deployment '{name}': it is active.",
+                409,
+            )
         resources = resources_of(body)
         self._preflight(request, resources)
         deployment = Deployment(holder, name, body.get("tags", {}), polls=self.polls)
@@ -292,7 +361,9 @@ class AzureServer:
         for one in resources:
             deployment.steps.append(self._carry_out(holder, one))
         operation = f"{_address(request)}{deployment.id}/operationStatuses/{uuid.uuid4()}"
-        return Reply.of_json(deployment.shown(), 200 if known else 201, **{"Azure-AsyncOperation": operation})
+        return Reply.of_json(
+            deployment.shown(), 200 if known else 201, **{"Azure-AsyncOperation": operation}
+        )
 
     def _validate_deployment(self, request: Request, group: str, name: str) -> Reply:
         parameters(request, "Microsoft.Resources/deployments")
@@ -340,7 +411,7 @@ class AzureServer:
             return item.id, None
         return self.fleet.make(group, name, body)
 
-    # -- anything in a group ------------------------------------------------------------------------------------------
+    # -- anything in a group -----------------------------------------------------------------------
 
     def _list_items(self, request: Request, group: str, kind: str) -> Reply:
         parameters(request, kind)
@@ -359,7 +430,9 @@ class AzureServer:
         item = self._item(group, kind, name)
         if isinstance(item, Vm):
             booted = bool(item.host_name) and "SSH HOST KEY" in self.host.console(item.host_name)
-            return Reply.of_json(item.shown(status=asked.get("$expand") == "instanceView", booted=booted))
+            return Reply.of_json(
+                item.shown(status=asked.get("$expand") == "instanceView", booted=booted)
+            )
         return Reply.of_json(item.shown())
 
     def _list_reservations(self, request: Request, of: str) -> Reply:
@@ -391,9 +464,16 @@ class AzureServer:
         item = self._item(group, kind, name)
         if not isinstance(item, Vm):
             owner = next(
-                (vm for vm in item.group.of_kind(VMS) if isinstance(vm, Vm) and vm.vm_id == item.made_with), None
+                (
+                    vm
+                    for vm in item.group.of_kind(VMS)
+                    if isinstance(vm, Vm) and vm.vm_id == item.made_with
+                ),
+                None,
             )
-            users = owner or (item.kind == "Microsoft.Network/virtualNetworks" and item.group.of_kind(INTERFACES))
+            users = owner or (
+                item.kind == "Microsoft.Network/virtualNetworks" and item.group.of_kind(INTERFACES)
+            )
             if users:
                 raise Refused("InUse", f"{item.kind} {name} is in use.", 400)
             item.group.drop(item)
@@ -417,9 +497,8 @@ class AzureServer:
                 self.fleet.note(item, "delete", "Succeeded", caller)
 
         threading.Thread(target=finish, daemon=True).start()
-        operation = (
-            f"{_address(request)}{_PREFIX}/providers/Microsoft.Compute/locations/{item.body['location']}/operations/1"
-        )
+        places = f"{_address(request)}{_PREFIX}/providers/Microsoft.Compute/locations"
+        operation = f"{places}/{item.body['location']}/operations/1"
         return Reply(202, b"", {"Azure-AsyncOperation": operation})
 
     def _item(self, group: str, kind: str, name: str) -> Item:
@@ -433,43 +512,62 @@ class AzureServer:
         parameters(request, kind, "sasUriExpirationTimeInMinutes")
         self.access.check(request, f"{spelled(kind)}/retrieveBootDiagnosticsData/action", name)
         vm = self._item(group, kind, name)
-        if not isinstance(vm, Vm) or not vm.properties.get("diagnosticsProfile", {}).get("bootDiagnostics", {}).get(
-            "enabled"
-        ):
+        if not isinstance(vm, Vm) or not vm.properties.get("diagnosticsProfile", {}).get(
+            "bootDiagnostics", {}
+        ).get("enabled"):
             raise Refused("OperationNotAllowed", "Boot diagnostics is not enabled.", 409)
         signature = secrets.token_urlsafe(16)
         self._signatures[signature] = vm
         return Reply.of_json(
-            {"serialConsoleLogBlobUri": f"{_address(request)}/bootdiagnostics/{name}.log?sig={signature}"}
+            {
+                "serialConsoleLogBlobUri": f"{_address(request)}/bootdiagnostics/{name}.log?sig={signature}"
+            }
         )
 
     def _simulate_eviction(self, request: Request, group: str, kind: str, name: str) -> Reply:
         parameters(request, kind)
-        self.access.check(request, "Microsoft.Compute/virtualMachines/simulateEviction/action", group)
+        self.access.check(
+            request, "Microsoft.Compute/virtualMachines/simulateEviction/action", group
+        )
         self._item(group, kind, name)
         self.evict(name, self.notice_seconds)
         return Reply(204)
 
     def _get_identity(self, request: Request) -> Reply:
         parameters(request, "Microsoft.ManagedIdentity/userAssignedIdentities")
-        self.access.check(request, "Microsoft.ManagedIdentity/userAssignedIdentities/read", IDENTITY)
-        return Reply.of_json({"id": IDENTITY, "properties": self.fleet.identities[IDENTITY.lower()]})
+        self.access.check(
+            request, "Microsoft.ManagedIdentity/userAssignedIdentities/read", IDENTITY
+        )
+        return Reply.of_json(
+            {"id": IDENTITY, "properties": self.fleet.identities[IDENTITY.lower()]}
+        )
 
     def _list_roles(self, request: Request) -> Reply:
         self.access.check(request, "Microsoft.Authorization/roleDefinitions/read", _PREFIX)
         asked = parameters(request, "Microsoft.Authorization/roleDefinitions", "$filter")
         filtered = [role for role in self.roles if asked["$filter"] == f"roleName eq '{role}'"]
-        return Reply.of_json({"value": [{"id": role_id(role), "properties": {"roleName": role}} for role in filtered]})
+        return Reply.of_json(
+            {
+                "value": [
+                    {"id": role_id(role), "properties": {"roleName": role}} for role in filtered
+                ]
+            }
+        )
 
     def _list_assignments(self, request: Request) -> Reply:
         """The assignments at the subscription, of one principal."""
         self.access.check(request, "Microsoft.Authorization/roleAssignments/read", _PREFIX)
         asked = parameters(request, "Microsoft.Authorization/roleAssignments", "$filter")["$filter"]
-        wide = (who for who in self.access.everywhere if asked == f"atScope() and assignedTo('{who}')")
-        return Reply.of_json({"value": [{"properties": {"principalId": who, "scope": _PREFIX}} for who in wide]})
+        wide = (
+            who for who in self.access.everywhere if asked == f"atScope() and assignedTo('{who}')"
+        )
+        return Reply.of_json(
+            {"value": [{"properties": {"principalId": who, "scope": _PREFIX}} for who in wide]}
+        )
 
     def _assign_role(self, request: Request, group: str, name: str) -> Reply:
-        """The role of machines, for a principal of the directory; a name belongs to one assignment."""
+        """The role of machines, for a principal of the directory; a name belongs to one
+        assignment."""
         self.access.check(request, "Microsoft.Authorization/roleAssignments/write", group)
         parameters(request, "Microsoft.Authorization/roleAssignments")
         self._group(group)
@@ -480,15 +578,23 @@ class AzureServer:
             set(values) != {"roleDefinitionId", "principalId", "principalType"}
             or values["roleDefinitionId"] not in known
         ):
-            raise Refused("RoleDefinitionDoesNotExist", f"{values} names no role of this subscription.")
-        if values["principalId"] not in {known["principalId"] for known in self.fleet.identities.values()}:
-            raise Refused("PrincipalNotFound", f"Principal {values['principalId']} does not exist in the directory.")
+            raise Refused(
+                "RoleDefinitionDoesNotExist", f"{values} names no role of this subscription."
+            )
+        if values["principalId"] not in {
+            known["principalId"] for known in self.fleet.identities.values()
+        }:
+            raise Refused(
+                "PrincipalNotFound",
+                f"Principal {values['principalId']} does not exist in the directory.",
+            )
         self.access.assigned.add((group.lower(), values["principalId"]))
         return Reply.of_json({"name": name, "properties": values}, 201)
 
     def _permissions(self, _: Request) -> Reply:
         return Reply.of_json(
-            {"value": [{"actions": ["*"], "notActions": sorted(self.access.denied)}]}, Date=formatdate(usegmt=True)
+            {"value": [{"actions": ["*"], "notActions": sorted(self.access.denied)}]},
+            Date=formatdate(usegmt=True),
         )
 
     def _get_provider(self, request: Request, namespace: str) -> Reply:
@@ -502,7 +608,9 @@ class AzureServer:
         read = "Microsoft.Compute/locations/publishers/artifacttypes/offers/skus/versions/read"
         self.access.check(request, read, _PREFIX)
         if ":".join((publisher, offer, sku)).lower() not in IMAGES:
-            raise Refused("NotFound", f"Artifact: VMImage was not found: {publisher} {offer} {sku}", 404)
+            raise Refused(
+                "NotFound", f"Artifact: VMImage was not found: {publisher} {offer} {sku}", 404
+            )
         return Reply.of_json([{"name": "24.04.202601010", "location": "eastus"}])
 
     def _usages(self, request: Request) -> Reply:
@@ -515,10 +623,15 @@ class AzureServer:
         for family, most in self.fleet.family_cores.items():
             stated.append(({"value": family, "localizedValue": f"{family} vCPUs"}, most))
         return Reply.of_json(
-            {"value": [{"name": name, "limit": most, "currentValue": 0, "unit": "Count"} for name, most in stated]}
+            {
+                "value": [
+                    {"name": name, "limit": most, "currentValue": 0, "unit": "Count"}
+                    for name, most in stated
+                ]
+            }
         )
 
-    # -- the activity log ---------------------------------------------------------------------------------------------
+    # -- the activity log --------------------------------------------------------------------------
 
     def _activity(self, request: Request) -> Reply:
         asked = parameters(request, "Microsoft.Insights/eventtypes", "$filter", "$select")
@@ -545,5 +658,6 @@ def role_id(role: str) -> str:
 
 
 def _address(request: Request) -> str:
-    """This server as the caller knows it: machines reach it at another address than this computer."""
+    """This server as the caller knows it: machines reach it at another address than this
+    computer."""
     return f"http://{request.headers['host']}"

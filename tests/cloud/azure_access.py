@@ -1,4 +1,6 @@
-"""What Azure checks of each request: who sent it, whether the caller's role permits it, and its parameters."""
+"""What Azure checks of each request: who sent it, whether the caller's role permits it, and its
+parameters.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,11 @@ MACHINE_ACTIONS = frozenset(
 
 
 class Access:
-    """`denied` are actions that the launcher's role lacks, and `checked` those it needed. `tokens` are machines'.
+    """`denied` are actions that the launcher's role lacks, and `checked` those it needed. `tokens`
+    are machines'.
 
-    `assigned` are the groups and principals for which the machines' role was assigned, `everywhere` the principals that
-    have it in the whole subscription.
+    `assigned` are the groups and principals for which the machines' role was assigned, `everywhere`
+    the principals that have it in the whole subscription.
     """
 
     def __init__(self, tokens: Mapping[str, str]) -> None:
@@ -36,8 +39,12 @@ class Access:
         self.everywhere: set[str] = set()
         self._tokens = tokens
 
-    def check(self, request: Request, action: str, scope: str, linked: bool = False, group: str = "") -> None:
-        """Refuses a caller whose role lacks an action. A machine has its role for the groups where it was assigned."""
+    def check(
+        self, request: Request, action: str, scope: str, linked: bool = False, group: str = ""
+    ) -> None:
+        """Refuses a caller whose role lacks an action. A machine has its role for the groups where
+        it was assigned.
+        """
         caller = self.caller(request)
         if caller == LAUNCHER:
             self.checked.add(action)
@@ -62,13 +69,23 @@ class Access:
 
 
 def parameters(request: Request, kind: str, *allowed: str) -> dict[str, str]:
-    """The parameters of a request. Refuses undocumented ones, and a version that the SDK does not know."""
-    if any(len(values) > 1 for values in request.query.values()) or not {"api-version", SKIP, *allowed} >= set(
-        request.query
-    ):
-        raise Refused("InvalidQueryParameters", f"{sorted(request.query)} are not among api-version, {allowed}")
+    """The parameters of a request. Refuses undocumented ones, and a version that the SDK does not
+    know.
+    """
+    if any(len(values) > 1 for values in request.query.values()) or not {
+        "api-version",
+        SKIP,
+        *allowed,
+    } >= set(request.query):
+        raise Refused(
+            "InvalidQueryParameters",
+            f"{sorted(request.query)} are not among api-version, {allowed}",
+        )
     if "api-version" not in request.query:
-        raise Refused("MissingApiVersionParameter", "The api-version query parameter (?api-version=) is required.")
+        raise Refused(
+            "MissingApiVersionParameter",
+            "The api-version query parameter (?api-version=) is required.",
+        )
     check_version(kind, request.query["api-version"][0], body=request.method == "PUT")
     return {name: values[0] for name, values in request.query.items()}
 

@@ -1,5 +1,5 @@
-"""The machines of the simulated Azure: how they start and end, what they cost, and their entries in the activity
-log."""
+"""The machines of the simulated Azure: how they start and end, what they cost, and their entries in
+the activity log."""
 
 from __future__ import annotations
 
@@ -35,7 +35,15 @@ from tests.cloud.azure_state import (
 from tests.cloud.buckets import STORAGE_AUDIENCE
 from tests.cloud.host import LAPTOP, MachineHost, MachineSpec, MetadataAnswer, MetadataRequest
 from tests.cloud.images import images
-from tests.servers.azure import SUBSCRIPTION, AzureCloud, eviction_row, family_of, price_row, retail_item, sku
+from tests.servers.azure import (
+    SUBSCRIPTION,
+    AzureCloud,
+    eviction_row,
+    family_of,
+    price_row,
+    retail_item,
+    sku,
+)
 
 IDENTITY = (
     f"/subscriptions/{SUBSCRIPTION}/resourceGroups/company/providers/Microsoft.ManagedIdentity"
@@ -52,10 +60,11 @@ _ON_DEMAND = 5
 class Fleet:
     """The machines of a subscription. The attributes are what a test may set.
 
-    `capacity` limits the machines of a size in a region that can still be had, `quota` the spot machines of the
-    subscription, `prices` are nano-dollars per hour. A new machine is missing in the first `late` listings, and what
-    happens appears in the log after `log_delay_seconds`. `addresses` limits the public addresses of a region,
-    `regions` are those that the subscription may use, and not every offer `sells_spot`.
+    `capacity` limits the machines of a size in a region that can still be had, `quota` the spot
+    machines of the subscription, `prices` are nano-dollars per hour. A new machine is missing in
+    the first `late` listings, and what happens appears in the log after `log_delay_seconds`.
+    `addresses` limits the public addresses of a region, `regions` are those that the subscription
+    may use, and not every offer `sells_spot`.
     """
 
     def __init__(self, host: MachineHost) -> None:
@@ -65,7 +74,8 @@ class Fleet:
         self.late = 0
         self.capacity: dict[tuple[str, str], int] = {}
         self.quota: int | None = None
-        # https://github.com/giantswarm/azure-operator/issues/163, https://github.com/Azure/azure-cli/issues/32567
+        # https://github.com/giantswarm/azure-operator/issues/163,
+        # https://github.com/Azure/azure-cli/issues/32567
         self.addresses: int | None = None
         self.regions: frozenset[str] | None = None
         self.sells_spot = True
@@ -77,7 +87,9 @@ class Fleet:
         self.storage_tokens: set[str] = set()
         self.new_storage_token: Callable[[], str] = partial(secrets.token_urlsafe, 32)
         self.variables: dict[str, str] = {}
-        self.identities = {IDENTITY.lower(): {"principalId": str(uuid.uuid4()), "clientId": str(uuid.uuid4())}}
+        self.identities = {
+            IDENTITY.lower(): {"principalId": str(uuid.uuid4()), "clientId": str(uuid.uuid4())}
+        }
         self._numbers: Counter[str] = Counter()
         self.reservations = CapacityReservations(self)
 
@@ -101,7 +113,10 @@ class Fleet:
             if warning_seconds is None:
                 self.evict(vm)
                 return
-            vm.events, vm.incarnation = [azure_metadata.preemption(vm, warning_seconds)], vm.incarnation + 1
+            vm.events, vm.incarnation = (
+                [azure_metadata.preemption(vm, warning_seconds)],
+                vm.incarnation + 1,
+            )
         timer = threading.Timer(warning_seconds, self.evict, [vm])
         timer.daemon = True
         timer.start()
@@ -113,9 +128,14 @@ class Fleet:
             self.reservations.check(one)
         held = [vm.body for vm in self.alive()]
         if self.addresses is not None and len(held) + len(vms) > self.addresses:
-            text = f"Cannot create more than {self.addresses} public IP addresses with static allocation method"
+            text = (
+                f"Cannot create more than {self.addresses} public IP addresses with static "
+                "allocation method"
+            )
             message = f"{text} for this subscription in this region."
-            raise invalid_deployment({"code": "StaticPublicIPCountLimitReached", "message": message})
+            raise invalid_deployment(
+                {"code": "StaticPublicIPCountLimitReached", "message": message}
+            )
         if not self.sells_spot and _spot(vms):
             message = "Azure Spot is not supported for subscription."
             raise invalid_deployment({"code": "OperationNotAllowed", "message": message})
@@ -124,9 +144,13 @@ class Fleet:
         regular = ([one for one in bodies if one not in _spot(bodies)] for bodies in (held, vms))
         # Reserved machines have counted since they were reserved.
         on_demand, wanted = self.reservations.beyond(*regular)
-        # Machines on demand count against the quota of their family, and against that of the region.
+        # Machines on demand count against the quota of their family, and against that of the
+        # region.
         for family, most in self.family_cores.items():
-            of_family = [[one for one in bodies if family_of(_size(one)) == family] for bodies in (on_demand, wanted)]
+            of_family = [
+                [one for one in bodies if family_of(_size(one)) == family]
+                for bodies in (on_demand, wanted)
+            ]
             self._check_quota(family, most, *of_family)
         self._check_quota("Cores", self.cores, on_demand, wanted)
 
@@ -134,13 +158,19 @@ class Fleet:
         used, more = (sum(self._vcpus(_size(one)) for one in bodies) for bodies in (held, wanted))
         if more and used + more > most:
             message = (
-                f"Operation could not be completed as it results in exceeding approved {name} quota."
-                f" Additional details - Current Limit: {most}, Current Usage: {used}, Additional Required: {more}."
+                f"Operation could not be completed as it results in exceeding approved {name} "
+                "quota."
+                f" Additional details - Current Limit: {most}, Current Usage: {used}, Additional "
+                f"Required: {more}."
             )
             raise invalid_deployment({"code": "QuotaExceeded", "message": message})
 
     def _vcpus(self, size: str) -> int:
-        return int(next(self._capabilities(known)["vCPUs"] for known in self.sizes if known["name"] == size))
+        return int(
+            next(
+                self._capabilities(known)["vCPUs"] for known in self.sizes if known["name"] == size
+            )
+        )
 
     @staticmethod
     def _capabilities(size: Body) -> dict[str, str]:
@@ -153,7 +183,10 @@ class Fleet:
             message = f"The requested VM size {size} is not available in location '{region}'."
             raise invalid_deployment({"code": "SkuNotAvailable", "message": message})
         if self.regions is not None and region not in self.regions:
-            text = "This policy maintains a set of best available regions where your subscription can deploy resources."
+            text = (
+                "This policy maintains a set of best available regions where your subscription can "
+                "deploy resources."
+            )
             message = f"Resource '{one['name']}' was disallowed by Azure: {text}"
             raise invalid_deployment({"code": "RequestDisallowedByAzure", "message": message})
         image = properties["storageProfile"]["imageReference"]
@@ -168,17 +201,35 @@ class Fleet:
             raise invalid_deployment({"code": "BadRequest", "message": message})
         for identity in (one.get("identity") or {}).get("userAssignedIdentities", {}):
             if identity.lower() not in self.identities:
-                raise invalid_deployment({"code": "FailedIdentityOperation", "message": f"{identity} was not found"})
-        if not (properties.get("osProfile", {}).get("linuxConfiguration") or {}).get("ssh", {}).get("publicKeys"):
-            raise invalid_deployment({"code": "InvalidParameter", "message": "Authentication using SSH needs a key."})
-        spot, limit = properties.get("priority") == "Spot", (properties.get("billingProfile") or {}).get("maxPrice", -1)
+                raise invalid_deployment(
+                    {"code": "FailedIdentityOperation", "message": f"{identity} was not found"}
+                )
+        if (
+            not (properties.get("osProfile", {}).get("linuxConfiguration") or {})
+            .get("ssh", {})
+            .get("publicKeys")
+        ):
+            raise invalid_deployment(
+                {"code": "InvalidParameter", "message": "Authentication using SSH needs a key."}
+            )
+        spot, limit = (
+            properties.get("priority") == "Spot",
+            (properties.get("billingProfile") or {}).get("maxPrice", -1),
+        )
         if "evictionPolicy" in properties and not spot:
             code = "EvictionPolicyCanBeSetOnlyOnAzureSpotVirtualMachines"
-            raise invalid_deployment({"code": code, "message": "Eviction policy can be set only on Azure Spot VMs."})
+            raise invalid_deployment(
+                {"code": code, "message": "Eviction policy can be set only on Azure Spot VMs."}
+            )
         price = self.price(region, size) / NANOS_PER_DOLLAR
         if spot and limit != -1 and limit < price:
-            message = f"the provided max price '{limit} USD' is lower than the current spot price '{price} USD'"
-            raise invalid_deployment({"code": "SpotPriceGreaterThanProvidedMaxPrice", "message": message})
+            message = (
+                f"the provided max price '{limit} USD' is lower than the current spot price "
+                f"'{price} USD'"
+            )
+            raise invalid_deployment(
+                {"code": "SpotPriceGreaterThanProvidedMaxPrice", "message": message}
+            )
 
     def make(self, group: Group, name: str, body: Body) -> tuple[str, Body | None]:
         vm = Vm(group, VMS, name, copy.deepcopy(body), hidden=self.late)
@@ -191,11 +242,15 @@ class Fleet:
         if left == 0 or not exists:
             vm.state = "Failed"
             code = "AllocationFailed" if exists else "InvalidResourceReference"
-            return vm.id, {"code": code, "message": f"Allocation failed. There is not sufficient capacity for {size}."}
+            return vm.id, {
+                "code": code,
+                "message": f"Allocation failed. There is not sufficient capacity for {size}.",
+            }
         if left is not None:
             self.capacity[region, size] = left - 1
         vm.identities = {
-            one: self.identities[one.lower()] for one in (body.get("identity") or {}).get("userAssignedIdentities", {})
+            one: self.identities[one.lower()]
+            for one in (body.get("identity") or {}).get("userAssignedIdentities", {})
         }
         self._numbers[name] += 1
         vm.host_name = f"{name}-{self._numbers[name]}"
@@ -232,10 +287,14 @@ class Fleet:
         return subnet if name in [one["name"] for one in subnets] else ""
 
     def _admits_ssh(self, vm: Vm) -> bool:
-        """Whether the rules of the run's own network let this computer in; those of a company's network do."""
+        """Whether the rules of the run's own network let this computer in; those of a company's
+        network do.
+        """
         (interface,) = vm.properties["networkProfile"]["networkInterfaceConfigurations"]
         subnet = str(interface["properties"]["ipConfigurations"][0]["properties"]["subnet"]["id"])
-        known = vm.group.get("Microsoft.Network/virtualNetworks", subnet.partition("/subnets/")[0].rpartition("/")[2])
+        known = vm.group.get(
+            "Microsoft.Network/virtualNetworks", subnet.partition("/subnets/")[0].rpartition("/")[2]
+        )
         if known is None:
             return True
         group = known.body["properties"]["subnets"][0]["properties"]["networkSecurityGroup"]["id"]
@@ -251,17 +310,36 @@ class Fleet:
         """The disk, the interface and the address that a machine is made with."""
         location, suffix = {"location": vm.body["location"]}, vm.vm_id[:8]
         disk = vm.properties["storageProfile"]["osDisk"]
-        vm.group.put(Item(vm.group, DISKS, disk.get("name", f"disk-{suffix}"), dict(location), made_with=vm.vm_id))
+        vm.group.put(
+            Item(
+                vm.group,
+                DISKS,
+                disk.get("name", f"disk-{suffix}"),
+                dict(location),
+                made_with=vm.vm_id,
+            )
+        )
         (wanted_interface,) = vm.properties["networkProfile"]["networkInterfaceConfigurations"]
         configuration = wanted_interface["properties"]["ipConfigurations"][0]
-        own = {"privateIPAddress": vm.addresses.private, "subnet": configuration["properties"]["subnet"]}
+        own = {
+            "privateIPAddress": vm.addresses.private,
+            "subnet": configuration["properties"]["subnet"],
+        }
         public = configuration["properties"].get("publicIPAddressConfiguration")
         if public:
-            address = Item(vm.group, ADDRESSES, f"{public['name']}-{suffix}", dict(location), made_with=vm.vm_id)
+            address = Item(
+                vm.group,
+                ADDRESSES,
+                f"{public['name']}-{suffix}",
+                dict(location),
+                made_with=vm.vm_id,
+            )
             address.body["properties"] = {"ipAddress": vm.addresses.public}
             vm.group.put(address)
             own["publicIPAddress"] = {"id": address.id}
-        interface = Item(vm.group, INTERFACES, f"{wanted_interface['name']}-{suffix}", dict(location))
+        interface = Item(
+            vm.group, INTERFACES, f"{wanted_interface['name']}-{suffix}", dict(location)
+        )
         interface.made_with = vm.vm_id
         interface.body["properties"] = {
             "virtualMachine": {"id": vm.id},
@@ -325,7 +403,9 @@ class Fleet:
                 self.host.power_off(vm.host_name)
 
     def price_lists(self) -> AzureCloud:
-        """What the price list and Resource Graph say of these machines: the same prices for two weeks."""
+        """What the price list and Resource Graph say of these machines: the same prices for two
+        weeks.
+        """
         lists, now = AzureCloud(skus=self.sizes), now_micros()
         for size in self.sizes:
             (region,), name = size["locations"], size["name"]
@@ -367,7 +447,8 @@ def _size(body: Body) -> str:
 def invalid_deployment(cause: Body) -> Refused:
     """How Resource Manager wraps what a resource provider refused beforehand."""
     message = (
-        "The template deployment is not valid according to the validation procedure. See inner errors for details."
+        "The template deployment is not valid according to the validation procedure. See inner "
+        "errors for details."
     )
     return Refused("InvalidTemplateDeployment", message, details=[cause])
 
@@ -398,11 +479,40 @@ def actions_of(resource: Body) -> Iterator[tuple[str, bool]]:
 
 
 SIZES = (
-    sku("eastus", "Standard_D2s_v5", vCPUs="2", MemoryGB="8", CpuArchitectureType="x64", LowPriorityCapable="True"),
-    sku("eastus", "Standard_D4s_v5", vCPUs="4", MemoryGB="16", CpuArchitectureType="x64", LowPriorityCapable="True"),
-    sku("eastus", "Standard_D4ps_v5", vCPUs="4", MemoryGB="16", CpuArchitectureType="Arm64", LowPriorityCapable="True"),
+    sku(
+        "eastus",
+        "Standard_D2s_v5",
+        vCPUs="2",
+        MemoryGB="8",
+        CpuArchitectureType="x64",
+        LowPriorityCapable="True",
+    ),
+    sku(
+        "eastus",
+        "Standard_D4s_v5",
+        vCPUs="4",
+        MemoryGB="16",
+        CpuArchitectureType="x64",
+        LowPriorityCapable="True",
+    ),
+    sku(
+        "eastus",
+        "Standard_D4ps_v5",
+        vCPUs="4",
+        MemoryGB="16",
+        CpuArchitectureType="Arm64",
+        LowPriorityCapable="True",
+    ),
     *(
-        sku("eastus", name, vCPUs="24", MemoryGB="220", GPUs=gpus, CpuArchitectureType="x64", LowPriorityCapable="True")
+        sku(
+            "eastus",
+            name,
+            vCPUs="24",
+            MemoryGB="220",
+            GPUs=gpus,
+            CpuArchitectureType="x64",
+            LowPriorityCapable="True",
+        )
         for name, gpus in (
             ("Standard_NC24ads_A100_v4", "1"),
             ("Standard_ND96isr_MI300X_v5", "8"),
@@ -410,7 +520,28 @@ SIZES = (
             ("Standard_ND40rs_v2", "8"),
         )
     ),
-    sku("eastus", "Standard_A1_v2", vCPUs="1", MemoryGB="2", CpuArchitectureType="x64", HyperVGenerations="V1"),
-    sku("eastus", "Standard_B2s", vCPUs="2", MemoryGB="4", CpuArchitectureType="x64", LowPriorityCapable="False"),
-    sku("westus2", "Standard_D2s_v5", vCPUs="2", MemoryGB="8", CpuArchitectureType="x64", LowPriorityCapable="True"),
+    sku(
+        "eastus",
+        "Standard_A1_v2",
+        vCPUs="1",
+        MemoryGB="2",
+        CpuArchitectureType="x64",
+        HyperVGenerations="V1",
+    ),
+    sku(
+        "eastus",
+        "Standard_B2s",
+        vCPUs="2",
+        MemoryGB="4",
+        CpuArchitectureType="x64",
+        LowPriorityCapable="False",
+    ),
+    sku(
+        "westus2",
+        "Standard_D2s_v5",
+        vCPUs="2",
+        MemoryGB="8",
+        CpuArchitectureType="x64",
+        LowPriorityCapable="True",
+    ),
 )

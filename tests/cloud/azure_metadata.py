@@ -1,4 +1,6 @@
-"""Azure's metadata service at 169.254.169.254: the machine, its scheduled events, and tokens of its identity."""
+"""Azure's metadata service at 169.254.169.254: the machine, its scheduled events, and tokens of its
+identity.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,11 @@ from tests.cloud.buckets import STORAGE_AUDIENCE
 from tests.cloud.host import MetadataAnswer, MetadataRequest
 
 _TOKEN_SECONDS = 3600
-_RESOURCES = ("https://management.azure.com", "https://management.core.windows.net", STORAGE_AUDIENCE)
+_RESOURCES = (
+    "https://management.azure.com",
+    "https://management.core.windows.net",
+    STORAGE_AUDIENCE,
+)
 
 
 def answer(
@@ -23,7 +29,10 @@ def answer(
 ) -> MetadataAnswer:
     """The answer to a request from a machine. `token` is made for an identity and a resource, and
     `approve` starts its eviction."""
-    if request.headers.get("metadata", "").lower() != "true" or "x-forwarded-for" in request.headers:
+    if (
+        request.headers.get("metadata", "").lower() != "true"
+        or "x-forwarded-for" in request.headers
+    ):
         return _error(400, "Bad request. Required metadata header not specified")
     if "api-version" not in request.query:
         return _error(400, "Bad request. api-version was not specified in the request")
@@ -53,7 +62,9 @@ def preemption(vm: Vm, warning_seconds: float) -> Body:
     }
 
 
-def _scheduled_events(vm: Vm, request: MetadataRequest, approve: Callable[[], None]) -> MetadataAnswer:
+def _scheduled_events(
+    vm: Vm, request: MetadataRequest, approve: Callable[[], None]
+) -> MetadataAnswer:
     if request.method == "GET":
         return MetadataAnswer.of_json({"DocumentIncarnation": vm.incarnation, "Events": vm.events})
     known = {event["EventId"] for event in vm.events}
@@ -71,7 +82,11 @@ def _identity(vm: Vm, request: MetadataRequest, token: Callable[[str, str], str]
     resource = request.query.get("resource", [""])[0]
     if urlsplit(resource).scheme != "https" or resource.rstrip("/") not in _RESOURCES:
         return MetadataAnswer.of_json(
-            {"error": "invalid_resource", "error_description": f"AADSTS500011: {resource!r} was not found"}, 400
+            {
+                "error": "invalid_resource",
+                "error_description": f"AADSTS500011: {resource!r} was not found",
+            },
+            400,
         )
     named = request.query.get("client_id", request.query.get("msi_res_id", [""]))[0].lower()
     fitting = [
@@ -80,8 +95,12 @@ def _identity(vm: Vm, request: MetadataRequest, token: Callable[[str, str], str]
         if named in ("", name.lower(), str(identity["clientId"]).lower())
     ]
     if len(fitting) != 1:
-        description = "Identity not found" if not fitting else "Multiple user assigned identities exist"
-        return MetadataAnswer.of_json({"error": "invalid_request", "error_description": description}, 400)
+        description = (
+            "Identity not found" if not fitting else "Multiple user assigned identities exist"
+        )
+        return MetadataAnswer.of_json(
+            {"error": "invalid_request", "error_description": description}, 400
+        )
     now = int(time.time())
     return MetadataAnswer.of_json(
         {
@@ -119,7 +138,10 @@ def _compute(vm: Vm) -> Body:
         "evictionPolicy": properties.get("evictionPolicy", ""),
         "location": vm.body["location"],
         "name": vm.name,
-        "osProfile": {"adminUsername": properties["osProfile"]["adminUsername"], "computerName": vm.name},
+        "osProfile": {
+            "adminUsername": properties["osProfile"]["adminUsername"],
+            "computerName": vm.name,
+        },
         "osType": "Linux",
         "priority": properties.get("priority", "Regular"),
         "provider": "Microsoft.Compute",
@@ -137,7 +159,9 @@ def _compute(vm: Vm) -> Body:
 
 def _network(vm: Vm) -> Body:
     address = {"privateIpAddress": vm.addresses.private, "publicIpAddress": ""}
-    return {"interface": [{"ipv4": {"ipAddress": [address], "subnet": []}, "ipv6": {"ipAddress": []}}]}
+    return {
+        "interface": [{"ipv4": {"ipAddress": [address], "subnet": []}, "ipv6": {"ipAddress": []}}]
+    }
 
 
 def _error(status: int, text: str) -> MetadataAnswer:

@@ -62,7 +62,12 @@ class Item:
         """As a GET returns it."""
         body = copy.deepcopy(self.body)
         properties = body.get("properties", {}) | {"provisioningState": self.state}
-        return body | {"id": self.id, "name": self.name, "type": self.kind, "properties": properties}
+        return body | {
+            "id": self.id,
+            "name": self.name,
+            "type": self.kind,
+            "properties": properties,
+        }
 
 
 @dataclass
@@ -83,7 +88,12 @@ class Bill:
     @property
     def usd(self) -> float:
         until = now_micros() if self.ended is None else self.ended
-        return self.nanos_per_hour / NANOS_PER_DOLLAR * ((until - self.started) // MINUTE * MINUTE) / HOUR
+        return (
+            self.nanos_per_hour
+            / NANOS_PER_DOLLAR
+            * ((until - self.started) // MINUTE * MINUTE)
+            / HOUR
+        )
 
 
 _AGENT: Mapping[bool, Body] = {
@@ -116,7 +126,9 @@ _AGENT: Mapping[bool, Body] = {
 
 @dataclass
 class Vm(Item):
-    """A virtual machine. `power` is empty until it was allocated; `events` are announced in its metadata."""
+    """A virtual machine. `power` is empty until it was allocated; `events` are announced in its
+    metadata.
+    """
 
     host_name: str = ""
     addresses: Addresses = field(default_factory=lambda: Addresses("", ""))
@@ -143,20 +155,26 @@ class Vm(Item):
         return float((self.properties.get("billingProfile") or {}).get("maxPrice", -1))
 
     def shown(self, *, status: bool = False, booted: bool = False) -> Body:
-        """With its `status`, also that of the agent of its image, which reports once the machine has `booted`."""
+        """With its `status`, also that of the agent of its image, which reports once the machine
+        has `booted`.
+        """
         body = super().shown()
         properties = body["properties"] | {"vmId": self.vm_id, "timeCreated": moment(self.made)}
         properties.get("osProfile", {}).pop("customData", None)
         delete = self._interface_deletion()
         properties["networkProfile"] = {
             "networkInterfaces": [
-                {"id": one.id, "properties": {"primary": True, "deleteOption": delete}} for one in self.interfaces
+                {"id": one.id, "properties": {"primary": True, "deleteOption": delete}}
+                for one in self.interfaces
             ]
         }
         if self.identities:
             body["identity"] = {"type": "UserAssigned", "userAssignedIdentities": self.identities}
         if status:
-            codes = [f"ProvisioningState/{self.state.lower()}", *([f"PowerState/{self.power}"] if self.power else [])]
+            codes = [
+                f"ProvisioningState/{self.state.lower()}",
+                *([f"PowerState/{self.power}"] if self.power else []),
+            ]
             properties["instanceView"] = {
                 "statuses": [{"code": code, "level": "Info"} for code in codes],
                 "vmAgent": _AGENT[booted],
@@ -164,7 +182,9 @@ class Vm(Item):
         return body | {"properties": properties}
 
     def _interface_deletion(self) -> str:
-        wanted = self.properties.get("networkProfile", {}).get("networkInterfaceConfigurations") or [{}]
+        wanted = self.properties.get("networkProfile", {}).get(
+            "networkInterfaceConfigurations"
+        ) or [{}]
         return str(wanted[0].get("properties", {}).get("deleteOption", "Detach"))
 
     @property
@@ -173,11 +193,16 @@ class Vm(Item):
         disk = self.properties["storageProfile"]["osDisk"]
         yield DISKS, disk.get("deleteOption") == "Delete"
         yield INTERFACES, self._interface_deletion() == "Delete"
-        profile = self.properties.get("networkProfile", {}).get("networkInterfaceConfigurations") or []
+        profile = (
+            self.properties.get("networkProfile", {}).get("networkInterfaceConfigurations") or []
+        )
         for one in profile:
             for ip in one["properties"]["ipConfigurations"]:
                 wanted = ip.get("properties", {}).get("publicIPAddressConfiguration")
-                yield ADDRESSES, bool(wanted) and wanted.get("properties", {}).get("deleteOption") == "Delete"
+                yield (
+                    ADDRESSES,
+                    bool(wanted) and wanted.get("properties", {}).get("deleteOption") == "Delete",
+                )
 
     def rented(self) -> Rented | None:
         if self.bill is None:
@@ -199,7 +224,9 @@ class Vm(Item):
 
 @dataclass
 class Deployment:
-    """A deployment and what became of each of its resources: the code and message of an error, or None."""
+    """A deployment and what became of each of its resources: the code and message of an error, or
+    None.
+    """
 
     group: Group
     name: str
@@ -227,11 +254,20 @@ class Deployment:
             "outputResources": [{"id": id_} for id_, error in self.steps if not error],
         }
         if self.state == "Failed":
-            details = [{"code": error["code"], "message": error["message"]} for _, error in self.steps if error]
+            details = [
+                {"code": error["code"], "message": error["message"]}
+                for _, error in self.steps
+                if error
+            ]
             message = (
-                "At least one resource deployment operation failed. Please list deployment operations for details."
+                "At least one resource deployment operation failed. Please list deployment "
+                "operations for details."
             )
-            properties["error"] = {"code": "DeploymentFailed", "message": message, "details": details}
+            properties["error"] = {
+                "code": "DeploymentFailed",
+                "message": message,
+                "details": details,
+            }
         return {"id": self.id, "name": self.name, "tags": dict(self.tags), "properties": properties}
 
     def operations(self) -> list[Body]:
@@ -241,8 +277,15 @@ class Deployment:
                 "operationId": str(number),
                 "properties": {
                     "provisioningOperation": "Create",
-                    "provisioningState": "Failed" if error else "Running" if self.polls > 0 else "Succeeded",
-                    "targetResource": {"id": id_, "resourceType": id_.split("/providers/")[1].rpartition("/")[0]},
+                    "provisioningState": "Failed"
+                    if error
+                    else "Running"
+                    if self.polls > 0
+                    else "Succeeded",
+                    "targetResource": {
+                        "id": id_,
+                        "resourceType": id_.split("/providers/")[1].rpartition("/")[0],
+                    },
                     **({"statusMessage": {"status": "Failed", "error": error}} if error else {}),
                 },
             }

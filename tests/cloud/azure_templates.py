@@ -1,6 +1,8 @@
-"""Deployment templates: checked as Resource Manager checks them, and carried out in the order of their dependencies.
+"""Deployment templates: checked as Resource Manager checks them, and carried out in the order of
+their dependencies.
 
-Only literal templates are understood: a string in brackets is an expression, and refused, unless it is escaped.
+Only literal templates are understood: a string in brackets is an expression, and refused, unless it
+is escaped.
 """
 
 from __future__ import annotations
@@ -17,19 +19,31 @@ _OF_TEMPLATE = {"type", "apiVersion", "name", "dependsOn", "comments"}
 
 
 def resources_of(body: Body) -> list[Body]:
-    """The resources of a deployment, in an order in which they can be made. Refuses what does not fit."""
+    """The resources of a deployment, in an order in which they can be made. Refuses what does not
+    fit.
+    """
     properties = body["properties"]
     if properties.get("mode") != "Incremental":
-        raise Refused("InvalidDeploymentMode", "a complete deployment would delete what is not in the template")
-    template = properties.get("template") or {}
-    if template.get("$schema") != _SCHEMA or "contentVersion" not in template or not set(template) <= _KEYS:
         raise Refused(
-            "InvalidTemplate", f"the template's keys are {sorted(template)}, its schema {template.get('$schema')}"
+            "InvalidDeploymentMode",
+            "a complete deployment would delete what is not in the template",
+        )
+    template = properties.get("template") or {}
+    if (
+        template.get("$schema") != _SCHEMA
+        or "contentVersion" not in template
+        or not set(template) <= _KEYS
+    ):
+        raise Refused(
+            "InvalidTemplate",
+            f"the template's keys are {sorted(template)}, its schema {template.get('$schema')}",
         )
     resources: list[Body] = [_literal(one) for one in template["resources"]]
     for one in resources:
         if not {"type", "apiVersion", "name"} <= set(one):
-            raise Refused("InvalidTemplate", f"a resource lacks its type, apiVersion or name: {sorted(one)}")
+            raise Refused(
+                "InvalidTemplate", f"a resource lacks its type, apiVersion or name: {sorted(one)}"
+            )
         check_version(one["type"], one["apiVersion"], body=True)
         check_body(one["type"], wanted(one))
     return list(_in_order(resources))
@@ -46,11 +60,17 @@ def _in_order(resources: list[Body]) -> Iterator[Body]:
         raise Refused("InvalidTemplate", "a resource is defined more than once")
     done: set[str] = set()
     while waiting:
-        needs = {key: [_key(name) for name in one.get("dependsOn", ())] for key, one in waiting.items()}
-        unknown = [name for names in needs.values() for name in names if name not in {*waiting, *done}]
+        needs = {
+            key: [_key(name) for name in one.get("dependsOn", ())] for key, one in waiting.items()
+        }
+        unknown = [
+            name for names in needs.values() for name in names if name not in {*waiting, *done}
+        ]
         ready = [key for key, names in needs.items() if done.issuperset(names)]
         if unknown or not ready:
-            raise Refused("InvalidTemplate", f"dependsOn {unknown or needs} is not defined in the template")
+            raise Refused(
+                "InvalidTemplate", f"dependsOn {unknown or needs} is not defined in the template"
+            )
         for key in ready:
             yield waiting.pop(key)
         done.update(ready)

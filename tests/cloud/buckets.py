@@ -1,7 +1,9 @@
-"""The object stores of the simulated Google Cloud and Azure, and how launchers and machines sign in to them.
+"""The object stores of the simulated Google Cloud and Azure, and how launchers and machines sign in
+to them.
 
-Each has one bucket, `RESULTS`. Machines show tokens of their metadata service. A launcher gets its tokens as the SDKs
-do: on Google Cloud with the key file of a service account, on Azure from the identity endpoint of an App Service.
+Each has one bucket, `RESULTS`. Machines show tokens of their metadata service. A launcher gets its
+tokens as the SDKs do: on Google Cloud with the key file of a service account, on Azure from the
+identity endpoint of an App Service.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ _SECONDS = 3600
 
 
 class Buckets:
-    """An object store on 127.0.0.1. `is_machines` says whether a token is that of a machine's identity.
+    """An object store on 127.0.0.1. `is_machines` says whether a token is that of a machine's
+    identity.
 
     `new_token` makes the tokens of launchers, which another store may take, too.
     """
@@ -91,7 +94,9 @@ class GoogleBuckets(Buckets):
     def _key_file(self) -> Path:
         folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="spotctl-key-")))
         private = self._key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
         )
         about = {
             "type": "service_account",
@@ -118,7 +123,9 @@ class GoogleBuckets(Buckets):
             jwt.decode(assertion, certs=public, audience=_GOOGLE_AUDIENCE)  # type: ignore[no-untyped-call]
         except (KeyError, ValueError) as refused:
             return Reply.of_json({"error": "invalid_grant", "error_description": str(refused)}, 400)
-        return Reply.of_json({"access_token": self._token(), "expires_in": _SECONDS, "token_type": "Bearer"})
+        return Reply.of_json(
+            {"access_token": self._token(), "expires_in": _SECONDS, "token_type": "Bearer"}
+        )
 
 
 class AzureBuckets(Buckets):
@@ -146,5 +153,10 @@ class AzureBuckets(Buckets):
             return Reply.of_json({"statusCode": 400, "message": f"no token for {asked} here"}, 400)
         until = str(int(time.time()) + _SECONDS)
         return Reply.of_json(
-            {"access_token": self._token(), "expires_on": until, "token_type": "Bearer", "resource": asked}
+            {
+                "access_token": self._token(),
+                "expires_on": until,
+                "token_type": "Bearer",
+                "resource": asked,
+            }
         )

@@ -32,9 +32,11 @@ _DEBIAN_12 = re.compile(r"(debian-|debian/release/)12(:12-)?")
 
 @dataclass(frozen=True)
 class SimulatedCloud:
-    """A cloud with a region and a machine type whose price is known. `environment` is what a laptop needs to use it.
+    """A cloud with a region and a machine type whose price is known. `environment` is what a laptop
+    needs to use it.
 
-    `identity` may write to the objects in `bucket`. The settings name Debian 12, whose Python the machines have.
+    `identity` may write to the objects in `bucket`. The settings name Debian 12, whose Python the
+    machines have.
     """
 
     name: str
@@ -48,7 +50,8 @@ class SimulatedCloud:
 
 
 EVERYTHING = os.environ.get("SPOTCTL_TEST_CLOUDS") == "all"
-"""Whether the tests that take long run as a whole, as with `make cloud-all`, or a sample of them."""
+"""Whether the tests that take long run as a whole, as with `make cloud-all`, or a sample of
+them."""
 
 WHOLE_RUN = pytest.mark.sampled(4, of="whole runs on a simulated cloud")
 """Tests of whole runs take minutes each, and differ in what happens to the run. As with
@@ -62,11 +65,15 @@ def sampled(name: str) -> Sequence[str]:
 
 @contextmanager
 def simulated(
-    name: str, megabits: float | None = None, release: Release | None = None, software: Path | None = None
+    name: str,
+    megabits: float | None = None,
+    release: Release | None = None,
+    software: Path | None = None,
 ) -> Iterator[SimulatedCloud]:
-    """A cloud whose machines are namespaces of this computer. `megabits` limits each machine's network, per second;
-    with a release, the machines are that one instead of this computer's own. Their image has the files of `software`,
-    too. With the release for ARM machines, their Python is its, and the cloud's type is one of ARM machines."""
+    """A cloud whose machines are namespaces of this computer. `megabits` limits each machine's
+    network, per second; with a release, the machines are that one instead of this computer's own.
+    Their image has the files of `software`, too. With the release for ARM machines, their Python is
+    its, and the cloud's type is one of ARM machines."""
     release = release or release_of_all()
     base = release.root if release and not release.is_arm else Path("/")
     if release and release.is_arm:
@@ -86,7 +93,9 @@ def _naming(release: Release, environment: Mapping[str, str]) -> dict[str, str]:
 
     def renamed(image: re.Match[str]) -> str:
         processor = "-arm64" if release.is_arm else ""
-        return f"{image[1]}{release.number}{processor}" + (f":{release.number}-" if image[2] else "")
+        return f"{image[1]}{release.number}{processor}" + (
+            f":{release.number}-" if image[2] else ""
+        )
 
     named = {name: _DEBIAN_12.sub(renamed, value) for name, value in environment.items()}
     return {**named, **index_variables(release.wheels)}
@@ -113,15 +122,22 @@ def _aws(host: MachineHost) -> SimulatedCloud:
     for zone in ("us-east-1a", "us-east-1b"):
         changes = server.market.spot_changes(zone, "c6i.large")
         changes[:] = [(now_micros() - days * DAY, changes[0][1]) for days in range(14, -1, -1)]
-    environment = {**server.environment(), "SPOTCTL_AWS": f'ssh_from = ["127.0.0.1/32"]\nimage = "{DEBIAN}amd64"'}
-    return SimulatedCloud("aws", host, server, "us-east-1", "c6i.large", RUNNER, f"s3://{server.bucket}", environment)
+    environment = {
+        **server.environment(),
+        "SPOTCTL_AWS": f'ssh_from = ["127.0.0.1/32"]\nimage = "{DEBIAN}amd64"',
+    }
+    return SimulatedCloud(
+        "aws", host, server, "us-east-1", "c6i.large", RUNNER, f"s3://{server.bucket}", environment
+    )
 
 
 def _azure(host: MachineHost) -> SimulatedCloud:
     server = AzureServer(host)
     bucket, environment = f"az://{RESULTS}@{ACCOUNT}", dict(server.environment())
     environment["SPOTCTL_AZURE"] += '\nimage = "Debian:debian-12:12-gen2:latest"'
-    return SimulatedCloud("azure", host, server, "eastus", "Standard_D4s_v5", IDENTITY, bucket, environment)
+    return SimulatedCloud(
+        "azure", host, server, "eastus", "Standard_D4s_v5", IDENTITY, bucket, environment
+    )
 
 
 def _gcp(host: MachineHost) -> SimulatedCloud:
@@ -130,10 +146,19 @@ def _gcp(host: MachineHost) -> SimulatedCloud:
     server.networks["research"] = "global/networks/research"
     account = f'service_account = "spotctl-machines@{PROJECT}.iam.gserviceaccount.com"'
     image = 'image = "projects/debian-cloud/global/images/family/debian-12"'
-    settings = {"SPOTCTL_GCP": f'network = "research"\nssh_from = ["{LAPTOP[0]}"]\n{account}\n{image}'}
+    settings = {
+        "SPOTCTL_GCP": f'network = "research"\nssh_from = ["{LAPTOP[0]}"]\n{account}\n{image}'
+    }
     environment = {**server.environment(), **settings}
     return SimulatedCloud(
-        "gcp", host, server, "us-central1", "n2-standard-4", "default", f"gs://{RESULTS}", environment
+        "gcp",
+        host,
+        server,
+        "us-central1",
+        "n2-standard-4",
+        "default",
+        f"gs://{RESULTS}",
+        environment,
     )
 
 

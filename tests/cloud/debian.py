@@ -1,11 +1,14 @@
-"""Debian roots that are not this computer's, for machines of simulated clouds: `make debian` makes and uses them.
+"""Debian roots that are not this computer's, for machines of simulated clouds: `make debian` makes
+and uses them.
 
-A release gets the packages of a cloud image that runs of spotctl need, cloud-init among them, and next to it a folder
-with wheels for its Python: what a package index would have. That needs root, debootstrap, qemu-user-static, and
-Debian's and Python's registries as this computer is set up for them; the tests that use a root need no registry.
+A release gets the packages of a cloud image that runs of spotctl need, cloud-init among them, and
+next to it a folder with wheels for its Python: what a package index would have. That needs root,
+debootstrap, qemu-user-static, and Debian's and Python's registries as this computer is set up for
+them; the tests that use a root need no registry.
 
-The kernel starts programs of its own processor only. So a release for another one is no whole root: it is a Python with
-its C library, and an emulator that runs it, for the image of machines that otherwise have this computer's programs.
+The kernel starts programs of its own processor only. So a release for another one is no whole root:
+it is a Python with its C library, and an emulator that runs it, for the image of machines that
+otherwise have this computer's programs.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ from spotctl.run.remote_runner.installing import packages_on
 from spotctl.run.work.training_workload import NODE_PACKAGES
 
 ROOTS, RELEASE = "SPOTCTL_TEST_ROOTS", "SPOTCTL_TEST_RELEASE"
-"""Name the folder with the roots, and the release that the machines of all simulated clouds have."""
+"""Name the folder with the roots, and the release that the machines of all simulated clouds
+have."""
 
 _PACKAGES = ("ca-certificates", "cloud-init", "iproute2", "openssh-server", "procps", "python3")
 _NO_DAEMONS = "#!/bin/sh\nexit 101\n"
@@ -42,7 +46,9 @@ exec /{_EMULATOR} -cpu neoverse-n1 -0 "$0" /{_LIBRARIES}/python "$@"
 
 @dataclass(frozen=True)
 class Release:
-    """A release of Debian, by its name and number, and its Python; its files are `root`, its wheels in `wheels`."""
+    """A release of Debian, by its name and number, and its Python; its files are `root`, its wheels
+    in `wheels`.
+    """
 
     name: str
     number: int
@@ -59,7 +65,9 @@ class Release:
 
     @property
     def platform(self) -> MachinePlatform:
-        """The platform for which its wheels are chosen: before a launch rents anything, the C library is not known."""
+        """The platform for which its wheels are chosen: before a launch rents anything, the C
+        library is not known.
+        """
         return MachinePlatform(self.python, "aarch64" if self.is_arm else "x86_64", OLDEST_GLIBC)
 
 
@@ -72,7 +80,9 @@ ARM = Release("trixie", 13, (3, 13), is_arm=True)
 
 
 def release_of_all() -> Release | None:
-    """The release that the machines of all simulated clouds have; None if they have this computer's."""
+    """The release that the machines of all simulated clouds have; None if they have this
+    computer's.
+    """
     chosen = os.environ.get(RELEASE, "")
     return next(release for release in RELEASES if release.name == chosen) if chosen else None
 
@@ -80,7 +90,10 @@ def release_of_all() -> Release | None:
 def build(release: Release) -> None:
     """Makes the root of a release, and fetches its wheels; does nothing if both are there."""
     release.root.parent.mkdir(parents=True, exist_ok=True)
-    for made, make in ((release.root, _make_arm if release.is_arm else _make_root), (release.wheels, _fetch_wheels)):
+    for made, make in (
+        (release.root, _make_arm if release.is_arm else _make_root),
+        (release.wheels, _fetch_wheels),
+    ):
         if not made.exists():
             part = made.with_suffix(".part")
             shutil.rmtree(part, ignore_errors=True)
@@ -126,7 +139,9 @@ def _make_arm(release: Release, part: Path) -> None:
 
 
 def _compile(part: Path, python: str) -> None:
-    """Makes bytecode, as Debian does when it installs a Python; an emulated start takes three times as long without."""
+    """Makes bytecode, as Debian does when it installs a Python; an emulated start takes three times
+    as long without.
+    """
     libraries = part / _LIBRARIES
     started = (part / _EMULATOR, part / _LOADER, "--library-path", libraries, libraries / "python")
     words = ("-S", "-m", "compileall", "-qq", "-s", part, "-p", "/", part / "usr/lib" / python)
@@ -136,7 +151,10 @@ def _compile(part: Path, python: str) -> None:
 
 
 def _fetch_wheels(release: Release, part: Path) -> None:
-    names = {*NODE_PACKAGES, *(name for cloud in ("aws", "azure", "gcp") for name in packages_on(cloud, Notify()))}
+    names = {
+        *NODE_PACKAGES,
+        *(name for cloud in ("aws", "azure", "gcp") for name in packages_on(cloud, Notify())),
+    }
     pins = closure(sorted(names), look_up_installed, release.platform.markers).pinned
     options = ("--only-binary=:all:", "--no-deps", *release.platform.pip_options)
     _run(sys.executable, "-m", "pip", "download", *options, "--dest", part, *pins)

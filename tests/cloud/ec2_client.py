@@ -42,9 +42,16 @@ def order(ec2: Any, **changes: Any) -> dict[str, Any]:  # noqa: ANN401
         "InstanceMarketOptions": {"MarketType": "spot", "SpotOptions": {"MaxPrice": "0.08"}},
         "MetadataOptions": {"HttpTokens": "required"},
         "NetworkInterfaces": [
-            {"DeviceIndex": 0, "SubnetId": subnet, "AssociatePublicIpAddress": True, "DeleteOnTermination": True}
+            {
+                "DeviceIndex": 0,
+                "SubnetId": subnet,
+                "AssociatePublicIpAddress": True,
+                "DeleteOnTermination": True,
+            }
         ],
-        "TagSpecifications": [{"ResourceType": kind, "Tags": [{"Key": "run", "Value": "a"}]} for kind in KINDS],
+        "TagSpecifications": [
+            {"ResourceType": kind, "Tags": [{"Key": "run", "Value": "a"}]} for kind in KINDS
+        ],
     }
     return {name: value for name, value in {**usual, **changes}.items() if value is not None}
 
@@ -72,7 +79,9 @@ def terminated(ec2: Any, *ids: str) -> list[dict[str, Any]]:  # noqa: ANN401
     """The instances, once they have ended."""
 
     def ended() -> bool:
-        return all(one["State"]["Name"] == "terminated" for one in described(ec2, InstanceIds=list(ids)))
+        return all(
+            one["State"]["Name"] == "terminated" for one in described(ec2, InstanceIds=list(ids))
+        )
 
     eventually(ended)
     return described(ec2, InstanceIds=list(ids))
@@ -90,6 +99,8 @@ def ssh_rule(port: int, source: str) -> dict[str, Any]:
 def reachable(ec2: Any, request: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401
     """The order, in a security group that lets this computer in."""
     group = group_of(ec2, "reachable")
-    ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[ssh_rule(22, "203.0.113.0/24")])
+    ec2.authorize_security_group_ingress(
+        GroupId=group, IpPermissions=[ssh_rule(22, "203.0.113.0/24")]
+    )
     request["NetworkInterfaces"][0]["Groups"] = [group]
     return request

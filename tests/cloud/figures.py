@@ -1,7 +1,9 @@
-"""`python -m tests.cloud.figures [aws] [gcp] [azure]`: seconds from launch to the first clock, and calls per hour.
+"""`python -m tests.cloud.figures [aws] [gcp] [azure]`: seconds from launch to the first clock, and
+calls per hour.
 
-A training runs on each simulated cloud, with its runner on this computer. Seconds are those of this computer, whose
-machines boot without disks and downloads. Calls are those to the cloud's servers in a minute of the training.
+A training runs on each simulated cloud, with its runner on this computer. Seconds are those of this
+computer, whose machines boot without disks and downloads. Calls are those to the cloud's servers in
+a minute of the training.
 """
 
 from __future__ import annotations
@@ -22,9 +24,15 @@ from tests.servers.loopback import Request
 
 WATCHED_SECONDS = 60.0
 LIMITS = {
-    "aws": (20 * 3600, "Describe calls an hour in a region (EC2 Developer Guide, Request throttling)"),
+    "aws": (
+        20 * 3600,
+        "Describe calls an hour in a region (EC2 Developer Guide, Request throttling)",
+    ),
     "gcp": (1500 * 60, "read requests an hour in a region (Compute Engine, API rate quotas)"),
-    "azure": (25 * 3600, "reads an hour of a subscription (Azure Resource Manager, Throttling limits)"),
+    "azure": (
+        25 * 3600,
+        "reads an hour of a subscription (Azure Resource Manager, Throttling limits)",
+    ),
 }
 """What an account may do for as long as it likes, as the clouds document it by default."""
 
@@ -39,8 +47,12 @@ def main(names: Sequence[str]) -> None:
 def measured(cloud: SimulatedCloud, folder: Path) -> str:
     """The figures of one cloud, as lines."""
     laptop = Laptop(folder, cloud.environment)
-    laptop.run("prices", "fetch", "--cloud", cloud.name, "--region", cloud.region, "--type", cloud.type)
-    job = laptop.job(TRAINING.format(clocks=1_000_000, cloud=cloud.name, region=cloud.region, type=cloud.type))
+    laptop.run(
+        "prices", "fetch", "--cloud", cloud.name, "--region", cloud.region, "--type", cloud.type
+    )
+    job = laptop.job(
+        TRAINING.format(clocks=1_000_000, cloud=cloud.name, region=cloud.region, type=cloud.type)
+    )
     began = time.monotonic()
     with laptop.launched("launch", job, "--attached", "--yes") as launched:
         launched.wait_for(lambda: laptop.clock("line") >= 1)
@@ -53,7 +65,8 @@ def measured(cloud: SimulatedCloud, folder: Path) -> str:
     most, what = LIMITS[cloud.name]
     return (
         f"{cloud.name}: {first:.0f} s from launch to the first clock, {made} calls until then\n"
-        f"  {hourly:,.0f} calls an hour with {machines} machines, {hourly / machines:,.0f} for each;"
+        f"  {hourly:,.0f} calls an hour with {machines} machines, {hourly / machines:,.0f} for "
+        "each;"
         f" {hourly / most:.1%} of {most:,} {what}\n"
     )
 

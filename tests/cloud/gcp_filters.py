@@ -1,6 +1,7 @@
 """Filters of Compute Engine's lists: conditions on labels, or one regular expression on a field.
 
-https://cloud.google.com/compute/docs/reference/rest/v1/instances/aggregatedList (the parameter `filter`)
+https://cloud.google.com/compute/docs/reference/rest/v1/instances/aggregatedList (the parameter
+`filter`)
 """
 
 from __future__ import annotations
@@ -26,7 +27,11 @@ def filter_of(text: str) -> Callable[[Any], bool]:
     parts = [part.strip("() ") for part in re.split(r"\)\s*\(", text.strip())]
     conditions = [_CONDITION.fullmatch(part) for part in parts]
     if not all(conditions):
-        raise Refused(400, f"Invalid value for field 'filter': '{text}'. Invalid list filter expression.", "invalid")
+        raise Refused(
+            400,
+            f"Invalid value for field 'filter': '{text}'. Invalid list filter expression.",
+            "invalid",
+        )
     return lambda one: all(_holds(one.labels, match) for match in conditions if match)
 
 

@@ -1,4 +1,5 @@
-"""`GcpProject`: the machines of a simulated project, their operations, and the clock of their bill."""
+"""`GcpProject`: the machines of a simulated project, their operations, and the clock of their
+bill."""
 
 from __future__ import annotations
 
@@ -77,7 +78,9 @@ class Operation:
 
 
 class GcpProject:
-    """What exists in a project, and what happens to it. Everything that takes time happens in a thread."""
+    """What exists in a project, and what happens to it. Everything that takes time happens in a
+    thread.
+    """
 
     def __init__(self, host: MachineHost) -> None:
         self.host, self.lock = host, threading.RLock()
@@ -99,7 +102,8 @@ class GcpProject:
     def _rented(self, held: Held) -> Rented:
         usd = SPOT_USD if held.is_spot else ON_DEMAND_USD
         micros = (held.ended or now_micros()) - held.started
-        # A minute at least, unless Google takes a machine back within its first, or could not start it.
+        # A minute at least, unless Google takes a machine back within its first, or could not start
+        # it.
         free = held.reason in ("preempted", "never started") and micros < _MIN_MICROS
         hours = 0.0 if free else max(micros, _MIN_MICROS) / 3.6e9
         kind = held.message.machine_type.rpartition("/")[2]
@@ -142,10 +146,13 @@ class GcpProject:
         self.in_thread(self._end, held, operation, "maxRunDuration", 0.0)
 
     def refuse(self, zone: str, code: str, times: int = 1, skip: int = 0) -> None:
-        """The next creations in a zone (after `skip` of them) fail with this code, `times` of them."""
+        """The next creations in a zone (after `skip` of them) fail with this code, `times` of
+        them."""
         with self.lock:
             queue = self._refusals.setdefault(zone, deque())
-            queue.extend([None] * skip + [(code, f"The zone '{zone}' answers {code} in this test.")] * times)
+            queue.extend(
+                [None] * skip + [(code, f"The zone '{zone}' answers {code} in this test.")] * times
+            )
 
     def creation(
         self,
@@ -163,7 +170,9 @@ class GcpProject:
         refusal = refusal or (queue.popleft() if queue else None)
         if refusal is not None:
             code, message = refusal
-            operation.message.error = compute_v1.Error(errors=[compute_v1.Errors(code=code, message=message)])
+            operation.message.error = compute_v1.Error(
+                errors=[compute_v1.Errors(code=code, message=message)]
+            )
             self.finish(operation)
             return operation
         self.held.append(held)
@@ -180,7 +189,9 @@ class GcpProject:
         message.creation_timestamp = format_time(started)
         token = f"ya29.{secrets.token_hex(16)}"
         metadata = MachineMetadata(self._values(message, zone), token)
-        held = Held(message, zone, f"gcp-{secrets.token_hex(4)}", metadata, kind.guest_cpus, started)
+        held = Held(
+            message, zone, f"gcp-{secrets.token_hex(4)}", metadata, kind.guest_cpus, started
+        )
         self.tokens[token] = held
         return held
 
@@ -230,14 +241,18 @@ class GcpProject:
         self.finish(operation)
 
     def _switched_off(self, held: Held) -> None:
-        """Its PID 1 has ended by itself: the machine is stopped, and its disk goes on to cost money."""
+        """Its PID 1 has ended by itself: the machine is stopped, and its disk goes on to cost
+        money.
+        """
         with self.lock:
             if held.deleted or held.message.status not in ("PROVISIONING", "RUNNING"):
                 return
             held.message.status = "TERMINATED"
             held.message.last_stop_timestamp = format_time(now_micros())
             self._book_end(held, "switched itself off")
-            operation = self.operation("compute.instances.guestTerminate", held.link, held.zone, SYSTEM)
+            operation = self.operation(
+                "compute.instances.guestTerminate", held.link, held.zone, SYSTEM
+            )
         self.finish(operation)
 
     def _take(self, held: Held, operation: Operation, warning_seconds: float) -> None:
@@ -248,7 +263,11 @@ class GcpProject:
             held.message.status = "STOPPING"
         self.host.power_off(held.host_name)
         with self.lock:
-            self._book_end(held, "preempted", deleted=held.message.scheduling.instance_termination_action == "DELETE")
+            self._book_end(
+                held,
+                "preempted",
+                deleted=held.message.scheduling.instance_termination_action == "DELETE",
+            )
             held.message.status = "TERMINATED"
         self.finish(operation)
         return None
@@ -264,20 +283,27 @@ class GcpProject:
         if held.ended is None:
             held.ended, held.reason = now_micros(), reason
 
-    def deletion(self, call: Any, held: Held, caller: str) -> Operation:  # noqa: ANN401  # the SDK's messages
+    # The SDK's messages.
+    def deletion(self, call: Any, held: Held, caller: str) -> Operation:  # noqa: ANN401
         """Begins to delete a machine; the lock is held."""
         if held.message.status == "STOPPING":
-            raise Refused(400, f"The resource '{held.message.name}' is not ready", "resourceNotReady")
+            raise Refused(
+                400, f"The resource '{held.message.name}' is not ready", "resourceNotReady"
+            )
         operation = self.operation("delete", held.link, held.zone, caller, call.request_id)
         self.remember(call, operation)
         if self.failing_deletions:
             self.failing_deletions -= 1
-            problem = compute_v1.Errors(code="RESOURCE_NOT_READY", message="The resource is not ready.")
+            problem = compute_v1.Errors(
+                code="RESOURCE_NOT_READY", message="The resource is not ready."
+            )
             operation.message.error = compute_v1.Error(errors=[problem])
             self.finish(operation)
             return operation
         held.message.status = "STOPPING"
-        self.in_thread(self._end, held, operation, f"deleted by {caller}", _GRACE_SECONDS[held.is_spot])
+        self.in_thread(
+            self._end, held, operation, f"deleted by {caller}", _GRACE_SECONDS[held.is_spot]
+        )
         return operation
 
     def living(self, machine: str) -> Held:
@@ -294,25 +320,39 @@ class GcpProject:
             for one in self.held:
                 if (one.zone, one.message.name) == (zone, name) and not one.deleted:
                     return one
-        raise Refused(404, f"The resource 'projects/{PROJECT}/zones/{zone}/instances/{name}' was not found", "notFound")
+        raise Refused(
+            404,
+            f"The resource 'projects/{PROJECT}/zones/{zone}/instances/{name}' was not found",
+            "notFound",
+        )
 
     def repeated(self, call: Any) -> Operation | None:  # noqa: ANN401  # the SDK's messages
-        """The operation of an earlier call with this request id. Refused: that call was another one."""
+        """The operation of an earlier call with this request id. Refused: that call was another
+        one.
+        """
         known = self._requests.get(call.request_id) if call.request_id else None
         if known is None:
             return None
         if known[0] != digest(call):
-            raise Refused(400, f"Request id {call.request_id} was used for another request", "invalid")
+            raise Refused(
+                400, f"Request id {call.request_id} was used for another request", "invalid"
+            )
         return self.operations[known[1]]
 
-    def remember(self, call: Any, operation: Operation) -> None:  # noqa: ANN401  # the SDK's messages
+    # The SDK's messages.
+    def remember(self, call: Any, operation: Operation) -> None:  # noqa: ANN401
         if call.request_id:
             self._requests[call.request_id] = digest(call), operation.message.name
 
-    def operation(self, kind: str, link: str, zone: str | None, user: str, request_id: str = "") -> Operation:
+    def operation(
+        self, kind: str, link: str, zone: str | None, user: str, request_id: str = ""
+    ) -> Operation:
         """A new operation, which runs."""
         with self.lock:
-            name, now = f"operation-{len(self.operations)}-{secrets.token_hex(4)}", format_time(now_micros())
+            name, now = (
+                f"operation-{len(self.operations)}-{secrets.token_hex(4)}",
+                format_time(now_micros()),
+            )
             message = compute_v1.Operation(
                 id=len(self.operations) + 1,
                 name=name,

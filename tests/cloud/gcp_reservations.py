@@ -1,9 +1,10 @@
 """Reservations of a simulated project, from which machines that name one are taken.
 
-After "Consume reservations" and "Troubleshoot reservation consumption" in Compute Engine's documentation: the machine
-is no spot machine, the reservation was made for machines that name it, and zone, type, GPUs, local SSDs and CPU
-platform are equal. The words of refusals are those that others have seen: cluster-autoscaler's
-`autoscaling_gce_client`, and https://github.com/skypilot-org/skypilot/issues/3327.
+After "Consume reservations" and "Troubleshoot reservation consumption" in Compute Engine's
+documentation: the machine is no spot machine, the reservation was made for machines that name it,
+and zone, type, GPUs, local SSDs and CPU platform are equal. The words of refusals are those that
+others have seen: cluster-autoscaler's `autoscaling_gce_client`, and
+https://github.com/skypilot-org/skypilot/issues/3327.
 """
 
 from __future__ import annotations
@@ -18,24 +19,43 @@ from google.cloud import compute_v1
 from tests.servers.gcp import PROJECT, Refused
 
 KEY = "compute.googleapis.com/reservation-name"
-_NAMED = re.compile(r"(?:projects/(?P<project>[^/]+)/reservations/)?(?P<name>[a-z]([-a-z0-9]{0,61}[a-z0-9])?)")
+_NAMED = re.compile(
+    r"(?:projects/(?P<project>[^/]+)/reservations/)?(?P<name>[a-z]([-a-z0-9]{0,61}[a-z0-9])?)"
+)
 
 
 class Reservations:
-    """The reservations that the project can use, by owner, zone and name. `running` lists the machines that run, each
-    with its zone."""
+    """The reservations that the project can use, by owner, zone and name. `running` lists the
+    machines that run, each with its zone."""
 
     def __init__(self, running: Callable[[], Iterable[tuple[Any, str]]]) -> None:
         self._running = running
         self._known: dict[tuple[str, str, str], compute_v1.Reservation] = {}
 
-    def reserve(self, name: str, zone: str, type_: str, machines: int, **more: Any) -> compute_v1.Reservation:  # noqa: ANN401 - properties of the machines
-        """Makes a reservation; `owner` is another project that shares it, `specific` whether machines must name it."""
+    def reserve(
+        self,
+        name: str,
+        zone: str,
+        type_: str,
+        machines: int,
+        **more: Any,  # noqa: ANN401
+    ) -> compute_v1.Reservation:
+        """Makes a reservation; `owner` is another project that shares it, `specific` whether
+        machines must name it.
+        """
         owner, specific = more.pop("owner", PROJECT), more.pop("specific", True)
-        properties = compute_v1.AllocationSpecificSKUAllocationReservedInstanceProperties(machine_type=type_, **more)
-        held = compute_v1.AllocationSpecificSKUReservation(count=machines, instance_properties=properties)
+        properties = compute_v1.AllocationSpecificSKUAllocationReservedInstanceProperties(
+            machine_type=type_, **more
+        )
+        held = compute_v1.AllocationSpecificSKUReservation(
+            count=machines, instance_properties=properties
+        )
         made = compute_v1.Reservation(
-            name=name, zone=zone, status="READY", specific_reservation_required=specific, specific_reservation=held
+            name=name,
+            zone=zone,
+            status="READY",
+            specific_reservation_required=specific,
+            specific_reservation=held,
         )
         self._known[owner, zone, name] = made
         return made
@@ -50,7 +70,9 @@ class Reservations:
         return int(reservation.specific_reservation.count) - using
 
     def takes(self, machine: Any, zone: str) -> bool:  # noqa: ANN401 - the SDK's messages
-        """Whether a machine is of a reservation, which has counted against the quotas since it was made."""
+        """Whether a machine is of a reservation, which has counted against the quotas since it was
+        made.
+        """
         return self._named(machine, zone) is not None
 
     def check(self, machine: Any, zone: str) -> None:  # noqa: ANN401 - the SDK's messages
@@ -59,7 +81,11 @@ class Reservations:
         if not affinity.consume_reservation_type:
             return
         named = _NAMED.fullmatch(affinity.values[0]) if len(affinity.values) == 1 else None
-        if affinity.consume_reservation_type != "SPECIFIC_RESERVATION" or affinity.key != KEY or named is None:
+        if (
+            affinity.consume_reservation_type != "SPECIFIC_RESERVATION"
+            or affinity.key != KEY
+            or named is None
+        ):
             raise _refused("It must name one reservation.")
         path = f"projects/{named['project'] or PROJECT}/reservations/{named['name']}"
         if machine.scheduling.provisioning_model != "STANDARD":
@@ -68,26 +94,39 @@ class Reservations:
         if reservation is None:
             raise _refused(f"Specified reservations [{path}] do not exist.")
         if not reservation.specific_reservation_required:
-            why = f"Specified reservations [{path}] can not be targeted as specificReservationRequired is not set"
+            why = (
+                f"Specified reservations [{path}] can not be targeted as "
+                "specificReservationRequired is not set"
+            )
             raise _refused(why)
         if reservation.status != "READY":
-            why = f"Cannot insert instance to a reservation with status: {reservation.status}, as it requires"
+            why = (
+                f"Cannot insert instance to a reservation with status: {reservation.status}, as it "
+                "requires"
+            )
             raise _refused(f"{why} reservation to be in READY state.")
         if not _is_like(machine, reservation.specific_reservation.instance_properties):
             raise _refused("No available resources in specified reservations.")
 
-    def refusal(self, machine: Any, zone: str) -> tuple[str, str] | None:  # noqa: ANN401 - the SDK's messages
+    # The SDK's messages.
+    def refusal(self, machine: Any, zone: str) -> tuple[str, str] | None:  # noqa: ANN401
         """The code and message with which a creation fails, if its reservation is used up."""
         reservation = self._named(machine, zone)
         if reservation is None or self.free(reservation) > 0:
             return None
-        message = f"Specified reservation '{reservation.name}' does not have available resources for the request."
+        message = (
+            f"Specified reservation '{reservation.name}' does not have available resources for the "
+            "request."
+        )
         return "CONDITION_NOT_MET", message
 
-    def _named(self, machine: Any, zone: str) -> compute_v1.Reservation | None:  # noqa: ANN401 - the SDK's messages
+    # The SDK's messages.
+    def _named(self, machine: Any, zone: str) -> compute_v1.Reservation | None:  # noqa: ANN401
         values = machine.reservation_affinity.values
         named = _NAMED.fullmatch(values[0]) if values else None
-        return self._known.get((named["project"] or PROJECT, zone, named["name"])) if named else None
+        return (
+            self._known.get((named["project"] or PROJECT, zone, named["name"])) if named else None
+        )
 
 
 def _is_like(machine: Any, reserved: Any) -> bool:  # noqa: ANN401 - the SDK's messages
@@ -107,4 +146,6 @@ def _gpus(of: Any) -> Counter[str]:  # noqa: ANN401 - the SDK's messages
 
 def _refused(why: str) -> Refused:
     shown = '{  "consumeReservationType": "SPECIFIC_ALLOCATION",  "key": "compute.googleapis.com/reservation-name...'
-    return Refused(400, f"Invalid value for field 'resource.reservationAffinity': '{shown}'. {why}", "invalid")
+    return Refused(
+        400, f"Invalid value for field 'resource.reservationAffinity': '{shown}'. {why}", "invalid"
+    )

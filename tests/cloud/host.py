@@ -1,7 +1,9 @@
-"""What a simulated cloud runs its machines on: `MachineHost`, and `Records`, a host that only keeps records.
+"""What a simulated cloud runs its machines on: `MachineHost`, and `Records`, a host that only keeps
+records.
 
-`tests.cloud.namespaces.Namespaces` is the host whose machines really run. An API server (`tests.cloud.api`) starts,
-ends and cuts off machines through a host, and answers their metadata requests; it never sees a process.
+`tests.cloud.namespaces.Namespaces` is the host whose machines really run. An API server
+(`tests.cloud.api`) starts, ends and cuts off machines through a host, and answers their metadata
+requests; it never sees a process.
 """
 
 from __future__ import annotations
@@ -18,11 +20,13 @@ from tests.servers.loopback import Reply, Request
 MetadataRequest = Request
 MetadataAnswer = Reply
 Metadata = Callable[[MetadataRequest], MetadataAnswer]
-"""Answers a request to 169.254.169.254 from one machine. It is called in a thread of its own, and may block."""
+"""Answers a request to 169.254.169.254 from one machine. It is called in a thread of its own, and
+may block."""
 
 
 class Addresses(NamedTuple):
-    """`private` is how machines reach each other; `public` is an address of this computer's loopback interface.
+    """`private` is how machines reach each other; `public` is an address of this computer's
+    loopback interface.
 
     Only port 22 of the public address is forwarded.
     """
@@ -33,8 +37,8 @@ class Addresses(NamedTuple):
 
 @dataclass(frozen=True)
 class Router:
-    """The router of a site: its address for this computer, and the one for machines. `ports` maps each forwarded port
-    of a machine to the router's."""
+    """The router of a site: its address for this computer, and the one for machines. `ports` maps
+    each forwarded port of a machine to the router's."""
 
     outside: str
     inside: str
@@ -50,9 +54,10 @@ def always() -> bool:
 class MachineSpec:
     """A machine to start. `name` is used once in the life of a host.
 
-    `user_data` is run at boot, as root, if it starts with "#!". `environment` are system-wide variables of its image,
-    for example the addresses of API servers as machines see them (`MachineHost.reach`). `admits_ssh` is asked whenever
-    something connects to port 22 of its public address, and again until it says yes: the cloud's firewall.
+    `user_data` is run at boot, as root, if it starts with "#!". `environment` are system-wide
+    variables of its image, for example the addresses of API servers as machines see them
+    (`MachineHost.reach`). `admits_ssh` is asked whenever something connects to port 22 of its
+    public address, and again until it says yes: the cloud's firewall.
     """
 
     name: str
@@ -63,17 +68,21 @@ class MachineSpec:
 
 
 LAPTOP = ("203.0.113.7", "127.0.0.1")
-"""This computer's addresses as simulated clouds see them: a firewall that admits one of them admits us."""
+"""This computer's addresses as simulated clouds see them: a firewall that admits one of them admits
+us."""
 
 
 class MachineHost(Protocol):
-    """Starts and ends machines. Every call may be made from any thread; a machine that has ended is ignored."""
+    """Starts and ends machines. Every call may be made from any thread; a machine that has ended is
+    ignored.
+    """
 
     def start(self, spec: MachineSpec, on_end: Callable[[str], None]) -> Addresses:
         """Starts a machine, and returns before it has booted.
 
-        `on_end(name)` is called once, in a thread of the host, when the machine's PID 1 has ended by itself, as after
-        `poweroff` from inside; possibly before this call returns. It is not called when the host ended the machine.
+        `on_end(name)` is called once, in a thread of the host, when the machine's PID 1 has ended
+        by itself, as after `poweroff` from inside; possibly before this call returns. It is not
+        called when the host ended the machine.
         """
         ...
 
@@ -82,11 +91,14 @@ class MachineHost(Protocol):
         ...
 
     def power_off(self, name: str) -> None:
-        """Switches the machine off: everything on it is killed. Returns when no process of it is left."""
+        """Switches the machine off: everything on it is killed. Returns when no process of it is
+        left.
+        """
         ...
 
     def shut_down(self, name: str, seconds: float) -> None:
-        """Shuts the machine down: processes get SIGTERM, and after at most `seconds` it is switched off.
+        """Shuts the machine down: processes get SIGTERM, and after at most `seconds` it is switched
+        off.
 
         Returns when nothing of the machine runs; call it in a thread to wait for something else.
         """
@@ -97,7 +109,9 @@ class MachineHost(Protocol):
         ...
 
     def cut(self, name: str) -> None:
-        """Disconnects the network: packets are lost silently, including those to the metadata address."""
+        """Disconnects the network: packets are lost silently, including those to the metadata
+        address.
+        """
         ...
 
     def plug_in(self, name: str) -> None:
@@ -144,7 +158,8 @@ class Records:
     def power_off(self, name: str) -> None:
         self._machines[name].running = False
 
-    def shut_down(self, name: str, seconds: float) -> None:  # noqa: ARG002  # no process runs that could take time to end
+    # No process runs that could take time to end.
+    def shut_down(self, name: str, seconds: float) -> None:  # noqa: ARG002
         self.power_off(name)
 
     def console(self, name: str) -> str:
@@ -188,13 +203,18 @@ class Records:
 
 CLOUDS = 1024
 MACHINES = 4096
-"""The test clouds that have addresses on this computer at the same time, and the addresses of each."""
+"""The test clouds that have addresses on this computer at the same time, and the addresses of
+each."""
 
 
 def addresses_of(cloud: int, number: int) -> Addresses:
-    """The addresses of a machine: they differ in their first byte, and number 1 is the gateway of its cloud."""
+    """The addresses of a machine: they differ in their first byte, and number 1 is the gateway of
+    its cloud.
+    """
     if not (0 <= cloud < CLOUDS and 0 < number < MACHINES - 1):
         raise ValueError(f"there is no address for machine {number} of test cloud {cloud}")
     offset = cloud * MACHINES + number
-    private, public = (ipaddress.ip_address(network) + offset for network in ("10.64.0.0", "127.64.0.0"))
+    private, public = (
+        ipaddress.ip_address(network) + offset for network in ("10.64.0.0", "127.64.0.0")
+    )
     return Addresses(str(private), str(public))

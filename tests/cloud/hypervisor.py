@@ -1,8 +1,9 @@
 """The process under the machines of a test cloud: PID 1 of a PID namespace that holds all of them.
 
-It owns the network namespace with the bridge, the mount namespace with the machines' file systems (in memory), and the
-ports that lead to and from this computer's loopback interface. When it ends, or is killed, the kernel ends all of that;
-it ends when the process that started it does. Commands and answers are lines of JSON on a socket.
+It owns the network namespace with the bridge, the mount namespace with the machines' file systems
+(in memory), and the ports that lead to and from this computer's loopback interface. When it ends,
+or is killed, the kernel ends all of that; it ends when the process that started it does. Commands
+and answers are lines of JSON on a socket.
 """
 
 from __future__ import annotations
@@ -38,12 +39,15 @@ _REPOSITORY = Path(__file__).parents[2]
 _CHUNK = 1 << 16
 _REPEATED_SECONDS = 0.5
 _OF_ROUTERS, _FIRST_PORT = "198.18.0.0", 40_000
-"""The network of the addresses of routers, which is for tests of networks, and the first port that they forward."""
+"""The network of the addresses of routers, which is for tests of networks, and the first port that
+they forward."""
 
 
 @dataclass
 class _Site:
-    """Machines behind one router. `outside` is its address on this computer, `inside` that for machines."""
+    """Machines behind one router. `outside` is its address on this computer, `inside` that for
+    machines.
+    """
 
     outside: str
     inside: str
@@ -76,8 +80,9 @@ class _Machine:
 
 
 class Hypervisor:
-    """`root` is the network namespace of the computer, `base` what the machines have as their root below a layer of
-    their own: folders, the lowest one last. `lock` keeps the number of this cloud."""
+    """`root` is the network namespace of the computer, `base` what the machines have as their root
+    below a layer of their own: folders, the lowest one last. `lock` keeps the number of this
+    cloud."""
 
     def __init__(self, control: socket.socket, root: int, base: str, shaping: list[str]) -> None:
         self._control, self._root, self._base, self._shaping = control, root, base, shaping
@@ -108,7 +113,9 @@ class Hypervisor:
         raise OSError(errno.EADDRINUSE, f"{CLOUDS} test clouds are running on this computer")
 
     def prepare(self) -> None:
-        """Makes the bridge and the image, and hands the metadata address over to the process that answers there."""
+        """Makes the bridge and the image, and hands the metadata address over to the process that
+        answers there.
+        """
         kernel.mount("tmpfs", str(FOLDER), "tmpfs", 0, "mode=700,size=75%")
         _ip(
             "link set lo up",
@@ -120,10 +127,16 @@ class Hypervisor:
         # A machine that is not there (yet) is noticed after a third of a second instead of three.
         Path("/proc/sys/net/ipv4/neigh/br0/retrans_time_ms").write_text("100\n")
         *above, base = self._base.split(":")
-        self._base = ":".join([*(_copied(Path(folder), number) for number, folder in enumerate(above)), base])
+        self._base = ":".join(
+            [*(_copied(Path(folder), number) for number, folder in enumerate(above)), base]
+        )
         build_image(FOLDER / "image", Path(base))
         with socket.create_server(METADATA) as metadata:
-            socket.send_fds(self._control, [json.dumps({"cloud": self._cloud}).encode() + b"\n"], [metadata.fileno()])
+            socket.send_fds(
+                self._control,
+                [json.dumps({"cloud": self._cloud}).encode() + b"\n"],
+                [metadata.fileno()],
+            )
 
     async def serve(self, owner: int) -> None:
         """Carries out commands until the owner (a pidfd) or its end of the socket is gone."""
@@ -132,7 +145,9 @@ class Hypervisor:
         loop.add_reader(owner, gone.set)
         reader, self._answers = await asyncio.open_connection(sock=self._control)
         commands = asyncio.create_task(self._commands(reader))
-        await asyncio.wait([commands, asyncio.create_task(gone.wait())], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            [commands, asyncio.create_task(gone.wait())], return_when=asyncio.FIRST_COMPLETED
+        )
         os._exit(0)
 
     async def _commands(self, reader: asyncio.StreamReader) -> None:
@@ -160,7 +175,10 @@ class Hypervisor:
         try:
             answer = {"id": number, "result": await handlers[what](**command)}
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            answer = {"id": number, "error": f"{what}: {error} {getattr(error, 'stderr', None) or ''}".strip()}
+            answer = {
+                "id": number,
+                "error": f"{what}: {error} {getattr(error, 'stderr', None) or ''}".strip(),
+            }
         self._say(answer)
 
     def _say(self, answer: dict[str, Any]) -> None:
@@ -209,7 +227,8 @@ class Hypervisor:
             except OSError as error:
                 raise OSError(
                     error.errno,
-                    f"port {port} of {address} cannot be used ({error.strerror}); if this computer's own sshd listens"
+                    f"port {port} of {address} cannot be used ({error.strerror}); if this "
+                    "computer's own sshd listens"
                     " on all addresses, set ListenAddress in /etc/ssh/sshd_config",
                 ) from error
 
@@ -248,11 +267,17 @@ class Hypervisor:
         if not machine.process.stdout.read(1):
             if not machine.ended.is_set():
                 machine.read_console()
-            raise OSError(f"machine {machine.name} did not start: {machine.console.decode(errors='replace')}")
+            raise OSError(
+                f"machine {machine.name} did not start: {machine.console.decode(errors='replace')}"
+            )
         _ip(
             f"link add {machine.port} type veth peer name eth0 netns {machine.process.pid}",
             f"link set {machine.port} master br0 up",
-            *([f"link set {machine.port} type bridge_slave isolated on"] if machine.name in self._routed else []),
+            *(
+                [f"link set {machine.port} type bridge_slave isolated on"]
+                if machine.name in self._routed
+                else []
+            ),
         )
         if self._shaping:
             _run("tc", "qdisc", "add", "dev", machine.port, "root", *self._shaping)
@@ -332,18 +357,35 @@ class Hypervisor:
         if self._machines[name].ended.is_set():
             return {"code": 255, "out": "", "err": f"machine {name} has ended"}
         process = await asyncio.create_subprocess_exec(
-            *("nsenter", "-t", str(self._machines[name].process.pid), "-m", "-u", "-i", "-n", "-p", "--", *words),
+            *(
+                "nsenter",
+                "-t",
+                str(self._machines[name].process.pid),
+                "-m",
+                "-u",
+                "-i",
+                "-n",
+                "-p",
+                "--",
+                *words,
+            ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
         )
         out, err = await process.communicate()
-        return {"code": process.returncode, "out": out.decode(errors="replace"), "err": err.decode(errors="replace")}
+        return {
+            "code": process.returncode,
+            "out": out.decode(errors="replace"),
+            "err": err.decode(errors="replace"),
+        }
 
 
 def _from_elsewhere(site: _Site, forward: Forward) -> Forward:
-    """Forwards what comes from outside of a site: many routers do not lead from one of their machines to another."""
+    """Forwards what comes from outside of a site: many routers do not lead from one of their
+    machines to another.
+    """
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         address, _ = writer.get_extra_info("peername")
@@ -358,7 +400,9 @@ def _from_elsewhere(site: _Site, forward: Forward) -> Forward:
 
 
 def _copied(folder: Path, number: int) -> str:
-    """A copy in memory: overlayfs refuses a layer that lies somewhere below another one, as all do below /."""
+    """A copy in memory: overlayfs refuses a layer that lies somewhere below another one, as all do
+    below /.
+    """
     return str(shutil.copytree(folder, FOLDER / f"software{number}", symlinks=True))
 
 
@@ -369,7 +413,10 @@ def _launched(name: str, number: int) -> _Machine:
     os.mkfifo(folder / "console", 0o622)
     # Open for reading and writing, so that it never reaches its end when a writer closes it.
     console = os.open(folder / "console", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-    with kernel.children_in_new_pid_namespace(), (folder / "console").open("wb", buffering=0) as errors:
+    with (
+        kernel.children_in_new_pid_namespace(),
+        (folder / "console").open("wb", buffering=0) as errors,
+    ):
         process = subprocess.Popen(
             [SYSTEM_PYTHON, "-S", "-s", "-c", "from tests.cloud.machine_init import main; main()"],
             stdin=subprocess.PIPE,

@@ -1,4 +1,6 @@
-"""The image of machines: a layer over a root, this computer's or another, that hides what is not on a fresh machine."""
+"""The image of machines: a layer over a root, this computer's or another, that hides what is not on
+a fresh machine.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,15 @@ import stat
 from pathlib import Path
 
 _KEPT = {"bin", "etc", "lib", "lib32", "lib64", "libx32", "sbin", "usr", "var"}
-_EMPTIED = ("usr/local", "etc/ssh", "var/cache", "var/log", "var/tmp", "var/lib/cloud", "var/lib/containers")
+_EMPTIED = (
+    "usr/local",
+    "etc/ssh",
+    "var/cache",
+    "var/log",
+    "var/tmp",
+    "var/lib/cloud",
+    "var/lib/containers",
+)
 _MODES = {"root": 0o700, "tmp": 0o1777, "var/tmp": 0o1777}
 _NEEDED = ("dev", "home", "mnt", "opt", "proc", "root", "run", "sys", "tmp")
 
@@ -64,7 +74,12 @@ def build_image(layer: Path, base: Path) -> None:
     hidden = {path.name for path in base.iterdir()} - _KEPT
     for name in sorted(hidden | set(_NEEDED) | set(_EMPTIED)):
         _hide(layer, base, name)
-    for name, text in (("poweroff", _POWER_OFF), ("halt", _POWER_OFF), ("shutdown", _SHUT_DOWN), ("reboot", _REBOOT)):
+    for name, text in (
+        ("poweroff", _POWER_OFF),
+        ("halt", _POWER_OFF),
+        ("shutdown", _SHUT_DOWN),
+        ("reboot", _REBOOT),
+    ):
         _write(layer / "usr/sbin" / name, text, 0o755)
     _write(layer / "etc/ssh/sshd_config", _SSHD, 0o644)
     for name, text in _CONTAINERS.items():

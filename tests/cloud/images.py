@@ -1,7 +1,8 @@
-"""The images that the simulated clouds have: those of `images.csv`, which lists public catalogs and documentation.
+"""The images that the simulated clouds have: those of `images.csv`, which lists public catalogs and
+documentation.
 
-`read` is the day on which a source was read, and `dated` that on which it says it was written. The `none` of some
-sources is honest: machines of tests boot these images, and no default names them.
+`read` is the day on which a source was read, and `dated` that on which it says it was written. The
+`none` of some sources is honest: machines of tests boot these images, and no default names them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import NamedTuple
 
 
 class KnownImage(NamedTuple):
-    """An image, or what finds the newest one of a kind, under the name by which the cloud knows it."""
+    """An image, or what finds the newest one of a kind, under the name by which the cloud knows
+    it."""
 
     name: str
     architecture: str
@@ -26,4 +28,7 @@ def images(cloud: str) -> Mapping[str, KnownImage]:
     """The images of a cloud by their names in small letters."""
     with Path(__file__).with_name("images.csv").open(encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["cloud"] == cloud]
-    return {row["name"].lower(): KnownImage(row["name"], row["architecture"], row["source"]) for row in rows}
+    return {
+        row["name"].lower(): KnownImage(row["name"], row["architecture"], row["source"])
+        for row in rows
+    }

@@ -1,4 +1,6 @@
-"""The calls of the Linux kernel that Python 3.11 lacks. Standard library only: machines' PID 1 imports it too."""
+"""The calls of the Linux kernel that Python 3.11 lacks. Standard library only: machines' PID 1
+imports it too.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ MNT_DETACH = 2
 CLONE_NEWPID = 0x20000000
 CLONE_NEWNET = 0x40000000
 NEW_NAMESPACES = CLONE_NEWNET | 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000
-"""Of network, mounts, control groups, host name, and System V IPC: what a machine has, besides that of PIDs."""
+"""Of network, mounts, control groups, host name, and System V IPC: what a machine has, besides that
+of PIDs."""
 
 _SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _PR_CAPBSET_DROP = 24
@@ -36,7 +39,10 @@ def _checked(result: int, what: str) -> None:
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
     words = [word.encode() if word else None for word in (source, target, kind)]
-    _checked(_libc.mount(*words, ctypes.c_ulong(flags), options.encode() or None), f"mount {kind or source} {target}")
+    _checked(
+        _libc.mount(*words, ctypes.c_ulong(flags), options.encode() or None),
+        f"mount {kind or source} {target}",
+    )
 
 
 def unmount(target: str) -> None:
@@ -59,12 +65,17 @@ def set_host_name(name: str) -> None:
 
 def drop_capability(number: int) -> None:
     """Takes a right away from every program that is started from now on."""
-    _checked(_libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(number), 0, 0, 0), f"dropping capability {number}")
+    _checked(
+        _libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(number), 0, 0, 0),
+        f"dropping capability {number}",
+    )
 
 
 @contextmanager
 def inside(namespace: int, own: int, kind: int) -> Iterator[None]:
-    """Enters a namespace (a file descriptor), and returns to its `own`. A socket made in between belongs to it."""
+    """Enters a namespace (a file descriptor), and returns to its `own`. A socket made in between
+    belongs to it.
+    """
     _checked(_libc.setns(namespace, kind), "setns")
     try:
         yield
@@ -74,7 +85,9 @@ def inside(namespace: int, own: int, kind: int) -> Iterator[None]:
 
 @contextmanager
 def children_in_new_pid_namespace() -> Iterator[None]:
-    """The first process started inside the block is PID 1 of a namespace of its own. No more than one may be."""
+    """The first process started inside the block is PID 1 of a namespace of its own. No more than
+    one may be.
+    """
     own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
     try:
         unshare(CLONE_NEWPID)

@@ -1,4 +1,6 @@
-"""A laptop that launches jobs on simulated clouds: a home folder, and spotctl in processes of its own."""
+"""A laptop that launches jobs on simulated clouds: a home folder, and spotctl in processes of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -71,8 +73,12 @@ class Laptop:
     def __post_init__(self) -> None:
         self.home = self.folder / "home"
         (self.folder / "work").mkdir(parents=True, exist_ok=True)
-        # The laptops of a test run share what they have packed for machines: packing takes most of a launch.
-        archives = next((one for one in self.folder.parents if _TEST_RUN.fullmatch(one.name)), self.folder) / "archives"
+        # The laptops of a test run share what they have packed for machines: packing takes most of
+        # a launch.
+        archives = (
+            next((one for one in self.folder.parents if _TEST_RUN.fullmatch(one.name)), self.folder)
+            / "archives"
+        )
         archives.mkdir(exist_ok=True)
         archives_of(self.home).parent.mkdir(parents=True)
         archives_of(self.home).symlink_to(archives, target_is_directory=True)
@@ -101,7 +107,9 @@ class Laptop:
 
     @contextmanager
     def launched(self, *words: str | Path) -> Iterator[Launched]:
-        """Runs spotctl in the background, and kills it at the end. Its machines end with the test's cloud."""
+        """Runs spotctl in the background, and kills it at the end. Its machines end with the test's
+        cloud.
+        """
         process = subprocess.Popen(
             [*_SPOTCTL, *map(str, words)],
             env=self.variables,

@@ -1,7 +1,9 @@
-"""PID 1 of a machine: makes its file system, network, host key and sshd, runs the user data, and powers off.
+"""PID 1 of a machine: makes its file system, network, host key and sshd, runs the user data, and
+powers off.
 
-It is started by `tests.cloud.hypervisor` in a PID namespace of its own, under Debian's Python, with the description of
-the machine on its standard input. When it ends, for whatever reason, the kernel ends everything on the machine.
+It is started by `tests.cloud.hypervisor` in a PID namespace of its own, under Debian's Python, with
+the description of the machine on its standard input. When it ends, for whatever reason, the kernel
+ends everything on the machine.
 """
 
 from __future__ import annotations
@@ -29,7 +31,14 @@ STOP_SECONDS = 10.0
 REGISTRY = "registry.test"
 """What machines call this computer when they pull container images from it."""
 
-_DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
+_DEVICES = {
+    "null": (1, 3),
+    "zero": (1, 5),
+    "full": (1, 7),
+    "random": (1, 8),
+    "urandom": (1, 9),
+    "tty": (5, 0),
+}
 _OTHERS_DEVICES = {"fuse": (10, 229)}
 _CLOUD_INIT = "/usr/bin/cloud-init"
 _POWER_OFF = (signal.SIGPWR, signal.SIGTERM, signal.SIGINT)
@@ -46,7 +55,8 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     about: dict[str, Any] = json.loads(sys.stdin.readline())
     kernel.unshare(kernel.NEW_NAMESPACES)
-    # The network namespace exists: the hypervisor connects it to the bridge, and answers when it has.
+    # The network namespace exists: the hypervisor connects it to the bridge, and answers when it
+    # has.
     os.write(1, b"\n")
     _change_root(Path(about["folder"]), about["base"])
     _fill_root(about)
@@ -59,12 +69,18 @@ def main() -> None:
 
 
 def _change_root(folder: Path, base: str) -> None:
-    """The image, with a writable layer on top, becomes the root; the computer's own root is out of reach."""
+    """The image, with a writable layer on top, becomes the root; the computer's own root is out of
+    reach.
+    """
     root = str(folder / "root")
     layers = f"lowerdir={folder.parent / 'image'}:{base},upperdir={folder / 'upper'},workdir={folder / 'work'}"
     kernel.mount("overlay", root, "overlay", 0, layers)
-    kernel.mount("proc", f"{root}/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
-    kernel.mount("sysfs", f"{root}/sys", "sysfs", kernel.MS_RDONLY | kernel.MS_NOSUID | kernel.MS_NODEV)
+    kernel.mount(
+        "proc", f"{root}/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
+    )
+    kernel.mount(
+        "sysfs", f"{root}/sys", "sysfs", kernel.MS_RDONLY | kernel.MS_NOSUID | kernel.MS_NODEV
+    )
     _mount_control_groups(f"{root}/sys/fs/cgroup")
     kernel.mount("tmpfs", f"{root}/dev", "tmpfs", kernel.MS_NOSUID, "mode=755,size=64k")
     _make_devices(Path(root) / "dev", str(folder / "console"))
@@ -77,9 +93,13 @@ def _change_root(folder: Path, base: str) -> None:
 
 
 def _mount_control_groups(folder: str) -> None:
-    """Mounts control groups read-only: container engines expect them, and changes there would outlive the machine."""
+    """Mounts control groups read-only: container engines expect them, and changes there would
+    outlive the machine.
+    """
     with suppress(OSError):
-        kernel.mount("cgroup2", folder, "cgroup2", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
+        kernel.mount(
+            "cgroup2", folder, "cgroup2", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
+        )
         kernel.mount("", folder, "", kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY)
 
 
@@ -90,7 +110,9 @@ def _make_devices(folder: Path, console: str) -> None:
     for name in ("pts", "shm"):
         (folder / name).mkdir()
     kernel.mount("devpts", str(folder / "pts"), "devpts", 0, "newinstance,ptmxmode=0666,mode=620")
-    kernel.mount("tmpfs", str(folder / "shm"), "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "mode=1777")
+    kernel.mount(
+        "tmpfs", str(folder / "shm"), "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "mode=1777"
+    )
     links = {"ptmx": "pts/ptmx", "ttyS0": "console", "fd": "/proc/self/fd"}
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         links[name] = f"/proc/self/fd/{number}"
@@ -102,9 +124,15 @@ def _make_devices(folder: Path, console: str) -> None:
 
 def _fill_root(about: dict[str, Any]) -> None:
     kernel.set_host_name(about["name"])
-    names = f"127.0.0.1 localhost\n{about['address']} {about['name']}\n{about['gateway']} {REGISTRY}\n"
+    names = (
+        f"127.0.0.1 localhost\n{about['address']} {about['name']}\n{about['gateway']} {REGISTRY}\n"
+    )
     variables = "".join(f'{name}="{value}"\n' for name, value in about["environment"].items())
-    for path, text in (("/etc/hostname", about["name"] + "\n"), ("/etc/hosts", names), ("/etc/environment", variables)):
+    for path, text in (
+        ("/etc/hostname", about["name"] + "\n"),
+        ("/etc/hosts", names),
+        ("/etc/environment", variables),
+    ):
         Path(path).write_text(text)
     Path("/etc/resolv.conf").unlink(missing_ok=True)
     Path("/etc/resolv.conf").touch()
@@ -137,7 +165,8 @@ def _keep_away_from_the_computer() -> int:
 
 
 def _let_users_mount_proc() -> None:
-    """A user's containers may have a /proc of their own only while one without hidden parts is mounted somewhere.
+    """A user's containers may have a /proc of their own only while one without hidden parts is
+    mounted somewhere.
 
     Here it is where no path leads: below a folder that another file system covers.
     """
@@ -145,7 +174,9 @@ def _let_users_mount_proc() -> None:
     whole = place / "proc"
     whole.mkdir(parents=True)
     kernel.mount("proc", str(whole), "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
-    kernel.mount("tmpfs", str(place), "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "mode=000,size=4k")
+    kernel.mount(
+        "tmpfs", str(place), "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "mode=000,size=4k"
+    )
 
 
 def _start_sshd(environment: dict[str, str]) -> None:
@@ -154,13 +185,17 @@ def _start_sshd(environment: dict[str, str]) -> None:
     Path("/run/sshd").mkdir(mode=0o755)
     if environment:
         with Path("/etc/ssh/sshd_config").open("a") as settings:
-            settings.write("SetEnv " + " ".join(f'"{name}={value}"' for name, value in environment.items()) + "\n")
+            settings.write(
+                "SetEnv "
+                + " ".join(f'"{name}={value}"' for name, value in environment.items())
+                + "\n"
+            )
     _start(["/usr/sbin/sshd", "-D", "-E", "/var/log/auth.log"], {"PATH": PATH})
 
 
 def _run_user_data(content: bytes, environment: dict[str, str]) -> None:
-    """Runs it by the machine's own cloud-init; without one as cloud-init does: as root, once, without HOME, with its
-    output on the console and in a log."""
+    """Runs it by the machine's own cloud-init; without one as cloud-init does: as root, once,
+    without HOME, with its output on the console and in a log."""
     if Path(_CLOUD_INIT).exists():
         _run_cloud_init(content, environment)
         return
@@ -171,20 +206,26 @@ def _run_user_data(content: bytes, environment: dict[str, str]) -> None:
         (folder / name).write_bytes(content)
     if content.startswith(b"#!"):
         # Output of processes that are being ended is kept, too.
-        script = f"{folder / 'part-001'} 2>&1 | (trap '' TERM; exec tee -a /var/log/cloud-init-output.log)"
+        script = (
+            f"{folder / 'part-001'} 2>&1 | (trap '' TERM; exec tee -a "
+            "/var/log/cloud-init-output.log)"
+        )
         _start(["/bin/sh", "-c", script], {"PATH": PATH, **environment})
 
 
 def _run_cloud_init(content: bytes, environment: dict[str, str]) -> None:
-    """Its four stages, which systemd starts on a machine of a cloud. The data come from a folder: how each cloud's own
-    source is recognized (by its firmware) cannot be shown here."""
+    """Its four stages, which systemd starts on a machine of a cloud. The data come from a folder:
+    how each cloud's own source is recognized (by its firmware) cannot be shown here."""
     seed = Path("/var/lib/cloud/seed/nocloud")
     seed.mkdir(parents=True)
     (seed / "meta-data").write_text(f"instance-id: i-{socket.gethostname()}\n")
     (seed / "user-data").write_bytes(content)
-    Path("/etc/cloud/cloud.cfg.d/99-test.cfg").write_text("datasource_list: [NoCloud]\nssh_deletekeys: false\n")
+    Path("/etc/cloud/cloud.cfg.d/99-test.cfg").write_text(
+        "datasource_list: [NoCloud]\nssh_deletekeys: false\n"
+    )
     stages = "; ".join(
-        f"{_CLOUD_INIT} {stage}" for stage in ("init --local", "init", "modules --mode=config", "modules --mode=final")
+        f"{_CLOUD_INIT} {stage}"
+        for stage in ("init --local", "init", "modules --mode=config", "modules --mode=final")
     )
     _start(["/bin/sh", "-c", stages], {"PATH": PATH, **environment})
 

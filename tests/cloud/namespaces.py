@@ -1,4 +1,6 @@
-"""`Namespaces`: a host whose machines are network, PID, mount and UTS namespaces of this computer. It needs root."""
+"""`Namespaces`: a host whose machines are network, PID, mount and UTS namespaces of this computer.
+It needs root.
+"""
 
 from __future__ import annotations
 
@@ -53,13 +55,15 @@ def namespaces(
 
 
 class Namespaces:
-    """The machines share a bridge; each is limited to `megabits` per second in each direction. Their files are those of
-    `base` and of `software` on top of it, with changes of their own.
+    """The machines share a bridge; each is limited to `megabits` per second in each direction.
+    Their files are those of `base` and of `software` on top of it, with changes of their own.
 
     All of it ends with this process, however that ends.
     """
 
-    def __init__(self, megabits: float | None = None, base: Path = _COMPUTER, software: Path | None = None) -> None:
+    def __init__(
+        self, megabits: float | None = None, base: Path = _COMPUTER, software: Path | None = None
+    ) -> None:
         _check()
         self._calls: dict[int, Future[Any]] = {}
         self._numbers = count()
@@ -67,11 +71,19 @@ class Namespaces:
         self._specs: dict[str, tuple[MachineSpec, Callable[[str], None]]] = {}
         self._names: dict[str, str] = {}
         self._closing = False
-        shaping = ["tbf", "rate", f"{megabits}mbit", "burst", "256kb", "latency", "50ms"] if megabits else []
-        self._process, self._control, metadata = _hypervisor(f"{software}:{base}" if software else str(base), shaping)
+        shaping = (
+            ["tbf", "rate", f"{megabits}mbit", "burst", "256kb", "latency", "50ms"]
+            if megabits
+            else []
+        )
+        self._process, self._control, metadata = _hypervisor(
+            f"{software}:{base}" if software else str(base), shaping
+        )
         self._threads = [threading.Thread(target=self._listen, daemon=True)]
         self._metadata = self._serving(metadata)
-        self._threads.append(threading.Thread(target=self._metadata.serve_forever, args=(0.05,), daemon=True))
+        self._threads.append(
+            threading.Thread(target=self._metadata.serve_forever, args=(0.05,), daemon=True)
+        )
         for thread in self._threads:
             thread.start()
 
@@ -81,7 +93,9 @@ class Namespaces:
                 raise ValueError(f"there was a machine {spec.name} already")
             self._specs[spec.name] = (spec, on_end)
         data = base64.b64encode(spec.user_data).decode()
-        result = self._call("start", name=spec.name, user_data=data, environment=dict(spec.environment))
+        result = self._call(
+            "start", name=spec.name, user_data=data, environment=dict(spec.environment)
+        )
         return Addresses(*result)
 
     def reach(self, port: int) -> str:
@@ -90,10 +104,12 @@ class Namespaces:
     def behind_router(self, name: str, site: str, ports: Sequence[int]) -> Router:
         """Puts the machine of this name, which is not started yet, behind the router of a site.
 
-        Others reach it at the router's ports for these ports of it, and in no other way; machines of the same site, not
-        even there.
+        Others reach it at the router's ports for these ports of it, and in no other way; machines
+        of the same site, not even there.
         """
-        outside, inside, mapped = self._call("behind_router", name=name, site=site, ports=list(ports))
+        outside, inside, mapped = self._call(
+            "behind_router", name=name, site=site, ports=list(ports)
+        )
         return Router(outside, inside, dict(mapped))
 
     def power_off(self, name: str) -> None:
@@ -121,7 +137,8 @@ class Namespaces:
         return self._names[address]
 
     def holders(self, name: str, secret: str) -> set[str]:
-        """Files that were written since a machine booted, and command lines, in which the secret is found.
+        """Files that were written since a machine booted, and command lines, in which the secret is
+        found.
 
         The computer's own files, which are the machine's image, are too many to search.
         """
@@ -129,7 +146,12 @@ class Namespaces:
         pattern = f"[{secret[0]}]{secret[1:]}"
         places = "/opt /home /var /etc /run /tmp /root /dev/shm"
         files = f"find {places} -type f -newer /etc/hostname -exec grep -l '{pattern}' {{}} +"
-        found = self.execute(name, "/bin/sh", "-c", f"({files}; grep -l '{pattern}' /proc/[0-9]*/cmdline) 2>/dev/null")
+        found = self.execute(
+            name,
+            "/bin/sh",
+            "-c",
+            f"({files}; grep -l '{pattern}' /proc/[0-9]*/cmdline) 2>/dev/null",
+        )
         return set(found.stdout.splitlines())
 
     def close(self) -> None:
@@ -137,7 +159,8 @@ class Namespaces:
             closed, self._closing = self._closing, True
         if closed:
             return
-        # The hypervisor ends with its socket, and its parent when nothing is left of the PID namespace.
+        # The hypervisor ends with its socket, and its parent when nothing is left of the PID
+        # namespace.
         self._control.shutdown(socket.SHUT_RDWR)
         try:
             self._process.communicate(timeout=_STOP_SECONDS)
@@ -157,7 +180,9 @@ class Namespaces:
                 raise NoNamespaces("the host is closed")
             number = next(self._numbers)
             self._calls[number] = answer
-            self._control.sendall(json.dumps({"id": number, "do": what, **arguments}).encode() + b"\n")
+            self._control.sendall(
+                json.dumps({"id": number, "do": what, **arguments}).encode() + b"\n"
+            )
         return answer.result()
 
     def _listen(self) -> None:
@@ -175,7 +200,9 @@ class Namespaces:
             self._names[message["address"]] = message["machine"]
             return
         if "question" in message:
-            threading.Thread(target=self._admit, args=(message["machine"], message["question"]), daemon=True).start()
+            threading.Thread(
+                target=self._admit, args=(message["machine"], message["question"]), daemon=True
+            ).start()
             return
         if name := message.get("ended"):
             _, on_end = self._specs[name]
@@ -211,7 +238,9 @@ def _check() -> None:
         raise NoNamespaces(f"machines of test clouds need {missing[0]}, which is not installed")
 
 
-def _hypervisor(base: str, shaping: list[str]) -> tuple[subprocess.Popen[bytes], socket.socket, socket.socket]:
+def _hypervisor(
+    base: str, shaping: list[str]
+) -> tuple[subprocess.Popen[bytes], socket.socket, socket.socket]:
     """The process, the socket for commands, and the one that listens at the metadata address."""
     ours, theirs = socket.socketpair()
     owner = os.pidfd_open(os.getpid())
@@ -233,6 +262,8 @@ def _hypervisor(base: str, shaping: list[str]) -> tuple[subprocess.Popen[bytes],
     if not descriptors:
         process.kill()
         _, errors = process.communicate()
-        raise NoNamespaces(f"machines cannot be made of namespaces here: {errors.decode().strip()[-400:]}")
+        raise NoNamespaces(
+            f"machines cannot be made of namespaces here: {errors.decode().strip()[-400:]}"
+        )
     ours.settimeout(None)
     return process, ours, socket.socket(fileno=descriptors[0])

@@ -1,7 +1,8 @@
-"""Outages of a whole cloud, its store included: python -m tests.cloud.outages [--cloud gcp] [--processes 2]
+"""Outages of a whole cloud, its store included: python -m tests.cloud.outages [--cloud gcp]
+[--processes 2]
 
-A job is launched on a simulated cloud. With one of up to five requests of a kind, the first among them, every request
-of the launcher and of its machines begins to fail, for two minutes.
+A job is launched on a simulated cloud. With one of up to five requests of a kind, the first among
+them, every request of the launcher and of its machines begins to fail, for two minutes.
 """
 
 from __future__ import annotations
@@ -59,7 +60,10 @@ RESULTS = {COMMAND: "kept-out/answer", TRAINING: "kept-out/model"}
 LAUNCHER, MACHINE = "launcher", "machine"
 """Where the runner is: with the launcher, or on the job's reliable machine."""
 
-_LAUNCHES = {LAUNCHER: ("", ("--attached",)), MACHINE: (", reliable: {{machines: 1, type: {type}}}", ())}
+_LAUNCHES = {
+    LAUNCHER: ("", ("--attached",)),
+    MACHINE: (", reliable: {{machines: 1, type: {type}}}", ()),
+}
 """Additions to the job file, and options of the launch."""
 
 
@@ -92,24 +96,35 @@ def doors(cloud: SimulatedCloud) -> tuple[LoopbackServer, ...]:
 
 def kind_of(request: Request) -> str:
     """The name of a request: its action, or its method and what it is about."""
-    resource = next((part for part in reversed(unquote(request.path).split("/")) if part.isalpha()), "")
+    resource = next(
+        (part for part in reversed(unquote(request.path).split("/")) if part.isalpha()), ""
+    )
     return action_of(request) or f"{request.method} {resource or 'object'}"
 
 
-def outlived(name: str, kind: str, skip: int = 0, runner: str = LAUNCHER, job: str = COMMAND) -> Counter[str]:
+def outlived(
+    name: str, kind: str, skip: int = 0, runner: str = LAUNCHER, job: str = COMMAND
+) -> Counter[str]:
     """The kinds of the requests of a launch whose cloud fails; without a kind it never does.
 
-    The job is done, its result is there, and nothing runs; or it was refused before anything was rented. A request
-    that is not made is no outage: how often a run looks depends on the computer.
+    The job is done, its result is there, and nothing runs; or it was refused before anything was
+    rented. A request that is not made is no outage: how often a run looks depends on the computer.
     """
     with tempfile.TemporaryDirectory() as folder, simulated(name) as cloud:
         laptop = Laptop(Path(folder), cloud.environment)
-        laptop.run("prices", "fetch", "--cloud", name, "--region", cloud.region, "--type", cloud.type)
+        laptop.run(
+            "prices", "fetch", "--cloud", name, "--region", cloud.region, "--type", cloud.type
+        )
         before = [len(door.requests) for door in doors(cloud)]
         outage = CloudOutage(lambda request: kind_of(request) == kind, skip)
         for door in doors(cloud):
             door.faults.append(outage)
-        places = {"bucket": cloud.bucket, "region": cloud.region, "type": cloud.type, "identity": cloud.identity}
+        places = {
+            "bucket": cloud.bucket,
+            "region": cloud.region,
+            "type": cloud.type,
+            "identity": cloud.identity,
+        }
         more, options = _LAUNCHES[runner]
         path = laptop.job(job.format(cloud=name, more=more.format(**places), **places))
         with laptop.launched("launch", path, *options, "--yes", "--json") as launched:
@@ -123,9 +138,13 @@ def outlived(name: str, kind: str, skip: int = 0, runner: str = LAUNCHER, job: s
             assert any(key.startswith(RESULTS[job]) for key in stored(cloud))
             if kind == "TerminateInstances":
                 # The machines are returned only once the cloud answers again.
-                assert re.search("waiting for 1 machine to be gone, until .*; they cost at most .* an hour", err), err
+                assert re.search(
+                    "waiting for 1 machine to be gone, until .*; they cost at most .* an hour", err
+                ), err
         return Counter(
-            kind_of(one) for begin, door in zip(before, doors(cloud), strict=True) for one in door.requests[begin:]
+            kind_of(one)
+            for begin, door in zip(before, doors(cloud), strict=True)
+            for one in door.requests[begin:]
         )
 
 

@@ -1,7 +1,9 @@
-"""AWS of another author: moto's server in a process of its own, which checks signatures and permissions.
+"""AWS of another author: moto's server in a process of its own, which checks signatures and
+permissions.
 
-In front of it stands a proxy of ours that records requests, refuses what a test schedules, and answers what moto lacks.
-`OURS` says what that is: nothing that is shown with it is evidence from outside of this project.
+In front of it stands a proxy of ours that records requests, refuses what a test schedules, and
+answers what moto lacks. `OURS` says what that is: nothing that is shown with it is evidence from
+outside of this project.
 """
 
 from __future__ import annotations
@@ -25,7 +27,14 @@ from tests.cloud.aws import RUNNER
 from tests.cloud.aws_catalog import publish_advisor, publish_products
 from tests.cloud.aws_market import AwsMarket, quota_answer
 from tests.cloud.images import images
-from tests.servers.aws import ADVISOR_PATH, AwsCloud, action_of, ec2_error, price_history_of, price_list_error
+from tests.servers.aws import (
+    ADVISOR_PATH,
+    AwsCloud,
+    action_of,
+    ec2_error,
+    price_history_of,
+    price_list_error,
+)
 from tests.servers.loopback import LoopbackServer, Reply, Request, serving
 from tests.servers.processes import listening
 
@@ -45,8 +54,14 @@ REGION = "us-east-1"
 _ZONES = "abcdef"
 _USER = "launcher"
 _EC2 = {"Service": "ec2.amazonaws.com"}
-_TRUST = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": _EC2, "Action": "sts:AssumeRole"}]}
-_EVERYTHING = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
+_TRUST = {
+    "Version": "2012-10-17",
+    "Statement": [{"Effect": "Allow", "Principal": _EC2, "Action": "sts:AssumeRole"}],
+}
+_EVERYTHING = {
+    "Version": "2012-10-17",
+    "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}],
+}
 _KEPT_BY_HTTP = {"connection", "content-length", "date", "server", "transfer-encoding"}
 
 
@@ -65,9 +80,15 @@ class Proxy:
             "GetServiceQuota": self._quota,
             "GetProducts": self._products,
             "DescribeSpotPriceHistory": self._history,
-            "GetSpotPlacementScores": lambda _: _empty("GetSpotPlacementScores", "spotPlacementScoreSet"),
-            "DescribePlacementGroups": lambda _: _empty("DescribePlacementGroups", "placementGroupSet"),
-            "CreatePlacementGroup": lambda _: ec2_error("DryRunOperation", "Request would have succeeded", 412),
+            "GetSpotPlacementScores": lambda _: _empty(
+                "GetSpotPlacementScores", "spotPlacementScoreSet"
+            ),
+            "DescribePlacementGroups": lambda _: _empty(
+                "DescribePlacementGroups", "placementGroupSet"
+            ),
+            "CreatePlacementGroup": lambda _: ec2_error(
+                "DryRunOperation", "Request would have succeeded", 412
+            ),
             ADVISOR_PATH: self._advice,
         }
         assert own.keys() == OURS.keys()
@@ -82,10 +103,18 @@ class Proxy:
 
     def _quota(self, request: Request) -> Reply:
         found = quota_answer(self.market.quotas, request.json())
-        return Reply.of_json(found) if found else price_list_error("NoSuchResourceException", "no such quota")
+        return (
+            Reply.of_json(found)
+            if found
+            else price_list_error("NoSuchResourceException", "no such quota")
+        )
 
     def _products(self, request: Request) -> Reply:
-        publish_products(self.cloud, self.market, {one["Field"]: one["Value"] for one in request.json()["Filters"]})
+        publish_products(
+            self.cloud,
+            self.market,
+            {one["Field"]: one["Value"] for one in request.json()["Filters"]},
+        )
         return self.cloud.answer(request)
 
     def _advice(self, request: Request) -> Reply:
@@ -93,7 +122,9 @@ class Proxy:
         return self.cloud.answer(request)
 
     def _history(self, _: Request) -> Reply:
-        markets = [(f"{REGION}{zone}", name) for zone in _ZONES for name in ("c6i.large", "t3.micro")]
+        markets = [
+            (f"{REGION}{zone}", name) for zone in _ZONES for name in ("c6i.large", "t3.micro")
+        ]
         rows = (
             {
                 "instanceType": name,
@@ -116,13 +147,17 @@ class Proxy:
             body = answer.read()
         finally:
             connection.close()
-        kept = {name: value for name, value in answer.getheaders() if name.lower() not in _KEPT_BY_HTTP}
+        kept = {
+            name: value for name, value in answer.getheaders() if name.lower() not in _KEPT_BY_HTTP
+        }
         return Reply(answer.status, body, kept)
 
 
 @dataclass(frozen=True)
 class OutsideAws:
-    """An account of moto with a user who has the policy that we print, and nothing else. `owner` may do everything."""
+    """An account of moto with a user who has the policy that we print, and nothing else. `owner`
+    may do everything.
+    """
 
     proxy: LoopbackServer
     environment: Mapping[str, str]
@@ -149,12 +184,24 @@ class OutsideAws:
 
 @contextmanager
 def outside_aws(folder: Path) -> Iterator[OutsideAws]:
-    """The account, with an image under each parameter of the list of images, a profile, and a way to the internet."""
+    """The account, with an image under each parameter of the list of images, a profile, and a way
+    to the internet.
+    """
     # moto would make 1,300 images for each region.
-    command = ["env", "MOTO_EC2_LOAD_DEFAULT_AMIS=false", sys.executable, "-m", "moto.server", "-p", "0"]
+    command = [
+        "env",
+        "MOTO_EC2_LOAD_DEFAULT_AMIS=false",
+        sys.executable,
+        "-m",
+        "moto.server",
+        "-p",
+        "0",
+    ]
     with listening(command, folder / "moto.log") as port:
         root: Any = Session("root", "root", region_name=REGION)
-        ec2, iam = (root.client(name, endpoint_url=f"http://127.0.0.1:{port}") for name in ("ec2", "iam"))
+        ec2, iam = (
+            root.client(name, endpoint_url=f"http://127.0.0.1:{port}") for name in ("ec2", "iam")
+        )
         named = {
             image.name: ec2.register_image(
                 Name=image.name[1:].replace("/", "-"),
@@ -167,8 +214,12 @@ def outside_aws(folder: Path) -> Iterator[OutsideAws]:
         (network,) = ec2.describe_vpcs(Filters=[{"Name": "is-default", "Values": ["true"]}])["Vpcs"]
         gateway = ec2.create_internet_gateway()["InternetGateway"]["InternetGatewayId"]
         ec2.attach_internet_gateway(InternetGatewayId=gateway, VpcId=network["VpcId"])
-        (table,) = ec2.describe_route_tables(Filters=[{"Name": "vpc-id", "Values": [network["VpcId"]]}])["RouteTables"]
-        ec2.create_route(RouteTableId=table["RouteTableId"], DestinationCidrBlock="0.0.0.0/0", GatewayId=gateway)
+        (table,) = ec2.describe_route_tables(
+            Filters=[{"Name": "vpc-id", "Values": [network["VpcId"]]}]
+        )["RouteTables"]
+        ec2.create_route(
+            RouteTableId=table["RouteTableId"], DestinationCidrBlock="0.0.0.0/0", GatewayId=gateway
+        )
         iam.create_role(RoleName=RUNNER, AssumeRolePolicyDocument=json.dumps(_TRUST))
         iam.create_instance_profile(InstanceProfileName=RUNNER)
         iam.add_role_to_instance_profile(InstanceProfileName=RUNNER, RoleName=RUNNER)
@@ -179,8 +230,11 @@ def outside_aws(folder: Path) -> Iterator[OutsideAws]:
             yield OutsideAws(proxy, _environment(proxy.url, *keys[_USER]), owner, port)
 
 
-def _user(iam: Any, name: str) -> tuple[str, str]:  # noqa: ANN401  # boto3's clients have no common type
-    """The keys of a new user with a managed policy: the one that we print, or everything for the owner."""
+# Boto3's clients have no common type.
+def _user(iam: Any, name: str) -> tuple[str, str]:  # noqa: ANN401
+    """The keys of a new user with a managed policy: the one that we print, or everything for the
+    owner.
+    """
     document = _actions(policy()) if name == _USER else _EVERYTHING
     iam.create_user(UserName=name)
     made = iam.create_policy(PolicyName=name, PolicyDocument=json.dumps(document))["Policy"]
@@ -191,7 +245,10 @@ def _user(iam: Any, name: str) -> tuple[str, str]:  # noqa: ANN401  # boto3's cl
 
 def _actions(document: Mapping[str, Any]) -> dict[str, Any]:
     """A policy by its actions alone: moto compares neither resources nor tags."""
-    statements = [{"Effect": one["Effect"], "Action": one["Action"], "Resource": "*"} for one in document["Statement"]]
+    statements = [
+        {"Effect": one["Effect"], "Action": one["Action"], "Resource": "*"}
+        for one in document["Statement"]
+    ]
     return {"Version": document["Version"], "Statement": statements}
 
 

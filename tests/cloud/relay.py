@@ -1,4 +1,6 @@
-"""Forwards connections between this computer and the machines of a test cloud, silently, as a network does."""
+"""Forwards connections between this computer and the machines of a test cloud, silently, as a
+network does.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,11 @@ def relay(
     namespace: Callable[[], AbstractContextManager[None]] = nullcontext,
     admitted: Callable[[], Awaitable[None]] = _at_once,
 ) -> Forward:
-    """Forwards connections to a target; the socket to it is made in a namespace, or in that of this process.
+    """Forwards connections to a target; the socket to it is made in a namespace, or in that of this
+    process.
 
-    If the target does not answer, neither does the relay: the caller sees silence, as with a machine that is gone.
+    If the target does not answer, neither does the relay: the caller sees silence, as with a
+    machine that is gone.
     """
 
     async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -48,7 +52,9 @@ def relay(
 async def _connected(
     target: tuple[str, int], namespace: Callable[[], AbstractContextManager[None]]
 ) -> socket.socket | None:
-    """A connection, or None if it is refused; tried as long as TCP does for a host that does not answer (yet)."""
+    """A connection, or None if it is refused; tried as long as TCP does for a host that does not
+    answer (yet).
+    """
     loop = asyncio.get_running_loop()
     give_up = loop.time() + _CONNECT_SECONDS
     while loop.time() < give_up:
@@ -80,7 +86,9 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter | Non
             writer.transport.abort()
 
 
-async def _pump_back(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, caller: asyncio.StreamReader) -> None:
+async def _pump_back(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, caller: asyncio.StreamReader
+) -> None:
     try:
         while data := await reader.read(_CHUNK):
             writer.write(data)

@@ -1,4 +1,6 @@
-"""The process behind `python -m tests.cloud`: clouds on one host of machines, and a socket for its commands."""
+"""The process behind `python -m tests.cloud`: clouds on one host of machines, and a socket for its
+commands.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class NotRunning(Exception):
 def folder() -> Path:
     """Where the socket and the log are; each user has one test cloud."""
     named = os.environ.get("SPOTCTL_TEST_CLOUD")
-    return Path(named) if named else Path(tempfile.gettempdir()) / f"spotctl-test-cloud-{os.geteuid()}"
+    return (
+        Path(named) if named else Path(tempfile.gettempdir()) / f"spotctl-test-cloud-{os.geteuid()}"
+    )
 
 
 def start(clouds: Sequence[str]) -> None:
@@ -55,7 +59,9 @@ def start(clouds: Sequence[str]) -> None:
     os.close(told)
     with os.fdopen(ready, "rb") as answers:
         if answers.read() != b"ready":
-            raise NotRunning((folder() / "log").read_text().strip().rpartition("\n")[2] or "it ended at once")
+            raise NotRunning(
+                (folder() / "log").read_text().strip().rpartition("\n")[2] or "it ended at once"
+            )
 
 
 def ask(do: str, **arguments: Any) -> Any:  # noqa: ANN401  # what JSON can hold
@@ -64,7 +70,9 @@ def ask(do: str, **arguments: Any) -> Any:  # noqa: ANN401  # what JSON can hold
         try:
             link.connect(str(folder() / "control"))
         except OSError:
-            raise NotRunning("no test cloud is up; start one with: python -m tests.cloud up") from None
+            raise NotRunning(
+                "no test cloud is up; start one with: python -m tests.cloud up"
+            ) from None
         link.sendall(json.dumps({"do": do, **arguments}).encode() + b"\n")
         with link.makefile("rb") as answers:
             answer = json.loads(answers.readline() or b'{"error": "the test cloud has ended"}')
@@ -94,7 +102,11 @@ class Clouds:
             return {"error": str(error)}
 
     def environment(self) -> dict[str, str]:
-        return {name: value for server in self.servers.values() for name, value in server.environment().items()}
+        return {
+            name: value
+            for server in self.servers.values()
+            for name, value in server.environment().items()
+        }
 
     def status(self) -> dict[str, Any]:
         return {
@@ -115,7 +127,9 @@ class Clouds:
                 with suppress(KeyError):
                     server.evict(id_, warning_seconds)
                     return {"cloud": name, "machine": id_}
-        raise ValueError(f"no machine {machine} is running; python -m tests.cloud status lists them")
+        raise ValueError(
+            f"no machine {machine} is running; python -m tests.cloud status lists them"
+        )
 
 
 def serve(clouds: Sequence[str], host: MachineHost, ready: Callable[[], None]) -> None:

@@ -36,7 +36,9 @@ class Ssh:
         }
         words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
         line = ["ssh", "-F", "none", "-i", str(self.key), *words, f"root@{address}", command]
-        return subprocess.run(line, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+        return subprocess.run(
+            line, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+        )
 
     def run(self, address: str, command: str) -> str:
         """What a command prints; tried until the machine has booted."""

@@ -1,5 +1,5 @@
-"""`spotctl ssh --admit` on simulated clouds: ssh to the machines of one run comes from another address; nothing else
-changes."""
+"""`spotctl ssh --admit` on simulated clouds: ssh to the machines of one run comes from another
+address; nothing else changes."""
 
 from __future__ import annotations
 
@@ -48,17 +48,31 @@ def test_another_address_is_admitted_to_one_run_and_the_old_one_no_more(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with recorded(name) as cloud:
-        for variable, value in {**cloud.environment, "SPOTCTL_HOME": str(tmp_path / "home")}.items():
+        for variable, value in {
+            **cloud.environment,
+            "SPOTCTL_HOME": str(tmp_path / "home"),
+        }.items():
             monkeypatch.setenv(variable, value)
         job = tmp_path / "job.yaml"
-        values = {"identity": cloud.identity, "region": cloud.region, "type": cloud.type, "image": ""}
+        values = {
+            "identity": cloud.identity,
+            "region": cloud.region,
+            "type": cloud.type,
+            "image": "",
+        }
         job.write_text(JOB.format(cloud=name, **values))
         settings = config.load(os.environ)
         spec, market = load(job), Market(name, cloud.region, ZONES[name], cloud.type)
 
         def rent(run: str, token: str) -> None:
-            tags = {INSTALLATION_TAG: installation_id(settings.home), RUN_TAG: run, INTENT_TAG: token[-1]}
-            request = MachineRequest(token, market, 1, 10**9, now_micros() + HOUR, tags, identity=cloud.identity)
+            tags = {
+                INSTALLATION_TAG: installation_id(settings.home),
+                RUN_TAG: run,
+                INTENT_TAG: token[-1],
+            }
+            request = MachineRequest(
+                token, market, 1, 10**9, now_micros() + HOUR, tags, identity=cloud.identity
+            )
             provider = cloud_provider(settings, [name], [cloud.region])
             with closing(provider):
                 provider.create(request)
@@ -91,7 +105,9 @@ def test_another_address_is_admitted_to_one_run_and_the_old_one_no_more(
         (("none", "here"), "--admit: expected address ranges such as 203.0.113.7/32, not 'here'"),
     ],
 )
-def test_what_cannot_be_admitted_is_refused_in_one_line(tmp_path: Path, words: tuple[str, ...], says: str) -> None:
+def test_what_cannot_be_admitted_is_refused_in_one_line(
+    tmp_path: Path, words: tuple[str, ...], says: str
+) -> None:
     job, address = words
     refused = spotctl("ssh", job, "--admit", address, SPOTCTL_HOME=str(tmp_path))
     assert refused.code == USAGE

@@ -1,4 +1,6 @@
-"""AWS on this computer: what EC2 does and moto does not, asked through boto3. Most tests need no machines."""
+"""AWS on this computer: what EC2 does and moto does not, asked through boto3. Most tests need no
+machines.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,11 @@ def ec2(aws: AwsServer) -> Iterator[Any]:
     client.close()
 
 
-def test_an_instance_is_a_machine_with_its_addresses_and_tags(aws: AwsServer, ec2: Any, host: Records) -> None:  # noqa: ANN401
+def test_an_instance_is_a_machine_with_its_addresses_and_tags(
+    aws: AwsServer,
+    ec2: Any,  # noqa: ANN401
+    host: Records,
+) -> None:
     (id_,) = ran(ec2.run_instances(**order(ec2, UserData="#!/bin/sh\ntrue\n")))
     assert host.running() == (id_,)
     assert host.spec(id_).user_data == b"#!/bin/sh\ntrue\n"
@@ -105,11 +111,17 @@ def test_an_answer_is_lost_after_the_machine_was_bought(aws: AwsServer, ec2: Any
 
 @pytest.mark.parametrize("action", ["start_instances", "stop_instances", "reboot_instances"])
 def test_what_is_not_simulated_is_refused(ec2: Any, action: str) -> None:  # noqa: ANN401
-    assert refused(getattr(ec2, action), InstanceIds=["i-0123456789abcdef0"]) == "UnsupportedOperation"
+    assert (
+        refused(getattr(ec2, action), InstanceIds=["i-0123456789abcdef0"]) == "UnsupportedOperation"
+    )
 
 
 def test_faults_of_the_api(aws: AwsServer, ec2: Any) -> None:  # noqa: ANN401
-    aws.breaks(AwsFault("", reply=ec2_error("RequestLimitExceeded", status=503), action="DescribeInstances"))
+    aws.breaks(
+        AwsFault(
+            "", reply=ec2_error("RequestLimitExceeded", status=503), action="DescribeInstances"
+        )
+    )
     assert refused(ec2.describe_instances) == "RequestLimitExceeded"
     aws.breaks(AwsFault("", action="DescribeInstances", delay_seconds=0.2))
     assert described(ec2) == []
@@ -142,20 +154,35 @@ def test_instances_that_ended_are_forgotten_in_time(aws: AwsServer, ec2: Any) ->
 def test_orders_get_what_there_is(aws: AwsServer, ec2: Any) -> None:  # noqa: ANN401
     aws.market.capacity[ZONE, TYPE] = 3
     request = order(ec2, MaxCount=8)
-    assert refused(ec2.run_instances, **{**request, "MinCount": 4}) == "InsufficientInstanceCapacity"
+    assert (
+        refused(ec2.run_instances, **{**request, "MinCount": 4}) == "InsufficientInstanceCapacity"
+    )
     assert len(ran(ec2.run_instances(**request))) == 3
-    assert refused(ec2.run_instances, **{**request, "ClientToken": "t2"}) == "InsufficientInstanceCapacity"
+    assert (
+        refused(ec2.run_instances, **{**request, "ClientToken": "t2"})
+        == "InsufficientInstanceCapacity"
+    )
 
 
 def test_quotas_count_virtual_cpus(aws: AwsServer, ec2: Any) -> None:  # noqa: ANN401
     aws.market.quotas = dict.fromkeys(aws.market.quotas, 4.0)
     ec2.run_instances(**order(ec2, MaxCount=2))
-    assert refused(ec2.run_instances, **order(ec2, ClientToken="t2")) == "MaxSpotInstanceCountExceeded"
+    assert (
+        refused(ec2.run_instances, **order(ec2, ClientToken="t2")) == "MaxSpotInstanceCountExceeded"
+    )
     ec2.run_instances(**on_demand(ec2, ClientToken="t3"))
-    assert refused(ec2.run_instances, **on_demand(ec2, MaxCount=2, ClientToken="t4")) == "VcpuLimitExceeded"
+    assert (
+        refused(ec2.run_instances, **on_demand(ec2, MaxCount=2, ClientToken="t4"))
+        == "VcpuLimitExceeded"
+    )
     quotas = client_of(aws, "service-quotas")
-    assert quotas.get_service_quota(ServiceCode="ec2", QuotaCode=SPOT_QUOTA)["Quota"]["Value"] == 4.0
-    assert refused(quotas.get_service_quota, ServiceCode="ec2", QuotaCode="L-0") == "NoSuchResourceException"
+    assert (
+        quotas.get_service_quota(ServiceCode="ec2", QuotaCode=SPOT_QUOTA)["Quota"]["Value"] == 4.0
+    )
+    assert (
+        refused(quotas.get_service_quota, ServiceCode="ec2", QuotaCode="L-0")
+        == "NoSuchResourceException"
+    )
     quotas.close()
 
 
@@ -173,15 +200,30 @@ def test_quotas_count_virtual_cpus(aws: AwsServer, ec2: Any) -> None:  # noqa: A
         ("InvalidParameterCombination", {"SubnetId": "subnet-1"}),
         (
             "InvalidParameterCombination",
-            {"InstanceMarketOptions": {"MarketType": "spot", "SpotOptions": {"InstanceInterruptionBehavior": "stop"}}},
+            {
+                "InstanceMarketOptions": {
+                    "MarketType": "spot",
+                    "SpotOptions": {"InstanceInterruptionBehavior": "stop"},
+                }
+            },
         ),
-        ("SpotMaxPriceTooLow", {"InstanceMarketOptions": {"MarketType": "spot", "SpotOptions": {"MaxPrice": "0.01"}}}),
-        ("InvalidBlockDeviceMapping", {"BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 1}}]}),
+        (
+            "SpotMaxPriceTooLow",
+            {"InstanceMarketOptions": {"MarketType": "spot", "SpotOptions": {"MaxPrice": "0.01"}}},
+        ),
+        (
+            "InvalidBlockDeviceMapping",
+            {"BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 1}}]},
+        ),
         ("InvalidParameterValue", {"MinCount": 2}),
         ("InvalidParameterValue", {"ClientToken": "t" * 65}),
         (
             "InvalidParameterValue",
-            {"TagSpecifications": [{"ResourceType": "instance", "Tags": [{"Key": "aws:run", "Value": "a"}]}]},
+            {
+                "TagSpecifications": [
+                    {"ResourceType": "instance", "Tags": [{"Key": "aws:run", "Value": "a"}]}
+                ]
+            },
         ),
     ],
 )
@@ -191,9 +233,16 @@ def test_what_ec2_refuses(aws: AwsServer, ec2: Any, code: str, changes: dict[str
     assert aws.resources() == ()
 
 
-def test_terminating_ends_the_bill_at_once_and_the_machine_soon(aws: AwsServer, ec2: Any, host: Records) -> None:  # noqa: ANN401
+def test_terminating_ends_the_bill_at_once_and_the_machine_soon(
+    aws: AwsServer,
+    ec2: Any,  # noqa: ANN401
+    host: Records,
+) -> None:
     ids = ran(ec2.run_instances(**order(ec2, MaxCount=2)))
-    assert refused(ec2.terminate_instances, InstanceIds=[ids[0], "i-0123456789abcdef0"]) == "InvalidInstanceID.NotFound"
+    assert (
+        refused(ec2.terminate_instances, InstanceIds=[ids[0], "i-0123456789abcdef0"])
+        == "InvalidInstanceID.NotFound"
+    )
     (row,) = ec2.terminate_instances(InstanceIds=ids[:1])["TerminatingInstances"]
     assert row["PreviousState"]["Name"] == "running"
     gone, kept = aws.machines()
@@ -211,24 +260,40 @@ def test_terminating_ends_the_bill_at_once_and_the_machine_soon(aws: AwsServer, 
     assert aws.resources() == ()
 
 
-def test_a_machine_that_powers_itself_off_is_terminated(aws: AwsServer, ec2: Any, host: Records) -> None:  # noqa: ANN401
+def test_a_machine_that_powers_itself_off_is_terminated(
+    aws: AwsServer,
+    ec2: Any,  # noqa: ANN401
+    host: Records,
+) -> None:
     (id_,) = ran(ec2.run_instances(**order(ec2)))
     host.end(id_)
     (one,) = terminated(ec2, id_)
     assert one["StateReason"]["Code"] == "Client.InstanceInitiatedShutdown"
     assert one["StateTransitionReason"] == "User initiated"
     (request,) = ec2.describe_spot_instance_requests()["SpotInstanceRequests"]
-    assert (request["State"], request["Status"]["Code"]) == ("closed", "instance-terminated-by-user")
+    assert (request["State"], request["Status"]["Code"]) == (
+        "closed",
+        "instance-terminated-by-user",
+    )
     assert aws.resources() == ()
 
 
-def test_by_default_a_machine_that_powers_itself_off_is_only_stopped(aws: AwsServer, ec2: Any, host: Records) -> None:  # noqa: ANN401
+def test_by_default_a_machine_that_powers_itself_off_is_only_stopped(
+    aws: AwsServer,
+    ec2: Any,  # noqa: ANN401
+    host: Records,
+) -> None:
     (id_,) = ran(ec2.run_instances(**order(ec2, InstanceInitiatedShutdownBehavior=None)))
     host.end(id_)
     (one,) = described(ec2)
     assert one["State"]["Name"] == "stopped"
     assert aws.machines()[0].ended is None
-    assert {left.kind for left in aws.resources()} == {"instance", "volume", "network interface", "spot request"}
+    assert {left.kind for left in aws.resources()} == {
+        "instance",
+        "volume",
+        "network interface",
+        "spot request",
+    }
 
 
 def imds(host: Records, machine: str, path: str, token: str | None = None) -> tuple[int, str]:
@@ -249,7 +314,10 @@ def test_metadata_needs_a_token(ec2: Any, host: Records) -> None:  # noqa: ANN40
     token = token_of(host, id_)
     assert imds(host, id_, "/latest/meta-data/instance-id", token) == (200, id_)
     assert imds(host, id_, "/latest/user-data", token) == (200, "#!/bin/sh\n")
-    assert imds(host, id_, "/latest/meta-data/placement/", token) == (200, "availability-zone\nregion")
+    assert imds(host, id_, "/latest/meta-data/placement/", token) == (
+        200,
+        "availability-zone\nregion",
+    )
     assert imds(host, id_, "/latest/meta-data/spot/instance-action", token)[0] == 404
     document = json.loads(imds(host, id_, "/latest/dynamic/instance-identity/document", token)[1])
     assert (document["instanceId"], document["region"]) == (id_, "us-east-1")
@@ -288,22 +356,31 @@ def test_only_spot_machines_are_evicted(aws: AwsServer, ec2: Any) -> None:  # no
 
 def test_a_price_above_the_maximum_evicts(aws: AwsServer, ec2: Any) -> None:  # noqa: ANN401
     cheap, rich = (
-        ran(ec2.run_instances(**order(ec2, ClientToken=limit, InstanceMarketOptions=spot(limit))))[0]
+        ran(ec2.run_instances(**order(ec2, ClientToken=limit, InstanceMarketOptions=spot(limit))))[
+            0
+        ]
         for limit in ("0.04", "0.06")
     )
     aws.set_spot_price(ZONE, TYPE, 0.05, warning_seconds=None)
     terminated(ec2, cheap)
     assert [one.id for one in aws.machines() if one.ended is None] == [rich]
-    history = ec2.describe_spot_price_history(InstanceTypes=[TYPE], AvailabilityZone=ZONE)["SpotPriceHistory"]
+    history = ec2.describe_spot_price_history(InstanceTypes=[TYPE], AvailabilityZone=ZONE)[
+        "SpotPriceHistory"
+    ]
     assert float(history[0]["SpotPrice"]) == 0.05
-    assert refused(ec2.run_instances, **order(ec2, ClientToken="t2", InstanceMarketOptions=spot("0.04")))
+    assert refused(
+        ec2.run_instances, **order(ec2, ClientToken="t2", InstanceMarketOptions=spot("0.04"))
+    )
 
 
 def spot(limit: str) -> dict[str, Any]:
     return {"MarketType": "spot", "SpotOptions": {"MaxPrice": limit}}
 
 
-def test_a_machine_is_paid_by_the_second_and_for_a_minute_at_least(aws: AwsServer, ec2: Any) -> None:  # noqa: ANN401
+def test_a_machine_is_paid_by_the_second_and_for_a_minute_at_least(
+    aws: AwsServer,
+    ec2: Any,  # noqa: ANN401
+) -> None:
     ec2.run_instances(**order(ec2))
     ec2.run_instances(**on_demand(ec2, ClientToken="t2"))
     by_spot, by_demand = aws.books.leases.values()
@@ -392,7 +469,9 @@ def test_a_machine_from_its_order_to_the_end_of_its_bill(
     with namespaces() as host, serving_on(host, monkeypatch) as aws:
         ec2 = client_of(aws, "ec2")
         script = f'python3 -c "{_ASK}"'
-        (id_,) = ran(ec2.run_instances(**reachable(ec2, order(ec2, UserData=ssh.user_data(script).decode()))))
+        (id_,) = ran(
+            ec2.run_instances(**reachable(ec2, order(ec2, UserData=ssh.user_data(script).decode())))
+        )
         (one,) = described(ec2)
         address = one["PublicIpAddress"]
         assert ssh.run(address, "hostname").strip() == id_
@@ -413,18 +492,25 @@ def test_a_machine_from_its_order_to_the_end_of_its_bill(
 def test_what_aws_publishes_can_be_asked(aws: AwsServer, ec2: Any) -> None:  # noqa: ANN401
     zones = {zone["ZoneId"] for zone in ec2.describe_availability_zones()["AvailabilityZones"]}
     scores = ec2.get_spot_placement_scores(
-        InstanceTypes=[TYPE], RegionNames=["us-east-1"], SingleAvailabilityZone=True, TargetCapacity=1
+        InstanceTypes=[TYPE],
+        RegionNames=["us-east-1"],
+        SingleAvailabilityZone=True,
+        TargetCapacity=1,
     )["SpotPlacementScores"]
     assert {one["AvailabilityZoneId"] for one in scores} == zones
     wanted = {"instanceType": TYPE, "regionCode": "us-east-1"}
-    filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in wanted.items()]
+    filters = [
+        {"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in wanted.items()
+    ]
     pricing = client_of(aws, "pricing")
     (product,) = pricing.get_products(ServiceCode="AmazonEC2", Filters=filters)["PriceList"]
     assert f"{aws.market.on_demand(TYPE):.10f}" in product
     pricing.close()
     now = datetime.now(UTC)
     history = ec2.describe_spot_price_history(
-        Filters=[{"Name": "instance-type", "Values": ["c6i.l*"]}], StartTime=now - timedelta(days=8), EndTime=now
+        Filters=[{"Name": "instance-type", "Values": ["c6i.l*"]}],
+        StartTime=now - timedelta(days=8),
+        EndTime=now,
     )["SpotPriceHistory"]
     assert {one["InstanceType"] for one in history} == {TYPE}
     assert len({one["AvailabilityZone"] for one in history}) > 3

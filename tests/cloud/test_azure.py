@@ -31,7 +31,11 @@ def world() -> Iterator[World]:
 def deployed(world: World) -> tuple[str, Body]:
     """The request that bought two machines."""
     world.provider().create(order())
-    (sent,) = [one for one in world.server.server.requests if one.method == "PUT" and DEPLOYMENTS in one.path]
+    (sent,) = [
+        one
+        for one in world.server.server.requests
+        if one.method == "PUT" and DEPLOYMENTS in one.path
+    ]
     return sent.path, json.loads(sent.body)
 
 
@@ -50,27 +54,47 @@ def changed(change: Callable[[Body], object]) -> Callable[[Body], None]:
 @pytest.mark.parametrize(
     ("change", "code"),
     [
-        (changed(lambda vm: vm["properties"].update(evictionPolicies="Delete")), "InvalidRequestContent"),
+        (
+            changed(lambda vm: vm["properties"].update(evictionPolicies="Delete")),
+            "InvalidRequestContent",
+        ),
         (changed(lambda vm: vm["properties"].update(vmId="1")), "PropertyReadOnly"),
         (changed(lambda vm: vm["properties"].update(priority="spot")), "InvalidParameter"),
-        (changed(lambda vm: vm["properties"]["billingProfile"].update(maxPrice="1")), "InvalidParameter"),
-        (changed(lambda vm: vm["properties"]["storageProfile"]["osDisk"].pop("createOption")), "InvalidParameter"),
+        (
+            changed(lambda vm: vm["properties"]["billingProfile"].update(maxPrice="1")),
+            "InvalidParameter",
+        ),
+        (
+            changed(lambda vm: vm["properties"]["storageProfile"]["osDisk"].pop("createOption")),
+            "InvalidParameter",
+        ),
         (changed(lambda vm: vm.pop("location")), "InvalidParameter"),
         (changed(lambda vm: vm.pop("apiVersion")), "InvalidTemplate"),
         (changed(lambda vm: vm.update(apiVersion="2999-01-01")), "InvalidApiVersionParameter"),
         (changed(lambda vm: vm.update(apiVersion="2024-07-01")), "InvalidApiVersionParameter"),
         (changed(lambda vm: vm.update(apiVersion="latest")), "InvalidApiVersionParameter"),
         (changed(lambda vm: vm["tags"].update(cost="[sum(1)]")), "InvalidTemplate"),
-        (changed(lambda vm: vm.update(dependsOn=["Microsoft.Network/virtualNetworks/none"])), "InvalidTemplate"),
-        (changed(lambda vm: vm["properties"]["osProfile"].pop("linuxConfiguration")), "InvalidTemplateDeployment"),
-        (changed(lambda vm: vm["properties"].update(priority="Regular")), "InvalidTemplateDeployment"),
+        (
+            changed(lambda vm: vm.update(dependsOn=["Microsoft.Network/virtualNetworks/none"])),
+            "InvalidTemplate",
+        ),
+        (
+            changed(lambda vm: vm["properties"]["osProfile"].pop("linuxConfiguration")),
+            "InvalidTemplateDeployment",
+        ),
+        (
+            changed(lambda vm: vm["properties"].update(priority="Regular")),
+            "InvalidTemplateDeployment",
+        ),
         (lambda body: body["properties"].update(mode="Complete"), "InvalidDeploymentMode"),
         (lambda body: body["properties"].pop("mode"), "InvalidParameter"),
         (lambda body: body["properties"]["template"].pop("$schema"), "InvalidTemplate"),
         (lambda body: body.update(provisioningState="Succeeded"), "InvalidRequestContent"),
     ],
 )
-def test_a_request_that_does_not_fit_is_refused(world: World, change: Callable[[Body], None], code: str) -> None:
+def test_a_request_that_does_not_fit_is_refused(
+    world: World, change: Callable[[Body], None], code: str
+) -> None:
     path, body = deployed(world)
     wrong = copy.deepcopy(body)
     change(wrong)
@@ -89,8 +113,12 @@ def test_a_request_that_does_not_fit_is_refused(world: World, change: Callable[[
         ({"api-version": "2024-03-01", "$filter": "tag eq x"}, "InvalidFilterInQueryString"),
     ],
 )
-def test_a_query_that_does_not_fit_is_refused(world: World, parameters: dict[str, str], code: str) -> None:
-    answer = httpx.get(f"{world.server.url}/subscriptions/{SUBSCRIPTION}/resourcegroups", params=parameters)
+def test_a_query_that_does_not_fit_is_refused(
+    world: World, parameters: dict[str, str], code: str
+) -> None:
+    answer = httpx.get(
+        f"{world.server.url}/subscriptions/{SUBSCRIPTION}/resourcegroups", params=parameters
+    )
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, code)
 
 
@@ -100,7 +128,10 @@ def test_a_token_that_azure_did_not_issue_is_refused(world: World) -> None:
         params={"api-version": "2024-03-01"},
         headers={"Authorization": "Bearer guess"},
     )
-    assert (answer.status_code, answer.json()["error"]["code"]) == (401, "InvalidAuthenticationToken")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (
+        401,
+        "InvalidAuthenticationToken",
+    )
 
 
 def test_a_token_of_a_machine_does_not_buy(world: World) -> None:
@@ -124,11 +155,20 @@ def test_types_that_the_models_do_not_know() -> None:
         check_version("Microsoft.Compute/virtualMachines", "")
 
 
-# -- the metadata service ---------------------------------------------------------------------------------------------
+# -- the metadata service --------------------------------------------------------------------------
 
 
-def asked(world: World, path: str, method: str = "GET", body: bytes = b"", **changes: Any) -> MetadataAnswer:  # noqa: ANN401
-    query, headers = changes.get("query", {"api-version": ["2021-02-01"]}), changes.get("headers", {"metadata": "true"})
+def asked(
+    world: World,
+    path: str,
+    method: str = "GET",
+    body: bytes = b"",
+    **changes: Any,  # noqa: ANN401
+) -> MetadataAnswer:
+    query, headers = (
+        changes.get("query", {"api-version": ["2021-02-01"]}),
+        changes.get("headers", {"metadata": "true"}),
+    )
     name = world.host.running()[0]
     return world.host.ask(name, Request(method, f"/metadata/{path}", query, headers, body))
 
@@ -137,8 +177,14 @@ def test_the_metadata_of_a_machine(world: World) -> None:
     (machine, _) = world.provider().create(order())
     compute = json.loads(asked(world, "instance").body)["compute"]
     assert compute["resourceId"].endswith(machine.id.rpartition("/")[2])
-    assert (compute["vmSize"], compute["location"], compute["priority"]) == ("Standard_D4s_v5", "eastus", "Spot")
-    text = asked(world, "instance/compute/vmSize", query={"api-version": ["2021-02-01"], "format": ["text"]})
+    assert (compute["vmSize"], compute["location"], compute["priority"]) == (
+        "Standard_D4s_v5",
+        "eastus",
+        "Spot",
+    )
+    text = asked(
+        world, "instance/compute/vmSize", query={"api-version": ["2021-02-01"], "format": ["text"]}
+    )
     assert text.body == b"Standard_D4s_v5"
 
 
@@ -149,7 +195,10 @@ def test_the_metadata_of_a_machine(world: World) -> None:
         ("instance", {"headers": {"metadata": "true", "x-forwarded-for": "10.0.0.1"}}),
         ("instance", {"query": {}}),
         ("identity/oauth2/token", {}),
-        ("identity/oauth2/token", {"query": {"api-version": ["2018-02-01"], "resource": ["https://example.com/"]}}),
+        (
+            "identity/oauth2/token",
+            {"query": {"api-version": ["2018-02-01"], "resource": ["https://example.com/"]}},
+        ),
     ],
 )
 def test_metadata_is_not_told_to_a_request_that_a_proxy_may_have_passed_on(
@@ -165,8 +214,15 @@ def test_an_eviction_is_announced_and_begins_when_the_machine_agrees(world: Worl
     world.server.evict(machine.id, 1000.0)
     told = json.loads(asked(world, "scheduledevents").body)
     (event,) = told["Events"]
-    assert (event["EventType"], event["EventStatus"], told["DocumentIncarnation"]) == ("Preempt", "Scheduled", 2)
-    assert asked(world, "scheduledevents", "POST", b'{"StartRequests": [{"EventId": "guess"}]}').status == 400
+    assert (event["EventType"], event["EventStatus"], told["DocumentIncarnation"]) == (
+        "Preempt",
+        "Scheduled",
+        2,
+    )
+    assert (
+        asked(world, "scheduledevents", "POST", b'{"StartRequests": [{"EventId": "guess"}]}').status
+        == 400
+    )
     assert len(world.host.running()) == 2
     agreed = json.dumps({"StartRequests": [{"EventId": event["EventId"]}]}).encode()
     assert asked(world, "scheduledevents", "POST", agreed).status == 200

@@ -1,4 +1,6 @@
-"""Launches that a cloud refuses: one reason, an exit code of the table, and nothing left in the cloud."""
+"""Launches that a cloud refuses: one reason, an exit code of the table, and nothing left in the
+cloud.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,16 @@ identity: {{{cloud}: {identity}}}
 resources: {{clouds: [{cloud}], regions: [{region}], types: [{type}]}}
 """
 NO_IDENTITY = f"{IDENTITY}-none"
-AZURE_EXPIRED = {"error": {"code": "ExpiredAuthenticationToken", "message": "The access token expiry is past."}}
+AZURE_EXPIRED = {
+    "error": {"code": "ExpiredAuthenticationToken", "message": "The access token expiry is past."}
+}
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is wrong, by a change of the cloud or in the job; the exit code, and what the reason contains."""
+    """What is wrong, by a change of the cloud or in the job; the exit code, and what the reason
+    contains.
+    """
 
     cloud: str
     code: int
@@ -89,7 +95,9 @@ def _no_quota_gcp(cloud: SimulatedCloud) -> None:
 
 def _no_quota_azure(cloud: SimulatedCloud) -> None:
     assert isinstance(cloud.server, AzureServer)
-    refusal = Reply.of_json({"error": {"code": "QuotaExceeded", "message": "Current Limit: 0."}}, 409)
+    refusal = Reply.of_json(
+        {"error": {"code": "QuotaExceeded", "message": "Current Limit: 0."}}, 409
+    )
     cloud.server.server.faults.append(Fault("/deployments/", refusal, times=-1))
 
 
@@ -98,22 +106,35 @@ def _answers_orders(code: str, message: str, status: int = 400) -> Callable[[Sim
 
     def change(cloud: SimulatedCloud) -> None:
         assert isinstance(cloud.server, AwsServer)
-        cloud.server.breaks(AwsFault("", reply=ec2_error(code, message, status), action="RunInstances", times=-1))
+        cloud.server.breaks(
+            AwsFault("", reply=ec2_error(code, message, status), action="RunInstances", times=-1)
+        )
 
     return change
 
 
-FREE = "The specified instance type is not eligible for Free Tier. For a list of Free Tier instance types, run it."
-DENIED = "User: u is not authorized to perform: ec2:RunInstances with an explicit deny in a service control policy"
+FREE = (
+    "The specified instance type is not eligible for Free Tier. For a list of Free Tier instance "
+    "types, run it."
+)
+DENIED = (
+    "User: u is not authorized to perform: ec2:RunInstances with an explicit deny in a service "
+    "control policy"
+)
 
 CASES = {
     "account on the free plan": Case(
         "aws", CREDENTIALS, "upgrade the plan", _answers_orders("InvalidParameterCombination", FREE)
     ),
     "policy of the organisation": Case(
-        "aws", CREDENTIALS, "service control policy; only who", _answers_orders("UnauthorizedOperation", DENIED, 403)
+        "aws",
+        CREDENTIALS,
+        "service control policy; only who",
+        _answers_orders("UnauthorizedOperation", DENIED, 403),
     ),
-    "network that does not exist": Case("gcp", FAILED, "the project has no network research; create it", _no_network),
+    "network that does not exist": Case(
+        "gcp", FAILED, "the project has no network research; create it", _no_network
+    ),
     "image that does not exist": Case(
         "azure",
         FAILED,
@@ -123,21 +144,32 @@ CASES = {
     "spot quota of 0 on Google Cloud": Case(
         "gcp", NOT_IN_TIME, "quotas allow at most 0 (gcp/us-central1=0 vCPUs)", _no_spot_quota_gcp
     ),
-    "token that has expired": Case("azure", CREDENTIALS, "the access token expiry is past", _expire_azure),
+    "token that has expired": Case(
+        "azure", CREDENTIALS, "the access token expiry is past", _expire_azure
+    ),
 }
 MORE = {
-    "profile that does not exist": Case("aws", FAILED, "Invalid IAM Instance Profile name", identity="unknown"),
+    "profile that does not exist": Case(
+        "aws", FAILED, "Invalid IAM Instance Profile name", identity="unknown"
+    ),
     "keys that have expired": Case("aws", CREDENTIALS, "the credentials have expired", _expire_aws),
-    "region that is not enabled": Case("aws", CREDENTIALS, "enable the region for the account", _disable_region),
+    "region that is not enabled": Case(
+        "aws", CREDENTIALS, "enable the region for the account", _disable_region
+    ),
     "quota of 0 on Google Cloud": Case("gcp", NOT_IN_TIME, "QUOTA_EXCEEDED", _no_quota_gcp),
     "quota of 0 on Azure": Case("azure", NOT_IN_TIME, "Current Limit: 0", _no_quota_azure),
     "spot quota of 0 on AWS": Case(
-        "aws", NOT_IN_TIME, "quotas allow at most 0 (aws/us-east-1/a+c+d+h+i+im+is+m+r+t+z=0 vCPUs)", _no_spot_quota_aws
+        "aws",
+        NOT_IN_TIME,
+        "quotas allow at most 0 (aws/us-east-1/a+c+d+h+i+im+is+m+r+t+z=0 vCPUs)",
+        _no_spot_quota_aws,
     ),
     "spot quota of 0 on Azure": Case(
         "azure", NOT_IN_TIME, "quotas allow at most 0 (azure/eastus=0 vCPUs)", _no_spot_quota_azure
     ),
-    "managed identity that does not exist": Case("azure", FAILED, "az identity create", identity=NO_IDENTITY),
+    "managed identity that does not exist": Case(
+        "azure", FAILED, "az identity create", identity=NO_IDENTITY
+    ),
 }
 CHOSEN = {**CASES, **(MORE if EVERYTHING else {})}
 
@@ -155,14 +187,22 @@ def cloud(case: Case) -> Iterator[SimulatedCloud]:
 
 
 @pytest.mark.sampled(2)
-def test_a_refused_launch_says_why_and_leaves_nothing(case: Case, cloud: SimulatedCloud, tmp_path: Path) -> None:
+def test_a_refused_launch_says_why_and_leaves_nothing(
+    case: Case, cloud: SimulatedCloud, tmp_path: Path
+) -> None:
     market = ("--cloud", cloud.name, "--region", cloud.region, "--type", cloud.type)
     assert spotctl("prices", "fetch", *market, **cloud.environment).code == 0
     case.change(cloud)
     job = tmp_path / "job.yaml"
     identity = case.identity or cloud.identity
     job.write_text(
-        JOB.format(cloud=cloud.name, identity=identity, image=case.image, region=cloud.region, type=cloud.type)
+        JOB.format(
+            cloud=cloud.name,
+            identity=identity,
+            image=case.image,
+            region=cloud.region,
+            type=cloud.type,
+        )
     )
     ended = spotctl("launch", job, "--attached", "--yes", "--json", **cloud.environment)
     # Before a run begins, a refusal is a line and no answer.

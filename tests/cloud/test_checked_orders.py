@@ -1,4 +1,6 @@
-"""`plan --check` and launches ask a simulated cloud whether the first orders would succeed, and change nothing."""
+"""`plan --check` and launches ask a simulated cloud whether the first orders would succeed, and
+change nothing.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def job(cloud: SimulatedCloud, tmp_path: Path) -> Path:
     market = ("--cloud", cloud.name, "--region", cloud.region, "--type", cloud.type)
     assert spotctl("prices", "fetch", *market, **cloud.environment).code == 0
     path = tmp_path / "job.yaml"
-    text = JOB.format(cloud=cloud.name, identity=cloud.identity, image="", region=cloud.region, type=cloud.type)
+    text = JOB.format(
+        cloud=cloud.name, identity=cloud.identity, image="", region=cloud.region, type=cloud.type
+    )
     path.write_text(f"{text}hours: 1h\n")
     return path
 
@@ -100,7 +104,11 @@ def test_a_zone_without_a_subnet_is_no_reason_against_the_others(
     ],
 )
 def test_a_launch_is_refused_before_anything_is_sent(
-    cloud: SimulatedCloud, job: Path, change: Callable[[SimulatedCloud], dict[str, str]], code: int, cure: str
+    cloud: SimulatedCloud,
+    job: Path,
+    change: Callable[[SimulatedCloud], dict[str, str]],
+    code: int,
+    cure: str,
 ) -> None:
     if not isinstance(cloud.server, AwsServer):
         pytest.skip("the changes are those of AWS")
@@ -110,19 +118,27 @@ def test_a_launch_is_refused_before_anything_is_sent(
     assert (planned.code, launched.code) == (CREDENTIALS if code == CREDENTIALS else 1, code)
     assert cure in " ".join(planned.out.split())
     assert cure in launched.error
-    assert b"Action=CreateSecurityGroup" not in b"".join(one.body for one in cloud.server.server.requests)
+    assert b"Action=CreateSecurityGroup" not in b"".join(
+        one.body for one in cloud.server.server.requests
+    )
     assert cloud.server.resources() == ()
 
 
-def test_a_subscription_without_spot_says_so_and_rents_on_demand_within_the_budget(tmp_path: Path) -> None:
-    """Free and student subscriptions of Azure rent machines on demand, and the plan has said what these cost."""
+def test_a_subscription_without_spot_says_so_and_rents_on_demand_within_the_budget(
+    tmp_path: Path,
+) -> None:
+    """Free and student subscriptions of Azure rent machines on demand, and the plan has said what
+    these cost.
+    """
     with recorded("azure") as cloud:
         assert isinstance(cloud.server, AzureServer)
         cloud.server.fleet.sells_spot = False
         laptop = Laptop(tmp_path, cloud.environment)
         market = ("--cloud", "azure", "--region", cloud.region, "--type", cloud.type)
         assert laptop.run("prices", "fetch", *market).returncode == 0
-        text = JOB.format(cloud="azure", identity=cloud.identity, image="", region=cloud.region, type=cloud.type)
+        text = JOB.format(
+            cloud="azure", identity=cloud.identity, image="", region=cloud.region, type=cloud.type
+        )
         job = laptop.job(f"{text}hours: 1h\nbudget: 5 USD\n")
         with laptop.launched("launch", job, "--attached", "--yes") as launched:
             launched.wait_for(lambda: cloud.server.machines() != ())
@@ -130,5 +146,7 @@ def test_a_subscription_without_spot_says_so_and_rents_on_demand_within_the_budg
             _, planned, said = launched.ended()
         assert [machine.spot for machine in cloud.server.machines()] == [False]
     assert "on demand  $" in planned
-    reason, left, rented = (said.index(words) for words in ("rent no Spot machines", "left the plan", "rented 1 x"))
+    reason, left, rented = (
+        said.index(words) for words in ("rent no Spot machines", "left the plan", "rented 1 x")
+    )
     assert reason < left < rented

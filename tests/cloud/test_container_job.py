@@ -1,4 +1,6 @@
-"""A job in containers on simulated clouds, from the job file to its output: one eviction, and secrets found nowhere."""
+"""A job in containers on simulated clouds, from the job file to its output: one eviction, and
+secrets found nowhere.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ pytestmark = [
 
 
 @pytest.fixture(params=["aws", "azure", "gcp"])
-def cloud(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedCloud]:
+def cloud(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[SimulatedCloud]:
     with simulated(request.param) as found:
         for name, value in {**found.environment, **SECRETS}.items():
             monkeypatch.setenv(name, value)
@@ -76,7 +80,9 @@ def test_a_job_in_containers_survives_an_eviction_and_leaves_nothing(
     cloud: SimulatedCloud, registry: str, tmp_path: Path
 ) -> None:
     laptop = Laptop(tmp_path, cloud.environment)
-    laptop.run("prices", "fetch", "--cloud", cloud.name, "--region", cloud.region, "--type", cloud.type)
+    laptop.run(
+        "prices", "fetch", "--cloud", cloud.name, "--region", cloud.region, "--type", cloud.type
+    )
     assert isinstance(cloud.host, Namespaces)
     values = {name: getattr(cloud, name) for name in ("identity", "bucket", "region", "type")}
     job = laptop.job(JOB.format(cloud=cloud.name, image=f"{registry}/app", **values))
@@ -92,10 +98,17 @@ def test_a_job_in_containers_survives_an_eviction_and_leaves_nothing(
         code, out, err = launched.ended()
     assert code == 0, err
     assert json.loads(out)["outcome"] == "done"
-    # The second container has what the first one saved when it was told of its eviction, and the secrets but the login.
+    # The second container has what the first one saved when it was told of its eviction, and the
+    # secrets but the login.
     model = b"".join(store.bucket.get("job/model/model")).decode()
     assert model == "set up yes, a start, saved at the end, 13, ''\n"
-    assert (len(cloud.server.machines()), running(cloud.server), cloud.server.resources()) == (2, [], ())
+    assert (len(cloud.server.machines()), running(cloud.server), cloud.server.resources()) == (
+        2,
+        [],
+        (),
+    )
     assert all(b"planted" not in request.body for request in requests_to(cloud))
-    assert [path for path in tmp_path.rglob("*") if path.is_file() and b"planted" in path.read_bytes()] == []
+    assert [
+        path for path in tmp_path.rglob("*") if path.is_file() and b"planted" in path.read_bytes()
+    ] == []
     assert "planted" not in out + err

@@ -1,4 +1,6 @@
-"""`spotctl doctor` on simulated clouds: an account that lacks nothing, and one that lacks a permission."""
+"""`spotctl doctor` on simulated clouds: an account that lacks nothing, and one that lacks a
+permission.
+"""
 
 from __future__ import annotations
 
@@ -36,21 +38,25 @@ def levels(cloud: SimulatedCloud) -> dict[str, str]:
     return {one["what"]: one["level"] for one in findings if one["about"] == cloud.name}
 
 
-@pytest.mark.parametrize(("name", "doctor", "plan"), [("aws", 8, 6), ("azure", 7, 3), ("gcp", 4, 3)])
+@pytest.mark.parametrize(
+    ("name", "doctor", "plan"), [("aws", 8, 6), ("azure", 7, 3), ("gcp", 4, 3)]
+)
 def test_nothing_is_asked_twice_and_few_answers_are_waited_for_in_turn(
     name: str, doctor: int, plan: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With 200 ms for each answer, the longest chain takes 1.6 s.
 
-    Of two threads that ask the same, the later one waits for the chain of the other: these are the lengths with the
-    longest of all orders in which threads may ask.
+    Of two threads that ask the same, the later one waits for the chain of the other: these are the
+    lengths with the longest of all orders in which threads may ask.
     """
     # On a busy computer, a request would be sent again after a few seconds.
     monkeypatch.setattr(f"spotctl.clouds.{name}.doctor.TIMEOUT_SECONDS", 60.0)
     with recorded(name) as cloud:
         market = ("--cloud", cloud.name, "--region", cloud.region, "--type", cloud.type)
         job = tmp_path / "job.yaml"
-        text = JOB.format(cloud=name, identity=cloud.identity, image="", region=cloud.region, type=cloud.type)
+        text = JOB.format(
+            cloud=name, identity=cloud.identity, image="", region=cloud.region, type=cloud.type
+        )
         job.write_text(f"{text}hours: 1h\n")
         for words, longest in (
             (("prices", "fetch", *market), None),
@@ -61,7 +67,9 @@ def test_nothing_is_asked_twice_and_few_answers_are_waited_for_in_turn(
             with chains() as counted:
                 ended = spotctl(*words, **cloud.environment)
             assert ended.code == 0, ended
-            asked = Counter((one.method, one.path, str(one.query), one.body) for one in requests(cloud)[before:])
+            asked = Counter(
+                (one.method, one.path, str(one.query), one.body) for one in requests(cloud)[before:]
+            )
             assert asked
             assert [question for question, times in asked.items() if times > 1] == []
             if longest is not None:

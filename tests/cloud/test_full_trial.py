@@ -1,4 +1,6 @@
-"""`spotctl try CLOUD --full` on simulated clouds: every step passes, its record is redacted, and nothing is left."""
+"""`spotctl try CLOUD --full` on simulated clouds: every step passes, its record is redacted, and
+nothing is left.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ pytestmark = [
 _PATIENCE_SECONDS = 2200.0
 WRITER = "spotctl.run.trial.record:as_json"
 SECOND_KIND = {"aws": "m6i.large", "azure": "Standard_D4s_v5", "gcp": "n2-standard-4"}
-STEPS = "account orders machines token lease launcher eviction checkpoint training runner left".split()
+STEPS = (
+    "account orders machines token lease launcher eviction checkpoint training runner left".split()
+)
 
 
 @pytest.mark.parametrize("name", sampled("aws"))
@@ -31,7 +35,9 @@ def test_every_step_of_a_full_trial_passes(tmp_path: Path, name: str) -> None:
     with simulated(name) as cloud:
         laptop = Laptop(tmp_path, cloud.environment)
         for type_ in {cloud.type, SECOND_KIND[name]}:
-            laptop.run("prices", "fetch", "--cloud", name, "--region", cloud.region, "--type", type_)
+            laptop.run(
+                "prices", "fetch", "--cloud", name, "--region", cloud.region, "--type", type_
+            )
         with laptop.launched("try", name, "--full", "--yes", "--json", *options(cloud)) as launched:
             out, err = launched.process.communicate(timeout=_PATIENCE_SECONDS)
         assert launched.process.returncode == 0, err + out

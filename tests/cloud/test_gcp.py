@@ -32,7 +32,9 @@ BODY: dict[str, Any] = {
         {
             "boot": True,
             "autoDelete": True,
-            "initializeParams": {"sourceImage": "projects/ubuntu-os-cloud/global/images/family/ubuntu-2404-lts-amd64"},
+            "initializeParams": {
+                "sourceImage": "projects/ubuntu-os-cloud/global/images/family/ubuntu-2404-lts-amd64"
+            },
         }
     ],
     "networkInterfaces": [{"network": "global/networks/default"}],
@@ -44,7 +46,9 @@ BODY: dict[str, Any] = {
         "maxRunDuration": {"seconds": "3600"},
     },
     "metadata": {"items": [{"key": "user-data", "value": "#!/bin/sh\n"}]},
-    "serviceAccounts": [{"email": "default", "scopes": ["https://www.googleapis.com/auth/cloud-platform"]}],
+    "serviceAccounts": [
+        {"email": "default", "scopes": ["https://www.googleapis.com/auth/cloud-platform"]}
+    ],
 }
 
 
@@ -60,7 +64,9 @@ def server(host: Records) -> Iterator[GcpServer]:
     made.close()
 
 
-def asked(server: GcpServer, method: str, path: str, body: object = None, token: str = "") -> tuple[int, Any]:
+def asked(
+    server: GcpServer, method: str, path: str, body: object = None, token: str = ""
+) -> tuple[int, Any]:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     data = None if body is None else json.dumps(body).encode()
     url = f"{server.http.url}/compute/v1/projects/{PROJECT}/{path}"
@@ -121,7 +127,9 @@ def changed(path: str, value: object) -> dict[str, Any]:
         ("serviceAccounts.0.scopes", []),
     ],
 )
-def test_what_the_messages_of_the_sdk_do_not_allow_is_refused(server: GcpServer, field: str, value: object) -> None:
+def test_what_the_messages_of_the_sdk_do_not_allow_is_refused(
+    server: GcpServer, field: str, value: object
+) -> None:
     status, answer = insert(server, changed(field, value))
     assert status == 400
     assert answer["error"]["code"] == 400
@@ -150,12 +158,16 @@ def test_a_filter_that_is_not_understood_is_refused(server: GcpServer) -> None:
     assert asked(server, "GET", "aggregated/instances?maxResults=501")[0] == 400
 
 
-def test_a_machine_deletes_itself_with_the_token_of_its_metadata(server: GcpServer, host: Records) -> None:
+def test_a_machine_deletes_itself_with_the_token_of_its_metadata(
+    server: GcpServer, host: Records
+) -> None:
     insert(server, BODY)
     (name,) = host.running()
 
     def told(path: str, **headers: str) -> tuple[int, str]:
-        answer = host.ask(name, MetadataRequest("GET", f"/computeMetadata/v1/{path}", {}, headers, b""))
+        answer = host.ask(
+            name, MetadataRequest("GET", f"/computeMetadata/v1/{path}", {}, headers, b"")
+        )
         return answer.status, answer.body.decode()
 
     flavor = {"metadata-flavor": "Google"}
@@ -168,7 +180,10 @@ def test_a_machine_deletes_itself_with_the_token_of_its_metadata(server: GcpServ
     token = json.loads(told("instance/service-accounts/default/token", **flavor)[1])["access_token"]
     assert asked(server, "DELETE", f"zones/{ZONE}/instances/one", token="forged")[0] == 401
     status, operation = asked(server, "DELETE", f"zones/{ZONE}/instances/one", token=token)
-    assert (status, operation["user"]) == (200, "314159265358-compute@developer.gserviceaccount.com")
+    assert (status, operation["user"]) == (
+        200,
+        "314159265358-compute@developer.gserviceaccount.com",
+    )
     asked(server, "POST", f"zones/{ZONE}/operations/{operation['name']}/wait")
     assert (host.running(), server.resources()) == ((), ())
     (rented,) = server.machines()
@@ -177,7 +192,9 @@ def test_a_machine_deletes_itself_with_the_token_of_its_metadata(server: GcpServ
     assert rented.usd == pytest.approx(0.01 * 4 / 60), "a minute at least"
 
 
-def test_an_eviction_is_announced_in_the_metadata_and_then_happens(server: GcpServer, host: Records) -> None:
+def test_an_eviction_is_announced_in_the_metadata_and_then_happens(
+    server: GcpServer, host: Records
+) -> None:
     insert(server, BODY)
     (name,), (rented,) = host.running(), server.machines()
     flavor = {"metadata-flavor": "Google"}
@@ -205,7 +222,9 @@ def test_on_demand_machines_are_not_evicted(server: GcpServer) -> None:
         server.project.expire(server.machines()[0].id)
 
 
-def test_a_machine_that_switches_itself_off_is_still_there(server: GcpServer, host: Records) -> None:
+def test_a_machine_that_switches_itself_off_is_still_there(
+    server: GcpServer, host: Records
+) -> None:
     insert(server, BODY)
     host.end(host.running()[0])
     assert [one.kind for one in server.resources()] == ["machine"]
@@ -214,19 +233,49 @@ def test_a_machine_that_switches_itself_off_is_still_there(server: GcpServer, ho
 
 def test_prices_of_its_machines_can_be_fetched(server: GcpServer) -> None:
     settings = GcpSettings(PROJECT, server.http.url, server.http.url)
-    tasks = GcpSource(settings).tasks(FetchRequest(since=now_micros() - 7 * DAY, until=now_micros()))
+    tasks = GcpSource(settings).tasks(
+        FetchRequest(since=now_micros() - 7 * DAY, until=now_micros())
+    )
     rows = FetchedRows.joined([step for task in tasks for step in task.pull()]).prices
-    prices = {rows.markets[code]: price for code, price in zip(rows.codes, rows.prices, strict=True)}
+    prices = {
+        rows.markets[code]: price for code, price in zip(rows.codes, rows.prices, strict=True)
+    }
     assert prices[Market("gcp", "us-central1", "-", "n2-standard-4")] == 4 * SPOT_USD * 1e9
 
 
 @pytest.mark.parametrize(
     ("rule", "tags", "admitted"),
     [
-        ({"sourceRanges": ["203.0.113.0/24"], "allowed": [{"IPProtocol": "tcp", "ports": ["22"]}]}, ["a"], True),
-        ({"sourceRanges": ["192.0.2.0/24"], "allowed": [{"IPProtocol": "tcp", "ports": ["22"]}]}, ["a"], False),
-        ({"sourceRanges": ["203.0.113.0/24"], "allowed": [{"IPProtocol": "tcp", "ports": ["80"]}]}, ["a"], False),
-        ({"sourceRanges": ["203.0.113.0/24"], "allowed": [{"IPProtocol": "all"}], "targetTags": ["b"]}, ["a"], False),
+        (
+            {
+                "sourceRanges": ["203.0.113.0/24"],
+                "allowed": [{"IPProtocol": "tcp", "ports": ["22"]}],
+            },
+            ["a"],
+            True,
+        ),
+        (
+            {"sourceRanges": ["192.0.2.0/24"], "allowed": [{"IPProtocol": "tcp", "ports": ["22"]}]},
+            ["a"],
+            False,
+        ),
+        (
+            {
+                "sourceRanges": ["203.0.113.0/24"],
+                "allowed": [{"IPProtocol": "tcp", "ports": ["80"]}],
+            },
+            ["a"],
+            False,
+        ),
+        (
+            {
+                "sourceRanges": ["203.0.113.0/24"],
+                "allowed": [{"IPProtocol": "all"}],
+                "targetTags": ["b"],
+            },
+            ["a"],
+            False,
+        ),
         ({"sourceTags": ["a"], "allowed": [{"IPProtocol": "all"}]}, ["a"], False),
     ],
 )
@@ -238,5 +287,7 @@ def test_a_firewall_rule_admits_what_it_says(
     insert(server, {**body, "tags": {"items": tags}})
     (name,) = host.running()
     assert not host.spec(name).admits_ssh()
-    status, _ = asked(server, "POST", "global/firewalls", {"name": "r", "network": "global/networks/vpc", **rule})
+    status, _ = asked(
+        server, "POST", "global/firewalls", {"name": "r", "network": "global/networks/vpc", **rule}
+    )
     assert (status, host.spec(name).admits_ssh()) == (200, admitted)

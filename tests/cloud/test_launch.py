@@ -1,4 +1,6 @@
-"""Jobs launched on simulated clouds, from the job file to the trained model: real machines, real evictions."""
+"""Jobs launched on simulated clouds, from the job file to the trained model: real machines, real
+evictions.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,16 @@ def cloud(request: pytest.FixtureRequest) -> Iterator[SimulatedCloud]:
 @pytest.fixture
 def laptop(cloud: SimulatedCloud, tmp_path: Path) -> Laptop:
     laptop = Laptop(tmp_path, cloud.environment)
-    fetched = laptop.run("prices", "fetch", "--cloud", cloud.name, "--region", cloud.region, "--type", f"{cloud.type}*")
+    fetched = laptop.run(
+        "prices",
+        "fetch",
+        "--cloud",
+        cloud.name,
+        "--region",
+        cloud.region,
+        "--type",
+        f"{cloud.type}*",
+    )
     assert f"{cloud.type}" in laptop.run("lab", "prices", "ls").stdout, fetched.stderr
     return laptop
 
@@ -55,9 +66,15 @@ def spot(server: ApiServer) -> list[Rented]:
     return [machine for machine in running(server) if machine.spot]
 
 
-def test_a_training_survives_evictions_and_leaves_nothing(cloud: SimulatedCloud, laptop: Laptop) -> None:
-    """One eviction is announced, one is not; the model is that of an undisturbed training, to the bit."""
-    job = laptop.job(TRAINING.format(clocks=CLOCKS, cloud=cloud.name, region=cloud.region, type=cloud.type))
+def test_a_training_survives_evictions_and_leaves_nothing(
+    cloud: SimulatedCloud, laptop: Laptop
+) -> None:
+    """One eviction is announced, one is not; the model is that of an undisturbed training, to the
+    bit.
+    """
+    job = laptop.job(
+        TRAINING.format(clocks=CLOCKS, cloud=cloud.name, region=cloud.region, type=cloud.type)
+    )
     with laptop.launched("launch", job, "--attached", "--yes", "--json") as launched:
         launched.wait_for(lambda: bool(running(cloud.server)))
         launched.wait_for(lambda: laptop.clock("line") >= 5)
@@ -72,7 +89,17 @@ def test_a_training_survives_evictions_and_leaves_nothing(cloud: SimulatedCloud,
     answer = json.loads(out)
     assert (answer["clocks"], answer["updates_lost"], answer["evictions"]) == (CLOCKS, 0, 2)
     undisturbed = laptop.answer(
-        *("lab", "train", "work/line.py", "--engine", "sim", "--nodes", "1+2", "--clocks", str(CLOCKS)),
+        *(
+            "lab",
+            "train",
+            "work/line.py",
+            "--engine",
+            "sim",
+            "--nodes",
+            "1+2",
+            "--clocks",
+            str(CLOCKS),
+        ),
         "--deterministic",
     )
     assert answer["model_sha256"] == undisturbed["model_sha256"]

@@ -36,7 +36,9 @@ def cloud() -> Iterator[SimulatedCloud]:
 def test_a_run_waits_for_a_login(cloud: SimulatedCloud, tmp_path: Path) -> None:
     laptop, server = Laptop(tmp_path, cloud.environment), cloud.server
     assert isinstance(server, AwsServer)
-    laptop.run("prices", "fetch", "--cloud", "aws", "--region", cloud.region, "--type", f"{cloud.type}*")
+    laptop.run(
+        "prices", "fetch", "--cloud", "aws", "--region", cloud.region, "--type", f"{cloud.type}*"
+    )
 
     def state() -> RunState:
         with EventLog(Paths(laptop.home).log) as log:

@@ -1,4 +1,6 @@
-"""Machines made of namespaces: they boot, are reachable as they should be, and leave nothing behind."""
+"""Machines made of namespaces: they boot, are reachable as they should be, and leave nothing
+behind.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,10 @@ _numbers = count()
 
 def machine(user_data: bytes = b"", **environment: str) -> MachineSpec:
     return MachineSpec(
-        f"m{next(_numbers)}", user_data, lambda request: Reply(200, request.client.encode()), environment
+        f"m{next(_numbers)}",
+        user_data,
+        lambda request: Reply(200, request.client.encode()),
+        environment,
     )
 
 
@@ -52,11 +57,15 @@ def ignored(name: str) -> None:
     pass
 
 
-def test_a_machine_boots_and_is_reached_through_its_public_address(host: Namespaces, ssh: Ssh) -> None:
+def test_a_machine_boots_and_is_reached_through_its_public_address(
+    host: Namespaces, ssh: Ssh
+) -> None:
     spec = machine(ssh.user_data(), ENDPOINT="http://10.0.0.1:8 ")
     addresses = host.start(spec, ignored)
     assert addresses.public.startswith("127.")
-    assert ssh.run(addresses.public, 'hostname; hostname -I; id -u; echo "$ENDPOINT"').splitlines() == [
+    assert ssh.run(
+        addresses.public, 'hostname; hostname -I; id -u; echo "$ENDPOINT"'
+    ).splitlines() == [
         spec.name,
         addresses.private + " ",
         "0",
@@ -65,11 +74,14 @@ def test_a_machine_boots_and_is_reached_through_its_public_address(host: Namespa
 
 
 def test_user_data_is_run_once_as_root_with_its_output_on_the_console(host: Namespaces) -> None:
-    spec = machine(b"#!/bin/sh\nid -u >/run/ran\necho boot of $NAME${HOME-}\necho oops >&2\n", NAME="it")
+    spec = machine(
+        b"#!/bin/sh\nid -u >/run/ran\necho boot of $NAME${HOME-}\necho oops >&2\n", NAME="it"
+    )
     host.start(spec, ignored)
     eventually(lambda: "boot of it\noops\n" in host.console(spec.name))
     assert (
-        host.execute(spec.name, "cat", "/run/ran", "/var/log/cloud-init-output.log").stdout == "0\nboot of it\noops\n"
+        host.execute(spec.name, "cat", "/run/ran", "/var/log/cloud-init-output.log").stdout
+        == "0\nboot of it\noops\n"
     )
 
 
@@ -86,7 +98,15 @@ def test_a_machine_sees_nothing_of_this_computer(host: Namespaces) -> None:
     spec = machine()
     host.start(spec, ignored)
     eventually(lambda: host.execute(spec.name, "pgrep", "sshd").returncode == 0)
-    for folder in ("/work", "/root", "/home", "/tmp", "/usr/local", "/opt", str(Path(__file__).parents[2])):
+    for folder in (
+        "/work",
+        "/root",
+        "/home",
+        "/tmp",
+        "/usr/local",
+        "/opt",
+        str(Path(__file__).parents[2]),
+    ):
         assert host.execute(spec.name, "find", folder, "-mindepth", "1").stdout == ""
     assert host.execute(spec.name, "/usr/bin/python3", "-c", "import numpy").returncode == 1
     assert host.execute(spec.name, "ls", "/").stderr == ""
@@ -101,11 +121,16 @@ def test_software_lies_on_top_of_the_files_of_this_computer(tmp_path: Path) -> N
     with namespaces(software=tmp_path) as host:
         spec = machine()
         host.start(spec, ignored)
-        eventually(lambda: host.execute(spec.name, "cat", "/usr/share/software/name").stdout == "more\n")
+        eventually(
+            lambda: host.execute(spec.name, "cat", "/usr/share/software/name").stdout == "more\n"
+        )
 
 
 def test_each_machine_has_its_own_metadata(host: Namespaces) -> None:
-    script = "from urllib.request import urlopen; print(urlopen('http://169.254.169.254/').read().decode())"
+    script = (
+        "from urllib.request import urlopen; "
+        "print(urlopen('http://169.254.169.254/').read().decode())"
+    )
     for _ in range(2):
         spec = machine(f'#!/bin/sh\n/usr/bin/python3 -c "{script}"\n'.encode())
         address = host.start(spec, ignored).private
@@ -113,7 +138,9 @@ def test_each_machine_has_its_own_metadata(host: Namespaces) -> None:
 
 
 def test_machines_reach_each_other_and_a_port_of_this_computer(host: Namespaces, ssh: Ssh) -> None:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(lambda request: Reply(200, request.path.encode())))
+    server = ThreadingHTTPServer(
+        ("127.0.0.1", 0), handler_of(lambda request: Reply(200, request.path.encode()))
+    )
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     first, second = (host.start(machine(ssh.user_data()), ignored) for _ in range(2))
     ssh.run(second.public, "true")
@@ -121,7 +148,8 @@ def test_machines_reach_each_other_and_a_port_of_this_computer(host: Namespaces,
     fetch = "from urllib.request import urlopen; print(urlopen('http://%s/api').read().decode())"
     talk = "import socket; print(socket.create_connection(('%s', 22)).recv(4).decode())"
     out = ssh.run(
-        first.public, f'python3 -c "{fetch % address}"; python3 -c "{talk % second.private}"; ip route get 1.1.1.1'
+        first.public,
+        f'python3 -c "{fetch % address}"; python3 -c "{talk % second.private}"; ip route get 1.1.1.1',
     )
     assert out.splitlines()[:2] == ["/api", "SSH-"]
     assert host.reach(server.server_port) == address
@@ -129,16 +157,27 @@ def test_machines_reach_each_other_and_a_port_of_this_computer(host: Namespaces,
     server.server_close()
 
 
-def test_machines_behind_routers_are_reached_only_at_the_ports_that_those_forward(host: Namespaces, ssh: Ssh) -> None:
+def test_machines_behind_routers_are_reached_only_at_the_ports_that_those_forward(
+    host: Namespaces, ssh: Ssh
+) -> None:
     """One behind the same router does not reach the other even there."""
     serve = "python3 -m http.server 7071 --directory /run/sshd >/dev/null 2>&1 &"
     specs = [machine(ssh.user_data() + f"\n{serve}\n".encode()) for _ in range(3)]
-    routers = [host.behind_router(spec.name, site, [22, 7071]) for spec, site in zip(specs, "aab", strict=True)]
+    routers = [
+        host.behind_router(spec.name, site, [22, 7071])
+        for spec, site in zip(specs, "aab", strict=True)
+    ]
     addresses = [host.start(spec, ignored) for spec in specs]
-    eventually(lambda: all(host.execute(spec.name, "pgrep", "-f", "http.server").returncode == 0 for spec in specs))
+    eventually(
+        lambda: all(
+            host.execute(spec.name, "pgrep", "-f", "http.server").returncode == 0 for spec in specs
+        )
+    )
 
     def reached(who: int, address: str, port: int) -> bool:
-        fetch = f"from urllib.request import urlopen; urlopen('http://{address}:{port}/', timeout=2)"
+        fetch = (
+            f"from urllib.request import urlopen; urlopen('http://{address}:{port}/', timeout=2)"
+        )
         return host.execute(specs[who].name, "python3", "-c", fetch).returncode == 0
 
     assert (routers[0].inside, routers[0].outside) == (routers[1].inside, routers[1].outside)
@@ -147,11 +186,21 @@ def test_machines_behind_routers_are_reached_only_at_the_ports_that_those_forwar
     assert not reached(1, routers[0].inside, routers[0].ports[7071])
     assert not reached(2, routers[0].inside, 7071)
     assert not reached(2, addresses[0].private, 7071)
-    talk = f"import socket; print(socket.create_connection(('{routers[0].outside}', {routers[0].ports[22]})).recv(4))"
-    assert "SSH-" in subprocess.run([sys.executable, "-c", talk], capture_output=True, text=True, check=True).stdout
+    talk = (
+        f"import socket; print(socket.create_connection(('{routers[0].outside}', "
+        f"{routers[0].ports[22]})).recv(4))"
+    )
+    assert (
+        "SSH-"
+        in subprocess.run(
+            [sys.executable, "-c", talk], capture_output=True, text=True, check=True
+        ).stdout
+    )
 
 
-@pytest.mark.parametrize("command", ["poweroff", "shutdown -h now", "shutdown now", "halt", "poweroff -f"])
+@pytest.mark.parametrize(
+    "command", ["poweroff", "shutdown -h now", "shutdown now", "halt", "poweroff -f"]
+)
 def test_a_machine_powers_itself_off(host: Namespaces, ssh: Ssh, command: str) -> None:
     ended = threading.Event()
     spec = machine(ssh.user_data())
@@ -174,7 +223,9 @@ def test_a_shutdown_in_minutes_can_be_called_off(host: Namespaces, ssh: Ssh) -> 
 
 def test_the_power_button_lets_processes_end_in_good_order(host: Namespaces) -> None:
     ended: list[str] = []
-    script = "#!/bin/bash\ntrap 'echo goodbye; exit' TERM\necho up\nwhile true; do sleep 0.05; done\n"
+    script = (
+        "#!/bin/bash\ntrap 'echo goodbye; exit' TERM\necho up\nwhile true; do sleep 0.05; done\n"
+    )
     spec = machine(script.encode())
     host.start(spec, ended.append)
     eventually(lambda: "up" in host.console(spec.name))
@@ -260,7 +311,10 @@ def test_test_clouds_run_side_by_side(host: Namespaces, ssh: Ssh) -> None:
 
 def test_an_address_in_use_is_refused(host: Namespaces, ssh: Ssh) -> None:
     taken = ipaddress.ip_address(host.start(machine(), ignored).public) + 1
-    with socket.create_server((str(taken), 22)), pytest.raises(OSError, match=f"port 22 of {taken} .* ListenAddress"):
+    with (
+        socket.create_server((str(taken), 22)),
+        pytest.raises(OSError, match=f"port 22 of {taken} .* ListenAddress"),
+    ):
         host.start(machine(), ignored)
     assert ssh.run(host.start(machine(ssh.user_data()), ignored).public, "id -u") == "0\n"
 
@@ -366,4 +420,6 @@ def interfaces() -> set[str]:
 
 
 def mounts() -> list[str]:
-    return [line for line in Path("/proc/self/mounts").read_text().splitlines() if "/dev/shm/" in line]
+    return [
+        line for line in Path("/proc/self/mounts").read_text().splitlines() if "/dev/shm/" in line
+    ]

@@ -1,8 +1,9 @@
-"""Whole launches whose data, checkpoints and results are in object stores of other authors, which check who asks.
+"""Whole launches whose data, checkpoints and results are in object stores of other authors, which
+check who asks.
 
-S3 is moto in a process of its own, with authentication: the launcher has the keys of a user, and machines those of
-their role, with the policy of docs/aws.md. Blob Storage is Azurite (see `tests.servers.azurite`). Everything else of
-the clouds is simulated as in other tests.
+S3 is moto in a process of its own, with authentication: the launcher has the keys of a user, and
+machines those of their role, with the policy of docs/aws.md. Blob Storage is Azurite (see
+`tests.servers.azurite`). Everything else of the clouds is simulated as in other tests.
 """
 
 from __future__ import annotations
@@ -73,13 +74,17 @@ class World:
 
 
 @pytest.fixture(params=["s3", "azurite"])
-def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[World]:
+def world(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[World]:
     make = _on_s3 if request.param == "s3" else _on_azurite
     yield from make(monkeypatch, tmp_path)
 
 
 def _on_s3(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[World]:
-    """AWS with a bucket in another account, whose keys the launcher and the role of the machines have."""
+    """AWS with a bucket in another account, whose keys the launcher and the role of the machines
+    have.
+    """
     moto = [sys.executable, "-m", "moto.server", "-p", "0"]
     with simulated("aws") as cloud, listening(moto, folder / "moto.log") as port:
         server, url = cloud.server, f"http://127.0.0.1:{port}"
@@ -91,9 +96,13 @@ def _on_s3(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[World]:
         iam.create_user(UserName="launcher")
         iam.put_user_policy(UserName="launcher", PolicyName="bucket", PolicyDocument=_policy(allow))
         role = iam.create_role(RoleName=_ROLE, AssumeRolePolicyDocument=_TRUST)["Role"]["Arn"]
-        iam.put_role_policy(RoleName=_ROLE, PolicyName="bucket", PolicyDocument=_policy(allow, deny))
+        iam.put_role_policy(
+            RoleName=_ROLE, PolicyName="bucket", PolicyDocument=_policy(allow, deny)
+        )
         own = iam.create_access_key(UserName="launcher")["AccessKey"]
-        keys: dict[str, str] = sts.assume_role(RoleArn=role, RoleSessionName="machine")["Credentials"]
+        keys: dict[str, str] = sts.assume_role(RoleArn=role, RoleSessionName="machine")[
+            "Credentials"
+        ]
         httpx.post(f"{url}/moto-api/reset-auth", content="0").raise_for_status()
 
         keys["Token"] = keys.pop("SessionToken")
@@ -104,7 +113,8 @@ def _on_s3(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[World]:
             "AWS_ACCESS_KEY_ID": own["AccessKeyId"],
             "AWS_SECRET_ACCESS_KEY": own["SecretAccessKey"],
         }
-        # The launcher's identity is found once in a process; a machine's looks into the environment each time.
+        # The launcher's identity is found once in a process; a machine's looks into the environment
+        # each time.
         yield _world(cloud, "s3://results", launchers, MACHINE, monkeypatch)
 
 
@@ -135,7 +145,10 @@ def _on_azurite(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[World
                 "AZURE_STORAGE_BLOB_ENDPOINT": store.account(REGISTRY),
                 "SSL_CERT_FILE": f"/{_AUTHORITY}",
             }
-            launchers = {"AZURE_STORAGE_BLOB_ENDPOINT": store.account(), "SSL_CERT_FILE": str(store.certificate)}
+            launchers = {
+                "AZURE_STORAGE_BLOB_ENDPOINT": store.account(),
+                "SSL_CERT_FILE": str(store.certificate),
+            }
             yield _world(cloud, LOCATION, launchers, AzuriteUser(), monkeypatch)
 
 
@@ -156,10 +169,16 @@ def _world(
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
-def test_a_checkpoint_survives_a_killed_launcher_and_an_eviction(world: World, runner: str, tmp_path: Path) -> None:
-    """The second machine goes on where the checkpoint in the bucket ends; data and result pass through the bucket."""
+def test_a_checkpoint_survives_a_killed_launcher_and_an_eviction(
+    world: World, runner: str, tmp_path: Path
+) -> None:
+    """The second machine goes on where the checkpoint in the bucket ends; data and result pass
+    through the bucket.
+    """
     cloud, bucket, laptop = world.cloud, world.bucket, Laptop(tmp_path, world.cloud.environment)
-    laptop.run("prices", "fetch", "--cloud", cloud.name, "--region", cloud.region, "--type", cloud.type)
+    laptop.run(
+        "prices", "fetch", "--cloud", cloud.name, "--region", cloud.region, "--type", cloud.type
+    )
     reliable, words = RUNNERS[runner]
     values = {name: getattr(cloud, name) for name in ("identity", "bucket", "region", "type")}
     job = laptop.job(JOB.format(cloud=cloud.name, reliable=reliable, **values))
@@ -175,7 +194,11 @@ def test_a_checkpoint_survives_a_killed_launcher_and_an_eviction(world: World, r
         (first,) = spot(cloud.server)
         cloud.server.evict(first.id, 5.0)
         code, out, err = resumed.ended()
-    assert code == 0, (err, laptop.run("logs", "counting").stdout, laptop.run("status", "counting", "--json").stdout)
+    assert code == 0, (
+        err,
+        laptop.run("logs", "counting").stdout,
+        laptop.run("status", "counting", "--json").stdout,
+    )
     assert json.loads(out)["outcome"] == "done"
     read, first_start, second_start = b"".join(bucket.get("result/read")).decode().split()
     assert (read, first_start) == ("words", "0")

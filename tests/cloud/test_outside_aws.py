@@ -1,4 +1,6 @@
-"""A first hour on AWS of another author: moto checks who asks and what for, and botocore's models each request."""
+"""A first hour on AWS of another author: moto checks who asks and what for, and botocore's models
+each request.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ identity: {aws: spotctl}
 resources: {clouds: [aws], regions: [us-east-1], types: [c6i.large]}
 """
 MANAGED, INLINE = 6144, 2048
-"""The most characters of a policy, as AWS counts them: a managed one, and all inline ones of a user."""
+"""The most characters of a policy, as AWS counts them: a managed one, and all inline ones of a
+user."""
 
 _DOCS = Path(__file__).parents[2] / "docs"
 
@@ -44,7 +47,9 @@ class Hour(NamedTuple):
 
     def orders(self) -> Counter[bool]:
         """The orders sent, by whether they were dry runs."""
-        asked = (arguments_of(one) for one in self.aws.proxy.requests if named(one) == "RunInstances")
+        asked = (
+            arguments_of(one) for one in self.aws.proxy.requests if named(one) == "RunInstances"
+        )
         return Counter(arguments.get("DryRun") == "true" for arguments in asked)
 
     def running(self) -> list[str]:
@@ -66,7 +71,9 @@ def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OutsideAws]:
 def home(aws: OutsideAws, tmp_path_factory: pytest.TempPathFactory) -> Laptop:
     """A laptop that has fetched prices from the account."""
     laptop = Laptop(tmp_path_factory.mktemp("laptop"), aws.environment)
-    fetched = laptop.run("prices", "fetch", "--cloud", "aws", "--region", REGION, "--type", "c6i.large")
+    fetched = laptop.run(
+        "prices", "fetch", "--cloud", "aws", "--region", REGION, "--type", "c6i.large"
+    )
     assert fetched.returncode == 0, fetched.stderr
     fits(aws)
     return laptop
@@ -105,7 +112,9 @@ def test_a_launch_until_its_machine_boots_then_stop_and_gc(hour: Hour) -> None:
         return [one["id"].rpartition(":")[2] for one in status["machines"]]
 
     with hour.laptop.launched("launch", hour.job, "--attached", "--yes", "--json") as launched:
-        launched.wait_for(lambda: "running" in hour.laptop.run("status", "hello").stdout and machines() != [])
+        launched.wait_for(
+            lambda: "running" in hour.laptop.run("status", "hello").stdout and machines() != []
+        )
         assert machines() == hour.running()
         assert hour.laptop.answer("stop", "hello")["outcome"] == "stopped"
         launched.ended()
@@ -117,11 +126,15 @@ def test_a_launch_until_its_machine_boots_then_stop_and_gc(hour: Hour) -> None:
     hour.aws.ec2().create_volume(AvailabilityZone=f"{REGION}a", Size=1, TagSpecifications=left)
     collected = hour.laptop.run("gc", "--yes", "--cloud", "aws")
     assert collected.returncode == 0, collected.stderr
-    found = hour.aws.ec2().describe_volumes(Filters=[{"Name": "tag-key", "Values": [INSTALLATION_TAG]}])
+    found = hour.aws.ec2().describe_volumes(
+        Filters=[{"Name": "tag-key", "Values": [INSTALLATION_TAG]}]
+    )
     assert [one for one in found["Volumes"] if one["State"] == "available"] == []
 
 
-@pytest.mark.parametrize("action", ["ec2:RunInstances", "ec2:CreateSecurityGroup", "ec2:DescribeSubnets"])
+@pytest.mark.parametrize(
+    "action", ["ec2:RunInstances", "ec2:CreateSecurityGroup", "ec2:DescribeSubnets"]
+)
 def test_a_missing_permission_is_named(hour: Hour, action: str) -> None:
     with hour.aws.without(action):
         checked = hour.laptop.run("doctor", "aws")
@@ -142,7 +155,9 @@ def test_a_wrong_secret_is_refused_by_moto(hour: Hour, tmp_path: Path) -> None:
 
 
 class Refused(NamedTuple):
-    """EC2's answer to an order; the exit code, what the user reads, and how many orders were sent at most."""
+    """EC2's answer to an order; the exit code, what the user reads, and how many orders were sent
+    at most.
+    """
 
     code: str
     message: str
@@ -162,15 +177,19 @@ REFUSED = {
     ),
     "role for spot": Refused(
         "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
-        "The provided credentials do not have permission to create the service-linked role for EC2 Spot Instances.",
+        "The provided credentials do not have permission to create the service-linked role for EC2 "
+        "Spot Instances.",
         403,
         5,
         "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com",
     ),
-    "verification": Refused("PendingVerification", "Your request is being validated.", 400, 5, "wait for its e-mail"),
+    "verification": Refused(
+        "PendingVerification", "Your request is being validated.", 400, 5, "wait for its e-mail"
+    ),
     "organisation": Refused(
         "UnauthorizedOperation",
-        "You are not authorized to perform this operation. User: u is not authorized to perform: ec2:RunInstances"
+        "You are not authorized to perform this operation. User: u is not authorized to perform: "
+        "ec2:RunInstances"
         " with an explicit deny in a service control policy.",
         403,
         5,
@@ -181,7 +200,8 @@ REFUSED = {
         "You have requested more vCPU capacity than your current vCPU limit of 0 allows.",
         400,
         1,
-        "request-service-quota-increase --region us-east-1 --service-code ec2 --quota-code L-34B43A08",
+        "request-service-quota-increase --region us-east-1 --service-code ec2 --quota-code "
+        "L-34B43A08",
     ),
     "new": Refused("SomethingNew", "A new kind of refusal.", 400, 1, "A new kind of refusal"),
 }
@@ -193,7 +213,9 @@ def test_a_refusal_of_the_account_is_read_before_anything_is_ordered(hour: Hour,
     reply = ec2_error(refused.code, refused.message, refused.status)
     hour.aws.proxy.faults.append(AwsFault("", reply, action="RunInstances", times=-1))
     launched = hour.laptop.run("launch", hour.job, "--attached", "--yes")
-    assert (launched.returncode, refused.reads in launched.stderr) == (refused.exit, True), launched.stderr
+    assert (launched.returncode, refused.reads in launched.stderr) == (refused.exit, True), (
+        launched.stderr
+    )
     assert (hour.orders()[False], hour.running()) == (refused.orders, [])
 
 

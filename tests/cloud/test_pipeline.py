@@ -1,4 +1,6 @@
-"""A model that is split over the machines of a simulated cloud: evictions change neither losses nor weights."""
+"""A model that is split over the machines of a simulated cloud: evictions change neither losses nor
+weights.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,13 @@ def build(microbatch):
     layers = (*(Slow(4, 4) for _ in range(5)), Slow(4, 1, squash=False))
     return PipelineModel(layers, squared_error, partial(samples, microbatch), seed=5)
 '''
-LAYER = {"forward_seconds": 0.1, "backward_seconds": 0.01, "output_bytes": 64, "stash_bytes": 128, "weight_bytes": 160}
+LAYER = {
+    "forward_seconds": 0.1,
+    "backward_seconds": 0.01,
+    "output_bytes": 64,
+    "stash_bytes": 128,
+    "weight_bytes": 160,
+}
 
 
 @pytest.fixture(params=sampled("aws"))
@@ -62,7 +70,16 @@ def cloud(request: pytest.FixtureRequest) -> Iterator[SimulatedCloud]:
 @pytest.fixture
 def laptop(cloud: SimulatedCloud, tmp_path: Path) -> Laptop:
     laptop = Laptop(tmp_path, cloud.environment)
-    laptop.run("prices", "fetch", "--cloud", cloud.name, "--region", cloud.region, "--type", f"{cloud.type}*")
+    laptop.run(
+        "prices",
+        "fetch",
+        "--cloud",
+        cloud.name,
+        "--region",
+        cloud.region,
+        "--type",
+        f"{cloud.type}*",
+    )
     (tmp_path / "work" / "net.py").write_text(MODEL)
     layers = [{"name": f"l{i}", **LAYER} for i in range(6)]
     profile = {"microbatch": 2, "input_bytes": 64, "layers": layers}
@@ -86,7 +103,11 @@ def test_evictions_change_nothing(cloud: SimulatedCloud, laptop: Laptop) -> None
             for layer, weights in alone.weights.items()
             for i, array in enumerate(weights)
         )
-    lines = map(json.loads, Path(answer["model"]).with_name("iterations.jsonl").read_text().splitlines())
+    lines = map(
+        json.loads, Path(answer["model"]).with_name("iterations.jsonl").read_text().splitlines()
+    )
     losses = [line["loss"] for line in lines if "clock" in line]
     size = MICROBATCHES
-    assert losses == [sum(alone.losses[k] for k in range(size * t, size * (t + 1))) / size for t in range(UPDATES)]
+    assert losses == [
+        sum(alone.losses[k] for k in range(size * t, size * (t + 1))) / size for t in range(UPDATES)
+    ]

@@ -40,12 +40,18 @@ def cloud(request: pytest.FixtureRequest) -> Iterator[SimulatedCloud]:
 @pytest.fixture
 def laptop(cloud: SimulatedCloud, tmp_path: Path) -> Laptop:
     laptop = Laptop(tmp_path, cloud.environment)
-    laptop.run("prices", "fetch", "--cloud", cloud.name, "--region", cloud.region, "--type", cloud.type)
+    laptop.run(
+        "prices", "fetch", "--cloud", cloud.name, "--region", cloud.region, "--type", cloud.type
+    )
     return laptop
 
 
-def test_the_nodes_are_in_one_group_and_nothing_is_left_of_it(cloud: SimulatedCloud, laptop: Laptop) -> None:
-    """The permissions are those that `doctor --policy` prints, where the simulated cloud evaluates them."""
+def test_the_nodes_are_in_one_group_and_nothing_is_left_of_it(
+    cloud: SimulatedCloud, laptop: Laptop
+) -> None:
+    """The permissions are those that `doctor --policy` prints, where the simulated cloud evaluates
+    them.
+    """
     values = {name: getattr(cloud, name) for name in ("identity", "bucket", "region", "type")}
     job = laptop.job(JOB.format(cloud=cloud.name, **values))
     with laptop.launched("launch", job, "--attached", "--yes", "--json") as launched:
@@ -55,4 +61,8 @@ def test_the_nodes_are_in_one_group_and_nothing_is_left_of_it(cloud: SimulatedCl
     assert code == 0, err
     assert json.loads(out)["outcome"] == "done"
     assert len(groups) == 1
-    assert (len(cloud.server.machines()), running(cloud.server), cloud.server.resources()) == (2, [], ())
+    assert (len(cloud.server.machines()), running(cloud.server), cloud.server.resources()) == (
+        2,
+        [],
+        (),
+    )

@@ -1,4 +1,6 @@
-"""A data folder on machines in two regions of a simulated cloud: copied once to the second region's bucket."""
+"""A data folder on machines in two regions of a simulated cloud: copied once to the second region's
+bucket.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +45,19 @@ def cloud() -> Iterator[SimulatedCloud]:
         yield cloud
 
 
-def test_the_second_machine_of_a_region_reads_the_copy_there(cloud: SimulatedCloud, tmp_path: Path) -> None:
+def test_the_second_machine_of_a_region_reads_the_copy_there(
+    cloud: SimulatedCloud, tmp_path: Path
+) -> None:
     """The store makes the copy itself when the first machine is rented there."""
     laptop, server = Laptop(tmp_path, cloud.environment), cloud.server
     assert isinstance(server, GcpServer)
     away, requests = server.buckets.store.add("away"), server.buckets.server.requests
     for region in (HOME, AWAY):
         laptop.run("prices", "fetch", "--cloud", "gcp", "--region", region, "--type", cloud.type)
-    job, corpus = laptop.job(JOB.format(cloud=cloud, HOME=HOME, AWAY=AWAY)), laptop.folder / "corpus"
+    job, corpus = (
+        laptop.job(JOB.format(cloud=cloud, HOME=HOME, AWAY=AWAY)),
+        laptop.folder / "corpus",
+    )
     corpus.mkdir()
     for name in "ab":
         (corpus / name).write_text(name * 10)
@@ -61,11 +68,14 @@ def test_the_second_machine_of_a_region_reads_the_copy_there(cloud: SimulatedClo
     def fetched() -> list[str]:
         """The buckets from which machines have fetched files of the data, once for each file."""
         return sorted(
-            call.path.split("/")[1] for call in requests if call.method == "GET" and FILES in unquote(call.path)
+            call.path.split("/")[1]
+            for call in requests
+            if call.method == "GET" and FILES in unquote(call.path)
         )
 
     def attempts() -> int:
-        """How often the program was started. A machine that is evicted before that counts for none."""
+        """How often the program was started. A machine that is evicted before that counts for
+        none."""
         with EventLog(Paths(laptop.home).log) as log:
             run = latest_run(log, "reading")
         return 0 if run is None else run.work.number

@@ -1,4 +1,6 @@
-"""Commands and trainings with a runner on a rented machine, done, stopped and failed: what is left, and its cost."""
+"""Commands and trainings with a runner on a rented machine, done, stopped and failed: what is left,
+and its cost.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ resources:
 
 @dataclass(frozen=True)
 class Work:
-    """A job file, what its program is for each outcome, and the beginnings of the objects that it leaves."""
+    """A job file, what its program is for each outcome, and the beginnings of the objects that it
+    leaves.
+    """
 
     job: str
     programs: Mapping[str, str]
@@ -91,12 +95,21 @@ def test_the_results_are_kept_the_bill_agrees_and_nothing_runs(
     work = WORKS[kind]
     with simulated(name) as cloud:
         laptop = Laptop(tmp_path, cloud.environment)
-        laptop.run("prices", "fetch", "--cloud", name, "--region", cloud.region, "--type", cloud.type)
-        places = {"bucket": cloud.bucket, "region": cloud.region, "type": cloud.type, "identity": cloud.identity}
+        laptop.run(
+            "prices", "fetch", "--cloud", name, "--region", cloud.region, "--type", cloud.type
+        )
+        places = {
+            "bucket": cloud.bucket,
+            "region": cloud.region,
+            "type": cloud.type,
+            "identity": cloud.identity,
+        }
         job = laptop.job(work.job.format(cloud=name, program=work.programs[outcome], **places))
         if kind == "training" and outcome == "failed":
             trainer = tmp_path / "work" / "line.py"
-            trainer.write_text(trainer.read_text().replace("time.sleep(self.pause)", "assert clock < 20"))
+            trainer.write_text(
+                trainer.read_text().replace("time.sleep(self.pause)", "assert clock < 20")
+            )
         with laptop.launched("launch", job, "--yes", "--json") as launched:
             if outcome == "stopped":
                 launched.wait_for(lambda: has_begun(laptop, kind))
@@ -123,18 +136,25 @@ def has_begun(laptop: Laptop, kind: str) -> bool:
 
 
 def agrees_with_bill(cloud: SimulatedCloud, laptop: Laptop) -> None:
-    """The report and the cloud's books differ by less than 20 seconds of each machine: those of its end."""
+    """The report and the cloud's books differ by less than 20 seconds of each machine: those of its
+    end.
+    """
     report: dict[str, Any] = laptop.answer("report", "cost", "--by", "kind")
     books = cloud.server.machines()
     # Azure bills full minutes.
     seconds, unit = (80.0, 60.0) if cloud.name == "azure" else (20.0, 1.0)
-    usd_per_second = max(machine.usd / max(lasted(machine) // unit * unit, 60.0) for machine in books)
+    usd_per_second = max(
+        machine.usd / max(lasted(machine) // unit * unit, 60.0) for machine in books
+    )
     reported = {
-        spot: sum(row["total_usd"] for row in report["groups"] if row["kind"] in kinds) for spot, kinds in KINDS.items()
+        spot: sum(row["total_usd"] for row in report["groups"] if row["kind"] in kinds)
+        for spot, kinds in KINDS.items()
     }
     for spot in KINDS:
         billed = [machine.usd for machine in books if machine.spot is spot]
-        assert reported[spot] == pytest.approx(sum(billed), abs=seconds * usd_per_second * len(billed)), report
+        assert reported[spot] == pytest.approx(
+            sum(billed), abs=seconds * usd_per_second * len(billed)
+        ), report
 
 
 def lasted(machine: Rented) -> float:

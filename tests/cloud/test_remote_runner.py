@@ -1,4 +1,6 @@
-"""A runner on a rented machine: it goes on without the computer that launched it, and obeys another one."""
+"""A runner on a rented machine: it goes on without the computer that launched it, and obeys another
+one.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +40,24 @@ def cloud(request: pytest.FixtureRequest) -> Iterator[SimulatedCloud]:
         yield found
 
 
-def test_a_run_goes_on_without_its_launcher_and_obeys_another_computer(cloud: SimulatedCloud, tmp_path: Path) -> None:
-    """The launcher is killed and its home deleted; another computer attaches by the place alone, and stops the run."""
+def test_a_run_goes_on_without_its_launcher_and_obeys_another_computer(
+    cloud: SimulatedCloud, tmp_path: Path
+) -> None:
+    """The launcher is killed and its home deleted; another computer attaches by the place alone,
+    and stops the run.
+    """
     first, second = (Laptop(tmp_path / name, cloud.environment) for name in ("first", "second"))
-    first.run("prices", "fetch", "--cloud", cloud.name, "--region", cloud.region, "--type", cloud.type)
+    first.run(
+        "prices", "fetch", "--cloud", cloud.name, "--region", cloud.region, "--type", cloud.type
+    )
     job = first.job(
-        JOB.format(cloud=cloud.name, identity=cloud.identity, bucket=cloud.bucket, region=cloud.region, type=cloud.type)
+        JOB.format(
+            cloud=cloud.name,
+            identity=cloud.identity,
+            bucket=cloud.bucket,
+            region=cloud.region,
+            type=cloud.type,
+        )
     )
     with first.launched("launch", job, "--yes") as launched:
         launched.wait_for(lambda: len(running(cloud.server)) == 2)
@@ -53,7 +67,9 @@ def test_a_run_goes_on_without_its_launcher_and_obeys_another_computer(cloud: Si
 
     with second.launched("resume", place["location"]) as watching:
         known = second.home / "elsewhere" / "counting" / "place.json"
-        watching.wait_for(lambda: known.exists() and json.loads(known.read_text())["run"] == place["run"])
+        watching.wait_for(
+            lambda: known.exists() and json.loads(known.read_text())["run"] == place["run"]
+        )
     second.wait_until(lambda: "count 3" in second.run("logs", "counting").stdout)
     (status,) = second.answer("status", "counting")["jobs"]
     assert (status["run"], status["state"], len(status["machines"])) == (place["run"], "running", 2)
@@ -73,7 +89,9 @@ def test_a_run_goes_on_without_its_launcher_and_obeys_another_computer(cloud: Si
     assert second.answer("resume", "counting", "--budget", "9")["budget_usd"] == 9.0
     assert second.answer("resume", "counting", "--budget", "8")["earlier_usd"] == 9.0
     refused = second.run("resume", "counting", "--budget", "0.0001")
-    assert (refused.returncode, "is spent, or committed" in refused.stderr) == (2, True), refused.stderr
+    assert (refused.returncode, "is spent, or committed" in refused.stderr) == (2, True), (
+        refused.stderr
+    )
 
     ended = second.answer("stop", "counting")
     assert (ended["run"], ended["outcome"]) == (place["run"], "stopped")

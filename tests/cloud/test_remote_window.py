@@ -15,12 +15,23 @@ from tests.spotctl.terminals import CTRL_C, terminal
 pytestmark = [WHOLE_RUN, pytest.mark.cloud, pytest.mark.slow]
 
 
-def test_a_run_goes_on_without_the_terminal_that_moved_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first window is closed; a second one is opened, asked to leave by Ctrl-C, and the run is stopped."""
+def test_a_run_goes_on_without_the_terminal_that_moved_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first window is closed; a second one is opened, asked to leave by Ctrl-C, and the run is
+    stopped.
+    """
     with simulated("aws") as cloud:
         laptop = Laptop(tmp_path, cloud.environment)
-        laptop.run("prices", "fetch", "--cloud", cloud.name, "--region", cloud.region, "--type", cloud.type)
-        places = {"bucket": cloud.bucket, "region": cloud.region, "type": cloud.type, "identity": cloud.identity}
+        laptop.run(
+            "prices", "fetch", "--cloud", cloud.name, "--region", cloud.region, "--type", cloud.type
+        )
+        places = {
+            "bucket": cloud.bucket,
+            "region": cloud.region,
+            "type": cloud.type,
+            "identity": cloud.identity,
+        }
         job = laptop.job(JOB.format(cloud=cloud.name, **places))
         for name, value in laptop.variables.items():
             monkeypatch.setenv(name, value)

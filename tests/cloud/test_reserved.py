@@ -1,4 +1,6 @@
-"""Jobs that are launched on reserved machines of simulated clouds: they use these first, and others for the rest."""
+"""Jobs that are launched on reserved machines of simulated clouds: they use these first, and others
+for the rest.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,9 @@ def other(request: pytest.FixtureRequest) -> Iterator[SimulatedCloud]:
 
 def laptop_for(cloud: SimulatedCloud, folder: Path) -> Laptop:
     laptop = Laptop(folder, cloud.environment)
-    laptop.run("prices", "fetch", "--cloud", cloud.name, "--region", cloud.region, "--type", cloud.type)
+    laptop.run(
+        "prices", "fetch", "--cloud", cloud.name, "--region", cloud.region, "--type", cloud.type
+    )
     return laptop
 
 
@@ -82,11 +86,15 @@ def laptop(cloud: SimulatedCloud, tmp_path: Path) -> Laptop:
 def reserve(cloud: SimulatedCloud, machines: int) -> CapacityReservation:
     """Makes a reservation in the account."""
     assert isinstance(cloud.server, AwsServer)
-    return cloud.server.reservations.reserve(CapacityReservation("cr-0abc", cloud.type, "us-east-1b", machines))
+    return cloud.server.reservations.reserve(
+        CapacityReservation("cr-0abc", cloud.type, "us-east-1b", machines)
+    )
 
 
 def reserve_elsewhere(cloud: SimulatedCloud, machines: int) -> Callable[[], int]:
-    """Makes a reservation on Google Cloud or Azure; what is returned counts the machines that are free."""
+    """Makes a reservation on Google Cloud or Azure; what is returned counts the machines that are
+    free.
+    """
     if isinstance(cloud.server, GcpServer):
         of_google = cloud.server.reservations
         night = of_google.reserve("night", ZONES["gcp"], cloud.type, machines)
@@ -99,16 +107,31 @@ def reserve_elsewhere(cloud: SimulatedCloud, machines: int) -> Callable[[], int]
 
 def naming(text: str, machines: int, cloud: SimulatedCloud | None = None) -> str:
     """The job file, with a reservation of this many machines."""
-    named, price = {"id": "cr-0abc", "cloud": "aws", "zone": "us-east-1b", "type": "c6i.large"}, PRICE
+    named, price = (
+        {"id": "cr-0abc", "cloud": "aws", "zone": "us-east-1b", "type": "c6i.large"},
+        PRICE,
+    )
     if cloud is not None:
-        named = {"id": NAMES[cloud.name], "cloud": cloud.name, "zone": ZONES[cloud.name], "type": cloud.type}
+        named = {
+            "id": NAMES[cloud.name],
+            "cloud": cloud.name,
+            "zone": ZONES[cloud.name],
+            "type": cloud.type,
+        }
         price = LESS_THAN_SPOT
-    terms = {"machines": machines, "price": f"{price} USD/h", "until": format_time(now_micros() + DAY)}
+    terms = {
+        "machines": machines,
+        "price": f"{price} USD/h",
+        "until": format_time(now_micros() + DAY),
+    }
     return f"{text}  reservations: {json.dumps([named | terms])}\n"
 
 
 def resources_of(cloud: SimulatedCloud) -> str:
-    return f"resources:\n  clouds: [{cloud.name}]\n  regions: [{cloud.region}]\n  types: [{cloud.type}]\n"
+    return (
+        f"resources:\n  clouds: [{cloud.name}]\n  regions: [{cloud.region}]\n  types: "
+        f"[{cloud.type}]\n"
+    )
 
 
 def launched(laptop: Laptop, text: str) -> str:
@@ -121,34 +144,49 @@ def launched(laptop: Laptop, text: str) -> str:
 
 def costs(laptop: Laptop) -> dict[str, Any]:
     """The rows of the report by kind of charge."""
-    return {group["kind"]: group for group in laptop.answer("report", "cost", "--by", "kind")["groups"]}
+    return {
+        group["kind"]: group for group in laptop.answer("report", "cost", "--by", "kind")["groups"]
+    }
 
 
 def seconds(cloud: SimulatedCloud, zone: str) -> float:
     """The time that machines ran in a zone."""
-    held = (machine for machine in cloud.server.machines() if f"/{zone}/" in machine.market and machine.ended)
+    held = (
+        machine
+        for machine in cloud.server.machines()
+        if f"/{zone}/" in machine.market and machine.ended
+    )
     return sum((machine.ended or 0) - machine.started for machine in held) / 1e6
 
 
 def test_a_command_has_all_nodes_in_a_reservation(cloud: SimulatedCloud, laptop: Laptop) -> None:
-    """The quotas are 0: EC2 does not count reserved machines against them. What is billed is the user's price."""
+    """The quotas are 0: EC2 does not count reserved machines against them. What is billed is the
+    user's price.
+    """
     held = reserve(cloud, 2)
     assert isinstance(cloud.server, AwsServer)
     cloud.server.market.quotas |= {SPOT_QUOTA: 0.0, ON_DEMAND_QUOTA: 0.0}
     said = launched(laptop, naming(COMMAND + RESOURCES, 2))
     assert "rented 2 x c6i.large (us-east-1b, reservation cr-0abc) at $0.02/h" in said
     assert "on demand" not in said
-    assert {machine.id for machine in cloud.server.machines()} == {lease.name for lease in held.members}
+    assert {machine.id for machine in cloud.server.machines()} == {
+        lease.name for lease in held.members
+    }
     assert (len(held.members), held.free) == (2, 2)
     paid = costs(laptop)["reserved machines"]
-    # A machine is billed for a minute at least, and the ledger knows its end a little later than the cloud.
-    assert paid["total_usd"] == pytest.approx(2 * PRICE * max(seconds(cloud, "us-east-1b") / 2, 60) / 3600, rel=0.4)
+    # A machine is billed for a minute at least, and the ledger knows its end a little later than
+    # the cloud.
+    assert paid["total_usd"] == pytest.approx(
+        2 * PRICE * max(seconds(cloud, "us-east-1b") / 2, 60) / 3600, rel=0.4
+    )
     assert "spot machines" not in costs(laptop)
     assert running(cloud.server) == []
     assert cloud.server.resources() == ()
 
 
-def test_a_training_takes_spot_machines_next_to_a_reserved_one(cloud: SimulatedCloud, laptop: Laptop) -> None:
+def test_a_training_takes_spot_machines_next_to_a_reserved_one(
+    cloud: SimulatedCloud, laptop: Laptop
+) -> None:
     held = reserve(cloud, 1)
     said = launched(laptop, naming(TRAINING + RESOURCES + TWO_AND_A_RELIABLE_ONE, 1))
     assert "rented 1 x c6i.large (us-east-1b, reservation cr-0abc) at $0.02/h" in said
@@ -167,7 +205,9 @@ def test_a_training_takes_spot_machines_next_to_a_reserved_one(cloud: SimulatedC
 def test_a_reservation_that_others_have_used_up_is_left_for_spot_machines(
     cloud: SimulatedCloud, laptop: Laptop
 ) -> None:
-    """The job file names two machines and one is left: the gang gives it back and goes elsewhere as a whole."""
+    """The job file names two machines and one is left: the gang gives it back and goes elsewhere as
+    a whole.
+    """
     held = reserve(cloud, 1)
     said = launched(laptop, naming(COMMAND + RESOURCES, 2))
     assert "does not have sufficient compatible and available capacity" in said
@@ -185,8 +225,12 @@ def test_a_reservation_that_does_not_exist_is_said_and_the_job_runs_elsewhere(
     assert running(cloud.server) == []
 
 
-def test_a_command_has_all_nodes_in_a_reservation_of_another_cloud(other: SimulatedCloud, tmp_path: Path) -> None:
-    """The quotas are 0: reserved machines have counted since they were reserved. The price is the user's."""
+def test_a_command_has_all_nodes_in_a_reservation_of_another_cloud(
+    other: SimulatedCloud, tmp_path: Path
+) -> None:
+    """The quotas are 0: reserved machines have counted since they were reserved. The price is the
+    user's.
+    """
     free = reserve_elsewhere(other, 2)
     without_quotas(other)
     laptop = laptop_for(other, tmp_path)
@@ -206,7 +250,9 @@ def test_a_command_has_all_nodes_in_a_reservation_of_another_cloud(other: Simula
 def test_a_reservation_of_another_cloud_that_is_used_up_is_left_for_spot_machines(
     other: SimulatedCloud, tmp_path: Path
 ) -> None:
-    """The job file names two machines and one is left: the gang gives it back and goes elsewhere as a whole."""
+    """The job file names two machines and one is left: the gang gives it back and goes elsewhere as
+    a whole.
+    """
     free = reserve_elsewhere(other, 1)
     said = launched(laptop_for(other, tmp_path), naming(COMMAND + resources_of(other), 2, other))
     assert f"rented 1 x {other.type} ({ZONES[other.name]}, reservation night)" in said
@@ -219,7 +265,10 @@ def test_a_reservation_of_another_cloud_that_does_not_exist_is_said_and_the_job_
     other: SimulatedCloud, tmp_path: Path
 ) -> None:
     said = launched(laptop_for(other, tmp_path), naming(COMMAND + resources_of(other), 2, other))
-    problem = {"gcp": "reservations/night] do not exist", "azure": f"no capacity reservation group {GROUP}"}
+    problem = {
+        "gcp": "reservations/night] do not exist",
+        "azure": f"no capacity reservation group {GROUP}",
+    }
     assert f"{problem[other.name]}; correct the" in said
     assert [machine.spot for machine in other.server.machines()] == [True, True]
     assert running(other.server) == []

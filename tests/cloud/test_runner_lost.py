@@ -1,4 +1,6 @@
-"""The machine of a runner is lost, or only cut off: a standby goes on with the run, and nothing is bought twice."""
+"""The machine of a runner is lost, or only cut off: a standby goes on with the run, and nothing is
+bought twice.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +30,22 @@ pytestmark = [
     pytest.mark.cloud,
     pytest.mark.slow,
     pytest.mark.timeout(2400),
-    pytest.mark.skipif(not EVERYTHING, reason="a standby takes minutes to take over; make cloud-all runs this"),
+    pytest.mark.skipif(
+        not EVERYTHING, reason="a standby takes minutes to take over; make cloud-all runs this"
+    ),
 ]
 
 SERVICE = "spotctl.run.remote_runner.service"
-LOSSES: dict[str, Callable[[Namespaces, str], None]] = {"lost": Namespaces.power_off, "cut off": Namespaces.cut}
+LOSSES: dict[str, Callable[[Namespaces, str], None]] = {
+    "lost": Namespaces.power_off,
+    "cut off": Namespaces.cut,
+}
 
 
 @pytest.fixture(params=["gcp", "aws", "azure"])
-def cloud(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedCloud]:
+def cloud(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[SimulatedCloud]:
     with simulated(request.param) as found:
         for name, value in found.environment.items():
             monkeypatch.setenv(name, value)
@@ -44,10 +53,16 @@ def cloud(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 @contextmanager
-def moved(cloud: SimulatedCloud, folder: Path) -> Iterator[tuple[Laptop, RunPlace, Callable[[], dict[str, str]]]]:
-    """A run with a runner and a standby on machines, whose launcher was killed; the machines' hosts by their ids."""
+def moved(
+    cloud: SimulatedCloud, folder: Path
+) -> Iterator[tuple[Laptop, RunPlace, Callable[[], dict[str, str]]]]:
+    """A run with a runner and a standby on machines, whose launcher was killed; the machines' hosts
+    by their ids.
+    """
     laptop = Laptop(folder, cloud.environment)
-    laptop.run("prices", "fetch", "--cloud", cloud.name, "--region", cloud.region, "--type", cloud.type)
+    laptop.run(
+        "prices", "fetch", "--cloud", cloud.name, "--region", cloud.region, "--type", cloud.type
+    )
     values = {name: getattr(cloud, name) for name in ("identity", "bucket", "region", "type")}
     job, host = laptop.job(JOB.format(cloud=cloud.name, **values)), cloud.host
     assert isinstance(host, Namespaces)
@@ -62,11 +77,18 @@ def moved(cloud: SimulatedCloud, folder: Path) -> Iterator[tuple[Laptop, RunPlac
         launched.wait_for(
             lambda: (
                 len(names()) == 2
-                and all(host.execute(name, "pgrep", "-f", SERVICE).returncode == 0 for name in names().values())
+                and all(
+                    host.execute(name, "pgrep", "-f", SERVICE).returncode == 0
+                    for name in names().values()
+                )
             )
         )
         launched.kill()
-    yield laptop, RunPlace(**json.loads((laptop.home / "elsewhere" / "counting" / "place.json").read_text())), names
+    yield (
+        laptop,
+        RunPlace(**json.loads((laptop.home / "elsewhere" / "counting" / "place.json").read_text())),
+        names,
+    )
 
 
 @pytest.mark.parametrize("lose", LOSSES.values(), ids=list(LOSSES))
@@ -89,7 +111,10 @@ def test_a_standby_takes_over_and_nothing_is_bought_twice(
         assert running(cloud.server) == []
         assert cloud.server.resources() == ()
         bought = cloud.server.machines()
-        assert (sum(one.spot for one in bought), sum(not one.spot for one in bought) <= 2) == (1, True), bought
+        assert (sum(one.spot for one in bought), sum(not one.spot for one in bought) <= 2) == (
+            1,
+            True,
+        ), bought
 
 
 @pytest.mark.parametrize("signal", ["KILL", "STOP"])
@@ -107,10 +132,15 @@ def test_a_run_whose_runner_and_standby_are_dead_is_ended_from_here(
             host.execute(name, "pkill", f"-{signal}", "-f", SERVICE)
         laptop.wait_until(lambda: "was last heard of at" in laptop.run("status", "counting").stderr)
         hint = laptop.run("status", "counting").stderr
-        assert re.search(r"the last lease ends at 2.*'spotctl stop counting' returns its machines", hint)
+        assert re.search(
+            r"the last lease ends at 2.*'spotctl stop counting' returns its machines", hint
+        )
         stopped = laptop.run("stop", "counting")
         assert stopped.returncode == 0
-        assert "to hear that its run ends; if it does not, or is silent for 35 s, this computer" in stopped.stderr
+        assert (
+            "to hear that its run ends; if it does not, or is silent for 35 s, this computer"
+            in stopped.stderr
+        )
         assert "2 machines returned" in stopped.stderr
         assert running(cloud.server) == []
         assert laptop.run("logs", "counting").stdout
@@ -118,9 +148,16 @@ def test_a_run_whose_runner_and_standby_are_dead_is_ended_from_here(
 
 
 @pytest.mark.parametrize("signal", ["KILL", "CONT"])
-def test_a_run_whose_store_is_silent_keeps_no_machine(cloud: SimulatedCloud, tmp_path: Path, signal: str) -> None:
-    """Nobody can tell whether its runner lives. If it does, it is on one of the machines that are returned."""
-    host, silence = cloud.host, Fault(urlsplit(cloud.bucket).netloc.split("@")[0], times=-1, delay_seconds=1000.0)
+def test_a_run_whose_store_is_silent_keeps_no_machine(
+    cloud: SimulatedCloud, tmp_path: Path, signal: str
+) -> None:
+    """Nobody can tell whether its runner lives. If it does, it is on one of the machines that are
+    returned.
+    """
+    host, silence = (
+        cloud.host,
+        Fault(urlsplit(cloud.bucket).netloc.split("@")[0], times=-1, delay_seconds=1000.0),
+    )
     assert isinstance(host, Namespaces)
     with moved(cloud, tmp_path) as (laptop, _, names):
         for name in names().values():
@@ -130,7 +167,10 @@ def test_a_run_whose_store_is_silent_keeps_no_machine(cloud: SimulatedCloud, tmp
         stopped = laptop.run("stop", "counting")
         assert (stopped.returncode, stopped.stderr.count("\nreturned ")) == (1, 2), stopped.stderr
         assert "the claim of run counting-" in stopped.stderr
-        assert "'spotctl stop counting' writes down the end of the run once its object store answers" in stopped.stderr
+        assert (
+            "'spotctl stop counting' writes down the end of the run once its object store answers"
+            in stopped.stderr
+        )
         assert running(cloud.server) == []
         for door in doors(cloud):
             door.faults.remove(silence)
@@ -140,7 +180,9 @@ def test_a_run_whose_store_is_silent_keeps_no_machine(cloud: SimulatedCloud, tmp
         assert len(cloud.server.machines()) == 2
 
 
-def test_a_stop_is_over_in_time_though_cloud_and_store_are_silent(cloud: SimulatedCloud, tmp_path: Path) -> None:
+def test_a_stop_is_over_in_time_though_cloud_and_store_are_silent(
+    cloud: SimulatedCloud, tmp_path: Path
+) -> None:
     """It says what may go on, until when, and what that costs. The next one ends the run."""
     silence = Fault("", Reply(503), times=-1, delay_seconds=1000.0)
     with moved(cloud, tmp_path) as (laptop, _, _):
@@ -149,12 +191,15 @@ def test_a_stop_is_over_in_time_though_cloud_and_store_are_silent(cloud: Simulat
             door.faults.append(silence)
         stopped = laptop.run("stop", "counting")
         assert stopped.returncode == 1, stopped.stderr
-        first, *_, last = (parse_time(one) for one in re.findall(r"until (\S+Z) at the latest", stopped.stderr))
+        first, *_, last = (
+            parse_time(one) for one in re.findall(r"until (\S+Z) at the latest", stopped.stderr)
+        )
         # The first wait ends 20 s after the command began.
         assert last - first <= 40 * SECOND, stopped.stderr
         assert f"{cloud.name}: not searched: no answer within" in stopped.stderr
         going_on = (
-            r"shut themselves down by 2\S+Z, .*; of those that the log knows, \S+, \S+, an hour costs at most \$0\."
+            r"shut themselves down by 2\S+Z, .*; of those that the log knows, \S+, \S+, "
+            r"an hour costs at most \$0\."
         )
         assert re.search(going_on, stopped.stderr), stopped.stderr
         for door in doors(cloud):
@@ -165,7 +210,9 @@ def test_a_stop_is_over_in_time_though_cloud_and_store_are_silent(cloud: Simulat
 
 
 def ends(laptop: Laptop) -> None:
-    """Stops the run. On a busy computer, a store that answers may count as silent: then the user tries again."""
+    """Stops the run. On a busy computer, a store that answers may count as silent: then the user
+    tries again.
+    """
     laptop.wait_until(lambda: laptop.run("stop", "counting").returncode == 0)
     (status,) = laptop.answer("status", "counting")["jobs"]
     assert status["state"] == "stopped"

@@ -1,4 +1,6 @@
-"""`python -m tests.cloud`: a person starts clouds, asks for their status, evicts machines, and ends them."""
+"""`python -m tests.cloud`: a person starts clouds, asks for their status, evicts machines, and ends
+them.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
     run("down")
 
 
-def test_a_person_uses_a_cloud(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_person_uses_a_cloud(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     up = command("up", "aws")
     assert up.returncode == 0, up.stderr
     for line in up.stdout.splitlines():
@@ -51,7 +55,9 @@ def test_a_person_uses_a_cloud(command: Command, monkeypatch: pytest.MonkeyPatch
     assert "aws is up already" in command("up", "gcp").stderr
     ssh = Ssh.in_folder(tmp_path)
     ec2: Any = boto3.Session().client("ec2")
-    (spot,) = ran(ec2.run_instances(**reachable(ec2, order(ec2, UserData=ssh.user_data().decode()))))
+    (spot,) = ran(
+        ec2.run_instances(**reachable(ec2, order(ec2, UserData=ssh.user_data().decode())))
+    )
     (other,) = ran(ec2.run_instances(**on_demand(ec2, ClientToken="t2")))
     address = next(one["PublicIpAddress"] for one in described(ec2) if one["InstanceId"] == spot)
     assert ssh.run(address, "hostname") == spot + "\n"
@@ -63,14 +69,24 @@ def test_a_person_uses_a_cloud(command: Command, monkeypatch: pytest.MonkeyPatch
     assert {one["ended"] for one in machines().values()} == {None}
     assert "is not a spot instance" in command("evict", other).stderr
     assert "status lists them" in command("evict", "i-0").stderr
-    assert command("evict", f"aws:us-east-1:{spot}", "--warning", "1s").stdout == f"aws: {spot} is evicted in 1s\n"
+    assert (
+        command("evict", f"aws:us-east-1:{spot}", "--warning", "1s").stdout
+        == f"aws: {spot} is evicted in 1s\n"
+    )
     eventually(lambda: machines()[spot]["ended"] is not None)
-    assert f"{other}  aws/us-east-1/us-east-1a/c6i.large  on demand  running" in command("status").stdout
+    assert (
+        f"{other}  aws/us-east-1/us-east-1a/c6i.large  on demand  running"
+        in command("status").stdout
+    )
     assert command("down").returncode == 0
     assert "no test cloud is up" in command("status").stderr
     ec2.close()
 
 
 def test_bad_input_gets_one_line(command: Command) -> None:
-    assert command("up", "ibm").stderr == ("tests.cloud: ibm cannot be started; choose from aws, gcp, azure\n")
-    assert command("evict", "i-0", "--warning", "soon").stderr.startswith("tests.cloud: duration 'soon'")
+    assert command("up", "ibm").stderr == (
+        "tests.cloud: ibm cannot be started; choose from aws, gcp, azure\n"
+    )
+    assert command("evict", "i-0", "--warning", "soon").stderr.startswith(
+        "tests.cloud: duration 'soon'"
+    )

@@ -1,4 +1,6 @@
-"""Jobs of several machines on a slow network (`tc tbf` on every machine), with evictions: gangs and trainings."""
+"""Jobs of several machines on a slow network (`tc tbf` on every machine), with evictions: gangs and
+trainings.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +106,9 @@ pytestmark = [
 
 
 @pytest.fixture(params=["gcp"])
-def cloud(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedCloud]:
+def cloud(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[SimulatedCloud]:
     """One cloud: what it is about, the network between machines, is the same on all."""
     with simulated(request.param, MEGABITS) as found:
         for name, value in found.environment.items():
@@ -115,7 +119,9 @@ def cloud(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 @pytest.fixture
 def laptop(cloud: SimulatedCloud, tmp_path: Path) -> Laptop:
     laptop = Laptop(tmp_path, cloud.environment)
-    laptop.run("prices", "fetch", "--cloud", cloud.name, "--region", cloud.region, "--type", cloud.type)
+    laptop.run(
+        "prices", "fetch", "--cloud", cloud.name, "--region", cloud.region, "--type", cloud.type
+    )
     return laptop
 
 
@@ -123,13 +129,20 @@ def delayed(cloud: SimulatedCloud) -> list[int]:
     """How many packets each machine that runs had to hold back."""
     assert isinstance(cloud.host, Namespaces)
     shown = (
-        cloud.host.execute(cloud.host.at(one.private), "tc", "-s", "qdisc", "show", "dev", "eth0").stdout
+        cloud.host.execute(
+            cloud.host.at(one.private), "tc", "-s", "qdisc", "show", "dev", "eth0"
+        ).stdout
         for one in running(cloud.server)
     )
-    return [int(found[1]) if (found := re.search(r"tbf.*?overlimits (\d+)", text, re.DOTALL)) else 0 for text in shown]
+    return [
+        int(found[1]) if (found := re.search(r"tbf.*?overlimits (\d+)", text, re.DOTALL)) else 0
+        for text in shown
+    ]
 
 
-def test_a_training_of_one_and_three_machines_survives_evictions(cloud: SimulatedCloud, laptop: Laptop) -> None:
+def test_a_training_of_one_and_three_machines_survives_evictions(
+    cloud: SimulatedCloud, laptop: Laptop
+) -> None:
     """The model is that of an undisturbed training, to the bit."""
     text = TRAINING.format(clocks=CLOCKS, cloud=cloud.name, region=cloud.region, type=cloud.type)
     job = laptop.job(
@@ -153,12 +166,17 @@ def test_a_training_of_one_and_three_machines_survives_evictions(cloud: Simulate
     answer = json.loads(out)
     assert (answer["clocks"], answer["updates_lost"], answer["evictions"]) == (CLOCKS, 0, 2)
     words = ("--engine", "sim", "--nodes", "1+3", "--clocks", str(CLOCKS), "--deterministic")
-    assert answer["model_sha256"] == laptop.answer("lab", "train", "work/wide.py", *words)["model_sha256"]
+    assert (
+        answer["model_sha256"]
+        == laptop.answer("lab", "train", "work/wide.py", *words)["model_sha256"]
+    )
     assert (running(cloud.server), cloud.server.resources()) == ([], ())
 
 
 def test_a_gang_of_two_nodes_survives_an_eviction(cloud: SimulatedCloud, laptop: Laptop) -> None:
-    """It goes on from its checkpoint, on the machine that remains and a new one, and ends with the right result."""
+    """It goes on from its checkpoint, on the machine that remains and a new one, and ends with the
+    right result.
+    """
     values = {name: getattr(cloud, name) for name in ("identity", "bucket", "region", "type")}
     job = laptop.job(GANG.format(cloud=cloud.name, steps=STEPS, **values))
     (laptop.folder / "work" / "pair.py").write_text(PAIR)
@@ -166,7 +184,9 @@ def test_a_gang_of_two_nodes_survives_an_eviction(cloud: SimulatedCloud, laptop:
     assert place is not None
     bucket = place.bucket
     with laptop.launched("launch", job, "--attached", "--yes", "--json") as launched:
-        launched.wait_for(lambda: all(any(bucket.list(f"pair/checkpoints/node-{rank}")) for rank in (0, 1)))
+        launched.wait_for(
+            lambda: all(any(bucket.list(f"pair/checkpoints/node-{rank}")) for rank in (0, 1))
+        )
         assert all(delayed(cloud)), delayed(cloud)
         cloud.server.evict(spot(cloud.server)[1].id, 10.0)
         code, out, err = launched.ended()
@@ -178,7 +198,11 @@ def test_a_gang_of_two_nodes_survives_an_eviction(cloud: SimulatedCloud, laptop:
     said = laptop.run("logs", "pair").stdout
     begun = [int(step) for step in re.findall(r"begins after step (\d+)", said)]
     assert (len(begun), begun.count(0), len(set(begun))) == (4, 2, 2), said
-    assert (len(cloud.server.machines()), running(cloud.server), cloud.server.resources()) == (3, [], ())
+    assert (len(cloud.server.machines()), running(cloud.server), cloud.server.resources()) == (
+        3,
+        [],
+        (),
+    )
 
 
 def result(steps: int) -> str:

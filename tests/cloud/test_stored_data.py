@@ -1,4 +1,6 @@
-"""A local data folder on machines of simulated clouds: stored once, fetched by each machine, and then only changes."""
+"""A local data folder on machines of simulated clouds: stored once, fetched by each machine, and
+then only changes.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ pytestmark = [WHOLE_RUN, pytest.mark.cloud, pytest.mark.slow]
 
 
 @pytest.fixture(params=sampled("gcp"))
-def cloud(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedCloud]:
+def cloud(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[SimulatedCloud]:
     with simulated(request.param) as found:
         for name, value in found.environment.items():
             monkeypatch.setenv(name, value)
@@ -41,17 +45,25 @@ def cloud(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def moved(cloud: SimulatedCloud, method: str) -> list[str]:
-    """The requests of a kind to files of data, which are then forgotten; None are known of a bucket of moto's."""
+    """The requests of a kind to files of data, which are then forgotten; None are known of a bucket
+    of moto's.
+    """
     if not isinstance(cloud.server, GcpServer):
         return []
-    paths = [unquote(call.path) for call in cloud.server.buckets.server.requests if call.method == method]
+    paths = [
+        unquote(call.path) for call in cloud.server.buckets.server.requests if call.method == method
+    ]
     return [path.rpartition("/")[2] for path in paths if f"/{FILES}" in path]
 
 
-def test_a_second_launch_sends_only_the_file_that_has_changed(cloud: SimulatedCloud, tmp_path: Path) -> None:
+def test_a_second_launch_sends_only_the_file_that_has_changed(
+    cloud: SimulatedCloud, tmp_path: Path
+) -> None:
     """Machines fetch all of it from the bucket, each once, as their own identity."""
     laptop = Laptop(tmp_path, cloud.environment)
-    laptop.run("prices", "fetch", "--cloud", cloud.name, "--region", cloud.region, "--type", cloud.type)
+    laptop.run(
+        "prices", "fetch", "--cloud", cloud.name, "--region", cloud.region, "--type", cloud.type
+    )
     values = {name: getattr(cloud, name) for name in ("identity", "bucket", "region", "type")}
     job, corpus = laptop.job(JOB.format(cloud=cloud.name, **values)), laptop.folder / "corpus"
     (corpus / "deep").mkdir(parents=True)

@@ -1,4 +1,6 @@
-"""A training whose data is a folder of the launcher's computer: each machine has a copy, and so has its runner."""
+"""A training whose data is a folder of the launcher's computer: each machine has a copy, and so has
+its runner.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ def reading_trainer() -> str:
     text = TRAINER.replace("import time\n", "import os\nimport time\n")
     text = text.replace("        self.pause = pause\n", f"        self.pause = pause\n{READS}")
     before, _, after = text.partition("        x = np.linspace")
-    return f"{before}        return np.array_split(self.points, 8)\n\n{after[after.index('    def step') :]}"
+    return (
+        f"{before}        return np.array_split(self.points, "
+        f"8)\n\n{after[after.index('    def step') :]}"
+    )
 
 
 @pytest.mark.sampled(1)
@@ -36,12 +41,19 @@ def reading_trainer() -> str:
 def test_nodes_and_runner_read_a_folder_of_the_launcher(runner: str, tmp_path: Path) -> None:
     with simulated("aws") as cloud:
         laptop = Laptop(tmp_path, cloud.environment)
-        laptop.run("prices", "fetch", "--cloud", "aws", "--region", cloud.region, "--type", cloud.type)
+        laptop.run(
+            "prices", "fetch", "--cloud", "aws", "--region", cloud.region, "--type", cloud.type
+        )
         (tmp_path / "data").mkdir()
         x = np.linspace(0.0, 1.0, 64)
         np.savetxt(tmp_path / "data" / "points.csv", np.column_stack([x, SLOPE * x]), delimiter=",")
         text = TRAINING if runner == "machine" else TRAINING.replace(RELIABLE, "")
-        places = {"bucket": cloud.bucket, "region": cloud.region, "type": cloud.type, "identity": cloud.identity}
+        places = {
+            "bucket": cloud.bucket,
+            "region": cloud.region,
+            "type": cloud.type,
+            "identity": cloud.identity,
+        }
         job = laptop.job(text.format(cloud="aws", program=60, **places) + "data: {points: data}\n")
         (tmp_path / "work" / "line.py").write_text(reading_trainer())
         words = () if runner == "machine" else ("--attached",)

@@ -1,5 +1,5 @@
-"""Launches on the simulated Vast.ai: a script through ten evictions by higher bids, another whose bid is raised by
-launchers that are killed around it, and their costs against the books."""
+"""Launches on the simulated Vast.ai: a script through ten evictions by higher bids, another whose
+bid is raised by launchers that are killed around it, and their costs against the books."""
 
 from __future__ import annotations
 
@@ -62,7 +62,12 @@ class Laptop:
     def begun(self, *words: str, dies: str = "") -> subprocess.Popen[str]:
         """A command, which kills itself at a point of `tests.spotctl.dying`."""
         return subprocess.Popen(
-            [sys.executable, "-m", *(["tests.spotctl.dying", dies, "0"] if dies else ["spotctl"]), *words],
+            [
+                sys.executable,
+                "-m",
+                *(["tests.spotctl.dying", dies, "0"] if dies else ["spotctl"]),
+                *words,
+            ],
             cwd=self.home,
             env={**os.environ, **self.environment},
             stdin=subprocess.DEVNULL,
@@ -90,7 +95,11 @@ class Laptop:
 
         def works() -> bool:
             new = (contract for contract in self.market.alive() if contract.id not in seen)
-            found[:] = [one for one in new if self.market.runs(one) and self.containers.has(one, "/tmp/working")]
+            found[:] = [
+                one
+                for one in new
+                if self.market.runs(one) and self.containers.has(one, "/tmp/working")
+            ]
             return bool(found)
 
         eventually(works)
@@ -101,8 +110,11 @@ class Laptop:
 def laptop(folder: Path, hosts: int) -> Iterator[Laptop]:
     with namespaces() as host:
         containers = RunningContainers(host)
-        # On demand they cost more than the budget: a run would turn there once three bids have lost its work.
-        market = VastMarket([Host(number, gpu_price=40.0) for number in range(1, hosts + 1)], containers)
+        # On demand they cost more than the budget: a run would turn there once three bids have lost
+        # its work.
+        market = VastMarket(
+            [Host(number, gpu_price=40.0) for number in range(1, hosts + 1)], containers
+        )
         with serving(Vast(market)) as server:
             containers.port = int(server.url.rpartition(":")[2])
             made = Laptop(folder, market, containers, server)
@@ -117,7 +129,9 @@ def made(tmp_path: Path) -> Iterator[Laptop]:
 
 
 def test_a_script_runs_to_its_end_through_ten_higher_bids(made: Laptop) -> None:
-    job = made.job("night", '"touch /tmp/working; until [ -e /tmp/go ]; do sleep 0.2; done; echo finished"')
+    job = made.job(
+        "night", '"touch /tmp/working; until [ -e /tmp/go ]; do sleep 0.2; done; echo finished"'
+    )
     process = made.begun("launch", job, "--yes")
     outbid = set[int]()
     for _ in range(OUTBIDS):
@@ -139,10 +153,16 @@ def test_a_script_runs_to_its_end_through_ten_higher_bids(made: Laptop) -> None:
     assert json.loads(made.spotctl("gc", "--json"))["resources"] == []
 
 
-def test_bids_are_raised_as_the_market_rises_and_known_to_who_resumes_a_killed_launch(made: Laptop) -> None:
-    """A launcher dies before the call, the next one before it reads the bid back, the third before it logs that."""
+def test_bids_are_raised_as_the_market_rises_and_known_to_who_resumes_a_killed_launch(
+    made: Laptop,
+) -> None:
+    """A launcher dies before the call, the next one before it reads the bid back, the third before
+    it logs that.
+    """
     (made.home / "config.toml").write_text("[vast]\nlook_minutes = 0.05\n")
-    job = made.job("rise", '"touch /tmp/working; until [ -e /tmp/go ]; do sleep 0.2; done; echo finished"')
+    job = made.job(
+        "rise", '"touch /tmp/working; until [ -e /tmp/go ]; do sleep 0.2; done; echo finished"'
+    )
     words, bids = ["launch", job, "--yes"], list[float]()
     for point in (f"before={CHANGE_BID}", f"after={CHANGE_BID}", f"after={RAISE_BID}"):
         process = made.begun(*words, dies=point)
@@ -165,7 +185,9 @@ def test_bids_are_raised_as_the_market_rises_and_known_to_who_resumes_a_killed_l
         (row,) = log.beginnings()
         state = fold(log.of_run(row.run))
     (held,) = state.machines.values()
-    assert [bid for _, bid in held.bids] == [round(usd * NANOS_PER_DOLLAR) for usd in (first, second, last)]
+    assert [bid for _, bid in held.bids] == [
+        round(usd * NANOS_PER_DOLLAR) for usd in (first, second, last)
+    ]
     assert not state.open
     cost = json.loads(made.spotctl("report", "cost", "--job", "rise", "--json"))
     assert cost["evictions"] == 0

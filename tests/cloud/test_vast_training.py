@@ -1,4 +1,6 @@
-"""A training on the simulated Vast.ai, where machines reach each other only at ports that routers forward."""
+"""A training on the simulated Vast.ai, where machines reach each other only at ports that routers
+forward.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ resources:
 @pytest.fixture
 def market() -> Iterator[VastMarket]:
     with namespaces() as host:
-        yield VastMarket([Host(number) for number in range(1, NODES + OUTBIDS + 1)], RunningContainers(host))
+        yield VastMarket(
+            [Host(number) for number in range(1, NODES + OUTBIDS + 1)], RunningContainers(host)
+        )
 
 
 @pytest.fixture
@@ -60,12 +64,20 @@ def at_work(laptop: Laptop, market: VastMarket) -> list[Contract]:
     """The interruptible instances whose nodes do clocks, as the log has them."""
     with EventLog(Paths(laptop.home).log) as log:
         run = latest_run(log, "line")
-    working = {held.id for held in run.alive if len(held.turns) % 2} if run is not None else set[str]()
-    return [one for one in market.alive() if one.granted and one.price is not None and f"vast:{one.id}" in working]
+    working = (
+        {held.id for held in run.alive if len(held.turns) % 2} if run is not None else set[str]()
+    )
+    return [
+        one
+        for one in market.alive()
+        if one.granted and one.price is not None and f"vast:{one.id}" in working
+    ]
 
 
 def test_a_training_of_four_nodes_survives_higher_bids(laptop: Laptop, market: VastMarket) -> None:
-    """Each takes a node at work, without a warning; the model is that of an undisturbed training, to the bit."""
+    """Each takes a node at work, without a warning; the model is that of an undisturbed training,
+    to the bit.
+    """
     outbid: list[Contract] = []
     with laptop.launched("launch", laptop.job(JOB), "--yes", "--json") as launched:
         for _ in range(OUTBIDS):
@@ -79,7 +91,16 @@ def test_a_training_of_four_nodes_survives_higher_bids(laptop: Laptop, market: V
     assert code == 0, err
     answer = json.loads(out)
     assert (answer["clocks"], answer["updates_lost"], answer["evictions"]) == (CLOCKS, 0, OUTBIDS)
-    words = ("lab", "train", "work/line.py", "--engine", "sim", "--nodes", f"1+{NODES - 1}", "--deterministic")
+    words = (
+        "lab",
+        "train",
+        "work/line.py",
+        "--engine",
+        "sim",
+        "--nodes",
+        f"1+{NODES - 1}",
+        "--deterministic",
+    )
     undisturbed = laptop.answer(*words, "--clocks", str(CLOCKS))
     assert answer["model_sha256"] == undisturbed["model_sha256"]
     # Nothing is left, and the report is not below the books.

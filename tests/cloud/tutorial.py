@@ -1,8 +1,9 @@
-"""`python -m tests.cloud.tutorial`: types the cloud part of docs/tutorial.md on a simulated AWS, and prints the times.
+"""`python -m tests.cloud.tutorial`: types the cloud part of docs/tutorial.md on a simulated AWS,
+and prints the times.
 
-The job is examples/pytorch/aws.yaml. Its `setup` and `run` are replaced, because simulated machines reach no package
-index: a shell loop counts where train.py trains. The launch is interrupted as soon as the runner has moved to a rented
-machine, and then the spot machine is evicted.
+The job is examples/pytorch/aws.yaml. Its `setup` and `run` are replaced, because simulated machines
+reach no package index: a shell loop counts where train.py trains. The launch is interrupted as soon
+as the runner has moved to a rented machine, and then the spot machine is evicted.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ _COUNT = """run: |
 def commands() -> list[list[str]]:
     """The words of each command in the tutorial's blocks that need a cloud."""
     page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
-    lines = "".join(re.findall(r"^```sh cloud\n(.*?)^```", page, re.MULTILINE | re.DOTALL)).splitlines()
+    lines = "".join(
+        re.findall(r"^```sh cloud\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    ).splitlines()
     return [shlex.split(line.split("  #")[0])[1:] for line in lines if line.startswith("spotctl ")]
 
 
@@ -43,7 +46,9 @@ def job_for(bucket: str, identity: str) -> str:
 
 
 def walk(cloud: SimulatedCloud, folder: Path) -> int:
-    """Types the commands; the highest of their exit codes, apart from that of the interrupted launch."""
+    """Types the commands; the highest of their exit codes, apart from that of the interrupted
+    launch.
+    """
     laptop, worst = Laptop(folder, cloud.environment), 0
     (folder / JOB).parent.mkdir(parents=True)
     (folder / JOB).write_text(job_for(cloud.bucket, cloud.identity), encoding="utf-8")
@@ -53,19 +58,25 @@ def walk(cloud: SimulatedCloud, folder: Path) -> int:
             said = _interrupted(laptop, cloud, words)
         else:
             if words[0] == "report":
-                laptop.wait_until(lambda: laptop.answer("status", "spirals-aws")["jobs"][0]["state"] != "running")
+                laptop.wait_until(
+                    lambda: laptop.answer("status", "spirals-aws")["jobs"][0]["state"] != "running"
+                )
             ended = laptop.run(*words, *(["--yes"] if words[0] == "try" else []))
             said, worst = ended.stdout + ended.stderr, max(worst, ended.returncode)
         sys.stdout.write(f"{time.monotonic() - begun:8.1f} s  spotctl {shlex.join(words)}\n")
         sys.stdout.writelines(f"            {line}\n" for line in said.splitlines()[-12:])
         sys.stdout.flush()
     left = cloud.server.resources()
-    sys.stdout.write(f"left in the cloud: {', '.join(f'{one.kind} {one.id}' for one in left) or 'nothing'}\n")
+    sys.stdout.write(
+        f"left in the cloud: {', '.join(f'{one.kind} {one.id}' for one in left) or 'nothing'}\n"
+    )
     return max(worst, bool(left))
 
 
 def _interrupted(laptop: Laptop, cloud: SimulatedCloud, words: list[str]) -> str:
-    """Ctrl-C once the runner, on its rented machine, has rented a spot machine, which is evicted after a few counts."""
+    """Ctrl-C once the runner, on its rented machine, has rented a spot machine, which is evicted
+    after a few counts.
+    """
     with laptop.launched(*words, "--yes") as launched:
         launched.wait_for(lambda: bool(spot(cloud.server)))
         launched.process.send_signal(signal.SIGINT)

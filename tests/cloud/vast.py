@@ -1,8 +1,9 @@
 """Containers of the simulated Vast.ai on a host whose machines run.
 
-A container that stops loses its processes. Unlike on Vast.ai it also loses its files, so what comes back starts anew.
-Others reach a container only at the ports of its host's router that the order has asked for. The router has two
-addresses, because this computer and the containers reach each other through loopback addresses of this computer.
+A container that stops loses its processes. Unlike on Vast.ai it also loses its files, so what comes
+back starts anew. Others reach a container only at the ports of its host's router that the order has
+asked for. The router has two addresses, because this computer and the containers reach each other
+through loopback addresses of this computer.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ def _no_metadata(_: Request) -> Reply:
 
 
 class RunningContainers:
-    """See `Containers`. `port` is that of the API, which containers reach at the address in their variables."""
+    """See `Containers`. `port` is that of the API, which containers reach at the address in their
+    variables.
+    """
 
     def __init__(self, host: Namespaces) -> None:
         self._host, self._starts = host, count()
@@ -30,7 +33,9 @@ class RunningContainers:
 
     def started(self, contract: Contract) -> None:
         name = f"c{contract.id}-{next(self._starts)}"
-        router = self._host.behind_router(name, str(contract.host.machine_id), contract.wanted_ports)
+        router = self._host.behind_router(
+            name, str(contract.host.machine_id), contract.wanted_ports
+        )
         contract.host.address, contract.ports = router.outside, router.ports
         variables = dict(contract.body.get("env") or {})  # type: ignore[call-overload]
         variables |= {
@@ -41,9 +46,13 @@ class RunningContainers:
             "VAST_URL": f"http://{self._host.reach(self.port)}",
         }
         exports = "".join(
-            f"export {name}={shlex.quote(value)}\n" for name, value in variables.items() if not name.startswith("-")
+            f"export {name}={shlex.quote(value)}\n"
+            for name, value in variables.items()
+            if not name.startswith("-")
         )
-        spec = MachineSpec(name, f"#!/bin/sh\n{exports}{contract.body['onstart']}".encode(), _no_metadata)
+        spec = MachineSpec(
+            name, f"#!/bin/sh\n{exports}{contract.body['onstart']}".encode(), _no_metadata
+        )
         # A container whose processes have all ended stays until its owner destroys it.
         self._host.start(spec, lambda _: None)
         self._names[contract.id] = name

@@ -1,11 +1,13 @@
-"""Real launches on the simulated Vast.ai, killed by SIGKILL around calls to it and writes to the log, and resumed.
+"""Real launches on the simulated Vast.ai, killed by SIGKILL around calls to it and writes to the
+log, and resumed.
 
     python -m tests.cloud.vast_kills [KILLS] [SEED]
 
-Launches are killed, and what resumes them is killed again, until KILLS processes were: before or after a call of the
-API or a write of an event, which a seed draws. Meanwhile other renters outbid some of the machines, also while no
-launcher lives. Each life then goes on to its end. No machine may be bought twice, none may be left, the log must know
-every machine, and the report may not count less than the server's books. It needs root.
+Launches are killed, and what resumes them is killed again, until KILLS processes were: before or
+after a call of the API or a write of an event, which a seed draws. Meanwhile other renters outbid
+some of the machines, also while no launcher lives. Each life then goes on to its end. No machine
+may be bought twice, none may be left, the log must know every machine, and the report may not count
+less than the server's books. It needs root.
 """
 
 from __future__ import annotations
@@ -83,7 +85,9 @@ class Books:
 
 @dataclass
 class Kills:
-    """Lives on one computer, until enough processes were killed; `points` are the calls and writes of a whole life."""
+    """Lives on one computer, until enough processes were killed; `points` are the calls and writes
+    of a whole life.
+    """
 
     laptop: Laptop
     draw: random.Random
@@ -149,12 +153,18 @@ class Kills:
             if label.tags[RUN_TAG] == run.run:
                 ours.append((contract, label))
         assert len({(label.order, label.index) for _, label in ours}) == len(ours), "bought twice"
-        assert run.machines.keys() == {f"vast:{contract.id}" for contract, _ in ours}, "unknown to the log"
+        assert run.machines.keys() == {f"vast:{contract.id}" for contract, _ in ours}, (
+            "unknown to the log"
+        )
         for intent, order in run.orders.items():
-            assert sum(held.allocation == intent for held in run.machines.values()) <= order.machines, "bought twice"
+            assert (
+                sum(held.allocation == intent for held in run.machines.values()) <= order.machines
+            ), "bought twice"
         cost = json.loads(self.laptop.spotctl("report", "cost", "--job", name, "--json"))
         billed = sum(sum(market.billed(contract)) for contract, _ in ours)
-        assert cost["total_usd"] >= billed, f"${cost['total_usd']} in the report, ${billed} in the books"
+        assert cost["total_usd"] >= billed, (
+            f"${cost['total_usd']} in the report, ${billed} in the books"
+        )
         self.books.machines += len(ours)
         self.books.outbid += cost["evictions"]
         self.books.billed += billed
@@ -176,8 +186,14 @@ def main(kills: int, seed: int) -> None:
             left = json.loads(lives.laptop.spotctl("gc", "--json"))["resources"]
             assert left == [], left
     books = lives.books
-    say(f"{lives.met.total()} killed in {number} lives: {', '.join(f'{n} {what}' for what, n in lives.met.items())}")
-    say(f"{books.machines} machines ({books.outbid} outbid): none bought twice, none left, all in the log")
+    say(
+        f"{lives.met.total()} killed in {number} lives: "
+        f"{', '.join(f'{n} {what}' for what, n in lives.met.items())}"
+    )
+    say(
+        f"{books.machines} machines ({books.outbid} outbid): none bought twice, none left, all in "
+        "the log"
+    )
     say(f"books ${books.billed:.6f}, reports ${books.reported:.6f}")
 
 
@@ -193,4 +209,6 @@ def say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 40, int(sys.argv[2]) if len(sys.argv) > 2 else 1)
+    main(
+        int(sys.argv[1]) if len(sys.argv) > 1 else 40, int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    )

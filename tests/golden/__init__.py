@@ -1,1 +1,3 @@
-"""Golden runs: what two commits of the project print for the same commands, compared. `make golden BASE=commit`."""
+"""Golden runs: what two commits of the project print for the same commands, compared. `make golden
+BASE=commit`.
+"""

@@ -1,4 +1,6 @@
-"""Job files with mistakes: those of the tests, and full ones in which keys are wrong, one at a time and several."""
+"""Job files with mistakes: those of the tests, and full ones in which keys are wrong, one at a time
+and several.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,11 @@ TRAINING: dict[str, Any] = {
     "value_of_time": "5 USD/h",
     "most": "0.50 USD/h",
     "throughputs": {"c6i.2xlarge": 410, "n2-standard-8": 90.5},
-    "image": {"ami": "ami-0123456789abcdef0", "gcp": "projects/my/global/images/mine", "disk_gib": 100},
+    "image": {
+        "ami": "ami-0123456789abcdef0",
+        "gcp": "projects/my/global/images/mine",
+        "disk_gib": 100,
+    },
     "identity": {"aws": "trainer", "gcp": "trainer"},
     "tags": {"team": "search"},
     "strategy": "proteus",
@@ -106,7 +112,13 @@ LOCAL: dict[str, Any] = {
     "engine": "ray",
     "address": "10.0.0.4:6379",
     "resources": {"clouds": ["local"], "machines": 4},
-    "local": {"speed": 600, "seed": 0, "start": "2026-01-25T06:00:00Z", "warning": "2m", "unwarned": 0.2},
+    "local": {
+        "speed": 600,
+        "seed": 0,
+        "start": "2026-01-25T06:00:00Z",
+        "warning": "2m",
+        "unwarned": 0.2,
+    },
 }
 FULL = {"training": TRAINING, "command": COMMAND, "local": LOCAL}
 
@@ -121,12 +133,17 @@ TOGETHER = 40
 
 
 def refused_jobs(base: Path) -> Iterator[Scenario]:
-    """Scenarios of at most so many files; `base` is the checkout that has the files of the tests."""
+    """Scenarios of at most so many files; `base` is the checkout that has the files of the
+    tests."""
     jobs = list(_bad_jobs(base))
     for first in range(0, len(jobs), TOGETHER):
         steps, files = list[Step](), dict[str, str]()
         for number, (name, text) in enumerate(jobs[first : first + TOGETHER]):
-            words = ("launch", "job.yaml", "--dry-run", "--json") if number % 4 == 0 else ("plan", "job.yaml")
+            words = (
+                ("launch", "job.yaml", "--dry-run", "--json")
+                if number % 4 == 0
+                else ("plan", "job.yaml")
+            )
             steps.append(Step(words, name=name, folder=str(number)))
             files |= {f"{number}/job.yaml": text, f"{number}/profile.json": "{}\n"}
         yield Scenario("refused", steps, files=files, together=True)
@@ -166,7 +183,13 @@ def _several(draw: random.Random) -> str:
 
 
 def _places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:  # noqa: ANN401
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inner = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, one in inner:
         yield (*place, key)
         yield from _places(one, (*place, key))

@@ -20,7 +20,20 @@ from tests.golden.trees import Tree
 NOW = "2026-06-11T00:00:00Z"
 MEASURED = ("parallel profile", "parallel plan profile.json", "parallel simulate plan.json")
 """Commands that measure this computer, or read what one of these has written."""
-REAL = ("launch", "resume", "exec", "ssh", "stop", "down", "top", "logs", "nightly run", "report", "status", "gc")
+REAL = (
+    "launch",
+    "resume",
+    "exec",
+    "ssh",
+    "stop",
+    "down",
+    "top",
+    "logs",
+    "nightly run",
+    "report",
+    "status",
+    "gc",
+)
 """Commands of the reference whose figures real processes decide, or that begin some."""
 UNORDERED = ("prices sql 'select market,",)
 """Those that print some of the rows that a query finds, in no order."""
@@ -53,24 +66,33 @@ def scenarios_of(base: Tree) -> list[Scenario]:
 def help_scenarios(base: Tree) -> Iterator[Scenario]:
     """The help of each command, visible or not, and the answer to an option that it has not."""
     python = base.environment / "bin" / "python"
-    found = subprocess.run([python, "-P", "-c", _SURFACE], check=True, capture_output=True, text=True)
+    found = subprocess.run(
+        [python, "-P", "-c", _SURFACE], check=True, capture_output=True, text=True
+    )
     commands: list[list[str]] = ast.literal_eval(found.stdout)
     for first in range(0, len(commands), 20):
         steps = [
-            Step((*words, more)) for words in commands[first : first + 20] for more in ("--help", "--no-such-option")
+            Step((*words, more))
+            for words in commands[first : first + 20]
+            for more in ("--help", "--no-such-option")
         ]
         yield Scenario("help", steps, together=True)
     others = (("--version",), ("no-such-command",), ("schema",))
     yield Scenario("help", [Step(words) for words in others], together=True)
     for number, words in enumerate(commands):
         if number % 8 == 0:
-            yield Scenario("help", [Step((*words, "--help"), name=f"{shlex.join(words)} (a process)", process=True)])
+            yield Scenario(
+                "help",
+                [Step((*words, "--help"), name=f"{shlex.join(words)} (a process)", process=True)],
+            )
 
 
 def reference_scenarios(base: Tree) -> Iterator[Scenario]:
     """The commands of docs/json_commands.py, which the reference lists with what they print."""
     defined = runpy.run_path(str(base.checkout / "docs" / "json_commands.py"))
-    commands = [command for command in defined["JSON_COMMANDS"] if not _begins(command, (*REAL, *UNORDERED))]
+    commands = [
+        command for command in defined["JSON_COMMANDS"] if not _begins(command, (*REAL, *UNORDERED))
+    ]
     yield Scenario(
         "reference",
         list(_json_steps(commands)),
@@ -103,9 +125,15 @@ def fault_scenarios() -> Iterator[Scenario]:
 def _json_steps(commands: Iterable[str]) -> Iterator[Step]:
     for command in commands:
         words = shlex.split(command)
-        kept = f"{words[2]}.json" if words[:2] == ["lab", "parallel"] and words[2] in ("profile", "plan") else ""
+        kept = (
+            f"{words[2]}.json"
+            if words[:2] == ["lab", "parallel"] and words[2] in ("profile", "plan")
+            else ""
+        )
         yield Step((*words, "--json"), exact=not _begins(command, MEASURED), keep_output=kept)
 
 
 def _begins(command: str, beginnings: Iterable[str]) -> bool:
-    return any(f"{re.sub('^lab ', '', command)} ".startswith(f"{beginning} ") for beginning in beginnings)
+    return any(
+        f"{re.sub('^lab ', '', command)} ".startswith(f"{beginning} ") for beginning in beginnings
+    )

@@ -1,4 +1,6 @@
-"""Compares recordings: what is equal, what a listed reason explains, and the differences that nothing explains."""
+"""Compares recordings: what is equal, what a listed reason explains, and the differences that
+nothing explains.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,10 @@ REASONS = Path(__file__).with_name("reasons.toml")
 class Reason:
     """Why the answers of some commands differ.
 
-    `commands` is a pattern of names as the shell has them, with `*`. With `lines`, a regular expression, the reason
-    explains only the lines that it finds; with `now`, all differences of those commands whose present answer it finds;
-    without both, all differences of all these commands. With `key`, it explains this key of the JSON that they print.
+    `commands` is a pattern of names as the shell has them, with `*`. With `lines`, a regular
+    expression, the reason explains only the lines that it finds; with `now`, all differences of
+    those commands whose present answer it finds; without both, all differences of all these
+    commands. With `key`, it explains this key of the JSON that they print.
     """
 
     commands: str
@@ -67,7 +70,9 @@ def texts(records: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     }
 
 
-def compared(before: Mapping[str, str], now: Mapping[str, str], known: Sequence[Reason]) -> Comparison:
+def compared(
+    before: Mapping[str, str], now: Mapping[str, str], known: Sequence[Reason]
+) -> Comparison:
     """Compares the answers of two trees to the same commands."""
     result, used = Comparison(), set[Reason]()
     for name in before.keys() | now.keys():
@@ -75,7 +80,9 @@ def compared(before: Mapping[str, str], now: Mapping[str, str], known: Sequence[
         if old == new:
             result.equal.append(name)
             continue
-        matching = [one for one in known if fnmatchcase(name, one.commands) and re.search(one.now, new)]
+        matching = [
+            one for one in known if fnmatchcase(name, one.commands) and re.search(one.now, new)
+        ]
         for reason in [one for one in matching if one.key]:
             matching.remove(reason)
             if (without := _without_key(new, reason.key)) != _without_key(new, ""):
@@ -86,7 +93,9 @@ def compared(before: Mapping[str, str], now: Mapping[str, str], known: Sequence[
             continue
         lines = list(unified_diff(old.splitlines(), new.splitlines(), "before", "now", lineterm=""))
         changed = [line for line in lines[2:] if line[0] in "+-"]
-        helpful = [reason for reason in matching if any(_explains(reason, line) for line in changed)]
+        helpful = [
+            reason for reason in matching if any(_explains(reason, line) for line in changed)
+        ]
         used.update(helpful)
         left = [line for line in changed if not any(_explains(reason, line) for reason in helpful)]
         if left:
@@ -112,10 +121,15 @@ def _lacking(value: object, key: str) -> object:
         case dict():
             return {name: _lacking(one, key) for name, one in value.items() if name != key}
         case list():
-            # Of figures that real processes decide, a list has each kind once, and two kinds may become one.
+            # Of figures that real processes decide, a list has each kind once, and two kinds may
+            # become one.
             pairs = [(one, _lacking(one, key)) for one in value]
             left = [lacking for _, lacking in pairs]
-            return [new for number, (old, new) in enumerate(pairs) if new == old or new not in left[:number]]
+            return [
+                new
+                for number, (old, new) in enumerate(pairs)
+                if new == old or new not in left[:number]
+            ]
         case _:
             return value
 
@@ -128,7 +142,9 @@ def _without(lines: Iterable[str], explained: Sequence[Reason]) -> list[str]:
     """The diff, with a mark at the lines that a reason explains."""
     return [
         f"{line}    (explained)"
-        if line[0] in "+-" and not line.startswith(("+++", "---")) and any(_explains(one, line) for one in explained)
+        if line[0] in "+-"
+        and not line.startswith(("+++", "---"))
+        and any(_explains(one, line) for one in explained)
         else line
         for line in lines
     ]
@@ -150,7 +166,9 @@ def summary(result: Comparison, most: int) -> str:
     names = (result.equal, result.explained, result.differing)
     groups = sorted({_group(name) for kind in names for name in kind})
     for group in groups if len(groups) > 1 else ():
-        parts.append(f"{group}: {_counts([sum(_group(name) == group for name in kind) for kind in names])}")
+        parts.append(
+            f"{group}: {_counts([sum(_group(name) == group for name in kind) for kind in names])}"
+        )
     parts.append(_counts([len(kind) for kind in names]))
     return "".join(parts)
 

@@ -1,4 +1,6 @@
-"""The commands that the tests call: those whose words a reader of the test can see, and that only read or refuse."""
+"""The commands that the tests call: those whose words a reader of the test can see, and that only
+read or refuse.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,34 @@ from tests.golden.reading import BILL
 from tests.golden.scenario import Scenario, Step
 
 READ = (
-    *("plan", "status", "report", "log", "logs", "gc", "schema", "init", "prices", "backtest", "beta", "gavel"),
-    *("parallel", "lab", "nightly", "doctor", "top", "admit", "train", "resume", "stop", "down", "exec", "ssh"),
+    *(
+        "plan",
+        "status",
+        "report",
+        "log",
+        "logs",
+        "gc",
+        "schema",
+        "init",
+        "prices",
+        "backtest",
+        "beta",
+        "gavel",
+    ),
+    *(
+        "parallel",
+        "lab",
+        "nightly",
+        "doctor",
+        "top",
+        "admit",
+        "train",
+        "resume",
+        "stop",
+        "down",
+        "exec",
+        "ssh",
+    ),
 )
 """First words. Others begin processes or ask clouds."""
 NEVER = ("fetch", "--watch", "--follow", "-f", "watch", "systemd", "bot", "ray", "local", "--open")
@@ -37,7 +65,15 @@ def called_by_tests(checkout: Path) -> Iterator[Scenario]:
     commands = sorted(set(_commands(checkout)))
     for first in range(0, len(commands), 25):
         steps = [Step(words, seconds=300.0) for words in commands[first : first + 25]]
-        yield Scenario("tests", steps, files=files, home="runs", now="", programs=programs, folders=("examples",))
+        yield Scenario(
+            "tests",
+            steps,
+            files=files,
+            home="runs",
+            now="",
+            programs=programs,
+            folders=("examples",),
+        )
 
 
 def _commands(checkout: Path) -> Iterator[tuple[str, ...]]:
@@ -45,10 +81,15 @@ def _commands(checkout: Path) -> Iterator[tuple[str, ...]]:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         known = dict(_constants(tree))
         for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "spotctl":
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id == "spotctl"
+            ):
                 words = [_word(word, known) for word in node.args]
                 words = [
-                    "out.csv" if last == "--out" else word for last, word in zip(["", *words], words, strict=False)
+                    "out.csv" if last == "--out" else word
+                    for last, word in zip(["", *words], words, strict=False)
                 ]
                 if words and "" not in words and words[0] in READ and not set(words) & set(NEVER):
                     yield tuple(words)
@@ -62,7 +103,8 @@ def _constants(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def _word(word: ast.expr, known: dict[str, str]) -> str:
-    """A word as it stands there; a file is one of the usual names; empty for what cannot be seen."""
+    """A word as it stands there; a file is one of the usual names; empty for what cannot be
+    seen."""
     match word:
         case ast.Constant(value=str(text)) if text.isprintable():
             return text

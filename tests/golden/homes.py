@@ -12,7 +12,9 @@ from tests.golden.trees import CACHE, Home, Tree, recorded
 
 ON_LOCAL = "resources: {clouds: [local], types: [c4.2xlarge]}\n"
 COMMAND = (
-    "name: {name}\nkind: command\nrun: {run}\nhours: 30m\n{more}" + ON_LOCAL + "local: {{speed: {speed}{start}}}\n"
+    "name: {name}\nkind: command\nrun: {run}\nhours: 30m\n{more}"
+    + ON_LOCAL
+    + "local: {{speed: {speed}{start}}}\n"
 )
 TRAINING = """\
 name: {name}
@@ -39,7 +41,13 @@ FAST = 600
 
 
 def _command(name: str, run: str, more: str = "", start: str = "", speed: int = 20) -> str:
-    values = {"name": name, "run": repr(run), "more": more, "start": start and f", start: {start}", "speed": str(speed)}
+    values = {
+        "name": name,
+        "run": repr(run),
+        "more": more,
+        "start": start and f", start: {start}",
+        "speed": str(speed),
+    }
     text = COMMAND.replace("{{", "{").replace("}}", "}")
     for key, value in values.items():
         text = text.replace(f"{{{key}}}", value)
@@ -56,19 +64,35 @@ JOBS = {
     "joba.yaml": _command("joba", "echo a; sleep 2"),
     "jobb.yaml": _command("jobb", "echo b; sleep 4", "env: {DEPTH: 3}\n"),
     "counting.yaml": _command(
-        "counting", COUNT, "checkpoint: {path: kept, every: 5m}\n", "2026-01-25T10:40:00Z", speed=FAST
+        "counting",
+        COUNT,
+        "checkpoint: {path: kept, every: 5m}\n",
+        "2026-01-25T10:40:00Z",
+        speed=FAST,
     ),
     "gang.yaml": _command("gang", "echo node $SPOTCTL_NODE; sleep 1", "nodes: 2\n"),
-    "killed.yaml": _command("killed", "echo begun; sleep 40; echo ended", "checkpoint: {path: saved}\n"),
+    "killed.yaml": _command(
+        "killed", "echo begun; sleep 40; echo ended", "checkpoint: {path: saved}\n"
+    ),
     "longtrain.yaml": TRAINING.format(name="longtrain", clocks=600),
     "going.yaml": _command("going", "echo begun; sleep 90"),
 }
 
 
 def _launches() -> Iterator[Step]:
-    """Fourteen runs: done, failed, over budget, stopped, of several machines and jobs, killed, and one that goes on."""
-    for name, codes in {"small": (0,), "train": (0,), "failing": (1,), "unready": (1,), "costly": (4,)}.items():
-        yield Step(("launch", f"{name}.yaml", "--yes", "--json"), process=True, exact=False, expected=codes)
+    """Fourteen runs: done, failed, over budget, stopped, of several machines and jobs, killed, and
+    one that goes on.
+    """
+    for name, codes in {
+        "small": (0,),
+        "train": (0,),
+        "failing": (1,),
+        "unready": (1,),
+        "costly": (4,),
+    }.items():
+        yield Step(
+            ("launch", f"{name}.yaml", "--yes", "--json"), process=True, exact=False, expected=codes
+        )
     yield Step(("launch", "small.yaml", "--yes", "--fresh"), process=True, exact=False)
     yield Step(("launch", "counting.yaml", "--yes"), process=True, exact=False)
     yield Step(("launch", "gang.yaml", "--yes"), process=True, exact=False)
@@ -82,7 +106,12 @@ def _launches() -> Iterator[Step]:
 
 
 RECORDED = {
-    "prices": Scenario("home of prices", [Step(("prices", "import", "history.csv"))], files=price_files(), keep=True),
+    "prices": Scenario(
+        "home of prices",
+        [Step(("prices", "import", "history.csv"))],
+        files=price_files(),
+        keep=True,
+    ),
     "runs": Scenario(
         "home of runs",
         [Step(("prices", "import", "history.csv")), *_launches()],
@@ -101,6 +130,9 @@ def _recorded_home(base: Tree, scenario: Scenario) -> Home:
     (record,) = recorded(base, base, [scenario], {}, CACHE / "homes" / base.name)
     for step in record["steps"]:
         if step["code"] not in step["expected"]:
-            raise SystemExit(f"{scenario.name}: {step['title']} ended with {step['code']}: {step['out']}{step['err']}")
+            raise SystemExit(
+                f"{scenario.name}: {step['title']} ended with {step['code']}: "
+                f"{step['out']}{step['err']}"
+            )
     later = datetime.fromtimestamp(record["at"] + 3600, UTC)
     return Home(Path(record["folder"], "kept"), later.isoformat())

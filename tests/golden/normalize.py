@@ -1,7 +1,9 @@
-"""A recorded command as a text in which nothing is left that differs from one run to the next of the same code.
+"""A recorded command as a text in which nothing is left that differs from one run to the next of
+the same code.
 
-Normalized are paths, ports, moments of the day of recording, and random parts of names. Figures never are: only where
-real processes decide them (`exact` is false), numbers are left out, and JSON is reduced to its keys and types.
+Normalized are paths, ports, moments of the day of recording, and random parts of names. Figures
+never are: only where real processes decide them (`exact` is false), numbers are left out, and JSON
+is reduced to its keys and types.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ _NUMBER = re.compile(r"\d[\d,]*(\.\d+)?(e[+-]?\d+)?")
 
 
 def text_of(step: Mapping[str, Any], record: Mapping[str, Any]) -> str:
-    """The whole answer of a command: its exit code, what it printed, and the files that it wrote."""
+    """The whole answer of a command: its exit code, what it printed, and the files that it
+    wrote."""
     exact, parts = step["exact"], [f"exit code {step['code']}\n"]
     at = record["at"] if step["process"] or step["script"] else None
     named = {"stdout": step["out"], "stderr": step["err"], **step["files"]}
@@ -48,7 +51,9 @@ def text_of(step: Mapping[str, Any], record: Mapping[str, Any]) -> str:
 
 
 def normalized(text: str, record: Mapping[str, Any], at: int | None = None) -> str:
-    """A text without paths, ports and random names; `at` is when it was recorded, if its clock did not stand."""
+    """A text without paths, ports and random names; `at` is when it was recorded, if its clock did
+    not stand.
+    """
     for path, name in (
         (record["folder"], "HERE"),
         (record["environment"], "ENVIRONMENT"),
@@ -72,12 +77,15 @@ def _moment(match: re.Match[str], at: int) -> str:
 
 
 def shape(text: str) -> str:
-    """The keys and types of JSON, and each different line of other texts once, without its numbers."""
+    """The keys and types of JSON, and each different line of other texts once, without its
+    numbers."""
     lines: dict[str, None] = {}
     try:
         return json.dumps(_types(json.loads(text)), indent=1, sort_keys=True) + "\n"
     except ValueError:
-        lines |= dict.fromkeys(" ".join(_NUMBER.sub("#", line).split()) for line in text.splitlines())
+        lines |= dict.fromkeys(
+            " ".join(_NUMBER.sub("#", line).split()) for line in text.splitlines()
+        )
     return "".join(f"{line}\n" for line in sorted(lines))
 
 

@@ -36,24 +36,47 @@ lineItem/CurrencyCode,lineItem/UnblendedCost,resourceTags/user:spotctl-run
 """
 
 READING = [
-    *("status", "status --json", "gc", "gc --json", "log check", "log check --json", "nightly ls", "nightly ls --json"),
+    *(
+        "status",
+        "status --json",
+        "gc",
+        "gc --json",
+        "log check",
+        "log check --json",
+        "nightly ls",
+        "nightly ls --json",
+    ),
     *(f"status {job}" for job in (*JOB_NAMES, "none")),
     *(f"status {job} --json" for job in JOB_NAMES),
     *(f"logs {job}{more}" for job in (*JOB_NAMES, "none") for more in ("", " --json")),
     *(f"report cost --by {by}{more}" for by, more in product(BY, ("", " --json"))),
     *(f"report cost --format {name}" for name in FORMATS),
-    *(f"report cost --format {name} --by run --out costs.{name}" for name in ("csv", "html", "focus")),
+    *(
+        f"report cost --format {name} --by run --out costs.{name}"
+        for name in ("csv", "html", "focus")
+    ),
     *(f"report cost --job {job}" for job in ("small", "killed", "none")),
     *(f"report cost --job {job} --json" for job in JOB_NAMES),
     *("report cost --local --json", "report cost --since 1h", "report cost --since 1h --json"),
-    *("report cost --until 2026-01-01 --json", "report cost --since soon", "report cost --by nothing"),
-    *("report cost --tz Europe/Berlin --by day --json", "report cost --format xml", "report cost --tz Nowhere"),
+    *(
+        "report cost --until 2026-01-01 --json",
+        "report cost --since soon",
+        "report cost --by nothing",
+    ),
+    *(
+        "report cost --tz Europe/Berlin --by day --json",
+        "report cost --format xml",
+        "report cost --tz Nowhere",
+    ),
     *(
         "report reconcile --bill bill.csv",
         "report reconcile --bill bill.csv --json",
         "report reconcile --bill none.csv",
     ),
-    *("report reconcile --bill bill.csv --tolerance 1% --provider aws --json", "report reconcile --bill job.yaml"),
+    *(
+        "report reconcile --bill bill.csv --tolerance 1% --provider aws --json",
+        "report reconcile --bill job.yaml",
+    ),
     *("report reconcile --bill bill.csv --tolerance much", "report reconcile"),
     *(f"plan {job}.yaml --json" for job in ("small", "train", "counting", "gang")),
     *("plan small.yaml --explain", "plan joba.yaml jobb.yaml", "launch train.yaml --dry-run"),
@@ -66,14 +89,35 @@ READING = [
         "down small",
         "stop none",
     ),
-    *("exec small -- true", "exec none -- true", "ssh small", "ssh killed --json", "top none --once"),
+    *(
+        "exec small -- true",
+        "exec none -- true",
+        "ssh small",
+        "ssh killed --json",
+        "top none --once",
+    ),
     *("top train --once", "top train --json", "top killed --json", "top --once"),
 ]
 """What they write besides files in the folder are answers that they keep for later."""
 CHANGING = [
-    *(f"{command} {job}" for command in ("stop", "stop --json") for job in ("killed", "longtrain", "going")),
-    *("stop --all", "stop --all --json", "gc --yes", "gc --yes --json", "log repair", "log repair --json"),
-    *("gc --data-days 1 --yes", "report reconcile --bill bill.csv --accept", "launch killed.yaml --yes"),
+    *(
+        f"{command} {job}"
+        for command in ("stop", "stop --json")
+        for job in ("killed", "longtrain", "going")
+    ),
+    *(
+        "stop --all",
+        "stop --all --json",
+        "gc --yes",
+        "gc --yes --json",
+        "log repair",
+        "log repair --json",
+    ),
+    *(
+        "gc --data-days 1 --yes",
+        "report reconcile --bill bill.csv --accept",
+        "launch killed.yaml --yes",
+    ),
     *("launch going.yaml --yes --json", "launch small.yaml --json"),
 ]
 RESUMED = [
@@ -83,7 +127,11 @@ RESUMED = [
     "resume killed --metrics metrics.txt --json",
 ]
 LIVE = [
-    *("launch small.yaml --yes", "launch small.yaml --yes --json-lines", "launch train.yaml --yes --json-lines"),
+    *(
+        "launch small.yaml --yes",
+        "launch small.yaml --yes --json-lines",
+        "launch train.yaml --yes --json-lines",
+    ),
     *("launch train.yaml --yes --metrics metrics.txt --json", "launch joba.yaml jobb.yaml --yes"),
     *(
         "launch failing.yaml --yes --output script",
@@ -99,7 +147,9 @@ def home_scenarios() -> Iterator[Scenario]:
     """Commands on copies of the home with runs."""
     files = {**JOBS, "bill.csv": BILL, "job.yaml": JOBS["small.yaml"]}
     yield Scenario("home", list(_steps(READING)), files=files, home="runs", now="")
-    yield Scenario("home", [Step(("ui", "--json"), pages=True, seconds=1.0)], files=files, home="runs", now="")
+    yield Scenario(
+        "home", [Step(("ui", "--json"), pages=True, seconds=1.0)], files=files, home="runs", now=""
+    )
     for command in CHANGING:
         after = ["status --json", "report cost --by run --json", "log check"]
         yield Scenario(
@@ -117,6 +167,10 @@ def home_scenarios() -> Iterator[Scenario]:
         yield Scenario("live", list(_steps([command], process=True)), files=files)
 
 
-def _steps(commands: Iterable[str], process: bool = False, exact: bool | None = None) -> Iterator[Step]:
+def _steps(
+    commands: Iterable[str], process: bool = False, exact: bool | None = None
+) -> Iterator[Step]:
     for command in commands:
-        yield Step(shlex.split(command), process=process, exact=not process if exact is None else exact)
+        yield Step(
+            shlex.split(command), process=process, exact=not process if exact is None else exact
+        )

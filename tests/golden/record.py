@@ -1,10 +1,10 @@
-"""Records what commands of one tree print. It runs in the environment of that tree and knows the product only
-by its command.
+"""Records what commands of one tree print. It runs in the environment of that tree and knows the
+product only by its command.
 
-`python -P record.py REQUEST`: REQUEST is a file of JSON with scenarios. Each command runs in a process that is forked
-from this one, which has loaded the product before: that takes hundredths of a second where a start takes half a second.
-Only the standard library is used; what is recorded is raw. Each scenario is kept as soon as it is recorded, and how far
-it is stands on standard error.
+`python -P record.py REQUEST`: REQUEST is a file of JSON with scenarios. Each command runs in a
+process that is forked from this one, which has loaded the product before: that takes hundredths of
+a second where a start takes half a second. Only the standard library is used; what is recorded is
+raw. Each scenario is kept as soon as it is recorded, and how far it is stands on standard error.
 """
 
 from __future__ import annotations
@@ -37,9 +37,30 @@ from urllib.parse import urljoin, urlsplit
 from urllib.request import urlopen
 
 PACKAGES = ("spotctl", "bidbrain", "agileml", "pricing_data")
-LOADED = ("spotctl.cli", "spotctl.files", "spotctl.home", "spotctl.log", "spotctl.planning", "bidbrain", "pricing_data")
-"""Modules that are loaded once, without those that have a part of `LARGE` in their name: they slow other trees down."""
-LARGE = ("parallel", "train", "tracking", "torch", "ray", "top", "aws", "azure", "gcp", "lab", "__main__")
+LOADED = (
+    "spotctl.cli",
+    "spotctl.files",
+    "spotctl.home",
+    "spotctl.log",
+    "spotctl.planning",
+    "bidbrain",
+    "pricing_data",
+)
+"""Modules that are loaded once, without those that have a part of `LARGE` in their name: they slow
+other trees down."""
+LARGE = (
+    "parallel",
+    "train",
+    "tracking",
+    "torch",
+    "ray",
+    "top",
+    "aws",
+    "azure",
+    "gcp",
+    "lab",
+    "__main__",
+)
 LONGEST_TEXT = 1_000_000
 MAX_PAGES = 60
 KILLED = "killed after {:.0f} seconds"
@@ -102,12 +123,19 @@ def main(request: dict[str, Any]) -> None:
 
 
 def progress(request: dict[str, Any], done: int, taken: float) -> str:
-    """How many scenarios are recorded, the last one, and how long the rest takes if it takes as long as in the base."""
+    """How many scenarios are recorded, the last one, and how long the rest takes if it takes as
+    long as in the base.
+    """
     scenarios = request["scenarios"]
-    before, left = (sum(one["takes"] for one in part) for part in (scenarios[:done], scenarios[done:]))
+    before, left = (
+        sum(one["takes"] for one in part) for part in (scenarios[:done], scenarios[done:])
+    )
     rest = f", about {taken * left / before / 60:.0f} min left" if before and left else ""
     name = f"{scenarios[done - 1]['name']}: {scenarios[done - 1]['steps'][0]['title']}"
-    line = f"{request['label']}: {done} of {len(scenarios)} scenarios recorded in {taken / 60:.0f} min{rest} ({name}"
+    line = (
+        f"{request['label']}: {done} of {len(scenarios)} scenarios recorded in {taken / 60:.0f} "
+        f"min{rest} ({name}"
+    )
     return f"{line[:150]})\n"
 
 
@@ -120,7 +148,9 @@ def _end_with(parent: int) -> None:
 
 @contextmanager
 def _states(scenario: dict[str, Any], request: dict[str, Any]) -> Iterator[list[Path]]:
-    """The states of the runs of a scenario's home, which belong to one scenario at a time: their place is fixed."""
+    """The states of the runs of a scenario's home, which belong to one scenario at a time: their
+    place is fixed.
+    """
     kept = Path(request["homes"][scenario["home"]]).parent if scenario["home"] else None
     states = sorted(kept.glob("states/*")) if kept else []
     if not states:
@@ -151,7 +181,9 @@ def _loaded(environment: Path) -> Callable[[], None]:
 
 
 def _load_modules(package: Any) -> None:  # noqa: ANN401
-    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.", onerror=lambda _: None):
+    for module in pkgutil.walk_packages(
+        package.__path__, f"{package.__name__}.", onerror=lambda _: None
+    ):
         if module.name.startswith(LOADED) and not set(module.name.split(".")) & set(LARGE):
             with suppress(Exception):
                 import_module(module.name)
@@ -176,7 +208,9 @@ class Sandbox:
     def script(self) -> Path:
         return self.environment / "bin" / "spotctl"
 
-    def furnish(self, scenario: dict[str, Any], request: dict[str, Any], states: list[Path]) -> None:
+    def furnish(
+        self, scenario: dict[str, Any], request: dict[str, Any], states: list[Path]
+    ) -> None:
         """Makes the folder, with the scenario's files."""
         shutil.rmtree(self.folder, ignore_errors=True)
         for made in ("work", "bin", "tmp"):
@@ -184,7 +218,8 @@ class Sandbox:
         if scenario["home"]:
             shutil.copytree(request["homes"][scenario["home"]], self.folder / "home", symlinks=True)
         for state in states:
-            # The log says where a run has its state, and a run that was resumed before has taken that away.
+            # The log says where a run has its state, and a run that was resumed before has taken
+            # that away.
             shutil.rmtree(STATES / state.name, ignore_errors=True)
             shutil.copytree(state, STATES / state.name, symlinks=True, ignore=_no_sockets)
         for name in scenario["folders"]:
@@ -236,11 +271,15 @@ class Sandbox:
         }
 
     def wait_for_run(self, name: str, clock: int, end: float) -> None:
-        """Waits until a machine of a run has printed something, or until its training has reached this clock."""
+        """Waits until a machine of a run has printed something, or until its training has reached
+        this clock.
+        """
         command, key = ("status", "clock") if clock else ("logs", "machine")
         words = [str(self.script), command, name, "--json"]
         while time.monotonic() < end:
-            said = subprocess.run(words, env=self.variables(), capture_output=True, check=False, cwd=self.work)
+            said = subprocess.run(
+                words, env=self.variables(), capture_output=True, check=False, cwd=self.work
+            )
             found = re.search(rf'"{key}": ?("|\d+)', said.stdout.decode())
             if said.returncode == 0 and found and (found[1] == '"' or int(found[1]) >= clock):
                 return
@@ -260,10 +299,14 @@ def _recorded(scenario: dict[str, Any], sandbox: Sandbox) -> Iterator[dict[str, 
         for process in begun.values():
             _signal(process, signal.SIGSTOP)
         shutil.copytree(sandbox.folder / "home", sandbox.folder / "kept", symlinks=True)
-        log = b"".join(path.read_bytes() for path in sorted(sandbox.folder.glob("kept/log.sqlite*")))
+        log = b"".join(
+            path.read_bytes() for path in sorted(sandbox.folder.glob("kept/log.sqlite*"))
+        )
         for name in sorted({found.decode() for found in _STATE.findall(log)}):
             if (state := STATES / name).is_dir():
-                shutil.copytree(state, sandbox.folder / "states" / name, symlinks=True, ignore=_no_sockets)
+                shutil.copytree(
+                    state, sandbox.folder / "states" / name, symlinks=True, ignore=_no_sockets
+                )
     for process in begun.values():
         _signal(process, signal.SIGKILL)
 
@@ -308,7 +351,8 @@ def _in_child(act: Callable[[], int]) -> NoReturn:
         os.setsid()
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it ends with this recorder
         code = act()
-    except BaseException as error:  # noqa: BLE001 - it is recorded, and no child returns to the caller
+    # It is recorded, and no child returns to the caller.
+    except BaseException as error:  # noqa: BLE001
         with suppress(BaseException):
             os.write(2, f"recorder: {type(error).__name__}: {error}\n".encode())
     finally:
@@ -326,7 +370,8 @@ def _execute(step: Step, sandbox: Sandbox) -> int:
         assert isinstance(sys.stdout, io.TextIOWrapper)
         sys.stdout.reconfigure(line_buffering=True)
     code = _called(step, sandbox)
-    threading._shutdown()  # type: ignore[attr-defined]  # as at the end of a process: pools end before what atexit joins
+    # As at the end of a process: pools end before what atexit joins.
+    threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     return code
 
@@ -355,9 +400,15 @@ def _called(step: Step, sandbox: Sandbox) -> int:
 
 
 def _answer(
-    step: Step, code: int | str, sandbox: Sandbox, before: dict[str, tuple[int, int]], suffix: str = ""
+    step: Step,
+    code: int | str,
+    sandbox: Sandbox,
+    before: dict[str, tuple[int, int]],
+    suffix: str = "",
 ) -> dict[str, Any]:
-    """The record of a command: all that it printed, and the files that it changed or, without `before`, none."""
+    """The record of a command: all that it printed, and the files that it changed or, without
+    `before`, none.
+    """
     printed = [sandbox.folder / f"{name}{suffix}" for name in ("stdout", "stderr")]
     out, err = (_text(path.read_bytes() if path.exists() else b"") for path in printed)
     for path in printed:
@@ -407,7 +458,10 @@ def _browse(sandbox: Sandbox) -> None:
         left += [one for one in links if one not in seen and one not in left and "//" not in one]
     token = urlsplit(first).path.strip("/")
     text = "".join(f"page {link}\n{page}\n" for link, page in seen.items())
-    printed.write_text((printed.read_text(encoding="utf-8") + text).replace(token or "\0", "TOKEN"), encoding="utf-8")
+    printed.write_text(
+        (printed.read_text(encoding="utf-8") + text).replace(token or "\0", "TOKEN"),
+        encoding="utf-8",
+    )
 
 
 def _code(process: int, seconds: float) -> int | str:

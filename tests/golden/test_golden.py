@@ -1,4 +1,6 @@
-"""A golden run is red for a changed figure, text, exit code or file, and green for what differs in every run."""
+"""A golden run is red for a changed figure, text, exit code or file, and green for what differs in
+every run.
+"""
 
 from __future__ import annotations
 
@@ -62,10 +64,21 @@ def test_each_change_that_a_user_sees_is_found(changed: dict[str, Any]) -> None:
 
 def test_paths_ports_moments_of_the_recording_and_random_names_are_no_difference() -> None:
     text = "{0}/work/x of {0}/env/bin/spotctl at {1}, http://127.0.0.1:{2}/, spirals-{3}\n"
-    first = record("/tmp/tmpa", 1_780_000_000, err=text.format("/tmp/tmpa", "2026-05-28T20:26:41Z", 4711, "64585f"))
-    second = record("/tmp/tmpb", 1_780_086_400, err=text.format("/tmp/tmpb", "2026-05-29T20:27:00.5Z", 80, "0a1b2c"))
+    first = record(
+        "/tmp/tmpa",
+        1_780_000_000,
+        err=text.format("/tmp/tmpa", "2026-05-28T20:26:41Z", 4711, "64585f"),
+    )
+    second = record(
+        "/tmp/tmpb",
+        1_780_086_400,
+        err=text.format("/tmp/tmpb", "2026-05-29T20:27:00.5Z", 80, "0a1b2c"),
+    )
     assert differences(first, second) == []
-    assert differences(first, record(err=text.format("/tmp/elsewhere", "2026-05-28", 4711, "64585f"))) != []
+    assert (
+        differences(first, record(err=text.format("/tmp/elsewhere", "2026-05-28", 4711, "64585f")))
+        != []
+    )
 
 
 def test_a_command_that_only_one_tree_answers_differs() -> None:
@@ -73,11 +86,19 @@ def test_a_command_that_only_one_tree_answers_differs() -> None:
 
 
 def test_of_what_real_processes_decide_the_kind_counts() -> None:
-    before = record(exact=False, err="evicted after 3 minutes\nevicted after 4 minutes\n", out='{"usd": 1, "runs": []}')
+    before = record(
+        exact=False,
+        err="evicted after 3 minutes\nevicted after 4 minutes\n",
+        out='{"usd": 1, "runs": []}',
+    )
     same = record(exact=False, err="evicted after 17 minutes\n", out='{"usd": 2.5, "runs": []}')
     assert differences(before, same) == []
-    assert differences(before, record(exact=False, err=before["steps"][0]["err"], out='{"usd": "2.5", "runs": []}'))
-    assert differences(before, record(exact=False, err="warned after 3 minutes\n", out=before["steps"][0]["out"]))
+    assert differences(
+        before, record(exact=False, err=before["steps"][0]["err"], out='{"usd": "2.5", "runs": []}')
+    )
+    assert differences(
+        before, record(exact=False, err="warned after 3 minutes\n", out=before["steps"][0]["out"])
+    )
 
 
 def test_a_reason_explains_the_lines_that_it_names_and_no_others() -> None:
@@ -100,7 +121,10 @@ def test_the_summary_counts_and_names_reasons_that_explain_nothing() -> None:
 def test_the_summary_counts_each_group_and_ends_with_all_of_them() -> None:
     same = {"home, gc --yes: gc --yes": "x", "home: status": "y", "plans 1: plan job.yaml": "z"}
     said = summary(compared(same, {**same, "home: status": "w"}, []), 5)
-    assert "\nhome: 2 commands: 1 equal, 0 explained, 1 differing\nplans: 1 commands: 1 equal, 0 ex" in said
+    assert (
+        "\nhome: 2 commands: 1 equal, 0 explained, 1 differing\nplans: 1 commands: 1 equal, 0 ex"
+        in said
+    )
     assert said.endswith("\n3 commands: 2 equal, 0 explained, 1 differing\n")
 
 
@@ -112,7 +136,9 @@ def test_a_comparison_that_was_killed_records_only_what_is_missing(
     def record_one(_tree: trees.Tree, request: dict[str, Any]) -> None:
         asked.append([one["name"] for one in request["scenarios"]])
         for one in request["scenarios"][: 1 if len(asked) == 1 else None]:
-            Path(request["out"], f"{one['digest']}.json").write_text(json.dumps({"scenario": one["name"]}))
+            Path(request["out"], f"{one['digest']}.json").write_text(
+                json.dumps({"scenario": one["name"]})
+            )
 
     monkeypatch.setattr(trees, "_run_recorder", record_one)
     monkeypatch.setattr(trees, "CACHE", tmp_path / "cache")
@@ -127,7 +153,9 @@ def test_a_comparison_that_was_killed_records_only_what_is_missing(
 
 
 def test_progress_says_how_long_the_rest_takes_if_it_takes_as_long_as_before() -> None:
-    scenarios = [{"name": "home", "takes": takes, "steps": [{"title": "status"}]} for takes in (60, 60, 240)]
+    scenarios = [
+        {"name": "home", "takes": takes, "steps": [{"title": "status"}]} for takes in (60, 60, 240)
+    ]
     request = {"label": "this tree", "scenarios": scenarios}
     assert progress(request, 2, 120.0) == (
         "this tree: 2 of 3 scenarios recorded in 2 min, about 4 min left (home: status)\n"
@@ -141,11 +169,18 @@ def test_the_file_of_reasons_is_read() -> None:
 
 def test_a_reason_for_a_key_explains_this_key_of_json_and_nothing_else() -> None:
     key = Reason("plan *", "markets were added", key="markets")
-    before, now = texts([record()]), texts([record(out=PLAN.replace("{", '{"markets": [{"market": "a"}],', 1))])
+    before, now = (
+        texts([record()]),
+        texts([record(out=PLAN.replace("{", '{"markets": [{"market": "a"}],', 1))]),
+    )
     (name,) = before
-    assert compared({"plan x": before[name]}, {"plan x": now[name]}, [key]).explained == {"plan x": [key]}
+    assert compared({"plan x": before[name]}, {"plan x": now[name]}, [key]).explained == {
+        "plan x": [key]
+    }
     dearer = now[name].replace("0.0512", "0.0513")
-    assert compared({"plan x": before[name]}, {"plan x": dearer}, [key]).differing.keys() == {"plan x"}
+    assert compared({"plan x": before[name]}, {"plan x": dearer}, [key]).differing.keys() == {
+        "plan x"
+    }
     assert compared({"plan x": before[name]}, {"plan x": before[name]}, [key]).stale == [key]
 
 
@@ -171,8 +206,14 @@ def test_drawn_plans_are_the_same_each_time() -> None:
 
 
 def test_the_recorder_runs_commands_of_its_environment_only(tmp_path: Path) -> None:
-    """This environment may have the packages from a checkout, so they are in no folder of the environment."""
-    steps = [Step(("plan", "job.yaml")), Step(("--version",), process=True), Step(("--no-such-option",))]
+    """This environment may have the packages from a checkout, so they are in no folder of the
+    environment.
+    """
+    steps = [
+        Step(("plan", "job.yaml")),
+        Step(("--version",), process=True),
+        Step(("--no-such-option",)),
+    ]
     scenario = Scenario("small", steps, files={"job.yaml": "name: A\n"})
     request = {
         "label": "this tree",
@@ -184,12 +225,21 @@ def test_the_recorder_runs_commands_of_its_environment_only(tmp_path: Path) -> N
         "out": str(tmp_path),
         "work": str(tmp_path),
         "plots": str(tmp_path),
-        "scenarios": [{**vars(scenario), "digest": "d", "steps": [{**vars(s), "title": s.title} for s in steps]}],
+        "scenarios": [
+            {
+                **vars(scenario),
+                "digest": "d",
+                "steps": [{**vars(s), "title": s.title} for s in steps],
+            }
+        ],
     }
     (tmp_path / "request.json").write_text(json.dumps(request))
     recorder = Path(__file__).with_name("record.py")
     ended = subprocess.run(
-        [sys.executable, "-P", recorder, tmp_path / "request.json"], capture_output=True, text=True, check=False
+        [sys.executable, "-P", recorder, tmp_path / "request.json"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ended.returncode == 1
     assert f"which is not in {tmp_path}" in ended.stderr

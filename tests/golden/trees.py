@@ -1,7 +1,8 @@
 """The two trees, each installed into an environment of its own, and their recordings.
 
-All is kept in a cache folder outside of the project: the checkout, the environment and the recordings of a commit,
-which a second comparison finds, and the environment of the present tree, which is installed again each time.
+All is kept in a cache folder outside of the project: the checkout, the environment and the
+recordings of a commit, which a second comparison finds, and the environment of the present tree,
+which is installed again each time.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ CACHE = Path(
     or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "spotctl-golden"
 )
 WORK = Path(tempfile.gettempdir(), "spotctl-golden")
-"""Where commands run. Every path below has the same length in all recordings: tables and wrapped lines depend on it."""
+"""Where commands run. Every path below has the same length in all recordings: tables and wrapped
+lines depend on it."""
 
 LIBRARIES = "zz_libraries.pth"
 """The file of an environment that names the folders of its libraries."""
@@ -89,7 +91,9 @@ def present_tree() -> Tree:
 
 
 def present_recordings(tree: Tree) -> Path:
-    """A folder for what the present tree prints, of its own for each content: older ones are deleted."""
+    """A folder for what the present tree prints, of its own for each content: older ones are
+    deleted.
+    """
     kept = CACHE / "recordings" / tree.name / present_content()
     for path in kept.parent.glob("*"):
         if path != kept:
@@ -99,11 +103,17 @@ def present_recordings(tree: Tree) -> Path:
 
 @cache
 def present_content() -> str:
-    """The name that git gives to all files of this checkout as they are now, except for these tests."""
+    """The name that git gives to all files of this checkout as they are now, except for these
+    tests.
+    """
     with tempfile.TemporaryDirectory() as folder:
         index = {**os.environ, "GIT_INDEX_FILE": f"{folder}/index"}
-        subprocess.run(["git", "add", "--all", "--", ".", ":!tests/golden"], cwd=ROOT, check=True, env=index)
-        written = subprocess.run(["git", "write-tree"], cwd=ROOT, check=True, env=index, stdout=subprocess.PIPE)
+        subprocess.run(
+            ["git", "add", "--all", "--", ".", ":!tests/golden"], cwd=ROOT, check=True, env=index
+        )
+        written = subprocess.run(
+            ["git", "write-tree"], cwd=ROOT, check=True, env=index, stdout=subprocess.PIPE
+        )
     return written.stdout.decode().strip()
 
 
@@ -121,7 +131,9 @@ def _git(*words: str) -> bytes:
 
 
 def _install(tree: Tree) -> None:
-    """Makes a light environment: the tree's own packages and command, with the libraries of the running environment."""
+    """Makes a light environment: the tree's own packages and command, with the libraries of the
+    running environment.
+    """
     sys.stderr.write(f"{tree.checkout} is installed into an environment of its own\n")
     python = tree.environment / "bin" / "python"
     if not python.exists():
@@ -142,7 +154,8 @@ def _install(tree: Tree) -> None:
 
 
 def _take_libraries(tree: Tree) -> None:
-    """Gives a tree the libraries of the running environment; those that it had before may be gone."""
+    """Gives a tree the libraries of the running environment; those that it had before may be
+    gone."""
     libraries = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
     (packages,) = tree.environment.glob("lib/python*/site-packages")
     named, text = packages / LIBRARIES, "".join(f"{path}\n" for path in libraries)
@@ -186,8 +199,14 @@ def recorded(
         # Another comparison may record some of them meanwhile.
         with locked(f"{tree.name}.recordings"):
             pairs = zip(scenarios, digests, took or [0.0] * len(scenarios), paths, strict=True)
-            missing = [_as_request(one, digest, takes) for one, digest, takes, path in pairs if not path.exists()]
-            sys.stderr.write(f"{label}: {len(missing)} of {len(scenarios)} scenarios have to be recorded\n")
+            missing = [
+                _as_request(one, digest, takes)
+                for one, digest, takes, path in pairs
+                if not path.exists()
+            ]
+            sys.stderr.write(
+                f"{label}: {len(missing)} of {len(scenarios)} scenarios have to be recorded\n"
+            )
             if missing:
                 _run_recorder(tree, {**request, "scenarios": missing})
     return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
@@ -217,8 +236,12 @@ def _run_recorder(tree: Tree, request: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory(dir=WORK) as work:
         path = Path(work, "request.json")
         plots = _plots()
-        path.write_text(json.dumps({**request, "work": work, "plots": str(plots)}), encoding="utf-8")
-        variables = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG")} | {
+        path.write_text(
+            json.dumps({**request, "work": work, "plots": str(plots)}), encoding="utf-8"
+        )
+        variables = {
+            name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG")
+        } | {
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
             "MPLBACKEND": "agg",
@@ -227,7 +250,13 @@ def _run_recorder(tree: Tree, request: dict[str, Any]) -> None:
             "SPOTCTL_HOME": f"{work}/home",
         }
         python = tree.environment / "bin" / "python"
-        subprocess.run([python, "-P", RECORDER, path], check=True, env=variables, cwd=work, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [python, "-P", RECORDER, path],
+            check=True,
+            env=variables,
+            cwd=work,
+            stdout=subprocess.DEVNULL,
+        )
 
 
 def _plots() -> Path:

@@ -23,13 +23,17 @@ def market(name: str = "c4.xlarge", zone: str = "us-east-1a", os: str = "linux")
 def series(*steps: tuple[int, int], of: Market | None = None) -> PriceSeries:
     """A series from (seconds after the start, nano-dollars)."""
     times = np.array([START + second * SECOND for second, _ in steps], dtype=np.int64)
-    return PriceSeries(of or market(), times, np.array([price for _, price in steps], dtype=np.int64))
+    return PriceSeries(
+        of or market(), times, np.array([price for _, price in steps], dtype=np.int64)
+    )
 
 
 def events(max_size: int = 60) -> st.SearchStrategy[list[PriceEvent]]:
     """Events of a few markets at a few times, so that times and prices often coincide."""
     names = st.sampled_from([market("a.large"), market("b.large"), market("a.large", os="windows")])
-    event = st.builds(PriceEvent, names, st.integers(0, 30).map(lambda s: START + s * SECOND), st.integers(1, 5))
+    event = st.builds(
+        PriceEvent, names, st.integers(0, 30).map(lambda s: START + s * SECOND), st.integers(1, 5)
+    )
     return st.lists(event, max_size=max_size)
 
 

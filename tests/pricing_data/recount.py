@@ -1,7 +1,8 @@
-"""Recounts files of prices without the product's code: `python -m tests.pricing_data.recount [FILE...]`.
+"""Recounts files of prices without the product's code: `python -m tests.pricing_data.recount
+[FILE...]`.
 
-It reads the files with `csv`, asks the command line what it stored, and computes every figure again over the time
-that is left without the holes that `prices ls --gaps` names.
+It reads the files with `csv`, asks the command line what it stored, and computes every figure again
+over the time that is left without the holes that `prices ls --gaps` names.
 """
 
 from __future__ import annotations
@@ -26,11 +27,17 @@ _HOUR = 3_600_000_000
 _TOLERANCE = 1e-9
 Rows = dict[str, dict[int, int]]
 Holes = dict[str, list[tuple[int, int]]]
-_AZURE = {"us_east": "eastus", "us_north_central": "northcentralus", "us_south_central": "southcentralus"}
+_AZURE = {
+    "us_east": "eastus",
+    "us_north_central": "northcentralus",
+    "us_south_central": "southcentralus",
+}
 
 
 def micros(text: str) -> int:
-    return (datetime.fromisoformat(text.replace("Z", "+00:00")) - _EPOCH) // timedelta(microseconds=1)
+    return (datetime.fromisoformat(text.replace("Z", "+00:00")) - _EPOCH) // timedelta(
+        microseconds=1
+    )
 
 
 def rows_in(path: Path) -> Iterator[tuple[str, int, int]]:
@@ -53,12 +60,19 @@ def read(paths: Iterable[Path]) -> Rows:
     return events
 
 
-def recount(events: dict[int, int], holes: list[tuple[int, int]], on_demand: float | None) -> dict[str, float]:
+def recount(
+    events: dict[int, int], holes: list[tuple[int, int]], on_demand: float | None
+) -> dict[str, float]:
     """The figures of one market by their definitions."""
     times = sorted(events)
     prices = [events[time] for time in times]
-    assert all(bisect_right(times, start) == bisect_right(times, end - 1) for start, end in holes), "a row in a hole"
-    held = [end - start - sum(max(0, min(end, b) - max(start, a)) for a, b in holes) for start, end in pairwise(times)]
+    assert all(
+        bisect_right(times, start) == bisect_right(times, end - 1) for start, end in holes
+    ), "a row in a hole"
+    held = [
+        end - start - sum(max(0, min(end, b) - max(start, a)) for a, b in holes)
+        for start, end in pairwise(times)
+    ]
     observed, spent = sum(held), sorted(zip(prices, held, strict=False))
     mean = sum(price * time for price, time in spent) / observed if observed else prices[-1]
     median, passed = prices[-1], 0
@@ -86,20 +100,30 @@ def recount(events: dict[int, int], holes: list[tuple[int, int]], on_demand: flo
     if on_demand is not None:
         list_price = round(on_demand * 1e9)
         figures["discount"] = 1 - mean / list_price
-        figures["hours_above_on_demand"] = sum(time for price, time in spent if price > list_price) / _HOUR
+        figures["hours_above_on_demand"] = (
+            sum(time for price, time in spent if price > list_price) / _HOUR
+        )
     return figures
 
 
-def differences(paths: list[Path], answered: list[dict[str, Any]], gaps: list[dict[str, Any]]) -> list[str]:
-    """Where the product's answers (`prices ls --stats` and `prices ls --gaps`, as JSON) differ from the recount."""
+def differences(
+    paths: list[Path], answered: list[dict[str, Any]], gaps: list[dict[str, Any]]
+) -> list[str]:
+    """Where the product's answers (`prices ls --stats` and `prices ls --gaps`, as JSON) differ from
+    the recount.
+    """
     events, holes = read(paths), Holes()
     for gap in gaps:
         holes.setdefault(gap["market"], []).append((micros(gap["start"]), micros(gap["end"])))
     by_market = {one["market"]: one for one in answered}
-    found = [f"{market}: only in one of them" for market in sorted(events.keys() ^ by_market.keys())]
+    found = [
+        f"{market}: only in one of them" for market in sorted(events.keys() ^ by_market.keys())
+    ]
     for market in sorted(events.keys() & by_market.keys()):
         answer = by_market[market]
-        for name, figure in recount(events[market], holes.get(market, []), answer["on_demand"]).items():
+        for name, figure in recount(
+            events[market], holes.get(market, []), answer["on_demand"]
+        ).items():
             given = micros(answer[name]) if name in {"first", "last"} else answer[name]
             if abs(given - figure) > _TOLERANCE * max(abs(figure), 1.0):
                 found.append(f"{market}: {name} is {given}, recounted {figure}")
@@ -107,7 +131,16 @@ def differences(paths: list[Path], answered: list[dict[str, Any]], gaps: list[di
 
 
 def _ask(home: str, *words: str | Path) -> Any:  # noqa: ANN401  # JSON is any value
-    command = [sys.executable, "-m", "spotctl", "--home", home, "prices", *map(str, words), "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "spotctl",
+        "--home",
+        home,
+        "prices",
+        *map(str, words),
+        "--json",
+    ]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
@@ -122,7 +155,8 @@ def main() -> int:
         sys.stdout.write(f"{line}\n")
     rows, holes = sum(file["rows"] for file in imported), len(gaps)
     sys.stdout.write(
-        f"{len(paths)} files, {rows:,} rows, {len(answered):,} markets, {holes:,} holes: {len(found)} differences\n"
+        f"{len(paths)} files, {rows:,} rows, {len(answered):,} markets, {holes:,} holes: "
+        f"{len(found)} differences\n"
     )
     return 1 if found else 0
 

@@ -19,7 +19,9 @@ def write(path: Path, text: str, error: OSError | None = None) -> None:
 def test_the_new_file_replaces_the_old_one_only_when_complete(tmp_path: Path) -> None:
     path = tmp_path / "out.csv"
     path.write_text("old")
-    with pytest.raises(WriteFailed, match="No space left on device; its previous content is intact"):
+    with pytest.raises(
+        WriteFailed, match="No space left on device; its previous content is intact"
+    ):
         write(path, "half of", OSError(errno.ENOSPC, "full"))
     assert path.read_text() == "old"
     write(path, "new")

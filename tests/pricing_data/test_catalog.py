@@ -21,12 +21,16 @@ MARKET = Market.parse("aws/us-east-1/us-east-1a/m5.large")
 
 
 def listed(day: int, usd: str, *, source: str = "a list", os: str = LINUX) -> OnDemandPrice:
-    return OnDemandPrice("aws", "us-east-1", "m5.large", os, JULY + day * DAY, parse_usd(usd), source)
+    return OnDemandPrice(
+        "aws", "us-east-1", "m5.large", os, JULY + day * DAY, parse_usd(usd), source
+    )
 
 
 class TestCatalog:
     def test_an_unknown_type_is_an_error_that_names_the_cure(self) -> None:
-        with pytest.raises(UnknownInstanceType, match=r"gcp/n9-standard-4 .*spotctl prices fetch --cloud gcp"):
+        with pytest.raises(
+            UnknownInstanceType, match=r"gcp/n9-standard-4 .*spotctl prices fetch --cloud gcp"
+        ):
             Catalog().instance_type("gcp", "n9-standard-4")
 
     def test_a_type_is_known_in_its_own_cloud_only(self) -> None:
@@ -36,12 +40,18 @@ class TestCatalog:
         assert not catalog.knows("local", "c4.xlarge")
 
     def test_an_unknown_price_is_an_error_that_names_the_cure(self) -> None:
-        with pytest.raises(UnknownPrice, match=r"m5\.large \(linux\) in aws/us-east-1 .*import FILE --on-demand"):
+        with pytest.raises(
+            UnknownPrice, match=r"m5\.large \(linux\) in aws/us-east-1 .*import FILE --on-demand"
+        ):
             Catalog().on_demand(MARKET)
 
     @pytest.mark.parametrize(
         "other",
-        ["aws/us-west-2/us-west-2a/m5.large", "aws/us-east-1/us-east-1a/m5.xlarge", f"{MARKET}/windows"],
+        [
+            "aws/us-west-2/us-west-2a/m5.large",
+            "aws/us-east-1/us-east-1a/m5.xlarge",
+            f"{MARKET}/windows",
+        ],
         ids=["region", "type", "operating system"],
     )
     def test_the_price_of_another_product_is_not_used(self, other: str) -> None:
@@ -51,12 +61,24 @@ class TestCatalog:
     def test_every_zone_of_a_region_has_the_region_s_price(self) -> None:
         catalog = Catalog(prices=(listed(0, "0.1"),))
         zones = ["us-east-1a", "us-east-1f", "-"]
-        prices = {catalog.on_demand(Market.parse(f"aws/us-east-1/{zone}/m5.large")).price for zone in zones}
+        prices = {
+            catalog.on_demand(Market.parse(f"aws/us-east-1/{zone}/m5.large")).price
+            for zone in zones
+        }
         assert prices == {parse_usd("0.1")}
 
     @pytest.mark.parametrize(
         ("day", "usd"),
-        [(-900, "0.1"), (0, "0.1"), (40, "0.1"), (60, "0.2"), (100, "0.2"), (290, "0.2"), (310, "0.3"), (9000, "0.3")],
+        [
+            (-900, "0.1"),
+            (0, "0.1"),
+            (40, "0.1"),
+            (60, "0.2"),
+            (100, "0.2"),
+            (290, "0.2"),
+            (310, "0.3"),
+            (9000, "0.3"),
+        ],
     )
     def test_the_list_nearest_in_time_is_used(self, day: int, usd: str) -> None:
         catalog = Catalog(prices=(listed(500, "0.3"), listed(0, "0.1"), listed(100, "0.2")))
@@ -67,9 +89,12 @@ class TestCatalog:
         assert catalog.on_demand(MARKET) == listed(500, "0.3")
 
     def test_the_entry_merged_later_wins(self) -> None:
-        shipped = Catalog((InstanceType("aws", "m5.large", 2, 8),), (listed(0, "0.1", source="shipped"),))
+        shipped = Catalog(
+            (InstanceType("aws", "m5.large", 2, 8),), (listed(0, "0.1", source="shipped"),)
+        )
         fetched = Catalog(
-            (InstanceType("aws", "m5.large", 2, 8, None, 0, 10.0),), (listed(0, "0.2", source="fetched"),)
+            (InstanceType("aws", "m5.large", 2, 8, None, 0, 10.0),),
+            (listed(0, "0.2", source="fetched"),),
         )
         merged = shipped.merged(fetched)
         assert merged.instance_type("aws", "m5.large").network_gbps == 10.0
@@ -160,7 +185,9 @@ class TestShippedCatalog:
             if price.cloud == "azure" or kind.accelerator is not None:
                 continue
             family = price.instance_type.replace(".", "-").rpartition("-")[0]
-            families[price.cloud, price.region, price.as_of, family].append((kind.vcpus, kind.memory_gib, price.price))
+            families[price.cloud, price.region, price.as_of, family].append(
+                (kind.vcpus, kind.memory_gib, price.price)
+            )
         for offer, machines in families.items():
             for (_, _, smaller), (_, _, larger) in pairwise(sorted(machines)):
                 assert smaller < larger, offer
@@ -173,7 +200,9 @@ class TestShippedCatalog:
     def test_synthetic_prices_are_labeled(self) -> None:
         synthetic = [price for price in bundled_catalog().prices if price.cloud == "local"]
         assert synthetic
-        assert all("synthetic" in price.source and "public" not in price.source for price in synthetic)
+        assert all(
+            "synthetic" in price.source and "public" not in price.source for price in synthetic
+        )
 
     @pytest.mark.parametrize(
         ("cloud", "name", "vcpus", "memory_gib", "accelerator", "accelerators"),
@@ -203,7 +232,13 @@ class TestShippedCatalog:
         ],
     )
     def test_well_known_machines(
-        self, cloud: str, name: str, vcpus: int, memory_gib: float, accelerator: str | None, accelerators: int
+        self,
+        cloud: str,
+        name: str,
+        vcpus: int,
+        memory_gib: float,
+        accelerator: str | None,
+        accelerators: int,
     ) -> None:
         kind = bundled_catalog().instance_type(cloud, name)
         assert (kind.vcpus, kind.memory_gib) == (vcpus, memory_gib)
@@ -232,7 +267,9 @@ class TestShippedCatalog:
         ],
     )
     def test_well_known_prices(self, market: str, day: str, usd: str) -> None:
-        assert bundled_catalog().on_demand(Market.parse(market), parse_time(day)).price == parse_usd(usd)
+        assert bundled_catalog().on_demand(
+            Market.parse(market), parse_time(day)
+        ).price == parse_usd(usd)
 
     def test_aws_machines_are_what_the_api_says(self) -> None:
         """moto ships the answers of `describe_instance_types`. It has no types that AWS retired."""

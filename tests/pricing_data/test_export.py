@@ -30,7 +30,10 @@ named = st.sampled_from(
         )
     )
 )
-rows = st.lists(st.builds(PriceEvent, named, st.integers(START, START + 10**12), st.integers(1, 10**13)), min_size=1)
+rows = st.lists(
+    st.builds(PriceEvent, named, st.integers(START, START + 10**12), st.integers(1, 10**13)),
+    min_size=1,
+)
 
 
 @settings(max_examples=40)
@@ -47,7 +50,9 @@ def test_an_export_imports_without_loss(
 
 def test_common_spellings_of_times_and_prices_are_read(tmp_path: Path) -> None:
     event = PriceEvent(
-        Market.parse("aws/us-east-1/us-east-1a/c4.xlarge"), parse_time("2016-02-25T00:35:34Z"), 16_200_000
+        Market.parse("aws/us-east-1/us-east-1a/c4.xlarge"),
+        parse_time("2016-02-25T00:35:34Z"),
+        16_200_000,
     )
     export(PriceTable.of(PriceBatch.of([event])), tmp_path / "out.csv")
     assert (tmp_path / "out.csv").read_text().splitlines()[1].replace('"', "") == (

@@ -43,17 +43,26 @@ def test_all_bad_rows_are_counted_and_named(store: PriceStore, tmp_path: Path) -
     assert len(store.table()) == 1
 
 
-def test_strict_rejects_the_whole_file(store: PriceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strict_rejects_the_whole_file(
+    store: PriceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(files, "_CHUNK", 100)
     monkeypatch.setattr(files, "_BLOCK", 200)
     rows = [GOOD.replace("00:35:34", f"00:00:{n:02}") for n in range(50)]
     report = ingest(store, written(tmp_path / "f.csv", HEADER, *rows, "nonsense"), strict=True)
-    assert report.failure == "was rejected: 1 bad row, the first in line 52: 1 cells where the header has 7"
+    assert (
+        report.failure
+        == "was rejected: 1 bad row, the first in line 52: 1 cells where the header has 7"
+    )
     assert not store.root.exists()
-    assert ingest(store, written(tmp_path / "g.csv", HEADER, *rows), strict=True).committed.added == 50
+    assert (
+        ingest(store, written(tmp_path / "g.csv", HEADER, *rows), strict=True).committed.added == 50
+    )
 
 
-def test_a_truncated_file_keeps_its_good_rows_unless_strict(store: PriceStore, tmp_path: Path) -> None:
+def test_a_truncated_file_keeps_its_good_rows_unless_strict(
+    store: PriceStore, tmp_path: Path
+) -> None:
     table = PriceTable.of(random_batch(seed=3, markets=5, rows=20_000))
     path = tmp_path / "history.csv.gz"
     export(table, path)
@@ -94,7 +103,9 @@ class Scripted:
         self.asked.append(request)
         if self.refusal:
             raise self.refusal
-        return [FetchTask(self.cloud, region, "prices", pull) for region, pull in self.scripts.items()]
+        return [
+            FetchTask(self.cloud, region, "prices", pull) for region, pull in self.scripts.items()
+        ]
 
 
 def by_region(reports: list[TaskReport]) -> dict[str, TaskReport]:
@@ -111,14 +122,20 @@ def test_rows_before_a_failure_are_kept_and_other_tasks_continue(store: PriceSto
         yield page("r2", 0, 1, 2)
         yield page("r2", 3, covered=Span(START, START + 3 * HOUR))
 
-    sources = [Scripted({"r1": broken, "r2": fine}), Scripted(refusal=MissingCredentials("set a key"), cloud="gcp")]
+    sources = [
+        Scripted({"r1": broken, "r2": fine}),
+        Scripted(refusal=MissingCredentials("set a key"), cloud="gcp"),
+    ]
     reports = by_region(fetch(store, sources, REQUEST))
     assert str(reports["r1"].failure) == "page 3 broke"
     assert reports["r2"].failure is None
     assert (reports["r1"].committed.added, reports["r2"].committed.added) == (3, 4)
     assert isinstance(reports["-"].failure, MissingCredentials)
     assert len(stored(store, market(zone="r1"))) == 3
-    assert store.covered == {"aws/r1": Span(START, START + HOUR), "aws/r2": Span(START, START + 3 * HOUR)}
+    assert store.covered == {
+        "aws/r1": Span(START, START + HOUR),
+        "aws/r2": Span(START, START + 3 * HOUR),
+    }
 
 
 def test_many_tasks_share_few_threads_and_one_store(store: PriceStore) -> None:
@@ -128,7 +145,11 @@ def test_many_tasks_share_few_threads_and_one_store(store: PriceStore) -> None:
     scripts = {f"r{number}": pull(f"r{number}") for number in range(40)}
     seen: list[int] = []
     reports = fetch(
-        store, [Scripted(scripts)], REQUEST, workers=3, on_progress=lambda all_: seen.append(sum(r.done for r in all_))
+        store,
+        [Scripted(scripts)],
+        REQUEST,
+        workers=3,
+        on_progress=lambda all_: seen.append(sum(r.done for r in all_)),
     )
     assert len(store.table()) == 2000
     assert all(report.done and report.committed.added == 50 for report in reports)
@@ -165,7 +186,9 @@ def test_an_unwritable_store_ends_the_fetch(tmp_path: Path) -> None:
 
 def test_each_cloud_gets_its_own_regions_only(store: PriceStore) -> None:
     aws, gcp, azure = (Scripted(cloud=cloud) for cloud in ("aws", "gcp", "azure"))
-    fetch(store, [aws, gcp, azure], replace(REQUEST, regions=("us-east-1", "us-east1", "eu-west-1")))
+    fetch(
+        store, [aws, gcp, azure], replace(REQUEST, regions=("us-east-1", "us-east1", "eu-west-1"))
+    )
     assert [one.regions for one in aws.asked] == [("us-east-1", "eu-west-1")]
     assert [one.regions for one in gcp.asked] == [("us-east1",)]
     assert azure.asked == []
@@ -197,5 +220,7 @@ def test_a_fetch_continues_where_the_history_is_complete(covered: Span | None, s
 def test_the_history_of_some_types_is_not_the_history_of_all() -> None:
     some = FetchRequest(START, START + DAY, types=("c4.*", "m4.*"))
     assert some.history("aws", "r") == "aws/r c4.* m4.*"
-    assert some.history("aws", "r") == FetchRequest(0, 1, types=("m4.*", "c4.*")).history("aws", "r")
+    assert some.history("aws", "r") == FetchRequest(0, 1, types=("m4.*", "c4.*")).history(
+        "aws", "r"
+    )
     assert [name for name in ("c4.large", "m5.large") if some.wants_type(name)] == ["c4.large"]

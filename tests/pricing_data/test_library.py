@@ -26,7 +26,11 @@ AZURE = Market.parse("azure/eastus/-/Standard_NC6s_v3")
 @pytest.fixture
 def library(tmp_path: Path) -> Library:
     store = PriceStore(tmp_path / "prices")
-    events = [PriceEvent(one, START + step, 5 + step) for one in (market(), AZURE, LOCAL) for step in range(3)]
+    events = [
+        PriceEvent(one, START + step, 5 + step)
+        for one in (market(), AZURE, LOCAL)
+        for step in range(3)
+    ]
     store.commit(FetchedRows(prices=PriceBatch.of(events)))
     return Library(store)
 
@@ -52,7 +56,9 @@ def test_a_stored_local_market_replaces_the_shipped_one(library: Library) -> Non
         (Selection(types=("c4.*",)), [market(), LOCAL]),
     ],
 )
-def test_markets_match_common_spellings(library: Library, selection: Selection, found: list[Market]) -> None:
+def test_markets_match_common_spellings(
+    library: Library, selection: Selection, found: list[Market]
+) -> None:
     assert [one for one in library.select(selection) if one in (market(), AZURE, LOCAL)] == found
 
 
@@ -73,25 +79,40 @@ def test_an_unknown_cloud_is_rejected() -> None:
         ("pivot prices on region using count(*)", "a pivot must list its columns"),
         ("copy (pivot prices on region using count(*)) to 'x'", "a pivot must list its columns"),
         ("set lock_configuration = false", "SET is not allowed"),
-        ("select * from enable_logging(storage = 'file', storage_path = '/tmp/x')", "configuration"),
+        (
+            "select * from enable_logging(storage = 'file', storage_path = '/tmp/x')",
+            "configuration",
+        ),
         ("select * from query('drop view prices')", "query: "),
         ("install httpfs", "query: "),
         ("selec", "query: "),
     ],
 )
-def test_a_query_reads_the_prices_and_nothing_else(library: Library, sql: str, message: str) -> None:
+def test_a_query_reads_the_prices_and_nothing_else(
+    library: Library, sql: str, message: str
+) -> None:
     with pytest.raises(BadInput, match=message):
         library.over_segments(lambda segments, corrected: query(segments, corrected, sql))
 
 
-ENDLESS = "with recursive n as (select 1 as i union all select i + 1 from n) select max(i) as i from n"
+ENDLESS = (
+    "with recursive n as (select 1 as i union all select i + 1 from n) select max(i) as i from n"
+)
 
 
 @pytest.mark.parametrize(
     ("sql", "limits", "message"),
     [
-        (ENDLESS, QueryLimits(seconds=0.2), "query: not finished after 0 s; .*allow more: --timeout"),
-        ("select i from range(1000000000000) as t(i)", QueryLimits(seconds=0.2), "not finished after"),
+        (
+            ENDLESS,
+            QueryLimits(seconds=0.2),
+            "query: not finished after 0 s; .*allow more: --timeout",
+        ),
+        (
+            "select i from range(1000000000000) as t(i)",
+            QueryLimits(seconds=0.2),
+            "not finished after",
+        ),
         (
             "select count(distinct i::varchar || 'some text') as n from range(20000000) as t(i)",
             QueryLimits(memory_bytes=40_000_000),
@@ -99,7 +120,9 @@ ENDLESS = "with recursive n as (select 1 as i union all select i + 1 from n) sel
         ),
     ],
 )
-def test_a_query_keeps_to_its_limits(library: Library, sql: str, limits: QueryLimits, message: str) -> None:
+def test_a_query_keeps_to_its_limits(
+    library: Library, sql: str, limits: QueryLimits, message: str
+) -> None:
     with pytest.raises(OverLimit, match=message):
         library.over_segments(lambda segments, corrected: query(segments, corrected, sql, limits))
 
@@ -113,7 +136,8 @@ def test_no_query_can_change_a_segment(library: Library) -> None:
                     query(
                         segments,
                         corrected,
-                        f"{prefix}copy {source} to '{segments[0]}' (format csv, use_tmp_file false)",
+                        f"{prefix}copy {source} to '{segments[0]}' (format csv, use_tmp_file "
+                        "false)",
                     )
         assert segments[0].read_bytes() == before
         return before
@@ -157,7 +181,9 @@ def assert_agrees(store: PriceStore) -> None:
 
 
 def listed(price: int) -> OnDemandPrice:
-    return OnDemandPrice(CHANGED.cloud, CHANGED.region, CHANGED.instance_type, CHANGED.os, START, price, "a list")
+    return OnDemandPrice(
+        CHANGED.cloud, CHANGED.region, CHANGED.instance_type, CHANGED.os, START, price, "a list"
+    )
 
 
 @pytest.mark.parametrize(
@@ -172,7 +198,9 @@ def listed(price: int) -> OnDemandPrice:
     ids=["a later price", "a new market", "longer observation", "an on-demand price", "nothing"],
 )
 @pytest.mark.parametrize("kept_again", [False, True], ids=["old", "kept again"])
-def test_statistics_follow_a_change(kept: PriceStore, change: FetchedRows, *, kept_again: bool) -> None:
+def test_statistics_follow_a_change(
+    kept: PriceStore, change: FetchedRows, *, kept_again: bool
+) -> None:
     kept.commit(change)
     if kept_again:
         Library(kept).keep_statistics()
@@ -205,7 +233,9 @@ def test_an_on_demand_price_of_another_catalog_is_not_mixed_in(kept: PriceStore)
     assert one == describe(stored(kept, CHANGED), library.catalog)
 
 
-def test_a_store_without_room_keeps_no_statistics(kept: PriceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_without_room_keeps_no_statistics(
+    kept: PriceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kept.commit(FetchedRows(prices=PriceBatch.of([NEXT])))
 
     def full(path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Egress, disks and addresses: the tables are complete and dated, and the look-ups find the right row."""
+"""Egress, disks and addresses: the tables are complete and dated, and the look-ups find the right
+row.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,26 @@ from pricing_data.errors import BadInput, UnknownPrice
 from pricing_data.ingest import ingest
 from pricing_data.known_clouds import markets_of
 from pricing_data.library import Library
-from pricing_data.list_prices import EGRESS, ListPrice, ListPrices, Location, address, area_of, disk, egress, rows_of
+from pricing_data.list_prices import (
+    EGRESS,
+    ListPrice,
+    ListPrices,
+    Location,
+    address,
+    area_of,
+    disk,
+    egress,
+    rows_of,
+)
 from pricing_data.samples import bundled_catalog
 from pricing_data.store import PriceStore
 from pricing_data.units import parse_time
 
-EAST, EAST_2, WEST = Location("aws", "us-east-1"), Location("aws", "us-east-2"), Location("aws", "us-west-2")
+EAST, EAST_2, WEST = (
+    Location("aws", "us-east-1"),
+    Location("aws", "us-east-2"),
+    Location("aws", "us-west-2"),
+)
 TOKYO = Location("aws", "ap-northeast-1")
 
 
@@ -23,7 +39,11 @@ TOKYO = Location("aws", "ap-northeast-1")
     ("origin", "target", "usd_per_gb"),
     [
         (EAST, EAST, 0.0),
-        (Location("aws", "us-east-1", "us-east-1a"), Location("aws", "us-east-1", "us-east-1b"), 0.02),
+        (
+            Location("aws", "us-east-1", "us-east-1a"),
+            Location("aws", "us-east-1", "us-east-1b"),
+            0.02,
+        ),
         (Location("aws", "us-east-1", "us-east-1a"), EAST, 0.0),
         (EAST, EAST_2, 0.01),
         (EAST, WEST, 0.02),
@@ -40,7 +60,9 @@ TOKYO = Location("aws", "ap-northeast-1")
         (Location("local", "sim-east"), None, 0.0),
     ],
 )
-def test_the_place_that_sends_decides_the_price(origin: Location, target: Location | None, usd_per_gb: float) -> None:
+def test_the_place_that_sends_decides_the_price(
+    origin: Location, target: Location | None, usd_per_gb: float
+) -> None:
     assert egress(origin, target).usd_per_gb == usd_per_gb
 
 
@@ -55,8 +77,12 @@ def test_tiers_are_billed_each_at_its_own_price() -> None:
 
 
 def test_every_region_of_the_catalog_has_every_price() -> None:
-    places = {(price.cloud, price.region) for price in bundled_catalog().prices if price.cloud != "local"}
-    for cloud, region in sorted(places | {("azure", region) for region in markets_of("azure").known_regions}):
+    places = {
+        (price.cloud, price.region) for price in bundled_catalog().prices if price.cloud != "local"
+    }
+    for cloud, region in sorted(
+        places | {("azure", region) for region in markets_of("azure").known_regions}
+    ):
         here = Location(cloud, region)
         assert area_of(cloud, region), (cloud, region)
         others = {"aws": "us-west-2", "gcp": "asia-south1", "azure": "westeurope"}
@@ -77,7 +103,9 @@ def test_every_row_has_a_date_a_page_and_a_certainty() -> None:
 
 
 def test_a_disk_of_a_fixed_size_is_billed_whole() -> None:
-    assert disk("azure", "eastus", "StandardSSD_LRS", 100) == disk("azure", "eastus", "StandardSSD_LRS", 128)
+    assert disk("azure", "eastus", "StandardSSD_LRS", 100) == disk(
+        "azure", "eastus", "StandardSSD_LRS", 128
+    )
     assert disk("aws", "us-east-1", "gp3", 100) == pytest.approx(8 / 730)
     for bad, error in (("gp9", UnknownPrice), ("gp3", BadInput)):
         with pytest.raises(error):
@@ -95,7 +123,9 @@ def test_what_is_below_the_first_tier_of_a_list_is_not_free() -> None:
     names = "asof,cloud,origin,target,above_gb,usd_per_gb,certainty,source".split(",")
     tiers = ((500, 0.04), (900, 0.02))
     rows = [f"2026-10-01,aws,*,internet,{above},{usd},list,here".split(",") for above, usd in tiers]
-    given = ListPrices(tuple(ListPrice.of_row(EGRESS, dict(zip(names, row, strict=True))) for row in rows))
+    given = ListPrices(
+        tuple(ListPrice.of_row(EGRESS, dict(zip(names, row, strict=True))) for row in rows)
+    )
     assert egress(EAST, None, lists=given).usd(1000) == pytest.approx(900 * 0.04 + 100 * 0.02)
 
 
@@ -126,13 +156,21 @@ def test_newer_lists_are_imported_and_hold_from_their_date_on(tmp_path: Path) ->
         path.write_text("\n".join([header, *rows]))
         reports = [ingest(store, path) for _ in range(2)]
         bad = [3, 1, 1][number]
-        assert [(report.skipped, report.facts) for report in reports] == [(bad, len(rows) - bad)] * 2
+        assert [(report.skipped, report.facts) for report in reports] == [
+            (bad, len(rows) - bad)
+        ] * 2
     lists = Library(store).catalog.lists
     before, after = parse_time("2026-09-30"), parse_time("2026-10-01")
-    assert egress(EAST, None, after, lists).usd(1000) == egress(EAST, None, None, lists).usd(1000) == pytest.approx(20)
+    assert (
+        egress(EAST, None, after, lists).usd(1000)
+        == egress(EAST, None, None, lists).usd(1000)
+        == pytest.approx(20)
+    )
     assert egress(EAST, None, before, lists) == egress(EAST, None)
     assert egress(EAST, None, parse_time("2020-01-01"), lists) == egress(EAST, None)
     assert disk("aws", "us-east-1", "gp3", 730, lists=lists) == pytest.approx(0.05)
     assert disk("aws", "us-east-2", "gp3", 730, lists=lists) == pytest.approx(0.06)
     assert address("aws", "us-east-1", "spot", lists=lists) == 0.009
-    assert address("aws", "us-east-1", "on-demand", lists=lists) == address("aws", "us-east-1", "on-demand")
+    assert address("aws", "us-east-1", "on-demand", lists=lists) == address(
+        "aws", "us-east-1", "on-demand"
+    )

@@ -13,7 +13,12 @@ regions = st.from_regex(r"[a-z]{2}-[a-z]{4}-[0-9]", fullmatch=True)
 
 @given(
     st.builds(
-        Market, st.sampled_from([c for c in cloud_names() if c != "azure"]), regions, words | st.just("-"), words, words
+        Market,
+        st.sampled_from([c for c in cloud_names() if c != "azure"]),
+        regions,
+        words | st.just("-"),
+        words,
+        words,
     )
 )
 def test_a_market_prints_and_parses_without_loss(market: Market) -> None:
@@ -21,8 +26,14 @@ def test_a_market_prints_and_parses_without_loss(market: Market) -> None:
 
 
 def test_linux_is_the_default_and_not_printed() -> None:
-    assert str(Market.parse("aws/us-east-1/us-east-1a/c4.xlarge/linux")) == "aws/us-east-1/us-east-1a/c4.xlarge"
-    assert str(Market.parse("azure/eastus/-/Standard_NC6s_v3/windows")) == "azure/eastus/-/Standard_NC6s_v3/windows"
+    assert (
+        str(Market.parse("aws/us-east-1/us-east-1a/c4.xlarge/linux"))
+        == "aws/us-east-1/us-east-1a/c4.xlarge"
+    )
+    assert (
+        str(Market.parse("azure/eastus/-/Standard_NC6s_v3/windows"))
+        == "azure/eastus/-/Standard_NC6s_v3/windows"
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,7 +88,13 @@ def test_a_region_belongs_to_the_cloud_that_names_it_so(cloud: str, names: list[
 
 
 def test_products_are_separate_markets() -> None:
-    products = ["Linux/UNIX", "Linux/UNIX (Amazon VPC)", "Windows", "SUSE Linux", "Red Hat Enterprise Linux"]
+    products = [
+        "Linux/UNIX",
+        "Linux/UNIX (Amazon VPC)",
+        "Windows",
+        "SUSE Linux",
+        "Red Hat Enterprise Linux",
+    ]
     assert list(map(os_of_product, products)) == ["linux", "linux-vpc", "windows", "suse", "rhel"]
 
 

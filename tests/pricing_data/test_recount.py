@@ -1,4 +1,6 @@
-"""Stores agree with a recount without product code; `python -m tests.pricing_data.recount` checks all records."""
+"""Stores agree with a recount without product code; `python -m tests.pricing_data.recount` checks
+all records.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ _HEADER = "timestamp,cloud,region,zone,instance_type,product,spot_price"
 
 
 def a_history_with_holes(path: Path) -> Path:
-    """Three markets with prices each day of four months, in which one is silent for a while, and later all are."""
+    """Three markets with prices each day of four months, in which one is silent for a while, and
+    later all are.
+    """
     draw, lines = random.Random(7), [_HEADER]
     for zone, silent in (("a", range(0)), ("b", range(20, 34)), ("c", range(0))):
         price = 400
@@ -21,7 +25,9 @@ def a_history_with_holes(path: Path) -> Path:
             for hour in sorted(draw.sample(range(24), draw.randint(1, 3))):
                 price = max(1, price + draw.randint(-90, 90)) if draw.random() < 0.97 else 9_000
                 time = f"2024-{1 + day // 28:02}-{1 + day % 28:02}T{hour:02}:{draw.randint(10, 59)}:07Z"
-                lines.append(f"{time},aws,us-east-1,us-east-1{zone},m4.large,Linux/UNIX,0.{price:04}")
+                lines.append(
+                    f"{time},aws,us-east-1,us-east-1{zone},m4.large,Linux/UNIX,0.{price:04}"
+                )
                 price = 400 if price == 9_000 else price
     lines += draw.sample(lines[1:], 20)
     with gzip.open(path, "wt", encoding="utf-8") as out:

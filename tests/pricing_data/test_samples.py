@@ -60,14 +60,16 @@ def shipped() -> list[PriceSeries]:
 @pytest.fixture(scope="module")
 def observed(shipped: list[PriceSeries]) -> list[DescribedMarket]:
     table = PriceTable.merged(
-        PriceTable((series.market,), np.array([0, len(series)]), series.times, series.prices) for series in shipped
+        PriceTable((series.market,), np.array([0, len(series)]), series.times, series.prices)
+        for series in shipped
     )
     return observations(table.batch(), bundled_catalog())
 
 
 @pytest.fixture(scope="module")
 def era(observed: list[DescribedMarket]) -> list[DescribedMarket]:
-    """The markets that are compared with 2016: those that move, without those for demonstrations."""
+    """The markets that are compared with 2016: those that move, without those for
+    demonstrations."""
     fitted = [each for each in observed if each.series.market not in stormy_markets()]
     return [each for each in fitted if each.stats.changes_per_day > 1]
 
@@ -77,7 +79,11 @@ class TestShippedFile:
         assert bundled_prices().stat().st_size < 400_000
         file = pq.ParquetFile(bundled_prices())
         assert file.schema_arrow.remove_metadata() == pa.schema(
-            [("market", pa.dictionary(pa.int32(), pa.string())), ("time", pa.int64()), ("price", pa.int64())]
+            [
+                ("market", pa.dictionary(pa.int32(), pa.string())),
+                ("time", pa.int64()),
+                ("price", pa.int64()),
+            ]
         )
         for group in range(file.num_row_groups):
             market, time, price = (file.metadata.row_group(group).column(i) for i in range(3))
@@ -106,7 +112,10 @@ class TestShippedFile:
         zones = defaultdict(set)
         for series in shipped:
             zones[series.market.region].add(series.market.zone)
-        assert zones == {"sim-east": {"sim-east-a", "sim-east-b"}, "sim-west": {"sim-west-a", "sim-west-b"}}
+        assert zones == {
+            "sim-east": {"sim-east-a", "sim-east-b"},
+            "sim-west": {"sim-west-a", "sim-west-b"},
+        }
         assert 24 <= len(shipped) <= 32
 
     def test_every_market_spans_the_whole_period(self, shipped: list[PriceSeries]) -> None:
@@ -126,30 +135,40 @@ class TestShippedFile:
             assert np.all(each.series.prices % PRICE_STEP == 0)
             assert each.stats.highest <= 10 * each.on_demand
 
-    def test_every_market_s_machine_and_on_demand_price_are_known(self, shipped: list[PriceSeries]) -> None:
+    def test_every_market_s_machine_and_on_demand_price_are_known(
+        self, shipped: list[PriceSeries]
+    ) -> None:
         for series in shipped:
             assert bundled_catalog().knows("local", series.market.instance_type)
             assert bundled_catalog().on_demand(series.market).as_of == START
 
 
 class TestLikeness:
-    """The bands are wide enough for another seed, and narrow enough to exclude another kind of market."""
+    """The bands are wide enough for another seed, and narrow enough to exclude another kind of
+    market.
+    """
 
     def test_some_markets_never_move(self, observed: list[DescribedMarket]) -> None:
         assert sum(each.series.changes == 0 for each in observed) >= 2
 
     def test_prices_change_as_often(self, era: list[DescribedMarket]) -> None:
-        low, median, high = np.quantile([each.stats.changes_per_day for each in era], (0.25, 0.5, 0.75))
+        low, median, high = np.quantile(
+            [each.stats.changes_per_day for each in era], (0.25, 0.5, 0.75)
+        )
         assert 50 < low < 110
         assert 110 < median < 180
         assert 140 < high < 220
 
     def test_prices_are_as_far_below_on_demand(self, era: list[DescribedMarket]) -> None:
-        low, median, high = np.quantile([each.stats.median / each.on_demand for each in era], (0.25, 0.5, 0.75))
+        low, median, high = np.quantile(
+            [each.stats.median / each.on_demand for each in era], (0.25, 0.5, 0.75)
+        )
         assert 0.09 < low < median < high < 0.22
 
     def test_spikes_are_as_frequent_as_high_and_as_long(self, era: list[DescribedMarket]) -> None:
-        episodes = [episode for each in era for episode in episodes_above(each.series, each.on_demand)]
+        episodes = [
+            episode for each in era for episode in episodes_above(each.series, each.on_demand)
+        ]
         assert 0.15 < len(episodes) / (30 * len(era)) < 0.4
         assert 1.7 < np.median([episode.height for episode in episodes]) < 3.3
         assert max(episode.height for episode in episodes) == 10
@@ -158,24 +177,34 @@ class TestLikeness:
         spiking = {episode.market for episode in episodes}
         assert 0.2 < len(spiking) / len(era) < 0.5
 
-    def test_bids_just_above_the_price_are_exceeded_as_often(self, era: list[DescribedMarket]) -> None:
-        assert 0.34 < np.mean([beta(each.series, NANOS_PER_DOLLAR // 10_000) for each in era]) < 0.46
+    def test_bids_just_above_the_price_are_exceeded_as_often(
+        self, era: list[DescribedMarket]
+    ) -> None:
+        assert (
+            0.34 < np.mean([beta(each.series, NANOS_PER_DOLLAR // 10_000) for each in era]) < 0.46
+        )
         assert 0.09 < np.mean([beta(each.series, NANOS_PER_DOLLAR // 100) for each in era]) < 0.19
 
     @pytest.mark.parametrize("region", ["sim-east", "sim-west"])
-    def test_a_market_of_each_region_evicts_in_every_hour(self, region: str, observed: list[DescribedMarket]) -> None:
+    def test_a_market_of_each_region_evicts_in_every_hour(
+        self, region: str, observed: list[DescribedMarket]
+    ) -> None:
         """A demonstration lasts an hour, bids the on-demand price, and may start at any time."""
         stormy = [each for each in observed if each.series.market in stormy_markets()]
         (market,) = (each for each in stormy if each.series.market.region == region)
         assert crossings_per_hour(market.series, market.on_demand).min() >= 3
 
-    def test_the_documented_figures_of_the_sample_are_current(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_the_documented_figures_of_the_sample_are_current(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         main(["--describe"])
         decision = DECISION.read_text(encoding="utf-8")
         missing = [line for line in capsys.readouterr().out.splitlines() if line not in decision]
         assert not missing
 
-    def test_the_documented_comparison_is_current(self, shared_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_the_documented_comparison_is_current(
+        self, shared_data: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         main(["--describe", str(shared_data / "prices/aws_us-east-1_2016-02-24_2016-04-05.csv.gz")])
         assert capsys.readouterr().out.strip("\n") in DECISION.read_text(encoding="utf-8")
 
@@ -183,14 +212,21 @@ class TestLikeness:
 def parameters(*tempers: Temper, days: int = 4, echo: float = 0.0) -> SampleParameters:
     """Zones of one type, each with its own temper."""
     listings = tuple(
-        Listing(Market.parse(f"local/sim-east/sim-east-{zone}/c4.xlarge"), ON_DEMAND, ON_DEMAND / 8, temper)
+        Listing(
+            Market.parse(f"local/sim-east/sim-east-{zone}/c4.xlarge"),
+            ON_DEMAND,
+            ON_DEMAND / 8,
+            temper,
+        )
         for zone, temper in zip("abcdef", tempers, strict=False)
     )
     return SampleParameters(listings, days=days, echo=echo)
 
 
 def generated(given_parameters: SampleParameters, seed: int = 7) -> list[PriceSeries]:
-    return list(PriceTable.of(generate(given_parameters, np.random.Generator(np.random.PCG64(seed)))))
+    return list(
+        PriceTable.of(generate(given_parameters, np.random.Generator(np.random.PCG64(seed))))
+    )
 
 
 class OnlyUniform:
@@ -199,7 +235,8 @@ class OnlyUniform:
     def __init__(self) -> None:
         self._rng = np.random.Generator(np.random.PCG64(3))
 
-    def random(self, size: int | None = None) -> Any:  # noqa: ANN401  # a number or an array, as numpy's
+    # A number or an array, as numpy's.
+    def random(self, size: int | None = None) -> Any:  # noqa: ANN401
         return self._rng.random(size)
 
 
@@ -211,7 +248,9 @@ class TestGenerator:
         assert generated(parameters(LIVELY), seed=1) != generated(parameters(LIVELY), seed=2)
 
     def test_it_uses_no_random_stream_that_may_change_with_numpy(self) -> None:
-        batch = generate(parameters(NERVOUS, WILD, echo=0.5), cast(np.random.Generator, OnlyUniform()))
+        batch = generate(
+            parameters(NERVOUS, WILD, echo=0.5), cast(np.random.Generator, OnlyUniform())
+        )
         assert len(batch) > 0
 
     def test_a_frozen_market_stays_at_its_floor(self) -> None:
@@ -264,9 +303,13 @@ events = st.lists(st.tuples(st.integers(1, 90), st.integers(1, 30)), min_size=2,
 
 
 def series_of(steps: list[tuple[int, int]]) -> PriceSeries:
-    times = START + np.cumsum([minutes * MINUTE + 7 * SECOND for minutes, _ in steps], dtype=np.int64)
+    times = START + np.cumsum(
+        [minutes * MINUTE + 7 * SECOND for minutes, _ in steps], dtype=np.int64
+    )
     return PriceSeries(
-        Market.parse("local/sim-east/sim-east-a/c4.xlarge"), times, np.array([p for _, p in steps], dtype=np.int64)
+        Market.parse("local/sim-east/sim-east-a/c4.xlarge"),
+        times,
+        np.array([p for _, p in steps], dtype=np.int64),
     )
 
 
@@ -281,13 +324,18 @@ class TestStatistics:
             return
         moments = list(zip(series.times.tolist(), series.prices.tolist(), strict=True))
         evicted = sum(
-            any(start < time <= start + window and price > series.price_at(start) + delta for time, price in moments)
+            any(
+                start < time <= start + window and price > series.price_at(start) + delta
+                for time, price in moments
+            )
             for start in starts
         )
         assert beta(series, delta, window) == pytest.approx(evicted / len(starts))
 
     @given(events, st.integers(1, 30))
-    def test_episodes_are_all_the_time_above(self, steps: list[tuple[int, int]], limit: int) -> None:
+    def test_episodes_are_all_the_time_above(
+        self, steps: list[tuple[int, int]], limit: int
+    ) -> None:
         series = series_of(steps)
         episodes = episodes_above(series, limit)
         assert sum(episode.length for episode in episodes) / SECOND == series.seconds_above(limit)
@@ -298,7 +346,9 @@ class TestStatistics:
             )
 
     def test_crossings_are_counted_in_the_hour_they_happen(self) -> None:
-        series = series_of([(1, 1), (30, 9), (5, 1), (5, 9), (5, 12), (70, 1), (59, 1), (60, 9), (20, 9)])
+        series = series_of(
+            [(1, 1), (30, 9), (5, 1), (5, 9), (5, 12), (70, 1), (59, 1), (60, 9), (20, 9)]
+        )
         assert crossings_per_hour(series, 5).tolist() == [2, 0, 0, 1]
 
     def test_siblings_are_zones_of_one_type_in_one_region(self) -> None:
@@ -324,7 +374,10 @@ class TestStatistics:
 class TestCommand:
     def test_it_writes_the_shipped_file(self, tmp_path: Path) -> None:
         main([str(tmp_path / "again.parquet")])
-        again, shipped = SegmentFile(tmp_path / "again.parquet").read(), SegmentFile(bundled_prices()).read()
+        again, shipped = (
+            SegmentFile(tmp_path / "again.parquet").read(),
+            SegmentFile(bundled_prices()).read(),
+        )
         assert list(again) == list(shipped)
 
     def test_without_a_file_it_prints_its_usage(self, capsys: pytest.CaptureFixture[str]) -> None:
@@ -344,7 +397,9 @@ class TestCommand:
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         header = "timestamp,cloud,region,zone,instance_type,product,spot_price\n"
-        (tmp_path / "still.csv").write_text(f"{header}2026-01-01T00:00:00Z,aws,us-east-1,us-east-1a,m5.large,,0.03\n")
+        (tmp_path / "still.csv").write_text(
+            f"{header}2026-01-01T00:00:00Z,aws,us-east-1,us-east-1a,m5.large,,0.03\n"
+        )
         with pytest.raises(SystemExit):
             main(["--describe", str(tmp_path / "still.csv")])
         assert "still.csv: no market with a known on-demand price moves" in capsys.readouterr().err
@@ -352,8 +407,11 @@ class TestCommand:
 
 def test_importing_the_samples_imports_no_heavy_library() -> None:
     code = (
-        "import sys, pricing_data.samples as samples; samples.bundled_catalog(); samples.bundled_prices();"
+        "import sys, pricing_data.samples as samples; samples.bundled_catalog(); "
+        "samples.bundled_prices();"
         "sys.exit(', '.join({'pyarrow', 'pandas', 'duckdb', 'scipy'} & set(sys.modules)) or 0)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr

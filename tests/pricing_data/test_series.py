@@ -15,7 +15,16 @@ from pricing_data.errors import OutsideHistory
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.ingest import ingest
 from pricing_data.market import Market
-from pricing_data.series import PriceSeries, Recording, WatchRecord, clipped, held, holes, of_events, union
+from pricing_data.series import (
+    PriceSeries,
+    Recording,
+    WatchRecord,
+    clipped,
+    held,
+    holes,
+    of_events,
+    union,
+)
 from pricing_data.stats import describe
 from pricing_data.store import PriceStore
 from pricing_data.units import DAY, HOUR, SECOND, Span, parse_time
@@ -39,18 +48,25 @@ def by_seconds(known: PriceSeries) -> list[int]:
 def test_time_above_equals_a_count_of_seconds(shape: dict[int, int]) -> None:
     known = series(*sorted(shape.items()))
     prices = by_seconds(known)
-    assert [known.seconds_above(bid) for bid in range(10)] == [sum(p > bid for p in prices) for bid in range(10)]
+    assert [known.seconds_above(bid) for bid in range(10)] == [
+        sum(p > bid for p in prices) for bid in range(10)
+    ]
     assert [known.price_at(known.first + i * SECOND) for i in range(len(prices))] == prices
 
 
 @given(steps, st.data())
-def test_a_window_is_the_same_function_on_a_shorter_span(shape: dict[int, int], data: st.DataObject) -> None:
+def test_a_window_is_the_same_function_on_a_shorter_span(
+    shape: dict[int, int], data: st.DataObject
+) -> None:
     known = series(*sorted(shape.items()))
     start = data.draw(st.integers(known.first, known.last))
     end = data.draw(st.integers(start, known.last))
     part = known.window(start, end)
     assert (part.first, part.last) == (start, end)
-    assert all(part.price_at(t) == known.price_at(t) for t in {start, (start + end) // 2, end, *part.times.tolist()})
+    assert all(
+        part.price_at(t) == known.price_at(t)
+        for t in {start, (start + end) // 2, end, *part.times.tolist()}
+    )
 
 
 def test_the_step_is_right_continuous() -> None:
@@ -62,7 +78,9 @@ def test_the_step_is_right_continuous() -> None:
 @pytest.mark.parametrize("time", [START - 1, START + 10 * SECOND + 1])
 def test_outside_its_span_a_price_is_an_error(time: int) -> None:
     known = series((0, 5), (10, 7))
-    with pytest.raises(OutsideHistory, match="is known from 2026-01-01T00:00:00Z to 2026-01-01T00:00:10Z"):
+    with pytest.raises(
+        OutsideHistory, match="is known from 2026-01-01T00:00:00Z to 2026-01-01T00:00:10Z"
+    ):
         known.price_at(time)
     with pytest.raises(OutsideHistory):
         known.window(min(time, START), max(time, START))
@@ -77,7 +95,9 @@ def test_a_single_event_has_a_mean_and_no_duration() -> None:
     assert (alone.seconds_above(1), alone.window(START, START)) == (0.0, alone)
 
 
-@pytest.mark.parametrize(("times", "prices"), [([], []), ([2, 1], [5, 5]), ([1, 1], [5, 6]), ([1], [0]), ([1, 2], [5])])
+@pytest.mark.parametrize(
+    ("times", "prices"), [([], []), ([2, 1], [5, 5]), ([1, 1], [5, 6]), ([1], [0]), ([1, 2], [5])]
+)
 def test_an_invalid_step_function_is_rejected(times: list[int], prices: list[int]) -> None:
     with pytest.raises(ValueError, match=r"aws/us-east-1/us-east-1a/c4\.xlarge"):
         PriceSeries(market(), np.array(times, dtype=np.int64), np.array(prices, dtype=np.int64))
@@ -113,7 +133,9 @@ def test_every_figure_agrees_with_a_recomputation_second_by_second(seed: int) ->
     seen = np.zeros(seconds.size, dtype=bool)
     for span in spans:
         seen |= (seconds >= span.start) & (seconds < span.end)
-    catalog = Catalog(prices=(OnDemandPrice("aws", "us-east-1", "c4.xlarge", "linux", START, 4, "a list"),))
+    catalog = Catalog(
+        prices=(OnDemandPrice("aws", "us-east-1", "c4.xlarge", "linux", START, 4, "a list"),)
+    )
     stats = describe(series, catalog)
     assert stats.mean == pytest.approx(price[seen].mean())
     assert stats.median == np.sort(price[seen])[(seen.sum() - 1) // 2]
@@ -123,7 +145,9 @@ def test_every_figure_agrees_with_a_recomputation_second_by_second(seed: int) ->
     window = 40
     whole = np.array([seen[i : i + window].all() for i in range(seconds.size - window)])
     last = seconds.size - window
-    crossed = np.array([price[i + 1 : i + window + 1].max(initial=0) > price[i] for i in range(last)])
+    crossed = np.array(
+        [price[i + 1 : i + window + 1].max(initial=0) > price[i] for i in range(last)]
+    )
     beta = CrossingHistory(series, window * SECOND).at_delta(0).share
     assert beta == pytest.approx(crossed[whole].mean(), abs=0.04)
 
@@ -138,11 +162,18 @@ def test_a_window_that_was_never_observed_as_a_whole_is_too_little_history() -> 
 def test_a_price_before_a_hole_of_five_years_does_not_count_for_them(tmp_path: Path) -> None:
     late = parse_time("2020-01-01")
     lines = ["2015-01-01T00:00:00Z,aws,us-east-1,us-east-1a,m3.large,Linux/UNIX,1.0"]
-    lines += [f"2020-01-{day:02}T00:00:00Z,aws,us-east-1,us-east-1a,m3.large,Linux/UNIX,0.1" for day in (1, 2, 3)]
+    lines += [
+        f"2020-01-{day:02}T00:00:00Z,aws,us-east-1,us-east-1a,m3.large,Linux/UNIX,0.1"
+        for day in (1, 2, 3)
+    ]
     store = PriceStore(tmp_path / "prices")
     ingest(store, written(tmp_path / "history.csv", HEADER, *lines))
     (series,) = store.table()
-    catalog = Catalog(prices=(OnDemandPrice("aws", "us-east-1", "m3.large", "linux", late, 133_000_000, "a list"),))
+    catalog = Catalog(
+        prices=(
+            OnDemandPrice("aws", "us-east-1", "m3.large", "linux", late, 133_000_000, "a list"),
+        )
+    )
     stats = describe(series, catalog)
     assert (stats.mean, stats.hours_above_on_demand) == (1e8, 0.0)
     assert stats.coverage == pytest.approx(2 / 1828)
@@ -158,7 +189,8 @@ def test_two_files_with_a_hole_between_them_are_two_spans(tmp_path: Path) -> Non
         store.commit(FetchedRows(prices=batch, watched=recording.watched()))
     (series,) = store.table()
     assert series.watched == tuple(
-        Span(START + (begin - 1000) * DAY, START + (end - 1000) * DAY) for begin, end in ((1, 80), (900, 901))
+        Span(START + (begin - 1000) * DAY, START + (end - 1000) * DAY)
+        for begin, end in ((1, 80), (900, 901))
     )
 
 
@@ -176,7 +208,10 @@ def test_while_its_region_is_recorded_a_market_without_changes_is_watched() -> N
 
 def test_a_market_that_aws_no_longer_repeats_was_not_watched() -> None:
     times = START + np.array([*range(30), 40]) * DAY
-    assert of_events(market(), times, None) == (Span(START, START + 29 * DAY), Span(START + 40 * DAY, START + 40 * DAY))
+    assert of_events(market(), times, None) == (
+        Span(START, START + 29 * DAY),
+        Span(START + 40 * DAY, START + 40 * DAY),
+    )
     assert of_events(GOOGLE, times, None) == (Span(START, START + 40 * DAY),)
     provider = WatchRecord(complete=(Span(START, START + 45 * DAY),))
     assert of_events(market(), times, provider) == provider.complete
@@ -187,7 +222,8 @@ def test_an_unchanged_fetch_adds_no_row_and_its_time_counts(tmp_path: Path) -> N
     event = PriceEvent(market(), START, 5)
     for day in (1, 2):
         rows = FetchedRows(
-            prices=PriceBatch.of([event]), watched={market(): WatchRecord((Span(START, START + day * DAY),))}
+            prices=PriceBatch.of([event]),
+            watched={market(): WatchRecord((Span(START, START + day * DAY),))},
         )
         store.commit(rows)
     assert store.size()[0] == 1

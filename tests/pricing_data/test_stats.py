@@ -22,7 +22,9 @@ EMPTY = Catalog()
 
 
 def on_demand(price: int) -> Catalog:
-    return Catalog(prices=(OnDemandPrice("aws", "us-east-1", "c4.xlarge", "linux", START, price, "list"),))
+    return Catalog(
+        prices=(OnDemandPrice("aws", "us-east-1", "c4.xlarge", "linux", START, price, "list"),)
+    )
 
 
 @given(st.dictionaries(st.integers(0, 40), st.integers(1, 30), min_size=2, max_size=15))
@@ -32,32 +34,59 @@ def test_the_figures_equal_a_count_of_seconds(shape: dict[int, int]) -> None:
     found = describe(known, on_demand(7))
     spent = Counter(reason)
     at_or_below = [
-        price for price in sorted(spent) if 2 * sum(n for p, n in spent.items() if p <= price) >= len(reason)
+        price
+        for price in sorted(spent)
+        if 2 * sum(n for p, n in spent.items() if p <= price) >= len(reason)
     ]
     assert found.median == at_or_below[0]
     assert found.hours_above_on_demand == pytest.approx(sum(p > 7 for p in reason) / 3600)
-    assert (found.events, found.lowest, found.highest) == (len(shape), min(shape.values()), max(shape.values()))
+    assert (found.events, found.lowest, found.highest) == (
+        len(shape),
+        min(shape.values()),
+        max(shape.values()),
+    )
     assert found.discount == pytest.approx(1 - sum(reason) / len(reason) / 7)
 
 
 def test_changes_and_spikes_are_counted_by_the_day() -> None:
     calm, spike = 10, 21
-    steps = [(0, calm), (3600, spike), (3700, calm), (7200, 20), (9000, 20), (10_000, spike), (172_800, calm)]
+    steps = [
+        (0, calm),
+        (3600, spike),
+        (3700, calm),
+        (7200, 20),
+        (9000, 20),
+        (10_000, spike),
+        (172_800, calm),
+    ]
     found = describe(series(*steps[:-1], (100_000, calm), (172_800, calm)), EMPTY)
     assert found.changes_per_day == pytest.approx(5 / 2)
     assert found.spikes_per_day == 0  # its median is the spike's own price here
     calmer = describe(
-        series((0, calm), (1000, spike), (1100, calm), (50_000, spike), (50_100, calm), (86_400, calm)), EMPTY
+        series(
+            (0, calm), (1000, spike), (1100, calm), (50_000, spike), (50_100, calm), (86_400, calm)
+        ),
+        EMPTY,
     )
     assert calmer.spikes_per_day == pytest.approx(2)
 
 
 @pytest.mark.parametrize(
     ("top", "catalog", "outliers"),
-    [(200, EMPTY, 0), (201, EMPTY, 1), (101, on_demand(10), 1), (100, on_demand(10), 0), (201, on_demand(1000), 1)],
+    [
+        (200, EMPTY, 0),
+        (201, EMPTY, 1),
+        (101, on_demand(10), 1),
+        (100, on_demand(10), 0),
+        (201, on_demand(1000), 1),
+    ],
 )
-def test_an_outlier_is_above_20_medians_or_10_times_on_demand(top: int, catalog: Catalog, outliers: int) -> None:
-    assert describe(series((0, 10), (1000, top), (1001, 10), (2000, 10)), catalog).outliers == outliers
+def test_an_outlier_is_above_20_medians_or_10_times_on_demand(
+    top: int, catalog: Catalog, outliers: int
+) -> None:
+    assert (
+        describe(series((0, 10), (1000, top), (1001, 10), (2000, 10)), catalog).outliers == outliers
+    )
 
 
 def test_an_unknown_on_demand_price_is_unknown_and_not_0() -> None:
@@ -71,7 +100,9 @@ def test_age_is_counted_from_the_last_event() -> None:
 
 def test_the_on_demand_price_comes_from_the_nearest_list() -> None:
     lists = [
-        OnDemandPrice("aws", "us-east-1", "c4.xlarge", "linux", START + days * DAY, 1000 + days, "list")
+        OnDemandPrice(
+            "aws", "us-east-1", "c4.xlarge", "linux", START + days * DAY, 1000 + days, "list"
+        )
         for days in (-200, 10)
     ]
     found = describe(series((0, 10), (60, 10)), Catalog(prices=tuple(lists)))
@@ -89,7 +120,9 @@ def test_the_price_that_is_assumed_at_the_start_of_a_window_is_not_counted() -> 
     assert found.changes_per_day == 2 / max(found.observed / DAY, 1 / 24)
 
 
-def daily(silent: dict[int, tuple[int, int]], markets: int = 4, days: int = 30, ends: int | None = None) -> PriceTable:
+def daily(
+    silent: dict[int, tuple[int, int]], markets: int = 4, days: int = 30, ends: int | None = None
+) -> PriceTable:
     """Markets that are seen once a day, except on some days."""
     named = tuple(Market("aws", "us-east-1", "-", f"t{number}.large") for number in range(markets))
     rows = [
@@ -120,13 +153,20 @@ def test_a_silence_of_half_a_region_is_a_seam() -> None:
     report = find_gaps(daily({0: (10, 13), 2: (10, 14), 3: (20, 23)}), START + 30 * DAY)
     seam = report.seams[0]
     assert len(report.seams) == 1
-    assert (seam.start, seam.end, seam.silent, seam.markets) == (START + 10 * DAY + 2 * HOUR, START + 13 * DAY, 2, 4)
+    assert (seam.start, seam.end, seam.silent, seam.markets) == (
+        START + 10 * DAY + 2 * HOUR,
+        START + 13 * DAY,
+        2,
+        4,
+    )
     assert len(report.gaps) == 3
 
 
 def test_a_market_that_stopped_is_stale() -> None:
     report = find_gaps(daily({}, ends=20), START + 30 * DAY)
-    assert [(str(one.market), one.last) for one in report.stale] == [("aws/us-east-1/-/t0.large", START + 20 * DAY)]
+    assert [(str(one.market), one.last) for one in report.stale] == [
+        ("aws/us-east-1/-/t0.large", START + 20 * DAY)
+    ]
 
 
 def test_staleness_is_measured_against_now() -> None:
@@ -135,13 +175,17 @@ def test_staleness_is_measured_against_now() -> None:
 
 def test_a_market_recorded_only_on_changes_may_be_silent() -> None:
     monthly = np.arange(12, dtype=np.int64) * 30 * DAY + START
-    batch = PriceBatch((Market("gcp", "us-east1", "-", "n1"),), np.zeros(12, dtype=np.int64), monthly, monthly)
+    batch = PriceBatch(
+        (Market("gcp", "us-east1", "-", "n1"),), np.zeros(12, dtype=np.int64), monthly, monthly
+    )
     assert find_gaps(PriceTable.of(batch), START).gaps == ()
 
 
 def test_the_seam_in_the_2020_file_is_found(shared_data: Path) -> None:
     path = shared_data / "prices" / "aws_sa-east-1_2019-12_2020-06.csv.gz"
-    report = find_gaps(PriceTable.of(PriceBatch.joined(portion.fetched.prices for portion in read(path))), START)
-    assert [(format_time(seam.start)[:10], format_time(seam.end)[:10]) for seam in report.seams] == [
-        ("2020-03-29", "2020-03-31")
-    ]
+    report = find_gaps(
+        PriceTable.of(PriceBatch.joined(portion.fetched.prices for portion in read(path))), START
+    )
+    assert [
+        (format_time(seam.start)[:10], format_time(seam.end)[:10]) for seam in report.seams
+    ] == [("2020-03-29", "2020-03-31")]

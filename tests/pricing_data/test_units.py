@@ -27,7 +27,12 @@ def test_a_time_prints_and_parses_without_loss(micros: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["2016-02-25T00:35:34Z", "2016-02-25 00:35:34", "2016-02-25T00:35:34.000000+00:00", "2016-02-24T19:35:34-05:00"],
+    [
+        "2016-02-25T00:35:34Z",
+        "2016-02-25 00:35:34",
+        "2016-02-25T00:35:34.000000+00:00",
+        "2016-02-24T19:35:34-05:00",
+    ],
 )
 def test_every_spelling_of_a_moment_is_the_same_moment(text: str) -> None:
     moment = datetime(2016, 2, 25, 0, 35, 34, tzinfo=UTC)
@@ -35,7 +40,16 @@ def test_every_spelling_of_a_moment_is_the_same_moment(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "yesterday", "2016-13-01T00:00:00Z", "2016-02-30", "25/02/2016", "1970-01-01", "2200-01-01"]
+    "text",
+    [
+        "",
+        "yesterday",
+        "2016-13-01T00:00:00Z",
+        "2016-02-30",
+        "25/02/2016",
+        "1970-01-01",
+        "2200-01-01",
+    ],
 )
 def test_an_invalid_time_is_reported(text: str) -> None:
     with pytest.raises(BadInput, match="time"):
@@ -52,7 +66,9 @@ def test_digits_below_a_nano_dollar_are_rounded_half_to_even() -> None:
     assert [parse_usd(f"0.000000{digits}") for digits in ("0015", "0025", "00251")] == [2, 2, 3]
 
 
-@pytest.mark.parametrize("text", ["", "free", "-0.1", "0", "0.0", "nan", "inf", "1e9", "10001", "0.0000000001"])
+@pytest.mark.parametrize(
+    "text", ["", "free", "-0.1", "0", "0.0", "nan", "inf", "1e9", "10001", "0.0000000001"]
+)
 def test_an_invalid_price_is_reported(text: str) -> None:
     with pytest.raises(BadInput, match="spot price"):
         parse_usd(text, "spot price")

@@ -1,7 +1,8 @@
 """AWS on 127.0.0.1: moto's application behind the loopback server, with what moto lacks.
 
-moto describes regions, zones and instance types well. Its spot price history is canned, and placement scores, the Price
-List and the Spot Advisor's file do not exist there: these are simulated here as AWS documents them.
+moto describes regions, zones and instance types well. Its spot price history is canned, and
+placement scores, the Price List and the Spot Advisor's file do not exist there: these are simulated
+here as AWS documents them.
 """
 
 from __future__ import annotations
@@ -42,9 +43,12 @@ _BULK = "/offers/v1.0/aws/AmazonEC2/current/"
 _PAGES = "/pricing/2.0/meteredUnitMaps/ec2/USD/current/ec2-ondemand-without-sec-sel/"
 _BULK_COLUMNS = (
     "SKU,OfferTermCode,RateCode,TermType,PriceDescription,EffectiveDate,StartingRange,EndingRange,Unit,PricePerUnit,"
-    "Currency,RelatedTo,LeaseContractLength,PurchaseOption,OfferingClass,Product Family,serviceCode,Location,"
-    "Location Type,Instance Type,Current Generation,Instance Family,vCPU,Physical Processor,Clock Speed,Memory,Storage,"
-    "Network Performance,Processor Architecture,Tenancy,EBS Optimized,Operating System,License Model,CapacityStatus,"
+    "Currency,RelatedTo,LeaseContractLength,PurchaseOption,OfferingClass,Product "
+    "Family,serviceCode,Location,"
+    "Location Type,Instance Type,Current Generation,Instance Family,vCPU,Physical Processor,Clock "
+    "Speed,Memory,Storage,"
+    "Network Performance,Processor Architecture,Tenancy,EBS Optimized,Operating System,License "
+    "Model,CapacityStatus,"
     "Pre Installed S/W,Region Code"
 ).split(",")
 _PRICE_LIST = "AWSPriceListService."
@@ -76,7 +80,9 @@ def answered_by_moto(request: Request, account: str | None = None) -> Reply:
     path = f"{request.path}?{query}" if query else request.path
     # moto is not made for several threads: its serializers iterate over what others fill.
     with _MOTO_LOCK:
-        response = Client(_MOTO).open(path, method=request.method, headers=list(headers.items()), data=request.body)
+        response = Client(_MOTO).open(
+            path, method=request.method, headers=list(headers.items()), data=request.body
+        )
     return Reply(response.status_code, response.data, dict(response.headers.items()))
 
 
@@ -97,7 +103,9 @@ class AwsCloud:
     def answer(self, request: Request) -> Reply:
         target = request.headers.get("x-amz-target", "")
         if request.path == ADVISOR_PATH:
-            return Reply(200, json.dumps(self.advisor).encode(), {"Last-Modified": self.advisor_changed})
+            return Reply(
+                200, json.dumps(self.advisor).encode(), {"Last-Modified": self.advisor_changed}
+            )
         if request.path.startswith(_PAGES):
             location = unquote(request.path.removeprefix(_PAGES)).partition("/")[0]
             prices = self.pages.get(location, {})
@@ -105,19 +113,34 @@ class AwsCloud:
             return Reply(200, json.dumps({"manifest": {}, "regions": {location: entries}}).encode())
         if request.path.startswith(_BULK):
             content = self.bulk.get(request.path.removeprefix(_BULK).removesuffix("/index.csv"))
-            return Reply(403, b"<Error><Code>AccessDenied</Code></Error>") if content is None else Reply(200, content)
+            return (
+                Reply(403, b"<Error><Code>AccessDenied</Code></Error>")
+                if content is None
+                else Reply(200, content)
+            )
         if target.startswith(_PRICE_LIST):
             return self._products(request.json())
         return answered_by_moto(request)
 
     def price_history(self, response: SpotInstances) -> ActionResult:
-        """DescribeSpotPriceHistory: newest first, with the last change before StartTime, EndTime left out."""
+        """DescribeSpotPriceHistory: newest first, with the last change before StartTime, EndTime
+        left out.
+        """
         response.error_on_dryrun()
         wanted = _arguments(
-            response, "StartTime", "EndTime", "InstanceTypes", "ProductDescriptions", "AvailabilityZone"
+            response,
+            "StartTime",
+            "EndTime",
+            "InstanceTypes",
+            "ProductDescriptions",
+            "AvailabilityZone",
         )
         filters = response._filters_from_querystring()
-        rows = [row for row in self.prices if row.region == response.region and _matches(row, wanted, filters)]
+        rows = [
+            row
+            for row in self.prices
+            if row.region == response.region and _matches(row, wanted, filters)
+        ]
         rows = in_force(rows, to_micros(wanted["StartTime"]), to_micros(wanted["EndTime"]))
         records = [
             {
@@ -134,7 +157,9 @@ class AwsCloud:
     def placement_scores(self, response: SpotInstances) -> ActionResult:
         """GetSpotPlacementScores, by zone ids."""
         response.error_on_dryrun()
-        wanted = _arguments(response, "InstanceTypes", "RegionNames", "SingleAvailabilityZone", "TargetCapacity")
+        wanted = _arguments(
+            response, "InstanceTypes", "RegionNames", "SingleAvailabilityZone", "TargetCapacity"
+        )
         assert wanted["SingleAvailabilityZone"], "only scores of zones are simulated"
         records = [
             {"Region": region, "AvailabilityZoneId": zone_id, "Score": score}
@@ -155,12 +180,21 @@ class AwsCloud:
         raise NotImplementedError("only dry runs are simulated here")
 
     def _ec2_page(
-        self, response: SpotInstances, holding: str, records: list[dict[str, Any]], asked: dict[str, Any]
+        self,
+        response: SpotInstances,
+        holding: str,
+        records: list[dict[str, Any]],
+        asked: dict[str, Any],
     ) -> ActionResult:
-        token, most = response._get_param("NextToken"), response._get_param("MaxResults", self.page_limit)
+        token, most = (
+            response._get_param("NextToken"),
+            response._get_param("MaxResults", self.page_limit),
+        )
         page = _page(records, token, min(most, self.page_limit), repr(asked))
         if page is None:
-            raise EC2ClientError("InvalidParameterValue", f"the token {token} belongs to another request")
+            raise EC2ClientError(
+                "InvalidParameterValue", f"the token {token} belongs to another request"
+            )
         rows, following = page
         return ActionResult({holding: rows, "NextToken": following})
 
@@ -172,10 +206,14 @@ class AwsCloud:
         most = min(asked.get("MaxResults", 100), self.page_limit)
         page = _page(fitting, asked.get("NextToken"), most, repr(wanted))
         if page is None:
-            return price_list_error("InvalidNextTokenException", "the token belongs to another request")
+            return price_list_error(
+                "InvalidNextTokenException", "the token belongs to another request"
+            )
         rows, following = page
         token = {"NextToken": following} if following else {}
-        return Reply.of_json({"FormatVersion": "aws_v1", "PriceList": [json.dumps(row) for row in rows], **token})
+        return Reply.of_json(
+            {"FormatVersion": "aws_v1", "PriceList": [json.dumps(row) for row in rows], **token}
+        )
 
 
 @dataclass
@@ -188,7 +226,11 @@ class AwsWorld:
 
     def asked(self, action: str) -> list[dict[str, str]]:
         """The arguments of each request for an action, in the order received."""
-        return [arguments_of(request) for request in self.server.requests if action_of(request) == action]
+        return [
+            arguments_of(request)
+            for request in self.server.requests
+            if action_of(request) == action
+        ]
 
     def breaks(self, *faults: Fault) -> None:
         """Schedules faults."""
@@ -219,9 +261,15 @@ def running_aws(environment: pytest.MonkeyPatch) -> Iterator[AwsWorld]:
     cloud = AwsCloud()
     with (
         patch.object(SpotInstances, "describe_spot_price_history", _action(cloud.price_history)),
-        patch.object(SpotInstances, "get_spot_placement_scores", _action(cloud.placement_scores), create=True),
-        patch.object(General, "describe_placement_groups", _action(cloud.placement_groups), create=True),
-        patch.object(General, "create_placement_group", _action(cloud.new_placement_group), create=True),
+        patch.object(
+            SpotInstances, "get_spot_placement_scores", _action(cloud.placement_scores), create=True
+        ),
+        patch.object(
+            General, "describe_placement_groups", _action(cloud.placement_groups), create=True
+        ),
+        patch.object(
+            General, "create_placement_group", _action(cloud.new_placement_group), create=True
+        ),
         serving(cloud) as server,
     ):
         for name in [name for name in os.environ if name.startswith("AWS_")]:
@@ -233,14 +281,18 @@ def running_aws(environment: pytest.MonkeyPatch) -> Iterator[AwsWorld]:
         environment.setenv("AWS_CONFIG_FILE", os.devnull)
         environment.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
         # botocore's delays between retries cannot be configured.
-        environment.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
+        environment.setattr(
+            "botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0
+        )
         yield AwsWorld(cloud, server)
 
 
 def in_force(rows: list[SpotPriceRow], start: int, end: int) -> list[SpotPriceRow]:
     """The changes in [start, end) and, of each market, the last one before, newest first."""
     kept = []
-    for _, of_market in groupby(sorted(rows, key=lambda r: (r.market, r.time)), key=lambda r: r.market):
+    for _, of_market in groupby(
+        sorted(rows, key=lambda r: (r.market, r.time)), key=lambda r: r.market
+    ):
         changes = list(of_market)
         first = bisect_left([row.time for row in changes], start)
         kept += [row for row in changes[max(0, first - 1) :] if row.time < end]
@@ -249,7 +301,9 @@ def in_force(rows: list[SpotPriceRow], start: int, end: int) -> list[SpotPriceRo
 
 @dataclass
 class AwsFault(Fault):
-    """A fault of one action (`DescribeSpotPriceHistory`, `GetProducts`) in one region, or in all of them."""
+    """A fault of one action (`DescribeSpotPriceHistory`, `GetProducts`) in one region, or in all of
+    them.
+    """
 
     action: str = ""
     region: str = ""
@@ -261,12 +315,16 @@ class AwsFault(Fault):
 
 def action_of(request: Request) -> str:
     """The action of a request."""
-    return arguments_of(request).get("Action") or request.headers.get("x-amz-target", "").removeprefix(_PRICE_LIST)
+    return arguments_of(request).get("Action") or request.headers.get(
+        "x-amz-target", ""
+    ).removeprefix(_PRICE_LIST)
 
 
 def arguments_of(request: Request) -> dict[str, str]:
     """The arguments of an EC2 request; none for the other APIs."""
-    is_form = request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded")
+    is_form = request.headers.get("content-type", "").startswith(
+        "application/x-www-form-urlencoded"
+    )
     return dict(parse_qsl(request.body.decode())) if is_form else {}
 
 
@@ -277,7 +335,9 @@ def region_of(request: Request) -> str:
 
 
 def bulk_list(region: str, *rows: dict[str, str]) -> bytes:
-    """A region's public price list: every row is a plain Linux machine on demand unless it says otherwise."""
+    """A region's public price list: every row is a plain Linux machine on demand unless it says
+    otherwise.
+    """
     usual = {
         "TermType": "OnDemand",
         "EffectiveDate": "2026-01-01",
@@ -294,7 +354,10 @@ def bulk_list(region: str, *rows: dict[str, str]) -> bytes:
     }
     about = [
         ("FormatVersion", "v1.0"),
-        ("Disclaimer", "This pricing list is for informational purposes only, says AWS, and not a quote."),
+        (
+            "Disclaimer",
+            "This pricing list is for informational purposes only, says AWS, and not a quote.",
+        ),
         ("Publication Date", "2026-01-10T00:00:00Z"),
         ("Version", "20260110000000"),
         ("OfferCode", "AmazonEC2"),
@@ -320,7 +383,9 @@ def ec2_error(code: str, message: str = "no", status: int = 400) -> Reply:
 def price_history_of(*records: dict[str, str]) -> Reply:
     """A last page of DescribeSpotPriceHistory with records exactly as given, however wrong."""
     items = "".join(
-        "<item>" + "".join(f"<{name}>{value}</{name}>" for name, value in record.items()) + "</item>"
+        "<item>"
+        + "".join(f"<{name}>{value}</{name}>" for name, value in record.items())
+        + "</item>"
         for record in records
     )
     body = (
@@ -335,7 +400,9 @@ def price_list_error(code: str, message: str, status: int = 400) -> Reply:
     return Reply.of_json({"__type": code, "message": message}, status)
 
 
-def _action(method: Callable[[SpotInstances], ActionResult]) -> Callable[[SpotInstances], ActionResult]:
+def _action(
+    method: Callable[[SpotInstances], ActionResult],
+) -> Callable[[SpotInstances], ActionResult]:
     # moto takes plain functions of its class for actions, not methods of another object.
     return lambda response: method(response)  # noqa: PLW0108
 
@@ -345,15 +412,19 @@ def _arguments(response: SpotInstances, *names: str) -> dict[str, Any]:
 
 
 def _matches(row: SpotPriceRow, wanted: dict[str, Any], filters: dict[str, Any]) -> bool:
-    values = {"availability-zone": row.zone, "instance-type": row.instance_type, "product-description": row.product}
+    values = {
+        "availability-zone": row.zone,
+        "instance-type": row.instance_type,
+        "product-description": row.product,
+    }
     parameters = {
         "InstanceTypes": row.instance_type,
         "ProductDescriptions": row.product,
         "AvailabilityZone": row.zone,
     }
-    return all(any(fnmatchcase(values[name], glob) for glob in globs) for name, globs in filters.items()) and all(
-        not wanted[name] or value in wanted[name] for name, value in parameters.items()
-    )
+    return all(
+        any(fnmatchcase(values[name], glob) for glob in globs) for name, globs in filters.items()
+    ) and all(not wanted[name] or value in wanted[name] for name, value in parameters.items())
 
 
 def _page(

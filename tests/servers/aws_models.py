@@ -18,7 +18,11 @@ from botocore.validate import ParamValidator
 
 from tests.servers.loopback import Request
 
-_TARGETS = {"AmazonSSM": "ssm", "AWSPriceListService": "pricing", "ServiceQuotasV20190624": "service-quotas"}
+_TARGETS = {
+    "AmazonSSM": "ssm",
+    "AWSPriceListService": "pricing",
+    "ServiceQuotasV20190624": "service-quotas",
+}
 _VERSIONS = {"2016-11-15": "ec2", "2011-06-15": "sts", "2010-05-08": "iam"}
 _PROTOCOL = ("Action", "Version")
 
@@ -29,7 +33,9 @@ def _model(service: str) -> ServiceModel:
 
 
 def misfits(request: Request) -> list[str]:
-    """The ways in which a request differs from the model of its service; an unknown service is one, too."""
+    """The ways in which a request differs from the model of its service; an unknown service is one,
+    too.
+    """
     if target := request.headers.get("x-amz-target", ""):
         service, _, name = target.partition(".")
         return list(_json_misfits(_TARGETS.get(service, ""), name, request.body))
@@ -55,7 +61,9 @@ def _path_misfits(service: str, request: Request) -> Iterator[str]:
         if operation.http["method"] == request.method and re.fullmatch(pattern, request.path):
             in_body: dict[str, object] = json.loads(request.body or b"{}")
             in_path = re.findall(r"\{(\w+)\}", operation.http["requestUri"])
-            yield from _value_misfits(name, {**dict.fromkeys(in_path, "x"), **in_body}, operation.input_shape)
+            yield from _value_misfits(
+                name, {**dict.fromkeys(in_path, "x"), **in_body}, operation.input_shape
+            )
             return
     yield f"{service} has no operation for {request.method} {request.path}"
 
@@ -67,8 +75,11 @@ def _value_misfits(name: str, value: Mapping[str, Any], shape: Shape | None) -> 
     yield from (f"{name}: no member {member!r}" for member in _strange_members(value, shape))
 
 
-def _strange_members(value: object, shape: Any) -> Iterator[str]:  # noqa: ANN401  # botocore's shapes
-    """Members that a structure lacks; botocore's own check passes over them in what has no validator."""
+# Botocore's shapes.
+def _strange_members(value: object, shape: Any) -> Iterator[str]:  # noqa: ANN401
+    """Members that a structure lacks; botocore's own check passes over them in what has no
+    validator.
+    """
     if isinstance(value, Mapping) and shape is not None and shape.type_name == "structure":
         for name, item in value.items():
             if name not in shape.members:
@@ -108,14 +119,22 @@ def _misfit(shape: Any, parts: list[str], value: str) -> str:  # noqa: ANN401  #
                 return _misfit(member, parts[1:], value)
         return f"no member {parts[0]!r}"
     if shape.type_name == "list":
-        return _misfit(shape.member, parts[1:], value) if parts[0].isdigit() else f"{parts[0]!r} is no position"
+        return (
+            _misfit(shape.member, parts[1:], value)
+            if parts[0].isdigit()
+            else f"{parts[0]!r} is no position"
+        )
     return f"a {shape.type_name} has no parts"
 
 
 def _sent_name(name: str, member: Any) -> str:  # noqa: ANN401  # botocore's shapes
     """The name of a member in a request: EC2's own rule."""
     location: str | None = member.serialization.get("name")
-    return str(member.serialization.get("queryName") or (location and location[0].upper() + location[1:]) or name)
+    return str(
+        member.serialization.get("queryName")
+        or (location and location[0].upper() + location[1:])
+        or name
+    )
 
 
 _PATTERNS = {

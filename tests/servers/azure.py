@@ -1,4 +1,6 @@
-"""Azure on 127.0.0.1: retail prices, compute SKUs and Resource Graph, which reject undocumented requests."""
+"""Azure on 127.0.0.1: retail prices, compute SKUs and Resource Graph, which reject undocumented
+requests.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import pytest
 from azure.mgmt.compute.operations._operations import build_resource_skus_list_request
 from azure.mgmt.resourcegraph.models import QueryRequest
-from azure.mgmt.resourcegraph.operations._resource_graph_client_operations import build_resources_request
+from azure.mgmt.resourcegraph.operations._resource_graph_client_operations import (
+    build_resources_request,
+)
 
 from pricing_data.sources.base import FetchRequest
 from pricing_data.units import NANOS_PER_DOLLAR, format_time, to_datetime
@@ -50,7 +54,8 @@ def azure_error(code: str, message: str = "no", status: int = 400, **headers: st
 
 @dataclass
 class AzureCloud:
-    """The content of Azure in a test. `page_limit` is the largest page, whatever the request says."""
+    """The content of Azure in a test. `page_limit` is the largest page, whatever the request
+    says."""
 
     retail: list[Row] = field(default_factory=list)
     skus: list[Row] = field(default_factory=list)
@@ -96,17 +101,31 @@ class AzureCloud:
         fitting = [sku for sku in self.skus if location[1] in sku.get("locations", [location[1]])]
         start = int(asked.get("$skiptoken", "0"))
         end = start + self.page_limit
-        link = {"nextLink": _link(request, asked | {"$skiptoken": str(end)})} if end < len(fitting) else {}
+        link = (
+            {"nextLink": _link(request, asked | {"$skiptoken": str(end)})}
+            if end < len(fitting)
+            else {}
+        )
         return {"value": fitting[start:end], **link}
 
     def _graph(self, request: Request) -> Row:
-        _require_version(_parameters(request, {"api-version"}, set()), build_resources_request().url)
+        _require_version(
+            _parameters(request, {"api-version"}, set()), build_resources_request().url
+        )
         body = request.json()
         understood = QueryRequest.deserialize(body)
-        if understood.serialize() != body or understood.subscriptions != [SUBSCRIPTION] or understood.options is None:
+        if (
+            understood.serialize() != body
+            or understood.subscriptions != [SUBSCRIPTION]
+            or understood.options is None
+        ):
             raise Refused("InvalidRequest", f"{body} is not a query of the subscription")
         options = understood.options
-        if options.result_format != "objectArray" or options.top is None or not 1 <= options.top <= 1000:
+        if (
+            options.result_format != "objectArray"
+            or options.top is None
+            or not 1 <= options.top <= 1000
+        ):
             raise Refused("InvalidOptions", f"{body['options']}")
         rows = self._run(understood.query)
         start = self._resume(options.skip_token, understood.query)
@@ -162,9 +181,12 @@ class AzureCloud:
 
 def _parameters(request: Request, needed: set[str], allowed: set[str]) -> dict[str, str]:
     names = set(request.query)
-    if not needed <= names <= needed | allowed or any(len(values) > 1 for values in request.query.values()):
+    if not needed <= names <= needed | allowed or any(
+        len(values) > 1 for values in request.query.values()
+    ):
         raise Refused(
-            "InvalidQueryParameters", f"{sorted(names)} are not {sorted(needed)} and perhaps {sorted(allowed)}"
+            "InvalidQueryParameters",
+            f"{sorted(names)} are not {sorted(needed)} and perhaps {sorted(allowed)}",
         )
     return {name: values[0] for name, values in request.query.items()}
 
@@ -176,7 +198,9 @@ def _require_version(asked: dict[str, str], sdk_url: str) -> None:
 
 
 def _equalities(filters: str) -> Row:
-    """The fields in an OData filter of `eq` and `and`; comparisons are case-sensitive, as documented."""
+    """The fields in an OData filter of `eq` and `and`; comparisons are case-sensitive, as
+    documented.
+    """
     wanted = {}
     for part in filters.split(" and "):
         equal = re.fullmatch(r"(serviceName|armRegionName|armSkuName|priceType) eq '([^']*)'", part)
@@ -205,8 +229,12 @@ def _column(text: str) -> tuple[str, Callable[[Row], object]]:
     return matched[1] or path[-1], read
 
 
-def retail_item(region: str, size: str, price: int, start: int, *, kind: str = "", **changes: object) -> Row:
-    """An item of the price list; `kind` follows the size in the meter's name (`Spot`, `Low Priority`)."""
+def retail_item(
+    region: str, size: str, price: int, start: int, *, kind: str = "", **changes: object
+) -> Row:
+    """An item of the price list; `kind` follows the size in the meter's name (`Spot`, `Low
+    Priority`).
+    """
     meter = f"{size.partition('_')[2].replace('_', ' ')} {kind}".strip()
     return {
         "currencyCode": "USD",
@@ -304,7 +332,9 @@ class AzureWorld:
         }
         return AzureSettings(**found | changes)
 
-    def pull(self, request: FetchRequest, source: AzureSource | None = None) -> dict[tuple[str, str], Pulled]:
+    def pull(
+        self, request: FetchRequest, source: AzureSource | None = None
+    ) -> dict[tuple[str, str], Pulled]:
         """The result of each task of a request, by region and name."""
         tasks = (source or AzureSource(self.settings())).tasks(request)
         return {(task.region, task.what): pulled(task) for task in tasks}

@@ -1,4 +1,5 @@
-"""Azurite, Microsoft's own emulator of Blob Storage: `npm install azurite`, and `azurite-blob` on the PATH.
+"""Azurite, Microsoft's own emulator of Blob Storage: `npm install azurite`, and `azurite-blob` on
+the PATH.
 
 It takes tokens only over TLS.
 """
@@ -51,13 +52,21 @@ def azurite(folder: Path, *names: str) -> Iterator[Azurite]:
     if command is None:
         pytest.skip(f"needs {_COMMAND} of npm's package azurite on the PATH")
     certificate, key = _certificate(folder, names)
-    memory = ("--inMemoryPersistence", "--disableTelemetry", "--disableProductStyleUrl", "--oauth", "basic")
+    memory = (
+        "--inMemoryPersistence",
+        "--disableTelemetry",
+        "--disableProductStyleUrl",
+        "--oauth",
+        "basic",
+    )
     words = [command, "--blobPort", "0", *memory, "--cert", str(certificate), "--key", str(key)]
     with listening(words, folder / "azurite.log") as port:
         running = Azurite(port, certificate)
         headers = {"Authorization": f"Bearer {new_token()}", "x-ms-version": "2023-11-03"}
         url = f"{running.account()}/{CONTAINER}?restype=container"
-        made = httpx.put(url, headers=headers, verify=ssl.create_default_context(cafile=certificate))
+        made = httpx.put(
+            url, headers=headers, verify=ssl.create_default_context(cafile=certificate)
+        )
         made.raise_for_status()
         yield running
 
@@ -68,7 +77,9 @@ def new_token() -> str:
     claims = {"aud": "https://storage.azure.com", "nbf": now - 5, "iat": now - 5, "exp": now + 3600}
     issuer = {"iss": "https://sts.windows.net/00000000-0000-0000-0000-000000000000/"}
     parts = ({"alg": "RS256", "typ": "JWT"}, claims | issuer)
-    encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts]
+    encoded = [
+        base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts
+    ]
     return ".".join([*encoded, "c2ln"])
 
 
@@ -83,7 +94,9 @@ class AzuriteUser:
 
 
 def _certificate(folder: Path, names: tuple[str, ...]) -> tuple[Path, Path]:
-    """A certificate for these names and this computer's own address that is its own authority, and its key."""
+    """A certificate for these names and this computer's own address that is its own authority, and
+    its key.
+    """
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "azurite")])
     hosts = [x509.IPAddress(ipaddress.ip_address(_HOME)), *map(x509.DNSName, names)]

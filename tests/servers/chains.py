@@ -1,7 +1,8 @@
 """How many answers a command waits for one after another, whatever the computer's speed and load.
 
-A request depends on the answers that its thread has had before, and on those of the work whose result it waited for.
-The longest chain of such answers, times the time of one, is what a command takes at least.
+A request depends on the answers that its thread has had before, and on those of the work whose
+result it waited for. The longest chain of such answers, times the time of one, is what a command
+takes at least.
 """
 
 from __future__ import annotations
@@ -26,12 +27,15 @@ class Chains:
 
 @contextmanager
 def chains() -> Iterator[Chains]:
-    """Counts the answers to requests that threads send through urllib3, as the SDKs of all three clouds do."""
+    """Counts the answers to requests that threads send through urllib3, as the SDKs of all three
+    clouds do.
+    """
     counted, lock = Chains(), threading.Lock()
     ask, get, submit = HTTPConnectionPool.urlopen, Future.result, ThreadPoolExecutor.submit
     set_result, set_exception = Future.set_result, Future.set_exception
 
-    def urlopen(pool: Any, *words: Any, **options: Any) -> Any:  # noqa: ANN401 - as urllib3 declares it
+    # As urllib3 declares it.
+    def urlopen(pool: Any, *words: Any, **options: Any) -> Any:  # noqa: ANN401
         try:
             return ask(pool, *words, **options)
         finally:
@@ -45,7 +49,8 @@ def chains() -> Iterator[Chains]:
         finally:
             _had(getattr(future, "length", 0))
 
-    def submitted(pool: Any, work: Callable[..., Any], *words: Any, **options: Any) -> Any:  # noqa: ANN401 - see above
+    # See above.
+    def submitted(pool: Any, work: Callable[..., Any], *words: Any, **options: Any) -> Any:  # noqa: ANN401
         length = _length()
 
         def carried_out() -> Any:  # noqa: ANN401 - see above

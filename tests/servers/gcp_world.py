@@ -37,7 +37,9 @@ PUBLISHED = datetime(2026, 9, 20, 6, tzinfo=UTC)
 
 
 def random_history(random: Random, region: str, name: str) -> compute_v1.CapacityHistoryResponse:
-    """About a year of prices, contiguous up to now, and a month of daily preemption rates that ends in the future."""
+    """About a year of prices, contiguous up to now, and a month of daily preemption rates that ends
+    in the future.
+    """
     changes = sorted(random.sample(range(-300, 0), 12))
     bounds = [format_time(NOW - NOW % DAY + 7 * HOUR + day * DAY) for day in changes]
     prices = [
@@ -46,31 +48,66 @@ def random_history(random: Random, region: str, name: str) -> compute_v1.Capacit
     ]
     random.shuffle(prices)
     days = [NOW - NOW % DAY + 7 * HOUR + day * DAY for day in range(-30, 1)]
-    rates = [preempted(format_time(day), format_time(day + DAY), round(random.random(), 4)) for day in days]
+    rates = [
+        preempted(format_time(day), format_time(day + DAY), round(random.random(), 4))
+        for day in days
+    ]
     return history(region, name, prices, rates)
 
 
 def random_world(random: Random) -> Gcp:
     """Two regions with the same machines, spread over zones, and random histories and rates."""
     zones = {
-        IOWA: {"us-central1-a": MACHINES[:4], "us-central1-b": MACHINES[:], "us-central1-c": MACHINES[3:]},
+        IOWA: {
+            "us-central1-a": MACHINES[:4],
+            "us-central1-b": MACHINES[:],
+            "us-central1-c": MACHINES[3:],
+        },
         TAIWAN: {"asia-east1-a": MACHINES[:]},
     }
-    histories = {(region, name): random_history(random, region, name) for region in zones for name in NAMES}
+    histories = {
+        (region, name): random_history(random, region, name) for region in zones for name in NAMES
+    }
     both = [IOWA, TAIWAN]
     skus = []
     for prefix, usage, share in (("", "OnDemand", 1), ("Spot Preemptible ", "Preemptible", 4)):
         attached = " attached to Spot Preemptible VMs" if prefix else ""
-        for series in ("N1 Predefined Instance", "N2 Instance", "E2 Instance", "A2 Instance", "T2D AMD Instance"):
+        for series in (
+            "N1 Predefined Instance",
+            "N2 Instance",
+            "E2 Instance",
+            "A2 Instance",
+            "T2D AMD Instance",
+        ):
             nanos = random.randrange(10**7, 10**8) // share
-            core, ram = f"{prefix}{series} Core running in Americas", f"{prefix}{series} Ram running in Americas"
+            core, ram = (
+                f"{prefix}{series} Core running in Americas",
+                f"{prefix}{series} Ram running in Americas",
+            )
             skus += [
                 sku(core, nanos, both, usage=usage, effective=PUBLISHED),
                 sku(ram, nanos // 8, both, "GiBy.h", usage, PUBLISHED),
             ]
         card = f"Nvidia Tesla A100 80GB GPU{attached} running in Americas"
-        skus.append(sku(card, random.randrange(10**9, 9 * 10**9) // share, both, usage=usage, effective=PUBLISHED))
-        skus.append(sku(f"SSD backed Local Storage{attached}", 80_000_000 // share, both, "GiBy.mo", usage, PUBLISHED))
+        skus.append(
+            sku(
+                card,
+                random.randrange(10**9, 9 * 10**9) // share,
+                both,
+                usage=usage,
+                effective=PUBLISHED,
+            )
+        )
+        skus.append(
+            sku(
+                f"SSD backed Local Storage{attached}",
+                80_000_000 // share,
+                both,
+                "GiBy.mo",
+                usage,
+                PUBLISHED,
+            )
+        )
     return Gcp(zones=zones, histories=histories, skus=skus)
 
 
@@ -87,7 +124,9 @@ def source_at(server: LoopbackServer, deadline: float = 20.0) -> Source:
     )
 
 
-def task(source: Source, what: str, request: FetchRequest = REQUEST, region: str = IOWA) -> FetchTask:
+def task(
+    source: Source, what: str, request: FetchRequest = REQUEST, region: str = IOWA
+) -> FetchTask:
     (found,) = [
         task
         for task in source.tasks(replace(request, regions=request.regions or (region,)))
@@ -124,11 +163,15 @@ def market(name: str, region: str = IOWA) -> Market:
 
 
 def held_events(gcp: Gcp, name: str, since: int, region: str = IOWA) -> set[PriceEvent]:
-    """Directly from the server's content: every price in force after `since`, and the last one again now."""
+    """Directly from the server's content: every price in force after `since`, and the last one
+    again now.
+    """
     events = set()
     for record in gcp.histories[region, name].price_history:
         price = record.list_price.units * 10**9 + record.list_price.nanos
-        times = [parse_time(record.interval.start_time)] + ([] if record.interval.end_time else [NOW])
+        times = [parse_time(record.interval.start_time)] + (
+            [] if record.interval.end_time else [NOW]
+        )
         if not record.interval.end_time or parse_time(record.interval.end_time) > since:
             events |= {PriceEvent(market(name, region), time, price) for time in times}
     return events

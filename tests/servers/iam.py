@@ -1,8 +1,10 @@
-"""Whether an IAM policy allows an EC2 request: by AWS's documented rules, for the parts of policies that we print.
+"""Whether an IAM policy allows an EC2 request: by AWS's documented rules, for the parts of policies
+that we print.
 
-A request is allowed if a statement allows each of its actions on each of its resources, and none denies one. EC2
-evaluates RunInstances and CreateSecurityGroup for every resource that they make or use, tags at creation as an action
-of their own (ec2:CreateTags), and an instance profile as iam:PassRole.
+A request is allowed if a statement allows each of its actions on each of its resources, and none
+denies one. EC2 evaluates RunInstances and CreateSecurityGroup for every resource that they make or
+use, tags at creation as an action of their own (ec2:CreateTags), and an instance profile as
+iam:PassRole.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ _KINDS = {
 _TESTS: Mapping[str, Callable[[str | None, list[str]], bool]] = {
     "Null": lambda value, wanted: [str(value is None).lower()] == wanted,
     "StringEquals": lambda value, wanted: value in wanted,
-    "StringLike": lambda value, wanted: value is not None and any(fnmatchcase(value, glob) for glob in wanted),
+    "StringLike": lambda value, wanted: (
+        value is not None and any(fnmatchcase(value, glob) for glob in wanted)
+    ),
 }
 
 
@@ -52,7 +56,9 @@ class Access:
 
 
 def allows(policy: Mapping[str, Any], access: Access) -> bool:
-    effects = [statement["Effect"] for statement in policy["Statement"] if _applies(statement, access)]
+    effects = [
+        statement["Effect"] for statement in policy["Statement"] if _applies(statement, access)
+    ]
     return "Allow" in effects and "Deny" not in effects
 
 
@@ -73,10 +79,16 @@ def accesses(account: str, region: str, arguments: Mapping[str, str]) -> list[Ac
     """What an EC2 request asks for, given its form arguments."""
     action = f"ec2:{arguments['Action']}"
     asked = list(_accesses(account, region, arguments))
-    return asked if any(access.action == action for access in asked) else [Access(action, "*"), *asked]
+    return (
+        asked if any(access.action == action for access in asked) else [Access(action, "*"), *asked]
+    )
 
 
-_TARGETS = {"AmazonSSM": "ssm", "AWSPriceListService": "pricing", "ServiceQuotasV20190624": "servicequotas"}
+_TARGETS = {
+    "AmazonSSM": "ssm",
+    "AWSPriceListService": "pricing",
+    "ServiceQuotasV20190624": "servicequotas",
+}
 """Services with JSON requests: the first part of their targets, and their names in actions."""
 
 
@@ -86,7 +98,11 @@ def access_of_target(target: str, region: str, request: Request) -> Access | Non
     if service not in _TARGETS:
         return None
     # Public parameters belong to no account.
-    resource = f"arn:aws:ssm:{region}::parameter{request.json()['Name']}" if service == "AmazonSSM" else "*"
+    resource = (
+        f"arn:aws:ssm:{region}::parameter{request.json()['Name']}"
+        if service == "AmazonSSM"
+        else "*"
+    )
     return Access(f"{_TARGETS[service]}:{operation}", resource)
 
 
@@ -111,9 +127,12 @@ def _accesses(account: str, region: str, arguments: Mapping[str, str]) -> Iterat
             kind = _KINDS[value.partition("-")[0]]
             yield Access(action, f"{arn}:{kind}/{value}", _resource_tags(backend, value))
     if (pair := backend.key_pairs.get(arguments.get("KeyName", ""))) is not None:
-        yield Access(action, f"{arn}:key-pair/{arguments['KeyName']}", _resource_tags(backend, pair.id))
+        yield Access(
+            action, f"{arn}:key-pair/{arguments['KeyName']}", _resource_tags(backend, pair.id)
+        )
     yield from (
-        Access(action, f"{arn}:placement-group/{group}", _resource_tags(backend, group)) for group in _placed(arguments)
+        Access(action, f"{arn}:placement-group/{group}", _resource_tags(backend, group))
+        for group in _placed(arguments)
     )
     # EC2 says of an unknown profile that it is unknown, whatever the policy.
     if role := _role_of(account, arguments.get("IamInstanceProfile.Name", "")):
@@ -130,7 +149,9 @@ def _placed(arguments: Mapping[str, str]) -> Iterator[str]:
 
 
 def _resource_tags(backend: Any, resource: str) -> dict[str, str]:  # noqa: ANN401  # moto's
-    return {f"aws:ResourceTag/{key}": value for key, value in backend.tags.get(resource, {}).items()}
+    return {
+        f"aws:ResourceTag/{key}": value for key, value in backend.tags.get(resource, {}).items()
+    }
 
 
 def _tag_specifications(arguments: Mapping[str, str]) -> dict[str, dict[str, str]]:
@@ -145,7 +166,9 @@ def _tag_specifications(arguments: Mapping[str, str]) -> dict[str, dict[str, str
 
 
 def _role_of(account: str, profile: str) -> str | None:
-    """The role of an instance profile, None if there is no such profile; one without a role has one of its name."""
+    """The role of an instance profile, None if there is no such profile; one without a role has one
+    of its name.
+    """
     for known in iam_backends[account]["aws"].instance_profiles.values():
         if known.name == profile:
             return str(known.roles[0].name) if known.roles else profile

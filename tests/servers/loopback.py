@@ -16,7 +16,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 @dataclass(frozen=True)
 class Request:
-    """A request as received; header names in lower case, query values as lists. `client` is the sender's address."""
+    """A request as received; header names in lower case, query values as lists. `client` is the
+    sender's address.
+    """
 
     method: str
     path: str
@@ -33,7 +35,8 @@ class Request:
 class Reply:
     """An answer. `cut` bytes are missing at its end, although Content-Length counts them.
 
-    Of an answer that is `lost`, nothing is sent: the connection ends after the request was carried out.
+    Of an answer that is `lost`, nothing is sent: the connection ends after the request was carried
+    out.
     """
 
     status: int = 200
@@ -44,7 +47,9 @@ class Reply:
 
     @classmethod
     def of_json(cls, value: object, status: int = 200, **headers: str) -> Reply:
-        return cls(status, json.dumps(value).encode(), {"Content-Type": "application/json", **headers})
+        return cls(
+            status, json.dumps(value).encode(), {"Content-Type": "application/json", **headers}
+        )
 
 
 class Api(Protocol):
@@ -55,9 +60,11 @@ class Api(Protocol):
 
 @dataclass
 class Fault:
-    """The next `times` requests to a path containing `path` (after `skip` of them) get `reply` or a truncated one.
+    """The next `times` requests to a path containing `path` (after `skip` of them) get `reply` or a
+    truncated one.
 
-    `lost`: the request is carried out, and its answer is lost. `delay_seconds`: the answer comes late, or the `reply`.
+    `lost`: the request is carried out, and its answer is lost. `delay_seconds`: the answer comes
+    late, or the `reply`.
     """
 
     path: str
@@ -111,7 +118,9 @@ def handler_of(answer: Callable[[Request], Reply]) -> type[BaseHTTPRequestHandle
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True  # head and body are two writes; the second would wait for an acknowledgement
+        disable_nagle_algorithm = (
+            True  # head and body are two writes; the second would wait for an acknowledgement
+        )
 
         def handle_any(self) -> None:
             parts = urlsplit(self.path)
@@ -119,9 +128,14 @@ def handler_of(answer: Callable[[Request], Reply]) -> type[BaseHTTPRequestHandle
             headers = {name.lower(): value for name, value in self.headers.items()}
             query = parse_qs(parts.query, keep_blank_values=True)
             body = self.rfile.read(length)
-            self.send(answer(Request(self.command, parts.path, query, headers, body, self.client_address[0])))
+            self.send(
+                answer(
+                    Request(self.command, parts.path, query, headers, body, self.client_address[0])
+                )
+            )
 
-        do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any  # noqa: N815  # the base class's names
+        # The base class's names.
+        do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any  # noqa: N815
 
         def send(self, reply: Reply) -> None:
             if reply.lost:
@@ -135,20 +149,26 @@ def handler_of(answer: Callable[[Request], Reply]) -> type[BaseHTTPRequestHandle
             self.end_headers()
             # A client that stopped waiting is not an error of the server.
             with suppress(ConnectionError):
-                self.wfile.write(b"" if self.command == "HEAD" else reply.body[: len(reply.body) - reply.cut])
+                self.wfile.write(
+                    b"" if self.command == "HEAD" else reply.body[: len(reply.body) - reply.cut]
+                )
             if reply.cut:
                 self.close_connection = True
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class's name
+        # The base class's name.
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             pass
 
     return Handler
 
 
 class QuietServer(ThreadingHTTPServer):
-    """Says nothing of connections that end in the middle of a call; its words would be taken for those of a test."""
+    """Says nothing of connections that end in the middle of a call; its words would be taken for
+    those of a test.
+    """
 
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as socketserver declares it
+    # As socketserver declares it.
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
         """All other errors are shown."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
@@ -160,7 +180,9 @@ def serving(api: Api) -> Iterator[LoopbackServer]:
     state = LoopbackServer(api)
     server = QuietServer(("127.0.0.1", 0), handler_of(state.reply_to))
     state.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+    )
     thread.start()
     try:
         yield state

@@ -1,7 +1,8 @@
 """Object stores on loopback: S3's dialect, which Google's XML interface shares, and Azure's.
 
-A request that is not signed, whose checksum is wrong or which names an unknown upload is refused, as the clouds do.
-Signatures of AWS are checked by botocore, so that the author of a client does not decide what is right.
+A request that is not signed, whose checksum is wrong or which names an unknown upload is refused,
+as the clouds do. Signatures of AWS are checked by botocore, so that the author of a client does not
+decide what is right.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class Stored:
 
 @dataclass
 class ObjectStore:
-    """What both dialects share. `check` returns a refusal of a caller that did not prove who it is."""
+    """What both dialects share. `check` returns a refusal of a caller that did not prove who it
+    is."""
 
     bucket: str
     check: Check
@@ -74,7 +76,9 @@ class ObjectStore:
         return other
 
     def copied(self, place: str, span: str = "") -> bytes | None:
-        """The content of an object that a copy names with its bucket, or a range of it; None if there is none."""
+        """The content of an object that a copy names with its bucket, or a range of it; None if
+        there is none.
+        """
         bucket, _, key = _unquoted(place).lstrip("/").partition("/")
         store = self if bucket == self.bucket else self.others.get(bucket)
         if store is None or key not in store.objects:
@@ -85,7 +89,9 @@ class ObjectStore:
 
     def _damaged(self, request: Request) -> Reply | None:
         wanted = request.headers.get("content-md5")
-        actual = base64.b64encode(hashlib.md5(request.body, usedforsecurity=False).digest()).decode()
+        actual = base64.b64encode(
+            hashlib.md5(request.body, usedforsecurity=False).digest()
+        ).decode()
         if wanted is not None and wanted != actual:
             return error(400, "BadDigest")
         return None
@@ -105,7 +111,9 @@ class ObjectStore:
             return error(412, "PreconditionFailed")
         headers = {**self.versions(found), "Last-Modified": CHANGED}
         if first:
-            headers["Content-Range"] = f"bytes {first}-{len(found.content) - 1}/{len(found.content)}"
+            headers["Content-Range"] = (
+                f"bytes {first}-{len(found.content) - 1}/{len(found.content)}"
+            )
         return Reply(206 if first else 200, found.content[first:], headers)
 
     def versions(self, stored: Stored) -> dict[str, str]:
@@ -149,7 +157,10 @@ class S3Dialect(ObjectStore):
             for key in keys
         )
         truncated = f"<IsTruncated>{'true' if more else 'false'}</IsTruncated>"
-        return xml(f"<ListBucketResult xmlns='http://s3'><Name>b</Name>{truncated}{token}{contents}</ListBucketResult>")
+        return xml(
+            f"<ListBucketResult "
+            f"xmlns='http://s3'><Name>b</Name>{truncated}{token}{contents}</ListBucketResult>"
+        )
 
     def _uploads(self, prefix: str) -> Reply:
         found = ((number.rpartition("/")[0], number, self.begun[number]) for number in self.parts)
@@ -159,7 +170,9 @@ class S3Dialect(ObjectStore):
             for key, number, begun in found
             if key.startswith(prefix)
         )
-        return xml(f"<ListMultipartUploadsResult xmlns='http://s3'>{uploads}</ListMultipartUploadsResult>")
+        return xml(
+            f"<ListMultipartUploadsResult xmlns='http://s3'>{uploads}</ListMultipartUploadsResult>"
+        )
 
     def of_object(self, request: Request, key: str) -> Reply:
         if "uploads" in request.query or "uploadId" in request.query:
@@ -178,7 +191,9 @@ class S3Dialect(ObjectStore):
         return self.read(request, key)
 
     def _copied(self, request: Request) -> bytes | None:
-        return self.copied(request.headers["x-amz-copy-source"], request.headers.get("x-amz-copy-source-range", ""))
+        return self.copied(
+            request.headers["x-amz-copy-source"], request.headers.get("x-amz-copy-source-range", "")
+        )
 
     def _upload(self, request: Request, key: str) -> Reply:
         if "uploads" in request.query:
@@ -200,9 +215,13 @@ class S3Dialect(ObjectStore):
             ]
             if any(Stored(parts[part]).tag != tag for part, tag in asked):
                 return error(400, "InvalidPart")
-            self.objects[key] = Stored(b"".join(parts[part] for part, _ in asked), next(self.numbers) + 1)
+            self.objects[key] = Stored(
+                b"".join(parts[part] for part, _ in asked), next(self.numbers) + 1
+            )
             tag = self.objects[key].tag
-            return xml(f"<CompleteMultipartUploadResult><ETag>{escape(tag)}</ETag></CompleteMultipartUploadResult>")
+            return xml(
+                f"<CompleteMultipartUploadResult><ETag>{escape(tag)}</ETag></CompleteMultipartUploadResult>"
+            )
         return Reply(204)
 
     def _part(self, request: Request, parts: dict[str, bytes]) -> Reply:
@@ -212,7 +231,11 @@ class S3Dialect(ObjectStore):
             return error(404, "NoSuchKey")
         part = Stored(content)
         parts[_one(request, "partNumber")] = content
-        return xml(f"<R><ETag>{part.tag}</ETag></R>") if copies else Reply(200, b"", {"ETag": part.tag})
+        return (
+            xml(f"<R><ETag>{part.tag}</ETag></R>")
+            if copies
+            else Reply(200, b"", {"ETag": part.tag})
+        )
 
 
 _REWRITE = re.compile(r"/storage/v1/b/([^/]+)/o/([^/]+)/rewriteTo/b/([^/]+)/o/([^/]+)")
@@ -221,7 +244,9 @@ REWRITTEN_AT_ONCE = 4000
 
 
 class GoogleDialect(S3Dialect):
-    """Cloud Storage compares generations, and ignores the conditions of S3. Copies are made by its JSON interface."""
+    """Cloud Storage compares generations, and ignores the conditions of S3. Copies are made by its
+    JSON interface.
+    """
 
     def answer(self, request: Request) -> Reply:
         if not (match := _REWRITE.fullmatch(request.path)):
@@ -229,7 +254,10 @@ class GoogleDialect(S3Dialect):
         if (refused := self.check(request)) is not None:
             return refused
         origin, key, target, name = (_unquoted(part) for part in match.groups())
-        store, content = self if target == self.bucket else self.others.get(target), self.copied(f"{origin}/{key}")
+        store, content = (
+            self if target == self.bucket else self.others.get(target),
+            self.copied(f"{origin}/{key}"),
+        )
         if request.method != "POST" or store is None or content is None:
             return Reply.of_json({"error": {"code": 404, "message": "Not Found"}}, 404)
         if len(content) > REWRITTEN_AT_ONCE and not _one(request, "rewriteToken"):
@@ -296,11 +324,16 @@ class AzureDialect(ObjectStore):
         answers = []
         for number, path in enumerate(re.findall(rb"DELETE (\S+) HTTP/1.1", request.body)):
             key = _unquoted(urlsplit(path.decode()).path).partition(f"/{self.bucket}/")[2]
-            status = "202 Accepted" if self.objects.pop(key, None) else "404 The specified blob does not exist."
+            status = (
+                "202 Accepted"
+                if self.objects.pop(key, None)
+                else "404 The specified blob does not exist."
+            )
             code = "" if status.startswith("202") else "x-ms-error-code: BlobNotFound\r\n"
             answers.append(
                 "--b\r\nContent-Type: application/http\r\n"
-                f"Content-ID: {number}\r\n\r\nHTTP/1.1 {status}\r\n{code}x-ms-version: 2023-11-03\r\n\r\n"
+                f"Content-ID: {number}\r\n\r\nHTTP/1.1 {status}\r\n{code}x-ms-version: "
+                "2023-11-03\r\n\r\n"
             )
         body = "".join([*answers, "--b--"]).encode()
         return Reply(202, body, {"Content-Type": "multipart/mixed; boundary=b"})
@@ -314,7 +347,9 @@ class AzureDialect(ObjectStore):
         headers = dict(request.headers)
         if headers.get("x-ms-copy-source-authorization") != headers["authorization"]:
             return error(403, "CannotVerifyCopySource")
-        content = self.copied(urlsplit(headers.pop("x-ms-copy-source")).path, headers.get("x-ms-source-range", ""))
+        content = self.copied(
+            urlsplit(headers.pop("x-ms-copy-source")).path, headers.get("x-ms-source-range", "")
+        )
         if content is None:
             return error(404, "CannotVerifyCopySource")
         return self.of_object(replace(request, body=content, headers=headers), key)
@@ -326,7 +361,9 @@ def bearer(token: str, **headers: str) -> Check:
     def check(request: Request) -> Reply | None:
         if request.headers.get("authorization") != f"Bearer {token}":
             return error(401, "NoAuthenticationInformation")
-        missing = [name for name in headers if request.headers.get(name.replace("_", "-")) != headers[name]]
+        missing = [
+            name for name in headers if request.headers.get(name.replace("_", "-")) != headers[name]
+        ]
         return error(400, "MissingRequiredHeader") if missing else None
 
     return check
@@ -336,21 +373,29 @@ def aws_signed(url: str, key: str, secret: str, token: str, region: str) -> Chec
     """Refuses requests whose signature is not the one that botocore computes."""
 
     def check(request: Request) -> Reply | None:
-        query = "&".join(f"{name}={_quoted(values[0])}" for name, values in sorted(request.query.items()))
+        query = "&".join(
+            f"{name}={_quoted(values[0])}" for name, values in sorted(request.query.items())
+        )
         signed = re.search("SignedHeaders=([^,]+)", request.headers.get("authorization", ""))
         named = signed[1].split(";") if signed else []
         own = (name for name in named if name not in ("host", "x-amz-date"))
         headers = {name: request.headers[name] for name in own}
         if headers.get("x-amz-content-sha256") != hashlib.sha256(request.body).hexdigest():
             return error(400, "XAmzContentSHA256Mismatch")
-        ours = AWSRequest(request.method, f"{url}{request.path}{'?' * bool(query)}{query}", headers, request.body)
+        ours = AWSRequest(
+            request.method, f"{url}{request.path}{'?' * bool(query)}{query}", headers, request.body
+        )
         ours.context["timestamp"] = request.headers["x-amz-date"]
         ours.headers["X-Amz-Date"] = request.headers["x-amz-date"]
         auth = S3SigV4Auth(Credentials(key, secret, token), "s3", region)
         text = auth.string_to_sign(ours, auth.canonical_request(ours))
         expected = auth.signature(text, ours)
         proof = request.headers.get("authorization", "").rpartition("Signature=")[2]
-        return None if proof == expected else error(403, "SignatureDoesNotMatch", "SignatureDoesNotMatch")
+        return (
+            None
+            if proof == expected
+            else error(403, "SignatureDoesNotMatch", "SignatureDoesNotMatch")
+        )
 
     return check
 
@@ -361,7 +406,11 @@ def error(status: int, code: str, azure: str = "") -> Reply:
 
 
 def xml(text: str, status: int = 200) -> Reply:
-    return Reply(status, f'<?xml version="1.0" encoding="UTF-8"?>{text}'.encode(), {"Content-Type": "application/xml"})
+    return Reply(
+        status,
+        f'<?xml version="1.0" encoding="UTF-8"?>{text}'.encode(),
+        {"Content-Type": "application/xml"},
+    )
 
 
 def _one(request: Request, name: str) -> str:

@@ -15,8 +15,12 @@ _PLACE = re.compile(r"https?://127\.0\.0\.1:(\d+)")
 
 @contextmanager
 def listening(command: Sequence[str], log: Path) -> Iterator[int]:
-    """The port of 127.0.0.1 on which a server says that it listens. What it prints goes to the log."""
-    with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT) as process:
+    """The port of 127.0.0.1 on which a server says that it listens. What it prints goes to the
+    log."""
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT) as process,
+    ):
         try:
             yield _port(process, log)
         finally:

@@ -28,12 +28,16 @@ class Pulled:
     @property
     def events(self) -> list[PriceEvent]:
         batch = self.all.prices
-        columns = zip(batch.codes.tolist(), batch.times.tolist(), batch.prices.tolist(), strict=True)
+        columns = zip(
+            batch.codes.tolist(), batch.times.tolist(), batch.prices.tolist(), strict=True
+        )
         return [PriceEvent(batch.markets[code], time, price) for code, time, price in columns]
 
 
 def observed_events(fetched: FetchedRows) -> list[PriceEvent]:
-    """The prices that were observed: every change, and the last price again at the end of its observation."""
+    """The prices that were observed: every change, and the last price again at the end of its
+    observation.
+    """
     table = replace(PriceTable.of(fetched.prices), watched=fetched.watched)
     return [
         PriceEvent(series.market, time, price)

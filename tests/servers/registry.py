@@ -1,4 +1,6 @@
-"""A registry of container images, as far as podman asks one, and images made from programs of this computer."""
+"""A registry of container images, as far as podman asks one, and images made from programs of this
+computer.
+"""
 
 from __future__ import annotations
 
@@ -58,22 +60,34 @@ class Registry:
         if request.path == "/v2/":
             return Reply.of_json({})
         if manifest := self._manifests.get(request.path):
-            return Reply(200, manifest, {"Content-Type": _MANIFEST, "Docker-Content-Digest": _digest(manifest)})
+            return Reply(
+                200,
+                manifest,
+                {"Content-Type": _MANIFEST, "Docker-Content-Digest": _digest(manifest)},
+            )
         blob = self._blobs.get(request.path.rpartition("/")[2])
         if blob is not None:
             return Reply(200, blob, {"Content-Type": "application/octet-stream"})
-        return Reply.of_json({"errors": [{"code": "MANIFEST_UNKNOWN", "message": "manifest unknown"}]}, 404)
+        return Reply.of_json(
+            {"errors": [{"code": "MANIFEST_UNKNOWN", "message": "manifest unknown"}]}, 404
+        )
 
 
 def layer_of(programs: Iterable[str], files: Iterable[Path] = ()) -> bytes:
-    """Programs of this computer in /bin, with the libraries that they need, and files and folders at their paths."""
+    """Programs of this computer in /bin, with the libraries that they need, and files and folders
+    at their paths.
+    """
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", dereference=True) as layer:
         scratch = tarfile.TarInfo("tmp")
         scratch.type, scratch.mode = tarfile.DIRTYPE, 0o1777
         layer.addfile(scratch)
         for program in programs:
-            path = Path(subprocess.run(["which", program], check=True, capture_output=True, text=True).stdout.strip())
+            path = Path(
+                subprocess.run(
+                    ["which", program], check=True, capture_output=True, text=True
+                ).stdout.strip()
+            )
             layer.add(path, f"bin/{program}")
             files = (*files, *map(Path, _LIBRARY.findall(_linked(path))))
         for file in dict.fromkeys(files):

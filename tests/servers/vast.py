@@ -1,9 +1,11 @@
-"""Vast.ai's REST API, as far as spotctl calls it, as strict as its documentation: fields, limits, error texts.
+"""Vast.ai's REST API, as far as spotctl calls it, as strict as its documentation: fields, limits,
+error texts.
 
-Sources: the OpenAPI files of docs.vast.ai ("Search Offers", "Create Instance", "Show Instances", "Change Bid", "Destroy
-Instance", "Manage Instance", "Show User", "Show Charges", "Rate Limits and Errors", "Hello World"), read on 2026-11-28.
-The daily quota of searched rows, its error and its headers are known from the official client 1.9.1 alone, and what a
-bid below the minimum does from dstack's issue 4036. The official client calls all of it in `tests/spotctl/clouds/vast`.
+Sources: the OpenAPI files of docs.vast.ai ("Search Offers", "Create Instance", "Show Instances",
+"Change Bid", "Destroy Instance", "Manage Instance", "Show User", "Show Charges", "Rate Limits and
+Errors", "Hello World"), read on 2026-11-28. The daily quota of searched rows, its error and its
+headers are known from the official client 1.9.1 alone, and what a bid below the minimum does from
+dstack's issue 4036. The official client calls all of it in `tests/spotctl/clouds/vast`.
 """
 
 from __future__ import annotations
@@ -48,11 +50,29 @@ _ORDER_FIELDS = frozenset(
 """The documented ones, and two that only the official client sends."""
 
 _RUN_TYPES = frozenset(
-    ("ssh", "jupyter", "args", "ssh_proxy", "ssh_direct", "jupyter_proxy", "jupyter_direct", "ssh_direc ssh_proxy")
+    (
+        "ssh",
+        "jupyter",
+        "args",
+        "ssh_proxy",
+        "ssh_direct",
+        "jupyter_proxy",
+        "jupyter_direct",
+        "ssh_direc ssh_proxy",
+    )
 )
 _FILTERABLE = frozenset(("id", "label", "actual_status", "gpu_name", "verification"))
-THRESHOLDS = {"search": 6.0, "order": 4.5, "bid": 5.5, "destroy": 3.0, "show": 2.0, "list": 1.0, "manage": 1.0}
-"""The documented seconds between two requests of one kind; of searches, ten a minute are allowed."""
+THRESHOLDS = {
+    "search": 6.0,
+    "order": 4.5,
+    "bid": 5.5,
+    "destroy": 3.0,
+    "show": 2.0,
+    "list": 1.0,
+    "manage": 1.0,
+}
+"""The documented seconds between two requests of one kind; of searches, ten a minute are
+allowed."""
 
 
 class Refused(Exception):
@@ -60,7 +80,9 @@ class Refused(Exception):
 
     def __init__(self, status: int, error: str, message: str, **more: int) -> None:
         super().__init__(message)
-        self.reply = Reply.of_json({"success": False, "error": error, "msg": message, **more}, status)
+        self.reply = Reply.of_json(
+            {"success": False, "error": error, "msg": message, **more}, status
+        )
 
 
 def _too_often(message: str, error: str = "", **headers: str) -> NoReturn:
@@ -74,8 +96,9 @@ def _too_often(message: str, error: str = "", **headers: str) -> NoReturn:
 class Vast:
     """The API of one account. `is_paced` enforces the rates, `rows_a_day` the quota of searches.
 
-    A new contract is listed `lists_late` seconds after it was made. `stops_as_wanted` says that an instance that was
-    outbid shows the intended state "stopped", as dstack has seen; else it shows that its owner wants it to run.
+    A new contract is listed `lists_late` seconds after it was made. `stops_as_wanted` says that an
+    instance that was outbid shows the intended state "stopped", as dstack has seen; else it shows
+    that its owner wants it to run.
     """
 
     market: VastMarket
@@ -107,12 +130,15 @@ class Vast:
                         self._check_key(request, kind, numbers)
                         self._check_pace(request, kind)
                         return Reply.of_json(handler(request, *numbers))
-                return Reply.of_json({"msg": f"no such endpoint: {request.method} {request.path}"}, 404)
+                return Reply.of_json(
+                    {"msg": f"no such endpoint: {request.method} {request.path}"}, 404
+                )
             except Refused as refused:
                 return refused.reply
 
     def _check_key(self, request: Request, kind: str, numbers: list[int]) -> None:
-        """The account's key may do everything, that of a contract may start, stop and destroy it."""
+        """The account's key may do everything, that of a contract may start, stop and destroy
+        it."""
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
         if given == KEY:
             return
@@ -132,17 +158,27 @@ class Vast:
         query = _body_of(request, "invalid_request", "Invalid json body")
         kind = query.get("type", "on-demand")
         if kind not in _SEARCH_TYPES:
-            raise Refused(400, "invalid_request", f"Error in query parameters: {kind} is not a valid type")
+            raise Refused(
+                400, "invalid_request", f"Error in query parameters: {kind} is not a valid type"
+            )
         filters = {"verified": {"eq": True}, "rentable": {"eq": True}, "rented": {"eq": False}}
         filters |= {name: value for name, value in query.items() if name not in _SEARCH_WORDS}
         storage = float(query.get("allocated_storage", 8.0))
-        rows = [self._offer(host, storage, is_bid=_SEARCH_TYPES[kind]) for host in self.market.hosts]
-        found = [row for row in rows if all(_fits(row, name, value) for name, value in filters.items())]
+        rows = [
+            self._offer(host, storage, is_bid=_SEARCH_TYPES[kind]) for host in self.market.hosts
+        ]
+        found = [
+            row for row in rows if all(_fits(row, name, value) for name, value in filters.items())
+        ]
         for name, direction in reversed(query.get("order", [["score", "desc"]])):
             found.sort(key=itemgetter(name), reverse=direction == "desc")
         found = found[: int(query.get("limit", 64))]
         self._count_rows(len(found))
-        return {"offers": [{name: value for name, value in row.items() if name != "verified"} for row in found]}
+        return {
+            "offers": [
+                {name: value for name, value in row.items() if name != "verified"} for row in found
+            ]
+        }
 
     def _count_rows(self, rows: int) -> None:
         now = self.market.now()
@@ -155,7 +191,10 @@ class Vast:
 
     def _offer(self, host: Host, storage: float, *, is_bid: bool) -> dict[str, Any]:
         """A machine as searches show it: all prices are those of the whole machine, for an hour."""
-        least, ours = self.market.least_bid(host), [one for one in self.market.alive() if one.host is host]
+        least, ours = (
+            self.market.least_bid(host),
+            [one for one in self.market.alive() if one.host is host],
+        )
         fixed = any(one.price is None for one in ours)
         base, disk = least if is_bid else host.price, storage * host.storage / HOURS_A_MONTH
         return {
@@ -176,10 +215,15 @@ class Vast:
         }
 
     def _order(self, request: Request, ask: int) -> dict[str, Any]:
-        body = _body_of(request, "invalid_args", "error 400/3467: Invalid args: a JSON object is required")
+        body = _body_of(
+            request, "invalid_args", "error 400/3467: Invalid args: a JSON object is required"
+        )
         _check_order(body)
         host = next((host for host in self.market.hosts if host.ask == ask), None)
-        offered = host is not None and self._offer(host, 8.0, is_bid=body.get("price") is not None)["rentable"]
+        offered = (
+            host is not None
+            and self._offer(host, 8.0, is_bid=body.get("price") is not None)["rentable"]
+        )
         if host is None or not offered:
             message = f"error 404/3603: no_such_ask Instance type by id {ask} is not available."
             raise Refused(404, "invalid_args", message, ask_id=ask)
@@ -197,13 +241,26 @@ class Vast:
         wanted = _given(request, "select_filters", "{}")
         for name, conditions in wanted.items():
             if name not in _FILTERABLE or not set(conditions) <= _OPERATORS.keys():
-                raise Refused(400, "invalid_request", f"Error in query parameters: {name} is not a valid search key")
-        limit, columns = int(_given(request, "limit", "25")), _given(request, "select_cols", '["*"]')
+                raise Refused(
+                    400,
+                    "invalid_request",
+                    f"Error in query parameters: {name} is not a valid search key",
+                )
+        limit, columns = (
+            int(_given(request, "limit", "25")),
+            _given(request, "select_cols", '["*"]'),
+        )
         late = self.market.now() - self.lists_late
         rows = [self._row(one) for one in self.market.alive() if one.made <= late]
-        found = [row for row in rows if all(_fits(row, name, value) for name, value in wanted.items())]
+        found = [
+            row for row in rows if all(_fits(row, name, value) for name, value in wanted.items())
+        ]
         page, token = _page(request, found, min(limit, MAX_PAGE) if limit > 0 else 5)
-        shown = page if columns == ["*"] else [{name: row.get(name) for name in columns} for row in page]
+        shown = (
+            page
+            if columns == ["*"]
+            else [{name: row.get(name) for name in columns} for row in page]
+        )
         return {
             "success": True,
             "instances_found": len(page),
@@ -240,7 +297,9 @@ class Vast:
             "end_date": contract.made + host.lasts_seconds,
             "disk_space": contract.disk,
             "is_bid": contract.price is not None,
-            "min_bid": contract.price if contract.price is not None else self.market.least_bid(host),
+            "min_bid": contract.price
+            if contract.price is not None
+            else self.market.least_bid(host),
             "dph_base": contract.rate,
             "dph_total": contract.rate + contract.disk_rate,
             "storage_cost": host.storage,
@@ -256,13 +315,18 @@ class Vast:
 
     def _change_bid(self, request: Request, number: int) -> dict[str, Any]:
         body = _body_of(request, "invalid_args", "Invalid json body")
-        contract = self._contract(number, "no_such_instance", "Instance with that ID does not exist.")
+        contract = self._contract(
+            number, "no_such_instance", "Instance with that ID does not exist."
+        )
         if set(body) - {"client_id", "price"} or "client_id" not in body:
             raise Refused(400, "invalid_args", "Invalid args: client_id and price are required")
         price = body.get("price")
         if price is None:
             price = self.market.least_bid(contract.host)
-        if not _is_number(price) or not MIN_PRICE <= price <= MAX_CHANGED_PRICE * contract.host.gpus:
+        if (
+            not _is_number(price)
+            or not MIN_PRICE <= price <= MAX_CHANGED_PRICE * contract.host.gpus
+        ):
             raise Refused(400, "invalid_args", "Please set a bid price >= 0.001.")
         if contract.price is None:
             raise Refused(400, "invalid_args", "Instance is not interruptible.")
@@ -280,14 +344,25 @@ class Vast:
             case {"label": str(label)} if len(label) <= 1024:
                 contract.label = label
             case _:
-                raise Refused(400, "invalid_args", "state must be stopped or running, or label a text")
+                raise Refused(
+                    400, "invalid_args", "state must be stopped or running, or label a text"
+                )
         return {"success": True}
 
     def _user(self, _: Request) -> dict[str, Any]:
-        return {"id": 4242, "key_id": 77, "email": "someone@example.org", "balance": 25.0, "ssh_key": "", "sid": "S1"}
+        return {
+            "id": 4242,
+            "key_id": 77,
+            "email": "someone@example.org",
+            "balance": 25.0,
+            "ssh_key": "",
+            "sid": "S1",
+        }
 
     def _charges(self, request: Request) -> dict[str, Any]:
-        """The charges of contracts on the days of a request, from the first to the last, summed to one item each."""
+        """The charges of contracts on the days of a request, from the first to the last, summed to
+        one item each.
+        """
         days = _given(request, "select_filters", "{}").get("day", {})
         if not {"gte", "lte"} <= days.keys():
             raise Refused(400, "invalid_request", "Error in query parameters: day is required")
@@ -295,7 +370,13 @@ class Vast:
         found = [row for row in rows if _fits(row, "start", days)]
         page, token = _page(request, found, min(int(_given(request, "limit", "20")), MAX_CHARGES))
         shown = [{name: value for name, value in row.items() if name != "id"} for row in page]
-        return {"success": True, "count": len(page), "total": len(found), "next_token": token, "results": shown}
+        return {
+            "success": True,
+            "count": len(page),
+            "total": len(found),
+            "next_token": token,
+            "results": shown,
+        }
 
     def _contract(self, number: int, error: str, message: str) -> Contract:
         contract = self.market.contracts.get(number)
@@ -319,10 +400,14 @@ def _given(request: Request, name: str, otherwise: str) -> Any:  # noqa: ANN401 
     try:
         return json.loads(request.query.get(name, [otherwise])[0])
     except json.JSONDecodeError:
-        raise Refused(400, "invalid_request", f"Error in query parameters: {name} is not JSON") from None
+        raise Refused(
+            400, "invalid_request", f"Error in query parameters: {name} is not JSON"
+        ) from None
 
 
-def _page(request: Request, found: list[dict[str, Any]], most: int) -> tuple[list[dict[str, Any]], str | None]:
+def _page(
+    request: Request, found: list[dict[str, Any]], most: int
+) -> tuple[list[dict[str, Any]], str | None]:
     """The rows after those that were shown, and the token for the next ones."""
     after = _token_id(request.query.get("after_token", [""])[0])
     page = [row for row in found if row["id"] > after][:most]
@@ -337,7 +422,15 @@ def _charge(market: VastMarket, contract: Contract) -> dict[str, Any]:
     period = {"start": day, "end": day}
     gpus, disk = market.billed(contract)
     items: list[dict[str, Any]] = [
-        {**period, "type": kind, "source": None, "description": text, "amount": amount, "metadata": {}, "items": []}
+        {
+            **period,
+            "type": kind,
+            "source": None,
+            "description": text,
+            "amount": amount,
+            "metadata": {},
+            "items": [],
+        }
         for kind, text, amount in (
             ("gpu", f"{gpus / contract.rate:.3f} hours at ${contract.rate:.3f}/hour", gpus),
             ("disk", f"{contract.disk:.0f} GB at ${contract.disk_rate:.4f}/hour", disk),
@@ -371,16 +464,23 @@ def _is_number(value: object) -> bool:
 def _check_order(body: Mapping[str, Any]) -> None:
     """Refuses what the documentation does not have, and values beyond its limits."""
     variables = body.get("env") or {}
-    script = sum(len(text) for text in (body.get("onstart") or "", *(body.get("args") or ()))) if body else 0
+    script = (
+        sum(len(text) for text in (body.get("onstart") or "", *(body.get("args") or ())))
+        if body
+        else 0
+    )
     problems = {
         "unknown": sorted(set(body) - _ORDER_FIELDS),
         "image": not isinstance(body.get("image"), str) or not 0 < len(body["image"]) <= MAX_IMAGE,
         "label": body.get("label") is not None and len(body["label"]) > MAX_LABEL,
         "onstart": script > MAX_SCRIPT,
         "runtype": body.get("runtype", "ssh") not in _RUN_TYPES,
-        "disk": body.get("disk") is not None and (not _is_number(body["disk"]) or body["disk"] < MIN_DISK_GB),
+        "disk": body.get("disk") is not None
+        and (not _is_number(body["disk"]) or body["disk"] < MIN_DISK_GB),
         "env": not isinstance(variables, dict)
-        or any(not isinstance(value, str) or len(value) > MAX_VARIABLE for value in variables.values())
+        or any(
+            not isinstance(value, str) or len(value) > MAX_VARIABLE for value in variables.values()
+        )
         or sum(len(name) + len(value) for name, value in variables.items()) > MAX_ENVIRONMENT,
     }
     if wrong := [name for name, is_wrong in problems.items() if is_wrong]:
@@ -392,12 +492,21 @@ def _check_order(body: Mapping[str, Any]) -> None:
 
 def _fits(row: Mapping[str, Any], name: str, conditions: object) -> bool:
     key = "reliability" if name == "reliability2" else name
-    if key not in row or not isinstance(conditions, dict) or not set(conditions) <= _OPERATORS.keys():
+    if (
+        key not in row
+        or not isinstance(conditions, dict)
+        or not set(conditions) <= _OPERATORS.keys()
+    ):
         # A machine is external or not, which these hosts never are.
         if name == "external":
             return True
-        raise Refused(400, "invalid_request", f"Error in query parameters: {name} is not a valid search key")
-    return all(_OPERATORS[operator](row[key], _as(row[key], value)) for operator, value in conditions.items())
+        raise Refused(
+            400, "invalid_request", f"Error in query parameters: {name} is not a valid search key"
+        )
+    return all(
+        _OPERATORS[operator](row[key], _as(row[key], value))
+        for operator, value in conditions.items()
+    )
 
 
 def _as(known: object, given: Any) -> Any:  # noqa: ANN401  # JSON is any value
@@ -408,7 +517,10 @@ def _as(known: object, given: Any) -> Any:  # noqa: ANN401  # JSON is any value
 
 
 def _mapped(contract: Contract) -> dict[str, list[dict[str, str]]]:
-    return {f"{own}/tcp": [{"HostIp": "0.0.0.0", "HostPort": str(port)}] for own, port in contract.ports.items()}
+    return {
+        f"{own}/tcp": [{"HostIp": "0.0.0.0", "HostPort": str(port)}]
+        for own, port in contract.ports.items()
+    }
 
 
 def _hardware(host: Host) -> dict[str, Any]:

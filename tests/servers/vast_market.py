@@ -1,13 +1,16 @@
-"""The market behind the simulated Vast.ai: hosts, the contracts on them, who runs, and what each contract has cost.
+"""The market behind the simulated Vast.ai: hosts, the contracts on them, who runs, and what each
+contract has cost.
 
-A host is offered as a whole. Its owner sets prices for each GPU, an offer states them for the machine. A contract
-with a bid runs while nobody outbids it and nobody rents the machine on demand; else it is stopped, keeps its disk, and
-runs again when it has priority. What runs costs its bid, or the price on demand, from the moment its container runs.
-The disk costs its price from the order to the destruction, in every state.
+A host is offered as a whole. Its owner sets prices for each GPU, an offer states them for the
+machine. A contract with a bid runs while nobody outbids it and nobody rents the machine on demand;
+else it is stopped, keeps its disk, and runs again when it has priority. What runs costs its bid, or
+the price on demand, from the moment its container runs. The disk costs its price from the order to
+the destruction, in every state.
 
-Sources: docs.vast.ai, pages "Instance Types" (priority, pauses, resumption), "Billing" (what is charged when), "Rental
-Types" (bids are direct: you pay what you bid), "Create Instance"; dstack's issue 4036 (a bid that is too low makes a
-stopped contract, and an error that names it). All read on 2026-11-28.
+Sources: docs.vast.ai, pages "Instance Types" (priority, pauses, resumption), "Billing" (what is
+charged when), "Rental Types" (bids are direct: you pay what you bid), "Create Instance"; dstack's
+issue 4036 (a bid that is too low makes a stopped contract, and an error that names it). All read on
+2026-11-28.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ from itertools import count
 from typing import Protocol
 
 HOURS_A_MONTH = 720
-"""Storage of $0.15 per GB and month is $0.0021 an hour for 10.08 GB, in the example of "Show Instances"."""
+"""Storage of $0.15 per GB and month is $0.0021 an hour for 10.08 GB, in the example of "Show
+Instances"."""
 
 STEP = 0.001
 """The smallest bid, and how much higher than another one a bid must be to win."""
@@ -28,10 +32,11 @@ STEP = 0.001
 
 @dataclass(eq=False)
 class Host:
-    """A machine on offer, with prices in dollars for an hour of a GPU, a GB of storage in a month, and a GB of traffic.
+    """A machine on offer, with prices in dollars for an hour of a GPU, a GB of storage in a month,
+    and a GB of traffic.
 
-    `rival` is the bid of another renter for the machine, and `taken` says that another rents it on demand. Machines of
-    one `address` are behind one router.
+    `rival` is the bid of another renter for the machine, and `taken` says that another rents it on
+    demand. Machines of one `address` are behind one router.
     """
 
     machine_id: int
@@ -113,7 +118,9 @@ class Contract:
 
 
 class Containers(Protocol):
-    """Runs the containers of contracts. `started` sets the contract's ports, and may set its host's address."""
+    """Runs the containers of contracts. `started` sets the contract's ports, and may set its host's
+    address.
+    """
 
     def started(self, contract: Contract) -> None: ...
 
@@ -139,7 +146,8 @@ class NoContainers:
 
 @dataclass
 class VastMarket:
-    """Hosts and contracts. A container runs `loads_seconds` after its contract was granted the machine.
+    """Hosts and contracts. A container runs `loads_seconds` after its contract was granted the
+    machine.
 
     `advance` moves the clock, which otherwise is this computer's.
     """
@@ -175,11 +183,17 @@ class VastMarket:
 
     def least_bid(self, host: Host) -> float:
         """The lowest bid that would run on a host now."""
-        bids = [one.price for one in self.alive() if one.host is host and one.granted is not None and one.price]
+        bids = [
+            one.price
+            for one in self.alive()
+            if one.host is host and one.granted is not None and one.price
+        ]
         highest = max([*bids, host.rival or 0.0])
         return max(host.floor, highest + STEP if highest else 0.0)
 
-    def order(self, host: Host, price: float | None, disk: float, body: dict[str, object]) -> Contract:
+    def order(
+        self, host: Host, price: float | None, disk: float, body: dict[str, object]
+    ) -> Contract:
         """Makes a contract. Whether it runs is decided at once; the offer is used up."""
         contract = Contract(next(self._ids), host, price, disk, body, self.now())
         label = body.get("label")
@@ -231,7 +245,9 @@ class VastMarket:
             return min(fixed, key=lambda one: one.made)
         bidding = [one for one in here if one.price is not None and one.price >= host.floor]
         # Of equal bids, the one that runs goes on.
-        best = max(bidding, key=lambda one: (one.price or 0.0, one.granted is not None), default=None)
+        best = max(
+            bidding, key=lambda one: (one.price or 0.0, one.granted is not None), default=None
+        )
         if best is None or (host.rival is not None and (best.price or 0.0) <= host.rival):
             return None
         return best

@@ -18,6 +18,8 @@ def approved(request: pytest.FixtureRequest, tmp_path: Path) -> Approved:
 
 @pytest.fixture
 def few_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plays jobs over the fewest windows of the past. Most of a plan's time goes into the width of its forecast."""
+    """Plays jobs over the fewest windows of the past. Most of a plan's time goes into the width of
+    its forecast.
+    """
     for name in ("_DECISIONS", "_MIXED", "_ROAMING"):
         monkeypatch.setattr(forecast, name, 60)

@@ -1,8 +1,9 @@
-"""A spotctl that kills itself at a chosen point: python -m tests.spotctl.dying POINT TIME COMMAND...
+"""A spotctl that kills itself at a chosen point: python -m tests.spotctl.dying POINT TIME
+COMMAND...
 
-POINT is a method, as `module:Class.method`, or a function that the module calls, and `before` or `after` it:
-`before=module:Class.method`. TIME says which call of it is the last that this process makes, from 0. How fast the
-computer is changes nothing.
+POINT is a method, as `module:Class.method`, or a function that the module calls, and `before` or
+`after` it: `before=module:Class.method`. TIME says which call of it is the last that this process
+makes, from 0. How fast the computer is changes nothing.
 """
 
 from __future__ import annotations

@@ -77,4 +77,6 @@ def check_nothing_bought_twice(home: Path) -> None:
         }
         assert state.machines.keys() == on_disk
         for intent, order in state.orders.items():
-            assert sum(held.allocation == intent for held in state.machines.values()) <= order.machines
+            assert (
+                sum(held.allocation == intent for held in state.machines.values()) <= order.machines
+            )

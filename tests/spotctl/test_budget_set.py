@@ -1,4 +1,6 @@
-"""The budget of a run is set while it goes on: by several people at once, and while its runner is dead."""
+"""The budget of a run is set while it goes on: by several people at once, and while its runner is
+dead.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,11 @@ BUDGETS = (3, 4, 5)
 def budgets_in(home: Path) -> list[float]:
     with EventLog(home / "log.sqlite") as log:
         rows = log.of_run(state_of(home).run)
-    return [row.event.limit / NANO_SECONDS_PER_DOLLAR for row in rows if isinstance(row.event, BudgetSet)]
+    return [
+        row.event.limit / NANO_SECONDS_PER_DOLLAR
+        for row in rows
+        if isinstance(row.event, BudgetSet)
+    ]
 
 
 @pytest.mark.slow
@@ -34,7 +40,8 @@ def test_a_budget_is_set_at_once_by_several_and_while_the_runner_is_dead(tmp_pat
     home, words = tmp_path / "home", [sys.executable, "-m", "spotctl"]
     job = command(tmp_path, "touch begun; until [ -e go ]; do sleep 0.1; done")
     job.write_text(f"{job.read_text()}hours: 1h\nbudget: 2 USD\n")
-    begin: Callable[..., subprocess.Popen[bytes]] = lambda *more: subprocess.Popen(  # noqa: E731 - as `spotctl` below
+    # As `spotctl` below.
+    begin: Callable[..., subprocess.Popen[bytes]] = lambda *more: subprocess.Popen(  # noqa: E731
         [*words, *map(str, more)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     launched = begin("launch", job, "--yes", "--json")
@@ -46,8 +53,14 @@ def test_a_budget_is_set_at_once_by_several_and_while_the_runner_is_dead(tmp_pat
 
     refused = spotctl("resume", "small", "--budget", "0.000001")
     assert refused.code == 2
-    assert "is spent, or committed until its leases end, so its budget cannot be <$0.01" in refused.error
-    assert "--budget 'all' is not a decimal number" in spotctl("resume", "small", "--budget", "all").error
+    assert (
+        "is spent, or committed until its leases end, so its budget cannot be <$0.01"
+        in refused.error
+    )
+    assert (
+        "--budget 'all' is not a decimal number"
+        in spotctl("resume", "small", "--budget", "all").error
+    )
 
     runner = runner_of(Paths(home).locks, "small")
     assert runner == launched.pid
@@ -55,7 +68,11 @@ def test_a_budget_is_set_at_once_by_several_and_while_the_runner_is_dead(tmp_pat
     launched.wait()
     assert not is_running(Paths(home).locks, "small")
     answer = spotctl("resume", "small", "--budget", "6", "--json").json
-    assert (answer["run"], answer["budget_usd"], answer["earlier_usd"]) == (state_of(home).run, 6, budgets_in(home)[-2])
+    assert (answer["run"], answer["budget_usd"], answer["earlier_usd"]) == (
+        state_of(home).run,
+        6,
+        budgets_in(home)[-2],
+    )
 
     (tmp_path / "go").touch()
     assert begin("resume", "small", "--json").wait() == 0

@@ -37,8 +37,16 @@ def test_all_jobs_are_stopped() -> None:
     """Including one that is done by then."""
     ended = spotctl("stop", "--all")
     assert (ended.code, ended.out) == (0, "")
-    assert [line.partition(":")[0] for line in ended.err.splitlines()] == ["one-1", "two-1", "three-1"]
-    assert [run["run"] for run in spotctl("stop", "--all", "--json").json] == ["one-1", "two-1", "three-1"]
+    assert [line.partition(":")[0] for line in ended.err.splitlines()] == [
+        "one-1",
+        "two-1",
+        "three-1",
+    ]
+    assert [run["run"] for run in spotctl("stop", "--all", "--json").json] == [
+        "one-1",
+        "two-1",
+        "three-1",
+    ]
 
 
 def test_the_others_are_stopped_if_one_fails_to(ends: dict[str, object]) -> None:
@@ -59,4 +67,7 @@ def test_no_active_jobs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", [(), ("one", "--all")])
 def test_one_job_or_all_are_named(words: tuple[str, ...]) -> None:
     refused = spotctl("stop", *words)
-    assert (refused.code, refused.error) == (2, "spotctl: spotctl stop: name one job, or give --all\n")
+    assert (refused.code, refused.error) == (
+        2,
+        "spotctl: spotctl stop: name one job, or give --all\n",
+    )

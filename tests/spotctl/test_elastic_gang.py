@@ -1,4 +1,6 @@
-"""A command on a range of nodes, on the local market: a machine is killed, the others go on, and another joins."""
+"""A command on a range of nodes, on the local market: a machine is killed, the others go on, and
+another joins.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,11 @@ def test_a_gang_goes_on_with_the_machines_that_remain_and_grows_again(tmp_path: 
     assert [len(one.machines) for one in (first, second, last)] == [3, 2, 3]
     assert (first.share, second.share, last.share) == (1, 2 / 3, 1)
     assert set(second.machines) < set(first.machines)
-    assert any(event.reason.startswith("grows from 2 to 3") for event in events if isinstance(event, ev.AttemptStopped))
+    assert any(
+        event.reason.startswith("grows from 2 to 3")
+        for event in events
+        if isinstance(event, ev.AttemptStopped)
+    )
     for one in attempts[:-1]:
         notes = [path.read_text() for path in (tmp_path / "traces").glob(f"{one.attempt}-*")]
         steps = [int(line.split()[1]) for text in notes for line in text.splitlines()]

@@ -1,4 +1,6 @@
-"""A node that breaks the rules of its training is given up, its machine is returned, and the launch ends as planned."""
+"""A node that breaks the rules of its training is given up, its machine is returned, and the launch
+ends as planned.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def test_the_machine_of_a_node_that_floods_its_controller_is_returned(tmp_path: 
     home = tmp_path / "home"
     words = ["--home", home, "launch", training(tmp_path, clocks=400), "--yes", "--attached"]
     with subprocess.Popen(
-        [sys.executable, "-m", "spotctl", *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        [sys.executable, "-m", "spotctl", *map(str, words)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
     ) as launch:
         folder, machine = until_joined(home)
         rendezvous = FolderRendezvous(folder, secret_of(folder))
@@ -73,4 +77,6 @@ def test_the_machine_of_a_node_that_floods_its_controller_is_returned(tmp_path: 
     *clocks, last = map(json.loads, results.read_text().splitlines())
     assert (last["updates_lost"], last["updates_doubled"]) == (0, 0)
     events = [event for clock in clocks for event in clock["events"]]
-    assert any(event.startswith(f"{machine} lost: it sent") for event in events), "the line names it"
+    assert any(event.startswith(f"{machine} lost: it sent") for event in events), (
+        "the line names it"
+    )

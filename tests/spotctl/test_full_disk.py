@@ -1,4 +1,6 @@
-"""On a full disk no file of a run can be written any more; its machines are returned all the same, and seen to be."""
+"""On a full disk no file of a run can be written any more; its machines are returned all the same,
+and seen to be.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def home(tmp_path: Path) -> Iterator[Path]:
 def _fill(home: Path, launcher: int) -> None:
     """From now on, no process of the run can write a byte to a file."""
     machines = {pid for pid, mark in marked() if mark.is_relative_to(home)}
-    hypervisors = {int(name.name) for name in Path("/proc").glob("[0-9]*") if _is_hypervisor(name, home)}
+    hypervisors = {
+        int(name.name) for name in Path("/proc").glob("[0-9]*") if _is_hypervisor(name, home)
+    }
     for pid in {launcher, *machines, *hypervisors}:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, 0))
 
@@ -45,7 +49,11 @@ def test_machines_are_returned_although_nothing_can_be_written(tmp_path: Path, h
     words = [sys.executable, "-m", "spotctl", "launch", str(job), "--yes", "--json"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as launcher:
         try:
-            eventually(lambda: any(path.stat().st_size for path in (home / "local").glob("machines/*/*/output")))
+            eventually(
+                lambda: any(
+                    path.stat().st_size for path in (home / "local").glob("machines/*/*/output")
+                )
+            )
             _fill(home, launcher.pid)
             out, err = launcher.communicate(timeout=PATIENCE_SECONDS)
         finally:

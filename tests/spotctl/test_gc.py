@@ -27,16 +27,23 @@ from tests.waiting import eventually
 @pytest.fixture
 def orphans(tmp_path: Path) -> Iterator[tuple[Machine, ...]]:
     """Two machines of a run that is in no log; their leases outlast the test."""
-    provider = LocalProvider(tmp_path / "home" / "local", markets.market, LocalSettings(unwarned=0.0))
+    provider = LocalProvider(
+        tmp_path / "home" / "local", markets.market, LocalSettings(unwarned=0.0)
+    )
     provider.begin(markets.BEGIN, 1.0)
     order = markets.order("lost", markets.CLOSES, 2, payload=Payload("sleeper", ("sleep", "1000")))
     yield provider.create(
-        replace(order, tags={RUN_TAG: "lost-000000", INSTALLATION_TAG: installation_id(tmp_path / "home")})
+        replace(
+            order,
+            tags={RUN_TAG: "lost-000000", INSTALLATION_TAG: installation_id(tmp_path / "home")},
+        )
     )
     kill_all(tmp_path)
 
 
-def test_orphaned_machines_are_found_and_removed_on_request(tmp_path: Path, orphans: tuple[Machine, ...]) -> None:
+def test_orphaned_machines_are_found_and_removed_on_request(
+    tmp_path: Path, orphans: tuple[Machine, ...]
+) -> None:
     ids = {machine.id for machine in orphans}
     found = spotctl("gc", "--json").json
     assert {one["id"] for one in found["resources"]} == ids
@@ -49,14 +56,18 @@ def test_orphaned_machines_are_found_and_removed_on_request(tmp_path: Path, orph
     assert spotctl("gc", "--json").json["resources"] == []
 
 
-def test_what_another_installation_bought_is_left_alone(tmp_path: Path, orphans: tuple[Machine, ...]) -> None:
+def test_what_another_installation_bought_is_left_alone(
+    tmp_path: Path, orphans: tuple[Machine, ...]
+) -> None:
     """Two homes that share one local market, as two computers share a cloud account."""
     other = tmp_path / "other"
     other.mkdir()
     (other / "local").symlink_to(tmp_path / "home" / "local")
     assert spotctl("--home", other, "gc", "--yes", "--json").json["resources"] == []
     assert installation_id(other) != installation_id(tmp_path / "home")
-    assert {one["id"] for one in spotctl("gc", "--json").json["resources"]} == {one.id for one in orphans}
+    assert {one["id"] for one in spotctl("gc", "--json").json["resources"]} == {
+        one.id for one in orphans
+    }
 
 
 def test_an_unknown_cloud_is_named_before_any_is_searched(orphans: tuple[Machine, ...]) -> None:
@@ -66,7 +77,9 @@ def test_an_unknown_cloud_is_named_before_any_is_searched(orphans: tuple[Machine
     assert len(spotctl("gc", "--json").json["resources"]) == len(orphans)
 
 
-def test_data_that_no_job_has_used_for_long_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_that_no_job_has_used_for_long_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "corpus").write_text("1,2")
     with bucket_of(tmp_path, monkeypatch) as bucket:
         place = bucket.launched()
@@ -76,7 +89,9 @@ def test_data_that_no_job_has_used_for_long_is_removed(tmp_path: Path, monkeypat
         monkeypatch.setattr(removing.remove_data, "__defaults__", (MACHINE,))
         found = spotctl("gc", "--json").json
         assert (found["removed"], found["resources"]) == (False, [])
-        assert [(data["location"], data["bytes"], data["job"]) for data in found["data"]] == [(place, 3, "reading")]
+        assert [(data["location"], data["bytes"], data["job"]) for data in found["data"]] == [
+            (place, 3, "reading")
+        ]
         assert spotctl("gc", "--data-days", "60", "--yes", "--json").json["data"] == []
         assert any(key.startswith(FILES) for key in bucket.store.objects)
         ended = spotctl("gc", "--yes")

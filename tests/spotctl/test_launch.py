@@ -26,7 +26,13 @@ from tests.samples import LAUNCH, LONG_RUN
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.dying import APPEND, KEEP, NOTE, STOP, killed_at
-from tests.spotctl.launches import check_nothing_bought_twice, command, processes, state_of, training
+from tests.spotctl.launches import (
+    check_nothing_bought_twice,
+    command,
+    processes,
+    state_of,
+    training,
+)
 
 pytestmark = pytest.mark.usefixtures("few_windows")
 
@@ -39,7 +45,12 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 
 def start(*words: str | Path, first: str = "") -> subprocess.Popen[bytes]:
-    arguments = [sys.executable, "-c", f"{first}\nfrom spotctl.cli.app import main; main()", *map(str, words)]
+    arguments = [
+        sys.executable,
+        "-c",
+        f"{first}\nfrom spotctl.cli.app import main; main()",
+        *map(str, words),
+    ]
     return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
@@ -55,17 +66,24 @@ def wait_for_machines(home: Path, count: int) -> None:
 
 @LAUNCH
 @pytest.mark.usefixtures("home")
-def test_a_training_that_ends_by_the_clock_of_the_market_has_the_loss_of_its_model(tmp_path: Path) -> None:
+def test_a_training_that_ends_by_the_clock_of_the_market_has_the_loss_of_its_model(
+    tmp_path: Path,
+) -> None:
     path = training(tmp_path)
     path.write_text(path.read_text().replace("clocks: 15", "minutes: 40"))
     ended = spotctl("launch", path, "--yes", "--json").json
-    lines = [json.loads(line) for line in Path(ended["model"]).with_name("iterations.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in Path(ended["model"]).with_name("iterations.jsonl").read_text().splitlines()
+    ]
     assert ended["loss"] == lines[-1]["loss"] < lines[0]["loss"]
     assert ended["message"].startswith(f"{ended['clocks']} clocks, loss ")
 
 
 @LAUNCH
-def test_a_training_is_launched_and_all_machines_returned(tmp_path: Path, home: Path, approved: Approved) -> None:
+def test_a_training_is_launched_and_all_machines_returned(
+    tmp_path: Path, home: Path, approved: Approved
+) -> None:
     metrics = tmp_path / "spotctl.prom"
     ended = spotctl("launch", training(tmp_path), "--yes", "--json", "--metrics", metrics)
     assert ended.code == 0, ended.err
@@ -77,23 +95,34 @@ def test_a_training_is_launched_and_all_machines_returned(tmp_path: Path, home: 
     assert f"spotctl_replayed_spent_dollars{{{run}}} {answer['cost_usd']}\n" in published
     assert f"spotctl_running{{{run}}} 0\n" in published
     assert (answer["outcome"], answer["clocks"], answer["updates_lost"]) == ("done", 15, 0)
-    # Beside a busy computer's other programs, the log may see too few of the 15 clocks to measure a speed.
+    # Beside a busy computer's other programs, the log may see too few of the 15 clocks to measure a
+    # speed.
     assert 0 < answer["cost_usd"] < (answer["on_demand_usd"] or 1.0)
     with np.load(answer["model"]) as model:
         assert model_digest(dict(model)) == answer["model_sha256"]
-    lines = [json.loads(line) for line in Path(answer["model"]).with_name("iterations.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in Path(answer["model"]).with_name("iterations.jsonl").read_text().splitlines()
+    ]
     assert [line["clock"] for line in lines[:-1]] == list(range(1, 16))
     assert lines[-1]["model_sha256"] == answer["model_sha256"]
     assert lines[-1]["loss"] == answer["loss"] < lines[-2]["loss"]
     (job,) = spotctl("status", "--json").json["jobs"]
-    assert (job["name"], job["run"], job["state"], job["machines"]) == ("small", answer["run"], "done", [])
+    assert (job["name"], job["run"], job["state"], job["machines"]) == (
+        "small",
+        answer["run"],
+        "done",
+        [],
+    )
     assert (job["spent_usd"], job["loss"]) == (answer["cost_usd"], answer["loss"])
     assert all(held.ended is not None for held in state_of(home).machines.values())
     assert not Path(str(state_of(home).began and state_of(home).began.folder)).exists()  # type: ignore[union-attr]
     approved(spotctl("resume", "small"))
 
 
-def test_a_plan_is_shown_and_nothing_rented_without_consent(tmp_path: Path, home: Path, approved: Approved) -> None:
+def test_a_plan_is_shown_and_nothing_rented_without_consent(
+    tmp_path: Path, home: Path, approved: Approved
+) -> None:
     shown = spotctl("launch", training(tmp_path), "--dry-run")
     assert shown.code == 0
     assert "\ncost " in shown.out
@@ -102,7 +131,9 @@ def test_a_plan_is_shown_and_nothing_rented_without_consent(tmp_path: Path, home
     assert not (home / "log.sqlite").exists()
 
 
-@pytest.mark.parametrize(("run", "code", "told"), [("echo made > made", 0, "done"), ("echo no; exit 3", 1, "status 3")])
+@pytest.mark.parametrize(
+    ("run", "code", "told"), [("echo made > made", 0, "done"), ("echo no; exit 3", 1, "status 3")]
+)
 def test_a_command(tmp_path: Path, home: Path, run: str, code: int, told: str) -> None:  # noqa: ARG001
     ended = spotctl("launch", command(tmp_path, run), "--yes")
     assert ended.code == code
@@ -115,7 +146,9 @@ def test_a_command(tmp_path: Path, home: Path, run: str, code: int, told: str) -
     assert {**report.json(), "month": None} == {**answer, "month": None}
 
 
-def test_max_cost_limits_the_plan_that_is_shown(tmp_path: Path, home: Path, approved: Approved) -> None:
+def test_max_cost_limits_the_plan_that_is_shown(
+    tmp_path: Path, home: Path, approved: Approved
+) -> None:
     path = command(tmp_path, "true")
     path.write_text(path.read_text() + "hours: 30m\nstrategy: proteus\n")
     shown = spotctl("launch", path, "--dry-run", "--max-cost", "25000").out
@@ -125,11 +158,15 @@ def test_max_cost_limits_the_plan_that_is_shown(tmp_path: Path, home: Path, appr
     assert not (home / "log.sqlite").exists()
 
 
-def test_max_cost_of_several_jobs_is_divided_by_their_planned_costs(tmp_path: Path, approved: Approved) -> None:
+def test_max_cost_of_several_jobs_is_divided_by_their_planned_costs(
+    tmp_path: Path, approved: Approved
+) -> None:
     paths = []
     for name, hours in (("short", "30m"), ("long", "2h")):
         path = command(tmp_path, "true").rename(tmp_path / f"{name}.yaml")
-        path.write_text(path.read_text().replace("small", name) + f"hours: {hours}\nstrategy: on-demand\n")
+        path.write_text(
+            path.read_text().replace("small", name) + f"hours: {hours}\nstrategy: on-demand\n"
+        )
         paths.append(path)
     refused = spotctl("launch", *paths, "--yes", "--max-cost", "0.1")
     approved(refused)
@@ -143,7 +180,9 @@ def test_max_cost_of_several_jobs_is_divided_by_their_planned_costs(tmp_path: Pa
     "amount",
     ["0", "free"],
 )
-def test_an_amount_that_is_none_is_refused_as_max_cost(tmp_path: Path, amount: str, approved: Approved) -> None:
+def test_an_amount_that_is_none_is_refused_as_max_cost(
+    tmp_path: Path, amount: str, approved: Approved
+) -> None:
     refused = spotctl("launch", command(tmp_path, "true"), "--yes", "--max-cost", amount)
     approved(refused)
 
@@ -266,13 +305,17 @@ def test_without_reliable_machines_a_run_that_loses_all_of_them_makes_the_same_m
     home: Path,
 ) -> None:
     path = training(tmp_path, 40)
-    text = path.read_text().replace("reliable: {machines: 1, type: m3.medium}", "reliable: {machines: 0}")
+    text = path.read_text().replace(
+        "reliable: {machines: 1, type: m3.medium}", "reliable: {machines: 0}"
+    )
     # Every eviction is one of all machines, without a warning.
     path.write_text(text.replace("unwarned: 0.34", "unwarned: 1"))
     job = training_job(load(path))
     ended = spotctl("launch", path, "--yes", "--json").json
     assert (ended["outcome"], ended["updates_lost"], ended["updates_doubled"]) == ("done", 0, 0)
-    expected = run(job.source.load(), 40, seed=job.settings.seed, partitions=job.settings.partitions)
+    expected = run(
+        job.source.load(), 40, seed=job.settings.seed, partitions=job.settings.partitions
+    )
     assert ended["model_sha256"] == model_digest(expected)
     state = state_of(home)
     assert not any(order.reliable for order in state.orders.values())
@@ -285,10 +328,13 @@ def test_without_reliable_machines_a_run_that_loses_all_of_them_makes_the_same_m
 def test_a_run_that_is_killed_repeatedly_makes_the_same_model(tmp_path: Path, home: Path) -> None:
     expected = spotctl("launch", training(tmp_path, 30), "--yes", "--json").json
     draw = random.Random(3)
-    assert killed_at(f"after={APPEND}", draw.randrange(3, 9), "launch", tmp_path / "job.yaml", "--yes")
+    assert killed_at(
+        f"after={APPEND}", draw.randrange(3, 9), "launch", tmp_path / "job.yaml", "--yes"
+    )
     for when in ("before", "after"):
         assert killed_at(f"{when}={NOTE}", draw.randrange(2, 10), "resume", "small")
-    # The model is made, and lost with the process; made again, and kept; then the run is about to end.
+    # The model is made, and lost with the process; made again, and kept; then the run is about to
+    # end.
     for point in (f"before={KEEP}", f"after={KEEP}", f"after={STOP}", f"after={APPEND}"):
         assert killed_at(point, 0, "resume", "small")
     metrics = tmp_path / "small.prom"
@@ -316,6 +362,11 @@ def test_the_iteration_log_of_an_earlier_run_is_replaced(tmp_path: Path, home: P
 
 def test_a_training_on_a_cloud_names_one_region(tmp_path: Path, approved: Approved) -> None:
     path = training(tmp_path)
-    path.write_text(path.read_text().replace("[local]", "[aws]").split("local:")[0].replace("c4.2xlarge", "c5.large"))
+    path.write_text(
+        path.read_text()
+        .replace("[local]", "[aws]")
+        .split("local:")[0]
+        .replace("c4.2xlarge", "c5.large")
+    )
     refused = spotctl("launch", path, "--yes")
     approved(refused)

@@ -1,4 +1,6 @@
-"""Jobs with `engine: ray`: what is accepted, and that nothing is rented. `make ray` trains on a cluster."""
+"""Jobs with `engine: ray`: what is accepted, and that nothing is rented. `make ray` trains on a
+cluster.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +32,16 @@ def refused(text: str) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("line", ["budget: 5 USD", "deadline: 10h", "strategy: on-demand", "local: {speed: 60}"])
+@pytest.mark.parametrize(
+    "line", ["budget: 5 USD", "deadline: 10h", "strategy: on-demand", "local: {speed: 60}"]
+)
 def test_keys_about_renting_are_refused(line: str) -> None:
     assert refused(f"{JOB}{line}\n") == f"job.yaml:8: {line.partition(':')[0]}: {NOT_RENTED}"
 
 
-@pytest.mark.parametrize("key", ["clouds: [local]", "types: [m3.medium]", "types: {vcpus: 2..}", "zones: any"])
+@pytest.mark.parametrize(
+    "key", ["clouds: [local]", "types: [m3.medium]", "types: {vcpus: 2..}", "zones: any"]
+)
 def test_places_to_rent_are_refused(key: str) -> None:
     text = JOB.replace("machines: 3", f"machines: 3, {key}")
     assert refused(text) == f"job.yaml:7: resources.{key.partition(':')[0]}: {NOT_RENTED}"
@@ -63,12 +69,21 @@ def test_what_does_not_fit_is_refused(before: str, after: str, why: str) -> None
 
 def test_a_plan_rents_nothing(tmp_path: Path) -> None:
     spec = loads(JOB, tmp_path / "job.yaml")
-    assert restored(written(spec), tmp_path) == loads("\n".join(JOB.splitlines()), tmp_path / "job.yaml") == spec
+    assert (
+        restored(written(spec), tmp_path)
+        == loads("\n".join(JOB.splitlines()), tmp_path / "job.yaml")
+        == spec
+    )
     (tmp_path / "job.yaml").write_text(JOB)
     cluster = {"engine": "ray", "address": "10.0.0.4:6379", "reliable": 1, "transient": 3}
     for words in (("plan",), ("launch", "--dry-run")):
         answer = spotctl(*words, tmp_path / "job.yaml", "--json").json
-        assert answer == {"job": "job", "cluster": cluster, "choice": [], "expected": {"cost_usd": 0.0}}
+        assert answer == {
+            "job": "job",
+            "cluster": cluster,
+            "choice": [],
+            "expected": {"cost_usd": 0.0},
+        }
     assert (
         "1 reliable + 3 transient nodes of the Ray cluster at 10.0.0.4:6379"
         in spotctl(*words, tmp_path / "job.yaml").out

@@ -1,4 +1,6 @@
-"""The first minute without any account, against servers that serve the public lists in their real form."""
+"""The first minute without any account, against servers that serve the public lists in their real
+form.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsWorld]:
         monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
         monkeypatch.setenv("SPOTCTL_AWS_PRICE_LIST_URL", world.server.url)
         monkeypatch.setenv("SPOTCTL_AWS_SPOT_ADVISOR_URL", world.server.url + ADVISOR_PATH)
-        world.cloud.advisor_changed = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() - 3600))
+        world.cloud.advisor_changed = time.strftime(
+            "%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() - 3600)
+        )
         machines = {"p4d.24xlarge": {"s": 62, "r": 3}, "c5.large": {"s": 50, "r": 0}}
         systems = {"Linux": machines, "Windows": {"c5.large": {"s": 10, "r": 0}}}
         world.cloud.advisor = {"spot_advisor": {"us-east-1": systems}}
@@ -49,9 +53,17 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsWorld]:
             "us-east-1",
             {"Instance Type": "p4d.24xlarge", "PricePerUnit": "30.0000000000"},
             {"Instance Type": "p4d.24xlarge", "PricePerUnit": "33.0", "Tenancy": "Dedicated"},
-            {"Instance Type": "p4d.24xlarge", "PricePerUnit": "0.0", "CapacityStatus": "AllocatedCapacityReservation"},
+            {
+                "Instance Type": "p4d.24xlarge",
+                "PricePerUnit": "0.0",
+                "CapacityStatus": "AllocatedCapacityReservation",
+            },
             {"Instance Type": "p4d.24xlarge", "PricePerUnit": "18.0", "TermType": "Reserved"},
-            {"Instance Type": "p4d.24xlarge", "PricePerUnit": "32.0", "Pre Installed S/W": "SQL Std"},
+            {
+                "Instance Type": "p4d.24xlarge",
+                "PricePerUnit": "32.0",
+                "Pre Installed S/W": "SQL Std",
+            },
             {"Instance Type": "c5.large", "PricePerUnit": "0.085"},
             {"Instance Type": "c5.large", "PricePerUnit": "0.177", "Operating System": "Windows"},
         )
@@ -92,7 +104,9 @@ def test_from_nothing_to_the_cheapest_place_for_8_a100() -> None:
     assert "(estimated)" in spotctl("prices", "best", "--gpu", "A100:8").out
 
 
-def test_an_api_key_brings_google_clouds_prices_of_shipped_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_api_key_brings_google_clouds_prices_of_shipped_machines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     iowa = ["us-central1"]
     rates = [
         sku("A2 Instance Core running in Americas", 31_611_000, iowa),
@@ -100,7 +114,11 @@ def test_an_api_key_brings_google_clouds_prices_of_shipped_machines(monkeypatch:
         sku("Nvidia Tesla A100 GPU running in Americas", 2_933_908_000, iowa),
         sku("Spot Preemptible A2 Instance Core running in Americas", 10_000_000, iowa),
         sku("Spot Preemptible A2 Instance Ram running in Americas", 1_000_000, iowa, "GiBy.h"),
-        sku("Nvidia Tesla A100 GPU attached to Spot Preemptible VMs running in Americas", 1_000_000_000, iowa),
+        sku(
+            "Nvidia Tesla A100 GPU attached to Spot Preemptible VMs running in Americas",
+            1_000_000_000,
+            iowa,
+        ),
     ]
     monkeypatch.setenv("GOOGLE_API_KEY", "a-key")
     monkeypatch.delenv("GOOGLE_CLOUD_PROJECT", raising=False)
@@ -140,7 +158,9 @@ def test_azures_list_is_complete_without_an_account() -> None:
     ended = spotctl("prices", "fetch", "--cloud", "azure", "--region", "eastus")
     assert ended.code == 0
     assert "AZURE_SUBSCRIPTION_ID" in ended.err
-    again = spotctl("prices", "fetch", "--cloud", "azure", "--region", "eastus", "--json").json["tasks"]
+    again = spotctl("prices", "fetch", "--cloud", "azure", "--region", "eastus", "--json").json[
+        "tasks"
+    ]
     assert sum(task["added"] for task in again) == 0, "an unchanged fetch adds no rows"
     shown = spotctl("prices", "show", "azure/eastus/-/Standard_ND96asr_v4", "--json").json
     assert (shown["events"], shown["coverage"]) == (1, 1.0)
@@ -172,7 +192,11 @@ def test_every_source_says_what_it_needs() -> None:
 def test_a_list_in_another_form_is_reported_in_one_line(aws: AwsWorld) -> None:
     aws.cloud.bulk["us-east-1"] = b"<html>not a list</html>"
     ended = spotctl("prices", "fetch", "--cloud", "aws", "--region", "us-east-1", "--json")
-    failures = [task["failure"] for task in ended.json["tasks"] if task["what"] == "public price list"]
+    failures = [
+        task["failure"] for task in ended.json["tasks"] if task["what"] == "public price list"
+    ]
     assert "has another format" in failures[0]
-    unknown = spotctl("prices", "fetch", "--cloud", "aws", "--region", "us-east-9", "--json").json["tasks"]
+    unknown = spotctl("prices", "fetch", "--cloud", "aws", "--region", "us-east-9", "--json").json[
+        "tasks"
+    ]
     assert any("does not exist" in (task["failure"] or "") for task in unknown)

@@ -127,7 +127,9 @@ def test_own_folders_are_read(tmp_path: Path) -> None:
 def test_a_run_is_not_resumed_in_a_folder_of_others(tmp_path: Path, approved: Approved) -> None:
     """As after a restart of the computer: the folder is gone, and its name is in the log."""
     home, mark = tmp_path / "home", tmp_path / "mark"
-    assert killed_at(f"after={APPEND}", 4, "--home", home, "launch", training(tmp_path, clocks=3), "--yes")
+    assert killed_at(
+        f"after={APPEND}", 4, "--home", home, "launch", training(tmp_path, clocks=3), "--yes"
+    )
     state = state_of(home)
     assert state.orders
     assert state.began is not None
@@ -236,9 +238,13 @@ def wait_for_machine(home: Path, job: str, runner: subprocess.Popen[bytes]) -> N
 
 
 def seen(user: int, needles: list[str], places: list[str]) -> dict[str, list[str]]:
-    """The needles that a user finds, each with where: in all processes and ports, and in the files of the places."""
+    """The needles that a user finds, each with where: in all processes and ports, and in the files
+    of the places.
+    """
     asked, look = json.dumps([user, needles, places]), [sys.executable, "-c", LOOK]
-    found = json.loads(subprocess.run(look, input=asked, capture_output=True, text=True, check=True).stdout)
+    found = json.loads(
+        subprocess.run(look, input=asked, capture_output=True, text=True, check=True).stdout
+    )
     return dict(found)
 
 
@@ -257,26 +263,38 @@ def started_night(home: Path, folder: Path, hooked: Hook, metrics: Path) -> subp
     night.state_dir.environment.touch(0o600)
     night.state_dir.environment.write_text(f"API_KEY={SECRET}\nHOOK={hooked.url}\n")
     quiet = subprocess.DEVNULL
-    return subprocess.Popen(night.command, env=CRON_ENVIRONMENT, cwd="/", stdout=quiet, stderr=quiet)
+    return subprocess.Popen(
+        night.command, env=CRON_ENVIRONMENT, cwd="/", stdout=quiet, stderr=quiet
+    )
 
 
 @LAUNCH
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be two users")
 def test_another_user_finds_no_secret_token_or_cost() -> None:
-    """In all processes, files and ports, while a job and a night run, and a page and metrics are served; and after the
-    night was killed, whose script then sends the message."""
+    """In all processes, files and ports, while a job and a night run, and a page and metrics are
+    served; and after the night was killed, whose script then sends the message."""
     before = set(Path(tempfile.gettempdir()).iterdir())
     # A folder that others may enter, as most users' folders are.
-    with tempfile.TemporaryDirectory(prefix="shared-") as shared, umask(0o022), ExitStack() as stack:
+    with (
+        tempfile.TemporaryDirectory(prefix="shared-") as shared,
+        umask(0o022),
+        ExitStack() as stack,
+    ):
         Path(shared).chmod(0o755)
-        home, job, free = Path(shared, OF_HOME), Path(shared, "job"), socket.create_server(("127.0.0.1", 0))
+        home, job, free = (
+            Path(shared, OF_HOME),
+            Path(shared, "job"),
+            socket.create_server(("127.0.0.1", 0)),
+        )
         with closing(free):
             port = str(free.getsockname()[1])
         job.mkdir()
         (job / "job.yaml").touch(0o600)
         (job / "job.yaml").write_text(
-            "name: looked-at\nkind: command\nrun: 'sleep 600 # planted-in-run'\nsecrets: [API_KEY]\n"
-            "env: {OWN: planted-in-env}\nsetup: 'true # planted-in-setup'\noutputs: {model: planted-in-output}\n"
+            "name: looked-at\nkind: command\nrun: 'sleep 600 # planted-in-run'\nsecrets: "
+            "[API_KEY]\n"
+            "env: {OWN: planted-in-env}\nsetup: 'true # planted-in-setup'\noutputs: {model: "
+            "planted-in-output}\n"
             "checkpoint: {path: planted-in-checkpoint}\n"
             "resources: {clouds: [local], types: [c4.2xlarge]}\nlocal: {speed: 1}\n"
         )
@@ -284,7 +302,9 @@ def test_another_user_finds_no_secret_token_or_cost() -> None:
         launch = [*main, "launch", str(job / "job.yaml"), "--yes", "--metrics", port]
         secret = {**os.environ, "API_KEY": SECRET, "SPOTCTL_HOME": str(home)}
         quiet = subprocess.DEVNULL
-        launched = stack.enter_context(subprocess.Popen(launch, env=secret, stdout=quiet, stderr=quiet))
+        launched = stack.enter_context(
+            subprocess.Popen(launch, env=secret, stdout=quiet, stderr=quiet)
+        )
         stack.callback(spotctl, "--home", home, "stop", "--all")
         wait_for_machine(home, "looked-at", launched)
         # A timer names the home in its command.
@@ -300,7 +320,12 @@ def test_another_user_finds_no_secret_token_or_cost() -> None:
         assert page.stdout is not None
         address = re.search(r"http://127\.0\.0\.1:\d+/([\w-]+)/", page.stdout.readline())
         assert address is not None
-        needles = [SECRET, address[1], (home / "metrics-token").read_text(), urlsplit(hooked.url).path]
+        needles = [
+            SECRET,
+            address[1],
+            (home / "metrics-token").read_text(),
+            urlsplit(hooked.url).path,
+        ]
         needles += [*OF_JOB, "spotctl_spent", "spotctl_replayed_spent", "spotctl_night"]
         began = state_of(home).began
         assert began is not None

@@ -1,4 +1,6 @@
-"""Trainers of the user's own: each job finds its own code, data, variables and setup, and changes no other's."""
+"""Trainers of the user's own: each job finds its own code, data, variables and setup, and changes
+no other's.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def test_a_trainer_of_ones_own(tmp_path: Path, app: str) -> None:
     before = dict(os.environ), list(sys.path), Path.cwd()
     ended = spotctl("launch", folder / "job.yaml", "--yes", "--json", TOKEN="hush")
     assert (ended.code, ended.json["message"]) == (0, f"5 clocks, loss {ended.json['loss']:.4g}")
-    assert (dict(os.environ), list(sys.path), Path.cwd()) == before, "a job changes nothing of the launcher's process"
+    assert (dict(os.environ), list(sys.path), Path.cwd()) == before, (
+        "a job changes nothing of the launcher's process"
+    )
     assert "own_trainer" not in sys.modules
     assert spotctl("logs", "mine").out.count(": ready\n") == 2
     log = b"".join(path.read_bytes() for path in (tmp_path / "home").rglob("*") if path.is_file())
@@ -93,7 +97,9 @@ def test_what_a_trainer_prints_and_where_it_failed_is_in_the_log_of_the_run(tmp_
     assert "in init" in logged
     assert f'  File "{trainer}", line 11, in step' in logged
     assert "ValueError: clock 2 is bad" in logged
-    assert not [line for line in logged if "agileml" in line and "File" in line], "frames of this package tell nothing"
+    assert not [line for line in logged if "agileml" in line and "File" in line], (
+        "frames of this package tell nothing"
+    )
 
 
 SIDE_BY_SIDE = """\
@@ -132,14 +138,21 @@ def job_with_helper(folder: Path, name: str, rank: int, app: str) -> Path:
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("app", ["trainer:trainer", "trainer.py"])
 def test_two_trainings_side_by_side_each_import_their_own_module(tmp_path: Path, app: str) -> None:
-    files = [job_with_helper(tmp_path / name, name, rank, app) for name, rank in (("red", 4), ("blue", 8))]
+    files = [
+        job_with_helper(tmp_path / name, name, rank, app)
+        for name, rank in (("red", 4), ("blue", 8))
+    ]
     ended = spotctl("launch", *files, "--yes", "--json")
     assert ended.code == 0, ended.err
-    assert [run["message"] for run in ended.json] == [f"5 clocks, loss {run['loss']:.4g}" for run in ended.json]
+    assert [run["message"] for run in ended.json] == [
+        f"5 clocks, loss {run['loss']:.4g}" for run in ended.json
+    ]
 
 
 @LAUNCH
-def test_a_running_training_changes_nothing_of_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_running_training_changes_nothing_of_its_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Machines that another job rents meanwhile start with the process's variables."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     before = dict(os.environ), list(sys.path), Path.cwd()
@@ -174,10 +187,14 @@ def test_nodes_that_exit_at_once_are_reported_with_the_end_of_their_output(tmp_p
     assert (ended.code, ended.json["outcome"]) == (1, "failed")
     # Two nodes may run when the first of them fails; the one that is started after it is the last.
     assert re.match("[23] nodes exited unexpectedly; the last was ", ended.json["message"])
-    assert ended.json["message"].endswith(" with status 9: no such package ***"), "and secrets are hidden"
+    assert ended.json["message"].endswith(" with status 9: no such package ***"), (
+        "and secrets are hidden"
+    )
 
 
-def test_a_trainer_that_cannot_be_loaded_fails_the_run_before_anything_is_rented(tmp_path: Path) -> None:
+def test_a_trainer_that_cannot_be_loaded_fails_the_run_before_anything_is_rented(
+    tmp_path: Path,
+) -> None:
     path = job_with_helper(tmp_path / "red", "red", 4, "trainer.py")
     (tmp_path / "red" / "model.py").unlink()
     ended = spotctl("launch", path, "--yes", "--json")

@@ -45,10 +45,14 @@ def test_json_has_the_keys_of_the_contract_and_adds_up(tmp_path: Path) -> None:
         assert 0 <= one["beta_low"] <= one["beta"] <= one["beta_high"] <= 1
     assert 4 <= sum(one["machines"] for one in plan["choice"]) <= 16
     expected = plan["expected"]
-    assert sum(term["cost_usd"] for term in expected["terms"]) == pytest.approx(expected["cost_usd"])
+    assert sum(term["cost_usd"] for term in expected["terms"]) == pytest.approx(
+        expected["cost_usd"]
+    )
     assert expected["cost_usd_low"] <= expected["cost_usd"] <= expected["cost_usd_high"]
     assert expected["cost_usd"] < plan["on_demand_usd"]
-    assert parse_time(expected["finish_by"]) == pytest.approx(parse_time(AT) + expected["hours"] * HOUR, abs=1e6)
+    assert parse_time(expected["finish_by"]) == pytest.approx(
+        parse_time(AT) + expected["hours"] * HOUR, abs=1e6
+    )
     assert all(one["why"] for one in plan["rejected"])
     assert plan["reliable"]["machines"] == 1
     assert plan["at"] == AT
@@ -65,16 +69,23 @@ def test_a_plan_is_read_with_its_reasons(tmp_path: Path) -> None:
     short, long = spotctl("plan", file, "--at", AT), spotctl("plan", file, "--at", AT, "--explain")
     assert short.code == long.code == 0, long.err
     names = [re.split("  +", line)[0] for line in short.out.splitlines() if line.strip()]
-    assert names == "nightly|machines|cost|time|evictions|on demand|next best|spotctl plan --explain shows why".split(
-        "|"
+    assert (
+        names
+        == "nightly|machines|cost|time|evictions|on demand|next best|spotctl plan --explain shows why".split(
+            "|"
+        )
     )
     assert re.search(
-        r"^cost +\$[\d.]+ \(\$[\d.]+ to \$[\d.]+\); the budget of \$25.00 is over 98% likely", short.out, re.M
+        r"^cost +\$[\d.]+ \(\$[\d.]+ to \$[\d.]+\); the budget of \$25.00 is over 98% likely",
+        short.out,
+        re.M,
     )
     assert re.search(r"^time +.* hours .*; the deadline .* likely to be met", short.out, re.M)
     assert re.search(r"^on demand +\$[\d.]+ in .* saved", short.out, re.M)
     assert re.search(
-        r"^next best +about \$[\d.]+ on local/[\w./-]+: \d+% (more|less by this estimate)", short.out, re.M
+        r"^next best +about \$[\d.]+ on local/[\w./-]+: \d+% (more|less by this estimate)",
+        short.out,
+        re.M,
     )
     assert "(synthetic market)" in short.out
     assert "clock" not in short.out, "one cost: that of the job"
@@ -103,7 +114,9 @@ def test_market_names_are_whole_on_a_narrow_terminal(monkeypatch: pytest.MonkeyP
     """A bid of nine decimals would take their room."""
     monkeypatch.setenv("COLUMNS", "80")
     digits = Path(__file__).parents[2] / "examples" / "trainers" / "digits.yaml"
-    assert re.search(r"local/sim-east/sim-east-b/c4.2xlarge +\$0.0526 ", spotctl("plan", digits, "--explain").out)
+    assert re.search(
+        r"local/sim-east/sim-east-b/c4.2xlarge +\$0.0526 ", spotctl("plan", digits, "--explain").out
+    )
 
 
 @pytest.mark.usefixtures("few_windows")
@@ -135,13 +148,21 @@ def test_without_a_moment_a_local_job_is_planned_for_where_its_replay_begins(
 @pytest.mark.usefixtures("few_windows")
 def test_an_unknown_job_length_is_reported(tmp_path: Path) -> None:
     file = job(tmp_path, "deadline: 12h\nbudget: 25 USD")
-    file.write_text("".join(line for line in file.read_text().splitlines(keepends=True) if "throughputs" not in line))
+    file.write_text(
+        "".join(
+            line for line in file.read_text().splitlines(keepends=True) if "throughputs" not in line
+        )
+    )
     ended = spotctl("plan", file, "--at", AT, "--json")
     assert ended.json["work"]["assumed"] is True
-    assert {one["source"] for one in ended.json["throughputs"].values()} == {"vCPU count, as no throughput is known"}
+    assert {one["source"] for one in ended.json["throughputs"].values()} == {
+        "vCPU count, as no throughput is known"
+    }
     text = spotctl("plan", file, "--at", AT, "--plot", tmp_path / "plan.png").out
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
-    assert re.search(r"^cost +\$[\d.]+ per hour \(.*; the budget of \$25.00 is enough for", text, re.M)
+    assert re.search(
+        r"^cost +\$[\d.]+ per hour \(.*; the budget of \$25.00 is enough for", text, re.M
+    )
     assert "unknown: set `hours:`, or pass --hours" in text
     assert "cannot be checked, because the job length is unknown" in text
     explained = spotctl("plan", file, "--at", AT, "--explain").out
@@ -162,7 +183,9 @@ def test_an_unknown_job_length_is_reported(tmp_path: Path) -> None:
         "objective: makespan-within-budget\nbudget: 0.2 USD",
     ],
 )
-def test_the_impossible_says_what_it_would_take(tmp_path: Path, more: str, approved: Approved) -> None:
+def test_the_impossible_says_what_it_would_take(
+    tmp_path: Path, more: str, approved: Approved
+) -> None:
     ended = spotctl("plan", job(tmp_path, more), "--at", AT)
     approved(ended)
 
@@ -172,11 +195,15 @@ def test_stale_and_missing_prices_are_named(tmp_path: Path, approved: Approved) 
     imported(tmp_path, flat("c4.xlarge", 9), flat("m4.xlarge", 5))
     file = job(tmp_path)
     file.write_text(
-        file.read_text().replace("[local]", "[aws], types: [c4.xlarge, m4.xlarge]").replace("40", "40, m4.xlarge: 80")
+        file.read_text()
+        .replace("[local]", "[aws], types: [c4.xlarge, m4.xlarge]")
+        .replace("40", "40, m4.xlarge: 80")
     )
     plan = spotctl("plan", file, "--at", format_time(START + 8 * 24 * HOUR), "--json").json
     assert [one["market"] for one in plan["choice"]] == ["aws/us-east-1/us-east-1a/c4.xlarge"]
-    assert next((price["purchase"], price["source"]) for price in plan["prices"] if "c4" in price["market"]) == (
+    assert next(
+        (price["purchase"], price["source"]) for price in plan["prices"] if "c4" in price["market"]
+    ) == (
         "spot",
         "stored spot price",
     )
@@ -187,13 +214,19 @@ def test_stale_and_missing_prices_are_named(tmp_path: Path, approved: Approved) 
     assert "stale: its last price is 3 days old" in told["aws/us-east-1/us-east-1a/m4.xlarge"]
     newest = spotctl("plan", file)
     approved(newest)
-    assert "on AWS a bid is only a maximum price" in " ".join(spotctl("plan", file, "--explain").out.split())
+    assert "on AWS a bid is only a maximum price" in " ".join(
+        spotctl("plan", file, "--explain").out.split()
+    )
     file.write_text(file.read_text().replace("[aws]", "[aws, gcp]"))
-    assert "no prices of gcp are stored; fetch them: spotctl prices fetch --cloud gcp\n" in spotctl("plan", file).err
+    assert (
+        "no prices of gcp are stored; fetch them: spotctl prices fetch --cloud gcp\n"
+        in spotctl("plan", file).err
+    )
     file.write_text(file.read_text().replace("[aws, gcp]", "[aws]"))
     unknown = tmp_path / "unknown.yaml"
     unknown.write_text(
-        "name: j\nkind: command\nrun: 'true'\nhours: 2h\nresources: {clouds: [aws], types: {accelerators: A9000}}\n"
+        "name: j\nkind: command\nrun: 'true'\nhours: 2h\nresources: {clouds: [aws], types: "
+        "{accelerators: A9000}}\n"
     )
     refused = spotctl("plan", unknown)
     approved(refused)
@@ -218,7 +251,9 @@ def test_a_mistyped_name_is_named_also_without_stored_prices(
     tmp_path: Path, resources: str, approved: Approved
 ) -> None:
     job = tmp_path / "job.yaml"
-    job.write_text(f"name: j\nkind: command\nrun: 'true'\nhours: 2h\nresources: {{clouds: {resources}}}\n")
+    job.write_text(
+        f"name: j\nkind: command\nrun: 'true'\nhours: 2h\nresources: {{clouds: {resources}}}\n"
+    )
     ended = spotctl("plan", job, SPOTCTL_HOME=str(tmp_path))
     approved(ended)
 
@@ -227,7 +262,9 @@ def test_a_mistyped_name_is_named_also_without_stored_prices(
 def test_80_columns_hold_the_names_of_markets_in_a_plan(tmp_path: Path) -> None:
     """The starter file has the longest unit of work, and bids on two lines."""
     assert spotctl("init", tmp_path / "job.yaml").code == 0
-    assert max(map(len, spotctl("plan", tmp_path / "job.yaml", COLUMNS="80").out.splitlines())) <= 80
+    assert (
+        max(map(len, spotctl("plan", tmp_path / "job.yaml", COLUMNS="80").out.splitlines())) <= 80
+    )
     lines = spotctl("plan", tmp_path / "job.yaml", "--explain", COLUMNS="80").out.splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("machines  market"))
     for line in lines[at + 1 : at + 3]:
@@ -237,7 +274,10 @@ def test_80_columns_hold_the_names_of_markets_in_a_plan(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("few_windows")
 def test_why_no_mixture_was_considered_is_explained(tmp_path: Path) -> None:
     gang = tmp_path / "gang.yaml"
-    gang.write_text("name: gang\nkind: command\nrun: 'true'\nnodes: 2\nhours: 2h\nresources: {clouds: [local]}\n")
+    gang.write_text(
+        "name: gang\nkind: command\nrun: 'true'\nnodes: 2\nhours: 2h\nresources: {clouds: "
+        "[local]}\n"
+    )
     told = spotctl("plan", gang, "--at", AT, "--explain").out
     assert "none: all nodes of a command are of one type at a time" in told
     hours = tmp_path / "hours.yaml"
@@ -246,7 +286,10 @@ def test_why_no_mixture_was_considered_is_explained(tmp_path: Path) -> None:
         "resources: {clouds: [local], machines: 1..4}\n"
     )
     assert "in hours on one type" in spotctl("plan", hours, "--at", AT, "--explain").out
-    assert "mixtures of machine types" not in spotctl("plan", job(tmp_path), "--at", AT, "--explain").out
+    assert (
+        "mixtures of machine types"
+        not in spotctl("plan", job(tmp_path), "--at", AT, "--explain").out
+    )
 
 
 @pytest.mark.usefixtures("few_windows")
@@ -254,7 +297,8 @@ def test_no_figure_is_infinite_where_the_first_hour_does_hardly_any_work(tmp_pat
     path = tmp_path / "job.yaml"
     path.write_text(
         "{name: a, kind: command, run: 'true', hours: 20m, strategy: 'lookahead:0',"
-        " resources: {clouds: [local], types: [c4.2xlarge]}, local: {start: '2026-01-15T12:10:00Z'}}"
+        " resources: {clouds: [local], types: [c4.2xlarge]}, local: {start: "
+        "'2026-01-15T12:10:00Z'}}"
     )
     shown = spotctl("plan", path, "--explain", COLUMNS="120").out
     assert re.search(r"for an expected work of 0[,.]", shown)
@@ -288,4 +332,6 @@ def test_a_plan_says_what_an_eviction_costs_a_command_that_saves_nothing(
     file.write_text(COMMAND.format(strategy=strategy, more=more))
     first = spotctl("plan", file, "--at", AT).out.splitlines()[0].strip()
     assert first.startswith(f"sums{says}")
-    assert (re.search(r"starts it from scratch and loses up to \$0\.\d\d of work$", first) is not None) is bool(says)
+    assert (
+        re.search(r"starts it from scratch and loses up to \$0\.\d\d of work$", first) is not None
+    ) is bool(says)

@@ -44,8 +44,11 @@ def test_the_interval_holds_for_most_speeds_of_this_computer(tmp_path: Path) -> 
     lucks = np.random.default_rng(7).normal(size=24).tolist()
     launched = [replace(job, times=job.times.drawn(one)) for one in lucks]
     runs = [run_from(one, market, histories, plan.at)[0] for one in launched]
-    paid = [played_of(run, one, histories, plan.at).usd for run, one in zip(runs, launched, strict=True)]
-    # Costs come in whole hours, which the forecast scales to today's prices: a bound lies within a cent of some.
+    paid = [
+        played_of(run, one, histories, plan.at).usd for run, one in zip(runs, launched, strict=True)
+    ]
+    # Costs come in whole hours, which the forecast scales to today's prices: a bound lies within a
+    # cent of some.
     assert np.mean([0.99 * low <= one <= 1.01 * high for one in paid]) >= 0.7
     assert high < 1.5 * low
 
@@ -65,7 +68,10 @@ def test_quick_start(tmp_path: Path) -> None:
     # How many hours are begun depends on how fast the computer is; a busy one begins more.
     planned = state.planned
     assert planned is not None
-    width, longer = planned.usd_high - planned.usd_low, max((state.at - state.started) / HOUR / planned.hours, 1.0)
+    width, longer = (
+        planned.usd_high - planned.usd_low,
+        max((state.at - state.started) / HOUR / planned.hours, 1.0),
+    )
     assert planned.usd_low - width <= answer["cost_usd"] <= (planned.usd_high + width) * longer
     log_file = Path(answer["model"]).with_name("iterations.jsonl")
     lines = [json.loads(line) for line in log_file.read_text().splitlines()][:-1]

@@ -43,7 +43,9 @@ def launcher(folder: Path) -> subprocess.Popen[bytes]:
 def beside(*words: str, **environment: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", "from spotctl.cli.app import main; main()", *words]
     environment = {**os.environ, **environment}
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+    return subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
+    )
 
 
 def wait_for_the_machine() -> str:
@@ -76,11 +78,16 @@ def test_a_command_on_a_machine(
     script = 'echo "$GREETING, $API_KEY"; pwd; exit 7'
     assert spotctl("exec", "sleeper", "--", "sh", "-c", script).code == 7
     assert capfd.readouterr().out.splitlines() == ["good day, a secret", str(tmp_path)]
-    captured = spotctl("exec", "sleeper", "--node", machine, "--json", "--", "sh", "-c", "echo out; echo err >&2").json
+    captured = spotctl(
+        "exec", "sleeper", "--node", machine, "--json", "--", "sh", "-c", "echo out; echo err >&2"
+    ).json
     assert captured == {"machine": machine, "exit_code": 0, "out": "out\n", "err": "err\n"}
     assert spotctl("exec", "sleeper", "--", "sh", "-c", "kill -TERM $$").code == 128 + 15
     missing = spotctl("exec", "sleeper", "--", "no-such-command")
-    assert (missing.code, missing.error) == (127, "spotctl: no-such-command: No such file or directory\n")
+    assert (missing.code, missing.error) == (
+        127,
+        "spotctl: no-such-command: No such file or directory\n",
+    )
     # How many machines there are by now differs.
     far = spotctl("exec", "sleeper", "--node", "9", "--", "true")
     approved(replace(far, err=re.sub(r"0 to \d", "0 to LAST", far.err)))
@@ -111,7 +118,9 @@ class Broken(FakeProvider):
 
     def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
         broken = Unanswered(f"{machine}: no answer")
-        return Invocation(tuple(command), dict(os.environ), "/", lambda code: broken if code == 9 else None)
+        return Invocation(
+            tuple(command), dict(os.environ), "/", lambda code: broken if code == 9 else None
+        )
 
 
 def test_a_machine_that_is_not_reached_is_an_error_and_no_status_of_the_command() -> None:

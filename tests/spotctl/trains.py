@@ -8,7 +8,18 @@ from typing import Any
 
 from tests.spotctl.command_line import Ended, spotctl
 
-SMALL = ("--partitions", "8", "--arg", "ratings=4000", "--arg", "users=200", "--arg", "items=100", "--arg", "rank=4")
+SMALL = (
+    "--partitions",
+    "8",
+    "--arg",
+    "ratings=4000",
+    "--arg",
+    "users=200",
+    "--arg",
+    "items=100",
+    "--arg",
+    "rank=4",
+)
 _PATIENCE = ("--timeouts", "heartbeat=20")
 """Where many tests share two processors, a node may be silent for long."""
 

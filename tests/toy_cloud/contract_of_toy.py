@@ -1,4 +1,6 @@
-"""The contract of every provider and every link, for the toy cloud. Run with this folder on PYTHONPATH."""
+"""The contract of every provider and every link, for the toy cloud. Run with this folder on
+PYTHONPATH.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +54,12 @@ class TestBoxes(ProviderContract, LinkContract, ContainerContract):
     @pytest.fixture
     def setting(self, tmp_path: Path) -> Iterator[Setting]:
         boxes = Boxes(ToyProvider(tmp_path / "toy", ToySettings(), begin=BEGIN, speed=FAST))
-        ledger = OrderLedger(tmp_path / "orders", ListTimes(listed_within=MINUTE, gone_after=30 * SECOND))
-        yield replace(setting_of(BoxProvider(boxes, ledger)), late=HOUR, containers=BoxMarket(boxes))
+        ledger = OrderLedger(
+            tmp_path / "orders", ListTimes(listed_within=MINUTE, gone_after=30 * SECOND)
+        )
+        yield replace(
+            setting_of(BoxProvider(boxes, ledger)), late=HOUR, containers=BoxMarket(boxes)
+        )
         kill_all(tmp_path)
 
 

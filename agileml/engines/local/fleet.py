@@ -29,12 +29,20 @@ SECRET_BYTES = 32
 class LocalEngine:
     """Runs jobs on processes of this computer."""
 
-    def run(self, job: TrainingJob | RunnableJob, script: Script, listener: Listener, output: Output = show) -> Trained:
+    def run(
+        self,
+        job: TrainingJob | RunnableJob,
+        script: Script,
+        listener: Listener,
+        output: Output = show,
+    ) -> Trained:
         """Trains until the job's stopping criterion holds; raises an AgileMLError if it cannot."""
         plan = prepare_job(job, output)
         with closing(Processes()) as processes:
             rendezvous = FolderRendezvous(processes.folder, secrets.token_bytes(SECRET_BYTES))
-            return run_job(LocalFleet(plan, processes, rendezvous), rendezvous, plan, script, listener, output)
+            return run_job(
+                LocalFleet(plan, processes, rendezvous), rendezvous, plan, script, listener, output
+            )
 
 
 def prepare_job(job: TrainingJob | RunnableJob, output: Output) -> RunnableJob:
@@ -45,7 +53,10 @@ def prepare_job(job: TrainingJob | RunnableJob, output: Output) -> RunnableJob:
     if not isinstance(job, TrainingJob):
         return job
     if any(isinstance(slowdown, SlowServer) for slowdown in job.slowdowns):
-        raise BadArgument("chaos: 'slow server' limits a simulated network; use it with the sim engine")
+        raise BadArgument(
+            "chaos: 'slow server' limits a simulated network; use it with the sim engine"
+        )
+
     plan = PreparedJob(job, shape_of(job))
     if plan.shape.note:
         output(Printed("job", plan.shape.note))
@@ -78,7 +89,9 @@ class LocalFleet:
 
     starts_nodes = True
 
-    def __init__(self, plan: RunnableJob, processes: Processes, rendezvous: FolderRendezvous) -> None:
+    def __init__(
+        self, plan: RunnableJob, processes: Processes, rendezvous: FolderRendezvous
+    ) -> None:
         self._plan = plan
         self._processes = processes
         self._rendezvous = rendezvous
@@ -123,6 +136,7 @@ class LocalFleet:
         for name in [name for name, at in self._deadlines.items() if at <= now]:
             self.stop(name)
         events, self._events = self._events, []
+
         for gone in self._ended():
             self._running.discard(gone.name)
             self._deadlines.pop(gone.name, None)

@@ -1,8 +1,9 @@
-"""The process that forks a job's processes: it has imported everything once, so that a machine starts in milliseconds.
+"""The process that forks a job's processes: it has imported everything once, so that a machine
+starts in milliseconds.
 
-The fork server runs no user code, has one thread, and is the parent of all processes of a job. When its own parent
-goes away, for whatever reason, it kills them all, removes a temporary folder and exits. When the fork server itself is
-killed, its children notice and exit.
+The fork server runs no user code, has one thread, and is the parent of all processes of a job. When
+its own parent goes away, for whatever reason, it kills them all, removes a temporary folder and
+exits. When the fork server itself is killed, its children notice and exit.
 """
 
 import logging
@@ -46,7 +47,8 @@ class ForkServer:
         self._keep = keep
         self._children: dict[int, Start] = {}
         self._lifetime = os.pipe()
-        """Nothing is ever written to it: its end tells the children that the fork server is gone."""
+        """Nothing is ever written to it: its end tells the children that the fork server is
+        gone."""
         self._deaths = os.pipe()
         os.set_blocking(self._deaths[1], False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -102,7 +104,9 @@ class ForkServer:
 
 
 def _kill(pid: int) -> None:
-    """Kills a child and what it has started. The child has not been waited for, so its process id is not reused."""
+    """Kills a child and what it has started. The child has not been waited for, so its process id
+    is not reused.
+    """
     os.kill(pid, signal.SIGKILL)
     try:
         os.killpg(pid, signal.SIGKILL)
@@ -122,13 +126,18 @@ def _run_child(start: Start, folder: Path, keep: bool, lifetime: int, inherited:
             os.close(descriptor)
         redirect(folder / f"{start.name}{OUTPUT_SUFFIX}")
         log = str(folder / f"{start.name}{LOG_SUFFIX}")
-        logging.basicConfig(filename=log, level=logging.INFO, format="%(asctime)s %(message)s", force=True)
-        watch = threading.Thread(target=_exit_with_server, args=(lifetime, folder, keep), daemon=True)
+        logging.basicConfig(
+            filename=log, level=logging.INFO, format="%(asctime)s %(message)s", force=True
+        )
+        watch = threading.Thread(
+            target=_exit_with_server, args=(lifetime, folder, keep), daemon=True
+        )
         status = _run_role(start, folder, watch)
     except AgileMLError as error:
         status = UNREACHABLE if isinstance(error, ControllerUnreachable) else status
         sys.stderr.write(f"{error}\n")
-    except BaseException:  # noqa: BLE001 - a fork must not go on in its parent's code, whatever happened
+    # A fork must not go on in its parent's code, whatever happened.
+    except BaseException:  # noqa: BLE001
         traceback.print_exc()
     finally:
         sys.stdout.flush()
@@ -144,6 +153,7 @@ def _run_role(start: Start, folder: Path, watch: threading.Thread) -> int:
         with beating(role, folder / f"{start.name}{OUTPUT_SUFFIX}") as vitals:
             watch.start()
             return 0 if role.process(vitals).run() else NOT_ADMITTED
+
     watch.start()
     ControllerProcess(role).run()
     return 0
@@ -163,7 +173,8 @@ def _remove(folder: Path, keep: bool) -> None:
 def main(connection: Connection, held: Sequence[int], folder: str, keep: bool) -> None:
     """The entry point of a new interpreter that becomes a fork server.
 
-    `held` are descriptors that all processes hold as long as they run; what a trainer starts must not inherit them.
+    `held` are descriptors that all processes hold as long as they run; what a trainer starts must
+    not inherit them.
     """
     for descriptor in held:
         os.set_inheritable(descriptor, False)

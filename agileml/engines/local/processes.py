@@ -1,4 +1,6 @@
-"""Processes of one job on this computer, forked by a fork server; a client for starting and killing them."""
+"""Processes of one job on this computer, forked by a fork server; a client for starting and killing
+them.
+"""
 
 import fcntl
 import os
@@ -31,15 +33,18 @@ main(connection, [alive, *map(int, filter(None, sys.argv[5:]))], folder, keep)
 """Runs the fork server, with its parent's module search path."""
 
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-"""Each node gets one processor: with more threads the nodes of a computer would slow each other down."""
+"""Each node gets one processor: with more threads the nodes of a computer would slow each other
+down."""
 
 _KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
-"""For glibc: the next arrays are as large as the last ones, and the system clears memory that was freed."""
+"""For glibc: the next arrays are as large as the last ones, and the system clears memory that was
+freed."""
 
 NODE_ENVIRONMENT = {**_ONE_THREAD, **_KEPT_MEMORY}
 
 _PRELOADED = ("torch", "torch._dynamo", "lightning.pytorch", "transformers.trainer")
-"""Slow to import; if this process has imported them for the trainer, the fork server does so once for all nodes."""
+"""Slow to import; if this process has imported them for the trainer, the fork server does so once
+for all nodes."""
 
 CLOSE_SECONDS = 10.0
 """Time for the fork server to kill its processes and exit."""
@@ -58,7 +63,9 @@ class Processes:
     """
 
     def __init__(self, folder: Path | None = None, *, nodes: bool = True) -> None:
-        """With `nodes`, their large modules are imported before the first one starts; a controller needs none."""
+        """With `nodes`, their large modules are imported before the first one starts; a controller
+        needs none.
+        """
         self._keep = folder is not None
         self._lock = None if folder is None else _lock_folder(folder)
         self.folder = folder or short_folder()
@@ -66,6 +73,7 @@ class Processes:
         self._connection, theirs = Pipe()
         self._all_ended, alive = os.pipe()
         """Every process holds the other end, so that this one ends when the last of them has."""
+
         try:
             self._server = subprocess.Popen(
                 [
@@ -91,7 +99,10 @@ class Processes:
         finally:
             theirs.close()
             os.close(alive)
-        self._connection.send((sys.path, [name for name in _PRELOADED if nodes and name in sys.modules]))
+
+        self._connection.send(
+            (sys.path, [name for name in _PRELOADED if nodes and name in sys.modules])
+        )
 
     def start(self, name: str, role: Role) -> None:
         """Starts a process. Raises AgileMLError if the fork server is gone."""
@@ -103,7 +114,9 @@ class Processes:
         self._send(name)
 
     def ended(self) -> list[Gone]:
-        """The processes that ended since the last call. Raises AgileMLError if the fork server is gone."""
+        """The processes that ended since the last call. Raises AgileMLError if the fork server is
+        gone.
+        """
         ended: list[Gone] = []
         try:
             while self._connection.poll():
@@ -118,7 +131,8 @@ class Processes:
         try:
             if not self._ends_within(CLOSE_SECONDS):
                 self._server.kill()
-                # The server's children notice and exit by themselves, and remove the folder as this process does.
+                # The server's children notice and exit by themselves, and remove the folder as this
+                # process does.
                 self._ends_within(CLOSE_SECONDS)
         finally:
             self._server.kill()
@@ -157,16 +171,20 @@ class Processes:
 
     def _lost(self) -> AgileMLError:
         return AgileMLError(
-            f"the process that runs the job's machines is gone (status {self._server.poll()}); start the job again"
+            f"the process that runs the job's machines is gone (status {self._server.poll()}); "
+            "start the job again"
         )
 
 
 def _lock_folder(folder: Path) -> int:
-    """A descriptor that locks a folder while any process holds it: those of a killed parent take a moment to end."""
+    """A descriptor that locks a folder while any process holds it: those of a killed parent take a
+    moment to end.
+    """
     try:
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise AgileMLError(f"folder {folder}: {error.strerror or error}") from error
+
     until = time.monotonic() + LOCK_SECONDS
     while True:
         try:
@@ -174,7 +192,9 @@ def _lock_folder(folder: Path) -> int:
         except BlockingIOError:
             if time.monotonic() > until:
                 os.close(descriptor)
-                raise AgileMLError(f"folder {folder} is in use: another process runs the job in it") from None
+                raise AgileMLError(
+                    f"folder {folder} is in use: another process runs the job in it"
+                ) from None
             time.sleep(LOCK_PAUSE)
         else:
             return descriptor

@@ -1,4 +1,6 @@
-"""The `ray` engine: a job on the machines of a Ray cluster, which places, starts and ends its nodes."""
+"""The `ray` engine: a job on the machines of a Ray cluster, which places, starts and ends its
+nodes.
+"""
 
 from agileml.engines.ray.fleet import NodeShare, RayEngine
 

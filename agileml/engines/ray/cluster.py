@@ -1,4 +1,6 @@
-"""The connection to a Ray cluster, and the nodes of a job as tasks on it. Nothing else in this package imports Ray."""
+"""The connection to a Ray cluster, and the nodes of a job as tasks on it. Nothing else in this
+package imports Ray.
+"""
 
 import os
 import secrets
@@ -18,7 +20,8 @@ from agileml.errors import AgileMLError, BadInput
 from agileml.runtime.folders import own_folder
 
 LOOPBACK = "127.0.0.2"
-"""The address of a cluster on this computer. Ray replaces 127.0.0.1 by an address that other computers can reach."""
+"""The address of a cluster on this computer. Ray replaces 127.0.0.1 by an address that other
+computers can reach."""
 
 
 _LONGEST_SOCKET = len("/r/session_2026-11-21_14-42-25_055622_1234567/sockets/plasma_store")
@@ -33,7 +36,8 @@ MARKET_LABEL = "ray.io/market-type"
 
 
 MARK_SHARE = 0.001
-"""A node's share of the resource that marks a machine: the mark tells kinds of machines apart and limits no numbers."""
+"""A node's share of the resource that marks a machine: the mark tells kinds of machines apart and
+limits no numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +60,21 @@ def placement_options(machines: Sequence[RayMachine], *, reliable: bool) -> dict
     mark = "reliable" if reliable else "transient"
     if any(mark in machine.resources for machine in machines):
         return {"resources": {mark: MARK_SHARE}}
+
     markets = {machine.labels.get(MARKET_LABEL) for machine in machines}
     if reliable and "spot" in markets:
         return {"label_selector": {MARKET_LABEL: "!spot"}}
     if not reliable and "spot" in markets:
         return {"label_selector": {MARKET_LABEL: "spot"}}
+
     return {}
 
 
 class RayCluster:
     """Runs nodes as tasks. `own`: this process has started the cluster, for this job alone."""
 
-    def __init__(self, ray: Any, *, own: bool) -> None:  # noqa: ANN401 - a module, which may be missing
+    # A module, which may be missing.
+    def __init__(self, ray: Any, *, own: bool) -> None:  # noqa: ANN401
         self._ray = ray
         self.own = own
         self._view = ClusterView(ray)
@@ -91,7 +98,9 @@ class RayCluster:
 
     @property
     def waiting(self) -> Sequence[str]:
-        """Names of nodes that have not started: Ray has no room for them yet, or starts their worker processes."""
+        """Names of nodes that have not started: Ray has no room for them yet, or starts their
+        worker processes.
+        """
         return [name for name in self._tasks if name not in self._machines]
 
     def shared(self, content: bytes) -> Any:  # noqa: ANN401 - a reference of Ray
@@ -100,7 +109,9 @@ class RayCluster:
 
     def start(self, name: str, options: Mapping[str, Any], *arguments: object) -> None:
         """Asks Ray to run a node; returns without waiting for it."""
-        task = self._run_role.options(name=name, max_retries=0, scheduling_strategy="SPREAD", **options)
+        task = self._run_role.options(
+            name=name, max_retries=0, scheduling_strategy="SPREAD", **options
+        )
         self._tasks[name] = task.remote(*arguments)
 
     def stop(self, name: str) -> None:
@@ -112,36 +123,51 @@ class RayCluster:
         """The nodes that ended since the last call."""
         if not self._tasks:
             return []
+
         names = {items: name for name, items in self._tasks.items()}
         ready, _ = self._ray.wait(list(names), num_returns=len(names), timeout=0)
         ended = [gone for items in ready if (gone := self._next(names[items])) is not None]
         for gone in ended:
             del self._tasks[gone.name]
             self._machines.pop(gone.name, None)
+
         return ended
 
     def draining(self) -> dict[str, float]:
-        """The nodes on machines that will be taken away: when, in seconds since 1970; 0 if that is not known."""
+        """The nodes on machines that will be taken away: when, in seconds since 1970; 0 if that is
+        not known.
+        """
         machines = self._view.newest.draining
-        return {name: machines[machine] / 1000 for name, machine in self._machines.items() if machine in machines}
+        return {
+            name: machines[machine] / 1000
+            for name, machine in self._machines.items()
+            if machine in machines
+        }
 
     def close(self) -> None:
-        """Kills all nodes, unless the head is lost: then they end without this process, which Ray would wait for."""
+        """Kills all nodes, unless the head is lost: then they end without this process, which Ray
+        would wait for.
+        """
         self._view.close()
         try:
             _ = self._view.newest
         except HeadLost:
             return
+
         for name in list(self._tasks):
             self.stop(name)
         if self._tasks:
             self._ray.wait(list(self._tasks.values()), num_returns=len(self._tasks), timeout=10)
 
     def _next(self, name: str) -> Gone | None:
-        """Takes the next result of a node's task: its machine, or the end of the node, which is returned."""
+        """Takes the next result of a node's task: its machine, or the end of the node, which is
+        returned.
+        """
         if name in self._stopped:
-            # What it has yielded no longer matters, and Ray may never say: if it was cancelled before it had a worker.
+            # What it has yielded no longer matters, and Ray may never say: if it was cancelled
+            # before it had a worker.
             return Gone(name)
+
         try:
             item = self._ray.get(next(self._tasks[name]))
         except self._ray.exceptions.RayError as error:
@@ -152,16 +178,19 @@ class RayCluster:
         except StopIteration:
             # The task ended without an exception before it said how.
             return Gone(name)
+
         if isinstance(item, str):
             self._machines[name] = item
             return None
+
         status, log = item
         return Gone(name, status, end_of(log) if status else "")
 
 
 @contextmanager
 def connected(address: str | None) -> Iterator[RayCluster]:
-    """The cluster at an address, the one this process is connected to, or else one that ends with this block.
+    """The cluster at an address, the one this process is connected to, or else one that ends with
+    this block.
 
     Raises BadInput if there is none at the address, AgileMLError if Ray is not installed.
     """
@@ -169,12 +198,14 @@ def connected(address: str | None) -> Iterator[RayCluster]:
         import ray
     except ImportError:
         raise AgileMLError("engine ray needs Ray: pip install 'spotctl[cluster]'") from None
+
     address = address or os.environ.get("RAY_ADDRESS")
     if address and address.startswith("ray://"):
         raise BadInput(
             f"address {address}: nodes must reach this process, and through Ray Client they cannot;"
             " run it on a machine of the cluster, for example with ray job submit"
         )
+
     if ray.is_initialized():
         yield RayCluster(ray, own=False)
     elif address:
@@ -183,8 +214,14 @@ def connected(address: str | None) -> Iterator[RayCluster]:
     else:
         with own_folder(_LONGEST_SOCKET) as folder, _environment(ray):
             # Ray lets everybody read its folder, so it is inside one that others cannot enter.
-            options = {"_temp_dir": f"{folder}/r", "_node_ip_address": LOOPBACK, "object_store_memory": _STORE_BYTES}
-            with _session(ray, "local", address="local", num_cpus=1, include_dashboard=False, **options):
+            options = {
+                "_temp_dir": f"{folder}/r",
+                "_node_ip_address": LOOPBACK,
+                "object_store_memory": _STORE_BYTES,
+            }
+            with _session(
+                ray, "local", address="local", num_cpus=1, include_dashboard=False, **options
+            ):
                 yield RayCluster(ray, own=True)
 
 
@@ -198,7 +235,9 @@ def _session(ray: Any, where: str, **options: Any) -> Iterator[None]:  # noqa: A
             ray.init(log_to_driver=False, configure_logging=False, **options)
         except Exception as error:
             # Ray raises a plain one if a machine takes more than 30 seconds to start.
-            if type(error) is not Exception and not isinstance(error, OSError | RuntimeError | ValueError):
+            if type(error) is not Exception and not isinstance(
+                error, OSError | RuntimeError | ValueError
+            ):
                 raise
             raise BadInput(f"no Ray cluster at {where}: {error}") from error
         if main:
@@ -217,7 +256,9 @@ def _session(ray: Any, where: str, **options: Any) -> Iterator[None]:  # noqa: A
 
 @contextmanager
 def _environment(ray: Any) -> Iterator[None]:  # noqa: ANN401
-    """Variables for the processes of a cluster of our own: it reports to no server, and lets in this job alone."""
+    """Variables for the processes of a cluster of our own: it reports to no server, and lets in
+    this job alone.
+    """
     ours = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _token()}
     before = {name: os.environ.get(name) for name in ours}
     _set_variables(ray, ours)
@@ -233,7 +274,8 @@ def _set_variables(ray: Any, values: Mapping[str, str | None]) -> None:  # noqa:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
-    # Ray has read them when it was imported; ray.init does the same when it turns authentication on.
+    # Ray has read them when it was imported; ray.init does the same when it turns authentication
+    # on.
     ray._raylet.Config.initialize("")
 
 
@@ -257,7 +299,9 @@ class HeadLost(AgileMLError):
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """The machines that are alive, and the ids of those that will be taken away: when, in milliseconds since 1970."""
+    """The machines that are alive, and the ids of those that will be taken away: when, in
+    milliseconds since 1970.
+    """
 
     at: float
     machines: list[RayMachine]
@@ -278,7 +322,8 @@ class ClusterView:
     def newest(self) -> ClusterSnapshot:
         """The head's last answer."""
         if time.monotonic() - self._newest.at > HEAD_SECONDS:
-            # What Ray raised last is for `--debug`: its kinds are many, and its texts are for Ray's developers.
+            # What Ray raised last is for `--debug`: its kinds are many, and its texts are for Ray's
+            # developers.
             raise HeadLost(
                 f"the head of the Ray cluster has not answered for {HEAD_SECONDS:g} seconds"
             ) from self._failure
@@ -292,10 +337,17 @@ class ClusterView:
         while not self._closed.wait(LOOK_SECONDS):
             try:
                 self._newest = self._look()
-            except Exception as error:  # noqa: BLE001 - whatever it is, there is no answer; `newest` says so
+            # Whatever it is, there is no answer; `newest` says so.
+            except Exception as error:  # noqa: BLE001
                 self._failure = error
 
     def _look(self) -> ClusterSnapshot:
-        machines = [RayMachine(node["Resources"], node["Labels"]) for node in self._ray.nodes() if node["Alive"]]
+        machines = [
+            RayMachine(node["Resources"], node["Labels"])
+            for node in self._ray.nodes()
+            if node["Alive"]
+        ]
         # Ray Train finds out in this way; there is no public one.
-        return ClusterSnapshot(time.monotonic(), machines, self._ray._private.state.state.get_draining_nodes())
+        return ClusterSnapshot(
+            time.monotonic(), machines, self._ray._private.state.state.get_draining_nodes()
+        )

@@ -1,4 +1,6 @@
-"""Machines of a Ray cluster: a node is a task of Ray, and joins the job as a node of any other computer does."""
+"""Machines of a Ray cluster: a node is a task of Ray, and joins the job as a node of any other
+computer does.
+"""
 
 import secrets
 import socket
@@ -13,7 +15,13 @@ from agileml.engines.base import FleetEvent, Gone, Joined
 from agileml.engines.chaos import Script
 from agileml.engines.local.fleet import SECRET_BYTES, LocalFleet, prepare_job, run_job
 from agileml.engines.local.processes import Processes
-from agileml.engines.ray.cluster import LOOK_SECONDS, HeadLost, RayCluster, connected, placement_options
+from agileml.engines.ray.cluster import (
+    LOOK_SECONDS,
+    HeadLost,
+    RayCluster,
+    connected,
+    placement_options,
+)
 from agileml.engines.ray.role_task import zipped_package
 from agileml.job import Listener, Trained, TrainingJob
 from agileml.protocol.actions import CONTROLLER
@@ -50,16 +58,23 @@ NODE_SHARE = NodeShare()
 class RayEngine:
     """Runs jobs on the Ray cluster at `address` (HOST:PORT, or `auto` on one of its machines).
 
-    Without an address it uses the cluster to which this process is connected, or that of RAY_ADDRESS; without these,
-    it starts one on this computer, which ends with the job. `state` is a folder for the job's state: if this process is
-    killed, or the cluster's head is lost, another run with the same folder continues from the newest checkpoint.
+    Without an address it uses the cluster to which this process is connected, or that of
+    RAY_ADDRESS; without these, it starts one on this computer, which ends with the job. `state` is
+    a folder for the job's state: if this process is killed, or the cluster's head is lost, another
+    run with the same folder continues from the newest checkpoint.
     """
 
     address: str | None = None
     share: NodeShare = NODE_SHARE
     state: Path | None = None
 
-    def run(self, job: TrainingJob | RunnableJob, script: Script, listener: Listener, output: Output = show) -> Trained:
+    def run(
+        self,
+        job: TrainingJob | RunnableJob,
+        script: Script,
+        listener: Listener,
+        output: Output = show,
+    ) -> Trained:
         """Trains until the job's stopping criterion holds; raises an AgileMLError if it cannot."""
         try:
             plan, earlier = prepare_job(job, output), tuple[str, ...]()
@@ -72,17 +87,25 @@ class RayEngine:
                     earlier = nodes_so_far(self.state)
                 secret = secrets.token_bytes(SECRET_BYTES)
                 rendezvous = FolderRendezvous(processes.folder, secret, listen, code_version())
-                with closing(RayFleet(plan, processes, rendezvous, cluster, self.share, output)) as fleet:
+                with closing(
+                    RayFleet(plan, processes, rendezvous, cluster, self.share, output)
+                ) as fleet:
                     publish(plan.node_role(replace(rendezvous, secret=b"")), rendezvous.blobs)
                     return run_job(fleet, rendezvous, plan, script, listener, output, earlier)
         except HeadLost as error:
-            kept = f"run it again with the same state folder, {self.state}" if self.state else "it had no state folder"
+            kept = (
+                f"run it again with the same state folder, {self.state}"
+                if self.state
+                else "it had no state folder"
+            )
             raise HeadLost(f"{error}, and the training ends; {kept}") from error
 
 
 @contextmanager
 def _free_port(host: str) -> Iterator[TcpAddress]:
-    """A port for the controller. The system gives it to no other process, also while there is no controller."""
+    """A port for the controller. The system gives it to no other process, also while there is no
+    controller.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as reserved:
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -93,7 +116,8 @@ def _free_port(host: str) -> Iterator[TcpAddress]:
 class RayFleet(LocalFleet):
     """Runs the controller here, and nodes where Ray places them.
 
-    The controller's heartbeats decide which node is lost; that Ray misses one is a hint, and mostly comes later.
+    The controller's heartbeats decide which node is lost; that Ray misses one is a hint, and mostly
+    comes later.
     """
 
     def __init__(
@@ -125,6 +149,7 @@ class RayFleet(LocalFleet):
             SECRET_VARIABLE: self._rendezvous.secret.hex(),
             "OMP_NUM_THREADS": str(max(1, int(self._share.cpus))),
         }
+
         anywhere = self._plan.nodes_are_alike
         place = {} if anywhere else placement_options(self._cluster.machines, reliable=reliable)
         options = {"num_cpus": self._share.cpus, "num_gpus": self._share.gpus, **place}
@@ -144,7 +169,13 @@ class RayFleet(LocalFleet):
             for name in self._cluster.waiting:
                 if self._late.get(name, now) < now:
                     del self._late[name]
-                    self._output(Printed(name, "waits for Ray to start it: no machine of the cluster has room for it"))
+                    self._output(
+                        Printed(
+                            name,
+                            "waits for Ray to start it: no machine of the cluster has room for it",
+                        )
+                    )
+
         return super().events()
 
     def close(self) -> None:

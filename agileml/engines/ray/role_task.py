@@ -1,6 +1,8 @@
-"""The task in a worker process of Ray: starts a node, passes its log on to Ray, and returns how the node ended.
+"""The task in a worker process of Ray: starts a node, passes its log on to Ray, and returns how the
+node ended.
 
-Ray copies this module to its workers by value: they may not have this package, so it imports the standard library only.
+Ray copies this module to its workers by value: they may not have this package, so it imports the
+standard library only.
 """
 
 import os
@@ -49,16 +51,19 @@ finally:
 # The thread may still be reading.
 os._exit(0)
 """
-"""A process between Ray's worker and the node: when the worker dies, however it does, everything of the node goes, too.
+"""A process between Ray's worker and the node: when the worker dies, however it does, everything of
+the node goes, too.
 
-The process owns the folder for the node's temporary files and for the code, which arrives on its standard input.
+The process owns the folder for the node's temporary files and for the code, which arrives on its
+standard input.
 """
 
 
 def run_role(
     words: Sequence[str], environment: Mapping[str, str], version: str, code: bytes
 ) -> Iterator[str | tuple[int, str]]:
-    """Yields the id of the machine when the node is about to start, then its exit status and the end of its log.
+    """Yields the id of the machine when the node is about to start, then its exit status and the
+    end of its log.
 
     `code` is this package, for machines that have none or another version of it.
     """
@@ -72,6 +77,7 @@ def run_role(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
+
     assert leash.stdin is not None
     assert leash.stdout is not None
     assert leash.stderr is not None
@@ -81,6 +87,7 @@ def run_role(
         needed = code
     else:
         needed = b"" if code_version() == version else code
+
     leash.stdin.write(b"%d\n" % len(needed) + needed)
     leash.stdin.flush()
     last: deque[str] = deque(maxlen=LAST_LINES)
@@ -88,6 +95,7 @@ def run_role(
     for line in leash.stderr:
         last.append(line.decode(errors="replace"))
         sys.stderr.write(last[-1])
+
     status = leash.stdout.read()
     yield int(status or -9), "".join(last)
 
@@ -96,7 +104,9 @@ _DISTRIBUTION = "spotctl"
 
 
 def zipped_package() -> bytes:
-    """The package's modules, and the release's metadata, which is part of the version that nodes compare."""
+    """The package's modules, and the release's metadata, which is part of the version that nodes
+    compare.
+    """
     root = Path(__file__).parents[2]
     content = BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as file:
@@ -108,4 +118,5 @@ def zipped_package() -> bytes:
             return content.getvalue()
         metadata = release.read_text("METADATA") or ""
         file.writestr(f"{_DISTRIBUTION}-{release.version}.dist-info/METADATA", metadata)
+
     return content.getvalue()

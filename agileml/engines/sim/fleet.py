@@ -1,4 +1,6 @@
-"""The `sim` engine: a job on simulated machines in virtual time, repeatable to the last line of its log."""
+"""The `sim` engine: a job on simulated machines in virtual time, repeatable to the last line of its
+log.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +46,11 @@ class SimulatedEngine:
     machines: Machines = field(default_factory=Machines)
 
     def run(
-        self, job: TrainingJob | SimulableJob, script: Script, listener: Listener, output: Output = show
+        self,
+        job: TrainingJob | SimulableJob,
+        script: Script,
+        listener: Listener,
+        output: Output = show,
     ) -> Trained:
         """Trains until the job's stopping criterion holds; raises an AgileMLError if it cannot.
 
@@ -56,15 +62,28 @@ class SimulatedEngine:
             simulation, plan = job.simulation(self.machines, _StopRule(job.job.stopping)), job
         else:
             trainer, code = job.source.load(), job.source.code()
-            settings, seed = controller_settings(job, code, _StopRule(job.stopping)), job.settings.seed
+            settings, seed = (
+                controller_settings(job, code, _StopRule(job.stopping)),
+                job.settings.seed,
+            )
             if note := start_note(trainer, seed):
                 output(Printed("job", note))
-            training = Simulation(trainer, settings, job.settings, self.machines, seed, slowdowns=job.slowdowns)
-            simulation, plan = training, PreparedJob(job, JobShape(training.plan, training.layout, code))
-        fleet, link = SimulatedFleet(simulation, plan.job.source), SimulatedLink(simulation, Clocks(listener))
+            training = Simulation(
+                trainer, settings, job.settings, self.machines, seed, slowdowns=job.slowdowns
+            )
+            simulation, plan = (
+                training,
+                PreparedJob(job, JobShape(training.plan, training.layout, code)),
+            )
+
+        fleet, link = (
+            SimulatedFleet(simulation, plan.job.source),
+            SimulatedLink(simulation, Clocks(listener)),
+        )
         with infrequent_collection():
             loop = JobLoop(fleet, link, script, output, least=plan.least_nodes)
             result = loop.run(plan.job.reliable, plan.job.transient)
+
         return plan.trained(result, simulation.load)
 
 
@@ -81,7 +100,9 @@ class _StopRule:
 
 
 class SimulatedFleet(MachineFleet):
-    """The machines of a simulation, which come and go at once, in virtual time. None has anything to close."""
+    """The machines of a simulation, which come and go at once, in virtual time. None has anything
+    to close.
+    """
 
     def __init__(self, simulation: AnySimulation, source: TrainerSource) -> None:
         self._simulation = simulation
@@ -132,9 +153,10 @@ class SimulatedFleet(MachineFleet):
 class SimulatedLink(ControllerLink):
     """The link to a simulated controller: listening lets the simulation advance.
 
-    Here time is virtual, and so this is where the engines differ: a turn of the loop is one event of the simulation,
-    and the simulation itself decides when its controller notices a warning or a lost node. So `warn`, `lose` and
-    `forget` do nothing, nor has `settle` anything to wait for: a simulated node prints in this process.
+    Here time is virtual, and so this is where the engines differ: a turn of the loop is one event
+    of the simulation, and the simulation itself decides when its controller notices a warning or a
+    lost node. So `warn`, `lose` and `forget` do nothing, nor has `settle` anything to wait for: a
+    simulated node prints in this process.
     """
 
     def __init__(self, simulation: AnySimulation, clocks: Clocks) -> None:
@@ -157,7 +179,8 @@ class SimulatedLink(ControllerLink):
         """The model and the counts, once the job is done."""
         return self._simulation.result
 
-    def listen(self, longest: float) -> Iterator[Iteration]:  # noqa: ARG002 - a simulation does not wait
+    # A simulation does not wait.
+    def listen(self, longest: float) -> Iterator[Iteration]:  # noqa: ARG002
         """Runs the next event of the simulation. Raises an AgileMLError if the job cannot go on."""
         self._simulation.advance()
         log = self._simulation.log

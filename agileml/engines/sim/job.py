@@ -1,4 +1,5 @@
-"""The simulation of a job, whatever its nodes do: one process, virtual time, repeatable from a seed.
+"""The simulation of a job, whatever its nodes do: one process, virtual time, repeatable from a
+seed.
 
 Nodes compute for real; how long that takes, and how long messages travel, is a model. A node can be
 killed at a time or after a message, and what it had sent can be lost from any point on.
@@ -47,7 +48,9 @@ STUCK_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Machines:
-    """A model of machines: seconds for work, for loading, until a broken connection is noticed, to save a partition."""
+    """A model of machines: seconds for work, for loading, until a broken connection is noticed, to
+    save a partition.
+    """
 
     seconds_per_item: float = 1e-5
     seconds_per_chunk: float = 0.0
@@ -73,7 +76,8 @@ class JobSimulation(Generic[NodeT, ControlT]):
         frame_bytes: int | None = None,
         observe: Callable[[Any], None] | None = None,
     ) -> None:
-        """`control` makes a controller, which continues from the record of an earlier one if there is one.
+        """`control` makes a controller, which continues from the record of an earlier one if there
+        is one.
 
         `start` makes the node of a machine that has just started.
         """
@@ -111,7 +115,8 @@ class JobSimulation(Generic[NodeT, ControlT]):
         self._progress_at = 0.0
         self._broken_links = BrokenLinks(self.machines.detection)
         self._gaps: dict[tuple[str, str], int] = {}
-        """By link that broke, the sender's epoch then: it sends nothing more of that epoch there."""
+        """By link that broke, the sender's epoch then: it sends nothing more of that epoch
+        there."""
         self._names = count()
         self._checkpoints: dict[tuple[int, int], Version] = {}
         """By partition and clock."""
@@ -119,7 +124,7 @@ class JobSimulation(Generic[NodeT, ControlT]):
         """The clock of the newest checkpoint of all partitions."""
         self.time.later(TICK_SECONDS, self._tick)
 
-    # -- faults and machines -----------------------------------------------------------------------------------------
+    # -- faults and machines -----------------------------------------------------------------------
 
     @property
     def now(self) -> float:
@@ -130,15 +135,27 @@ class JobSimulation(Generic[NodeT, ControlT]):
         """Calls `act` at a virtual time."""
         self.time.at(when, act)
 
-    def join(self, *, reliable: bool, loading: float | None = None, name: str = "", code: str | None = None) -> str:
-        """Adds a machine; its node is ready once it has loaded. `code` is the version that it runs, if another."""
+    def join(
+        self,
+        *,
+        reliable: bool,
+        loading: float | None = None,
+        name: str = "",
+        code: str | None = None,
+    ) -> str:
+        """Adds a machine; its node is ready once it has loaded. `code` is the version that it runs,
+        if another.
+        """
         name = name or f"{'r' if reliable else 't'}{next(self._names)}"
         self._launched.append(name)
         self.nodes[name] = self._start(name)
         self._reliable[name] = reliable
-        self.messages.send(name, CONTROLLER, self.nodes[name].hello(reliable, self.code if code is None else code))
+        self.messages.send(
+            name, CONTROLLER, self.nodes[name].hello(reliable, self.code if code is None else code)
+        )
         wait = self.machines.loading if loading is None else loading
         self.time.later(wait, lambda: self._ready(name))
+
         return name
 
     def _ready(self, name: str) -> None:
@@ -155,12 +172,16 @@ class JobSimulation(Generic[NodeT, ControlT]):
             self.time.later(seconds, lambda: self.kill(name))
 
     def kill(self, name: str, lose: Callable[[object], bool] = lambda _: False) -> None:
-        """Removes a machine at once. On each link, messages in flight are lost from the first that `lose` selects."""
+        """Removes a machine at once. On each link, messages in flight are lost from the first that
+        `lose` selects.
+        """
         if self.nodes.pop(name, None) is None:
             return
         self.killed.add(name)
         self.messages.cut(name, lose)
-        self.time.later(self.machines.detection, lambda: self._control(NodeLost(name, "its connection broke")))
+        self.time.later(
+            self.machines.detection, lambda: self._control(NodeLost(name, "its connection broke"))
+        )
 
     def suspect(self, name: str) -> None:
         """Makes the controller count a running node as lost, as after a long silence."""
@@ -177,11 +198,14 @@ class JobSimulation(Generic[NodeT, ControlT]):
         if CONTROLLER not in ends:
             for node, peer in (ends, ends[::-1]):
                 self._gaps[node, peer] = self.nodes[node].epoch
-                self._broken_links.report(Unlinked(node, peer, "it was cut"), self.controller.epoch, self.now)
+                self._broken_links.report(
+                    Unlinked(node, peer, "it was cut"), self.controller.epoch, self.now
+                )
             self.time.later(2 * self.machines.detection, self._give_up_unlinked)
             for node in ends:
                 self._act(node, self.nodes[node].lose_link())
             return
+
         name = ends[ends[0] == CONTROLLER]
         self._control(NodeLost(name, "its connection broke"))
         if name in self.nodes:
@@ -193,7 +217,9 @@ class JobSimulation(Generic[NodeT, ControlT]):
             self._control(NodeLost(*victim))
 
     def _greet(self, name: str) -> None:
-        self.messages.send(name, CONTROLLER, self.nodes[name].hello(self._reliable[name], self.code))
+        self.messages.send(
+            name, CONTROLLER, self.nodes[name].hello(self._reliable[name], self.code)
+        )
         if name in self._loaded:
             self.messages.send(name, CONTROLLER, Ready(name))
 
@@ -219,19 +245,23 @@ class JobSimulation(Generic[NodeT, ControlT]):
             if self._remembered_checkpoint is not None:
                 record["checkpoint"] = self._remembered_checkpoint
             self.controller = self._new_control(record, self.now)
+
         self.away = False
         if self._stopped:
             self._control(StopJob())
         for name in self._launched:
             if name not in self.nodes:
                 self._control(NodeLost(name, "it is gone"))
+
         for name in self.nodes:
             self._greet(name)
             if name in self.warned:
                 # The warning may have been lost with the earlier controller.
-                self.messages.send(JOB_LOOP, CONTROLLER, Warned(name, max(0.0, self._deadlines[name] - self.now)))
+                self.messages.send(
+                    JOB_LOOP, CONTROLLER, Warned(name, max(0.0, self._deadlines[name] - self.now))
+                )
 
-    # -- running -----------------------------------------------------------------------------------------------------
+    # -- running -----------------------------------------------------------------------------------
 
     @property
     def result(self) -> Result | None:
@@ -240,7 +270,9 @@ class JobSimulation(Generic[NodeT, ControlT]):
         if done is None:
             return None
         members = self.controller.members
-        return Result(done.clock, done.versions, members.evictions, members.failures, done.loss, done.tally)
+        return Result(
+            done.clock, done.versions, members.evictions, members.failures, done.loss, done.tally
+        )
 
     @property
     def idle(self) -> bool:
@@ -259,11 +291,16 @@ class JobSimulation(Generic[NodeT, ControlT]):
         return result
 
     def advance(self, *, moment: bool = False) -> None:
-        """Runs the next event, or all of its moment. Raises an AgileMLError if the job has failed or is stuck."""
+        """Runs the next event, or all of its moment. Raises an AgileMLError if the job has failed
+        or is stuck.
+        """
         if self._failed is not None:
             raise JobFailed(self._failed)
         if self.time.now - self._progress_at > STUCK_SECONDS:
-            raise Unrecoverable(f"no clock finished for {STUCK_SECONDS:g} virtual seconds; {self.describe()}")
+            raise Unrecoverable(
+                f"no clock finished for {STUCK_SECONDS:g} virtual seconds; {self.describe()}"
+            )
+
         self.time.advance(moment=moment)
         if self._observe is not None:
             self._observe(self)
@@ -313,7 +350,7 @@ class JobSimulation(Generic[NodeT, ControlT]):
             case Failed():
                 self._failed, self.time.stops = instruction.why, True
 
-    # -- what nodes do -----------------------------------------------------------------------------------------------
+    # -- what nodes do -----------------------------------------------------------------------------
 
     def _deliver(self, sender: str, receiver: str, message: object) -> None:
         node = self.nodes.get(receiver)
@@ -327,7 +364,10 @@ class JobSimulation(Generic[NodeT, ControlT]):
         for action in actions:
             match action:
                 case Send():
-                    if not self._gaps or self._gaps.get((name, action.to)) != self.nodes[name].epoch:
+                    if (
+                        not self._gaps
+                        or self._gaps.get((name, action.to)) != self.nodes[name].epoch
+                    ):
                         self.messages.send(name, action.to, action.message)
                 case Exit():
                     left = self.nodes.pop(name, None)
@@ -352,12 +392,17 @@ class JobSimulation(Generic[NodeT, ControlT]):
                 else:
                     saved()
             case Fetch(epoch, partition, clock):
-                self._act(name, self.nodes[name].take_version(epoch, partition, self.load(partition, clock)))
+                self._act(
+                    name,
+                    self.nodes[name].take_version(epoch, partition, self.load(partition, clock)),
+                )
 
 
 @contextmanager
 def infrequent_collection() -> Iterator[None]:
-    """Collects garbage less often: millions of messages form no cycles, and the default costs a quarter of the time."""
+    """Collects garbage less often: millions of messages form no cycles, and the default costs a
+    quarter of the time.
+    """
     before = gc.get_threshold()
     gc.set_threshold(COLLECT_AFTER, *before[1:])
     try:

@@ -1,4 +1,6 @@
-"""The simulated network: links that keep their order, network cards that take time, delays that differ."""
+"""The simulated network: links that keep their order, network cards that take time, delays that
+differ.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ HEADER_BYTES = 64
 
 @dataclass(frozen=True, slots=True)
 class MessageBucket:
-    """A part of a message that is larger than a frame; `whole` is the message itself, for observers of a simulation."""
+    """A part of a message that is larger than a frame; `whole` is the message itself, for observers
+    of a simulation.
+    """
 
     frame: Encoded
     whole: object
@@ -66,11 +70,13 @@ def size_of(message: object) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """The bandwidth of a node's card in bytes per second and direction (0: unlimited), latency, and random delay.
+    """The bandwidth of a node's card in bytes per second and direction (0: unlimited), latency, and
+    random delay.
 
-    `jitter` is the mean of an exponential delay, drawn for each message; messages of one link still keep their order.
-    `skew` makes links differ: each multiplies its jitter by a log-normal factor with this standard deviation.
-    `weigh` returns the bytes of a message, so that a simulated large job need not hold its arrays.
+    `jitter` is the mean of an exponential delay, drawn for each message; messages of one link still
+    keep their order. `skew` makes links differ: each multiplies its jitter by a log-normal factor
+    with this standard deviation. `weigh` returns the bytes of a message, so that a simulated large
+    job need not hold its arrays.
     """
 
     bytes_per_second: float = 0.0
@@ -82,9 +88,11 @@ class Network:
 
 @dataclass(slots=True)
 class Wire:
-    """Computes when messages arrive. A card sends one message at a time, and receives one at a time.
+    """Computes when messages arrive. A card sends one message at a time, and receives one at a
+    time.
 
-    `slow`: nodes whose server has only a fraction of the card's bandwidth, for pushes to it and what it sends.
+    `slow`: nodes whose server has only a fraction of the card's bandwidth, for pushes to it and
+    what it sends.
     """
 
     network: Network
@@ -95,8 +103,12 @@ class Wire:
     _last: dict[tuple[str, str], float] = field(default_factory=dict)
     _factors: dict[tuple[str, str], float] = field(default_factory=dict)
 
-    def reached(self, sender: str, receiver: str, message: object, size: int, now: float) -> tuple[float, float]:
-        """When a message of this size that is sent now starts to arrive, and how many seconds receiving it takes."""
+    def reached(
+        self, sender: str, receiver: str, message: object, size: int, now: float
+    ) -> tuple[float, float]:
+        """When a message of this size that is sent now starts to arrive, and how many seconds
+        receiving it takes.
+        """
         network = self.network
         at, seconds = now + network.latency, 0.0
         if network.jitter and sender != receiver:
@@ -104,8 +116,11 @@ class Wire:
             if network.skew and (sender, receiver) not in self._factors:
                 self._factors[sender, receiver] = exp(network.skew * self.rng.standard_normal())
             at += delay * self._factors.get((sender, receiver), 1.0)
+
         if network.bytes_per_second and sender != receiver:
-            seconds = (size if network.weigh is size_of else network.weigh(message)) / network.bytes_per_second
+            seconds = (
+                size if network.weigh is size_of else network.weigh(message)
+            ) / network.bytes_per_second
             sends = receives = 1.0
             if self.slow:
                 kind = type(message.whole if isinstance(message, MessageBucket) else message)
@@ -118,10 +133,12 @@ class Wire:
                 left = now
             self._sending[sender] = left + seconds / sends
             seconds /= min(sends, receives)
+
         link = (sender, receiver)
         last = self._last.get(link, at)
         if last > at:
             return last, seconds
+
         self._last[link] = at
         return at, seconds
 
@@ -141,7 +158,8 @@ Callback = Callable[[], None]
 
 @dataclass(slots=True)
 class VirtualTime:
-    """Events to come, in the order of time; those of the same time in the order in which they were added.
+    """Events to come, in the order of time; those of the same time in the order in which they were
+    added.
 
     Nodes in step have thousands of events at the same moment: only the moments are sorted.
     """
@@ -170,7 +188,9 @@ class VirtualTime:
         return chain.from_iterable(self._coming[when] for when in sorted(self._moments))
 
     def advance(self, *, moment: bool = False) -> None:
-        """Goes on to the next event; with `moment`, to all of its moment, also added ones, up to one that `stops`."""
+        """Goes on to the next event; with `moment`, to all of its moment, also added ones, up to
+        one that `stops`.
+        """
         self.stops = not moment
         self.now = self._moments[0]
         acts = self._coming[self.now]
@@ -182,10 +202,16 @@ class VirtualTime:
 
 
 class Messages:
-    """Messages in flight between processes. `deliver` takes a sender, a receiver and a whole message."""
+    """Messages in flight between processes. `deliver` takes a sender, a receiver and a whole
+    message.
+    """
 
     def __init__(
-        self, time: VirtualTime, wire: Wire, limits: FrameLimits, deliver: Callable[[str, str, object], None]
+        self,
+        time: VirtualTime,
+        wire: Wire,
+        limits: FrameLimits,
+        deliver: Callable[[str, str, object], None],
     ) -> None:
         self.delivered = 0
         self.last: tuple[str, str, object] | None = None
@@ -200,6 +226,7 @@ class Messages:
         if sender != receiver:
             payload = _PAYLOADS.get(type(message))
             size = HEADER_BYTES + payload(message) if payload else HEADER_BYTES
+
         if size > self._limits.body_bytes:
             for frame in split(self._codec.encode(message), self._limits):
                 bucket = MessageBucket(frame, message)
@@ -216,7 +243,11 @@ class Messages:
         for act in self._time.coming():
             if isinstance(act, _Delivery) and not act.lost:
                 message = act.message
-                yield act.sender, act.receiver, message.whole if isinstance(message, MessageBucket) else message
+                yield (
+                    act.sender,
+                    act.receiver,
+                    message.whole if isinstance(message, MessageBucket) else message,
+                )
 
     def lose(self, process: str) -> None:
         """Loses all messages in flight from or to a process."""
@@ -225,19 +256,27 @@ class Messages:
                 act.lost = True
 
     def delay(self, ends: tuple[str, str], seconds: float) -> None:
-        """Holds up a link: messages that are sent from now on, both ways, arrive no earlier than in some seconds."""
+        """Holds up a link: messages that are sent from now on, both ways, arrive no earlier than in
+        some seconds.
+        """
         for link in (ends, ends[::-1]):
             self._wire.hold(link, self._time.now + seconds)
 
     def cut(self, sender: str, lose: Callable[[object], bool], receiver: str = "") -> None:
-        """Breaks a sender's links, or one of them: on each, messages are lost from the first that `lose` selects."""
+        """Breaks a sender's links, or one of them: on each, messages are lost from the first that
+        `lose` selects.
+        """
         broken: set[str] = set()
-        # In the order of each link: first the messages that the receiver's card is already receiving.
+        # In the order of each link: first the messages that the receiver's card is already
+        # receiving.
         in_flight = [
             act
             for act in self._time.coming()
-            if isinstance(act, _Delivery) and act.sender == sender and receiver in ("", act.receiver)
+            if isinstance(act, _Delivery)
+            and act.sender == sender
+            and receiver in ("", act.receiver)
         ]
+
         for act in sorted(in_flight, key=lambda act: act.seconds > 0):
             if act.receiver in broken or lose(act.message):
                 broken.add(act.receiver)
@@ -255,11 +294,14 @@ class Messages:
         self.last = (sender, receiver, message)
         if isinstance(message, MessageBucket):
             _, header, pieces = message.frame
-            encoded = self._assemblies.setdefault((sender, receiver), Assembly(self._limits)).add(header, pieces)
+            encoded = self._assemblies.setdefault((sender, receiver), Assembly(self._limits)).add(
+                header, pieces
+            )
             message = None if encoded is None else self._codec.decode(*encoded)
             if message is None:
                 return
             self.last = (sender, receiver, message)
+
         self._deliver(sender, receiver, message)
 
 

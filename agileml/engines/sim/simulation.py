@@ -41,7 +41,9 @@ class Simulation(JobSimulation[Node, Controller]):
         super().__init__(settings, control, self._node, machines, seed, job.frame_bytes, observe)
 
     def _node(self, name: str) -> Node:
-        return Node(name, self.trainer, self.shards, self.plan, self.job, self.layout, lambda: self.now)
+        return Node(
+            name, self.trainer, self.shards, self.plan, self.job, self.layout, lambda: self.now
+        )
 
     def describe(self) -> str:
         """The job's state, for the message that says that it is stuck."""
@@ -71,9 +73,13 @@ class Simulation(JobSimulation[Node, Controller]):
 
     def _begin(self, name: str, action: Compute | Save | Fetch) -> None:
         if isinstance(action, Compute):
-            seconds = self.machines.seconds_per_chunk + self.machines.seconds_per_item * action.work.items
+            seconds = (
+                self.machines.seconds_per_chunk + self.machines.seconds_per_item * action.work.items
+            )
             if self._slowdowns:
-                slowness = self._slowness.setdefault(name, Slowness(self._slowdowns, self.job.seed, name))
+                slowness = self._slowness.setdefault(
+                    name, Slowness(self._slowdowns, self.job.seed, name)
+                )
                 seconds *= slowness.factor(action.work.clock, seconds, self.now)
             node, work = self.nodes[name], action.work
 

@@ -1,4 +1,6 @@
-"""The control of a pipeline job on a fleet: who is there, as in every job, and what the pipeline makes of it."""
+"""The control of a pipeline job on a fleet: who is there, as in every job, and what the pipeline
+makes of it.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -43,16 +45,19 @@ from agileml.protocol.actions import Send
 from agileml.protocol.messages import Broken, Leave
 
 _SPARE_EPOCHS = 1_000_000
-"""More than a controller begins between two records: a later one never uses the number of an epoch again."""
+"""More than a controller begins between two records: a later one never uses the number of an epoch
+again."""
 
 _IN_JOB = (NodePhase.LOADING, NodePhase.READY, NodePhase.ACTIVE, NodePhase.LEAVING)
 
 
 @dataclass(frozen=True)
 class UpdateDetails:
-    """More about an update than every job reports: for the process that has started the pipeline, with the iteration.
+    """More about an update than every job reports: for the process that has started the pipeline,
+    with the iteration.
 
-    Losses of microbatches, also of updates that were done again, and the epochs that have begun to train.
+    Losses of microbatches, also of updates that were done again, and the epochs that have begun to
+    train.
     """
 
     losses: dict[int, float]
@@ -60,7 +65,9 @@ class UpdateDetails:
 
 
 class PipelineProgress:
-    """The losses and plans of a pipeline, as its controller reports them to the process that has started it."""
+    """The losses and plans of a pipeline, as its controller reports them to the process that has
+    started it.
+    """
 
     def __init__(self, settings: ElasticSettings) -> None:
         self.batch, self.layers = settings.batch, len(settings.layer_bytes)
@@ -100,12 +107,19 @@ class PipelineControl:
 
     @classmethod
     def resumed(
-        cls, pipeline: ElasticSettings, settings: ControllerSettings, record: Mapping[str, Any] | None, now: float
+        cls,
+        pipeline: ElasticSettings,
+        settings: ControllerSettings,
+        record: Mapping[str, Any] | None,
+        now: float,
     ) -> "PipelineControl":
-        """With a record, goes on from the newest state in the store; nodes count as new, whatever they hold."""
+        """With a record, goes on from the newest state in the store; nodes count as new, whatever
+        they hold.
+        """
         elastic = ElasticController(pipeline)
         if record is None:
             return cls(settings, elastic)
+
         losses = {int(k): loss for line in record["accepted"] for k, loss in line}
         batch, size = record["checkpoint"], pipeline.batch
         elastic.resume(batch, {k: loss for k, loss in losses.items() if k < batch * size})
@@ -113,6 +127,7 @@ class PipelineControl:
         control = cls(settings, elastic, record["logged"])
         control.members.restore({**record, "members": []}, now)
         control._roll_call.waiting_since = now
+
         return control
 
     @property
@@ -128,7 +143,9 @@ class PipelineControl:
         """Reports of finished work."""
         return self._work
 
-    def handle(self, event: object, now: float, sender: str | None = None) -> list[ControllerInstruction]:
+    def handle(
+        self, event: object, now: float, sender: str | None = None
+    ) -> list[ControllerInstruction]:
         """Processes an event and returns the instructions that follow from it, in order."""
         if self._over or (sender is not None and not may_send(sender, event)):
             return []
@@ -139,10 +156,15 @@ class PipelineControl:
         instructions, self._out = self._out, []
         return instructions
 
-    def granted(self, node: str, order: object) -> frozenset[tuple[int, int]]:  # noqa: ARG002 - it is for this node
-        """The layers of which a node is to save copies, with the update before which they are saved."""
+    # It is for this node.
+    def granted(self, node: str, order: object) -> frozenset[tuple[int, int]]:  # noqa: ARG002
+        """The layers of which a node is to save copies, with the update before which they are
+        saved.
+        """
         return (
-            frozenset((layer, order.batch) for layer in order.saved) if isinstance(order, CopyLayers) else frozenset()
+            frozenset((layer, order.batch) for layer in order.saved)
+            if isinstance(order, CopyLayers)
+            else frozenset()
         )
 
     def _process(self, event: object, now: float) -> None:
@@ -151,6 +173,7 @@ class PipelineControl:
             self._out.append(stale)
         if stale:
             return
+
         if isinstance(event, NodeReport):
             self._work += 1
             self._carry_out(self.elastic.report(event, now), now)
@@ -164,7 +187,8 @@ class PipelineControl:
                 self._follow(answer, now)
 
     def _stop_if_safe(self) -> None:
-        """Ends with the last state in the store, as a training ends with the last one that is safe."""
+        """Ends with the last state in the store, as a training ends with the last one that is
+        safe."""
         if self.elastic.rescuing:
             return
         if self.elastic.backup:
@@ -172,7 +196,7 @@ class PipelineControl:
         else:
             self.elastic.end_soon()
 
-    # -- who is there --------------------------------------------------------------------------------------------------
+    # -- who is there ------------------------------------------------------------------------------
 
     def _follow(self, answer: NodeAnswer, now: float) -> None:
         match answer:
@@ -195,7 +219,7 @@ class PipelineControl:
             case Absent(why):
                 self._end(Failed(why), why)
 
-    # -- what the pipeline does ----------------------------------------------------------------------------------------
+    # -- what the pipeline does --------------------------------------------------------------------
 
     def _carry_out(self, instructions: Instructions, now: float) -> None:
         for node, instruction in instructions:
@@ -207,19 +231,25 @@ class PipelineControl:
                 self._out.append(Send(node, instruction))
                 self._notes.append(f"{node} left")
                 self._remember()
+
         if self.epoch != self._noted_epoch and self.elastic.phase is ElasticPhase.MOVING:
             stages = len(self.elastic.history[-1].nodes)
-            self._notes.append(f"epoch {self.epoch} from update {self.elastic.batch} on {stages} nodes")
+            self._notes.append(
+                f"epoch {self.epoch} from update {self.elastic.batch} on {stages} nodes"
+            )
+
         self._noted_epoch = self.epoch
         self._updates = min(self._updates, self.elastic.batch)
         while self._updates < self.elastic.batch:
             self._updates += 1
             self._log(self._updates, now)
+
         if self._logged_at is None and self.elastic.history:
             self._logged_at = now
         if self.elastic.backup > self._saved:
             self._saved = self.elastic.backup
             self._out.append(RememberCheckpoint(self._saved))
+
         if self.elastic.finished:
             self._finish()
         elif self._stopping:
@@ -233,24 +263,28 @@ class PipelineControl:
         if update <= self.logged:
             self._out.append(ClockRepeated(update))
             return
+
         self.logged = update
         sums = ClockSums(chunks=size, loss_sum=sum(losses.values()), loss_count=size)
         seconds = 0.0 if self._logged_at is None else now - self._logged_at
         reliable, transient = (len(self.members.active(reliable=kind)) for kind in (True, False))
         redone = (self.elastic.redone - self._redone) * size
+
         # The one that has just begun is reported once it trains.
         begun = len(self.elastic.history) - (self.elastic.phase is ElasticPhase.MOVING)
         epochs = tuple(self.elastic.history[self._reported_epochs : begun])
         details = msgspec.json.encode(UpdateDetails(self._losses, epochs)).decode()
         notes = tuple(self._notes)
-        iteration = Iteration(update, seconds, 1, reliable, transient, sums, redone, notes, details=details)
+        iteration = Iteration(
+            update, seconds, 1, reliable, transient, sums, redone, notes, details=details
+        )
         self._logged_at, self._redone, self._notes, self._losses = now, self.elastic.redone, [], {}
         self._reported_epochs = begun
         self._out.append(iteration)
         if update < self.elastic.limit and self.settings.stop(iteration):
             self.elastic.end_soon()
 
-    # -- the end, and the record that outlives a controller -----------------------------------------------------------
+    # -- the end, and the record that outlives a controller ----------------------------------------
 
     def _finish(self) -> None:
         updates, size = self.elastic.backup, self.elastic.settings.batch

@@ -1,9 +1,10 @@
 """The controller of an elastic pipeline: which node holds what, as nodes come and go.
 
-Work proceeds in segments of whole batches. A segment counts once every node has reported its end; until then each node
-keeps the state from before the segment. So all nodes can repeat a segment, whatever is lost in it. After a segment,
-nodes copy their layers to a neighbor, and now and then to a store. If the only holder of a layer is gone, all nodes
-return to the newest batch before which every layer is at some node, or in the store.
+Work proceeds in segments of whole batches. A segment counts once every node has reported its end;
+until then each node keeps the state from before the segment. So all nodes can repeat a segment,
+whatever is lost in it. After a segment, nodes copy their layers to a neighbor, and now and then to
+a store. If the only holder of a layer is gone, all nodes return to the newest batch before which
+every layer is at some node, or in the store.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,12 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from agileml.core.roll_call import LEFT_BEHIND
-from agileml.pipeline.elastic.layouts import ASSUMED_BYTES_PER_SECOND, LayoutOption, assign, best_option
+from agileml.pipeline.elastic.layouts import (
+    ASSUMED_BYTES_PER_SECOND,
+    LayoutOption,
+    assign,
+    best_option,
+)
 from agileml.pipeline.elastic.seats import (
     INITIAL,
     STORE,
@@ -49,7 +55,9 @@ class ElasticPhase(Enum):
 
 @dataclass(frozen=True)
 class ElasticSettings:
-    """The settings of a run. `every`: batches between copies; `save_every`: in the store, as often if left out."""
+    """The settings of a run. `every`: batches between copies; `save_every`: in the store, as often
+    if left out.
+    """
 
     scheme: str
     batches: int
@@ -68,7 +76,9 @@ class ElasticSettings:
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """One plan of the run: when, with which batch and on which nodes it began; training went on at `running`."""
+    """One plan of the run: when, with which batch and on which nodes it began; training went on at
+    `running`.
+    """
 
     epoch: int
     batch: int
@@ -80,7 +90,8 @@ class EpochRecord:
 
 @dataclass
 class ElasticController:
-    """Nodes `join`, are warned (`warn`) or lost (`lose`), and `report`; each returns the instructions that follow.
+    """Nodes `join`, are warned (`warn`) or lost (`lose`), and `report`; each returns the
+    instructions that follow.
 
     `losses` has the loss of each microbatch that counts.
     """
@@ -144,6 +155,7 @@ class ElasticController:
         """A node has done something; reports of earlier epochs are dropped."""
         if self.finished or report.epoch != self.epoch:
             return []
+
         match report:
             case Restored(node):
                 return self._ready(node, now)
@@ -157,8 +169,10 @@ class ElasticController:
             case Saved():
                 return self._note_saved(report)
             case FramesLost():
-                # Nobody knows which frames are lost, so all nodes start again from the state before this work.
+                # Nobody knows which frames are lost, so all nodes start again from the state before
+                # this work.
                 return self._plan(now) if self.phase is not ElasticPhase.WAITING else []
+
         return []
 
     def resume(self, batch: int, losses: Mapping[int, float]) -> None:
@@ -190,6 +204,7 @@ class ElasticController:
         self._waiting_for.discard(node)
         if self.phase is not ElasticPhase.MOVING or self._waiting_for:
             return []
+
         if self._moved_bytes > 0 and now > self._began:
             self._fetched_per_second = self._moved_bytes / (now - self._began)
         for member in self._leaving.keys() - set(self._seated):
@@ -197,9 +212,15 @@ class ElasticController:
         for seat, member in zip(self._layout.seats(), self._seated, strict=True):
             self._held.add(member, self.batch, self._layout.held(seat))
         released: Instructions = []
-        for member in [member for member, leaving in self._leaving.items() if leaving and member not in self._seated]:
+
+        for member in [
+            member
+            for member, leaving in self._leaving.items()
+            if leaving and member not in self._seated
+        ]:
             del self._leaving[member], self._held.nodes[member]
             released.append((member, Leave(LEFT_BEHIND)))
+
         return released + self._go_on(now)
 
     def _done(self, node: str, losses: dict[int, float], now: float) -> Instructions:
@@ -207,6 +228,7 @@ class ElasticController:
         self._reported |= losses
         if self._waiting_for:
             return []
+
         relative = self._relative * (self._last - self.batch)
         if relative > 0:
             self._update_seconds = (now - self._began) / relative
@@ -214,6 +236,7 @@ class ElasticController:
         self.batch = self._last
         for seat, member in zip(self._layout.seats(), self._seated, strict=True):
             self._held.add(member, self.batch, self._layout.held(seat))
+
         return self._go_on(now)
 
     def _go_on(self, now: float) -> Instructions:
@@ -234,24 +257,31 @@ class ElasticController:
         every = self.settings.every
         # The next copies wait for the last ones, so that they never pile up.
         copied = bool(self.batch) and self.batch % every == 0 and self._copying is None
+
         # A single node has no neighbor.
         save_every = (self.settings.save_every if len(self._seated) > 1 else None) or every
         saved = self.batch > self.backup and self.batch % save_every == 0 and self._saving is None
         copies = self._copies(copied=copied, saved=saved)
-        # A flush drains the pipeline anyway, so its segments are single batches. Others run until the next copies.
+
+        # A flush drains the pipeline anyway, so its segments are single batches. Others run until
+        # the next copies.
         length = 1 if self.settings.scheme in FLUSHING else every - self.batch % every
         self._last = min(self.batch + length, self.limit)
         self._reported, self._waiting_for, self._began = {}, set(self._seated), now
         if self.history[-1].running is None:
             self.history[-1] = replace(self.history[-1], running=now)
-        orders = work_orders(self._layout, self._seated, self.settings.scheme, self.batch, self._last)
+        orders = work_orders(
+            self._layout, self._seated, self.settings.scheme, self.batch, self._last
+        )
         keep = self._kept()
         self._held.keep(keep)
+
         return copies + [
-            (node, RunBatches(self.epoch, self.batch, self._last, work, keep)) for node, work in orders.items()
+            (node, RunBatches(self.epoch, self.batch, self._last, work, keep))
+            for node, work in orders.items()
         ]
 
-    # -- copies --------------------------------------------------------------------------------------------------------
+    # -- copies ------------------------------------------------------------------------------------
 
     def _copies(self, *, copied: bool, saved: bool) -> Instructions:
         copies = neighbors_copies(self._seated, self._held, self.batch) if copied else {}
@@ -271,7 +301,9 @@ class ElasticController:
             layer: next(node for node in nodes if node in self._held.holders(layer, self.batch))
             for layer in self._layers
         }
-        return {node: tuple(layer for layer, saver in savers.items() if saver == node) for node in nodes}
+        return {
+            node: tuple(layer for layer, saver in savers.items() if saver == node) for node in nodes
+        }
 
     def _note_saved(self, saved: Saved) -> Instructions:
         if self._saving is None or self._saving[0] != saved.clock:
@@ -290,20 +322,22 @@ class ElasticController:
         kept |= {pending[0] for pending in (self._copying,) if pending is not None}
         return tuple(sorted(kept))
 
-    # -- plans ---------------------------------------------------------------------------------------------------------
+    # -- plans -------------------------------------------------------------------------------------
 
     @property
     def _layers(self) -> range:
         return range(len(self.settings.layer_bytes))
 
     def _plan(self, now: float) -> Instructions:
-        """A new epoch with the nodes that stay, from the newest state that there is of all layers."""
+        """A new epoch with the nodes that stay, from the newest state that there is of all
+        layers."""
         self.epoch += 1
         self._changed, self._copying, self._saving = False, None, None
         self._seated = ()
         staying = [node for node, leaving in self._leaving.items() if not leaving]
         sizes = sorted(count for count in self.settings.layouts if count <= len(staying))
         self.phase = ElasticPhase.MOVING if sizes else ElasticPhase.WAITING
+
         if not sizes:
             # All nodes, also those that are warned, save what is not in the store.
             if self._held.newest(len(self._layers), 1, self.batch) <= self.backup:
@@ -311,7 +345,9 @@ class ElasticController:
             self._roll_back()
             to_save = self._to_save(tuple(self._leaving))
             return [
-                (node, CopyLayers(self.epoch, self.batch, (), layers)) for node, layers in to_save.items() if layers
+                (node, CopyLayers(self.epoch, self.batch, (), layers))
+                for node, layers in to_save.items()
+                if layers
             ]
 
         self._roll_back()
@@ -320,22 +356,35 @@ class ElasticController:
         options = [self._option(size, staying) for size in sizes]
         chosen = best_option(options, self._update_seconds, self._fetched_per_second, ahead)
 
-        self._layout, self._seated, self._moved_bytes = chosen.layout, chosen.seated, chosen.moved_bytes
+        self._layout, self._seated, self._moved_bytes = (
+            chosen.layout,
+            chosen.seated,
+            chosen.moved_bytes,
+        )
+
         self._relative, self._began = chosen.relative_seconds, now
         self._waiting_for = set(self._seated)
         self.history.append(EpochRecord(self.epoch, self.batch, now, self._seated, self._layout))
         return self._seat()
 
     def _option(self, size: int, staying: Sequence[str]) -> LayoutOption:
-        layout, sizes, held = self.settings.layouts[size], self.settings.layer_bytes, self._held.at(self.batch)
+        layout, sizes, held = (
+            self.settings.layouts[size],
+            self.settings.layer_bytes,
+            self._held.at(self.batch),
+        )
+
         seated = tuple(assign(layout, staying, held, sizes))
         fetched = (
             sum(sizes[layer] for layer in layout.held(seat) if layer not in held[node])
             for seat, node in zip(layout.seats(), seated, strict=True)
         )
+
         # Before the first update, each node computes its own layers.
         moved = max(fetched) if self.batch else 0.0
-        return LayoutOption(layout, seated, moved, self.settings.relative_seconds.get(size, 1 / size))
+        return LayoutOption(
+            layout, seated, moved, self.settings.relative_seconds.get(size, 1 / size)
+        )
 
     def _roll_back(self) -> None:
         """Back to the newest batch before which every layer is at a node or in the store."""
@@ -343,6 +392,7 @@ class ElasticController:
         for states in self._held.nodes.values():
             for batch in [batch for batch in states if batch > newest]:
                 del states[batch]
+
         if newest < self.batch:
             self.redone += self.batch - newest
             self.batch = newest
@@ -362,17 +412,26 @@ class ElasticController:
                 sources[layer] = min(holders, key=lambda holder: len(gives[holder]), default=spare)
                 if holders:
                     gives[sources[layer]].append((layer, node))
+
         layers = {
-            node: tuple(self._layout.held(seat)) for seat, node in zip(self._layout.seats(), self._seated, strict=True)
+            node: tuple(self._layout.held(seat))
+            for seat, node in zip(self._layout.seats(), self._seated, strict=True)
         }
         peers, keep = tuple(sorted(self._leaving)), self._kept()
         self._held.keep(keep)
+
         # A node without a seat may still have to hand its layers on.
         return [
             (
                 node,
                 TakeSeat(
-                    self.epoch, self.batch, layers.get(node, ()), seats.get(node, {}), tuple(gives[node]), peers, keep
+                    self.epoch,
+                    self.batch,
+                    layers.get(node, ()),
+                    seats.get(node, {}),
+                    tuple(gives[node]),
+                    peers,
+                    keep,
                 ),
             )
             for node in self._leaving

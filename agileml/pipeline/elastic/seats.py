@@ -1,4 +1,5 @@
-"""Layouts and work orders: which layers a node holds, the order of its work, and the nodes with which it works.
+"""Layouts and work orders: which layers a node holds, the order of its work, and the nodes with
+which it works.
 
 The messages between the controller of a pipeline and its nodes are at the end.
 """
@@ -27,26 +28,38 @@ ALL_LANES = -1
 
 @dataclass(frozen=True)
 class PipelineLayout:
-    """Pipelines with their own numbers of stages, and the microbatches of a batch that each processes."""
+    """Pipelines with their own numbers of stages, and the microbatches of a batch that each
+    processes.
+    """
 
     pipelines: tuple[LayerSpans, ...]
     """For each pipeline the layers of its virtual stages: chunk c of stage s is number c p + s."""
     shares: tuple[int, ...]
     chunks: int = 1
     replicas: tuple[int, ...] = ()
-    """Of each stage of a single pipeline under PipeDream; empty where pipelines are replicated as a whole."""
+    """Of each stage of a single pipeline under PipeDream; empty where pipelines are replicated as a
+    whole."""
     extra: int = 0
     """With replicas: inputs in flight beyond the depth."""
     lanes: tuple[int, ...] = ()
     """With tensor parallelism, for each layer the lane that computes the layer, or `ALL_LANES`."""
 
     def __post_init__(self) -> None:
-        if self.replicas and (len(self.pipelines) > 1 or len(self.replicas) != len(self.pipelines[0])):
-            raise BadArgument(f"replicas are {self.replicas}: give one number for each stage of a single pipeline")
+        if self.replicas and (
+            len(self.pipelines) > 1 or len(self.replicas) != len(self.pipelines[0])
+        ):
+            raise BadArgument(
+                f"replicas are {self.replicas}: give one number for each stage of a single pipeline"
+            )
         if self.replicas and self.tensor > 1:
-            raise BadArgument("stages with different numbers of replicas have no tensor parallelism: set tensor to 1")
+            raise BadArgument(
+                "stages with different numbers of replicas have no tensor parallelism: set tensor "
+                "to 1"
+            )
         if len(self.pipelines) != len(self.shares) or min(self.shares) < 1:
-            raise BadArgument(f"shares are {self.shares}: every pipeline needs at least one microbatch of a batch")
+            raise BadArgument(
+                f"shares are {self.shares}: every pipeline needs at least one microbatch of a batch"
+            )
 
     @property
     def batch(self) -> int:
@@ -73,7 +86,11 @@ class PipelineLayout:
         pipeline, stage, lane = (0 if self.replicas else seat[0]), *seat[1:]
         spans = self.pipelines[pipeline][stage :: self.depth(pipeline)]
         return tuple(
-            tuple(layer for layer in range(a, b + 1) if not self.lanes or self.lanes[layer] in (ALL_LANES, lane))
+            tuple(
+                layer
+                for layer in range(a, b + 1)
+                if not self.lanes or self.lanes[layer] in (ALL_LANES, lane)
+            )
             for a, b in spans
         )
 
@@ -84,7 +101,9 @@ class PipelineLayout:
 
 @dataclass(frozen=True)
 class WorkOrder:
-    """One node's work from batch `first` up to `last`: operations with the weight version of each microbatch."""
+    """One node's work from batch `first` up to `last`: operations with the weight version of each
+    microbatch.
+    """
 
     spans: tuple[tuple[int, ...], ...]
     """The layers of each chunk."""
@@ -107,15 +126,20 @@ class WorkOrder:
 def work_orders(
     layout: PipelineLayout, nodes: Sequence[str], scheme: str, first: int, last: int
 ) -> dict[str, WorkOrder]:
-    """The work of all seats, which `nodes` take in the order of `layout.seats()`, for batches `first` to `last` - 1."""
+    """The work of all seats, which `nodes` take in the order of `layout.seats()`, for batches
+    `first` to `last` - 1.
+    """
     seats = dict(zip(layout.seats(), nodes, strict=True))
     if layout.replicas:
         return _replicated(layout, seats, first, last)
+
     holders: dict[tuple[int, int], list[str]] = {}
     for seat, node in seats.items():
         for layer in layout.held(seat):
-            # Every lane adds up its own gradients: those of a layer that all lanes have are the same in each.
+            # Every lane adds up its own gradients: those of a layer that all lanes have are the
+            # same in each.
             holders.setdefault((layer, seat[2]), []).append(node)
+
     starts = [0, *accumulate(layout.shares)]
     work = {}
     for q in range(len(layout.pipelines)):
@@ -143,15 +167,23 @@ def work_orders(
                     layout.batch,
                     tuple(seats[q, s, other] for other in range(layout.tensor) if other != lane),
                 )
+
     return work
 
 
-def _replicated(layout: PipelineLayout, seats: Mapping[Seat, str], first: int, last: int) -> dict[str, WorkOrder]:
-    """PipeDream with stages of different numbers of replicas: input k goes to replica k mod r of each stage."""
+def _replicated(
+    layout: PipelineLayout, seats: Mapping[Seat, str], first: int, last: int
+) -> dict[str, WorkOrder]:
+    """PipeDream with stages of different numbers of replicas: input k goes to replica k mod r of
+    each stage.
+    """
     (spans,) = layout.pipelines
     for count in layout.replicas:
         if first % count or last % count:
-            raise BadArgument(f"inputs {first} to {last} are not whole rounds of {count} replicas: use multiples")
+            raise BadArgument(
+                f"inputs {first} to {last} are not whole rounds of {count} replicas: use multiples"
+            )
+
     stages = [[seats[r, s, 0] for r in range(count)] for s, count in enumerate(layout.replicas)]
     work = {}
     for s, lines in enumerate(replicated_orders(layout.replicas, last - first, layout.extra)):
@@ -169,6 +201,7 @@ def _replicated(layout: PipelineLayout, seats: Mapping[Seat, str], first: int, l
                 {layer: tuple(stages[s]) for layer in layers},
                 count,
             )
+
     return work
 
 
@@ -208,13 +241,21 @@ class HeldLayers:
         return [node for node, layers in self.at(batch).items() if layer in layers]
 
     def newest(self, layers: int, count: int, latest: int) -> int:
-        """The newest batch up to `latest` for which `count` nodes hold each layer; -1 if there is none."""
+        """The newest batch up to `latest` for which `count` nodes hold each layer; -1 if there is
+        none.
+        """
         batches = {batch for states in self.nodes.values() for batch in states if batch <= latest}
-        safe = (batch for batch in batches if min(len(self.holders(layer, batch)) for layer in range(layers)) >= count)
+        safe = (
+            batch
+            for batch in batches
+            if min(len(self.holders(layer, batch)) for layer in range(layers)) >= count
+        )
         return max(safe, default=-1)
 
 
-def neighbors_copies(seated: Sequence[str], held: HeldLayers, batch: int) -> dict[str, tuple[tuple[int, str], ...]]:
+def neighbors_copies(
+    seated: Sequence[str], held: HeldLayers, batch: int
+) -> dict[str, tuple[tuple[int, str], ...]]:
     """The layers that each node sends to the next one, so that no layer is at a single node."""
     return {
         node: tuple(
@@ -300,4 +341,5 @@ class FramesLost:
 
 NodeInstruction = TakeSeat | RunBatches | CopyLayers
 NodeReport = Restored | BatchesDone | CopyKept | Saved | FramesLost
-"""A node has the layers of its seat, has finished its work, has a copy, has saved a layer, or lacks frames."""
+"""A node has the layers of its seat, has finished its work, has a copy, has saved a layer, or lacks
+frames."""

@@ -1,6 +1,8 @@
-"""Plays a plan on a recorded fleet: batches that count, batches that are repeated, and a bound without any pauses.
+"""Plays a plan on a recorded fleet: batches that count, batches that are repeated, and a bound
+without any pauses.
 
-A plan has the costs of stages, not of layers: the layers of a stage count as equal, and links as fast as the slowest.
+A plan has the costs of stages, not of layers: the layers of a stage count as equal, and links as
+fast as the slowest.
 """
 
 import heapq
@@ -13,7 +15,14 @@ from math import ceil, floor, lcm
 from agileml.errors import BadArgument
 from agileml.pipeline.elastic.controller import ElasticController, ElasticSettings, Instructions
 from agileml.pipeline.elastic.layouts import LayoutRules, layouts, planned_layout
-from agileml.pipeline.elastic.seats import BatchesDone, CopyKept, CopyLayers, PipelineLayout, RunBatches, TakeSeat
+from agileml.pipeline.elastic.seats import (
+    BatchesDone,
+    CopyKept,
+    CopyLayers,
+    PipelineLayout,
+    RunBatches,
+    TakeSeat,
+)
 from agileml.pipeline.plan.parallel_plan import ParallelPlan
 from agileml.pipeline.profile.model_profile import OPTIMIZER_STATE
 from agileml.pipeline.schedule.schedules import STASHING, ScheduleShape, orders
@@ -65,11 +74,15 @@ class FleetResult:
 
 
 def simulate_fleet(plan: ParallelPlan, fleet: Sequence[FleetChange], warning: float) -> FleetResult:
-    """Plays a plan on a fleet whose machines are warned `warning` seconds before they go; 0 for no warning."""
+    """Plays a plan on a fleet whose machines are warned `warning` seconds before they go; 0 for no
+    warning.
+    """
     if plan.tensor > 1:
         raise BadArgument(
-            f"tensor is {plan.tensor}: fleets are played without tensor parallelism; plan with --tensor 1"
+            f"tensor is {plan.tensor}: fleets are played without tensor parallelism; plan with "
+            "--tensor 1"
         )
+
     layers = _Layers.of(plan)
     own = planned_layout(plan)
     rules = LayoutRules(plan.scheme, own.batch, plan.chunks, plan.depth)
@@ -77,21 +90,26 @@ def simulate_fleet(plan: ParallelPlan, fleet: Sequence[FleetChange], warning: fl
     samples = plan.microbatch * own.batch
     seconds = cache(lambda layout, batches: layers.seconds(layout, batches, plan.scheme))
     until = fleet[-1].at
+
     # Unequal replicas work in rounds, and copies are made between two of them.
     rounds = lcm(*own.replicas)
     every = ceil(plan.every / rounds) * rounds
-    controller = ElasticController(ElasticSettings(plan.scheme, _NO_END, options, layers.bytes, every))
+    controller = ElasticController(
+        ElasticSettings(plan.scheme, _NO_END, options, layers.bytes, every)
+    )
     replay = FleetReplay(controller, seconds, layers.bytes, layers.bandwidth)
     put_fleet(replay, fleet, warning)
     batches, redone = replay.run(until)
     spans = fleet_sizes(fleet, until)
     steps = {
-        option: seconds(option, _PLAYED_BATCHES) - seconds(option, _PLAYED_BATCHES - 1) for option in options.values()
+        option: seconds(option, _PLAYED_BATCHES) - seconds(option, _PLAYED_BATCHES - 1)
+        for option in options.values()
     }
     bound = 0.0
     for began, end, size, _ in spans:
         if fitting := max((nodes for nodes in options if nodes <= size), default=0):
             bound += (end - began) * samples / steps[options[fitting]]
+
     machine_seconds = sum((end - began) * size for began, end, size, _ in spans)
     work = sum(layers.compute) * (batches + redone) * samples / plan.microbatch
     return FleetResult(
@@ -109,7 +127,9 @@ def simulate_fleet(plan: ParallelPlan, fleet: Sequence[FleetChange], warning: fl
 
 @dataclass(frozen=True, eq=False)
 class _Layers:
-    """Seconds of a microbatch in each layer, of its output, of an update and its all-reduce; bytes of its state."""
+    """Seconds of a microbatch in each layer, of its output, of an update and its all-reduce; bytes
+    of its state.
+    """
 
     forward: tuple[float, ...]
     backward: tuple[float, ...]
@@ -124,11 +144,17 @@ class _Layers:
         """Each layer as the mean of its stage."""
         stages = [(stage, stage.layers[1] - stage.layers[0] + 1) for stage in plan.stages]
         each = [(stage, count) for stage, count in stages for _ in range(count)]
-        rates = [stage.output_bytes / stage.send_seconds for stage in plan.stages if stage.send_seconds]
+        rates = [
+            stage.output_bytes / stage.send_seconds for stage in plan.stages if stage.send_seconds
+        ]
         state = 1 + max(OPTIMIZER_STATE.values())
+
         return cls(
             tuple(stage.forward_seconds / count for stage, count in each),
-            tuple((stage.backward_seconds + stage.forward_seconds * plan.recompute) / count for stage, count in each),
+            tuple(
+                (stage.backward_seconds + stage.forward_seconds * plan.recompute) / count
+                for stage, count in each
+            ),
             tuple(stage.update_seconds / count for stage, count in each),
             tuple(stage.sync_seconds / count for stage, count in each),
             tuple(stage.weight_bytes * state / count for stage, count in each),
@@ -144,17 +170,33 @@ class _Layers:
     def seconds(self, layout: PipelineLayout, batches: int, scheme: str) -> float:
         """Seconds of batches in a row, with filling and draining."""
         if batches > _PLAYED_BATCHES:
-            step = self.seconds(layout, _PLAYED_BATCHES, scheme) - self.seconds(layout, _PLAYED_BATCHES - 1, scheme)
-            return self.seconds(layout, _PLAYED_BATCHES, scheme) + (batches - _PLAYED_BATCHES) * step
+            step = self.seconds(layout, _PLAYED_BATCHES, scheme) - self.seconds(
+                layout, _PLAYED_BATCHES - 1, scheme
+            )
+            return (
+                self.seconds(layout, _PLAYED_BATCHES, scheme) + (batches - _PLAYED_BATCHES) * step
+            )
         if scheme in STASHING:
-            (spans,), replicas = layout.pipelines, layout.replicas or (1,) * len(layout.pipelines[0])
-            stages = [times.forward + times.backward + times.sync for times in self._times(spans, max(replicas) > 1)]
+            (spans,), replicas = (
+                layout.pipelines,
+                layout.replicas or (1,) * len(layout.pipelines[0]),
+            )
+            stages = [
+                times.forward + times.backward + times.sync
+                for times in self._times(spans, max(replicas) > 1)
+            ]
             slowest = max(seconds / count for seconds, count in zip(stages, replicas, strict=True))
             return sum(stages) + (batches - 1) * slowest
+
         several = len(layout.pipelines) > 1
         return max(
             play(
-                [[order] for order in orders(ScheduleShape(scheme, layout.depth(q), share, batches, layout.chunks))],
+                [
+                    [order]
+                    for order in orders(
+                        ScheduleShape(scheme, layout.depth(q), share, batches, layout.chunks)
+                    )
+                ],
                 self._times(layout.pipelines[q], several),
             ).seconds
             for q, share in enumerate(layout.shares)
@@ -172,6 +214,7 @@ class _Layers:
                     sum(self.update[part]) + several * sum(self.sync[part]),
                 )
             )
+
         return times
 
 
@@ -183,8 +226,8 @@ Step = Callable[[float], Instructions]
 class FleetReplay:
     """Plays what was added with `put`.
 
-    `seconds`: those of a number of batches in a layout; `layer_bytes`: of a layer that moves; `bandwidth`: bytes per
-    second into a node; `settle`: seconds that an epoch takes to begin.
+    `seconds`: those of a number of batches in a layout; `layer_bytes`: of a layer that moves;
+    `bandwidth`: bytes per second into a node; `settle`: seconds that an epoch takes to begin.
     """
 
     controller: ElasticController
@@ -200,8 +243,8 @@ class FleetReplay:
     def __post_init__(self) -> None:
         self._order = count()
         self._running, self._began, self._end = 0, 0.0, 0.0
-        """The number of batches of the latest work, and its beginning and end; 0 before the first work, and if it is
-        lost."""
+        """The number of batches of the latest work, and its beginning and end; 0 before the first
+        work, and if it is lost."""
 
     def put(self, at: float, step: Step) -> None:
         """Plays a step at a time, such as a call of the controller."""
@@ -221,6 +264,7 @@ class FleetReplay:
             self._follow(instructions, now, until)
             if not self.curve or controller.batch != self.curve[-1][1]:
                 self.curve.append((now, controller.batch))
+
         return controller.batch, controller.redone + self.aborted
 
     def _follow(self, instructions: Instructions, now: float, until: float) -> None:
@@ -229,7 +273,9 @@ class FleetReplay:
             match instruction:
                 case TakeSeat(epoch=epoch, layers=layers, sources=sources) if layers:
                     sizes = self.layer_bytes
-                    moved = sum(sizes[layer] for layer, source in sources.items() if source != "initial")
+                    moved = sum(
+                        sizes[layer] for layer, source in sources.items() if source != "initial"
+                    )
                     ready = partial(self.controller.report, Restored(node, epoch))
                     self.put(now + self.settle + moved / self.bandwidth, ready)
                 case CopyLayers(epoch, batch, copies, saved):
@@ -240,16 +286,22 @@ class FleetReplay:
                         self.controller.report(Saved(node, epoch, layer, batch), now)
                 case RunBatches():
                     working.append((node, instruction))
+
         if working:
             self._work(working, now, until)
 
     def _work(self, working: Sequence[tuple[str, RunBatches]], now: float, until: float) -> None:
-        """All nodes take as long as the slowest. Work orders that no event can disturb are played as one."""
+        """All nodes take as long as the slowest. Work orders that no event can disturb are played
+        as one.
+        """
         order = working[0][1]
         length = self.seconds(self.controller.history[-1].layout, order.last - order.first)
         next_event = min(self.queue[0][0], until) if self.queue else until
         every = self.controller.settings.every
-        undisturbed = order.first + floor((next_event - now) / length * (1 - 1e-9)) * (order.last - order.first)
+        undisturbed = order.first + floor((next_event - now) / length * (1 - 1e-9)) * (
+            order.last - order.first
+        )
+
         # Work orders that are played as one end with a backup, where a controller can resume.
         last = max(undisturbed - undisturbed % every, order.last)
 
@@ -260,14 +312,22 @@ class FleetReplay:
             self.put(end, partial(self._end_work, BatchesDone(node, order.epoch, {}), together))
 
     def _end_work(self, done: BatchesDone, together: int | None, now: float) -> Instructions:
-        """Also tells the controller up to which batch work orders were played `together` as one, if they were."""
-        if together is not None and done.epoch == self.controller.epoch and together > self.controller.batch:
+        """Also tells the controller up to which batch work orders were played `together` as one, if
+        they were.
+        """
+        if (
+            together is not None
+            and done.epoch == self.controller.epoch
+            and together > self.controller.batch
+        ):
             self.controller.resume(together, {})
         return self.controller.report(done, now)
 
 
 def put_fleet(replay: FleetReplay, fleet: Sequence[FleetChange], warning: float) -> None:
-    """Adds a fleet's changes as events; with a `warning`, machines are warned that many seconds before they go."""
+    """Adds a fleet's changes as events; with a `warning`, machines are warned that many seconds
+    before they go.
+    """
     for change in fleet:
         for node in change.removed:
             if warning:

@@ -25,7 +25,13 @@ from agileml.engines.interrupts import ignored_by_children
 from agileml.engines.local.processes import NODE_ENVIRONMENT
 from agileml.errors import JobFailed
 from agileml.pipeline.builtin import ModelFactory
-from agileml.pipeline.elastic.seats import INITIAL, PipelineLayout, RunBatches, TakeSeat, work_orders
+from agileml.pipeline.elastic.seats import (
+    INITIAL,
+    PipelineLayout,
+    RunBatches,
+    TakeSeat,
+    work_orders,
+)
 from agileml.pipeline.model.arrays import BFLOAT16, added, nbytes, packed
 from agileml.pipeline.model.base import (
     Array,
@@ -63,11 +69,13 @@ def profiled(
     clock: Stopwatch = time.perf_counter,
     together: int = 1,
 ) -> tuple[ModelProfile, ...]:
-    """A profile for each microbatch size; times are medians of `repeats` passes, after one to warm up.
+    """A profile for each microbatch size; times are medians of `repeats` passes, after one to warm
+    up.
 
-    A process of its own measures, in the environment of nodes and with one thread: numpy and PyTorch decide on their
-    threads when they are imported. Nodes on one computer share its memory and slow each other down: `together`
-    processes then measure at the same time, and the slowest one counts.
+    A process of its own measures, in the environment of nodes and with one thread: numpy and
+    PyTorch decide on their threads when they are imported. Nodes on one computer share its memory
+    and slow each other down: `together` processes then measure at the same time, and the slowest
+    one counts.
     """
     check_whole("repeats", repeats, 1)
     check_whole("together", together, 1)
@@ -77,14 +85,18 @@ def profiled(
     before = {key: os.environ.get(key) for key in NODE_ENVIRONMENT}
     os.environ.update(NODE_ENVIRONMENT)
     processes = ProcessPoolExecutor(together, get_context("spawn"))
+
     try:
         with ignored_by_children():
             measurements = [processes.submit(_measure, work) for _ in range(together)]
         runs = [measurement.result() for measurement in measurements]
-        return tuple(max(alike, key=lambda profile: profile.seconds) for alike in zip(*runs, strict=True))
+        return tuple(
+            max(alike, key=lambda profile: profile.seconds) for alike in zip(*runs, strict=True)
+        )
     except BrokenProcessPool as error:
         raise JobFailed(
-            f"{name}: the process that measures the layers was killed: use smaller microbatches, or more memory"
+            f"{name}: the process that measures the layers was killed: use smaller microbatches, "
+            "or more memory"
         ) from error
     finally:
         # Ctrl-C ends the wait for a measurement.
@@ -140,6 +152,7 @@ def _profile(name: str, model: PipelineModel, size: int, measuring: _Measuring) 
     values, targets = model.data(0)
     input_bytes = nbytes(values)
     cuts, inputs = pieces(model.layers), []
+
     for piece in cuts:
         inputs.append(values)
         outputs = []
@@ -147,10 +160,12 @@ def _profile(name: str, model: PipelineModel, size: int, measuring: _Measuring) 
             with users_code(f"layer {i}"):
                 outputs.append(model.layers[i].forward(weights[i], values, (0, 0, i))[0])
         values = _joined(model, piece, outputs, values)
+
     costs: list[LayerCost] = []
     reading = measuring.seconds(lambda: model.data(0))
     judging = measuring.seconds(lambda: model.loss(values, targets))
     _, gradient = model.loss(values, targets)
+
     for piece, given in zip(reversed(cuts), reversed(inputs), strict=True):
         parts = []
         for i in piece:
@@ -164,12 +179,16 @@ def _profile(name: str, model: PipelineModel, size: int, measuring: _Measuring) 
             backward_seconds=sum(cost.backward_seconds for cost in alike),
             stash_bytes=sum(cost.stash_bytes for cost in alike),
             weight_bytes=sum(cost.weight_bytes for cost in alike),
-            update_seconds={kind: sum(cost.update_seconds[kind] for cost in alike) for kind in OPTIMIZER_STATE},
+            update_seconds={
+                kind: sum(cost.update_seconds[kind] for cost in alike) for kind in OPTIMIZER_STATE
+            },
             parts=len(alike),
         )
         costs.append(layer)
         gradient = _joined(model, piece, [inner for _, inner in parts], gradient)
-    # The costs are in reverse order. The last stage reads the microbatch once more, for the targets.
+
+    # The costs are in reverse order. The last stage reads the microbatch once more, for the
+    # targets.
     costs[0] = replace(costs[0], backward_seconds=costs[0].backward_seconds + reading + judging)
     costs[-1] = replace(costs[-1], forward_seconds=costs[-1].forward_seconds + reading)
     few = replace(measuring, repeats=min(measuring.repeats, _WHOLE_REPEATS))
@@ -179,21 +198,34 @@ def _profile(name: str, model: PipelineModel, size: int, measuring: _Measuring) 
 
 def _joined(model: PipelineModel, piece: range, parts: Sequence[Passed], whole: Passed) -> Passed:
     first = model.layers[piece[0]]
-    return sum_of_parts(parts, whole, residual=first.residual) if isinstance(first, TensorPart) else parts[0]
+    return (
+        sum_of_parts(parts, whole, residual=first.residual)
+        if isinstance(first, TensorPart)
+        else parts[0]
+    )
 
 
 def _cost(
-    layer: PipelineLayer, i: int, weights: Weights, inputs: Values, gradient: Values, measuring: _Measuring
+    layer: PipelineLayer,
+    i: int,
+    weights: Weights,
+    inputs: Values,
+    gradient: Values,
+    measuring: _Measuring,
 ) -> tuple[LayerCost, Passed]:
     """The cost of a layer, and the gradient of its inputs."""
     inner = layer.layer if isinstance(layer, TensorPart) else layer
     forward = measuring.seconds(lambda: inner.forward(weights, inputs, (0, 0, i)))
     # A stash serves one backward pass only.
-    both = measuring.seconds(lambda: inner.backward(weights, inner.forward(weights, inputs, (0, 0, i))[1], gradient))
+    both = measuring.seconds(
+        lambda: inner.backward(weights, inner.forward(weights, inputs, (0, 0, i))[1], gradient)
+    )
     output, stash = inner.forward(weights, inputs, (0, 0, i))
     held = _stash_bytes(inner, weights, inputs, stash)
     size_of = float(sum(weight.nbytes for weight in weights))
-    label = f"{i}:{inner.kind((0, 0, i)) if isinstance(inner, TorchLayer) else type(inner).__name__}"
+    label = (
+        f"{i}:{inner.kind((0, 0, i)) if isinstance(inner, TorchLayer) else type(inner).__name__}"
+    )
     before, gradients = inner.backward(weights, stash, gradient)
     adding = measuring.seconds(lambda: tuple(added(array, array) for array in gradients))
     cost = LayerCost(
@@ -203,9 +235,14 @@ def _cost(
         float(nbytes(output)),
         held,
         size_of,
-        output_seconds=measuring.seconds(lambda: [measuring.carry(array) for array in packed(output)]),
-        update_seconds={kind: measuring.seconds(_update(kind, weights, gradients)) for kind in OPTIMIZER_STATE},
+        output_seconds=measuring.seconds(
+            lambda: [measuring.carry(array) for array in packed(output)]
+        ),
+        update_seconds={
+            kind: measuring.seconds(_update(kind, weights, gradients)) for kind in OPTIMIZER_STATE
+        },
     )
+
     return cost, before
 
 
@@ -214,9 +251,13 @@ def _update(kind: str, weights: Weights, gradients: Weights) -> Callable[[], obj
     rule = Optimizer(kind)
     # Only the time counts: numbers of another type with as many bytes.
     weights, gradients = (
-        tuple(np.zeros(array.shape, np.float16) if array.dtype == BFLOAT16 else array for array in arrays)
+        tuple(
+            np.zeros(array.shape, np.float16) if array.dtype == BFLOAT16 else array
+            for array in arrays
+        )
         for arrays in (weights, gradients)
     )
+
     state = rule.initial(weights)
     return lambda: rule.step(weights, state, tuple(array / 2 for array in gradients), 1)
 
@@ -224,6 +265,7 @@ def _update(kind: str, weights: Weights, gradients: Weights) -> Callable[[], obj
 def _stash_bytes(layer: PipelineLayer, weights: Weights, inputs: Values, stash: object) -> float:
     if not isinstance(layer, TorchLayer):
         return float(_array_bytes(stash))
+
     torch = torch_module()
     sizes: dict[int, int] = {}
     own = {weight.ctypes.data for weight in weights}
@@ -253,15 +295,20 @@ _WEIGHT_COPIES = 5
 
 
 def scale_to_whole_model(
-    model: PipelineModel, costs: list[LayerCost], seconds: Callable[[Callable[[], object]], float], together: int = 1
+    model: PipelineModel,
+    costs: list[LayerCost],
+    seconds: Callable[[Callable[[], object]], float],
+    together: int = 1,
 ) -> list[LayerCost]:
-    """The costs of layers, scaled to what all take together; unscaled if memory does not hold the whole model.
+    """The costs of layers, scaled to what all take together; unscaled if memory does not hold the
+    whole model.
 
     `seconds` measures a piece of work. As many processes measure `together`, and share the memory.
     """
     needed = sum(_WEIGHT_COPIES * layer.weight_bytes + layer.stash_bytes for layer in costs)
     if needed * together > _free_memory():
         return costs
+
     few, many = (seconds(_training(model, number)) for number in (FEW, MANY))
     passes = (many - few) / (MANY - FEW)
     updates = few - FEW * passes
@@ -270,12 +317,15 @@ def scale_to_whole_model(
         sum(layer.update_seconds["sgd"] for layer in costs),
     )
     of_pass, of_update = _ratio(passes, alone), _ratio(updates, alone_updates)
+
     return [
         replace(
             layer,
             forward_seconds=layer.forward_seconds * of_pass,
             backward_seconds=layer.backward_seconds * of_pass,
-            update_seconds={kind: layer.update_seconds[kind] * of_update for kind in OPTIMIZER_STATE},
+            update_seconds={
+                kind: layer.update_seconds[kind] * of_update for kind in OPTIMIZER_STATE
+            },
         )
         for layer in costs
     ]
@@ -302,6 +352,7 @@ def _training(model: PipelineModel, microbatches: int) -> Callable[[], None]:
         from torch.optim import SGD
 
         rule = TorchOptimizer(partial(SGD, lr=_RATE))
+
     node = PipelineNode(name, PipelineTask(first_only, rule, "flush"))
     layers = tuple(range(len(model.layers)))
 
@@ -324,7 +375,9 @@ def _free_memory() -> float:
     """Bytes of memory that are available; on systems without /proc/meminfo, all memory."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
-        return 1024.0 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+        return 1024.0 * next(
+            int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")
+        )
     except (OSError, StopIteration):
         return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
@@ -334,11 +387,15 @@ _FROM, _TO = "from", "to"
 
 @contextmanager
 def loopback() -> Iterator[Callable[[Array], PipelineFrame]]:
-    """Carries an array from one mailbox to another, over a link that is closed at the end of the block."""
+    """Carries an array from one mailbox to another, over a link that is closed at the end of the
+    block.
+    """
     secret = secrets.token_bytes(32)
     with own_folder() as folder:
         rendezvous = FolderRendezvous(folder, secret)
-        sender, receiver = (Mailbox(rendezvous, name, messages=PIPELINE_MESSAGES) for name in (_FROM, _TO))
+        sender, receiver = (
+            Mailbox(rendezvous, name, messages=PIPELINE_MESSAGES) for name in (_FROM, _TO)
+        )
 
         def carry(array: Array) -> PipelineFrame:
             sender.send(_TO, PipelineFrame(0, ("activation", 0, 0), (array,)))

@@ -1,4 +1,6 @@
-"""Values between layers as tuples of arrays: bfloat16, absent gradients, arithmetic, tensors, names in files."""
+"""Values between layers as tuples of arrays: bfloat16, absent gradients, arithmetic, tensors, names
+in files.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ BFLOAT16 = np.dtype("V2")
 """Arrays of this type hold bfloat16 numbers: pairs of bytes, on which only PyTorch can compute."""
 
 ABSENT = np.zeros(0, dtype=np.float32)
-"""The gradient of a parameter that took no part, and of integers: optimizers leave such a parameter alone."""
+"""The gradient of a parameter that took no part, and of integers: optimizers leave such a parameter
+alone."""
 
 _BUFFER = "buffer"
 
@@ -43,8 +46,12 @@ def nbytes(values: Values) -> int:
     return sum(array.nbytes for array in packed(values))
 
 
-def named_arrays(weights: Mapping[int, Weights], buffers: Mapping[int, Weights]) -> dict[str, Array]:
-    """The arrays of a model file: weights of layers as `LAYER/NUMBER`, and buffers as `LAYER/bufferNUMBER`."""
+def named_arrays(
+    weights: Mapping[int, Weights], buffers: Mapping[int, Weights]
+) -> dict[str, Array]:
+    """The arrays of a model file: weights of layers as `LAYER/NUMBER`, and buffers as
+    `LAYER/bufferNUMBER`.
+    """
     held = [("", weights), (_BUFFER, buffers)]
     return {
         f"{layer}/{kind}{i}": array
@@ -95,13 +102,16 @@ def tensors_of(values: Values) -> list[torch.Tensor]:
 
 def seed_torch(key: DrawKey) -> None:
     """Lets PyTorch draw what belongs to a key."""
-    # `torch.manual_seed` would format the stack and queue a call for a graphics card, even where there is none.
+    # `torch.manual_seed` would format the stack and queue a call for a graphics card, even where
+    # there is none.
     seed = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> np.uint64(1))
     torch_module().default_generator.manual_seed(seed)
 
 
 def added(a: Array, b: Array, *, in_place: bool = False) -> Array:
-    """The sum of two gradients, perhaps in the memory of the first; a gradient that is absent adds nothing."""
+    """The sum of two gradients, perhaps in the memory of the first; a gradient that is absent adds
+    nothing.
+    """
     if in_place and a.dtype != BFLOAT16 and a.shape == b.shape:
         return np.add(a, b, out=a)
     if is_absent(a) or is_absent(b):

@@ -1,4 +1,6 @@
-"""The model that a pipeline trains: layers with a forward and a backward pass, a loss, and microbatches by number."""
+"""The model that a pipeline trains: layers with a forward and a backward pass, a loss, and
+microbatches by number.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +22,8 @@ Weights = tuple[Array, ...]
 Stash = Any
 """Values of a layer's forward pass that its backward pass needs."""
 DrawKey = tuple[int, int, int]
-"""Seed, microbatch and layer: random numbers depend on nothing else, so a repeated pass draws the same."""
+"""Seed, microbatch and layer: random numbers depend on nothing else, so a repeated pass draws the
+same."""
 
 
 class PipelineLayer(Protocol):
@@ -68,11 +71,15 @@ class Microbatches(Protocol):
 
 @runtime_checkable
 class AddingLayer(Protocol):
-    """A layer that adds the gradients of its weights to earlier ones by itself, which saves a pass over memory."""
+    """A layer that adds the gradients of its weights to earlier ones by itself, which saves a pass
+    over memory.
+    """
 
-    def backward_into(self, totals: Weights, stash: Stash, gradient: Values) -> tuple[Values, Weights]:
-        """As `backward`, with sums: in the memory of `totals`, or in memory that nothing else uses where these are
-        absent."""
+    def backward_into(
+        self, totals: Weights, stash: Stash, gradient: Values
+    ) -> tuple[Values, Weights]:
+        """As `backward`, with sums: in the memory of `totals`, or in memory that nothing else uses
+        where these are absent."""
 
 
 class UpdateRule(Protocol):
@@ -85,7 +92,9 @@ class UpdateRule(Protocol):
     def initial(self, weights: Weights) -> Weights:
         """The state before the first update."""
 
-    def step(self, weights: Weights, state: Weights, gradients: Weights, number: int) -> tuple[Weights, Weights]:
+    def step(
+        self, weights: Weights, state: Weights, gradients: Weights, number: int
+    ) -> tuple[Weights, Weights]:
         """Applies update `number`, counted from 1. Works on new arrays only."""
 
 
@@ -107,7 +116,11 @@ class PipelineModel:
     def initial_buffers(self, layer: int) -> Weights:
         held = self.layers[layer]
         with users_code(f"layer {layer}"):
-            return held.initial_buffers((self.seed, 0, layer)) if isinstance(held, BufferedLayer) else ()
+            return (
+                held.initial_buffers((self.seed, 0, layer))
+                if isinstance(held, BufferedLayer)
+                else ()
+            )
 
 
 @contextmanager

@@ -29,22 +29,32 @@ class CausalBlock(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         samples, length, hidden = inputs.shape
-        parts = self.mixed(self.before(inputs)).view(samples, length, 3, self.heads, hidden // self.heads)
+        parts = self.mixed(self.before(inputs)).view(
+            samples, length, 3, self.heads, hidden // self.heads
+        )
         query, key, value = (parts[:, :, i].transpose(1, 2) for i in range(3))
         seen = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        attended: torch.Tensor = inputs + self.joined(seen.transpose(1, 2).reshape(samples, length, hidden))
+        attended: torch.Tensor = inputs + self.joined(
+            seen.transpose(1, 2).reshape(samples, length, hidden)
+        )
         narrowed: torch.Tensor = self.narrow(nn.functional.gelu(self.wide(self.between(attended))))
+
         return attended + narrowed
 
 
 class AttentionPart(nn.Module):
-    """Some heads of an attention layer on normalized inputs. The first part has the bias of the sum."""
+    """Some heads of an attention layer on normalized inputs. The first part has the bias of the
+    sum.
+    """
 
     def __init__(self, hidden: int, heads: int, part: int, parts: int) -> None:
         super().__init__()
         self.heads, self.size = heads // parts, hidden // heads
         inner = self.heads * self.size
-        self.mixed, self.joined = nn.Linear(hidden, 3 * inner), nn.Linear(inner, hidden, bias=part == 0)
+        self.mixed, self.joined = (
+            nn.Linear(hidden, 3 * inner),
+            nn.Linear(inner, hidden, bias=part == 0),
+        )
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         samples, length, hidden = inputs.shape
@@ -57,7 +67,9 @@ class AttentionPart(nn.Module):
 
 
 class FeedForwardPart(nn.Module):
-    """Some hidden units of a feed-forward layer on normalized inputs. The first part has the bias of the sum."""
+    """Some hidden units of a feed-forward layer on normalized inputs. The first part has the bias
+    of the sum.
+    """
 
     def __init__(self, hidden: int, inner: int, part: int, parts: int) -> None:
         super().__init__()
@@ -70,7 +82,11 @@ class FeedForwardPart(nn.Module):
         return narrowed
 
 
-def small_transformer(tokens: int, sequence: int, hidden: int, heads: int, blocks: int) -> nn.Sequential:
+def small_transformer(
+    tokens: int, sequence: int, hidden: int, heads: int, blocks: int
+) -> nn.Sequential:
     """Embedding, blocks, and a projection."""
     inner = [CausalBlock(hidden, heads) for _ in range(blocks)]
-    return nn.Sequential(TokenEmbedding(tokens, sequence, hidden), *inner, nn.Linear(hidden, tokens))
+    return nn.Sequential(
+        TokenEmbedding(tokens, sequence, hidden), *inner, nn.Linear(hidden, tokens)
+    )

@@ -1,1 +1,2 @@
-"""Plans: where a model is cut, how often each stage is replicated, and what the planner rejected."""
+"""Plans: where a model is cut, how often each stage is replicated, and what the planner
+rejected."""

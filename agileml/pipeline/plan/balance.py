@@ -1,4 +1,6 @@
-"""Straight pipelines: cut into stages of nearly equal compute as memory allows, and their speed in closed form."""
+"""Straight pipelines: cut into stages of nearly equal compute as memory allows, and their speed in
+closed form.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,18 +9,26 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from agileml.pipeline.profile.model_profile import OPTIMIZER_STATE, CostRules, Matrix, ModelProfile, SpanTables
+from agileml.pipeline.profile.model_profile import (
+    OPTIMIZER_STATE,
+    CostRules,
+    Matrix,
+    ModelProfile,
+    SpanTables,
+)
 from agileml.pipeline.schedule import schedules
 
 LayerSpans = tuple[tuple[int, int], ...]
 
 
 def balanced_spans(tables: SpanTables, most: int) -> dict[int, LayerSpans]:
-    """For each number of stages up to `most`, the spans of layers whose slowest stage is fastest."""
+    """For each number of stages up to `most`, the spans of layers whose slowest stage is
+    fastest."""
     count = len(tables.outputs)
     best = tables.seconds[0].copy()
     cuts: list[NDArray[np.int64]] = []
     spans = {1: _spans(cuts, count)}
+
     for stages in range(2, min(most, count) + 1):
         # Rows: the last layer before the last stage; columns: the last layer of all.
         total = np.full((count, count), np.inf)
@@ -26,11 +36,14 @@ def balanced_spans(tables: SpanTables, most: int) -> dict[int, LayerSpans]:
         cuts.append(total.argmin(axis=0))
         best = total.min(axis=0)
         spans[stages] = _spans(cuts, count)
+
     return spans
 
 
 class FittingSpans:
-    """The spans of layers whose slowest stage is fastest, among those of which each stage fits into memory."""
+    """The spans of layers whose slowest stage is fastest, among those of which each stage fits into
+    memory.
+    """
 
     def __init__(self, profile: ModelProfile, rules: CostRules) -> None:
         self._tables, self._rules = SpanTables.of(profile), rules
@@ -39,15 +52,24 @@ class FittingSpans:
         self._by_copies: dict[tuple[object, ...], LayerSpans | None] = {}
         self._seconds: dict[tuple[object, ...], Matrix] = {}
 
-    def of(self, scheme: str, stages: int, microbatches: int, *, recompute: bool) -> LayerSpans | None:
+    def of(
+        self, scheme: str, stages: int, microbatches: int, *, recompute: bool
+    ) -> LayerSpans | None:
         """Stages without chunks; None if no cut fits."""
         held = [
-            (schedules.versions(scheme, stages, s), schedules.in_flight(scheme, stages, s, microbatches))
+            (
+                schedules.versions(scheme, stages, s),
+                schedules.in_flight(scheme, stages, s, microbatches),
+            )
             for s in range(1, stages + 1)
         ]
+
         key = (tuple(held), recompute)
         if key not in self._by_copies:
-            self._by_copies[key] = self._best([self._fitting(*copies, recompute) for copies in held])
+            self._by_copies[key] = self._best(
+                [self._fitting(*copies, recompute) for copies in held]
+            )
+
         return self._by_copies[key]
 
     def _fitting(self, versions: int, in_flight: float, recompute: bool) -> Matrix:
@@ -112,9 +134,13 @@ def step_seconds(stages: Sequence[StageCost]) -> float:
 
 
 def double_buffered_seconds(stages: Sequence[StageCost], microbatches: int) -> float:
-    """Seconds per microbatch under 2BW: the slowest stage, or its all-reduce spread over a batch."""
+    """Seconds per microbatch under 2BW: the slowest stage, or its all-reduce spread over a
+    batch."""
     return max(
-        max(stage.seconds + stage.link_seconds + stage.update_seconds / microbatches, stage.sync_seconds / microbatches)
+        max(
+            stage.seconds + stage.link_seconds + stage.update_seconds / microbatches,
+            stage.sync_seconds / microbatches,
+        )
         for stage in stages
     )
 
@@ -137,15 +163,26 @@ def _flush_seconds(stages: Sequence[StageCost]) -> float:
 
 
 def held_bytes(stage: StageCost, versions: int, in_flight: float, optimizer: str) -> float:
-    """Weight versions, gradients, optimizer state, and the stash or stage inputs of microbatches in flight."""
+    """Weight versions, gradients, optimizer state, and the stash or stage inputs of microbatches in
+    flight.
+    """
     sizes = (stage.weight_bytes, stage.stash_bytes, stage.input_bytes)
     return bytes_in_use(sizes, versions, in_flight, optimizer, recompute=stage.recompute)
 
 
 def bytes_in_use(
-    sizes: tuple[_Bytes, _Bytes, _Bytes], versions: int, in_flight: float, optimizer: str, *, recompute: bool
+    sizes: tuple[_Bytes, _Bytes, _Bytes],
+    versions: int,
+    in_flight: float,
+    optimizer: str,
+    *,
+    recompute: bool,
 ) -> _Bytes:
-    """As `held_bytes`, from the bytes of weights, stash and input: of one stage, or of many in matrices."""
+    """As `held_bytes`, from the bytes of weights, stash and input: of one stage, or of many in
+    matrices.
+    """
     weights, stash, inputs = sizes
     stashes = 1 if recompute else in_flight
-    return (versions + 1 + OPTIMIZER_STATE[optimizer]) * weights + stashes * stash + in_flight * inputs
+    return (
+        (versions + 1 + OPTIMIZER_STATE[optimizer]) * weights + stashes * stash + in_flight * inputs
+    )

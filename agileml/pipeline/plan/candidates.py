@@ -4,7 +4,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from agileml.pipeline.plan import balance
-from agileml.pipeline.plan.balance import FittingSpans, LayerSpans, StageCost, balanced_spans, held_bytes
+from agileml.pipeline.plan.balance import (
+    FittingSpans,
+    LayerSpans,
+    StageCost,
+    balanced_spans,
+    held_bytes,
+)
 from agileml.pipeline.plan.parallel_plan import (
     ParallelPlan,
     PlannedStage,
@@ -30,10 +36,16 @@ class _Shape:
     recompute: bool
 
 
-def straight_plans(profile: ModelProfile, request: SplitRequest, basis: SpeedBasis) -> Iterator[ParallelPlan]:
+def straight_plans(
+    profile: ModelProfile, request: SplitRequest, basis: SpeedBasis
+) -> Iterator[ParallelPlan]:
     """Every depth, replication, scheme and recomputation that the request allows."""
     n = request.topology.devices
-    spans, smaller = balanced_spans(SpanTables.of(profile), n * max(CHUNKS)), FittingSpans(profile, request.rules)
+    spans, smaller = (
+        balanced_spans(SpanTables.of(profile), n * max(CHUNKS)),
+        FittingSpans(profile, request.rules),
+    )
+
     for stages in [request.stages] if request.stages else range(1, min(n, len(profile.layers)) + 1):
         for pipelines in [request.pipelines] if request.pipelines else range(1, n // stages + 1):
             microbatches, rest = divmod(request.batch, pipelines * profile.microbatch)
@@ -44,10 +56,16 @@ def straight_plans(profile: ModelProfile, request: SplitRequest, basis: SpeedBas
                 for scheme, chunks in _schemes(shape, request):
                     if stages * chunks not in spans:
                         continue
-                    candidate = _candidate(shape, spans[stages * chunks], request, (scheme, chunks), basis)
+                    candidate = _candidate(
+                        shape, spans[stages * chunks], request, (scheme, chunks), basis
+                    )
                     if candidate.memory_bytes > request.rules.memory_bytes and chunks == 1:
                         others = smaller.of(scheme, stages, microbatches, recompute=recompute)
-                        candidate = _candidate(shape, others, request, (scheme, 1), basis) if others else candidate
+                        candidate = (
+                            _candidate(shape, others, request, (scheme, 1), basis)
+                            if others
+                            else candidate
+                        )
                     yield candidate
 
 
@@ -58,6 +76,7 @@ def _schemes(shape: _Shape, request: SplitRequest) -> Iterator[tuple[str, int]]:
         runs = scheme != "2bw" or 1 < p <= m
         if runs and request.chunks in (None, 1) and request.allows(scheme, p):
             yield scheme, 1
+
     if p > 1 and m % p == 0 and request.allows("interleaved", p):
         for chunks in CHUNKS if request.chunks is None else (request.chunks,):
             if chunks > 1:
@@ -69,15 +88,22 @@ def _candidate(
 ) -> ParallelPlan:
     scheme, chunks = how
     p, m = shape.stages, shape.microbatches
-    devices = [_device(shape, [spans[c * p + s] for c in range(chunks)], request, s) for s in range(p)]
+    devices = [
+        _device(shape, [spans[c * p + s] for c in range(chunks)], request, s) for s in range(p)
+    ]
+
     if scheme == "2bw":
         seconds = balance.double_buffered_seconds(devices, m) * m
     else:
         seconds = balance.flush_batch_seconds(devices, m, chunks)
+
     held = []
     for s, cost in enumerate(devices, 1):
         flying = schedules.in_flight(scheme, p, s, m, chunks) / chunks
-        held.append(held_bytes(cost, schedules.versions(scheme, p, s), flying, request.rules.optimizer))
+        held.append(
+            held_bytes(cost, schedules.versions(scheme, p, s), flying, request.rules.optimizer)
+        )
+
     worked = sum(cost.forward_seconds + cost.backward_seconds for cost in devices) * m / p
     speed = request.batch / seconds
     return ParallelPlan(
@@ -104,12 +130,17 @@ def _candidate(
         memory_bytes=max(held),
         bottleneck=_bottleneck(devices, m),
         basis=basis,
-        unpipelined_samples_per_second=request.batch / (balance.unpipelined_seconds(devices, m) * m),
+        unpipelined_samples_per_second=request.batch
+        / (balance.unpipelined_seconds(devices, m) * m),
     )
 
 
-def planned_stage(profile: ModelProfile, span: tuple[int, int], replicas: int, optimizer: str) -> PlannedStage:
-    """The sums over the layers of a stage. Memory and links depend on the rest of the plan and are filled in later."""
+def planned_stage(
+    profile: ModelProfile, span: tuple[int, int], replicas: int, optimizer: str
+) -> PlannedStage:
+    """The sums over the layers of a stage. Memory and links depend on the rest of the plan and are
+    filled in later.
+    """
     first, last = span
     layers = profile.layers[first : last + 1]
     # At each cut a stage has one end of two messages: an output, and its gradient.
@@ -131,13 +162,19 @@ def planned_stage(profile: ModelProfile, span: tuple[int, int], replicas: int, o
     )
 
 
-def _device(shape: _Shape, spans: Sequence[tuple[int, int]], request: SplitRequest, s: int) -> StageCost:
+def _device(
+    shape: _Shape, spans: Sequence[tuple[int, int]], request: SplitRequest, s: int
+) -> StageCost:
     """All chunks of device `s` of a pipeline. Chunk c of device s is the virtual stage c p + s."""
-    own = [planned_stage(shape.profile, span, shape.pipelines, request.rules.optimizer) for span in spans]
+    own = [
+        planned_stage(shape.profile, span, shape.pipelines, request.rules.optimizer)
+        for span in spans
+    ]
     weights = sum(stage.weight_bytes for stage in own)
     received = sum(stage.input_bytes for stage in own if stage.layers[0])
     sync_bandwidth = request.topology.slowest(s, s + shape.stages * (shape.pipelines - 1))
     sync = sync_factor(shape.pipelines, request.rules.sync) * weights / sync_bandwidth
+
     return StageCost(
         sum(stage.forward_seconds for stage in own),
         sum(stage.backward_seconds for stage in own),
@@ -160,7 +197,8 @@ def _send_seconds(shape: _Shape, span: tuple[int, int], topology: Topology, inde
 
 
 def _bandwidth_before(topology: Topology, shape: _Shape, s: int) -> float:
-    """The slowest link into a stage in any pipeline. Pipelines follow each other, so few of their links leave a server.
+    """The slowest link into a stage in any pipeline. Pipelines follow each other, so few of their
+    links leave a server.
 
     The input of an interleaved device 0 comes from the last device.
     """
@@ -172,8 +210,12 @@ def _bandwidth_before(topology: Topology, shape: _Shape, s: int) -> float:
 def _bottleneck(devices: Sequence[StageCost], microbatches: int) -> str:
     slowest = max(range(len(devices)), key=lambda s: devices[s].seconds + devices[s].link_seconds)
     device = devices[slowest]
-    if max(cost.sync_seconds for cost in devices) > (device.seconds + device.link_seconds) * microbatches:
+    if (
+        max(cost.sync_seconds for cost in devices)
+        > (device.seconds + device.link_seconds) * microbatches
+    ):
         return "the all-reduce of the gradients"
     if device.link_seconds > device.seconds:
         return f"the link before pipeline stage {slowest + 1}"
+
     return f"compute of pipeline stage {slowest + 1}"

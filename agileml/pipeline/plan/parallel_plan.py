@@ -1,5 +1,5 @@
-"""The planner's input, `SplitRequest`, and its result, `ParallelPlan`: how a model is split and run, and how fast
-that is expected to be."""
+"""The planner's input, `SplitRequest`, and its result, `ParallelPlan`: how a model is split and
+run, and how fast that is expected to be."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ class SplitRequest:
     chunks: int | None = None
     recompute: bool | None = None
     tensor: int | None = None
-    """Devices of a server that share each split layer; None compares 1 with the parts that the layers have."""
+    """Devices of a server that share each split layer; None compares 1 with the parts that the
+    layers have."""
 
     def __post_init__(self) -> None:
         check_whole("batch", self.batch, 1)
@@ -58,16 +59,23 @@ class SplitRequest:
         for name in ("stages", "pipelines", "chunks", "tensor"):
             if (wanted := getattr(self, name)) is not None:
                 check_whole("replicas" if name == "pipelines" else name, wanted, 1)
+
         if self.scheme not in ("auto", *schedules.SCHEMES):
-            raise BadArgument(f"scheme is {self.scheme!r}; choose from auto, {', '.join(schedules.SCHEMES)}")
+            raise BadArgument(
+                f"scheme is {self.scheme!r}; choose from auto, {', '.join(schedules.SCHEMES)}"
+            )
         if self.rules.optimizer not in OPTIMIZER_STATE:
-            raise BadArgument(f"optimizer is {self.rules.optimizer!r}; choose from {', '.join(OPTIMIZER_STATE)}")
+            raise BadArgument(
+                f"optimizer is {self.rules.optimizer!r}; choose from {', '.join(OPTIMIZER_STATE)}"
+            )
+
         tensor = self.tensor or 1
         needed = (self.stages or 1) * (self.pipelines or 1) * tensor
         if needed > self.topology.devices:
             each = f" of {tensor} devices each" if tensor > 1 else ""
             raise BadArgument(
-                f"{self.stages or 1} stages{each} in {self.pipelines or 1} pipelines need {needed} devices, and there"
+                f"{self.stages or 1} stages{each} in {self.pipelines or 1} pipelines need {needed} "
+                "devices, and there"
                 f" are {self.topology.devices}: use fewer stages or more devices"
             )
 
@@ -75,12 +83,17 @@ class SplitRequest:
         """Whether the scheme was named, or delays no gradient more than allowed."""
         if self.scheme != "auto":
             return self.scheme == scheme
-        return scheme not in ("gpipe", "vertical-sync") and schedules.delay(scheme, stages) <= self.allow_delay
+        return (
+            scheme not in ("gpipe", "vertical-sync")
+            and schedules.delay(scheme, stages) <= self.allow_delay
+        )
 
 
 @dataclass(frozen=True)
 class Topology:
-    """Level k has `counts[k]` components of level k-1, connected by links of `bandwidths[k]` bytes per second."""
+    """Level k has `counts[k]` components of level k-1, connected by links of `bandwidths[k]` bytes
+    per second.
+    """
 
     counts: tuple[int, ...]
     bandwidths: tuple[float, ...]
@@ -88,9 +101,12 @@ class Topology:
     def __post_init__(self) -> None:
         if len(self.counts) != len(self.bandwidths) or not self.counts:
             raise BadProfile(
-                f"{len(self.counts)} levels of devices but {len(self.bandwidths)} bandwidths: give one per level"
+                f"{len(self.counts)} levels of devices but {len(self.bandwidths)} bandwidths: give "
+                "one per level"
             )
-        if min(self.counts) < 1 or not all(0 < bandwidth < float("inf") for bandwidth in self.bandwidths):
+        if min(self.counts) < 1 or not all(
+            0 < bandwidth < float("inf") for bandwidth in self.bandwidths
+        ):
             raise BadProfile("every level needs at least one component and a bandwidth above 0")
 
     @property
@@ -105,7 +121,8 @@ class Topology:
         """Groups of `tensor` devices of one server as devices."""
         if self.counts[0] % tensor:
             raise BadProfile(
-                f"tensor is {tensor}, and a server has {self.counts[0]} devices: use servers with a multiple of it"
+                f"tensor is {tensor}, and a server has {self.counts[0]} devices: use servers with "
+                "a multiple of it"
             )
         return Topology((self.counts[0] // tensor, *self.counts[1:]), self.bandwidths)
 
@@ -127,8 +144,8 @@ class PipelineStage:
 
 @dataclass(frozen=True)
 class ModelSplit:
-    """Consecutive stages, and the seconds per input of the slowest stage or link. Of the one that is chosen, also what
-    its `bottleneck` is, and the other splits with why each was `rejected`."""
+    """Consecutive stages, and the seconds per input of the slowest stage or link. Of the one that
+    is chosen, also what its `bottleneck` is, and the other splits with why each was `rejected`."""
 
     stages: tuple[PipelineStage, ...]
     seconds: float
@@ -145,7 +162,9 @@ class ModelSplit:
 
 
 def in_flight(replicas: Sequence[int]) -> list[int]:
-    """Inputs in flight in each replica of every stage: workers from the stage on, over its replicas, rounded up."""
+    """Inputs in flight in each replica of every stage: workers from the stage on, over its
+    replicas, rounded up.
+    """
     return [ceil(sum(replicas[s:]) / count) for s, count in enumerate(replicas)]
 
 
@@ -157,28 +176,37 @@ WHOLE: Block = (slice(None), slice(None))
 
 
 class StageTables:
-    """Tables of stages of one model, by the workers of a stage, its links, and its inputs in flight."""
+    """Tables of stages of one model, by the workers of a stage, its links, and its inputs in
+    flight.
+    """
 
     def __init__(self, tables: SpanTables, rules: CostRules) -> None:
         self.spans, self.rules = tables, rules
         self._seconds: dict[tuple[int, float], Matrix] = {}
         self._surcharge: dict[int, Matrix] = {}
-        """0 where a stage fits, by inputs in flight, and infinite where not: adding is faster than choosing."""
+        """0 where a stage fits, by inputs in flight, and infinite where not: adding is faster than
+        choosing."""
 
     def seconds(self, replicas: int, bandwidth: float) -> Matrix:
         """Seconds per input of a stage on some workers, in memory or not."""
         key = replicas, bandwidth
         if key not in self._seconds:
             spans = self.spans
-            self._seconds[key] = stage_seconds(spans.seconds, spans.weights, replicas, bandwidth, self.rules)
+            self._seconds[key] = stage_seconds(
+                spans.seconds, spans.weights, replicas, bandwidth, self.rules
+            )
         return self._seconds[key]
 
     def fitting(self, seconds: Matrix, in_flight: int, block: Block = WHOLE) -> Matrix:
-        """These seconds of a block, infinite where a worker with `in_flight` inputs does not fit into memory."""
+        """These seconds of a block, infinite where a worker with `in_flight` inputs does not fit
+        into memory.
+        """
         if self.rules.memory_bytes == inf:
             return seconds
         if in_flight not in self._surcharge:
-            need = versioned_bytes(self.spans.weights, self.spans.stash, in_flight, self.rules.optimizer)
+            need = versioned_bytes(
+                self.spans.weights, self.spans.stash, in_flight, self.rules.optimizer
+            )
             self._surcharge[in_flight] = np.where(need <= self.rules.memory_bytes, 0.0, inf)
         return seconds + self._surcharge[in_flight][block]
 
@@ -197,7 +225,8 @@ def speed_interval(speed: float, basis: SpeedBasis) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class PlannedStage:
-    """Layers `layers[0]` to `layers[1]` on `replicas` devices, and what one microbatch costs there."""
+    """Layers `layers[0]` to `layers[1]` on `replicas` devices, and what one microbatch costs
+    there."""
 
     layers: tuple[int, int]
     """Index of the first layer, and of the last."""
@@ -266,7 +295,8 @@ class ParallelPlan:
     tensor: int = 1
     """Devices of each replica of a stage, which share its split layers."""
     every: int = 1
-    """Updates between copies of all layers; training returns to a copy if the only node with a layer is lost."""
+    """Updates between copies of all layers; training returns to a copy if the only node with a
+    layer is lost."""
 
     @property
     def devices(self) -> int:
@@ -287,10 +317,12 @@ def plan_from_json(content: object) -> ParallelPlan:
     """A plan as `spotctl lab parallel plan --json` wrote it."""
     if not isinstance(content, Mapping) or not isinstance(content.get("stages"), list):
         raise BadProfile("is not a plan: write one with spotctl lab parallel plan PROFILE --json")
+
     try:
         fields = {key: value for key, value in content.items() if key != "devices"}
         fields["stages"] = tuple(
-            PlannedStage(**{**stage, "layers": tuple(stage["layers"])}) for stage in fields["stages"]
+            PlannedStage(**{**stage, "layers": tuple(stage["layers"])})
+            for stage in fields["stages"]
         )
         fields["interval"] = tuple(fields["interval"])
         fields["rejected"] = tuple((loser["plan"], loser["reason"]) for loser in fields["rejected"])
@@ -302,7 +334,10 @@ def plan_from_json(content: object) -> ParallelPlan:
         if not 0 < plan.chunks <= len(plan.stages) or len(plan.stages) % plan.chunks:
             raise ValueError(f"{len(plan.stages)} stages in {plan.chunks} chunks")
     except (TypeError, KeyError, AttributeError, ValueError) as error:
-        raise BadProfile(f"is not a complete plan ({error}): write it again with spotctl lab parallel plan") from None
+        raise BadProfile(
+            f"is not a complete plan ({error}): write it again with spotctl lab parallel plan"
+        ) from None
+
     return plan
 
 
@@ -323,7 +358,9 @@ class PlayedPlan:
 
 
 def simulate(plan: ParallelPlan, batches: int) -> PlayedPlan:
-    """Plays `batches` batches of a plan; with stashing, as many inputs as fill the pipeline that many times."""
+    """Plays `batches` batches of a plan; with stashing, as many inputs as fill the pipeline that
+    many times.
+    """
     times = [
         StageTimes(
             stage.forward_seconds,
@@ -333,8 +370,10 @@ def simulate(plan: ParallelPlan, batches: int) -> PlayedPlan:
         )
         for stage in plan.stages
     ]
+
     if plan.scheme in STASHING:
-        # More inputs are admitted only where that is more than 1% faster: each costs a stash and a weight version.
+        # More inputs are admitted only where that is more than 1% faster: each costs a stash and a
+        # weight version.
         replicas = [stage.replicas for stage in plan.stages]
         rounds = max(replicas) * len(replicas) * max(batches, 3)
         best: PlayedPlan | None = None
@@ -345,6 +384,7 @@ def simulate(plan: ParallelPlan, batches: int) -> PlayedPlan:
                 best = played
         assert best is not None
         return best
+
     shape = ScheduleShape(plan.scheme, plan.depth, plan.microbatches, batches, plan.chunks)
     run = play([[order] for order in orders(shape)], times)
     samples = plan.microbatch * plan.microbatches * plan.stages[0].replicas
@@ -352,22 +392,35 @@ def simulate(plan: ParallelPlan, batches: int) -> PlayedPlan:
 
 
 def _played(
-    plan: ParallelPlan, run: PipelineRun, lines: Sequence[Sequence[StepOrder]], samples: int, extra: int
+    plan: ParallelPlan,
+    run: PipelineRun,
+    lines: Sequence[Sequence[StepOrder]],
+    samples: int,
+    extra: int,
 ) -> PlayedPlan:
     period = run.period()
     # Seconds between updates if the busiest device never waited.
-    work = [stage.forward_seconds * (1 + plan.recompute) + stage.backward_seconds for stage in plan.stages]
+    work = [
+        stage.forward_seconds * (1 + plan.recompute) + stage.backward_seconds
+        for stage in plan.stages
+    ]
+
     if plan.scheme in STASHING:
-        shared = [seconds / stage.replicas for seconds, stage in zip(work, plan.stages, strict=True)]
+        shared = [
+            seconds / stage.replicas for seconds, stage in zip(work, plan.stages, strict=True)
+        ]
         ideal = max(shared) * plan.stages[0].replicas
     else:
         ideal = max(sum(work[s :: plan.depth]) for s in range(plan.depth)) * plan.microbatches
+
     used = [versions_used(plan.scheme, stage[0], plan.depth, plan.microbatches) for stage in lines]
     return PlayedPlan(
         run,
         samples / period,
         period / ideal - 1,
         tuple(peak_in_flight(stage[0]) for stage in lines),
-        tuple(peak_versions(stage[0], versions) for stage, versions in zip(lines, used, strict=True)),
+        tuple(
+            peak_versions(stage[0], versions) for stage, versions in zip(lines, used, strict=True)
+        ),
         extra,
     )

@@ -1,8 +1,10 @@
-"""Where to cut a model into stages, and how often to replicate each: two searches, and the better of both.
+"""Where to cut a model into stages, and how often to replicate each: two searches, and the better
+of both.
 
-`levels` splits within a server first and then over whole servers (Narayanan, section 2.4.1, with the bare term
-T^k(i, j, m) that data parallelism needs). `flat` looks at all devices at once: a stage may span servers, and then pays
-its slowest link. Both minimize the seconds per input of the slowest stage or link.
+`levels` splits within a server first and then over whole servers (Narayanan, section 2.4.1, with
+the bare term T^k(i, j, m) that data parallelism needs). `flat` looks at all devices at once: a
+stage may span servers, and then pays its slowest link. Both minimize the seconds per input of the
+slowest stage or link.
 """
 
 from collections.abc import Iterator
@@ -12,7 +14,14 @@ from math import ceil, inf
 import numpy as np
 from numpy.typing import NDArray
 
-from agileml.pipeline.plan.parallel_plan import Block, ModelSplit, PipelineStage, StageTables, Topology, in_flight
+from agileml.pipeline.plan.parallel_plan import (
+    Block,
+    ModelSplit,
+    PipelineStage,
+    StageTables,
+    Topology,
+    in_flight,
+)
 from agileml.pipeline.profile.model_profile import (
     BadProfile,
     CostRules,
@@ -29,7 +38,8 @@ FEWER_WORKERS = 1.01
 
 
 def partition(profile: ModelProfile, topology: Topology, rules: CostRules) -> ModelSplit:
-    """The fastest split that fits into memory; the one with the fewest workers among those within 1% of it.
+    """The fastest split that fits into memory; the one with the fewest workers among those within
+    1% of it.
 
     It says what limits it, and names the best of each kind that was not chosen.
     """
@@ -37,10 +47,12 @@ def partition(profile: ModelProfile, topology: Topology, rules: CostRules) -> Mo
     check_layers_fit(profile, rules)
     candidates = flat_splits(tables, topology, rules)
     refused: list[ModelSplit] = []
+
     if len(topology.counts) > 1:
         for split in level_splits(tables, topology, replace(rules, memory_bytes=inf)):
             fits = max(split_bytes(split, tables, rules)) <= limit
             (candidates if fits else refused).append(split)
+
     most = min((split.seconds for split in candidates), default=inf) * FEWER_WORKERS
     # Memory is the same wherever stages are, so if no flat split fits, none does.
     if candidates and any(split.seconds <= most for split in refused):
@@ -50,19 +62,31 @@ def partition(profile: ModelProfile, topology: Topology, rules: CostRules) -> Mo
             f"no split of {profile.model} over {topology.devices} devices fits into memory of"
             f" {limit:,.0f} bytes: use more devices, smaller microbatches or recomputation"
         )
+
     best = min(split.seconds for split in candidates)
     near = [split for split in candidates if split.seconds <= best * FEWER_WORKERS]
     chosen = min(near, key=lambda split: (split.workers, split.seconds))
     limits = {id(split): limit_of(split, tables, topology) for split in candidates}
     large = [
-        (f"levels {split}", f"a stage needs {max(split_bytes(split, tables, rules)):,.0f} bytes of {limit:,.0f}")
+        (
+            f"levels {split}",
+            f"a stage needs {max(split_bytes(split, tables, rules)):,.0f} bytes of {limit:,.0f}",
+        )
         for split in refused
     ]
+
     spare = topology.devices - chosen.workers
-    slower = "" if chosen.seconds <= best else f" ({chosen.seconds / best - 1:.1%} slower than the fastest)"
+    slower = (
+        ""
+        if chosen.seconds <= best
+        else f" ({chosen.seconds / best - 1:.1%} slower than the fastest)"
+    )
+
     fewer = f"; {spare} devices are not used: they would gain less than 1%" if spare else ""
     bottleneck = f"{limits[id(chosen)]}{slower}{fewer}"
-    return replace(chosen, bottleneck=bottleneck, rejected=(*large, *_losers(candidates, chosen, limits)))
+    return replace(
+        chosen, bottleneck=bottleneck, rejected=(*large, *_losers(candidates, chosen, limits))
+    )
 
 
 def check_layers_fit(profile: ModelProfile, rules: CostRules) -> None:
@@ -73,14 +97,17 @@ def check_layers_fit(profile: ModelProfile, rules: CostRules) -> None:
         if need > rules.memory_bytes:
             raise BadProfile(
                 f"layer {layer.name!r} needs {need:,.0f} bytes, and a device has"
-                f" {rules.memory_bytes:,.0f}: use smaller microbatches, larger devices or cut the layer"
+                f" {rules.memory_bytes:,.0f}: use smaller microbatches, larger devices or cut the "
+                "layer"
             )
 
 
 def stage_bytes(tables: SpanTables, first: int, last: int, flying: int, rules: CostRules) -> float:
     """Bytes of one worker of a stage under weight stashing."""
     span = (slice(first, first + 1), slice(last, last + 1))
-    return float(versioned_bytes(tables.weights[span], tables.stash[span], flying, rules.optimizer)[0, 0])
+    return float(
+        versioned_bytes(tables.weights[span], tables.stash[span], flying, rules.optimizer)[0, 0]
+    )
 
 
 def split_bytes(split: ModelSplit, tables: SpanTables, rules: CostRules) -> list[float]:
@@ -98,37 +125,52 @@ def limit_of(split: ModelSplit, tables: SpanTables, topology: Topology) -> str:
     for s, stage in enumerate(split.stages, 1):
         if tables.seconds[stage.first, stage.last] / stage.replicas >= nearly:
             return f"compute of pipeline stage {s}"
+
     for s, stage in enumerate(split.stages[:-1], 1):
-        if any(2 * tables.outputs[stage.last] / bandwidth >= nearly for bandwidth in topology.bandwidths):
+        if any(
+            2 * tables.outputs[stage.last] / bandwidth >= nearly
+            for bandwidth in topology.bandwidths
+        ):
             return f"the link after pipeline stage {s}"
+
     replicated = [
-        (tables.weights[stage.first, stage.last] / stage.replicas, s) for s, stage in enumerate(split.stages, 1)
+        (tables.weights[stage.first, stage.last] / stage.replicas, s)
+        for s, stage in enumerate(split.stages, 1)
     ]
     return f"weight synchronization of pipeline stage {max(replicated)[1]}"
 
 
-def _losers(candidates: list[ModelSplit], chosen: ModelSplit, limits: dict[int, str]) -> list[tuple[str, str]]:
+def _losers(
+    candidates: list[ModelSplit], chosen: ModelSplit, limits: dict[int, str]
+) -> list[tuple[str, str]]:
     """The best of each other kind."""
     rest = [split for split in candidates if split.stages != chosen.stages]
     kinds = {
         "levels": [split for split in rest if split.search == "levels"],
         "flat": [split for split in rest if split.search == "flat"],
-        "data parallelism": [split for split in rest if len(split.stages) == 1 and split.workers > 1],
+        "data parallelism": [
+            split for split in rest if len(split.stages) == 1 and split.workers > 1
+        ],
         "straight": [split for split in rest if len(split.stages) == split.workers > 1],
     }
+
     losers: dict[str, str] = {}
     for name, members in kinds.items():
         if best := min(members, key=lambda split: (split.seconds, split.workers), default=None):
             gap = best.seconds / chosen.seconds
             losers[f"{name} {best}"] = (
-                f"{gap:.3g}x the time per input on {best.workers} devices; limited by " + limits[id(best)]
+                f"{gap:.3g}x the time per input on {best.workers} devices; limited by "
+                + limits[id(best)]
             )
+
     return list(losers.items())
 
 
 @dataclass(frozen=True)
 class _Suffix:
-    """The best pipelines for layers i.. on exactly m workers with r replicas of the first stage, for every i."""
+    """The best pipelines for layers i.. on exactly m workers with r replicas of the first stage,
+    for every i.
+    """
 
     seconds: Vector
     cut: NDArray[np.int64]
@@ -152,9 +194,13 @@ class _FlatSearch:
         self._count = len(tables.outputs)
         self._table: dict[tuple[int, int], _Suffix] = {}
         self._after: dict[int, Matrix] = {}
-        """By a number of workers: for each cut, the seconds of what follows on them, the most replicas first."""
+        """By a number of workers: for each cut, the seconds of what follows on them, the most
+        replicas first."""
         devices = range(topology.devices)
-        self._slowest = np.array([[topology.slowest(*sorted((a, b))) for b in devices] for a in devices])
+        self._slowest = np.array(
+            [[topology.slowest(*sorted((a, b))) for b in devices] for a in devices]
+        )
+
         for workers in range(1, topology.devices + 1):
             for replicas in range(1, workers + 1):
                 self._table[workers, replicas] = self._solve(workers, replicas)
@@ -163,7 +209,9 @@ class _FlatSearch:
                 self._after[workers][row, :-1] = self._table[workers, r].seconds[1:]
 
     def best(self, workers: int) -> ModelSplit | None:
-        seconds, replicas = min((self._table[workers, r].seconds[0], -r) for r in range(1, workers + 1))
+        seconds, replicas = min(
+            (self._table[workers, r].seconds[0], -r) for r in range(1, workers + 1)
+        )
         if not np.isfinite(seconds):
             return None
         return ModelSplit(tuple(self._stages(workers, -replicas)), float(seconds), "flat")
@@ -179,22 +227,29 @@ class _FlatSearch:
 
     def _solve(self, workers: int, replicas: int) -> _Suffix:
         bandwidth = float(self._slowest[workers - replicas, workers - 1])
-        times = self._stages_of.fitting(self._stages_of.seconds(replicas, bandwidth), ceil(workers / replicas))
+        times = self._stages_of.fitting(
+            self._stages_of.seconds(replicas, bandwidth), ceil(workers / replicas)
+        )
         rest = workers - replicas
         if not rest:
             last = np.full(self._count, self._count - 1)
             return _Suffix(times[:, -1], last, np.zeros(self._count, dtype=np.int64))
+
         following, chosen = self._following(workers, rest)
         total = np.maximum(times, following[np.newaxis, :])
         cut = total.argmin(axis=1)
         return _Suffix(total[np.arange(self._count), cut], cut, chosen[cut])
 
     def _following(self, workers: int, rest: int) -> tuple[Vector, NDArray[np.int64]]:
-        """For a cut after each layer: seconds of the cut and all that follows, and the replicas of the next stage."""
+        """For a cut after each layer: seconds of the cut and all that follows, and the replicas of
+        the next stage.
+        """
         # The most replicas first: among equals they make the fewest stages.
         replicas = np.arange(rest, 0, -1)
         bandwidths = self._slowest[rest - replicas, workers - 1]
-        seconds = np.maximum(2 * self._tables.outputs / bandwidths[:, np.newaxis], self._after[rest])
+        seconds = np.maximum(
+            2 * self._tables.outputs / bandwidths[:, np.newaxis], self._after[rest]
+        )
         best = seconds.argmin(axis=0)
         return seconds[best, np.arange(self._count)], replicas[best]
 
@@ -205,7 +260,8 @@ Cube = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class _Pipelines:
-    """The best pipelines over a number of components, for all spans of layers, and how they split."""
+    """The best pipelines over a number of components, for all spans of layers, and how they
+    split."""
 
     seconds: Matrix
     cuts: Indices
@@ -216,7 +272,9 @@ class _Pipelines:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where pipelines are in the whole: at a level, on `parts` of its components, in a number of equal copies."""
+    """Where pipelines are in the whole: at a level, on `parts` of its components, in a number of
+    equal copies.
+    """
 
     level: int
     parts: int
@@ -225,8 +283,12 @@ class _Place:
     """Workers behind each copy."""
 
 
-def level_splits(tables: SpanTables, topology: Topology, rules: CostRules, most: float = inf) -> list[ModelSplit]:
-    """The best split for every number of the largest components, if it takes at most `most` seconds."""
+def level_splits(
+    tables: SpanTables, topology: Topology, rules: CostRules, most: float = inf
+) -> list[ModelSplit]:
+    """The best split for every number of the largest components, if it takes at most `most`
+    seconds.
+    """
     search = _LevelSearch(tables, topology, rules, most)
     top = len(topology.counts) - 1
     splits = []
@@ -234,14 +296,21 @@ def level_splits(tables: SpanTables, topology: Topology, rules: CostRules, most:
         place = _Place(top, parts, 1, 0)
         seconds = float(search.pipelines(place).seconds[0, -1])
         if np.isfinite(seconds):
-            splits.append(ModelSplit(tuple(search.stages(place, 0, len(tables.outputs) - 1)), seconds, "levels"))
+            splits.append(
+                ModelSplit(
+                    tuple(search.stages(place, 0, len(tables.outputs) - 1)), seconds, "levels"
+                )
+            )
+
     return splits
 
 
 class _LevelSearch:
     """Solves each place once. Without a limit on memory it does not matter what follows."""
 
-    def __init__(self, tables: SpanTables, topology: Topology, rules: CostRules, most: float) -> None:
+    def __init__(
+        self, tables: SpanTables, topology: Topology, rules: CostRules, most: float
+    ) -> None:
         self._tables, self._topology, self._most = tables, topology, most
         self._stages_of = StageTables(tables, rules)
         self._sizes = (1, *topology.sizes())
@@ -250,7 +319,9 @@ class _LevelSearch:
         self._solved: dict[_Place, _Pipelines] = {}
 
     def pipelines(self, place: _Place) -> _Pipelines:
-        """The best pipelines of all spans at a place; spans that take too long or do not fit are infinite."""
+        """The best pipelines of all spans at a place; spans that take too long or do not fit are
+        infinite.
+        """
         if not self._limited:
             place = replace(place, copies=1, following=0)
         if place not in self._solved:
@@ -265,28 +336,36 @@ class _LevelSearch:
         starts, ends = self._window(place)
         starts = slice(0, min(starts.stop, rows))
         lasts = range(1, place.parts)
+
         if lasts and starts.stop and ends.start < ends.stop:
             links = 2 * self._tables.outputs / self._topology.bandwidths[place.level]
             heads = np.empty((len(lasts), starts.stop, len(links)))
             stages = np.empty((len(lasts), len(links), ends.stop - ends.start))
             for k, last in enumerate(lasts):
-                np.maximum(self.pipelines(self._before(place, last)).seconds[starts], links, out=heads[k])
+                np.maximum(
+                    self.pipelines(self._before(place, last)).seconds[starts], links, out=heads[k]
+                )
                 stages[k] = self._stage(replace(place, parts=last))[:, ends]
             _improve(best, heads, stages, ends.start)
+
         if self._most < inf:
             block = (starts, ends)
             seconds[block][self._tables.seconds[block] > self._most * self._workers(place)] = inf
+
         return best
 
     def _workers(self, place: _Place) -> int:
         return place.parts * self._sizes[place.level] * place.copies
 
     def _window(self, place: _Place) -> Block:
-        """Spans that leave no more compute to the workers before and behind the place than they can do."""
+        """Spans that leave no more compute to the workers before and behind the place than they can
+        do.
+        """
         compute, own = self._tables.seconds, self._workers(place)
         count = len(compute)
         if self._most == inf:
             return slice(0, count), slice(0, count)
+
         behind = place.following * place.copies
         ahead = self._sizes[-1] - own - max(behind - place.copies + 1, 0)
         rest = np.append(compute[1:, -1], 0.0) <= self._most * behind
@@ -314,15 +393,22 @@ class _LevelSearch:
         else:
             seconds = self._stages_of.seconds(place.parts, bandwidth)[block]
             seconds = self._stages_of.fitting(seconds, 1 + within.following, block)
+
         if self._most == inf:
             return seconds
-        may_win = (seconds <= self._most * place.copies) & (spans.seconds[block] <= self._most * self._workers(place))
+
+        may_win = (seconds <= self._most * place.copies) & (
+            spans.seconds[block] <= self._most * self._workers(place)
+        )
         whole = np.full(spans.seconds.shape, inf)
         whole[block] = np.where(may_win, seconds, inf)
+
         return whole
 
     def stages(self, place: _Place, first: int, last: int) -> Iterator[PipelineStage]:
-        """The stages of the best pipeline for layers `first` to `last`, each with the replicas of all levels."""
+        """The stages of the best pipeline for layers `first` to `last`, each with the replicas of
+        all levels.
+        """
         if place.level < 0:
             yield PipelineStage(first, last, place.copies)
             return
@@ -334,7 +420,8 @@ class _LevelSearch:
 
 
 def _improve(best: _Pipelines, heads: Cube, stages: Cube, offset: int) -> None:
-    """Tries a last stage after every layer s; row k of `heads` and `stages` is for a last stage on k + 1 components.
+    """Tries a last stage after every layer s; row k of `heads` and `stages` is for a last stage on
+    k + 1 components.
 
     `stages` has the spans that end at layer `offset` or later.
     """
@@ -344,7 +431,9 @@ def _improve(best: _Pipelines, heads: Cube, stages: Cube, offset: int) -> None:
         from_, to = int(starts[:, s].argmax()), ends.shape[1] - int(ends[s + 1, ::-1].argmax())
         after = max(s + 1 - offset, 0)
         block = (slice(from_, min(s + 1, len(starts))), slice(after + offset, to + offset))
-        slowest = np.maximum(heads[:, block[0], s, np.newaxis], stages[:, np.newaxis, s + 1, after:to])
+        slowest = np.maximum(
+            heads[:, block[0], s, np.newaxis], stages[:, np.newaxis, s + 1, after:to]
+        )
         least = slowest.min(axis=0)
         better = least < best.seconds[block]
         if better.any():

@@ -1,7 +1,9 @@
-"""Reads the text in which measured operator graphs have been published, and cuts the graph into layers.
+"""Reads the text in which measured operator graphs have been published, and cuts the graph into
+layers.
 
-Nodes: `node3 -- ReLU -- forward_compute_time=1.2, backward_compute_time=0.8, activation_size=64.0, parameter_size=0.0`
-with milliseconds and bytes, and edges: `node3 -- node4`. A cut is a place that a limited number of tensors cross.
+Nodes: `node3 -- ReLU -- forward_compute_time=1.2, backward_compute_time=0.8, activation_size=64.0,
+parameter_size=0.0` with milliseconds and bytes, and edges: `node3 -- node4`. A cut is a place that
+a limited number of tensors cross.
 """
 
 import re
@@ -18,7 +20,9 @@ _MILLISECONDS = 1e-3
 
 @dataclass(frozen=True)
 class GraphNode:
-    """An operator with its costs; inputs of the model cost nothing, since every stage reads its own."""
+    """An operator with its costs; inputs of the model cost nothing, since every stage reads its
+    own.
+    """
 
     name: str
     what: str
@@ -39,25 +43,39 @@ class GraphNode:
 
 
 def read_graph(text: str, *, model: str, microbatch: int, crossing: int = 1) -> ModelProfile:
-    """The layers of a published profile. At most `crossing` tensors pass from one layer to the next."""
+    """The layers of a published profile. At most `crossing` tensors pass from one layer to the
+    next.
+    """
     nodes: dict[str, GraphNode] = {}
     edges: list[tuple[int, str, str]] = []
     for number, line in enumerate(text.splitlines(), 1):
         if matched := _NODE.fullmatch(line.strip()):
             node = _node(matched["name"], matched["what"], matched["figures"], number)
             if nodes.setdefault(node.name, node) is not node:
-                raise BadProfile(f"line {number}: {node.name} is defined twice: keep one of the lines")
+                raise BadProfile(
+                    f"line {number}: {node.name} is defined twice: keep one of the lines"
+                )
         elif matched := _EDGE.fullmatch(line.strip()):
             edges.append((number, matched[1], matched[2]))
         elif line.strip():
-            raise BadProfile(f"line {number}: {line.strip()[:60]!r} is neither a node nor an edge of a profile graph")
+            raise BadProfile(
+                f"line {number}: {line.strip()[:60]!r} is neither a node nor an edge of a profile "
+                "graph"
+            )
+
     if not nodes:
-        raise BadProfile("has no nodes: expected lines such as 'node1 -- Linear -- forward_compute_time=...'")
+        raise BadProfile(
+            "has no nodes: expected lines such as 'node1 -- Linear -- forward_compute_time=...'"
+        )
+
     for number, source, target in edges:
         for name in (source, target):
             if name not in nodes:
-                raise BadProfile(f"line {number}: edge to unknown {name}: add its node or remove the edge")
+                raise BadProfile(
+                    f"line {number}: edge to unknown {name}: add its node or remove the edge"
+                )
         nodes[target].inputs.append(source)
+
     order = _order(nodes)
     input_bytes = sum(node.output_bytes for node in nodes.values() if node.is_input)
     return ModelProfile(model, microbatch, _layers(order, nodes, crossing), input_bytes)
@@ -72,7 +90,10 @@ def _node(name: str, what: str, figures: str, number: int) -> GraphNode:
         try:
             values.append(sum(float(part) for part in parts))
         except ValueError:
-            raise BadProfile(f"line {number}: {key} of {name} is {given.get(key)!r}; it must be a number") from None
+            raise BadProfile(
+                f"line {number}: {key} of {name} is {given.get(key)!r}; it must be a number"
+            ) from None
+
     if what.startswith("Input"):
         values[:2] = [0.0, 0.0]
     forward, backward, output, weights = values
@@ -80,13 +101,15 @@ def _node(name: str, what: str, figures: str, number: int) -> GraphNode:
 
 
 def _order(nodes: Mapping[str, GraphNode]) -> list[str]:
-    """Depth first from the outputs, so that a node comes right before the first node that needs it."""
+    """Depth first from the outputs, so that a node comes right before the first node that needs
+    it."""
     order: list[str] = []
     state: dict[str, int] = {}
     used = {source for node in nodes.values() for source in node.inputs}
     stack = [(name, False) for name in sorted(nodes.keys() - used, key=_natural, reverse=True)] or [
         (next(iter(nodes)), False)
     ]
+
     while stack:
         name, finished = stack.pop()
         if finished:
@@ -98,9 +121,12 @@ def _order(nodes: Mapping[str, GraphNode]) -> list[str]:
             state[name] = 1
             stack.append((name, True))
             waiting = sorted(
-                (source for source in nodes[name].inputs if state.get(source) != 2), key=_natural, reverse=True
+                (source for source in nodes[name].inputs if state.get(source) != 2),
+                key=_natural,
+                reverse=True,
             )
             stack += [(source, False) for source in waiting]
+
     if len(order) < len(nodes):
         raise BadProfile("every node leads into a cycle: a model graph has an output and no cycles")
     return order
@@ -111,11 +137,14 @@ def _natural(name: str) -> tuple[int, str]:
     return (int(digits) if digits else 0, name)
 
 
-def _layers(order: Sequence[str], nodes: Mapping[str, GraphNode], crossing: int) -> tuple[LayerCost, ...]:
+def _layers(
+    order: Sequence[str], nodes: Mapping[str, GraphNode], crossing: int
+) -> tuple[LayerCost, ...]:
     last_use = {name: i for i, name in enumerate(order)}
     for i, name in enumerate(order):
         for source in nodes[name].inputs:
             last_use[source] = max(last_use[source], i)
+
     layers: list[LayerCost] = []
     piece: list[GraphNode] = []
     live: list[GraphNode] = []
@@ -138,4 +167,5 @@ def _layers(order: Sequence[str], nodes: Mapping[str, GraphNode], crossing: int)
                 )
             )
             piece = []
+
     return tuple(layers)

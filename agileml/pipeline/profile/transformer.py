@@ -35,7 +35,9 @@ class TransformerShape:
         return wide * (1 + self.sequence / (6 * self.hidden) + ends)
 
     def training_days(self, tokens: float, devices: int, flops_per_second: float) -> float:
-        """Days to train on `tokens` when each device reaches this speed; the batch size cancels out."""
+        """Days to train on `tokens` when each device reaches this speed; the batch size cancels
+        out.
+        """
         per_token = self.batch_operations(1) / self.sequence
         return tokens * per_token / (devices * flops_per_second) / _SECONDS_PER_DAY
 
@@ -62,9 +64,16 @@ class TransformerTraffic:
 
 
 def traffic(
-    shape: TransformerShape, layout: TransformerLayout, microbatch: int, chunks: int = 1, *, scatter: bool = False
+    shape: TransformerShape,
+    layout: TransformerLayout,
+    microbatch: int,
+    chunks: int = 1,
+    *,
+    scatter: bool = False,
 ) -> TransformerTraffic:
-    """With `scatter`, the t devices of a stage send a part of each activation and gather it on the other side."""
+    """With `scatter`, the t devices of a stage send a part of each activation and gather it on the
+    other side.
+    """
     activation = microbatch * shape.sequence * shape.hidden
     t, p, d = layout.tensor, layout.stages, layout.pipelines
     return TransformerTraffic(
@@ -75,19 +84,26 @@ def traffic(
 
 
 def layout_by_rule(
-    shape: TransformerShape, devices: int, server: int, memory_bytes: float, bytes_per_parameter: float
+    shape: TransformerShape,
+    devices: int,
+    server: int,
+    memory_bytes: float,
+    bytes_per_parameter: float,
 ) -> TransformerLayout:
     """Tensor parallelism within a server, then stages until the state fits, then pipelines."""
     total = shape.parameters * bytes_per_parameter
     for tensor in [t for t in range(1, min(server, devices) + 1) if server % t == 0]:
         if total / tensor <= memory_bytes:
             return TransformerLayout(tensor, 1, devices // tensor)
+
     for stages in range(2, shape.layers + 1):
         if shape.layers % stages == 0 and total / (server * stages) <= memory_bytes:
             if server * stages > devices:
                 break
             return TransformerLayout(server, stages, devices // (server * stages))
+
     raise BadArgument(
-        f"devices is {devices}: {shape.parameters:.4g} parameters need {total:.4g} bytes, and the devices of"
+        f"devices is {devices}: {shape.parameters:.4g} parameters need {total:.4g} bytes, and the "
+        "devices of"
         f" {memory_bytes:.4g} bytes cannot hold them: use more or larger devices"
     )

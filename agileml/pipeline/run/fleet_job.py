@@ -1,4 +1,6 @@
-"""A pipeline as a job of any fleet: processes of this computer, nodes that attach over TLS, Ray, rented machines."""
+"""A pipeline as a job of any fleet: processes of this computer, nodes that attach over TLS, Ray,
+rented machines.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,9 @@ class PreparedPipeline(SimulableJob):
             bounds=Bounds(len(self.settings.layer_bytes)),
         )
 
-    def node_role(self, rendezvous: Rendezvous, name: str = "", *, reliable: bool = False) -> PipelineRole:
+    def node_role(
+        self, rendezvous: Rendezvous, name: str = "", *, reliable: bool = False
+    ) -> PipelineRole:
         return PipelineRole(
             name=name,
             reliable=reliable,
@@ -123,7 +127,9 @@ class PreparedPipeline(SimulableJob):
         task = self.task.task(self.job.source)
         rules = controller_settings(self.job, self.code, stop)
         control = partial(PipelineControl.resumed, self.settings, rules)
-        return JobSimulation(rules, control, lambda name: PipelineNode(name, task), machines, self.job.settings.seed)
+        return JobSimulation(
+            rules, control, lambda name: PipelineNode(name, task), machines, self.job.settings.seed
+        )
 
     def trained(self, result: Result, load: Callable[[int, int], Version]) -> Trained:
         layers = range(len(self.settings.layer_bytes))
@@ -134,13 +140,15 @@ class PreparedPipeline(SimulableJob):
         trained = Trained(result.clock, model, counters, *counts, microbatches)
         if result.failure:
             raise GaveUp(result.failure, trained)
+
         return trained
 
 
 def prepare_pipeline(
     job: TrainingJob, task: ModelSource, plan: PipelinePlan, seconds: Sequence[float] | None = None
 ) -> PreparedPipeline:
-    """Loads the model, and computes the layouts for all numbers of nodes. `job` says how many updates there are.
+    """Loads the model, and computes the layouts for all numbers of nodes. `job` says how many
+    updates there are.
 
     `seconds` are those of each layer; without them, layers count by their weights.
     """
@@ -179,13 +187,16 @@ class PipelineProcess(NodeLoop[PipelineNode]):
         super().__init__(role, vitals, PIPELINE_MESSAGES)
         self._task = role.work
         self._warm_epoch = 0
-        """The latest epoch in which the node has worked: the first work may take longer than later work."""
+        """The latest epoch in which the node has worked: the first work may take longer than later
+        work."""
 
     def _begin(self) -> None:
         source = self._role.job.source
         with self._vitals.step(first=True):
             task = self._task.task(source)
-        self._vitals.note_loaded(source.target if source.target == _COPIED else f"the model {source.target}")
+        self._vitals.note_loaded(
+            source.target if source.target == _COPIED else f"the model {source.target}"
+        )
         self._node = PipelineNode(self._role.name, task)
 
     def _handle(self, message: object, sender: str = CONTROLLER) -> None:
@@ -204,8 +215,14 @@ class PipelineProcess(NodeLoop[PipelineNode]):
         self._mailbox.push()
 
     def _write(self, save: Save) -> bool:
-        """Tries until it succeeds: the next checkpoint waits for this one. A later epoch saves copies of its own."""
+        """Tries until it succeeds: the next checkpoint waits for this one. A later epoch saves
+        copies of its own.
+        """
         assert self._node is not None
-        while not (written := super()._write(save)) and not self._leaving and save.epoch == self._node.epoch:
+        while (
+            not (written := super()._write(save))
+            and not self._leaving
+            and save.epoch == self._node.epoch
+        ):
             time.sleep(_RETRY_SECONDS)
         return written

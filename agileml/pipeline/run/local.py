@@ -1,4 +1,6 @@
-"""An elastic pipeline in one call: `train_local` on processes of this computer, `train_simulated` in this process."""
+"""An elastic pipeline in one call: `train_local` on processes of this computer, `train_simulated`
+in this process.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,15 @@ import numpy as np
 from agileml.checks import check_whole
 from agileml.core.events import Iteration
 from agileml.core.members import Members
-from agileml.engines.chaos import QUIET, WARNING_SECONDS, Act, Evict, Join, KillNodes, RunningMachine
+from agileml.engines.chaos import (
+    QUIET,
+    WARNING_SECONDS,
+    Act,
+    Evict,
+    Join,
+    KillNodes,
+    RunningMachine,
+)
 from agileml.engines.local.fleet import CONTROLLER_MEMORY, SECRET_BYTES, LocalFleet, run_job
 from agileml.engines.local.processes import Processes
 from agileml.engines.sim.fleet import SimulatedEngine
@@ -29,7 +39,12 @@ from agileml.pipeline.elastic.control import PipelineProgress
 from agileml.pipeline.elastic.controller import ElasticSettings
 from agileml.pipeline.model.arrays import named_arrays
 from agileml.pipeline.model.base import PipelineModel, UpdateRule
-from agileml.pipeline.run.fleet_job import ModelSource, PreparedPipeline, copied_source, prepare_pipeline
+from agileml.pipeline.run.fleet_job import (
+    ModelSource,
+    PreparedPipeline,
+    copied_source,
+    prepare_pipeline,
+)
 from agileml.pipeline.run.training import PipelinePlan, TrainedPipeline, model_of_layers, result_of
 from agileml.pipeline.schedule.schedules import FLUSHING
 from agileml.protocol.messages import Tally, Version
@@ -53,7 +68,9 @@ _ONLY_MESSAGES_TAKE_TIME = Machines(loading=0.0, network=Network(jitter=0.001))
 
 
 class PipelineStopped(JobFailed):
-    """The training cannot go on. `trained` has the newest complete copy of its weights, of `update`."""
+    """The training cannot go on. `trained` has the newest complete copy of its weights, of
+    `update`.
+    """
 
     def __init__(self, why: str, trained: TrainedPipeline, update: int) -> None:
         super().__init__(why)
@@ -72,10 +89,10 @@ def train_local(
 ) -> TrainedPipeline:
     """Trains on processes of this computer, which `faults` may warn, kill and add.
 
-    A node that makes no progress for `hang_timeout` seconds is killed, and another one takes its place. With a
-    checkpoint file the run survives its own process: a new process goes on from the file. Nodes that `faults` kill are
-    not replaced: only `faults` add nodes.
-    PipelineStopped: the training cannot go on after its first copy of all layers.
+    A node that makes no progress for `hang_timeout` seconds is killed, and another one takes its
+    place. With a checkpoint file the run survives its own process: a new process goes on from the
+    file. Nodes that `faults` kill are not replaced: only `faults` add nodes. PipelineStopped: the
+    training cannot go on after its first copy of all layers.
     """
     prepared = _prepared(model, optimizer, plan, nodes, hang_timeout)
     with closing(Processes()) as processes:
@@ -96,7 +113,9 @@ def train_local(
         return run.trained(result.clocks)
 
 
-def train_simulated(model: PipelineModel, optimizer: UpdateRule, plan: PipelinePlan, nodes: int) -> TrainedPipeline:
+def train_simulated(
+    model: PipelineModel, optimizer: UpdateRule, plan: PipelinePlan, nodes: int
+) -> TrainedPipeline:
     """Trains in this process, on simulated machines."""
     check_whole("batches", plan.batches, 1)
     prepared = _prepared(model, optimizer, plan, nodes)
@@ -106,7 +125,11 @@ def train_simulated(model: PipelineModel, optimizer: UpdateRule, plan: PipelineP
 
 
 def _prepared(
-    model: PipelineModel, optimizer: UpdateRule, plan: PipelinePlan, nodes: int, hang_timeout: float = HANG_SECONDS
+    model: PipelineModel,
+    optimizer: UpdateRule,
+    plan: PipelinePlan,
+    nodes: int,
+    hang_timeout: float = HANG_SECONDS,
 ) -> PreparedPipeline:
     check_whole("nodes", nodes, 1)
     job = TrainingJob(
@@ -117,11 +140,16 @@ def _prepared(
         heartbeat_timeout=_SILENT_SECONDS,
         hang_timeout=hang_timeout,
     )
-    prepared = prepare_pipeline(job, ModelSource(optimizer, plan.scheme, plan.batch, plan.recompute), plan)
+
+    prepared = prepare_pipeline(
+        job, ModelSource(optimizer, plan.scheme, plan.batch, plan.recompute), plan
+    )
     if nodes < prepared.least_nodes:
         raise BadArgument(
-            f"nodes is {nodes}: {plan.scheme} needs at least {prepared.least_nodes} with these stages and microbatches"
+            f"nodes is {nodes}: {plan.scheme} needs at least {prepared.least_nodes} with these "
+            "stages and microbatches"
         )
+
     return prepared
 
 
@@ -145,6 +173,7 @@ class FaultScript:
                 acts.append(KillNodes((nodes.pop(0),)))
             else:
                 acts.append(Evict((nodes.pop(0),), WARNING_SECONDS))
+
         return acts
 
 
@@ -154,8 +183,12 @@ def parse_faults(text: str) -> FaultScript:
     for part in filter(None, (word.strip() for word in text.split(","))):
         matched = _FAULT.fullmatch(part)
         if not matched:
-            raise BadArgument(f"fault {part!r}: write kill, warn or join and the number of an update, such as 'kill 5'")
+            raise BadArgument(
+                f"fault {part!r}: write kill, warn or join and the number of an update, such as "
+                "'kill 5'"
+            )
         faults.append((int(matched[2]), matched[1]))
+
     return FaultScript(sorted(faults))
 
 
@@ -166,7 +199,11 @@ class _LocalRun:
     """Follows a run by what its controller reports, and keeps the checkpoint file current."""
 
     def __init__(
-        self, prepared: PreparedPipeline, rendezvous: FolderRendezvous, faults: FaultScript, file: Path | None
+        self,
+        prepared: PreparedPipeline,
+        rendezvous: FolderRendezvous,
+        faults: FaultScript,
+        file: Path | None,
     ) -> None:
         self._settings, self._folder, self._file = prepared.settings, rendezvous.folder, file
         self._store = ModelCheckpoints(rendezvous.blobs)
@@ -175,16 +212,23 @@ class _LocalRun:
         self._kept = 0
 
     def resume(self) -> int:
-        """Puts what is in the file where a restarted controller looks for it; returns the number of its updates."""
+        """Puts what is in the file where a restarted controller looks for it; returns the number of
+        its updates.
+        """
         if self._file is None or not self._file.exists():
             return 0
+
         losses, layers = load_checkpoint(self._file, self._settings)
         for layer, version in enumerate(layers):
             self._store.save(layer, version)
         self._progress.losses, self._kept = losses, layers[0].clock
+
         with closing(Memory(self._folder / CONTROLLER_MEMORY)) as memory:
             memory.remember_decision([[k, loss] for k, loss in losses.items()])
-            memory.remember({**Members().record(), "epoch": 0, "checkpoint": self._kept, "logged": self._kept})
+            memory.remember(
+                {**Members().record(), "epoch": 0, "checkpoint": self._kept, "logged": self._kept}
+            )
+
         return self._kept
 
     def note(self, iteration: Iteration) -> None:
@@ -214,7 +258,9 @@ class _LocalRun:
 
 
 def save_weights(path: Path, trained: TrainedPipeline) -> None:
-    """Writes the model of a training as `spotctl launch` does: weights and buffers of all layers, by name."""
+    """Writes the model of a training as `spotctl launch` does: weights and buffers of all layers,
+    by name.
+    """
     with path.open("wb") as file:
         np.savez(file, **named_arrays(trained.weights, trained.buffers))  # type: ignore[arg-type]
 
@@ -234,14 +280,20 @@ def save_checkpoint(
         count, buffers, *numbers = head.tolist()
         heads[str(layer)] = numbers, (count, buffers)
         arrays |= {f"{layer}/{i}": array for i, array in enumerate(state)}
+
     about = {
         "batch": batch,
         "as": _terms(settings),
         "losses": {str(k): loss for k, loss in losses.items() if k < batch * settings.batch},
         "layers": heads,
     }
+
     with replaced(path) as new, new.open("wb") as file:
-        np.savez(file, **{_ABOUT: np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)}, **arrays)  # type: ignore[arg-type]
+        np.savez(
+            file,
+            **{_ABOUT: np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)},
+            **arrays,  # type: ignore[arg-type]
+        )
 
 
 def _terms(settings: ElasticSettings) -> str:
@@ -250,7 +302,9 @@ def _terms(settings: ElasticSettings) -> str:
     return f"{scheme} with {settings.batch} microbatches"
 
 
-def load_checkpoint(path: Path, settings: ElasticSettings) -> tuple[dict[int, float], list[Version]]:
+def load_checkpoint(
+    path: Path, settings: ElasticSettings
+) -> tuple[dict[int, float], list[Version]]:
     """The losses and the layers of a file. Raises BadArgument if it is of another run."""
     layers: dict[int, Version] = {}
     try:
@@ -260,17 +314,26 @@ def load_checkpoint(path: Path, settings: ElasticSettings) -> tuple[dict[int, fl
             for name, (numbers, counts) in about["layers"].items():
                 count = sum(1 for key in file.files if key.startswith(f"{name}/"))
                 head = np.array([*counts, *numbers], np.int64)
-                layers[int(name)] = Version(batch, Tally(0, 0), [head, *(file[f"{name}/{i}"] for i in range(count))])
+                layers[int(name)] = Version(
+                    batch, Tally(0, 0), [head, *(file[f"{name}/{i}"] for i in range(count))]
+                )
     except (OSError, ValueError, KeyError, BadZipFile) as error:
         raise BadArgument(
             f"checkpoint {path}: cannot be read ({error}); remove it to start from the beginning"
         ) from None
+
     if len(layers) != len(settings.layer_bytes):
-        raise BadArgument(f"checkpoint {path} belongs to a model of {len(layers)} layers; remove it or name another")
+        raise BadArgument(
+            f"checkpoint {path} belongs to a model of {len(layers)} layers; remove it or name "
+            "another"
+        )
     if about.get("as") != _terms(settings):
         raise BadArgument(
-            f"checkpoint {path} was written by {about.get('as', 'an older version')}, and this run is"
-            f" {_terms(settings)}: use the same scheme and number of microbatches, or name another file"
+            f"checkpoint {path} was written by {about.get('as', 'an older version')}, and this run "
+            "is"
+            f" {_terms(settings)}: use the same scheme and number of microbatches, or name another "
+            "file"
         )
+
     losses = {int(k): loss for k, loss in about["losses"].items()}
     return losses, [version for _, version in sorted(layers.items())]

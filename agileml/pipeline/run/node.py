@@ -22,7 +22,8 @@ from agileml.protocol.actions import CONTROLLER, Action, Exit, Fetch, Save, Send
 from agileml.protocol.messages import Broken, Hello, Leave, Restored, Saved, Tally, Version
 
 STATE, COPY = "state", "copy"
-"""Frames with a layer, its versions and its optimizer's state: to be taken over, or to be kept as a copy."""
+"""Frames with a layer, its versions and its optimizer's state: to be taken over, or to be kept as a
+copy."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,9 @@ class PipelineTask:
 
 @dataclass
 class PipelineNode:
-    """Runs work orders. It computes while its actions are taken from it: others need not wait for its frames."""
+    """Runs work orders. It computes while its actions are taken from it: others need not wait for
+    its frames.
+    """
 
     name: str
     task: PipelineTask
@@ -56,7 +59,8 @@ class PipelineNode:
         """Introduces this node, also to a restarted controller."""
         return Hello(self.name, reliable, code)
 
-    def handle(self, message: object, sender: str | None = None) -> Iterator[Action]:  # noqa: ARG002 - any node's frames
+    # Any node's frames.
+    def handle(self, message: object, sender: str | None = None) -> Iterator[Action]:  # noqa: ARG002
         """Follows an instruction of the controller, or takes a frame of another node."""
         match message:
             case TakeSeat():
@@ -64,7 +68,10 @@ class PipelineNode:
             case CopyLayers():
                 epoch, batch, states = message.epoch, message.batch, self._snapshots[message.batch]
                 for layer, node in message.copies:
-                    yield Send(node, PipelineFrame(epoch, (COPY, layer, batch), tuple(states[layer].arrays())))
+                    yield Send(
+                        node,
+                        PipelineFrame(epoch, (COPY, layer, batch), tuple(states[layer].arrays())),
+                    )
                 for layer in message.saved:
                     # In a job, each layer is a partition.
                     yield Save(epoch, layer, Version(batch, Tally(0, 0), states[layer].arrays()))
@@ -82,7 +89,9 @@ class PipelineNode:
     def take_version(self, epoch: int, layer: int, version: Version) -> Iterator[Action]:
         """Takes a layer of its seat from the store."""
         if epoch == self.epoch:
-            yield from self._receive(PipelineFrame(epoch, (STATE, layer, version.clock), tuple(version.state)))
+            yield from self._receive(
+                PipelineFrame(epoch, (STATE, layer, version.clock), tuple(version.state))
+            )
 
     def confirm_saved(self, epoch: int, layer: int, batch: int) -> Iterator[Action]:
         """A layer is in the store as it was before a batch."""
@@ -93,7 +102,9 @@ class PipelineNode:
         kind, layer, batch = frame.key
         if kind == COPY:
             # The work order that says to keep the copy may come later.
-            if frame.epoch == self.epoch and (batch in self._keep or batch > max(self._keep, default=0)):
+            if frame.epoch == self.epoch and (
+                batch in self._keep or batch > max(self._keep, default=0)
+            ):
                 self._snapshots.setdefault(batch, {})[layer] = layer_state(frame.arrays)
                 yield Send(CONTROLLER, CopyKept(self.name, self.epoch, batch, layer))
         elif frame.epoch >= self.epoch:
@@ -105,11 +116,17 @@ class PipelineNode:
         self._frames = {key: arrays for key, arrays in self._frames.items() if key[0] >= seat.epoch}
         mine = self._snapshots.setdefault(seat.batch, {})
         for layer, node in seat.gives:
-            yield Send(node, PipelineFrame(seat.epoch, (STATE, layer, seat.batch), tuple(mine[layer].arrays())))
+            yield Send(
+                node,
+                PipelineFrame(seat.epoch, (STATE, layer, seat.batch), tuple(mine[layer].arrays())),
+            )
+
         for layer, source in seat.sources.items():
             if source == INITIAL:
                 mine[layer] = initial_state(self.task.model, self.task.optimizer, layer)
-        # Layers that others take over stay until work begins: the move may be interrupted and planned again.
+
+        # Layers that others take over stay until work begins: the move may be interrupted and
+        # planned again.
         self._drop_but((*seat.keep, seat.batch))
         yield from self._continue()
         for layer, source in seat.sources.items():
@@ -118,10 +135,14 @@ class PipelineNode:
 
     def _drop_but(self, keep: tuple[int, ...]) -> None:
         self._keep = keep
-        self._snapshots = {batch: states for batch, states in self._snapshots.items() if batch in keep}
+        self._snapshots = {
+            batch: states for batch, states in self._snapshots.items() if batch in keep
+        }
 
     def _continue(self) -> Iterator[Action]:
-        """Takes layers of its seat that have arrived, and reports once all are there; goes on with its work."""
+        """Takes layers of its seat that have arrived, and reports once all are there; goes on with
+        its work.
+        """
         seat = self._seat
         if seat is not None:
             mine = self._snapshots[seat.batch]
@@ -133,6 +154,7 @@ class PipelineNode:
                 self._seat = None
                 if seat.layers:
                     yield Send(CONTROLLER, Restored(self.name, self.epoch))
+
         if self._run is not None:
             yield from self._advance(*self._run)
 
@@ -142,8 +164,15 @@ class PipelineNode:
         self._drop_but((*order.keep, order.first))
         summed = {layer for layer, chain in order.work.chains.items() if chain[0] == self.name}
         state = StageState(
-            self.task.model, self.task.optimizer, base, self.task.recompute, order.epoch, order.work.others, summed
+            self.task.model,
+            self.task.optimizer,
+            base,
+            self.task.recompute,
+            order.epoch,
+            order.work.others,
+            summed,
         )
+
         program = StageProgram(self.name, order.work, state, 1 if self.task.scheme == "2bw" else 0)
         self._run = order, program
         yield from self._advance(order, program)

@@ -1,8 +1,10 @@
-"""Executes a work order as a generator: it yields frames to send, and the keys of those that it needs.
+"""Executes a work order as a generator: it yields frames to send, and the keys of those that it
+needs.
 
-An update may need numbers from all layers of a pipeline (`JointUpdate`): the sum of tied gradients, and their common
-norm. The stages pass gradients and norms from the last to the first, and the sums back. They are added in the order of
-the layers, so the result does not depend on where the model is cut.
+An update may need numbers from all layers of a pipeline (`JointUpdate`): the sum of tied gradients,
+and their common norm. The stages pass gradients and norms from the last to the first, and the sums
+back. They are added in the order of the layers, so the result does not depend on where the model is
+cut.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +17,15 @@ import numpy as np
 from agileml.checks import check_number
 from agileml.errors import BadArgument, NotFinite
 from agileml.pipeline.elastic.seats import WorkOrder, oldest_needed
-from agileml.pipeline.model.arrays import ABSENT, added, mean_of, packed, scaled, squared_norm, unpacked
+from agileml.pipeline.model.arrays import (
+    ABSENT,
+    added,
+    mean_of,
+    packed,
+    scaled,
+    squared_norm,
+    unpacked,
+)
 from agileml.pipeline.model.base import Array, PipelineLayer, Values, Weights, users_code
 from agileml.pipeline.run.stage_state import StageState
 from agileml.pipeline.schedule.schedules import STASHING, Pass, PipelineStep
@@ -37,7 +47,9 @@ class StageProgram:
         self.losses: dict[int, float] = {}
         self._turned: dict[int, Values] = {}
         model = self.state.model
-        self._joint = JointUpdate(len(model.layers), tied_weights(model.layers), self.state.optimizer.clip_norm)
+        self._joint = JointUpdate(
+            len(model.layers), tied_weights(model.layers), self.state.optimizer.clip_norm
+        )
         self._virtual = len(self.work.spans) * self.work.depth
         self.steps = self._run()
         self.needs: FrameKey | None = None
@@ -60,29 +72,45 @@ class StageProgram:
         else:
             with users_code(f"microbatch {k}"):
                 inputs, _ = self.state.model.data(k)
-        outputs = yield from self.state.forward(self.work.spans[step.chunk], k, self.work.versions[k], inputs)
+
+        outputs = yield from self.state.forward(
+            self.work.spans[step.chunk], k, self.work.versions[k], inputs
+        )
         if virtual < self._virtual - 1:
             to = self.work.after[k % len(self.work.after)]
-            yield Send(to, PipelineFrame(self.state.epoch, (ACTIVATION, virtual + 1, k), packed(outputs)))
+            yield Send(
+                to, PipelineFrame(self.state.epoch, (ACTIVATION, virtual + 1, k), packed(outputs))
+            )
             return
+
         with users_code(f"loss of microbatch {k}"):
             _, targets = self.state.model.data(k)
             loss, self._turned[k] = self.state.model.loss(outputs, targets)
+
         if not loss - loss == 0:
-            raise NotFinite(f"microbatch {k}: the loss is {loss}: use a smaller rate or check the data")
+            raise NotFinite(
+                f"microbatch {k}: the loss is {loss}: use a smaller rate or check the data"
+            )
+
         self.losses[k] = loss
 
     def _backward(self, step: PipelineStep) -> Awaiting[None]:
         virtual, k = step.chunk * self.work.depth + self.work.stage, step.microbatch
         last = virtual == self._virtual - 1
         gradient = self._turned.pop(k) if last else unpacked((yield (GRADIENT, virtual, k)))
-        gradient = yield from self.state.backward(self.work.spans[step.chunk], k, self.work.versions[k], gradient)
+        gradient = yield from self.state.backward(
+            self.work.spans[step.chunk], k, self.work.versions[k], gradient
+        )
+
         if virtual:
             to = self.work.before[k % len(self.work.before)]
-            yield Send(to, PipelineFrame(self.state.epoch, (GRADIENT, virtual - 1, k), packed(gradient)))
+            yield Send(
+                to, PipelineFrame(self.state.epoch, (GRADIENT, virtual - 1, k), packed(gradient))
+            )
 
     def _update(self, oldest: int) -> Awaiting[None]:
-        """Adds gradients in the order of microbatches, from node to node, so that the sum is that of one process.
+        """Adds gradients in the order of microbatches, from node to node, so that the sum is that
+        of one process.
 
         The gradients live no longer than this step: `_run` goes on through the whole order.
         """
@@ -91,7 +119,9 @@ class StageProgram:
         if self._joint.needed:
             means = yield from self._jointly(means)
         for layer in layers:
-            self.state.update(layer, means[layer], min(oldest, self.state.layers[layer].updates + 1 - self.keep))
+            self.state.update(
+                layer, means[layer], min(oldest, self.state.layers[layer].updates + 1 - self.keep)
+            )
 
     def _means(self, layers: Sequence[int]) -> Awaiting[dict[int, Weights]]:
         """The mean gradients of layers, over all nodes that have them."""
@@ -105,28 +135,49 @@ class StageProgram:
                 total = part if total is None else tuple(map(added, total, part))
             assert total is not None
             if at < len(chain) - 1:
-                yield Send(chain[at + 1], PipelineFrame(self.state.epoch, (SUM, layer, number), total))
+                yield Send(
+                    chain[at + 1], PipelineFrame(self.state.epoch, (SUM, layer, number), total)
+                )
             else:
-                means[layer] = tuple(mean_of(array, self.work.divisor, in_place=in_place) for array in total)
+                means[layer] = tuple(
+                    mean_of(array, self.work.divisor, in_place=in_place) for array in total
+                )
                 for other in chain[:-1]:
-                    yield Send(other, PipelineFrame(self.state.epoch, (MEAN, layer, number), means[layer]))
+                    yield Send(
+                        other, PipelineFrame(self.state.epoch, (MEAN, layer, number), means[layer])
+                    )
+
         for layer in layers:
             if layer not in means:
                 means[layer] = yield (MEAN, layer, self.state.layers[layer].updates)
+
         return means
 
     def _jointly(self, means: dict[int, Weights]) -> Awaiting[dict[int, Weights]]:
         """The gradients after an exchange with all stages of the pipeline."""
-        stage, last, number = self.work.stage, self.work.depth - 1, self.state.layers[min(means)].updates
+        stage, last, number = (
+            self.work.stage,
+            self.work.depth - 1,
+            self.state.layers[min(means)].updates,
+        )
+
         later = (yield (COLLECTED, stage, number)) if stage < last else None
         collected = self._joint.collected(means, later)
         if stage:
-            yield Send(self.work.before[0], PipelineFrame(self.state.epoch, (COLLECTED, stage - 1, number), collected))
+            yield Send(
+                self.work.before[0],
+                PipelineFrame(self.state.epoch, (COLLECTED, stage - 1, number), collected),
+            )
             sums = yield (JOINT, stage, number)
         else:
             sums = self._joint.summed(collected)
+
         if stage < last:
-            yield Send(self.work.after[0], PipelineFrame(self.state.epoch, (JOINT, stage + 1, number), sums))
+            yield Send(
+                self.work.after[0],
+                PipelineFrame(self.state.epoch, (JOINT, stage + 1, number), sums),
+            )
+
         return self._joint.applied(means, sums)
 
 
@@ -150,13 +201,22 @@ class JointUpdate:
     def needed(self) -> bool:
         return bool(self.tied) or self.clip_norm is not None
 
-    def collected(self, means: Mapping[int, Weights], later: tuple[Array, ...] | None) -> tuple[Array, ...]:
-        """The norm of each layer's gradients and all tied gradients, of a stage's layers and of later stages."""
+    def collected(
+        self, means: Mapping[int, Weights], later: tuple[Array, ...] | None
+    ) -> tuple[Array, ...]:
+        """The norm of each layer's gradients and all tied gradients, of a stage's layers and of
+        later stages.
+        """
         places = [place for places in self.tied for place in places]
         norms, *gradients = later or (np.zeros(self.layers), *(ABSENT for _ in places))
         norms = norms.copy()
         for layer, weights in means.items() if self.clip_norm is not None else ():
-            norms[layer] = sum(squared_norm(gradient) for i, gradient in enumerate(weights) if (layer, i) not in places)
+            norms[layer] = sum(
+                squared_norm(gradient)
+                for i, gradient in enumerate(weights)
+                if (layer, i) not in places
+            )
+
         own = [
             means[layer][i] if layer in means else gradient
             for (layer, i), gradient in zip(places, gradients, strict=True)
@@ -164,22 +224,40 @@ class JointUpdate:
         return norms, *own
 
     def summed(self, collected: tuple[Array, ...]) -> tuple[Array, ...]:
-        """The norm of all gradients, and the sum of each tied one: backward, as PyTorch adds them."""
+        """The norm of all gradients, and the sum of each tied one: backward, as PyTorch adds
+        them."""
         norms, *gradients = collected
         totals, at = [], 0
         for places in self.tied:
             totals.append(reduce(added, reversed(gradients[at : at + len(places)])))
             at += len(places)
-        squares = [*norms.tolist(), *(squared_norm(total) for total in totals if self.clip_norm is not None)]
+
+        squares = [
+            *norms.tolist(),
+            *(squared_norm(total) for total in totals if self.clip_norm is not None),
+        ]
         return np.array(sqrt(sum(squares))), *totals
 
     def applied(self, means: Mapping[int, Weights], sums: tuple[Array, ...]) -> dict[int, Weights]:
         """The gradients of a stage's layers for the update."""
         norm, *totals = sums
-        places = {place: total for places, total in zip(self.tied, totals, strict=True) for place in places}
-        factor = min(self.clip_norm / (float(norm) + _AS_CLIPPED_BY_TORCH), 1.0) if self.clip_norm is not None else 1.0
+        places = {
+            place: total
+            for places, total in zip(self.tied, totals, strict=True)
+            for place in places
+        }
+
+        factor = (
+            min(self.clip_norm / (float(norm) + _AS_CLIPPED_BY_TORCH), 1.0)
+            if self.clip_norm is not None
+            else 1.0
+        )
+
         return {
-            layer: tuple(scaled(places.get((layer, i), gradient), factor) for i, gradient in enumerate(weights))
+            layer: tuple(
+                scaled(places.get((layer, i), gradient), factor)
+                for i, gradient in enumerate(weights)
+            )
             for layer, weights in means.items()
         }
 
@@ -193,15 +271,22 @@ def tied_weights(layers: Sequence[PipelineLayer]) -> list[TiedWeight]:
     return [tuple(places) for places in members.values() if len(places) > 1]
 
 
-def check_joint_update(layers: Sequence[PipelineLayer], clip_norm: float | None, scheme: str, tensor: int) -> None:
-    """Raises BadArgument where the stages do not update at the same time, or where layers are split."""
+def check_joint_update(
+    layers: Sequence[PipelineLayer], clip_norm: float | None, scheme: str, tensor: int
+) -> None:
+    """Raises BadArgument where the stages do not update at the same time, or where layers are
+    split.
+    """
     tied = tied_weights(layers)
     if not tied and clip_norm is None:
         return
+
     places = ", ".join(str(layer) for layer, _ in tied[0]) if tied else ""
     cause = f"layers {places} share a weight" if tied else f"clip_norm is {clip_norm}"
     if scheme in STASHING:
-        raise BadArgument(f"{cause}, and the stages of {scheme} update at different times: use flush or 2bw")
+        raise BadArgument(
+            f"{cause}, and the stages of {scheme} update at different times: use flush or 2bw"
+        )
     if tensor > 1:
         raise BadArgument(f"{cause}, which split layers do not support: set tensor to 1")
     if clip_norm is not None:

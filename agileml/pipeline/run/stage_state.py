@@ -1,4 +1,5 @@
-"""The layers that a worker holds: weight versions, buffers, optimizer state, stashes and gradients."""
+"""The layers that a worker holds: weight versions, buffers, optimizer state, stashes and
+gradients."""
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -22,12 +23,15 @@ from agileml.pipeline.tensor_parts import Awaiting, PipelineFrame, TensorPart, p
 from agileml.protocol.actions import Send
 
 PARTIAL, PARTIAL_AGAIN, PARTIAL_GRADIENT = "partial", "partial again", "partial gradient"
-"""Frames with the result of a part of a split layer: in the forward, the repeated forward and the backward pass."""
+"""Frames with the result of a part of a split layer: in the forward, the repeated forward and the
+backward pass."""
 
 
 @dataclass(frozen=True)
 class LayerState:
-    """A layer after `updates` updates: the versions that may still be used, and the optimizer's state."""
+    """A layer after `updates` updates: the versions that may still be used, and the optimizer's
+    state.
+    """
 
     updates: int
     versions: Mapping[int, Weights]
@@ -44,7 +48,9 @@ class LayerState:
         return self.versions[self.updates]
 
     def arrays(self) -> list[Array]:
-        """All of it, for another node or the store: counts, then the versions, the newest last, and the rest."""
+        """All of it, for another node or the store: counts, then the versions, the newest last, and
+        the rest.
+        """
         numbers = sorted(self.versions)
         head = np.array([len(self.newest()), len(self.buffers), *numbers], np.int64)
         versions = (array for number in numbers for array in self.versions[number])
@@ -55,7 +61,9 @@ def layer_state(arrays: Sequence[Array]) -> LayerState:
     """The layer of these arrays."""
     head, *rest = arrays
     count, buffers, *numbers = head.tolist()
-    versions = {number: tuple(rest[i * count : (i + 1) * count]) for i, number in enumerate(numbers)}
+    versions = {
+        number: tuple(rest[i * count : (i + 1) * count]) for i, number in enumerate(numbers)
+    }
     rest = rest[len(numbers) * count :]
     return LayerState(numbers[-1], versions, tuple(rest[buffers:]), tuple(rest[:buffers]))
 
@@ -72,7 +80,9 @@ _Given = tuple[Values, Mapping[int, Weights]]
 
 @dataclass
 class StageState:
-    """Runs passes and updates of its layers. Passes ask for frames where other nodes have parts of a layer."""
+    """Runs passes and updates of its layers. Passes ask for frames where other nodes have parts of
+    a layer.
+    """
 
     model: PipelineModel
     optimizer: UpdateRule
@@ -80,24 +90,32 @@ class StageState:
     recompute: bool = False
     epoch: int = 0
     others: Sequence[str] = ()
-    """The nodes of the pipeline stage that compute the other parts of its split layers; often there are none."""
+    """The nodes of the pipeline stage that compute the other parts of its split layers; often there
+    are none."""
     summed: Set[int] = frozenset()
-    """Layers whose gradients all belong to this node, which adds them up instead of keeping one for each microbatch."""
+    """Layers whose gradients all belong to this node, which adds them up instead of keeping one for
+    each microbatch."""
     _stashes: dict[tuple[int, int], dict[int, Stash]] = field(default_factory=dict)
-    """Of forward passes that wait for their backward pass, by the first layer and the microbatch."""
+    """Of forward passes that wait for their backward pass, by the first layer and the
+    microbatch."""
     _given: dict[tuple[int, int], _Given] = field(default_factory=dict)
     """With recomputation, in place of the stashes."""
     _gradients: dict[int, list[tuple[int, Weights]]] = field(default_factory=dict)
     _own: set[int] = field(default_factory=set)
-    """Layers whose sum is in arrays that nothing else uses, to which more can be added without new memory."""
+    """Layers whose sum is in arrays that nothing else uses, to which more can be added without new
+    memory."""
 
     def __post_init__(self) -> None:
         self._piece = {layer: piece for piece in pieces(self.model.layers) for layer in piece}
 
-    def forward(self, span: Sequence[int], microbatch: int, version: int, inputs: Values) -> Awaiting[Values]:
+    def forward(
+        self, span: Sequence[int], microbatch: int, version: int, inputs: Values
+    ) -> Awaiting[Values]:
         """The output of layers `span` with one weight version: `backward` must get the same one."""
         buffers = {layer: self.layers[layer].buffers for layer in span if layer in self.layers}
-        outputs, stashes, changed = yield from self._pass(PARTIAL, span, microbatch, version, (inputs, buffers))
+        outputs, stashes, changed = yield from self._pass(
+            PARTIAL, span, microbatch, version, (inputs, buffers)
+        )
         for layer, arrays in changed.items():
             self.layers[layer] = replace(self.layers[layer], buffers=arrays)
 
@@ -107,7 +125,9 @@ class StageState:
             self._stashes[span[0], microbatch] = stashes
         return outputs
 
-    def backward(self, span: Sequence[int], microbatch: int, version: int, gradient: Values) -> Awaiting[Values]:
+    def backward(
+        self, span: Sequence[int], microbatch: int, version: int, gradient: Values
+    ) -> Awaiting[Values]:
         """The gradient of the inputs; gradients of the weights are kept until `update`."""
         if self.recompute:
             given = self._given.pop((span[0], microbatch))
@@ -120,31 +140,40 @@ class StageState:
             for layer in piece:
                 if layer in stashes:
                     with users_code(f"layer {layer}, backward pass of microbatch {microbatch}"):
-                        own[layer] = self._turn_back(layer, microbatch, version, stashes[layer], gradient)
+                        own[layer] = self._turn_back(
+                            layer, microbatch, version, stashes[layer], gradient
+                        )
             gradient = yield from self._join(PARTIAL_GRADIENT, piece, microbatch, own, gradient)
+
         return gradient
 
-    def _turn_back(self, number: int, microbatch: int, version: int, stash: Stash, gradient: Values) -> Passed:
+    def _turn_back(
+        self, number: int, microbatch: int, version: int, stash: Stash, gradient: Values
+    ) -> Passed:
         layer, weights = self.model.layers[number], self.weights(number, version)
         if number not in self.summed or not isinstance(layer, AddingLayer):
             passed, gradients = layer.backward(weights, stash, gradient)
             _check_gradients(weights, gradients)
             held = self._gradients.setdefault(number, [])
             if held and number in self.summed:
-                # Schedules have the backward passes of a layer in the order of microbatches, as the sum must be.
+                # Schedules have the backward passes of a layer in the order of microbatches, as the
+                # sum must be.
                 before, total = held.pop()
                 assert before < microbatch
                 gradients = tuple(
-                    added(a, b, in_place=number in self._own) for a, b in zip(total, gradients, strict=True)
+                    added(a, b, in_place=number in self._own)
+                    for a, b in zip(total, gradients, strict=True)
                 )
                 self._own.add(number)
             held.append((microbatch, gradients))
             return passed
+
         ((_, totals),) = self._gradients.get(number) or [(0, (ABSENT,) * len(weights))]
         passed, totals = layer.backward_into(totals, stash, gradient)
         _check_gradients(weights, totals)
         self._gradients[number] = [(microbatch, totals)]
         self._own.add(number)
+
         return passed
 
     def weights(self, layer: int, version: int) -> Weights:
@@ -156,16 +185,22 @@ class StageState:
         return layer in self._own
 
     def parts(self, layer: int) -> list[tuple[int, Weights]]:
-        """Gradients of a layer since its last update, by microbatch; sums of several count as the last."""
+        """Gradients of a layer since its last update, by microbatch; sums of several count as the
+        last.
+        """
         self._own.discard(layer)
         return self._gradients.pop(layer, [])
 
     def update(self, layer: int, gradient: Weights, oldest: int) -> None:
         """Adds a version, and drops those before `oldest` that no later pass needs."""
         state = self.layers[layer]
-        weights, moments = self.optimizer.step(state.newest(), state.optimizer, gradient, state.updates + 1)
+        weights, moments = self.optimizer.step(
+            state.newest(), state.optimizer, gradient, state.updates + 1
+        )
         kept = {version: arrays for version, arrays in state.versions.items() if version >= oldest}
-        self.layers[layer] = LayerState(state.updates + 1, {**kept, state.updates + 1: weights}, moments, state.buffers)
+        self.layers[layer] = LayerState(
+            state.updates + 1, {**kept, state.updates + 1: weights}, moments, state.buffers
+        )
 
     def _pass(
         self, kind: str, span: Sequence[int], microbatch: int, version: int, given: _Given
@@ -179,13 +214,20 @@ class StageState:
             for i in piece:
                 if i not in self.layers:
                     continue
-                layer, weights, key = self.model.layers[i], self.weights(i, version), (self.model.seed, microbatch, i)
+                layer, weights, key = (
+                    self.model.layers[i],
+                    self.weights(i, version),
+                    (self.model.seed, microbatch, i),
+                )
                 with users_code(f"layer {i}, forward pass of microbatch {microbatch}"):
                     if buffers[i] and isinstance(layer, BufferedLayer):
-                        own[i], stashes[i], changed[i] = layer.forward_buffered(weights, buffers[i], values, key)
+                        own[i], stashes[i], changed[i] = layer.forward_buffered(
+                            weights, buffers[i], values, key
+                        )
                     else:
                         own[i], stashes[i] = layer.forward(weights, values, key)
             values = yield from self._join(kind, piece, microbatch, own, values)
+
         return values, stashes, changed
 
     def _pieces(self, span: Sequence[int]) -> list[range]:
@@ -199,9 +241,11 @@ class StageState:
         if not isinstance(first, TensorPart):
             alone: Values = own[piece[0]]
             return alone
+
         for other in self.others:
             for layer, array in own.items():
                 yield Send(other, PipelineFrame(self.epoch, (kind, layer, microbatch), (array,)))
+
         parts = []
         for layer in piece:
             (array,) = (own[layer],) if layer in own else (yield (kind, layer, microbatch))
@@ -212,7 +256,14 @@ class StageState:
 def _check_gradients(weights: Weights, gradients: Weights) -> None:
     """Refuses other shapes, which numpy might broadcast and add to the weights."""
     expected, returned = ([array.shape for array in arrays] for arrays in (weights, gradients))
-    present = [shape for shape, array in zip(returned, gradients, strict=True) if not is_absent(array)]
-    wanted = [shape for shape, array in zip(expected, gradients, strict=False) if not is_absent(array)]
+    present = [
+        shape for shape, array in zip(returned, gradients, strict=True) if not is_absent(array)
+    ]
+    wanted = [
+        shape for shape, array in zip(expected, gradients, strict=False) if not is_absent(array)
+    ]
+
     if len(expected) != len(returned) or wanted != present:
-        raise ValueError(f"the gradients have shapes {returned}; they must be those of the weights, {expected}")
+        raise ValueError(
+            f"the gradients have shapes {returned}; they must be those of the weights, {expected}"
+        )

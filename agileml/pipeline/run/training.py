@@ -29,7 +29,9 @@ from agileml.protocol.messages import Version
 
 @dataclass(frozen=True)
 class PipelinePlan:
-    """How a model is trained. `batch` counts microbatches; `layouts` overrides the choice for numbers of nodes."""
+    """How a model is trained. `batch` counts microbatches; `layouts` overrides the choice for
+    numbers of nodes.
+    """
 
     batches: int
     batch: int
@@ -49,7 +51,9 @@ class PipelinePlan:
 
 @dataclass(frozen=True)
 class TrainedPipeline:
-    """Weights of each layer, the loss of each microbatch, and what happened; buffers of the layers that have any."""
+    """Weights of each layer, the loss of each microbatch, and what happened; buffers of the layers
+    that have any.
+    """
 
     weights: dict[int, Weights]
     losses: dict[int, float]
@@ -87,33 +91,52 @@ def elastic_settings(
         check_whole(name, getattr(plan, name), 1)
     check_scheme(plan.scheme, 1, plan.batch, plan.chunks)
     if plan.scheme in STASHING and plan.batch != 1:
-        raise BadArgument(f"batch is {plan.batch}: {plan.scheme} updates after every microbatch; set it to 1")
+        raise BadArgument(
+            f"batch is {plan.batch}: {plan.scheme} updates after every microbatch; set it to 1"
+        )
+
     cuts = pieces_for(model, plan.tensor)
     if plan.least_stages * plan.chunks > len(cuts):
         raise BadArgument(
-            f"least_stages is {plan.least_stages} with {plan.chunks} chunks, and the model has {len(cuts)} layers"
+            f"least_stages is {plan.least_stages} with {plan.chunks} chunks, and the model has "
+            f"{len(cuts)} layers"
         )
 
     moving = _moving_buffers(model)
-    rules = LayoutRules(plan.scheme, plan.batch, plan.chunks, plan.least_stages, 1 if moving else inf)
+    rules = LayoutRules(
+        plan.scheme, plan.batch, plan.chunks, plan.least_stages, 1 if moving else inf
+    )
     costs = _costs(model, cuts, seconds)
     layouts = plan.layouts or layouts_of_pieces(costs, cuts, rules, plan.most_nodes, plan.tensor)
+
     if not layouts:
         raise BadArgument(
-            f"batch is {plan.batch}: no layout of {plan.scheme} with up to {plan.most_nodes} nodes can process it;"
+            f"batch is {plan.batch}: no layout of {plan.scheme} with up to {plan.most_nodes} nodes "
+            "can process it;"
             " use more microbatches or fewer stages"
         )
+
     for layout in layouts.values():
         check_cuts(layout, cuts)
         if moving and max(len(layout.pipelines), *layout.replicas, 1) > 1:
             raise BadArgument(
-                f"{moving}, which copies of the layer would change differently: use one pipeline without replicas, or a"
+                f"{moving}, which copies of the layer would change differently: use one pipeline "
+                "without replicas, or a"
                 " layer such as LayerNorm"
             )
+
     each = [cost / len(piece) for cost, piece in zip(costs, cuts, strict=True) for _ in piece]
-    relative = {nodes: update_seconds(layout, each, plan.scheme) for nodes, layout in layouts.items()}
+    relative = {
+        nodes: update_seconds(layout, each, plan.scheme) for nodes, layout in layouts.items()
+    }
     return ElasticSettings(
-        plan.scheme, plan.batches, layouts, _weight_bytes(model), plan.every, plan.save_every, relative
+        plan.scheme,
+        plan.batches,
+        layouts,
+        _weight_bytes(model),
+        plan.every,
+        plan.save_every,
+        relative,
     )
 
 
@@ -122,10 +145,13 @@ def _moving_buffers(model: PipelineModel) -> str:
     for i, layer in enumerate(model.layers):
         with users_code(f"layer {i}"):
             inner = layer.layer if isinstance(layer, TensorPart) else layer
-            names = inner.moving_buffers((model.seed, 0, i)) if isinstance(inner, BufferedLayer) else []
+            names = (
+                inner.moving_buffers((model.seed, 0, i)) if isinstance(inner, BufferedLayer) else []
+            )
         if names and isinstance(layer, TensorPart):
             raise BadArgument(
-                f"layer {i} is a part of a split layer and has running statistics ({', '.join(names)}): use a layer"
+                f"layer {i} is a part of a split layer and has running statistics "
+                f"({', '.join(names)}): use a layer"
                 " without them, such as LayerNorm"
             )
         if names:
@@ -134,44 +160,71 @@ def _moving_buffers(model: PipelineModel) -> str:
 
 
 def pieces_for(model: PipelineModel, tensor: int) -> list[range]:
-    """The pieces of a model. Raises BadArgument if `tensor` nodes cannot compute its split layers together."""
+    """The pieces of a model. Raises BadArgument if `tensor` nodes cannot compute its split layers
+    together.
+    """
     cuts = pieces(model.layers)
     split = {len(piece) for piece in cuts} - {1}
     if tensor > 1 and (not split or any(parts % tensor for parts in split)):
-        has = f"its split layers have {', '.join(map(str, sorted(split)))}" if split else "it has no split layers"
+        has = (
+            f"its split layers have {', '.join(map(str, sorted(split)))}"
+            if split
+            else "it has no split layers"
+        )
         raise BadArgument(
-            f"tensor is {tensor}: the model needs layers of {tensor} parts or a multiple, and {has}; use"
+            f"tensor is {tensor}: the model needs layers of {tensor} parts or a multiple, and "
+            f"{has}; use"
             " split-transformer, or make them with agileml.pipeline.tensor_parts.split_layer"
         )
+
     return cuts
 
 
 def _weight_bytes(model: PipelineModel) -> list[float]:
-    return [float(sum(array.nbytes for array in model.initial(layer))) for layer in range(len(model.layers))]
+    return [
+        float(sum(array.nbytes for array in model.initial(layer)))
+        for layer in range(len(model.layers))
+    ]
 
 
-def _costs(model: PipelineModel, cuts: Sequence[range], seconds: Sequence[float] | None = None) -> Sequence[float]:
+def _costs(
+    model: PipelineModel, cuts: Sequence[range], seconds: Sequence[float] | None = None
+) -> Sequence[float]:
     """The costs of pieces."""
     if seconds is None:
         sizes = _weight_bytes(model)
         return [1.0 + sum(sizes[layer] for layer in piece) for piece in cuts]
     if len(seconds) != len(cuts):
-        raise BadArgument(f"the profile has {len(seconds)} layers, and the model {len(cuts)}: profile this model")
+        raise BadArgument(
+            f"the profile has {len(seconds)} layers, and the model {len(cuts)}: profile this model"
+        )
     return seconds
 
 
-def planned_training(plan: ParallelPlan, model: PipelineModel, batches: int, every: int | None = None) -> PipelinePlan:
-    """Trains a model as `plan` splits it; with other numbers of nodes, by the weights of its layers."""
+def planned_training(
+    plan: ParallelPlan, model: PipelineModel, batches: int, every: int | None = None
+) -> PipelinePlan:
+    """Trains a model as `plan` splits it; with other numbers of nodes, by the weights of its
+    layers.
+    """
     cuts = pieces_for(model, plan.tensor)
-    covered = [layer for stage in plan.stages for layer in range(stage.layers[0], stage.layers[1] + 1)]
+    covered = [
+        layer for stage in plan.stages for layer in range(stage.layers[0], stage.layers[1] + 1)
+    ]
+
     if covered != list(range(len(cuts))):
         raise BadArgument(
-            f"the plan of {plan.model} is for {max(covered) + 1} layers, and the model has {len(cuts)}:"
+            f"the plan of {plan.model} is for {max(covered) + 1} layers, and the model has "
+            f"{len(cuts)}:"
             " profile this model, and plan again"
         )
+
     layout = planned_layout(plan)
-    rules = LayoutRules(plan.scheme, layout.batch, plan.chunks, plan.depth, 1 if _moving_buffers(model) else inf)
+    rules = LayoutRules(
+        plan.scheme, layout.batch, plan.chunks, plan.depth, 1 if _moving_buffers(model) else inf
+    )
     others = layouts_of_pieces(_costs(model, cuts), cuts, rules, plan.devices, plan.tensor)
+
     return PipelinePlan(
         batches,
         layout.batch,

@@ -1,4 +1,5 @@
-"""The schemes, the order of operations on each device, and the weight versions that follow from it."""
+"""The schemes, the order of operations on each device, and the weight versions that follow from
+it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +36,9 @@ def versions(scheme: str, stages: int, stage: int) -> int:
 
 
 def in_flight(scheme: str, stages: int, stage: int, microbatches: int, chunks: int = 1) -> int:
-    """Microbatches (interleaved: chunks of them) whose stash stage `stage` (from 1) holds at its peak."""
+    """Microbatches (interleaved: chunks of them) whose stash stage `stage` (from 1) holds at its
+    peak.
+    """
     if scheme == "gpipe":
         return microbatches
     if scheme == "flush":
@@ -50,10 +53,13 @@ def check_scheme(scheme: str, stages: int, microbatches: int, chunks: int = 1) -
     if scheme not in SCHEMES:
         raise BadArgument(f"scheme is {scheme!r}; choose from {', '.join(SCHEMES)}")
     if chunks > 1 and scheme != "interleaved":
-        raise BadArgument(f"chunks is {chunks}: only the interleaved scheme runs several; set chunks to 1")
+        raise BadArgument(
+            f"chunks is {chunks}: only the interleaved scheme runs several; set chunks to 1"
+        )
     if scheme == "interleaved" and microbatches % stages:
         raise BadArgument(
-            f"microbatches is {microbatches}, not a multiple of {stages} stages: the interleaved scheme needs one"
+            f"microbatches is {microbatches}, not a multiple of {stages} stages: the interleaved "
+            "scheme needs one"
         )
     if scheme == "2bw" and microbatches < stages:
         raise BadArgument(
@@ -72,7 +78,9 @@ class Pass(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PipelineStep:
-    """One operation of a device. For an update, `microbatch` is the last one whose gradient is included."""
+    """One operation of a device. For an update, `microbatch` is the last one whose gradient is
+    included.
+    """
 
     kind: Pass
     microbatch: int
@@ -113,13 +121,18 @@ def _order(shape: ScheduleShape, s: int) -> StepOrder:
         if shape.scheme == "interleaved":
             steps += _interleaved(shape, s, first)
         else:
-            steps += _alternating(range(first, first + m), m if shape.scheme == "gpipe" else min(m, warm))
+            steps += _alternating(
+                range(first, first + m), m if shape.scheme == "gpipe" else min(m, warm)
+            )
         steps.append(PipelineStep(Pass.UPDATE, first + m - 1))
+
     return tuple(steps)
 
 
 def _alternating(inputs: Sequence[int], warm: int) -> list[PipelineStep]:
-    """`warm` forward passes, then a forward and a backward pass in turn, then the remaining backward passes."""
+    """`warm` forward passes, then a forward and a backward pass in turn, then the remaining
+    backward passes.
+    """
     steps = [PipelineStep(Pass.FORWARD, k) for k in inputs[:warm]]
     for i, k in enumerate(inputs):
         if warm + i < len(inputs):
@@ -143,6 +156,7 @@ def _interleaved(shape: ScheduleShape, s: int, first: int) -> list[PipelineStep]
         if warm + i < total:
             steps.append(step(Pass.FORWARD, warm + i))
         steps.append(step(Pass.BACKWARD, i))
+
     return steps
 
 
@@ -156,29 +170,39 @@ def _with_updates(steps: Sequence[PipelineStep], every: int) -> StepOrder:
             done += 1
             if done % every == 0:
                 updated.append(PipelineStep(Pass.UPDATE, step.microbatch))
+
     return tuple(updated)
 
 
-def replicated_orders(replicas: Sequence[int], rounds: int, extra: int = 0) -> tuple[tuple[StepOrder, ...], ...]:
-    """Operations of every replica of every stage under PipeDream: input k goes to replica k mod r of each stage.
+def replicated_orders(
+    replicas: Sequence[int], rounds: int, extra: int = 0
+) -> tuple[tuple[StepOrder, ...], ...]:
+    """Operations of every replica of every stage under PipeDream: input k goes to replica k mod r
+    of each stage.
 
-    `extra` inputs more than the pipeline holds by its depth are admitted: unequal stages may need them.
+    `extra` inputs more than the pipeline holds by its depth are admitted: unequal stages may need
+    them.
     """
     inputs = range(rounds)
     stages = []
     for s, count in enumerate(replicas):
         warm = ceil(sum(replicas[s:]) / count) - 1 + (extra if s < len(replicas) - 1 else 0)
-        stages.append(tuple(_with_updates(_alternating(inputs[r::count], warm), 1) for r in range(count)))
+        stages.append(
+            tuple(_with_updates(_alternating(inputs[r::count], warm), 1) for r in range(count))
+        )
     return tuple(stages)
 
 
-def versions_used(scheme: str, order: StepOrder, stages: int, microbatches: int, start: int = 0) -> dict[int, int]:
-    """The version of each microbatch of a device, for both of its passes. Version t is there after t updates.
+def versions_used(
+    scheme: str, order: StepOrder, stages: int, microbatches: int, start: int = 0
+) -> dict[int, int]:
+    """The version of each microbatch of a device, for both of its passes. Version t is there after
+    t updates.
 
     The order begins with an empty pipeline after `start` updates.
 
-    Weight stashing takes the newest of the device. Vertical sync takes the version that the first stage took, and 2bw
-    the version of one batch earlier, so that all stages take the same.
+    Weight stashing takes the newest of the device. Vertical sync takes the version that the first
+    stage took, and 2bw the version of one batch earlier, so that all stages take the same.
     """
     used: dict[int, int] = {}
     updates = start
@@ -192,20 +216,27 @@ def versions_used(scheme: str, order: StepOrder, stages: int, microbatches: int,
                 used[step.microbatch] = max(step.microbatch // microbatches - 1, 0)
             else:
                 used[step.microbatch] = updates
+
     return used
 
 
 def peak_versions(order: StepOrder, used: Mapping[int, int]) -> int:
-    """The most versions that a device holds: the newest, and older ones that a pass will still need."""
+    """The most versions that a device holds: the newest, and older ones that a pass will still
+    need.
+    """
     # For each version the position of the last pass that needs it.
-    last = {used[step.microbatch]: i for i, step in enumerate(order) if step.kind is not Pass.UPDATE}
+    last = {
+        used[step.microbatch]: i for i, step in enumerate(order) if step.kind is not Pass.UPDATE
+    }
     held, newest, peak = {0}, 0, 1
+
     for i, step in enumerate(order):
         if step.kind is Pass.UPDATE:
             newest += 1
             held.add(newest)
         held = {version for version in held if version == newest or last.get(version, -1) >= i}
         peak = max(peak, len(held))
+
     return peak
 
 

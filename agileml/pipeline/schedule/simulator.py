@@ -1,7 +1,8 @@
 """Plays the operations of a pipeline with the seconds of a profile: which operation waits for what.
 
-A device runs its operations in order. A transfer starts when its operation ends, occupies the link between the two
-devices alone, and never holds up compute. An update waits for all replicas of its stage and their all-reduce.
+A device runs its operations in order. A transfer starts when its operation ends, occupies the link
+between the two devices alone, and never holds up compute. An update waits for all replicas of its
+stage and their all-reduce.
 """
 
 import json
@@ -50,13 +51,22 @@ class PipelineRun:
     @property
     def idle(self) -> float:
         """The share of device time without compute."""
-        worked = sum(span.end - span.start for span in self.spans if span.step.kind is not Pass.UPDATE)
+        worked = sum(
+            span.end - span.start for span in self.spans if span.step.kind is not Pass.UPDATE
+        )
         devices = len({(span.stage, span.replica) for span in self.spans})
         return 1 - worked / (self.seconds * devices)
 
     def period(self) -> float:
-        """Seconds between updates of the first stage's first replica, from the first third of them to the last."""
-        ends = [span.end for span in self.spans if span.step.kind is Pass.UPDATE and span.stage == span.replica == 0]
+        """Seconds between updates of the first stage's first replica, from the first third of them
+        to the last.
+        """
+        ends = [
+            span.end
+            for span in self.spans
+            if span.step.kind is Pass.UPDATE and span.stage == span.replica == 0
+        ]
+
         begun, last = len(ends) // 3, len(ends) - 1 - len(ends) // 3
         if last <= begun:
             return ends[-1] / len(ends)
@@ -64,7 +74,9 @@ class PipelineRun:
 
 
 def play(orders: Sequence[Sequence[StepOrder]], times: Sequence[StageTimes]) -> PipelineRun:
-    """Runs the orders of all stages, each with its replicas. `times` has an entry for every chunk of every stage."""
+    """Runs the orders of all stages, each with its replicas. `times` has an entry for every chunk
+    of every stage.
+    """
     return _Play(orders, times).run()
 
 
@@ -79,19 +91,26 @@ class _Device:
 
 
 class _Play:
-    """Every device has a fixed order, so the result does not depend on which device is looked at first."""
+    """Every device has a fixed order, so the result does not depend on which device is looked at
+    first.
+    """
 
     def __init__(self, orders: Sequence[Sequence[StepOrder]], times: Sequence[StageTimes]) -> None:
         self._times, self._depth = times, len(orders)
         self._replicas = [len(stage) for stage in orders]
-        self._devices = [_Device(s, r, order) for s, stage in enumerate(orders) for r, order in enumerate(stage)]
-        self._update_counts = [[sum(step.kind is Pass.UPDATE for step in order) for order in stage] for stage in orders]
+        self._devices = [
+            _Device(s, r, order) for s, stage in enumerate(orders) for r, order in enumerate(stage)
+        ]
+        self._update_counts = [
+            [sum(step.kind is Pass.UPDATE for step in order) for order in stage] for stage in orders
+        ]
         self._arrived: dict[tuple[Pass, int, int], float] = {}
         """When the input of a pass is there, by virtual stage and microbatch."""
         self._links: dict[tuple[int, int, int, int], float] = {}
         """When the link from one device to another is free again."""
         self._gradients: dict[tuple[int, int], dict[int, float]] = {}
-        """The time at which each replica's gradients were complete, by stage and number of the update."""
+        """The time at which each replica's gradients were complete, by stage and number of the
+        update."""
         self._spans: list[PipelineSpan] = []
 
     def run(self) -> PipelineRun:
@@ -102,10 +121,12 @@ class _Play:
                 first = waiting[0]
                 step = first.order[first.at]
                 raise BadArgument(
-                    f"the schedule cannot run: pipeline stage {first.stage + 1} waits forever for the input of"
+                    f"the schedule cannot run: pipeline stage {first.stage + 1} waits forever for "
+                    "the input of"
                     f" {step.kind.value}{step.microbatch}"
                 )
             waiting = [device for device in waiting if device.at < len(device.order)]
+
         return PipelineRun(tuple(self._spans))
 
     def _advance(self, device: _Device) -> bool:
@@ -124,14 +145,19 @@ class _Play:
                 break
             self._run(device, step, max(start, device.free))
             device.at += 1
+
         return device.at > begun
 
     def _run(self, device: _Device, step: PipelineStep, start: float) -> None:
         virtual = step.chunk * self._depth + device.stage
         times = self._times[virtual]
         device.free = (
-            start + {Pass.FORWARD: times.forward, Pass.BACKWARD: times.backward, Pass.UPDATE: times.sync}[step.kind]
+            start
+            + {Pass.FORWARD: times.forward, Pass.BACKWARD: times.backward, Pass.UPDATE: times.sync}[
+                step.kind
+            ]
         )
+
         self._spans.append(PipelineSpan(device.stage, device.replica, step, start, device.free))
         if step.kind is Pass.UPDATE:
             device.updates += 1
@@ -144,11 +170,16 @@ class _Play:
                 return
             stage = target % self._depth
             link = (device.stage, device.replica, stage, step.microbatch % self._replicas[stage])
-            arrived = max(self._links.get(link, 0.0), device.free) + self._times[virtual if forward else target].send
+            arrived = (
+                max(self._links.get(link, 0.0), device.free)
+                + self._times[virtual if forward else target].send
+            )
             self._links[link] = self._arrived[step.kind, target, step.microbatch] = arrived
 
     def _update_start(self, device: _Device) -> float | None:
-        """When the last replica has its gradients. The last round may have fewer inputs than replicas."""
+        """When the last replica has its gradients. The last round may have fewer inputs than
+        replicas.
+        """
         ready = self._gradients.setdefault((device.stage, device.updates), {})
         ready[device.replica] = device.free
         expected = sum(count > device.updates for count in self._update_counts[device.stage])
@@ -179,7 +210,9 @@ def trace_json(run: PipelineRun) -> str:
 
 def timeline_page(run: PipelineRun, title: str) -> str:
     """A page with one row per device; the pointer shows the operation and its seconds."""
-    rows = {key: i for i, key in enumerate(sorted({(span.stage, span.replica) for span in run.spans}))}
+    rows = {
+        key: i for i, key in enumerate(sorted({(span.stage, span.replica) for span in run.spans}))
+    }
     scale = (_WIDTH - _LEFT) / run.seconds
     height = len(rows) * (_ROW + _GAP) + _GAP
     shapes = [
@@ -187,10 +220,13 @@ def timeline_page(run: PipelineRun, title: str) -> str:
         for (stage, replica), row in rows.items()
     ]
     shapes += [_box(span, rows[span.stage, span.replica], scale) for span in run.spans]
+
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title><style>'
-        "body{font:14px sans-serif;margin:16px}text{font-size:12px}.label{fill:#fff;pointer-events:none}</style></head>"
-        f"<body><h1>{escape(title)}</h1><p>{run.seconds:.4g} s, {run.idle:.1%} idle. Rows: stage.replica."
+        "body{font:14px "
+        "sans-serif;margin:16px}text{font-size:12px}.label{fill:#fff;pointer-events:none}</style></head>"
+        f"<body><h1>{escape(title)}</h1><p>{run.seconds:.4g} s, {run.idle:.1%} idle. Rows: "
+        "stage.replica."
         " Blue: forward, green: backward, red: update. Numbers are microbatches, from 0.</p>"
         f'<svg width="{_WIDTH}" height="{height}" role="img">{"".join(shapes)}</svg></body></html>\n'
     )
@@ -204,7 +240,12 @@ def _label(span: PipelineSpan) -> str:
 def _box(span: PipelineSpan, row: int, scale: float) -> str:
     x, width = _LEFT + span.start * scale, max((span.end - span.start) * scale, 0.5)
     y = _GAP + row * (_ROW + _GAP)
-    label = f'<text class="label" x="{x + 2:.2f}" y="{y + 17}">{span.step.microbatch}</text>' if width > 16 else ""
+    label = (
+        f'<text class="label" x="{x + 2:.2f}" y="{y + 17}">{span.step.microbatch}</text>'
+        if width > 16
+        else ""
+    )
+
     return (
         f'<rect x="{x:.2f}" y="{y}" width="{width:.2f}" height="{_ROW}" fill="{_COLORS[span.step.kind]}"'
         f' stroke="#fff"><title>{_label(span)}: {span.start:.6g} to {span.end:.6g} s</title></rect>{label}'

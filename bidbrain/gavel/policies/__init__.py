@@ -8,7 +8,11 @@ from bidbrain.gavel.policies.baselines import (
     proportional_policy,
     random_packing_policy,
 )
-from bidbrain.gavel.policies.fairness import finish_time_fairness_policy, makespan_policy, max_min_fairness_policy
+from bidbrain.gavel.policies.fairness import (
+    finish_time_fairness_policy,
+    makespan_policy,
+    max_min_fairness_policy,
+)
 from bidbrain.gavel.policies.hierarchical import hierarchical_policy
 from bidbrain.gavel.policies.linear import (
     fifo_policy,

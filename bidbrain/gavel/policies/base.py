@@ -39,12 +39,18 @@ def allocation(
     """Builds an allocation from shares; names jobs that run nowhere."""
     stuck = () if runnable(problem).any(axis=1).all() else nowhere(problem)
     return ClusterAllocation(
-        shares, effective_throughput(problem, shares), objective, (*stuck, *infeasible), notes=notes or {}
+        shares,
+        effective_throughput(problem, shares),
+        objective,
+        (*stuck, *infeasible),
+        notes=notes or {},
     )
 
 
 def with_least_throughput(problem: AllocationProblem, shares: Floats) -> ClusterAllocation:
-    """Builds an allocation whose objective is the least weighted normalized throughput, as in max-min fairness."""
+    """Builds an allocation whose objective is the least weighted normalized throughput, as in
+    max-min fairness.
+    """
     equal = problem.jobs.weight * equal_throughput(problem)
     runs = equal > 0
     level = effective_throughput(problem, shares)[runs] / equal[runs] * problem.jobs.scale[runs]
@@ -56,7 +62,9 @@ def require_steps(problem: AllocationProblem, policy: str) -> None:
     unknown = np.flatnonzero(~np.isfinite(problem.jobs.steps))
     if len(unknown):
         name = problem.jobs.ids[unknown[0]]
-        raise BadProblem(f"job {name!r}: steps: missing: {policy} needs the remaining steps of every job")
+        raise BadProblem(
+            f"job {name!r}: steps: missing: {policy} needs the remaining steps of every job"
+        )
 
 
 def require_prices(problem: AllocationProblem, policy: str) -> Floats:
@@ -64,10 +72,14 @@ def require_prices(problem: AllocationProblem, policy: str) -> Floats:
     price = problem.cluster.usd_per_hour
     if price is None:
         raise BadProblem(f"prices: missing: {policy} needs the price of every worker type")
+
     free = np.flatnonzero(~(price > 0))
     if len(free):
         name = problem.cluster.types[free[0]]
-        raise BadProblem(f"prices.{name}: {price[free[0]]:g} is not a price: {policy} needs prices above 0")
+        raise BadProblem(
+            f"prices.{name}: {price[free[0]]:g} is not a price: {policy} needs prices above 0"
+        )
+
     return price
 
 

@@ -1,5 +1,6 @@
-"""Policies to compare with: `isolated`, `proportional`, `random-packing`, any policy that assumes that all workers are
-alike, and `allox`, the least average completion time of single-worker jobs as a matching of jobs to queue positions."""
+"""Policies to compare with: `isolated`, `proportional`, `random-packing`, any policy that assumes
+that all workers are alike, and `allox`, the least average completion time of single-worker jobs as
+a matching of jobs to queue positions."""
 
 from dataclasses import dataclass, replace
 
@@ -28,7 +29,8 @@ _ROUNDS = 64
 
 
 def isolated_policy(problem: AllocationProblem, /) -> ClusterAllocation:
-    """`isolated`: every job has 1/n of each type to itself; unused time stays unused (section 5.4.1).
+    """`isolated`: every job has 1/n of each type to itself; unused time stays unused (section
+    5.4.1).
 
     The objective is the least normalized throughput, as in max-min fairness.
     """
@@ -36,7 +38,8 @@ def isolated_policy(problem: AllocationProblem, /) -> ClusterAllocation:
 
 
 def proportional_policy(problem: AllocationProblem, /) -> ClusterAllocation:
-    """`proportional`: each job's time is spread over the types like the workers; worker-time is shared by weight.
+    """`proportional`: each job's time is spread over the types like the workers; worker-time is
+    shared by weight.
 
     The objective is the least normalized throughput, as in max-min fairness.
     """
@@ -49,9 +52,11 @@ def proportional_policy(problem: AllocationProblem, /) -> ClusterAllocation:
 
 
 def isolated_shares(problem: AllocationProblem) -> Floats:
-    """X_isolated of the jobs: 1/n of each type's workers, divided by the workers that a job holds at once.
+    """X_isolated of the jobs: 1/n of each type's workers, divided by the workers that a job holds
+    at once.
 
-    As published, a job's time is spread over all types; what it has of those that it cannot run on is lost.
+    As published, a job's time is spread over all types; what it has of those that it cannot run on
+    is lost.
     """
     part = problem.cluster.workers / max(1, len(problem.jobs.ids)) / problem.jobs.scale[:, None]
     return np.asarray(part / np.maximum(1.0, part.sum(axis=1, keepdims=True)) * runnable(problem))
@@ -64,22 +69,25 @@ def _of_jobs(problem: AllocationProblem, shares: Floats) -> ClusterAllocation:
 
 
 def _filled(rate: Floats, scale: Floats, total: float) -> Floats:
-    """min(1, level rate) for the level at which all workers are held, or all jobs run all the time."""
+    """min(1, level rate) for the level at which all workers are held, or all jobs run all the
+    time."""
     order = np.argsort(-rate, kind="stable")
-    # Jobs with the highest rates are full first: the workers they hold, and what the rest take per unit of level.
+    # Jobs with the highest rates are full first: the workers they hold, and what the rest take per
+    # unit of level.
     full = np.concatenate([[0.0], np.cumsum(scale[order])[:-1]])
     rest = np.cumsum((scale * rate)[order][::-1])[::-1]
     level = (total - full) / rest
     enough = np.flatnonzero(level * rate[order] <= 1.0)
     reached = level[enough[0]] if len(enough) else np.inf
+
     return np.asarray(np.minimum(1.0, reached * rate))
 
 
 def random_packing_policy(problem: AllocationProblem, /, seed: int = 0) -> ClusterAllocation:
     """The mean of many random rounds, drawn from the seed; it ignores speeds and waiting times.
 
-    In a round jobs come in random order. Each takes a random type that it fits on; if none is free, it joins a random
-    job that it can share workers with; if there is none, it waits.
+    In a round jobs come in random order. Each takes a random type that it fits on; if none is free,
+    it joins a random job that it can share workers with; if there is none, it waits.
 
     The objective is the least weighted normalized throughput, as in max-min fairness.
     """
@@ -134,7 +142,8 @@ class _Round:
 
 @dataclass(frozen=True, slots=True)
 class Agnostic:
-    """A policy over one worker type, the mean of all; each job's time is then spread over the types like the workers.
+    """A policy over one worker type, the mean of all; each job's time is then spread over the types
+    like the workers.
 
     Time on types that a job cannot run on is wasted: the baseline does not know better.
     """
@@ -151,19 +160,27 @@ class Agnostic:
         can = np.concatenate([runnable(problem), runnable_pairs(problem)])
         stuck = nowhere(alike)
         others = tuple(line for line in believed.infeasible if line not in stuck)
-        actual = allocation(problem, believed.shares * part * can, believed.objective, others, believed.notes)
+        actual = allocation(
+            problem, believed.shares * part * can, believed.objective, others, believed.notes
+        )
         hours = None if believed.hours is None else believed.hours * part * can
         spread, pieces = None, believed.pieces
 
         if pieces is not None:
             # Each piece is on every type that its row can run on, for the type's part of the time.
             on_types = [
-                replace(pieces, type=0 * pieces.type + kind, share=pieces.share * share * can[pieces.row, kind])
+                replace(
+                    pieces,
+                    type=0 * pieces.type + kind,
+                    share=pieces.share * share * can[pieces.row, kind],
+                )
                 for kind, share in enumerate(part)
             ]
             spread = Pieces.joined(on_types)
 
-        return replace(actual, hours=hours, cost_usd=believed.cost_usd, pieces=spread, exact=believed.exact)
+        return replace(
+            actual, hours=hours, cost_usd=believed.cost_usd, pieces=spread, exact=believed.exact
+        )
 
 
 def _alike(problem: AllocationProblem, part: Floats) -> AllocationProblem:
@@ -185,15 +202,17 @@ def _alike(problem: AllocationProblem, part: Floats) -> AllocationProblem:
     )
 
 
-# Stands for "cannot run there" in a matching, which needs finite weights: more than all jobs' durations together.
+# Stands for "cannot run there" in a matching, which needs finite weights: more than all jobs'
+# durations together.
 _CANNOT_RUN_WEIGHT = 1e3
 
 
 def allox_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     """Each worker has a queue. The k-th job from the end delays k jobs: itself and those after it.
 
-    So the sum of completion times is a sum over jobs of k times the job's duration there, and a minimum-weight matching
-    of jobs with (type, k) minimizes it. The first job of each queue runs all of the time, all others wait.
+    So the sum of completion times is a sum over jobs of k times the job's duration there, and a
+    minimum-weight matching of jobs with (type, k) minimizes it. The first job of each queue runs
+    all of the time, all others wait.
 
     The objective is the average completion time in seconds, over the jobs that run anywhere.
     """
@@ -201,7 +220,10 @@ def allox_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     jobs = problem.jobs
     if (wide := np.flatnonzero(jobs.scale > 1)).size:
         name, scale = jobs.ids[wide[0]], jobs.scale[wide[0]]
-        raise BadProblem(f"job {name!r}: scale {scale}: allox supports only jobs of one worker; use another policy")
+        raise BadProblem(
+            f"job {name!r}: scale {scale}: allox supports only jobs of one worker; use another "
+            "policy"
+        )
 
     can = runnable(problem)
     runs = np.flatnonzero(can.any(axis=1))
@@ -218,7 +240,10 @@ def allox_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     waiting = np.setdiff1d(runs, stay)
     first, kind, total = _matched(duration[waiting], free.astype(np.int64), jobs.arrival[waiting])
     shares[waiting[first], kind] = 1.0
-    return allocation(problem, shares, (total + float(duration[stay, begun[stay]].sum())) / len(runs))
+
+    return allocation(
+        problem, shares, (total + float(duration[stay, begun[stay]].sum())) / len(runs)
+    )
 
 
 def _matched(duration: Floats, workers: Ints, arrival: Floats) -> tuple[Ints, Ints, float]:
@@ -237,6 +262,7 @@ def _matched(duration: Floats, workers: Ints, arrival: Floats) -> tuple[Ints, In
     order = np.argsort(arrival, kind="stable")
     weight = (np.where(finite, duration, never)[:, number[worker]] * (place + 1))[order]
     job, slot = linear_sum_assignment(weight)
+
     # The one farthest from the end of each worker's queue.
     last = np.full(len(number), -1)
     np.maximum.at(last, worker[slot], place[slot])

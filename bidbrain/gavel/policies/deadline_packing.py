@@ -1,13 +1,14 @@
 """Which of many colliding deadlines to keep, and when and where each job runs.
 
-A program in which giving up a deadline has a price says which to give up, and what a second on each type is worth. Its
-columns are the seconds of each job on each type, and whether its deadline is given up. For each of some deadlines, the
-jobs that are due by then must not use more worker-seconds of a type than there are until then. That is what every plan
-fulfills, so the program's number of kept deadlines is a bound. Giving up one costs more than all work together.
+A program in which giving up a deadline has a price says which to give up, and what a second on each
+type is worth. Its columns are the seconds of each job on each type, and whether its deadline is
+given up. For each of some deadlines, the jobs that are due by then must not use more worker-seconds
+of a type than there are until then. That is what every plan fulfills, so the program's number of
+kept deadlines is a bound. Giving up one costs more than all work together.
 
-Jobs then take free workers one by one at these prices, by deadline, and last those that the program gives up, the
-cheapest first. Of the jobs that do not fit, some fit after a few others were taken out and put back. At last each job
-is put again where it costs the fewest dollars.
+Jobs then take free workers one by one at these prices, by deadline, and last those that the program
+gives up, the cheapest first. Of the jobs that do not fit, some fit after a few others were taken
+out and put back. At last each job is put again where it costs the fewest dollars.
 """
 
 import numpy as np
@@ -26,8 +27,9 @@ _NO_WORK, _ROUNDING = 1e-12, 1e-9
 
 
 def lateness(batch: DeadlineBatch) -> tuple[Floats, Floats, float]:
-    """The program's optimum: the share of each deadline that is given up, the price of a second of each job on each
-    type, in dollars over all work, with what the workers are worth to other jobs, and its dollars.
+    """The program's optimum: the share of each deadline that is given up, the price of a second of
+    each job on each type, in dollars over all work, with what the workers are worth to other jobs,
+    and its dollars.
 
     Each job must have enough time for its work on some type.
     """
@@ -36,6 +38,7 @@ def lateness(batch: DeadlineBatch) -> tuple[Floats, Floats, float]:
     stage, lengths = np.searchsorted(ends, batch.left), np.diff(ends, prepend=0.0)
     usd = batch.scale[:, None] * batch.usd_per_second
     all_work = np.where(np.isfinite(batch.alone), batch.alone * usd, 0.0).max(axis=1).sum()
+
     # In units of the mean worker-seconds per job; giving up needs no workers.
     unit = batch.workers.sum() * ends[-1] / count
     workers = np.column_stack([lengths[:, None] * batch.workers / unit, np.full(len(ends), np.inf)])
@@ -54,8 +57,8 @@ def lateness(batch: DeadlineBatch) -> tuple[Floats, Floats, float]:
 class FreeTime:
     """Free workers of each type in each of some intervals (types by intervals).
 
-    A job whose deadline lies within an interval runs there evenly until then, and its workers count as used until the
-    end of the interval.
+    A job whose deadline lies within an interval runs there evenly until then, and its workers count
+    as used until the end of the interval.
     """
 
     def __init__(self, batch: DeadlineBatch, ends: Floats) -> None:
@@ -70,9 +73,15 @@ class FreeTime:
         return np.clip(self._batch.left[jobs, None] - self.starts, 0.0, self.lengths)
 
     def most_done(self, jobs: Ints) -> Floats:
-        """The share of each job's work that fits into the free workers, if only this job is added."""
+        """The share of each job's work that fits into the free workers, if only this job is
+        added."""
         batch, spans = self._batch, self.spans(jobs)
-        idle, done, order = np.ones(spans.shape), np.zeros(len(jobs)), np.argsort(batch.alone[jobs], axis=1)
+        idle, done, order = (
+            np.ones(spans.shape),
+            np.zeros(len(jobs)),
+            np.argsort(batch.alone[jobs], axis=1),
+        )
+
         for kind in order.T:
             part = np.minimum(idle, self.free[kind] / batch.scale[jobs, None])
             idle -= part
@@ -80,10 +89,12 @@ class FreeTime:
         return done
 
     def put(self, m: int, price: Floats) -> Floats | None:
-        """Seconds of a job (types by intervals) that do all its work where a second is cheap, as late as possible; None
-        if it does not fit. Those workers are no longer free."""
+        """Seconds of a job (types by intervals) that do all its work where a second is cheap, as
+        late as possible; None if it does not fit. Those workers are no longer free."""
         spans = self._spans(m)
-        job = _Fitting(self.free[:, : len(spans)] / self._batch.scale[m], spans, self._rate[m], price)
+        job = _Fitting(
+            self.free[:, : len(spans)] / self._batch.scale[m], spans, self._rate[m], price
+        )
         if not job.fits():
             return None
         self._use(m, job.part)
@@ -114,7 +125,9 @@ class _Fitting:
         self.part, self._left = np.zeros(free.shape), 1.0
 
     def fits(self) -> bool:
-        """Fills idle time with the cheapest types, then moves to faster ones, the cheapest moves first."""
+        """Fills idle time with the cheapest types, then moves to faster ones, the cheapest moves
+        first.
+        """
         rate, price = self._rate, self._price
         # Most jobs that do not fit would not even if they could use several types at the same time.
         if float(rate @ np.minimum(self._free, 1.0) @ self._spans) < 1 - 2 * _ROUNDING:
@@ -130,7 +143,12 @@ class _Fitting:
                 return True
 
         moves = [(slow, fast) for slow in runs for fast in runs if rate[fast] > rate[slow]]
-        moves.sort(key=lambda move: float((price[move[1]] - price[move[0]]) / (rate[move[1]] - rate[move[0]])))
+        moves.sort(
+            key=lambda move: float(
+                (price[move[1]] - price[move[0]]) / (rate[move[1]] - rate[move[0]])
+            )
+        )
+
         for slow, fast in moves:
             room = np.maximum(self._free[fast] - self.part[fast], 0.0)
             taken = self._taken(np.minimum(self.part[slow], room), float(rate[fast] - rate[slow]))
@@ -155,6 +173,7 @@ class _Fitting:
         part[first + 1 :] = most[first + 1 :]
         part[first] = most[first] * (self._left - before) / done[first]
         self._left = 0.0
+
         return part
 
 
@@ -176,7 +195,9 @@ class _Packing:
     def __init__(self, batch: DeadlineBatch, late: Floats, price: Floats) -> None:
         self._batch, self._price, self._late = batch, price, late
         possible = batch.left[late < 1 - _LATE_TOLERANCE]
-        ends = np.unique(np.quantile(possible, np.linspace(0, 1, _INTERVALS + 1)[1:], method="higher"))
+        ends = np.unique(
+            np.quantile(possible, np.linspace(0, 1, _INTERVALS + 1)[1:], method="higher")
+        )
         self.time = FreeTime(batch, ends)
         self.seconds: dict[int, Floats] = {}
         self._out: list[int] = []
@@ -196,12 +217,16 @@ class _Packing:
         return seconds is not None
 
     def exchange(self) -> None:
-        """Tries jobs that are out in place of a few others, which are put back: fewer must be out then, or others."""
+        """Tries jobs that are out in place of a few others, which are put back: fewer must be out
+        then, or others.
+        """
         rng, tries = np.random.default_rng(0), _TRIES if len(self._batch.left) <= _INTERVALS else 0
         while tries > 0 and self._out and self.seconds:
             out, there = np.array(self._out), np.array(list(self.seconds))
             m = int(out[(self.time.most_done(out) * rng.uniform(0.7, 1, len(out))).argmax()])
-            far = np.abs(np.log(self._batch.left[there] / self._batch.left[m])) + rng.exponential(0.5, len(there))
+            far = np.abs(np.log(self._batch.left[there] / self._batch.left[m])) + rng.exponential(
+                0.5, len(there)
+            )
             tries -= _TAKEN_OUT
             self._replace(m, there[np.argsort(far)[:_TAKEN_OUT]].tolist())
 
@@ -210,7 +235,12 @@ class _Packing:
         free, before = self.time.free.copy(), {u: self.seconds.pop(u) for u in others}
         for u, seconds in before.items():
             self.time.take_out(u, seconds)
-        lost = [u for u in [m, *sorted(others, key=lambda u: float(self._batch.left[u]))] if not self._put(u)]
+        lost = [
+            u
+            for u in [m, *sorted(others, key=lambda u: float(self._batch.left[u]))]
+            if not self._put(u)
+        ]
+
         if m in lost or len(lost) > 1:
             self.time.free = free
             self.seconds.pop(m, None)
@@ -233,9 +263,13 @@ class _Packing:
                 self.seconds[m] = seconds
 
     def plan(self, kept: Ints) -> DeadlinePlan:
-        """The plan of the kept jobs. Workers that are idle at first begin with the most urgent of later work."""
+        """The plan of the kept jobs. Workers that are idle at first begin with the most urgent of
+        later work.
+        """
         batch = self._batch
-        seconds = np.array([self.seconds[m].sum(axis=1) for m in kept.tolist()]).reshape(len(kept), -1)
+        seconds = np.array([self.seconds[m].sum(axis=1) for m in kept.tolist()]).reshape(
+            len(kept), -1
+        )
         opening = np.array([self.seconds[m][:, 0] for m in kept.tolist()]).reshape(len(kept), -1)
         rates = opening / np.minimum(batch.left[kept, None], self.time.lengths[0])
         free = batch.workers - batch.scale[kept] @ rates
@@ -255,7 +289,11 @@ class _Packing:
         starts, lengths, parts = self.time.starts, self.time.lengths, []
         for i, m in enumerate(kept.tolist()):
             kind, interval = np.nonzero(self.seconds[m] > 0)
-            start, span = starts[interval], np.minimum(self._batch.left[m] - starts[interval], lengths[interval])
+            start, span = (
+                starts[interval],
+                np.minimum(self._batch.left[m] - starts[interval], lengths[interval]),
+            )
             share = self.seconds[m][kind, interval] / span
             parts.append(Pieces(np.full(len(kind), i), kind, start, start + span, share))
+
         return Pieces.joined(parts)

@@ -1,12 +1,15 @@
-"""The cheapest hours of each job on each type that finish it by its deadline: a program over intervals.
+"""The cheapest hours of each job on each type that finish it by its deadline: a program over
+intervals.
 
-Nothing changes between two deadlines, so a plan only needs hours per (job, type, interval), and with an interval for
-each deadline the program is exact. With fewer intervals, a job may use the part of an interval before its deadline, and
-workers must suffice although all jobs run evenly from the interval's beginning until their deadlines: such a plan can
-be carried out, and is one of least cost if it costs no more than a bound.
+Nothing changes between two deadlines, so a plan only needs hours per (job, type, interval), and
+with an interval for each deadline the program is exact. With fewer intervals, a job may use the
+part of an interval before its deadline, and workers must suffice although all jobs run evenly from
+the interval's beginning until their deadlines: such a plan can be carried out, and is one of least
+cost if it costs no more than a bound.
 
-That a job is on one type at a time is a row for each job and interval, but few of these rows bind. So they enter the
-program when a solution violates them. Of the intervals that cost the same, a job gets the earliest.
+That a job is on one type at a time is a row for each job and interval, but few of these rows bind.
+So they enter the program when a solution violates them. Of the intervals that cost the same, a job
+gets the earliest.
 """
 
 from contextlib import suppress
@@ -21,19 +24,22 @@ from bidbrain.lp import CannotHold, LinearProgram, Solver, at_least, at_most
 
 # Relative difference below which the cost and its bound count as equal.
 _COST_TOLERANCE = 1e-6
-# A plan that costs at most this much more than the bound of the cost is taken where the exact one takes too long.
+# A plan that costs at most this much more than the bound of the cost is taken where the exact one
+# takes too long.
 _NEAR_COST = 0.02
 # Work that stays undone costs this many times the most expensive work.
 _UNDONE_COSTS = 1e3
 # A plan is small below this part of the unit of its costs; the unit is reduced this many times.
 _SMALL_PLAN, _MAX_UNITS = 1e-3, 6
-# Up to this number of deadlines each ends an interval; for more, these numbers of intervals are tried.
+# Up to this number of deadlines each ends an interval; for more, these numbers of intervals are
+# tried.
 MAX_DEADLINES, _INTERVALS = 128, (1, 8, 64)
 _MAX_COLUMNS = 30_000
-# Types on which a job does less of its work than this in an interval are left out; the solver takes it for zero.
+# Types on which a job does less of its work than this in an interval are left out; the solver takes
+# it for zero.
 _MIN_PART = 1e-10
-# A job that exceeds its time in one interval by more than the tolerance gets a row for each interval in which it uses
-# this share of its time: its work moves there next.
+# A job that exceeds its time in one interval by more than the tolerance gets a row for each
+# interval in which it uses this share of its time: its work moves there next.
 _TIME_TOLERANCE, _BUSY = 1e-8, 0.5
 # A fraction of an interval that is rounding.
 _NO_TIME, _FITS = 1e-9, 1 - 1e-9
@@ -41,8 +47,8 @@ _NO_TIME, _FITS = 1e-9, 1 - 1e-9
 
 @dataclass(frozen=True, slots=True)
 class DeadlineBatch:
-    """Jobs with deadlines: seconds left, and the seconds that the work takes on each type (infinite where it cannot
-    run)."""
+    """Jobs with deadlines: seconds left, and the seconds that the work takes on each type (infinite
+    where it cannot run)."""
 
     names: tuple[str, ...]
     left: Floats
@@ -56,13 +62,15 @@ class DeadlineBatch:
 def part_of(batch: DeadlineBatch, jobs: Ints) -> DeadlineBatch:
     """The batch of some of the jobs."""
     names = tuple(batch.names[m] for m in jobs.tolist())
-    return replace(batch, names=names, left=batch.left[jobs], alone=batch.alone[jobs], scale=batch.scale[jobs])
+    return replace(
+        batch, names=names, left=batch.left[jobs], alone=batch.alone[jobs], scale=batch.scale[jobs]
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class DeadlinePlan:
-    """Seconds of each job on each type, the initial rates (X), the cost, when which job runs where, and whether no plan
-    costs less."""
+    """Seconds of each job on each type, the initial rates (X), the cost, when which job runs where,
+    and whether no plan costs less."""
 
     seconds: Floats
     rates: Floats
@@ -86,7 +94,8 @@ def uncrowded(batch: DeadlineBatch) -> DeadlinePlan | None:
 def near_cheapest(batch: DeadlineBatch, least_usd: float) -> DeadlinePlan:
     """The plan of least cost, or for many deadlines one that costs hardly more than this bound.
 
-    Raises `CannotHold` if not all of few deadlines can be kept, and `NoNearPlan` if many have no such plan.
+    Raises `CannotHold` if not all of few deadlines can be kept, and `NoNearPlan` if many have no
+    such plan.
     """
     every, near = np.arange(len(batch.left)), list[DeadlinePlan]()
     if len(every) <= MAX_DEADLINES:
@@ -123,16 +132,19 @@ def _spans(batch: DeadlineBatch, ends: Floats) -> Floats:
 
 
 def _alone_cheapest(batch: DeadlineBatch) -> Floats:
-    """The seconds on each type that finish a job for the fewest dollars if it has all workers: on one type, or on two
-    if the slower one alone is too slow."""
+    """The seconds on each type that finish a job for the fewest dollars if it has all workers: on
+    one type, or on two if the slower one alone is too slow."""
     runs, left = np.isfinite(batch.alone), batch.left[:, None]
     every, (jobs, types) = np.arange(len(left)), runs.shape
     alone = np.where(runs, batch.alone, 0.0)
     usd = batch.scale[:, None] * batch.usd_per_second * alone
     slow, fast = np.indices((types, types)).reshape(2, -1)
+
     # The part of the work on the fast type that leaves no time; all of it where both are one type.
     gain, over = alone[:, slow] - alone[:, fast], alone[:, slow] - left
-    part = np.where(slow == fast, 1.0, np.divide(over, gain, out=np.zeros(over.shape), where=gain > 0))
+    part = np.where(
+        slow == fast, 1.0, np.divide(over, gain, out=np.zeros(over.shape), where=gain > 0)
+    )
     in_time = (alone[:, fast] <= left) & (part > 0)
     mixed = runs[:, slow] & runs[:, fast] & in_time
     mixed_usd = usd[:, slow] * (1 - part) + usd[:, fast] * part
@@ -140,22 +152,33 @@ def _alone_cheapest(batch: DeadlineBatch) -> Floats:
     share = np.zeros((jobs, types))
     share[every, slow[best]] += 1 - part[every, best]
     share[every, fast[best]] += part[every, best]
+
     return np.asarray(share * alone)
 
 
-def _earliest(batch: DeadlineBatch, spans: Floats, seconds: Floats, placed: Floats | None) -> Floats | None:
-    """The jobs' seconds on each type in each interval, by deadline and as early as there are free workers.
+def _earliest(
+    batch: DeadlineBatch, spans: Floats, seconds: Floats, placed: Floats | None
+) -> Floats | None:
+    """The jobs' seconds on each type in each interval, by deadline and as early as there are free
+    workers.
 
-    Jobs that are `placed` stay there where that is not possible. Others must fit; without that, the answer is None.
+    Jobs that are `placed` stay there where that is not possible. Others must fit; without that, the
+    answer is None.
     """
-    lengths, early = np.where(spans > 0, spans, 1.0)[:, None], np.zeros((*seconds.shape, spans.shape[1]))
+    lengths, early = (
+        np.where(spans > 0, spans, 1.0)[:, None],
+        np.zeros((*seconds.shape, spans.shape[1])),
+    )
     rates = 0.0 * early if placed is None else placed / lengths
     free = batch.workers[:, None] - np.einsum("m,mjk->jk", batch.scale, rates)
+
     for m in np.argsort(batch.left, kind="stable").tolist():
         free += batch.scale[m] * rates[m]
         rate, idle = np.zeros(free.shape), np.ones(len(spans[m]))
         for j in np.flatnonzero(seconds[m]).tolist():
-            reached = np.cumsum(spans[m] * np.maximum(np.minimum(idle, free[j] / batch.scale[m]), 0.0))
+            reached = np.cumsum(
+                spans[m] * np.maximum(np.minimum(idle, free[j] / batch.scale[m]), 0.0)
+            )
             if reached[-1] < seconds[m, j] * _FITS:
                 if placed is None:
                     return None
@@ -177,18 +200,22 @@ def _plan(batch: DeadlineBatch, spans: Floats, placed: Floats) -> DeadlinePlan:
     """The plan of seconds by job, type and interval, spread evenly within each interval."""
     rate = placed / np.where(spans > 0, spans, 1.0)[:, None]
     row, kind, interval = np.nonzero(rate > _NO_TIME)
-    seconds, starts = placed.sum(axis=2), np.append(0.0, np.cumsum(spans[batch.left.argmax()])[:-1])[interval]
+    seconds, starts = (
+        placed.sum(axis=2),
+        np.append(0.0, np.cumsum(spans[batch.left.argmax()])[:-1])[interval],
+    )
     usd = float((seconds * batch.scale[:, None] * batch.usd_per_second).sum())
     pieces = Pieces(row, kind, starts, starts + spans[row, interval], rate[row, kind, interval])
+
     return DeadlinePlan(seconds, np.clip(rate[:, :, 0], 0.0, 1.0), usd, pieces)
 
 
 class DeadlineProgram:
     """Places for the work of jobs; the jobs to be finished may change from one solve to the next.
 
-    A column is the time of a job on a type in an interval, in units of what it can use there: the time until its
-    deadline, or that of all its work. Then comes the share of each job's work that stays undone. Rows are the jobs'
-    work, then the workers of each interval and type.
+    A column is the time of a job on a type in an interval, in units of what it can use there: the
+    time until its deadline, or that of all its work. Then comes the share of each job's work that
+    stays undone. Rows are the jobs' work, then the workers of each interval and type.
     """
 
     def __init__(self, batch: DeadlineBatch, intervals: int = MAX_DEADLINES) -> None:
@@ -203,9 +230,15 @@ class DeadlineProgram:
         self._usd = batch.scale[job] * batch.usd_per_second[kind] * self._unit
         usd_of_work = self._usd / self._done
         self._dearest = float(usd_of_work.max(initial=0.0))
+
         # A job's time in an interval is one cell; some cells have a row.
         self._cell, self._rowed = job * len(ends) + interval, np.zeros(spans.size, dtype=bool)
-        jobs, columns, self._undone = np.arange(len(spans)), np.arange(len(job)), len(job) + np.arange(len(spans))
+        jobs, columns, self._undone = (
+            np.arange(len(spans)),
+            np.arange(len(job)),
+            len(job) + np.arange(len(spans)),
+        )
+
         all_work = np.ones(len(jobs))
         work = at_least(
             "job {!r}: its deadline",
@@ -215,6 +248,7 @@ class DeadlineProgram:
             np.append(self._done, all_work),
             all_work,
         )
+
         held, there = batch.scale[job] * self._part, np.tile(batch.workers, len(ends))
         workers = at_most(
             "type {0[0]!r}: its workers until {0[1]:g} s",
@@ -224,8 +258,14 @@ class DeadlineProgram:
             held,
             there,
         )
-        nothing, upper = np.zeros(len(job) + len(jobs)), np.append(1 / self._part, np.ones(len(jobs)))
-        self._solver = Solver(LinearProgram(nothing, nothing, upper, (work, workers)), dual=True, brief=True)
+
+        nothing, upper = (
+            np.zeros(len(job) + len(jobs)),
+            np.append(1 / self._part, np.ones(len(jobs))),
+        )
+        self._solver = Solver(
+            LinearProgram(nothing, nothing, upper, (work, workers)), dual=True, brief=True
+        )
 
     @property
     def columns(self) -> int:
@@ -239,8 +279,8 @@ class DeadlineProgram:
     def cheapest(self, kept: Ints) -> DeadlinePlan:
         """The plan of least cost that finishes these jobs. Raises `CannotHold` if there is none.
 
-        Where the plan costs far less than the most expensive work, costs are counted again in a unit of the plan: in
-        that of the work, the solver could not tell them from zero.
+        Where the plan costs far less than the most expensive work, costs are counted again in a
+        unit of the plan: in that of the work, the solver could not tell them from zero.
         """
         unit = self._dearest
         for _ in range(_MAX_UNITS):
@@ -265,7 +305,9 @@ class DeadlineProgram:
         self._solver.set_gain(-np.append(self._usd / unit, cost * most))
 
     def _optimum(self) -> tuple[Floats, Floats]:
-        """The seconds of the columns, and what stays undone, when each job is on one type at a time."""
+        """The seconds of the columns, and what stays undone, when each job is on one type at a
+        time.
+        """
         while True:
             x = np.maximum(self._solver.optimum().x, 0.0)
             seconds, undone = x[: self.columns] * self._unit, x[self._undone]

@@ -1,7 +1,8 @@
 """Fairness by max-min programs (section 5.4).
 
-`max-min-fairness` shares throughput, `makespan` ends a batch early, and `finish-time-fairness` limits each job's
-slowdown. Their program is max z with every job's throughput at least z times its need, X valid (`lift_least`).
+`max-min-fairness` shares throughput, `makespan` ends a batch early, and `finish-time-fairness`
+limits each job's slowdown. Their program is max z with every job's throughput at least z times its
+need, X valid (`lift_least`).
 """
 
 from contextlib import suppress
@@ -12,7 +13,15 @@ import numpy as np
 from bidbrain.arrays import Floats, Ints
 from bidbrain.gavel.policies.base import allocation, require_steps
 from bidbrain.gavel.policies.baselines import isolated_shares
-from bidbrain.gavel.policies.interior import EXACT, NEAR, ROUGH, Levels, Lifted, center, with_free_workers
+from bidbrain.gavel.policies.interior import (
+    EXACT,
+    NEAR,
+    ROUGH,
+    Levels,
+    Lifted,
+    center,
+    with_free_workers,
+)
 from bidbrain.gavel.problem import (
     AllocationProblem,
     ClusterAllocation,
@@ -27,10 +36,12 @@ from bidbrain.lp import INF, ConstraintRows, GrowingSolver, LinearProgram, Solve
 
 _REACHED, _CONVERGED = 1 - 1e-9, 1 + 1e-10
 _MAX_STEPS = 100
-# Fraction of its level that a job keeps in later stages: a loss above the solver's tolerance, but negligible.
+# Fraction of its level that a job keeps in later stages: a loss above the solver's tolerance, but
+# negligible.
 _KEPT = 1 - 1e-8
-# From this number of jobs on, what their bottleneck leaves is spread evenly: a second program takes as long again. On
-# more types than these the interior point takes longer than a program in the solver.
+# From this number of jobs on, what their bottleneck leaves is spread evenly: a second program takes
+# as long again. On more types than these the interior point takes longer than a program in the
+# solver.
 _CENTER_FROM, _MAX_CENTER_TYPES = 64, 10
 
 
@@ -45,7 +56,8 @@ def max_min_fairness_policy(problem: AllocationProblem, /) -> ClusterAllocation:
 
 
 def makespan_policy(problem: AllocationProblem, /) -> ClusterAllocation:
-    """Minimizes max_m steps_m / throughput(m, X): the max-min program, with steps as each job's need.
+    """Minimizes max_m steps_m / throughput(m, X): the max-min program, with steps as each job's
+    need.
 
     The objective is the makespan in seconds, over the jobs that run anywhere.
     """
@@ -61,14 +73,17 @@ def makespan_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     ends = np.divide(steps, rate, out=np.zeros(len(rate)), where=rate > 0)
     ends = np.append(ends, np.full(len(earliest.shares) - len(rate), earliest.objective))
     pieces = Pieces(row, kind, np.zeros(len(row)), ends[row], earliest.shares[row, kind])
+
     return replace(earliest, pieces=pieces)
 
 
 def finish_time_fairness_policy(problem: AllocationProblem, /) -> ClusterAllocation:
-    """Minimizes max_m rho_m, rho_m = (t_m + steps_m / throughput(m, X)) / (t_isolated_m + steps_m / isolated).
+    """Minimizes max_m rho_m, rho_m = (t_m + steps_m / throughput(m, X)) / (t_isolated_m + steps_m /
+    isolated).
 
-    For a given rho every job needs a certain throughput, and the max-min program decides whether all can have it. If
-    not, its prices give a lower bound of the least rho, which is the next candidate (Newton's method, from below).
+    For a given rho every job needs a certain throughput, and the max-min program decides whether
+    all can have it. If not, its prices give a lower bound of the least rho, which is the next
+    candidate (Newton's method, from below).
 
     The objective is the largest rho, over the jobs that run anywhere.
     """
@@ -87,12 +102,16 @@ def finish_time_fairness_policy(problem: AllocationProblem, /) -> ClusterAllocat
             return allocation(problem, lifted.shares, rho)
         rho = bound
 
-    raise SolverFailed(f"finish-time fairness did not converge beyond {rho:g}: check the spread of steps and times")
+    raise SolverFailed(
+        f"finish-time fairness did not converge beyond {rho:g}: check the spread of steps and times"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Race:
-    """The jobs with steps left that run somewhere: steps, elapsed time, time under a 1/n share, least time left."""
+    """The jobs with steps left that run somewhere: steps, elapsed time, time under a 1/n share,
+    least time left.
+    """
 
     jobs: Ints
     steps: Floats
@@ -120,7 +139,9 @@ class _Race:
         return need
 
     def bound(self, rho: float, lifted: Lifted) -> float:
-        """The rho at which the need, at the solution's prices, equals the supply: a lower bound of the least rho."""
+        """The rho at which the need, at the solution's prices, equals the supply: a lower bound of
+        the least rho.
+        """
         prices = lifted.prices[self.jobs]
         for _ in range(_MAX_STEPS):
             left = rho * self.isolated - self.elapsed
@@ -135,33 +156,49 @@ class _Race:
 
 
 def lift_least(problem: AllocationProblem, need: Floats, gap: float = NEAR) -> Lifted:
-    """Maximizes min_m throughput(m, X) / need_m over the jobs that need something and run somewhere; X uses the
-    remaining capacity.
+    """Maximizes min_m throughput(m, X) / need_m over the jobs that need something and run
+    somewhere; X uses the remaining capacity.
 
-    That optimum is rarely unique: the capacity that its bottleneck leaves is distributed for the most normalized
-    throughput, so that no worker is idle that any job could use, and X is Pareto efficient. Of many jobs it is spread
-    evenly instead, which takes less time, and then only no worker is idle; the gap is how far from the optimum that may
-    be. A problem that asks for the center gets X roughly in the middle of all optima, which is what the published
-    solvers give.
+    That optimum is rarely unique: the capacity that its bottleneck leaves is distributed for the
+    most normalized throughput, so that no worker is idle that any job could use, and X is Pareto
+    efficient. Of many jobs it is spread evenly instead, which takes less time, and then only no
+    worker is idle; the gap is how far from the optimum that may be. A problem that asks for the
+    center gets X roughly in the middle of all optima, which is what the published solvers give.
     """
     usable = np.where(runnable(problem), problem.jobs.throughputs, 0.0)
     many = len(usable) >= _CENTER_FROM and usable.shape[1] <= _MAX_CENTER_TYPES
-    if problem.pairs is None and (problem.centered or many) and usable.any() and (need.any() or not problem.centered):
+    if (
+        problem.pairs is None
+        and (problem.centered or many)
+        and usable.any()
+        and (need.any() or not problem.centered)
+    ):
         with suppress(SolverFailed):
             return _centered(problem, usable, need, gap)
 
     lifted = _by_columns(ShareColumns.of(problem), need)
-    shares = lifted.shares if problem.pairs else _evened(lifted.shares, usable, need, problem.jobs.scale)
+    shares = (
+        lifted.shares if problem.pairs else _evened(lifted.shares, usable, need, problem.jobs.scale)
+    )
     lacking = lifted.level * _KEPT * need - effective_throughput(problem, shares)
+
     return replace(lifted, shares=_topped_up(shares, usable, lacking))
 
 
 def _centered(problem: AllocationProblem, usable: Floats, need: Floats, gap: float) -> Lifted:
-    """The center of all optima; idle workers are given away where the problem does not ask for just that."""
+    """The center of all optima; idle workers are given away where the problem does not ask for just
+    that.
+    """
     best, held = usable.max(axis=1), problem.jobs.scale.astype(np.float64)
     progress = usable / np.where(best > 0, best, 1.0)[:, None]
     relative = np.divide(need, best, out=np.zeros(len(need)), where=best > 0)
-    levels = Levels(progress, relative if relative.any() else progress.max(axis=1), held, problem.cluster.workers)
+    levels = Levels(
+        progress,
+        relative if relative.any() else progress.max(axis=1),
+        held,
+        problem.cluster.workers,
+    )
+
     middle = center(levels, ROUGH if problem.centered else gap)
     shares = middle.shares
     if not problem.centered:
@@ -172,7 +209,8 @@ def _centered(problem: AllocationProblem, usable: Floats, need: Floats, gap: flo
 
 
 def _evened(shares: Floats, usable: Floats, need: Floats, scale: Ints) -> Floats:
-    """Jobs that are alike, except for their unit of throughput, get their mean, which is as good."""
+    """Jobs that are alike, except for their unit of throughput, get their mean, which is as
+    good."""
     if not len(shares):
         return shares
     best = usable.max(axis=1)
@@ -186,7 +224,8 @@ def _evened(shares: Floats, usable: Floats, need: Floats, scale: Ints) -> Floats
 def _topped_up(shares: Floats, usable: Floats, lacking: Floats) -> Floats:
     """Adds the throughput that jobs lack by the solver's tolerance, on their fastest type.
 
-    It is negligible for the cluster, but everything for a job that needs a billionth of what others need.
+    It is negligible for the cluster, but everything for a job that needs a billionth of what others
+    need.
     """
     fastest = usable.max(axis=1, initial=0.0)
     short = np.flatnonzero((lacking > 0) & (fastest > 0))
@@ -209,16 +248,20 @@ def _by_columns(columns: ShareColumns, need: Floats) -> Lifted:
     program = LinearProgram(gain, np.zeros(z + 1), upper, (level, *columns.limits()))
     solver = GrowingSolver(program, np.append(np.arange(columns.alone), z))
     first = solver.optimum()
+
     # Normalized throughput, summed over jobs; zero for z.
     job, column, throughput = columns.progress
     solver.set_gain(np.bincount(column, throughput / best[job], z + 1).astype(np.float64))
     solver.set_column(z, first.value * _KEPT, upper[-1])
     prices = np.zeros(len(need))
     prices[lifted] = np.abs(first.prices[: len(lifted)]) / best[lifted] / unit
+
     return Lifted(first.value / unit, columns.matrix(solver.optimum().x), prices)
 
 
-def progress_rows(columns: ShareColumns, best: Floats, jobs: Ints, levels: Floats, level: Ints) -> ConstraintRows:
+def progress_rows(
+    columns: ShareColumns, best: Floats, jobs: Ints, levels: Floats, level: Ints
+) -> ConstraintRows:
     """A row for each of some jobs: `throughput / best >= levels x[level]`."""
     job, column, throughput = columns.progress
     row = np.full(len(best), -1)

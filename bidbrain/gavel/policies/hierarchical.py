@@ -1,4 +1,6 @@
-"""`hierarchical`: weighted fairness over entities, fairness or FIFO within, by water filling (section 5.4.3)."""
+"""`hierarchical`: weighted fairness over entities, fairness or FIFO within, by water filling
+(section 5.4.3).
+"""
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -22,26 +24,32 @@ from bidbrain.gavel.problem import (
 )
 from bidbrain.lp import INF, CannotHold, GrowingSolver, LinearProgram, SolverFailed
 
-# Share of a rise that a job's level must be charged for the job to be a bottleneck; less is rounding.
+# Share of a rise that a job's level must be charged for the job to be a bottleneck; less is
+# rounding.
 _BINDING = 1e-9
-# Fraction of a level that stuck jobs keep, so that solver tolerance does not make the next rise infeasible.
+# Fraction of a level that stuck jobs keep, so that solver tolerance does not make the next rise
+# infeasible.
 _KEPT = 1 - 1e-8
 _FULL = 1 - 1e-9
 # What tolerance may take of levels that were reached, from the least on.
 _LEVEL_TOLERANCES = (1e-8, 1e-6, 1e-4)
-# Cost over worth at which prices exclude levels, and part of the largest price that is none: more than rounding.
+# Cost over worth at which prices exclude levels, and part of the largest price that is none: more
+# than rounding.
 _EXCLUDED, _UNPRICED = 1e-9, 1e-8
 
 
 def hierarchical_policy(problem: AllocationProblem, /) -> ClusterAllocation:
-    """Raises all jobs in proportion to their weights until some cannot rise further, then the others, and so on.
+    """Raises all jobs in proportion to their weights until some cannot rise further, then the
+    others, and so on.
 
-    A job cannot rise if it runs all the time. When that happens follows from the weights, so a bisection over these
-    events finds the first for which workers do not suffice; one program then finds how far the others rise. A
-    bottleneck is recognized by its level's price: a positive price means that the level is tight in every optimum, so
-    that the job cannot rise unless another falls. (The paper finds such jobs with a mixed-integer program.) An entity's
-    weight goes to those of its jobs that can rise: by their weights, or all of it to the earliest. Jobs without an
-    entity belong to one more, of weight 1; without any entities this is water filling by the jobs' own weights.
+    A job cannot rise if it runs all the time. When that happens follows from the weights, so a
+    bisection over these events finds the first for which workers do not suffice; one program then
+    finds how far the others rise. A bottleneck is recognized by its level's price: a positive price
+    means that the level is tight in every optimum, so that the job cannot rise unless another
+    falls. (The paper finds such jobs with a mixed-integer program.) An entity's weight goes to
+    those of its jobs that can rise: by their weights, or all of it to the earliest. Jobs without an
+    entity belong to one more, of weight 1; without any entities this is water filling by the jobs'
+    own weights.
 
     The objective is the level of the first rise, which is what max-min fairness maximizes.
     """
@@ -53,16 +61,21 @@ def hierarchical_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     columns = ShareColumns.of(problem)
     best = columns.most()[jobs]
     queues = _queues(problem, jobs, equal[jobs] / best / problem.jobs.scale[jobs])
-    filling = _Filling(queues, _Alone(problem, jobs) if problem.pairs is None else _Paired(columns, jobs))
+    filling = _Filling(
+        queues, _Alone(problem, jobs) if problem.pairs is None else _Paired(columns, jobs)
+    )
     first = filling.rise()
     while any(queue.open.any() for queue in queues):
         filling.rise()
+
     return allocation(problem, filling.shares, first)
 
 
 @dataclass(frozen=True, slots=True)
 class LevelDemand:
-    """Each job's progress must be at least `base + slope t`; `full` are jobs that make their most by then."""
+    """Each job's progress must be at least `base + slope t`; `full` are jobs that make their most
+    by then.
+    """
 
     base: Floats
     slope: Floats
@@ -71,11 +84,13 @@ class LevelDemand:
 
 @dataclass(slots=True)
 class Queue:
-    """An entity's jobs by arrival, as rows of the program: the progress per unit of level, and which can still rise.
+    """An entity's jobs by arrival, as rows of the program: the progress per unit of level, and
+    which can still rise.
 
-    All rising jobs share one level: that of the entity, or of its earliest job. Its weight is divided among the rising
-    jobs by their weights. A job rises until workers do not suffice, or until its progress is `most`: what it makes if
-    it runs all the time on the fastest type that is not exhausted.
+    All rising jobs share one level: that of the entity, or of its earliest job. Its weight is
+    divided among the rising jobs by their weights. A job rises until workers do not suffice, or
+    until its progress is `most`: what it makes if it runs all the time on the fastest type that is
+    not exhausted.
     """
 
     entity: Entity
@@ -87,7 +102,9 @@ class Queue:
     level: float = 0.0
 
     def fill_times(self) -> tuple[Ints, Floats]:
-        """The open jobs (positions) in the order in which they make their most, and when, if workers suffice."""
+        """The open jobs (positions) in the order in which they make their most, and when, if
+        workers suffice.
+        """
         places, top = np.flatnonzero(self.open), (self.most / self.need)[self.open]
         weight = self.weight[places]
         if self.entity.policy == "fifo":
@@ -100,12 +117,17 @@ class Queue:
         return places[order], np.cumsum(rise * rest) / self.entity.weight
 
     def demand(self, demand: LevelDemand, after: float) -> None:
-        """Sets the demand of the open jobs in the time that follows `after`, until the next of them makes its
-        most."""
+        """Sets the demand of the open jobs in the time that follows `after`, until the next of them
+        makes its most."""
         places, times = self.fill_times()
         done = int(np.searchsorted(times, after, side="right"))
         full = self.rows[places[:done]]
-        demand.base[full], demand.slope[full], demand.full[full] = self.most[places[:done]], 0.0, True
+        demand.base[full], demand.slope[full], demand.full[full] = (
+            self.most[places[:done]],
+            0.0,
+            True,
+        )
+
         waiting = places[done:]
         if not len(waiting):
             return
@@ -125,7 +147,9 @@ class Queue:
         demand.base[rows] = demand.slope[rows] = 0.0
 
     def close(self, level: Floats, stuck: Bools, most: Floats) -> None:
-        """Stuck jobs stay where they are; the others go on from their levels. The arrays are over all rows."""
+        """Stuck jobs stay where they are; the others go on from their levels. The arrays are over
+        all rows.
+        """
         self.most = most[self.rows]
         self.open = self.open & ~stuck[self.rows]
         rest = np.flatnonzero(self.open)[:1]
@@ -142,8 +166,12 @@ def _queues(problem: AllocationProblem, jobs: Ints, unit: Floats) -> list[Queue]
     for name, rows in members.items():
         entity = known.get(name) if name is not None else Entity("")
         if entity is None or entity.policy not in ENTITY_POLICIES:
-            fault = "is not among the entities" if entity is None else f"has policy {entity.policy!r}"
-            raise BadProblem(f"entity {name!r} {fault}: give it a weight and one of {', '.join(ENTITY_POLICIES)}")
+            fault = (
+                "is not among the entities" if entity is None else f"has policy {entity.policy!r}"
+            )
+            raise BadProblem(
+                f"entity {name!r} {fault}: give it a weight and one of {', '.join(ENTITY_POLICIES)}"
+            )
         ordered = np.array(rows)[np.argsort(problem.jobs.arrival[jobs[rows]], kind="stable")]
         weight = problem.jobs.weight[jobs[ordered]]
         every = np.ones(len(rows))
@@ -158,7 +186,9 @@ def _queues(problem: AllocationProblem, jobs: Ints, unit: Floats) -> list[Queue]
 
 @dataclass(frozen=True, slots=True)
 class _Rise:
-    """When it ends, X, the loss of time per unit of each job's level, and the most that each job can still reach."""
+    """When it ends, X, the loss of time per unit of each job's level, and the most that each job
+    can still reach.
+    """
 
     time: float
     shares: Floats
@@ -175,7 +205,8 @@ class _Filling:
         self.shares = np.zeros((0, 0))
 
     def rise(self) -> float:
-        """Lifts all rising jobs until workers do not suffice for some, or all run all the time; those are stuck.
+        """Lifts all rising jobs until workers do not suffice for some, or all run all the time;
+        those are stuck.
 
         The result is the level at which the first job stopped.
         """
@@ -210,7 +241,9 @@ class _Filling:
         return low
 
     def _next(self, events: Floats, low: int, high: int) -> tuple[int, int]:
-        """The event to try next, and the first that is excluded: the last one before it, if prices say which."""
+        """The event to try next, and the first that is excluded: the last one before it, if prices
+        say which.
+        """
         if not self._program.priced:
             return (low + high) // 2, high
         begin, end = low, high
@@ -228,7 +261,9 @@ class _Filling:
         return np.concatenate([queue.rows[queue.open] for queue in self._queues])
 
     def _demand(self, after: float) -> LevelDemand:
-        demand = LevelDemand(self._stuck.copy(), np.zeros(len(self._stuck)), np.zeros(len(self._stuck), dtype=bool))
+        demand = LevelDemand(
+            self._stuck.copy(), np.zeros(len(self._stuck)), np.zeros(len(self._stuck), dtype=bool)
+        )
         for queue in self._queues:
             queue.demand(demand, after)
         return demand
@@ -245,7 +280,8 @@ class _Filling:
                 return self._program.raised(level * (1 - lost) - at.slope * time, at.slope, time)
 
         raise SolverFailed(
-            f"hierarchical: levels that were reached are lost after {time:g}: check the spread of the input"
+            f"hierarchical: levels that were reached are lost after {time:g}: check the spread of "
+            "the input"
         )
 
 
@@ -259,8 +295,9 @@ class _Alone:
 
     Rows are jobs that run somewhere, and their progress is over that on the fastest type.
 
-    A type with a price at the end of a rise is exhausted: stuck jobs need all of it for their levels. The others rise
-    on the remaining types. Stuck jobs for which no other mix is as good keep their shares.
+    A type with a price at the end of a rise is exhausted: stuck jobs need all of it for their
+    levels. The others rise on the remaining types. Stuck jobs for which no other mix is as good
+    keep their shares.
     """
 
     def __init__(self, problem: AllocationProblem, jobs: Ints) -> None:
@@ -268,7 +305,10 @@ class _Alone:
         usable = np.where(can, problem.jobs.throughputs, 0.0)[jobs]
         self._jobs, self._shares = jobs, np.zeros(can.shape)
         self._progress = usable / usable.max(axis=1, keepdims=True)
-        self._held, self._workers = problem.jobs.scale[jobs].astype(np.float64), problem.cluster.workers
+        self._held, self._workers = (
+            problem.jobs.scale[jobs].astype(np.float64),
+            problem.cluster.workers,
+        )
         self._rows, self._free = np.arange(len(jobs)), np.ones(can.shape[1], dtype=bool)
         self._prices: Floats | None = None
         self._last: Sifted | None = None
@@ -293,10 +333,13 @@ class _Alone:
         return self._sift(LevelObjective(nothing, level, nothing, float(level.sum())), 1.0).z
 
     def raised(self, base: Floats, slope: Floats, time: float) -> _Rise:
-        """The last time at which progress of `base + slope time` is possible; it is expected to be near `time`."""
+        """The last time at which progress of `base + slope time` is possible; it is expected to be
+        near `time`.
+        """
         gain = float(slope.sum())
         sifted = self._last = self._sift(
-            LevelObjective(base[self._rows], slope[self._rows], np.zeros(len(self._rows)), gain), time
+            LevelObjective(base[self._rows], slope[self._rows], np.zeros(len(self._rows)), gain),
+            time,
         )
         self._shares[self._jobs[self._rows]] = np.clip(sifted.shares, 0.0, 1.0)
         prices, most = np.zeros(len(base)), self._progress.max(axis=1)
@@ -304,7 +347,9 @@ class _Alone:
         if gain:
             prices[self._rows] = sifted.level_prices / gain
             used = self._held[self._rows] @ sifted.shares
-            self._free &= (sifted.prices <= _UNPRICED * sifted.prices.max()) | (used < self._workers * _FULL)
+            self._free &= (sifted.prices <= _UNPRICED * sifted.prices.max()) | (
+                used < self._workers * _FULL
+            )
             most = np.where(self._free, self._progress, 0.0).max(axis=1)
 
         return _Rise(sifted.z if gain else time, self._shares, prices, most)
@@ -314,7 +359,9 @@ class _Alone:
         assert self._last is not None
         fixed = stuck[self._rows] & ~self._last.tied
         rows = self._rows[fixed]
-        self._workers = np.maximum(0.0, self._workers - self._held[rows] @ self._shares[self._jobs[rows]])
+        self._workers = np.maximum(
+            0.0, self._workers - self._held[rows] @ self._shares[self._jobs[rows]]
+        )
         self._progress[np.ix_(~stuck, ~self._free)] = 0.0
         self._rows, self._prices = self._rows[~fixed], None
 
@@ -330,23 +377,28 @@ class _Alone:
 
 
 class _Paired:
-    """The program of a rise for jobs that can share workers in pairs. Columns are X, then z, then how many times the
-    base levels are reached."""
+    """The program of a rise for jobs that can share workers in pairs. Columns are X, then z, then
+    how many times the base levels are reached."""
 
     priced = False
 
     def __init__(self, columns: ShareColumns, jobs: Ints) -> None:
         self._columns, self._z = columns, columns.count
         count, base = len(jobs), columns.count + 1
-        levels = progress_rows(columns, columns.most(), jobs, np.ones(count), np.full(count, self._z))
+        levels = progress_rows(
+            columns, columns.most(), jobs, np.ones(count), np.full(count, self._z)
+        )
         levels = replace(
             levels,
             rows=np.concatenate([levels.rows, np.arange(count)]),
             columns=np.concatenate([levels.columns, np.full(count, base)]),
             values=np.concatenate([levels.values, -np.ones(count)]),
         )
+
         nothing = np.zeros(base + 1)
-        program = LinearProgram(nothing, nothing, np.full(base + 1, INF), (levels, *columns.limits()))
+        program = LinearProgram(
+            nothing, nothing, np.full(base + 1, INF), (levels, *columns.limits())
+        )
         self._solver = GrowingSolver(program, np.append(np.arange(columns.alone), [self._z, base]))
 
     def excludes(self, _level: Floats) -> bool:
@@ -365,7 +417,9 @@ class _Paired:
         self._maximize(self._z)
         solution = self._solver.optimum()
         prices, shares = np.abs(solution.prices[: len(base)]), self._columns.matrix(solution.x)
-        return _Rise(float(solution.x[self._z]) if slope.any() else time, shares, prices, np.ones(len(base)))
+        return _Rise(
+            float(solution.x[self._z]) if slope.any() else time, shares, prices, np.ones(len(base))
+        )
 
     def settle(self, _stuck: Bools) -> None:
         """Without prices of types, nothing has to be settled."""

@@ -1,8 +1,9 @@
 """The max-min program by an interior-point method that uses its structure.
 
-Every job has one row for its time and one for its level, and all jobs together share a row for each type of workers. So
-a Newton step is a formula per job, and one small system over the types and the level. The solution is the center of all
-optimal X: jobs that are alike get the same, and capacity that no optimum needs is spread over those that can use it.
+Every job has one row for its time and one for its level, and all jobs together share a row for each
+type of workers. So a Newton step is a formula per job, and one small system over the types and the
+level. The solution is the center of all optimal X: jobs that are alike get the same, and capacity
+that no optimum needs is spread over those that can use it.
 """
 
 from dataclasses import dataclass
@@ -14,13 +15,15 @@ from bidbrain.arrays import Floats, Ints
 from bidbrain.lp import SolverFailed
 
 EXACT, NEAR, ROUGH = 1e-10, 1e-8, 1e-4
-"""Gaps: where the next step starts from the optimum, where only the optimum matters, and where shares to a
-ten-thousandth are enough."""
+"""Gaps: where the next step starts from the optimum, where only the optimum matters, and where
+shares to a ten-thousandth are enough."""
 
 _MAX_STEPS = 60
-# Rounding may keep a gap from closing further; a larger one than this, or than the one asked for, is refused.
+# Rounding may keep a gap from closing further; a larger one than this, or than the one asked for,
+# is refused.
 _NEAR_ENOUGH = 1e-7
-# `ndarray.sum` wraps this in a function of Python, which takes as long as the sum itself where jobs are few.
+# `ndarray.sum` wraps this in a function of Python, which takes as long as the sum itself where jobs
+# are few.
 _sum = np.add.reduce
 # A step goes this far to the boundary.
 _TO_BOUNDARY = 0.9995
@@ -32,8 +35,9 @@ _NO_WORKERS = 1e-7
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """Maximize z with the progress of every job at least its need times z: progress on each type over that on the
-    fastest (0 where a job cannot run), the workers that a job holds while it runs, and those of each type."""
+    """Maximize z with the progress of every job at least its need times z: progress on each type
+    over that on the fastest (0 where a job cannot run), the workers that a job holds while it runs,
+    and those of each type."""
 
     progress: Floats
     need: Floats
@@ -45,8 +49,8 @@ class Levels:
 class Lifted:
     """The largest z for which every job m gets `z need_m`, and an X that achieves it.
 
-    `prices[m]` is what z loses per unit of need: `sum of prices need` is 1 at this need, and for no other need' can z
-    exceed `level / sum of prices need'`.
+    `prices[m]` is what z loses per unit of need: `sum of prices need` is 1 at this need, and for no
+    other need' can z exceed `level / sum of prices need'`.
     """
 
     level: float
@@ -55,12 +59,14 @@ class Lifted:
 
 
 def center(levels: Levels, gap: float) -> Lifted:
-    """The center of all optima; prices prove that z could be larger by the gap at most, in relation to z.
+    """The center of all optima; prices prove that z could be larger by the gap at most, in relation
+    to z.
 
-    Jobs without a need get what is left; at least one that can run needs something. SolverFailed: rounding kept the gap
-    from closing.
+    Jobs without a need get what is left; at least one that can run needs something. SolverFailed:
+    rounding kept the gap from closing.
     """
-    # So z is at most 1: no job does more than all of the time, and all together no more than there are workers.
+    # So z is at most 1: no job does more than all of the time, and all together no more than there
+    # are workers.
     unit = min(1 / levels.need.max(), float(levels.workers.sum() / (levels.held @ levels.need)))
     point = _Point(levels, levels.need * unit)
     for _ in range(_MAX_STEPS):
@@ -73,14 +79,16 @@ def center(levels: Levels, gap: float) -> Lifted:
 
     most = max(gap, _NEAR_ENOUGH)
     if not point.gap() <= most:
-        raise SolverFailed(f"the largest level was not reached within {most:g}: check the spread of the input")
+        raise SolverFailed(
+            f"the largest level was not reached within {most:g}: check the spread of the input"
+        )
 
     return Lifted(float(point.y[-1]) * unit, point.shares(), point.level_prices() * unit)
 
 
 def with_free_workers(shares: Floats, progress: Floats, held: Floats, workers: Floats) -> Floats:
-    """Gives free workers to jobs with idle time, the fastest there first, so that no worker is idle that any job could
-    use."""
+    """Gives free workers to jobs with idle time, the fastest there first, so that no worker is idle
+    that any job could use."""
     free = workers - held @ shares
     if free.max(initial=0.0) <= _NO_WORKERS * held.sum():
         return shares
@@ -97,11 +105,13 @@ def with_free_workers(shares: Floats, progress: Floats, held: Floats, workers: F
 
 
 class _Point:
-    """A strictly feasible point of the program and of its dual: each entry of y times that of w tends to zero.
+    """A strictly feasible point of the program and of its dual: each entry of y times that of w
+    tends to zero.
 
-    A job has a *column* for its share of each type, one for its idle time, and one for its progress above the level.
-    Entries of y are these (columns by jobs), the free workers of each type (as parts of all), and z. Those of w are
-    what a share loses, and the prices of time, of levels, of workers, and of z.
+    A job has a *column* for its share of each type, one for its idle time, and one for its progress
+    above the level. Entries of y are these (columns by jobs), the free workers of each type (as
+    parts of all), and z. Those of w are what a share loses, and the prices of time, of levels, of
+    workers, and of z.
     """
 
     def __init__(self, levels: Levels, need: Floats) -> None:
@@ -109,6 +119,7 @@ class _Point:
         self._types, self._jobs = can.shape
         self._end = (self._types + 2) * self._jobs
         self._need, self._needs = need, need > 0
+
         # Which entries count: the others stay where they are.
         self.counts = np.ones(self._end + self._types + 1)
         self.of_jobs(self.counts)[: self._types], self.of_jobs(self.counts)[-1] = can, self._needs
@@ -151,15 +162,19 @@ class _Point:
         return float(_sum(time) + _sum(workers)) / float(self.y[-1]) - 1
 
     def advance(self) -> None:
-        """One step: first straight toward the optimum, to see how far that leads, then corrected to stay central."""
+        """One step: first straight toward the optimum, to see how far that leads, then corrected to
+        stay central.
+        """
         y, w = self.y, self.w
         newton = _Newton(self._constants, y, w, self.counts)
         products = y * w
         total = float(_sum(products))
+
         # Straight ahead, each `dy / y + dw / w` is -1: the change of w need not be computed.
         ahead = newton.ahead() / y
         far, fall = 1 / max(-float(ahead.min()), 1.0), 1 / max(float(ahead.max()) + 1, 1.0)
         gained = float(_sum(products * ahead))
+
         # What would be left of the sum of products.
         left = 1 - fall + (far - fall) * gained / total
         q = total / self._number * left**3 / y + w * (ahead * ahead + ahead - 1)
@@ -178,9 +193,10 @@ def _length(change: Floats, at: Floats) -> float:
 class _Places:
     """Where the parts of a job's matrices are, for a number of columns.
 
-    `first` and `second` are the columns of all pairs. `without` has a row for each column, of ones for the pairs
-    without it, and a last row of ones. `entries` says which entry stands where in a matrix whose rows are the columns,
-    the price of time, and the price of progress: entries are those of pairs, then the diagonal, then the last two rows.
+    `first` and `second` are the columns of all pairs. `without` has a row for each column, of ones
+    for the pairs without it, and a last row of ones. `entries` says which entry stands where in a
+    matrix whose rows are the columns, the price of time, and the price of progress: entries are
+    those of pairs, then the diagonal, then the last two rows.
     """
 
     first: Ints
@@ -198,16 +214,19 @@ def _places(columns: int) -> _Places:
     entries[first, second] = entries[second, first] = np.arange(pairs)
     entries[kinds, kinds] = pairs + kinds
     entries[columns:] = pairs + columns + np.arange(2 * columns).reshape(2, columns)
-    return _Places(first, second, np.concatenate([apart, np.ones((1, pairs))], dtype=np.float64), entries)
+
+    return _Places(
+        first, second, np.concatenate([apart, np.ones((1, pairs))], dtype=np.float64), entries
+    )
 
 
 class _Constants:
     """Numbers of the program that no step changes.
 
-    A column adds something to a job's time, and something to its progress beyond the level. `bracket` is the
-    determinant of these for any two columns. `squares` are those of pairs. `sums` is to be multiplied by the weights of
-    the columns and added up over them: it gives the entries of pairs and of the last two rows, and two more for the
-    answer to a higher level.
+    A column adds something to a job's time, and something to its progress beyond the level.
+    `bracket` is the determinant of these for any two columns. `squares` are those of pairs. `sums`
+    is to be multiplied by the weights of the columns and added up over them: it gives the entries
+    of pairs and of the last two rows, and two more for the answer to a higher level.
     """
 
     def __init__(self, progress: Floats, part: Floats, need: Floats) -> None:
@@ -225,11 +244,14 @@ class _Constants:
         np.multiply(bracket, time[:, None], out=self.sums[:, pairs + columns : -2])
         np.multiply(time, gain, out=self.sums[:, -2])
         np.negative(time, out=self.sums[:, -1])
+
         # The rows of the whole program, workers and level, over the columns and prices of all jobs.
         rows, kinds = np.zeros((types + 1, columns + 2, jobs)), np.arange(types)
         rows[kinds, kinds], rows[-1, -1] = part, -need
         self.rows = rows.reshape(types + 1, -1).T
-        # Jobs without a need have no level, and their last column no effect, but their system must not be singular.
+
+        # Jobs without a need have no level, and their last column no effect, but their system must
+        # not be singular.
         self.idle = np.zeros((columns, jobs))
         self.idle[-1] = need <= 0
 
@@ -237,10 +259,11 @@ class _Constants:
 class _Newton:
     """The linear system at a point; both steps from there share it.
 
-    A job's rows of `_move` say how its columns follow what each column gains; `_follow` how they follow the price of
-    each type of workers, and a higher level. These are minors of the job's own system, written as sums of products of
-    determinants: nearly all terms have one sign, so nothing cancels, however close to a corner the point is. There are
-    few array operations, because with a hundred jobs their number is what takes time.
+    A job's rows of `_move` say how its columns follow what each column gains; `_follow` how they
+    follow the price of each type of workers, and a higher level. These are minors of the job's own
+    system, written as sums of products of determinants: nearly all terms have one sign, so nothing
+    cancels, however close to a corner the point is. There are few array operations, because with a
+    hundred jobs their number is what takes time.
     """
 
     def __init__(self, fixed: _Constants, y: Floats, w: Floats, counts: Floats) -> None:
@@ -263,12 +286,18 @@ class _Newton:
         self._move = entries.take(places.entries[:columns], 0)
         self._follow, self._tail, self._solved = self._shared(fixed, entries, sums[-2:])
 
-    def _shared(self, fixed: _Constants, entries: Floats, answer: Floats) -> tuple[Floats, Floats, Floats]:
-        """How columns follow prices and level; the same for free workers and z; the inverse of the system of these."""
+    def _shared(
+        self, fixed: _Constants, entries: Floats, answer: Floats
+    ) -> tuple[Floats, Floats, Floats]:
+        """How columns follow prices and level; the same for free workers and z; the inverse of the
+        system of these.
+        """
         (columns, jobs), end = fixed.idle.shape, fixed.idle.size
         types = columns - 2
         follow = np.empty((types + 1, columns + 2, jobs))
-        np.multiply(entries.take(fixed.places.entries[:, :types].T, 0), fixed.taken, out=follow[:types])
+        np.multiply(
+            entries.take(fixed.places.entries[:, :types].T, 0), fixed.taken, out=follow[:types]
+        )
         np.multiply(entries[-columns:], fixed.need, out=follow[types, :columns])
         np.multiply(answer, fixed.need, out=follow[types, columns:])
         flat = follow.reshape(types + 1, -1)
@@ -278,10 +307,13 @@ class _Newton:
         diagonal[:-1] += tail[:-1]
         diagonal[-1] -= 1 / tail[-1]
         tail[-1] = 1.0
+
         return flat[:, :end], tail, np.linalg.inv(system).astype(np.float64, copy=False)
 
     def ahead(self) -> Floats:
-        """The change of y in a step straight toward the optimum: there all prices only pay for the higher level."""
+        """The change of y in a step straight toward the optimum: there all prices only pay for the
+        higher level.
+        """
         solved = self._solved[:, -1]
         return np.concatenate([solved @ self._follow, self._tail * solved])
 
@@ -296,4 +328,5 @@ class _Newton:
         np.add(own.ravel(), solved @ self._follow, out=dy[:end])
         dy[end:] = self._tail * (solved - q[end:])
         dy[-1] = solved[-1]
+
         return dy, q - dy / self._ratio

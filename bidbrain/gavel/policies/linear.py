@@ -1,6 +1,7 @@
 """Policies that are one linear program over the columns of X, or one sum of worths.
 
-`max-throughput`, `fifo`, `shortest-job-first` (section 5.4.2), `min-cost` and `makespan-within-budget` (section 6.4).
+`max-throughput`, `fifo`, `shortest-job-first` (section 5.4.2), `min-cost` and
+`makespan-within-budget` (section 6.4).
 """
 
 from dataclasses import dataclass, replace
@@ -19,12 +20,23 @@ from bidbrain.gavel.problem import (
     effective_throughput,
     scale_of_rows,
 )
-from bidbrain.lp import INF, CannotHold, ConstraintRows, GrowingSolver, LinearProgram, Solver, at_least, at_most
+from bidbrain.lp import (
+    INF,
+    CannotHold,
+    ConstraintRows,
+    GrowingSolver,
+    LinearProgram,
+    Solver,
+    at_least,
+    at_most,
+)
 
 
-def most_worth(columns: ShareColumns, worth: Floats, at_least: Floats | None = None) -> tuple[Floats, float]:
-    """The valid X of the greatest sum of worths, among those that give each column at least `at_least`; and that
-    sum."""
+def most_worth(
+    columns: ShareColumns, worth: Floats, at_least: Floats | None = None
+) -> tuple[Floats, float]:
+    """The valid X of the greatest sum of worths, among those that give each column at least
+    `at_least`; and that sum."""
     count = columns.count
     if not count:
         return columns.matrix(np.zeros(0)), 0.0
@@ -34,8 +46,11 @@ def most_worth(columns: ShareColumns, worth: Floats, at_least: Floats | None = N
     return columns.matrix(solution.x), solution.value
 
 
-def normalized_worth(columns: ShareColumns, *, price: Floats | None = None, weight: Floats | None = None) -> Floats:
-    """Throughput over the job's fastest, so that jobs with short steps do not dominate, times a weight.
+def normalized_worth(
+    columns: ShareColumns, *, price: Floats | None = None, weight: Floats | None = None
+) -> Floats:
+    """Throughput over the job's fastest, so that jobs with short steps do not dominate, times a
+    weight.
 
     With prices of types it is throughput per price, over its maximum.
     """
@@ -50,7 +65,8 @@ def normalized_worth(columns: ShareColumns, *, price: Floats | None = None, weig
 
 
 def max_throughput_policy(problem: AllocationProblem, /) -> ClusterAllocation:
-    """`max-throughput`: maximizes sum_m throughput(m, X) / throughput(m, X_fastest) (sections 5.3.1, 6.4.1).
+    """`max-throughput`: maximizes sum_m throughput(m, X) / throughput(m, X_fastest) (sections
+    5.3.1, 6.4.1).
 
     The objective is the sum of normalized throughputs. Weights are ignored.
     """
@@ -61,8 +77,8 @@ def max_throughput_policy(problem: AllocationProblem, /) -> ClusterAllocation:
 def fifo_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     """Maximizes sum_m (M - m) throughput(m, X) / throughput(m, X_fastest), m by arrival.
 
-    This is the paper's objective, not a queue: several later jobs together may outweigh an earlier one that holds many
-    workers, and displace it.
+    This is the paper's objective, not a queue: several later jobs together may outweigh an earlier
+    one that holds many workers, and displace it.
 
     Jobs that arrive together keep the order in which they are given.
     """
@@ -72,9 +88,11 @@ def fifo_policy(problem: AllocationProblem, /) -> ClusterAllocation:
 
 
 def shortest_job_first_policy(problem: AllocationProblem, /) -> ClusterAllocation:
-    """Minimizes min_m steps_m / throughput(m, X): the job that can finish first gets its fastest type.
+    """Minimizes min_m steps_m / throughput(m, X): the job that can finish first gets its fastest
+    type.
 
-    The paper's objective does not rank the others; they follow as in `fifo`, by their shortest duration.
+    The paper's objective does not rank the others; they follow as in `fifo`, by their shortest
+    duration.
 
     The objective is the duration of the shortest job in seconds.
     """
@@ -87,7 +105,10 @@ def shortest_job_first_policy(problem: AllocationProblem, /) -> ClusterAllocatio
 
     first = int(np.argmin(duration))
     columns = ShareColumns.of(problem)
-    fastest = (columns.row == first) & (problem.jobs.throughputs[first, columns.type] >= best[first])
+    fastest = (columns.row == first) & (
+        problem.jobs.throughputs[first, columns.type] >= best[first]
+    )
+
     # Running the first job at once and all of the time outweighs all others together.
     weight = _precedence(duration)
     worth = normalized_worth(columns, weight=weight)
@@ -95,6 +116,7 @@ def shortest_job_first_policy(problem: AllocationProblem, /) -> ClusterAllocatio
     own = np.flatnonzero(fastest)[:1]
     given[own] = np.minimum(1.0, problem.cluster.workers[columns.type[own]] / columns.held[own])
     shares, _ = most_worth(columns, worth, at_least=given)
+
     return allocation(problem, shares, float(duration[first]))
 
 
@@ -106,10 +128,11 @@ def _precedence(key: Floats) -> Floats:
 
 
 def min_cost_policy(problem: AllocationProblem, /) -> ClusterAllocation:
-    """Maximizes sum_mj (T_mj / c_j) / max_j (T_mj / c_j) X_mj: each job gets time where it is cheapest for it.
+    """Maximizes sum_mj (T_mj / c_j) / max_j (T_mj / c_j) X_mj: each job gets time where it is
+    cheapest for it.
 
-    The paper's objective, the sum of throughput over cost, is reported as a note: any X that gives each job a little of
-    its cheapest type would maximize it.
+    The paper's objective, the sum of throughput over cost, is reported as a note: any X that gives
+    each job a little of its cheapest type would maximize it.
 
     The objective is the sum that is maximized; a note has the paper's, in steps per dollar.
     """
@@ -140,11 +163,13 @@ class BudgetTooLow(CannotHold):
 
 @dataclass(frozen=True, slots=True)
 class _BudgetBatch:
-    """Data of the programs. A unit of a column is the time in which one of its jobs does all its work there.
+    """Data of the programs. A unit of a column is the time in which one of its jobs does all its
+    work there.
 
-    So durations may differ by any number of decades: each row of work has entries of about 1. `work` are entries (job,
-    column, share of the job's work); `jobs` those with any entry, `longest` the duration of the longest of them on its
-    fastest type; `seconds` and `usd` the time and cost of a unit of a column.
+    So durations may differ by any number of decades: each row of work has entries of about 1.
+    `work` are entries (job, column, share of the job's work); `jobs` those with any entry,
+    `longest` the duration of the longest of them on its fastest type; `seconds` and `usd` the time
+    and cost of a unit of a column.
     """
 
     columns: ShareColumns
@@ -163,11 +188,23 @@ class _BudgetBatch:
         row = np.full(len(steps), -1)
         row[jobs] = np.arange(len(jobs))
         counted = row[job] >= 0
-        row, column, pace = row[job[counted]], column[counted], throughput[counted] / steps[job[counted]]
+        row, column, pace = (
+            row[job[counted]],
+            column[counted],
+            throughput[counted] / steps[job[counted]],
+        )
+
         seconds = np.full(columns.count, longest)
         np.minimum.at(seconds, column, 1 / pace)
         work = (row, column, pace * seconds[column])
-        return cls(columns, jobs, longest, work, seconds, columns.held * price[columns.type] * seconds / 3600)
+        return cls(
+            columns,
+            jobs,
+            longest,
+            work,
+            seconds,
+            columns.held * price[columns.type] * seconds / 3600,
+        )
 
     def rows(self) -> ConstraintRows:
         """All work is done."""
@@ -186,6 +223,7 @@ class _BudgetBatch:
             self.usd / budget,
             np.ones(1),
         )
+
         unit = np.append(self.seconds / self.longest, 1.0)
         limits = []
 
@@ -205,7 +243,9 @@ class _BudgetBatch:
 
         gain = np.zeros(count + 1)
         gain[-1] = -1.0
-        return LinearProgram(gain, np.zeros(count + 1), np.full(count + 1, INF), (self.rows(), *limits, money))
+        return LinearProgram(
+            gain, np.zeros(count + 1), np.full(count + 1, INF), (self.rows(), *limits, money)
+        )
 
     def least_usd(self) -> float:
         """The cost of all work, if time does not matter."""
@@ -218,8 +258,8 @@ class _BudgetBatch:
 def makespan_within_budget_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     """Minimizes the makespan M of X with M sum_m cost(m, X) <= B.
 
-    The budget is not linear in X, and the paper bisects M; in hours H = M X this is one linear program with M among its
-    columns.
+    The budget is not linear in X, and the paper bisects M; in hours H = M X this is one linear
+    program with M among its columns.
 
     The objective is the makespan in seconds; the result includes hours and their cost.
     """
@@ -247,4 +287,5 @@ def makespan_within_budget_policy(problem: AllocationProblem, /) -> ClusterAlloc
     every = np.full(columns.count, makespan)
     fixed = Pieces(columns.row, columns.type, 0 * every, every, seconds / makespan)
     hours = columns.placed(seconds / 3600)
+
     return replace(result, hours=hours, cost_usd=float(batch.usd @ x[:-1]), pieces=fixed)

@@ -1,4 +1,6 @@
-"""`min-cost-slo`: the least cost that finishes every job by its deadline (section 6.4.3, as hours instead of rates)."""
+"""`min-cost-slo`: the least cost that finishes every job by its deadline (section 6.4.3, as hours
+instead of rates).
+"""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -19,7 +21,14 @@ from bidbrain.gavel.policies.deadline_plan import (
     uncrowded,
 )
 from bidbrain.gavel.policies.linear import most_worth, normalized_worth
-from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ShareColumns, rows_of, runnable
+from bidbrain.gavel.problem import (
+    AllocationProblem,
+    Cluster,
+    ClusterAllocation,
+    ShareColumns,
+    rows_of,
+    runnable,
+)
 from bidbrain.lp import CannotHold
 
 # Counts as done: further from 1 than the solver's tolerance, but less than a step.
@@ -33,9 +42,9 @@ _TRIED_AGAIN = 12
 def min_cost_slo_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     """Hours of each job on each type, of least cost, keeping every deadline that can be kept.
 
-    Jobs without an urgent deadline run where that is cheapest, on workers that the deadlines leave free. A deadline
-    that cannot be kept is reported with what it would take, and only that one is given up. Pairs are not used: they
-    affect rates, while deadlines are planned in hours.
+    Jobs without an urgent deadline run where that is cheapest, on workers that the deadlines leave
+    free. A deadline that cannot be kept is reported with what it would take, and only that one is
+    given up. Pairs are not used: they affect rates, while deadlines are planned in hours.
 
     The objective and `cost_usd` are dollars to the end of all work; X is the beginning of the plan.
     """
@@ -59,6 +68,7 @@ def min_cost_slo_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     usd = float((seconds * batch.scale[:, None] * batch.usd_per_second).sum())
     hours = np.zeros(shares.shape)
     hours[: len(seconds)] = seconds / 3600
+
     return replace(
         allocation(problem, shares, usd, tuple(said)),
         hours=hours,
@@ -100,12 +110,20 @@ def _kept(batch: DeadlineBatch, hurried: Ints) -> tuple[Ints, DeadlinePlan | Non
         kept, plan = _with_more(part, kept, plan, done)
 
     out = np.setdiff1d(np.arange(len(hurried)), kept)
-    said = [_crowded_out(batch, m, share) for m, share in zip(hurried[out].tolist(), done[out].tolist(), strict=True)]
+    said = [
+        _crowded_out(batch, m, share)
+        for m, share in zip(hurried[out].tolist(), done[out].tolist(), strict=True)
+    ]
+
     return hurried[kept], plan, said
 
 
-def _with_more(batch: DeadlineBatch, kept: Ints, plan: DeadlinePlan, done: Floats) -> tuple[Ints, DeadlinePlan]:
-    """Tries again to place jobs that did not fit, closest misses first: an exact program may move the others."""
+def _with_more(
+    batch: DeadlineBatch, kept: Ints, plan: DeadlinePlan, done: Floats
+) -> tuple[Ints, DeadlinePlan]:
+    """Tries again to place jobs that did not fit, closest misses first: an exact program may move
+    the others.
+    """
     out = np.setdiff1d(np.arange(len(batch.left)), kept)
     of = np.append(kept, out[np.argsort(-done[out], kind="stable")][:_TRIED_AGAIN])
     program, inside = DeadlineProgram(part_of(batch, of)), np.arange(len(kept))
@@ -119,7 +137,8 @@ def _with_more(batch: DeadlineBatch, kept: Ints, plan: DeadlinePlan, done: Float
 def _grown(
     program: DeadlineProgram, kept: Ints, plan: DeadlinePlan | None, tried: Ints
 ) -> tuple[Ints, DeadlinePlan | None]:
-    """The kept jobs with those that can be finished, too, one after the other, and the plan of all."""
+    """The kept jobs with those that can be finished, too, one after the other, and the plan of
+    all."""
     for m in tried.tolist():
         with suppress(CannotHold):
             plan = program.cheapest(np.append(kept, m))
@@ -127,7 +146,9 @@ def _grown(
     return kept, plan
 
 
-def kept_one_by_one(batch: DeadlineBatch, hurried: Ints) -> tuple[Ints, DeadlinePlan | None, list[str]]:
+def kept_one_by_one(
+    batch: DeadlineBatch, hurried: Ints
+) -> tuple[Ints, DeadlinePlan | None, list[str]]:
     """Exact: gives up no deadline that could be kept together with the others."""
     program = DeadlineProgram(part_of(batch, hurried))
     undone, plan = program.undone(), None
@@ -146,7 +167,8 @@ def _late(problem: AllocationProblem, m: int, soonest: float) -> str:
     jobs = problem.jobs
     left, elapsed = jobs.slo_seconds[m] - jobs.elapsed_seconds[m], jobs.elapsed_seconds[m]
     return (
-        f"job {jobs.ids[m]!r}: its deadline cannot be kept: {left:g} s are left, but alone on its fastest type it takes"
+        f"job {jobs.ids[m]!r}: its deadline cannot be kept: {left:g} s are left, but alone on its "
+        "fastest type it takes"
         f" {soonest:.6g} s; set slo_seconds to at least {elapsed + soonest:.6g}"
     )
 
@@ -155,18 +177,24 @@ def _crowded_out(batch: DeadlineBatch, m: int, done: float) -> str:
     fastest = int(np.argmin(batch.alone[m]))
     lacking = (1 - done) * batch.alone[m, fastest]
     return (
-        f"job {batch.names[m]!r}: its deadline cannot be kept together with the others: in the {batch.left[m]:g} s left"
-        f" only {done:.1%} of its steps fit; it lacks {lacking / 3600:.3g} h on {batch.types[fastest]!r}: add workers,"
+        f"job {batch.names[m]!r}: its deadline cannot be kept together with the others: in the "
+        f"{batch.left[m]:g} s left"
+        f" only {done:.1%} of its steps fit; it lacks {lacking / 3600:.3g} h on "
+        f"{batch.types[fastest]!r}: add workers,"
         f" or give it {batch.left[m] + lacking:.6g} s or more"
     )
 
 
 def _in_what_is_free(problem: AllocationProblem, shares: Floats, unhurried: Ints) -> Floats:
-    """X of the jobs without deadlines: where they are cheapest, on the workers that the others leave."""
+    """X of the jobs without deadlines: where they are cheapest, on the workers that the others
+    leave.
+    """
     jobs, cluster = problem.jobs, problem.cluster
     used = (jobs.scale[:, None] * shares[: len(jobs.ids)]).sum(axis=0)
     free = Cluster(cluster.types, np.maximum(0.0, cluster.workers - used), cluster.usd_per_hour)
-    # What is free is time on workers, not workers: a job that needs more at once than are free gets them for less time.
+
+    # What is free is time on workers, not workers: a job that needs more at once than are free gets
+    # them for less time.
     given = ShareColumns.of(replace(problem, pairs=None))
     mine = np.isin(given.row, unhurried)
     rest = replace(
@@ -176,6 +204,7 @@ def _in_what_is_free(problem: AllocationProblem, shares: Floats, unhurried: Ints
         type=given.type[mine],
         held=given.held[mine],
     )
+
     price = require_prices(problem, "min-cost-slo")
     worth = normalized_worth(given, price=price)[mine]
     free_shares, _ = most_worth(rest, worth)

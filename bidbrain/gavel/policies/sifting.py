@@ -1,10 +1,12 @@
-"""Programs over many jobs that share few types of workers, solved for the few jobs that are undecided.
+"""Programs over many jobs that share few types of workers, solved for the few jobs that are
+undecided.
 
-At given prices of workers each group of identical jobs does best on one type, or on a mix of two that just reaches its
-level (idling may be one of them). At the optimal prices only about as many groups as there are types are indifferent
-between several mixes. So the program is solved for some undecided groups, with the others on the mix that is best at
-the current prices; groups whose mix is not the best at the new prices become undecided too, until there are none. Then
-the solution is optimal for the whole program, because its prices prove it.
+At given prices of workers each group of identical jobs does best on one type, or on a mix of two
+that just reaches its level (idling may be one of them). At the optimal prices only about as many
+groups as there are types are indifferent between several mixes. So the program is solved for some
+undecided groups, with the others on the mix that is best at the current prices; groups whose mix is
+not the best at the new prices become undecided too, until there are none. Then the solution is
+optimal for the whole program, because its prices prove it.
 """
 
 from contextlib import suppress
@@ -44,11 +46,12 @@ _REACHABLE_PART = 1 - 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Groups of identical jobs: progress on each type if they run there all the time (0 where they cannot run), and the
-    workers that a group holds if all its jobs do.
+    """Groups of identical jobs: progress on each type if they run there all the time (0 where they
+    cannot run), and the workers that a group holds if all its jobs do.
 
-    In a sequence of stages (rows of `workers`, by types), a group uses the workers of its own stage, and what earlier
-    stages leave. `cost` is what a group pays for all of the time on each type.
+    In a sequence of stages (rows of `workers`, by types), a group uses the workers of its own
+    stage, and what earlier stages leave. `cost` is what a group pays for all of the time on each
+    type.
     """
 
     progress: Floats
@@ -65,7 +68,9 @@ class Groups:
 
     def at_stages(self, values: Floats) -> Floats:
         """Each group's row of values that are given by stage and type."""
-        return values if self.stage is None else values.reshape(-1, self.progress.shape[1])[self.stage]
+        return (
+            values if self.stage is None else values.reshape(-1, self.progress.shape[1])[self.stage]
+        )
 
     def used(self, shares: Floats, of: Bools) -> Floats:
         """The workers that some groups use, by stage and type."""
@@ -79,7 +84,9 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class LevelObjective:
-    """Maximize `gain_z z + sum gain progress`, with each group's progress at least `base + slope z`."""
+    """Maximize `gain_z z + sum gain progress`, with each group's progress at least `base + slope
+    z`.
+    """
 
     base: Floats
     slope: Floats
@@ -102,8 +109,8 @@ class PriceStart:
 
 @dataclass(frozen=True, slots=True)
 class Sifted:
-    """The optimum: z, the shares of the groups, the prices of workers, the loss per unit of each group's level, and
-    which groups have several best mixes."""
+    """The optimum: z, the shares of the groups, the prices of workers, the loss per unit of each
+    group's level, and which groups have several best mixes."""
 
     z: float
     shares: Floats
@@ -117,7 +124,8 @@ class Sifted:
 
 
 def sift(groups: Groups, objective: LevelObjective, start: PriceStart | None = None) -> Sifted:
-    """The optimum of the program. Raises `CannotHold` if no z lets all groups reach their levels."""
+    """The optimum of the program. Raises `CannotHold` if no z lets all groups reach their
+    levels."""
     return _sift_from(groups, objective, _from_samples(groups, objective, start))
 
 
@@ -126,7 +134,11 @@ def _sift_from(groups: Groups, objective: LevelObjective, start: PriceStart) -> 
     undecided = count
     if count > _SOLVED_WHOLE:
         # With stages, prices of a sample say less.
-        undecided = max(_MIN_UNDECIDED, count // _UNDECIDED_ONE_IN) if groups.stage is None else 2 * count // 3
+        undecided = (
+            max(_MIN_UNDECIDED, count // _UNDECIDED_ONE_IN)
+            if groups.stage is None
+            else 2 * count // 3
+        )
 
     while undecided < count:
         try:
@@ -138,18 +150,26 @@ def _sift_from(groups: Groups, objective: LevelObjective, start: PriceStart) -> 
     return sieve.solve(np.arange(count), start)
 
 
-def _from_samples(groups: Groups, objective: LevelObjective, start: PriceStart | None) -> PriceStart:
-    """Prices that nearly hold, from samples of twice as many groups each time: a few if there is a start."""
+def _from_samples(
+    groups: Groups, objective: LevelObjective, start: PriceStart | None
+) -> PriceStart:
+    """Prices that nearly hold, from samples of twice as many groups each time: a few if there is a
+    start.
+    """
     count = len(groups.held)
     few = _SOLVED_WHOLE if groups.stage is None else _SAMPLE_PER_STAGE * len(groups.workers)
     size = few if start is None else max(few, count // _SAMPLE_ONE_IN)
     start = start or PriceStart(np.zeros(groups.workers.size), 0.0)
+
     while size < count:
         sample = np.linspace(0, count - 1, size).astype(np.int64)
         some, part = groups.part(sample), objective.part(sample)
         if size == few and not objective.gain_z and groups.stage is None:
-            part = replace(part, base=part.base * min(1.0, times_reached(some, part.base) * _REACHABLE_PART))
-        # A sample may lack workers for its levels, though the whole has enough: then its prices say nothing.
+            part = replace(
+                part, base=part.base * min(1.0, times_reached(some, part.base) * _REACHABLE_PART)
+            )
+        # A sample may lack workers for its levels, though the whole has enough: then its prices say
+        # nothing.
         with suppress(CannotHold):
             start = _sift_from(some, part, start).start()
         size *= 2
@@ -158,7 +178,8 @@ def _from_samples(groups: Groups, objective: LevelObjective, start: PriceStart |
 
 
 def excess(groups: Groups, level: Floats, prices: Floats) -> float:
-    """The least cost of the workers for these levels at these prices, minus the price of all workers there are.
+    """The least cost of the workers for these levels at these prices, minus the price of all
+    workers there are.
 
     A positive excess proves that workers do not suffice.
     """
@@ -178,7 +199,8 @@ def times_reached(groups: Groups, level: Floats) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Mixes:
-    """A mix for each group: all time on `fast` if that equals `slow`, else just enough there to reach the level.
+    """A mix for each group: all time on `fast` if that equals `slow`, else just enough there to
+    reach the level.
 
     Type 0 is to idle, the others count from 1. The time on `fast` is `at_zero + per_z z`.
     """
@@ -209,13 +231,18 @@ class _Sieve:
         self._reach = np.column_stack([np.zeros(count), groups.progress])
         self._most = self._reach.max(axis=1, initial=0.0)
         self._can = np.column_stack([np.ones(count, dtype=bool), groups.progress > 0])
+
         # Without a gain, no group does more than its level asks for.
         self._single = self._can & (objective.gain[:, None] > 0)
         self._single[:, 0] = True
         kinds = np.arange(types + 1)
         self._low, self._high = np.nonzero(kinds[:, None] != kinds)
+
         # Mixes of two come first: where one type is as good, they leave more to others.
-        self._slow, self._fast = np.concatenate([self._low, kinds]), np.concatenate([self._high, kinds])
+        self._slow, self._fast = (
+            np.concatenate([self._low, kinds]),
+            np.concatenate([self._high, kinds]),
+        )
         self._width = self._reach[:, self._high] - self._reach[:, self._low]
         self._usable = (self._width > 0) & self._can[:, self._low] & self._can[:, self._high]
 
@@ -224,7 +251,9 @@ class _Sieve:
         value = self._values(start)
         two = np.partition(value, value.shape[1] - 2, axis=1)[:, -2:]
         with np.errstate(invalid="ignore"):
-            lead = np.where(np.isfinite(two[:, 0]), two[:, 1] - two[:, 0], np.inf) / self._groups.held
+            lead = (
+                np.where(np.isfinite(two[:, 0]), two[:, 1] - two[:, 0], np.inf) / self._groups.held
+            )
         return np.argsort(lead, kind="stable")[:count]
 
     def solve(self, undecided: Ints, start: PriceStart) -> Sifted:
@@ -245,7 +274,9 @@ class _Sieve:
         return -float(self._values(PriceStart(prices, 0.0)).max(axis=1).sum())
 
     def _values(self, start: PriceStart) -> Floats:
-        """The value of each mix of two and each single type; minus infinity where it does not fit the level."""
+        """The value of each mix of two and each single type; minus infinity where it does not fit
+        the level.
+        """
         level, points = self._levels(start.z)[:, None], self._points(start.prices)
         low = self._reach[:, self._low]
         fits = self._usable & (low < level) & (level <= self._reach[:, self._high])
@@ -272,7 +303,9 @@ class _Sieve:
         reach = self._reach[self._every, slow]
         width = np.where(slow != fast, self._reach[self._every, fast] - reach, 1.0)
         at_zero = np.where(slow != fast, (self._objective.base - reach) / width, 1.0)
-        return _Mixes(slow, fast, at_zero, np.where(slow != fast, self._objective.slope / width, 0.0))
+        return _Mixes(
+            slow, fast, at_zero, np.where(slow != fast, self._objective.slope / width, 0.0)
+        )
 
     def _wrong(self, mixes: _Mixes, start: PriceStart) -> Bools:
         """The groups whose mix is not the best, or not possible."""
@@ -280,7 +313,10 @@ class _Sieve:
         part = mixes.at_zero + mixes.per_z * start.z
         low, high = points[self._every, mixes.slow], points[self._every, mixes.fast]
         now = low + part * (high - low)
-        short = self._reach[self._every, mixes.fast] < self._levels(start.z) * (1 - _SHARE_TOLERANCE)
+        short = self._reach[self._every, mixes.fast] < self._levels(start.z) * (
+            1 - _SHARE_TOLERANCE
+        )
+
         return np.asarray(
             (best - now > _WORSE_BY * np.maximum(np.abs(best), np.abs(now)))
             | (part < -_SHARE_TOLERANCE)
@@ -299,6 +335,7 @@ class _Sieve:
             _basis(mixes.slow[undecided], mixes.fast[undecided], start.prices, types),
             brief=True,
         )
+
         solution, cells = solver.optimum(), len(undecided) * types
         z, prices = float(solution.x[cells]), np.abs(solution.prices[2 * len(undecided) :])
         shares = at_zero + per_z * z
@@ -308,7 +345,10 @@ class _Sieve:
         width = self._reach[self._every, mixes.fast] - self._reach[self._every, mixes.slow]
         level_prices = np.divide(drop, width, out=np.zeros(len(drop)), where=width > 0)
         level_prices[undecided] = np.abs(solution.prices[: len(undecided)])
-        return Sifted(z, shares, prices, np.maximum(level_prices, 0.0), self._tied(PriceStart(prices, z)))
+
+        return Sifted(
+            z, shares, prices, np.maximum(level_prices, 0.0), self._tied(PriceStart(prices, z))
+        )
 
     def _tied(self, start: PriceStart) -> Bools:
         """The groups that another mix suits as well as the best."""
@@ -322,8 +362,8 @@ class _Sieve:
         return np.asarray((good & (mix != np.take_along_axis(mix, best, axis=1))).any(axis=1))
 
     def _program(self, of: Ints, left: Floats, per_z: Floats) -> LinearProgram:
-        """Columns are the undecided groups' shares, then z, then what each stage leaves to the next; rows their levels
-        and times, then the workers by stage and type."""
+        """Columns are the undecided groups' shares, then z, then what each stage leaves to the
+        next; rows their levels and times, then the workers by stage and type."""
         groups, objective = self._groups, self._objective
         progress, types = groups.progress[of], groups.progress.shape[1]
         cell, every, z = np.arange(progress.size), np.arange(len(of)), progress.size
@@ -334,9 +374,18 @@ class _Sieve:
         values = np.concatenate([progress.ravel(), -objective.slope[of]])
         names, unbounded = of.tolist(), np.full(len(of), INF)
         level = ConstraintRows(
-            "group {} of jobs: its level", names, rows, columns, values, objective.base[of], unbounded
+            "group {} of jobs: its level",
+            names,
+            rows,
+            columns,
+            values,
+            objective.base[of],
+            unbounded,
         )
-        time = at_most("group {} of jobs: its time", names, group, cell, np.ones(z), np.ones(len(of)))
+
+        time = at_most(
+            "group {} of jobs: its time", names, group, cell, np.ones(z), np.ones(len(of))
+        )
 
         # Workers that a stage leaves are a column of their own: the next stage has them.
         stage = 0 if groups.stage is None else groups.stage[of[group]] * types
@@ -350,12 +399,14 @@ class _Sieve:
         own = 0.0 if groups.cost is None else groups.cost[of]
         rising = objective.slope > 0
         room = (self._most - objective.base)[rising] / objective.slope[rising]
+
         # There the first group reaches its most, running all the time.
         most_z = max(0.0, float(room.min())) if rising.any() else 0.0
         of_cells = progress * objective.gain[of][:, None] - own
         gain = np.concatenate([of_cells.ravel(), [objective.gain_z], 0.0 * passed])
         most = np.where(progress > 0, INF, 0.0)
         upper = np.concatenate([most.ravel(), [most_z], np.full(len(passed), INF)])
+
         return LinearProgram(gain, np.zeros(len(gain)), upper, (level, time, workers))
 
 
@@ -365,6 +416,7 @@ def _basis(slow: Ints, fast: Ints, prices: Floats, types: int) -> SimplexBasis:
     basic = np.zeros((groups, types + 1), dtype=bool)
     every = np.arange(groups)
     basic[every, slow] = basic[every, fast] = True
+
     # Status objects are picked by arrays, because there are many of them.
     columns = _AT_LOWER_OR_BASIC[basic[:, 1:].ravel().astype(np.int64)].tolist()
     # Above its level a group is bound by its time alone, on its level by both.
@@ -372,4 +424,5 @@ def _basis(slow: Ints, fast: Ints, prices: Floats, types: int) -> SimplexBasis:
     time = _AT_UPPER_OR_BASIC[basic[:, 0].astype(np.int64)].tolist()
     workers = _AT_UPPER_OR_BASIC[(prices <= 0).astype(np.int64)].tolist()
     passed = [AT_LOWER] * (len(prices) - types)
+
     return SimplexBasis([*columns, BASIC, *passed], [*level, *time, *workers])

@@ -1,1 +1,3 @@
-"""Backtests: what strategies would have paid for jobs at random moments of a recorded market, and lower bounds."""
+"""Backtests: what strategies would have paid for jobs at random moments of a recorded market, and
+lower bounds.
+"""

@@ -1,34 +1,40 @@
-"""The least that a job can cost with perfect foresight: in a backtest, and until a deadline on an availability trace.
+"""The least that a job can cost with perfect foresight: in a backtest, and until a deadline on an
+availability trace.
 
-`bound` is the least of a backtest's job without refunds. With refunds perfect foresight costs nothing, because every
-hour could be one that ends in an eviction; so the bound is compared with a strategy's cost with its refunds added back.
-The bound may not be attainable:
+`bound` is the least of a backtest's job without refunds. With refunds perfect foresight costs
+nothing, because every hour could be one that ends in an eviction; so the bound is compared with a
+strategy's cost with its refunds added back. The bound may not be attainable:
 
-- Work done at a moment was paid at the price of the start of some hour that contains it, so its unit price is at least
-the lowest of the hour before, of the cheapest market, or of the baseline on demand.
+- Work done at a moment was paid at the price of the start of some hour that contains it, so its
+  unit price is at least the lowest of the hour before, of the cheapest market, or of the baseline
+  on demand.
 - No work is done in a market that has no machines at the moment.
-- At most `most_nu` works at once, from one start-up after the beginning on. The cheapest moments are filled first.
-- To finish by T some moment needs at least work / (T - start-up) machines' worth, and all of them are paid while they
-start up.
+- At most `most_nu` works at once, from one start-up after the beginning on. The cheapest moments
+  are filled first.
+- To finish by T some moment needs at least work / (T - start-up) machines' worth, and all of them
+  are paid while they start up.
 
-The cost is minimized over the end T, up to twice the baseline's time. The reliable machines are left out: they do no
-work, and not every strategy holds them.
+The cost is minimized over the end T, up to twice the baseline's time. The reliable machines are
+left out: they do no work, and not every strategy holds them.
 
-The optimum until a deadline (`cheapest`) is exact. Let a schedule hold machines for N ticks, O of them on demand, and
-enter machines k times. Its work is N ticks less k delays (an entry shorter than the delay does none, and no cheapest
-schedule has one), so it needs at least N(k) = ceil((work + k delay) / tick) ticks and costs N + (ratio - 1) O. With
-on-demand more expensive than spot, three exchanges, none of which adds an entry or cost, bring every cheapest schedule
-into a simple form:
+The optimum until a deadline (`cheapest`) is exact. Let a schedule hold machines for N ticks, O of
+them on demand, and enter machines k times. Its work is N ticks less k delays (an entry shorter than
+the delay does none, and no cheapest schedule has one), so it needs at least N(k) = ceil((work + k
+delay) / tick) ticks and costs N + (ratio - 1) O. With on-demand more expensive than spot, three
+exchanges, none of which adds an entry or cost, bring every cheapest schedule into a simple form:
 
-- An on-demand tick within an up spell that is also rented on spot becomes a spot tick: on-demand and spot never share
-an up spell.
-- All on-demand ticks are worth the same, so they can be moved between blocks that have been entered: only the number of
-ticks that the blocks could cover matters, their capacity C, and O is any number up to it.
-- Likewise spot ticks can be moved until every up spell in use is used whole, except where the work ends.
+- An on-demand tick within an up spell that is also rented on spot becomes a spot tick: on-demand
+  and spot never share an up spell.
+- All on-demand ticks are worth the same, so they can be moved between blocks that have been
+  entered: only the number of ticks that the blocks could cover matters, their capacity C, and O is
+  any number up to it.
+- Likewise spot ticks can be moved until every up spell in use is used whole, except where the work
+  ends.
 
-So spells are whole, and a schedule is feasible when spot ticks S and capacity C of its entered blocks cover N(k). The
-dynamic program goes through the spells and keeps, for each (k, C) and machine held at the boundary, the largest S. The
-cheapest schedule with k entries then pays N(k) + (ratio - 1) max(0, N(k) - S).
+So spells are whole, and a schedule is feasible when spot ticks S and capacity C of its entered
+blocks cover N(k). The dynamic program goes through the spells and keeps, for each (k, C) and
+machine held at the boundary, the largest S. The cheapest schedule with k entries then pays N(k) +
+(ratio - 1) max(0, N(k) - S).
 """
 
 from collections.abc import Sequence
@@ -53,9 +59,11 @@ LONGEST_RATIO = 2.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnitPrices:
-    """The prices of a unit of work in a zone: at each step the markets from cheap to expensive, and on demand.
+    """The prices of a unit of work in a zone: at each step the markets from cheap to expensive, and
+    on demand.
 
-    Row i holds from `times[i]` on: `prices` by place (nano-dollars per hour and nu), and `nu` at each of them.
+    Row i holds from `times[i]` on: `prices` by place (nano-dollars per hour and nu), and `nu` at
+    each of them.
     """
 
     times: Ints
@@ -71,15 +79,23 @@ class UnitPrices:
         market: MarketReplay,
         depth: int | None,
     ) -> "UnitPrices":
-        """The prices of a zone's markets with at most `depth` machines each; if None, only the cheapest counts."""
+        """The prices of a zone's markets with at most `depth` machines each; if None, only the
+        cheapest counts.
+        """
         nu_of = {offer.market: offer.nu for offer in offers}
         known = [series for series in histories if series.market in nu_of]
-        steps = [_where_open(*_lowest_of_last_hour(series), market.openings(series.market)) for series in known]
+        steps = [
+            _where_open(*_lowest_of_last_hour(series), market.openings(series.market))
+            for series in known
+        ]
         times = np.unique(np.concatenate([at for at, _ in steps]))
         columns = [np.full(times.size, baseline.on_demand / baseline.nu)]
+
         for (at, lowest), series in zip(steps, known, strict=True):
             place = np.searchsorted(at, times, side="right") - 1
-            columns.append(np.where(place >= 0, lowest[np.maximum(place, 0)] / nu_of[series.market], np.inf))
+            columns.append(
+                np.where(place >= 0, lowest[np.maximum(place, 0)] / nu_of[series.market], np.inf)
+            )
 
         prices = np.stack(columns, axis=1)
         if depth is None:
@@ -97,8 +113,11 @@ class UnitPrices:
         return np.diff(edges), self.prices[first:after], self.nu[first:after]
 
 
-def least_cost(job: ReplayedJob, unit: UnitPrices, startup: int, baseline_time: int) -> tuple[float, int]:
-    """The bound of one job, in nano-dollars per hour times microseconds, and the end at which it is reached.
+def least_cost(
+    job: ReplayedJob, unit: UnitPrices, startup: int, baseline_time: int
+) -> tuple[float, int]:
+    """The bound of one job, in nano-dollars per hour times microseconds, and the end at which it is
+    reached.
 
     An end between two grid moments is bounded by the later one, which only adds choices.
     """
@@ -116,12 +135,19 @@ def cost_by_end(job: ReplayedJob, unit: UnitPrices, startup: int, ends: Floats) 
         end = job.start + int(late)
         work_cost = cheapest_work(*unit.within(job.start + startup, end), job.work, job.most_nu)
         _, while_starting, _ = unit.within(job.start, end)
-        costs.append(work_cost + job.work / (late - startup) * startup * float(while_starting.min()))
+        costs.append(
+            work_cost + job.work / (late - startup) * startup * float(while_starting.min())
+        )
+
     return np.array(costs)
 
 
-def cheapest_work(lengths: Floats, prices: Floats, nu: Floats, work: float, most_nu: float) -> float:
-    """Cost of the work when the cheapest moments and places are filled first, at most `most_nu` at a time."""
+def cheapest_work(
+    lengths: Floats, prices: Floats, nu: Floats, work: float, most_nu: float
+) -> float:
+    """Cost of the work when the cheapest moments and places are filled first, at most `most_nu` at
+    a time.
+    """
     taken = np.diff(np.minimum(np.cumsum(nu, axis=1), most_nu), axis=1, prepend=0.0)
     amounts = (taken * lengths[:, None]).ravel()
     flat = prices.ravel()
@@ -131,14 +157,18 @@ def cheapest_work(lengths: Floats, prices: Floats, nu: Floats, work: float, most
     return float(used[paid] @ flat[order][paid])
 
 
-def _where_open(times: Ints, lowest: Ints, openings: tuple[Ints, Bools] | None) -> tuple[Ints, Floats]:
+def _where_open(
+    times: Ints, lowest: Ints, openings: tuple[Ints, Bools] | None
+) -> tuple[Ints, Floats]:
     """The steps of the lowest price, which is infinite while a market has no machines."""
     if openings is None:
         return times, lowest.astype(np.float64)
     changes, is_open = openings
     both = np.unique(np.concatenate((times, changes[changes > times[0]])))
     price = lowest[np.searchsorted(times, both, side="right") - 1]
-    return both, np.where(is_open[np.maximum(np.searchsorted(changes, both, side="right") - 1, 0)], price, np.inf)
+    return both, np.where(
+        is_open[np.maximum(np.searchsorted(changes, both, side="right") - 1, 0)], price, np.inf
+    )
 
 
 def _lowest_of_last_hour(series: PriceSeries) -> tuple[Ints, Ints]:
@@ -163,7 +193,9 @@ def cheapest(up: Bools, tick: int, terms: DeadlineTerms) -> tuple[int, int]:
     # Each spell is entered at most once, and the delays have to fit in addition to the work.
     spells = 1 + int(np.count_nonzero(up[1:] != up[:-1]))
     spare = up.size * tick - terms.work
-    most_entries = min(spells, spare // terms.delay) if terms.delay else (spells if spare >= 0 else 0)
+    most_entries = (
+        min(spells, spare // terms.delay) if terms.delay else (spells if spare >= 0 else 0)
+    )
     if most_entries < 1:
         raise ImpossibleJob(f"{up.size} ticks cannot hold the work and the delay of one entry")
 
@@ -184,8 +216,8 @@ def cheapest(up: Bools, tick: int, terms: DeadlineTerms) -> tuple[int, int]:
 
 
 def _most_spot_ticks(up: NDArray[np.bool_], needed: Ints) -> Ints:
-    """By number of entries: the most spot ticks of a schedule whose spot and capacity cover the need; negative if none
-    does."""
+    """By number of entries: the most spot ticks of a schedule whose spot and capacity cover the
+    need; negative if none does."""
     entries, most = needed.size, int(needed[-1])
     idle = _unreached((entries, most + 1), np.int16 if up.size < 1 << 14 else np.int32)
     held = idle.copy()  # an on-demand machine at the boundary
@@ -209,7 +241,9 @@ def _most_spot_ticks(up: NDArray[np.bool_], needed: Ints) -> Ints:
 
 
 def _unreached(shape: tuple[int, ...], dtype: np.dtype | type) -> _Table:
-    """A table without schedules: so far below 0 that no number of ticks in the type's range lifts it to 0."""
+    """A table without schedules: so far below 0 that no number of ticks in the type's range lifts
+    it to 0.
+    """
     return np.full(shape, np.iinfo(dtype).min // 2, dtype=dtype)
 
 

@@ -1,12 +1,14 @@
-"""Replay of jobs with a deadline over availability traces, one machine each, in the loop that plays every past.
+"""Replay of jobs with a deadline over availability traces, one machine each, in the loop that plays
+every past.
 
-Time is cut into ticks. At the start of each tick it is known whether spot capacity is available, and one of three
-choices holds for the whole tick, which is billed whole: no machine, a spot machine, an on-demand machine. Entering a
-machine (the first one, after a change of kind, after an eviction) costs the delay before work continues, counted in
-time and not in ticks; a spot machine is evicted as soon as a tick shows spot down. A job is decided when spot comes or
-goes, and when its strategy asks for it: the `Decider` of a launch, or a published strategy with a safety net. A job
-ends with the tick in which its work is done, and misses if there is no such tick. Cost is given as a share of the same
-job's cost on demand only: one entry, then work to the end.
+Time is cut into ticks. At the start of each tick it is known whether spot capacity is available,
+and one of three choices holds for the whole tick, which is billed whole: no machine, a spot
+machine, an on-demand machine. Entering a machine (the first one, after a change of kind, after an
+eviction) costs the delay before work continues, counted in time and not in ticks; a spot machine is
+evicted as soon as a tick shows spot down. A job is decided when spot comes or goes, and when its
+strategy asks for it: the `Decider` of a launch, or a published strategy with a safety net. A job
+ends with the tick in which its work is done, and misses if there is no such tick. Cost is given as
+a share of the same job's cost on demand only: one entry, then work to the end.
 """
 
 from bisect import bisect_left
@@ -25,7 +27,16 @@ from bidbrain.lab.backtest.bound import cheapest
 from bidbrain.replay.job import run_job
 from bidbrain.replay.market import Capacity, MarketReplay
 from bidbrain.replay.run import ReplayedJob
-from bidbrain.strategies.base import LOOK_AGAIN, Decision, Offer, Overheads, Rent, Return, Situation, Strategy
+from bidbrain.strategies.base import (
+    LOOK_AGAIN,
+    Decision,
+    Offer,
+    Overheads,
+    Rent,
+    Return,
+    Situation,
+    Strategy,
+)
 from bidbrain.strategies.deadline import DeadlineStrategy, DeadlineTerms, ImpossibleJob
 from bidbrain.strategies.deadline_spells import PUBLIC_PRIOR, outlook
 from bidbrain.strategies.standard import Standard
@@ -42,7 +53,8 @@ NOT_RUNNING = -1
 _SPOT_PRICE = 1_000_000
 _MARKET = Market("local", "recorded", "-", "machine")
 _ENOUGH = 2
-"""Machines of the market while it is up: one more than the job may hold, so that it is offered while one is held."""
+"""Machines of the market while it is up: one more than the job may hold, so that it is offered
+while one is held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +67,9 @@ class AvailabilityHistory:
 
     @classmethod
     def of(cls, trace: AvailabilityTrace) -> "AvailabilityHistory":
-        """A trace of several machines counts as up only while all of them are, since the job needs its full size."""
+        """A trace of several machines counts as up only while all of them are, since the job needs
+        its full size.
+        """
         return cls(trace.name, trace.gap_seconds * SECOND, trace.up >= max(trace.wanted, 1))
 
     def replay(self) -> MarketReplay:
@@ -63,12 +77,16 @@ class AvailabilityHistory:
         edges = np.concatenate(([0], np.flatnonzero(self.up[1:] != self.up[:-1]) + 1))
         capacity = Capacity(edges * self.gap, self.up[edges] * _ENOUGH)
         ends = np.array([0, self.up.size * self.gap], dtype=np.int64)
-        return MarketReplay([PriceSeries(_MARKET, ends, np.full(2, _SPOT_PRICE))], {_MARKET: capacity})
+        return MarketReplay(
+            [PriceSeries(_MARKET, ends, np.full(2, _SPOT_PRICE))], {_MARKET: capacity}
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeadlineJobs:
-    """Jobs on histories: per job its history, slack, first tick there, and ticks until the deadline."""
+    """Jobs on histories: per job its history, slack, first tick there, and ticks until the
+    deadline.
+    """
 
     terms: DeadlineTerms
     histories: tuple[AvailabilityHistory, ...]
@@ -108,7 +126,8 @@ class DeadlineJobs:
 class DeadlineOutcome:
     """Result per job: ticks billed by kind of machine, and whether it missed.
 
-    `course` has what each job held at each tick, NOT_RUNNING after its end; it is None where nothing was played.
+    `course` has what each job held at each tick, NOT_RUNNING after its end; it is None where
+    nothing was played.
     """
 
     spot_ticks: Ints
@@ -119,8 +138,8 @@ class DeadlineOutcome:
 
 @dataclass(frozen=True, slots=True)
 class DeadlineSummary:
-    """A strategy over all jobs of one slack: mean share of the on-demand cost, mean machine-hours, number of missed
-    jobs."""
+    """A strategy over all jobs of one slack: mean share of the on-demand cost, mean machine-hours,
+    number of missed jobs."""
 
     scheme: str
     """Name of the strategy."""
@@ -139,9 +158,13 @@ class DeadlineSummary:
 
 
 def lay_out(
-    histories: Sequence[AvailabilityHistory], terms: DeadlineTerms, slacks: Sequence[float], starts: int
+    histories: Sequence[AvailabilityHistory],
+    terms: DeadlineTerms,
+    slacks: Sequence[float],
+    starts: int,
 ) -> DeadlineJobs:
-    """Jobs at `starts` moments of each history, spread evenly up to the last moment that leaves enough room.
+    """Jobs at `starts` moments of each history, spread evenly up to the last moment that leaves
+    enough room.
 
     Histories too short for a slack have no jobs of it.
     """
@@ -150,7 +173,11 @@ def lay_out(
         for slack in slacks:
             ticks = ticks_until_deadline(terms, slack, history.gap)
             latest = history.up.size - ticks
-            moments = np.linspace(0, latest, starts).astype(np.int64) if latest >= 0 else np.empty(0, np.int64)
+            moments = (
+                np.linspace(0, latest, starts).astype(np.int64)
+                if latest >= 0
+                else np.empty(0, np.int64)
+            )
             for moment in np.unique(moments).tolist():
                 rows.append((number, history.gap, moment, ticks))
                 slack_of.append(slack)
@@ -166,7 +193,8 @@ def ticks_until_deadline(terms: DeadlineTerms, slack: float, gap: int) -> int:
     if ticks < needed:
         raise ImpossibleJob(
             f"slack {slack:g} is too small: {max(ticks, 0)} ticks of {gap / SECOND:g} s cannot hold"
-            f" {terms.work / HOUR:g} hours of work and the delay of {terms.delay / HOUR:g} hours on entering a machine;"
+            f" {terms.work / HOUR:g} hours of work and the delay of {terms.delay / HOUR:g} hours "
+            "on entering a machine;"
             f" use at least {needed * gap / terms.work:.4f}"
         )
 
@@ -177,13 +205,18 @@ StrategyOfJob = Callable[[DeadlineJobs, int], Strategy]
 """Makes the strategy of a job, by its number."""
 
 
-def replay(jobs: DeadlineJobs, strategy_of: StrategyOfJob, on_job: Callable[[], None] | None = None) -> DeadlineOutcome:
+def replay(
+    jobs: DeadlineJobs, strategy_of: StrategyOfJob, on_job: Callable[[], None] | None = None
+) -> DeadlineOutcome:
     """Replays every job under a strategy, which sees its history up to the current tick."""
     course = np.full((len(jobs), int(jobs.ticks.max(initial=0))), NOT_RUNNING, dtype=np.int8)
     missed = np.zeros(len(jobs), dtype=np.bool_)
     markets = [history.replay() for history in jobs.histories]
     seen = [outlook(history.up, history.gap, PUBLIC_PRIOR) for history in jobs.histories]
-    overheads, baseline = Overheads(startup=jobs.terms.delay, eviction=0, resize=0), Rent(jobs.offer, 1, None)
+    overheads, baseline = (
+        Overheads(startup=jobs.terms.delay, eviction=0, resize=0),
+        Rent(jobs.offer, 1, None),
+    )
 
     for job in range(len(jobs)):
         number, tick = int(jobs.history[job]), int(jobs.tick[job])
@@ -210,7 +243,9 @@ def replay(jobs: DeadlineJobs, strategy_of: StrategyOfJob, on_job: Callable[[], 
         if on_job is not None:
             on_job()
 
-    return DeadlineOutcome((course == SPOT).sum(axis=1), (course == ON_DEMAND).sum(axis=1), missed, course)
+    return DeadlineOutcome(
+        (course == SPOT).sum(axis=1), (course == ON_DEMAND).sum(axis=1), missed, course
+    )
 
 
 def published(jobs: DeadlineJobs, name: str) -> DeadlineOutcome:
@@ -313,13 +348,13 @@ class DeadlineState:
 
     @property
     def caught(self) -> bool:
-        """Whether the safety net holds: a job that is not running on spot goes on demand once the remaining time is at
-        most its work and two delays, rounded up to ticks.
+        """Whether the safety net holds: a job that is not running on spot goes on demand once the
+        remaining time is at most its work and two delays, rounded up to ticks.
 
-        Why no job misses: a job outside the net still has, after one more tick without progress, at least its work and
-        two delays; entering spot and being evicted costs at most one of them, and the other pays for entering the
-        on-demand machine. A job on spot loses no slack by staying, so the net may wait for its eviction. Once on
-        demand, the slack no longer changes.
+        Why no job misses: a job outside the net still has, after one more tick without progress, at
+        least its work and two delays; entering spot and being evicted costs at most one of them,
+        and the other pays for entering the on-demand machine. A job on spot loses no slack by
+        staying, so the net may wait for its eviction. Once on demand, the slack no longer changes.
         """
         if self.machine == SPOT:
             return False
@@ -340,7 +375,9 @@ class Published:
     job: int
 
     def decide(self, situation: Situation) -> Decision:
-        """Holds what is chosen, and decides again at the first tick at which the choice is another one."""
+        """Holds what is chosen, and decides again at the first tick at which the choice is another
+        one.
+        """
         jobs, job, now = self.jobs, self.job, situation.now
         tick = int(jobs.tick[job])
         machine, delay_left = WAIT, 0
@@ -360,6 +397,7 @@ class Published:
             machine=machine,
             spot_up=bool(situation.offers),
         )
+
         choice = self.choose(state)
         actions: list[Rent | Return] = []
 
@@ -381,7 +419,9 @@ class Published:
         if last < 1 or self.choose(state.later(last)) == choice:
             return Decision(tuple(actions))
 
-        same = bisect_left(range(1, last), 1, key=lambda ticks: self.choose(state.later(ticks)) != choice)
+        same = bisect_left(
+            range(1, last), 1, key=lambda ticks: self.choose(state.later(ticks)) != choice
+        )
         return Decision(tuple(actions), now + (1 + same) * tick)
 
 
@@ -395,8 +435,9 @@ def greedy(state: DeadlineState) -> int:
 def uniform_progress(state: DeadlineState) -> int:
     """Keeps progress at or above the straight line from the start to the deadline.
 
-    Spot while available. After an eviction it waits if progress is on or ahead of the line, else goes on demand, and
-    stays there until spot is available and progress is ahead of where the line will be in two delays.
+    Spot while available. After an eviction it waits if progress is on or ahead of the line, else
+    goes on demand, and stays there until spot is available and progress is ahead of where the line
+    will be in two delays.
     """
     if state.caught:
         return ON_DEMAND
@@ -413,5 +454,8 @@ def uniform_progress(state: DeadlineState) -> int:
     return WAIT if progress >= state.elapsed / span else ON_DEMAND
 
 
-BASELINES: Mapping[str, Callable[[DeadlineState], int]] = {"greedy": greedy, "uniform-progress": uniform_progress}
+BASELINES: Mapping[str, Callable[[DeadlineState], int]] = {
+    "greedy": greedy,
+    "uniform-progress": uniform_progress,
+}
 """The strategies that the `deadline` strategy is compared with."""

@@ -1,9 +1,11 @@
-"""The frontier of cost and run time: every strategy and setting, next to what perfect foresight would pay.
+"""The frontier of cost and run time: every strategy and setting, next to what perfect foresight
+would pay.
 
-A point is on the frontier if no other is clearly cheaper (`CHEAPER_BY` points of on-demand) and as fast. The bound of a
-point is for the same run time: the least cost, without refunds, of finishing as early as that job did. The bound
-includes the reliable machines, so it does not apply to strategies that hold none. Where pools are finite, the
-strategies and the bound hold at most as many machines of each.
+A point is on the frontier if no other is clearly cheaper (`CHEAPER_BY` points of on-demand) and as
+fast. The bound of a point is for the same run time: the least cost, without refunds, of finishing
+as early as that job did. The bound includes the reliable machines, so it does not apply to
+strategies that hold none. Where pools are finite, the strategies and the bound hold at most as many
+machines of each.
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,10 +38,12 @@ _CostByRunTime = tuple[Floats, Floats]
 
 @dataclass(frozen=True, slots=True)
 class FrontierPoint:
-    """A strategy over all jobs of one length, in percent of on-demand and in shares of the baseline's run time.
+    """A strategy over all jobs of one length, in percent of on-demand and in shares of the
+    baseline's run time.
 
-    `gross_pct` is the cost without refunds and unbilled time, to compare with `bound_pct`. `beaten_by` names the
-    cheapest strategy that is clearly cheaper and as fast; None on the frontier.
+    `gross_pct` is the cost without refunds and unbilled time, to compare with `bound_pct`.
+    `beaten_by` names the cheapest strategy that is clearly cheaper and as fast; None on the
+    frontier.
     """
 
     scheme: str
@@ -66,7 +70,9 @@ class BoundPoint:
 
 
 def settings_of(scenario: Scenario) -> tuple[str, ...]:
-    """Every strategy with the settings worth comparing. Prices of time are shares of the baseline's cost per hour."""
+    """Every strategy with the settings worth comparing. Prices of time are shares of the baseline's
+    cost per hour.
+    """
     usd = scenario.baseline.machines * scenario.baseline.offer.on_demand / NANOS_PER_DOLLAR
     variants = {
         "fixed-bid": [f"fixed-bid:{delta}" for delta in _BID_DELTAS],
@@ -76,9 +82,16 @@ def settings_of(scenario: Scenario) -> tuple[str, ...]:
     return tuple(name for kind in NAMES for name in variants.get(kind, [kind]))
 
 
-def points(scenario: Scenario, results: Iterable[JobResult]) -> tuple[list[FrontierPoint], list[BoundPoint]]:
+def points(
+    scenario: Scenario, results: Iterable[JobResult]
+) -> tuple[list[FrontierPoint], list[BoundPoint]]:
     """The point of each strategy and length, and the bound over run times."""
-    bounds = {(zone, hours): _curves(scenario, zone, hours) for zone in scenario.zones for hours in scenario.hours}
+    bounds = {
+        (zone, hours): _curves(scenario, zone, hours)
+        for zone in scenario.zones
+        for hours in scenario.hours
+    }
+
     groups: dict[tuple[str, float], list[JobResult]] = {}
     for result in results:
         groups.setdefault((result.scheme, result.hours), []).append(result)
@@ -103,7 +116,9 @@ def points(scenario: Scenario, results: Iterable[JobResult]) -> tuple[list[Front
 
 
 def judge(point: FrontierPoint, others: Iterable[FrontierPoint]) -> str | None:
-    """The cheapest strategy that is clearly cheaper than a point and as fast; None if there is none."""
+    """The cheapest strategy that is clearly cheaper than a point and as fast; None if there is
+    none.
+    """
     better = [
         other
         for other in others
@@ -126,11 +141,15 @@ def _curves(scenario: Scenario, zone: str, hours: float) -> dict[int, _CostByRun
         scenario.replay_in(zone),
         scenario.depth,
     )
+
     curves = {}
 
     for job in (job for length, job in jobs_in(scenario, zone) if length == hours):
-        edges = np.linspace(startup + job.work / job.most_nu, LONGEST_RATIO * hours * HOUR, _ENDS + 1)
-        # A job that ends between two edges has all the moments before the later one, and pays at least to the earlier.
+        edges = np.linspace(
+            startup + job.work / job.most_nu, LONGEST_RATIO * hours * HOUR, _ENDS + 1
+        )
+        # A job that ends between two edges has all the moments before the later one, and pays at
+        # least to the earlier.
         costs = cost_by_end(job, prices, startup, edges[1:]) + per_hour * edges[:-1]
         # Finishing earlier than necessary is allowed.
         curves[job.start] = edges[1:] / HOUR, np.minimum.accumulate(costs) / HOUR / NANOS_PER_DOLLAR
@@ -149,6 +168,7 @@ def _point(
     shares = np.array([100 * row.cost / row.on_demand_cost for row in finished])
     gross = [100 * (row.cost + row.refunds) / row.on_demand_cost for row in finished]
     least = []
+
     for row in finished:
         ends, costs = bounds[row.zone, hours][row.start]
         # Between two ends the later one counts, a lower bound.

@@ -1,8 +1,10 @@
-"""Results of a backtest: one row per job, summaries per strategy and job length, and how robust a comparison is.
+"""Results of a backtest: one row per job, summaries per strategy and job length, and how robust a
+comparison is.
 
-A comparison is repeated in other windows of the history, and with other overheads. A variant is the scenario with one
-change. In each variant all strategies get the same jobs at the same prices, so they are compared job by job; jobs of
-the same days share their market and are resampled together (block bootstrap).
+A comparison is repeated in other windows of the history, and with other overheads. A variant is the
+scenario with one change. In each variant all strategies get the same jobs at the same prices, so
+they are compared job by job; jobs of the same days share their market and are resampled together
+(block bootstrap).
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +20,8 @@ from pricing_data.series import Ints
 from pricing_data.units import DAY, HOUR, Span, format_time
 
 BOUND = "bound"
-"""Name of the clairvoyant lower bound, which scenarios list among the strategies: see `backtest.bound`."""
+"""Name of the clairvoyant lower bound, which scenarios list among the strategies: see
+`backtest.bound`."""
 
 SLOWEST_RATIO = 1.0
 """The default strategy must not take longer than the on-demand baseline."""
@@ -26,10 +29,11 @@ SLOWEST_RATIO = 1.0
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """One job under one strategy: amounts in dollars, and machine-hours on demand, paid on spot, and free on spot.
+    """One job under one strategy: amounts in dollars, and machine-hours on demand, paid on spot,
+    and free on spot.
 
-    `scheme` is the strategy's name. `cost` and `refunds` go up to the limit if the job was not finished by then. `note`
-    is what a reader must know about how the strategy was set up.
+    `scheme` is the strategy's name. `cost` and `refunds` go up to the limit if the job was not
+    finished by then. `note` is what a reader must know about how the strategy was set up.
     """
 
     scheme: str
@@ -50,7 +54,9 @@ class JobResult:
 
 @dataclass(frozen=True, slots=True)
 class BacktestSummary:
-    """A strategy over all jobs of one length: costs as percent of on-demand, run time as a share of the baseline's."""
+    """A strategy over all jobs of one length: costs as percent of on-demand, run time as a share of
+    the baseline's.
+    """
 
     scheme: str
     """Name of the strategy."""
@@ -86,11 +92,14 @@ def summarize(results: Iterable[JobResult]) -> list[BacktestSummary]:
     for result in results:
         groups.setdefault((result.scheme, result.hours), []).append(result)
     summaries = []
+
     for (name, hours), rows in groups.items():
         finished = [row for row in rows if row.end is not None]
         shares = np.array([100 * row.cost / row.on_demand_cost for row in finished] or [np.nan])
         ratios = [row.runtime_hours / hours for row in finished]
-        machine_hours = sum(row.on_demand_hours + row.spot_hours + row.free_hours for row in finished)
+        machine_hours = sum(
+            row.on_demand_hours + row.spot_hours + row.free_hours for row in finished
+        )
         on_demand = sum(row.on_demand_hours for row in finished)
         spot = sum(row.spot_hours for row in finished)
         free = sum(row.free_hours for row in finished)
@@ -118,12 +127,17 @@ def summarize(results: Iterable[JobResult]) -> list[BacktestSummary]:
 
 def notes(results: Iterable[JobResult]) -> list[str]:
     """The notes on strategies, once each."""
-    return list(dict.fromkeys(f"{result.scheme} in {result.zone}: {result.note}" for result in results if result.note))
+    return list(
+        dict.fromkeys(
+            f"{result.scheme} in {result.zone}: {result.note}" for result in results if result.note
+        )
+    )
 
 
 def cheapest(summaries: Iterable[BacktestSummary]) -> str | None:
-    """The strategy that qualifies as the default: least mean cost over all job lengths, finishing every job and, on
-    average, in no more than the baseline's time. None if no strategy qualifies."""
+    """The strategy that qualifies as the default: least mean cost over all job lengths, finishing
+    every job and, on average, in no more than the baseline's time. None if no strategy
+    qualifies."""
     rows: dict[str, list[BacktestSummary]] = {}
     for summary in summaries:
         if summary.scheme != BOUND:
@@ -135,11 +149,13 @@ def cheapest(summaries: Iterable[BacktestSummary]) -> str | None:
         if not any(row.unfinished for row in of_strategy)
         and fmean(row.runtime_ratio for row in of_strategy) <= SLOWEST_RATIO
     }
+
     return min(fit, key=lambda name: fit[name], default=None)
 
 
 OVERHEADS = {"lambda": "eviction", "startup": "startup", "sigma": "resize"}
-"""Overheads that can be varied: the pause after an eviction, start-up, and the pause at joins and returns."""
+"""Overheads that can be varied: the pause after an eviction, start-up, and the pause at joins and
+returns."""
 
 _FEWEST_BLOCKS = 3
 
@@ -154,7 +170,9 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class ConfidenceInterval:
-    """A mean difference and its 95% interval; the ends are None where there are too few days to resample."""
+    """A mean difference and its 95% interval; the ends are None where there are too few days to
+    resample.
+    """
 
     mean: float
     low: float | None
@@ -163,8 +181,9 @@ class ConfidenceInterval:
 
 @dataclass(frozen=True, slots=True)
 class PairedDifference:
-    """A strategy minus another over the jobs that both finished: points of cost as percent of on-demand, and run time
-    as a share of the baseline's. `unpaired` counts the jobs that either left unfinished."""
+    """A strategy minus another over the jobs that both finished: points of cost as percent of
+    on-demand, and run time as a share of the baseline's. `unpaired` counts the jobs that either
+    left unfinished."""
 
     variant: str
     scheme: str
@@ -177,7 +196,9 @@ class PairedDifference:
 
 
 def variants(scenario: Scenario, cuts: int, varied: Sequence[str]) -> list[Variant]:
-    """The original scenario, other windows of its history, and the named overheads doubled and halved."""
+    """The original scenario, other windows of its history, and the named overheads doubled and
+    halved.
+    """
     unknown = [name for name in varied if name not in OVERHEADS]
     if unknown:
         raise BadScenario(f"vary: {unknown[0]!r} is unknown (known: {', '.join(OVERHEADS)})")
@@ -193,17 +214,21 @@ def variants(scenario: Scenario, cuts: int, varied: Sequence[str]) -> list[Varia
 
 
 def _windows(scenario: Scenario, cuts: int) -> list[Variant]:
-    """Consecutive tests, each trained on everything before it: the history in cuts + 1 parts, the first only for
-    training."""
+    """Consecutive tests, each trained on everything before it: the history in cuts + 1 parts, the
+    first only for training."""
     begin, end = scenario.train.start, scenario.test.end
     edges = [begin + (end - begin) * part // (cuts + 1) for part in range(cuts + 2)]
     windows = []
     for cut, after in pairwise(edges[1:]):
         name = f"test {format_time(cut)[:10]} to {format_time(after)[:10]}"
         try:
-            windows.append(Variant(name, replace(scenario, train=Span(begin, cut), test=Span(cut, after))))
+            windows.append(
+                Variant(name, replace(scenario, train=Span(begin, cut), test=Span(cut, after)))
+            )
         except BadScenario as error:
-            raise BadScenario(f"cuts: with {cuts}, {name}: {error}; use fewer cuts or shorter jobs") from None
+            raise BadScenario(
+                f"cuts: with {cuts}, {name}: {error}; use fewer cuts or shorter jobs"
+            ) from None
 
     return windows
 
@@ -224,8 +249,13 @@ def differences(
             continue
 
         pairs = [(job, theirs[hours][key]) for key, job in jobs.items()]
-        finished = [(mine, other) for mine, other in pairs if mine.end is not None and other.end is not None]
-        cost = [100 * (mine.cost / mine.on_demand_cost - other.cost / other.on_demand_cost) for mine, other in finished]
+        finished = [
+            (mine, other) for mine, other in pairs if mine.end is not None and other.end is not None
+        ]
+        cost = [
+            100 * (mine.cost / mine.on_demand_cost - other.cost / other.on_demand_cost)
+            for mine, other in finished
+        ]
         runtime = [(mine.runtime_hours - other.runtime_hours) / hours for mine, other in finished]
         blocks = blocks_of([mine.start for mine, _ in finished], hours)
         difference = PairedDifference(
@@ -260,7 +290,8 @@ def mean_interval(values: Floats, blocks: Ints, rng: np.random.Generator) -> Con
         return ConfidenceInterval(float(values.mean()), None, None)
 
     return ConfidenceInterval(
-        float(values.mean()), *ratio_interval(values, np.ones(which.size), which, drawn_blocks(count, rng))
+        float(values.mean()),
+        *ratio_interval(values, np.ones(which.size), which, drawn_blocks(count, rng)),
     )
 
 
@@ -269,7 +300,9 @@ _LEVELS = (0.025, 0.975)
 
 
 def drawn_blocks(blocks: int, rng: np.random.Generator) -> Ints:
-    """Resamples of the numbers 0 to `blocks` - 1, one per row; use the same draws to compare on the same blocks."""
+    """Resamples of the numbers 0 to `blocks` - 1, one per row; use the same draws to compare on the
+    same blocks.
+    """
     drawn: Ints = rng.integers(0, blocks, (RESAMPLES, blocks))
     return drawn
 

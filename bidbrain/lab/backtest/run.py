@@ -1,7 +1,9 @@
-"""Replays a scenario under strategies: jobs at random moments, billed by the scenario's billing rule.
+"""Replays a scenario under strategies: jobs at random moments, billed by the scenario's billing
+rule.
 
-Each job is decided by the `Decider` of a launch, with the scenario's deadline if it has one. A strategy may be any that
-a job file may name, `auto` included, which is chosen as a launch chooses it, from what the training span shows.
+Each job is decided by the `Decider` of a launch, with the scenario's deadline if it has one. A
+strategy may be any that a job file may name, `auto` included, which is chosen as a launch chooses
+it, from what the training span shows.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,7 +52,8 @@ def portions(scenario: Scenario, names: Sequence[str]) -> list[BacktestPortion]:
             raise BadScenario(f"schemes: {name!r} is unknown")
         if name in (DEADLINE, REGIONS) and scenario.deadline is None:
             raise BadScenario(
-                f"schemes: {name!r} needs a deadline; write job: {{deadline: 1.5}}, in multiples of hours"
+                f"schemes: {name!r} needs a deadline; write job: {{deadline: 1.5}}, in multiples "
+                "of hours"
             )
     return [BacktestPortion(scenario, name, zone) for name in names for zone in scenario.zones]
 
@@ -60,7 +63,9 @@ def run_portion(portion: BacktestPortion) -> list[JobResult]:
     if portion.strategy == BOUND:
         histories = list(scenario.histories_in(zone).values())
         market = scenario.replay_in(zone)
-        unit = UnitPrices.of(histories, scenario.offers_in(zone), scenario.baseline.offer, market, scenario.depth)
+        unit = UnitPrices.of(
+            histories, scenario.offers_in(zone), scenario.baseline.offer, market, scenario.depth
+        )
         results = []
         for hours, job in jobs_in(scenario, zone):
             cost, end = least_cost(job, unit, scenario.overheads.startup, int(hours * HOUR))
@@ -86,8 +91,12 @@ def run_portion(portion: BacktestPortion) -> list[JobResult]:
     return run_strategy(scenario, zone, set_ups_in(scenario, portion.strategy, zone))
 
 
-def run_strategy(scenario: Scenario, zone: str, chosen: Mapping[float, StrategySetup]) -> list[JobResult]:
-    """The jobs of a zone under a strategy, registered or not, that is set up for the jobs of each length."""
+def run_strategy(
+    scenario: Scenario, zone: str, chosen: Mapping[float, StrategySetup]
+) -> list[JobResult]:
+    """The jobs of a zone under a strategy, registered or not, that is set up for the jobs of each
+    length.
+    """
     market, histories, results = scenario.replay_in(zone), scenario.histories_in(zone), []
     deciders = {hours: decider_of(scenario, zone, each, hours) for hours, each in chosen.items()}
     for hours, job in jobs_in(scenario, zone):
@@ -99,15 +108,31 @@ def run_strategy(scenario: Scenario, zone: str, chosen: Mapping[float, StrategyS
 def run_of(scenario: Scenario, name: str, zone: str, hours: float, start: int) -> Run:
     """Replays one of the jobs again, with everything that was rented for it."""
     chosen = set_ups_in(scenario, name, zone)[hours]
-    job = next(job for length, job in jobs_in(scenario, zone) if (length, job.start) == (hours, start))
-    return _run(scenario, job, chosen, decider_of(scenario, zone, chosen, hours), scenario.replay_in(zone))
+    job = next(
+        job for length, job in jobs_in(scenario, zone) if (length, job.start) == (hours, start)
+    )
+    return _run(
+        scenario, job, chosen, decider_of(scenario, zone, chosen, hours), scenario.replay_in(zone)
+    )
 
 
-def _run(scenario: Scenario, job: ReplayedJob, chosen: StrategySetup, decider: Decider, market: MarketReplay) -> Run:
+def _run(
+    scenario: Scenario,
+    job: ReplayedJob,
+    chosen: StrategySetup,
+    decider: Decider,
+    market: MarketReplay,
+) -> Run:
     if decider.roaming is not None:
         nodes = decider.limits.nodes
         job = replace(job, offers=decider.offers, nodes=nodes, most_nodes=nodes, saved_gb=0.0)
-    return run_job(job, decider.later(job.start - scenario.train.end), market, scenario.overheads, chosen.recovery)
+    return run_job(
+        job,
+        decider.later(job.start - scenario.train.end),
+        market,
+        scenario.overheads,
+        chosen.recovery,
+    )
 
 
 def backtest(scenario: Scenario, names: Sequence[str]) -> list[JobResult]:
@@ -119,13 +144,22 @@ def jobs_in(scenario: Scenario, zone: str) -> Iterator[tuple[float, ReplayedJob]
     """Jobs at random moments of the test; every strategy gets the same ones."""
     baseline = scenario.baseline
     for hours in scenario.hours:
-        chance = np.random.default_rng([scenario.seed, scenario.zones.index(zone), int(hours * 3600)])
+        chance = np.random.default_rng(
+            [scenario.seed, scenario.zones.index(zone), int(hours * 3600)]
+        )
         starts = chance.integers(scenario.test.start, scenario.latest_start(hours), scenario.starts)
         for start in starts.tolist():
             limit = start + int((scenario.deadline or LONGEST_RATIO) * hours * HOUR)
             yield (
                 hours,
-                ReplayedJob(start, scenario.work(hours), limit, scenario.offers_in(zone), baseline, scenario.most_nu),
+                ReplayedJob(
+                    start,
+                    scenario.work(hours),
+                    limit,
+                    scenario.offers_in(zone),
+                    baseline,
+                    scenario.most_nu,
+                ),
             )
 
 
@@ -159,7 +193,9 @@ def _result(
     if chosen.reliable and scenario.reliable is not None:
         life = Life(job.start, ended, End.HANDED_ON)
         reliable = scenario.reliable
-        cost += usd(scenario.billing.bill(life, reliable.offer.on_demand).amount) * reliable.machines
+        cost += (
+            usd(scenario.billing.bill(life, reliable.offer.on_demand).amount) * reliable.machines
+        )
 
     return JobResult(
         chosen.name,
@@ -214,8 +250,8 @@ def set_up_in(scenario: Scenario, name: str, zone: str) -> StrategySetup:
 
 
 def set_ups_in(scenario: Scenario, name: str, zone: str) -> dict[float, StrategySetup]:
-    """The strategy with this name for the jobs of each length: `auto` and `deadline` as a launch chooses them, and for
-    `regions` what serves the deadline's safety net."""
+    """The strategy with this name for the jobs of each length: `auto` and `deadline` as a launch
+    chooses them, and for `regions` what serves the deadline's safety net."""
     if name == REGIONS:
         recovery = set_up_in(scenario, "standard+checkpoint", zone).recovery
         moving = StrategySetup(REGIONS, AlwaysOnDemand(), recovery, reliable=False)
@@ -231,9 +267,16 @@ def set_ups_in(scenario: Scenario, name: str, zone: str) -> dict[float, Strategy
         left = inf if scenario.deadline is None else scenario.deadline * hours
         outcomes = {each.name: _forecast(scenario, zone, each, hours) for each in among}
         best = min(among, key=lambda each: merits(outcomes[each.name], left))
-        costs = ", ".join(f"{each} {usd_text(outcome.usd.median)}" for each, outcome in outcomes.items())
+        costs = ", ".join(
+            f"{each} {usd_text(outcome.usd.median)}" for each, outcome in outcomes.items()
+        )
         notes = filter(
-            None, (f"{hours:g}-hour jobs have {best.name}, by forecasts at the training's end: {costs}", best.note)
+            None,
+            (
+                f"{hours:g}-hour jobs have {best.name}, by forecasts at the training's end: "
+                f"{costs}",
+                best.note,
+            ),
         )
         chosen[hours] = replace(best, name=name, note="; ".join(notes))
 
@@ -242,7 +285,12 @@ def set_ups_in(scenario: Scenario, name: str, zone: str) -> dict[float, Strategy
 
 def _forecast(scenario: Scenario, zone: str, chosen: StrategySetup, hours: float) -> Forecast:
     """The forecast of jobs of a length when the training ends, as a plan would make it."""
-    known, decider, now = inputs_of(scenario, zone), decider_of(scenario, zone, chosen, hours), scenario.train.end
+    known, decider, now = (
+        inputs_of(scenario, zone),
+        decider_of(scenario, zone, chosen, hours),
+        scenario.train.end,
+    )
+
     job = ForecastJob(
         decider=lambda start: decider.later(start - now),
         offers=decider.offers,
@@ -255,11 +303,13 @@ def _forecast(scenario: Scenario, zone: str, chosen: StrategySetup, hours: float
         reliable=scenario.reliable if chosen.reliable else None,
         recovery=chosen.recovery,
     )
+
     return forecast(job, KnownPast(now, known.histories, known.hazards))
 
 
 def decider_of(scenario: Scenario, zone: str, chosen: StrategySetup, hours: float) -> Decider:
-    """The decision object of a launch, for jobs of a length that begin when the training ends, without a budget.
+    """The decision object of a launch, for jobs of a length that begin when the training ends,
+    without a budget.
 
     Under `regions` a job is a gang of the baseline's machines, which moves between their markets.
     """
@@ -269,7 +319,8 @@ def decider_of(scenario: Scenario, zone: str, chosen: StrategySetup, hours: floa
         offers = tuple(offer for offer in offers if offer.market.instance_type == kind)
         if not offers:
             raise BadScenario(
-                f"schemes: 'regions' moves the baseline between its markets, and none in {zone} has {kind}"
+                f"schemes: 'regions' moves the baseline between its markets, and none in {zone} "
+                f"has {kind}"
             )
 
         limits = MachineLimits(nodes, nodes, {}, together=True)
@@ -279,7 +330,12 @@ def decider_of(scenario: Scenario, zone: str, chosen: StrategySetup, hours: floa
     else:
         limits = MachineLimits(0, ceil(scenario.most_nu / min(offer.nu for offer in offers)), {})
 
-    deadline = None if scenario.deadline is None else scenario.train.end + int(scenario.deadline * hours * HOUR)
+    deadline = (
+        None
+        if scenario.deadline is None
+        else scenario.train.end + int(scenario.deadline * hours * HOUR)
+    )
+
     worth = None
     if deadline is not None and roaming is None:
         spot = min(int(scenario.learned(offer.market).prices[-1]) / offer.nu for offer in offers)

@@ -1,7 +1,7 @@
 """`Scenario`: everything that a backtest depends on, with its eviction model.
 
-A model gives the replay of the test span, which only the engine sees, and the hazards that the training span shows. In
-every model a price above the bid evicts as well.
+A model gives the replay of the test span, which only the engine sees, and the hazards that the
+training span shows. In every model a price above the bid evicts as well.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,8 @@ from pricing_data.units import HOUR, SECOND, Span, format_time
 LONGEST_RATIO = 3.0
 """How long a job is replayed, as a multiple of its hours."""
 
-# Age bands in hours with their own risk; each is shrunk towards the mean rate with the weight of one eviction.
+# Age bands in hours with their own risk; each is shrunk towards the mean rate with the weight of
+# one eviction.
 _AGE_BANDS = (0.0, 0.25, 1.0, 3.0, 12.0)
 _AGE_WEIGHT = 1.0
 # Most starts at which lives are read off a trace; more would add no information.
@@ -39,11 +40,13 @@ class BadEvictions(BidBrainError):
 
 @dataclass(frozen=True, slots=True)
 class ByAvailability:
-    """Markets have the capacity that traces show: n of N machines up is the share n / N of `machines`.
+    """Markets have the capacity that traces show: n of N machines up is the share n / N of
+    `machines`.
 
-    `machines` is a market's capacity when its trace is fully up; None means as many as the job could use. Traces are
-    played from the start of training. A trace that is too short for that is cut in proportion to the two spans, and
-    each part is repeated within its own span, so that the test never replays what was learned from.
+    `machines` is a market's capacity when its trace is fully up; None means as many as the job
+    could use. Traces are played from the start of training. A trace that is too short for that is
+    cut in proportion to the two spans, and each part is repeated within its own span, so that the
+    test never replays what was learned from.
     """
 
     traces: Mapping[Market, AvailabilityTrace]
@@ -52,7 +55,10 @@ class ByAvailability:
     def __post_init__(self) -> None:
         for market, trace in self.traces.items():
             if len(trace) < 2:
-                raise BadEvictions(f"availability of {market}: trace {trace.name} has one tick; it needs at least two")
+                raise BadEvictions(
+                    f"availability of {market}: trace {trace.name} has one tick; it needs at least "
+                    "two"
+                )
 
     def replay(
         self, histories: Iterable[PriceSeries], room: Mapping[Market, int], train: Span, test: Span
@@ -74,23 +80,32 @@ class ByAvailability:
 
         return MarketReplay(known, capacities)
 
-    def learned(self, markets: Iterable[Market], train: Span, test: Span) -> dict[Market, Hazard | None]:
+    def learned(
+        self, markets: Iterable[Market], train: Span, test: Span
+    ) -> dict[Market, Hazard | None]:
         """The hazards that machines show which are bought at any time of the training span."""
         seen = {}
         for market, trace in self.traces.items():
             ticks, _, _ = _divided(trace, train, test)
             seen[market] = _watched(market, trace, ticks)
+
         evidence = tuple(Evidence(market, exposure) for market, (exposure, _) in seen.items())
         ages_of = {market: ages for market, (_, ages) in seen.items()}
-        return {market: hazard_of(market, evidence, (), ages_of.get(market, AGELESS)) for market in markets}
+        return {
+            market: hazard_of(market, evidence, (), ages_of.get(market, AGELESS))
+            for market in markets
+        }
 
 
 PRICE_ALONE = ByAvailability({})
-"""Only a price above the bid evicts a machine: AWS until 2017. Strategies learn that from prices directly."""
+"""Only a price above the bid evicts a machine: AWS until 2017. Strategies learn that from prices
+directly."""
 
 
 class ByHazard(DrawnLives):
-    """Machines live as long as drawn from a hazard; all that start together in one market share the draw."""
+    """Machines live as long as drawn from a hazard; all that start together in one market share the
+    draw.
+    """
 
     def replay(
         self,
@@ -108,8 +123,8 @@ class ByHazard(DrawnLives):
         train: Span,
         test: Span,  # noqa: ARG002 - as in `ByAvailability`
     ) -> dict[Market, Hazard | None]:
-        """The hazards that one machine per market shows which runs throughout training and is replaced after each
-        eviction."""
+        """The hazards that one machine per market shows which runs throughout training and is
+        replaced after each eviction."""
         seen: dict[Market, list[Lifetime]] = {}
         for market in self.mortality:
             seen[market], start = [], train.start
@@ -117,22 +132,31 @@ class ByHazard(DrawnLives):
                 taken = self.evicted_at(market, start)
                 end = train.end if taken is None else min(taken, train.end)
                 seconds = (end - start) / SECOND
-                life = Lifetime(market.cloud, market.zone, market.instance_type, start, seconds, end == taken)
+                life = Lifetime(
+                    market.cloud, market.zone, market.instance_type, start, seconds, end == taken
+                )
                 seen[market].append(life)
                 start = end
 
         ages = AgeProfile.of(chain.from_iterable(seen.values()), _AGE_BANDS, _AGE_WEIGHT)
-        evidence = tuple(Evidence(market, exposure_of_lives(known, ages)) for market, known in seen.items())
-        return {market: hazard_of(market, evidence, (), ages if market in seen else AGELESS) for market in markets}
+        evidence = tuple(
+            Evidence(market, exposure_of_lives(known, ages)) for market, known in seen.items()
+        )
+        return {
+            market: hazard_of(market, evidence, (), ages if market in seen else AGELESS)
+            for market in markets
+        }
 
 
 EvictionModel = ByAvailability | ByHazard
 """A cause of evictions."""
 
 
-def deal(markets: Sequence[Market], traces: Sequence[AvailabilityTrace]) -> dict[Market, AvailabilityTrace]:
-    """Assigns traces of other places in turn; neighboring markets, which could replace each other, get different
-    ones."""
+def deal(
+    markets: Sequence[Market], traces: Sequence[AvailabilityTrace]
+) -> dict[Market, AvailabilityTrace]:
+    """Assigns traces of other places in turn; neighboring markets, which could replace each other,
+    get different ones."""
     return {market: traces[i % len(traces)] for i, market in enumerate(sorted(markets))}
 
 
@@ -141,7 +165,12 @@ def _divided(trace: AvailabilityTrace, train: Span, test: Span) -> tuple[Ints, I
     gap = trace.gap_seconds * SECOND
     if len(trace) * gap >= test.end - train.start:
         before = (test.start - train.start) // gap
-        return trace.up[: (train.end - train.start) // gap], trace.up[before:], train.start + before * gap
+        return (
+            trace.up[: (train.end - train.start) // gap],
+            trace.up[before:],
+            train.start + before * gap,
+        )
+
     share = (train.end - train.start) / (train.end - train.start + test.end - test.start)
     cut = min(max(round(len(trace) * share), 1), len(trace) - 1)
     return trace.up[:cut], trace.up[cut:], test.start
@@ -150,19 +179,23 @@ def _divided(trace: AvailabilityTrace, train: Span, test: Span) -> tuple[Ints, I
 def _watched(market: Market, trace: AvailabilityTrace, up: Ints) -> tuple[Exposure, AgeProfile]:
     """Lives that begin at any tick at which a machine is up, and end where it goes down.
 
-    A purchase at a random moment mostly falls into a long spell, so these machines live longer than an average spell,
-    and their risk is highest when they are young. All lives of a spell end in the same eviction, and the machines of
-    one trace mostly go together, so the lives count for no more than the spells of one machine.
+    A purchase at a random moment mostly falls into a long spell, so these machines live longer than
+    an average spell, and their risk is highest when they are young. All lives of a spell end in the
+    same eviction, and the machines of one trace mostly go together, so the lives count for no more
+    than the spells of one machine.
     """
     lives = []
     for machine in range(1, int(up.max(initial=0)) + 1):
-        # Machines bought at up to `_STARTS` ticks: how many ticks each lives, and whether an eviction ends it.
+        # Machines bought at up to `_STARTS` ticks: how many ticks each lives, and whether an
+        # eviction ends it.
         starts, downs = np.flatnonzero(up >= machine), np.flatnonzero(up < machine)
         for start in starts[:: max(1, -(-starts.size // _STARTS))].tolist():
             at = int(np.searchsorted(downs, start))
             ended = at < downs.size
             seconds = ((int(downs[at]) if ended else up.size) - start) * trace.gap_seconds
-            lives.append(Lifetime(market.cloud, market.zone, market.instance_type, 0, seconds, ended))
+            lives.append(
+                Lifetime(market.cloud, market.zone, market.instance_type, 0, seconds, ended)
+            )
 
     whole = exposure_of_lives(lives)
     part = AvailabilityTrace(trace.name, trace.gap_seconds, up)
@@ -180,13 +213,16 @@ class BadScenario(BidBrainError):
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Markets with their histories, the training span to learn from, the test span to replay, and the jobs.
+    """Markets with their histories, the training span to learn from, the test span to replay, and
+    the jobs.
 
-    A job of h hours is what the baseline does on demand in that time. Each job runs in one zone; `starts` jobs begin at
-    random moments per zone and length. With `zones_together` a job may use all zones of the region, as if they were a
-    single zone. Each market has at most `depth` machines. `reliable` machines are held from start to end by strategies
-    that recover through them. Work is nu (vCPUs by default) times time. A `deadline` is a multiple of a job's hours;
-    what is not done by then is unfinished, and without one, what takes `LONGEST_RATIO` times as long.
+    A job of h hours is what the baseline does on demand in that time. Each job runs in one zone;
+    `starts` jobs begin at random moments per zone and length. With `zones_together` a job may use
+    all zones of the region, as if they were a single zone. Each market has at most `depth`
+    machines. `reliable` machines are held from start to end by strategies that recover through
+    them. Work is nu (vCPUs by default) times time. A `deadline` is a multiple of a job's hours;
+    what is not done by then is unfinished, and without one, what takes `LONGEST_RATIO` times as
+    long.
     """
 
     histories: tuple[PriceSeries, ...]
@@ -213,30 +249,42 @@ class Scenario:
 
         if self.train.end > self.test.start:
             raise BadScenario(
-                f"train ends at {format_time(self.train.end)}, after test begins at {format_time(self.test.start)}:"
+                f"train ends at {format_time(self.train.end)}, after test begins at "
+                f"{format_time(self.test.start)}:"
                 " the two spans must not overlap"
             )
 
         for name, span in (("train", self.train), ("test", self.test)):
             if span.end <= span.start:
-                raise BadScenario(f"{name}: ends at {format_time(span.end)}, which is not after its start")
+                raise BadScenario(
+                    f"{name}: ends at {format_time(span.end)}, which is not after its start"
+                )
 
         if self.starts <= 0:
             raise BadScenario(f"starts: {self.starts} is not above 0")
         if self.baseline.machines <= 0:
-            raise BadScenario(f"job: a baseline of {self.baseline.machines} machines; it needs at least 1")
+            raise BadScenario(
+                f"job: a baseline of {self.baseline.machines} machines; it needs at least 1"
+            )
 
         for hours in self.hours:
             self._require_possible(hours)
         for series in self.histories:
-            # A history begins with the first row of a download, up to some hours after the span's nominal start.
+            # A history begins with the first row of a download, up to some hours after the span's
+            # nominal start.
             begins_late = series.first > self.train.end or series.first > self.test.start
             if begins_late or series.last < self.test.end - HOUR:
                 known, test = (
                     f"from {format_time(begin)} to {format_time(end)}"
-                    for begin, end in ((series.first, series.last), (self.test.start, self.test.end))
+                    for begin, end in (
+                        (series.first, series.last),
+                        (self.test.start, self.test.end),
+                    )
                 )
-                raise BadScenario(f"prices: {series.market} has prices {known}, which does not cover the test {test}")
+                raise BadScenario(
+                    f"prices: {series.market} has prices {known}, which does not cover the test "
+                    f"{test}"
+                )
 
     def latest_start(self, hours: float) -> int:
         return self.test.end - int(LONGEST_RATIO * hours * HOUR)
@@ -254,20 +302,28 @@ class Scenario:
         return tuple(offer for offer in self.offers if self._place(offer.market) == zone)
 
     def histories_in(self, zone: str) -> dict[Market, PriceSeries]:
-        return {series.market: series for series in self.histories if self._place(series.market) == zone}
+        return {
+            series.market: series for series in self.histories if self._place(series.market) == zone
+        }
 
     def replay_in(self, zone: str) -> MarketReplay:
         """The market of a zone during the test; only the engine may ask it about the future."""
         room = {offer.market: ceil(self.most_nu / offer.nu) for offer in self.offers_in(zone)}
-        replay = self.evictions.replay(self.histories_in(zone).values(), room, self.train, self.test)
+        replay = self.evictions.replay(
+            self.histories_in(zone).values(), room, self.train, self.test
+        )
         return replay if self.depth is None else replay.at_most(self.depth)
 
     def hazards(self, markets: Iterable[Market]) -> dict[Market, Hazard | None]:
-        """Capacity-eviction hazard of each market, from the training span; None where only the price evicts."""
+        """Capacity-eviction hazard of each market, from the training span; None where only the
+        price evicts.
+        """
         if self.evictions == PRICE_ALONE:
             return dict.fromkeys(markets)
         learned = self.evictions.learned(markets, self.train, self.test)
-        return {market: in_force(market, hazard, self.test.start) for market, hazard in learned.items()}
+        return {
+            market: in_force(market, hazard, self.test.start) for market, hazard in learned.items()
+        }
 
     def learned(self, market: Market) -> PriceSeries:
         """The part of a history that strategies may learn from."""
@@ -280,13 +336,16 @@ class Scenario:
     def _require_possible(self, hours: float) -> None:
         if hours <= 0 or self.latest_start(hours) <= self.test.start:
             raise BadScenario(
-                f"job: {hours:g} hours need a test of three times that, to be sure to finish; it lasts from"
+                f"job: {hours:g} hours need a test of three times that, to be sure to finish; it "
+                "lasts from"
                 f" {format_time(self.test.start)} to {format_time(self.test.end)}"
             )
 
         soonest = 1 + self.overheads.startup / (hours * HOUR)
         if self.deadline is not None and not soonest <= self.deadline <= LONGEST_RATIO:
             raise BadScenario(
-                f"job: a deadline of {self.deadline:g} times {hours:g} hours: on demand, jobs take {soonest:.4g} times"
-                f" their hours, and a replay lasts {LONGEST_RATIO:g} times as long; write a number in between"
+                f"job: a deadline of {self.deadline:g} times {hours:g} hours: on demand, jobs take "
+                f"{soonest:.4g} times"
+                f" their hours, and a replay lasts {LONGEST_RATIO:g} times as long; write a number "
+                "in between"
             )

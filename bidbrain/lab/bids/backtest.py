@@ -1,7 +1,8 @@
-"""Jobs of one machine in a generated market under several ways of bidding, and what they cost under two payment rules.
+"""Jobs of one machine in a generated market under several ways of bidding, and what they cost under
+two payment rules.
 
-All ways see the same rivals (by the seed) and the same snapshots. BidBrain knows the snapshots since before the job
-began, and nothing of the market's assumptions.
+All ways see the same rivals (by the seed) and the same snapshots. BidBrain knows the snapshots
+since before the job began, and nothing of the market's assumptions.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ class BidJob:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Snapshots, the last one of this moment; the job's runs, the hours of work left, and its machine, if that has a
-    bid."""
+    """Snapshots, the last one of this moment; the job's runs, the hours of work left, and its
+    machine, if that has a bid."""
 
     record: HostRecord
     runs: Sequence[OwnRun]
@@ -57,7 +58,9 @@ class Bidding(Protocol):
     """A way of bidding."""
 
     def plan(self, view: View) -> Plan | None:
-        """The machine to go on with, which may be the one that is held, at another bid; None: none for now."""
+        """The machine to go on with, which may be the one that is held, at another bid; None: none
+        for now.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +72,15 @@ class Margin:
     def plan(self, view: View) -> Plan | None:
         if view.held is not None and view.held.runs:
             return Plan(view.held.host, view.held.bid)
+
         newest = view.record.newest()
         if not newest.host.size:
             return None
+
         cheapest = int(newest.least_bid.argmin())
-        return Plan(int(newest.host[cheapest]), round(int(newest.least_bid[cheapest]) * (1 + self.margin)))
+        return Plan(
+            int(newest.host[cheapest]), round(int(newest.least_bid[cheapest]) * (1 + self.margin))
+        )
 
 
 class NoBid:
@@ -86,9 +93,10 @@ class NoBid:
 
 @dataclass(frozen=True, slots=True)
 class BidBrain:
-    """The bid that is expected to cost least, by the odds that the record shows. Its machine keeps that bid until it is
-    paused, and then goes for another one, as in a launch, unless `steps` are allowed, which then are taken if they are
-    expected to cost less: to raise the bid or to let the machine go, and (hold) to wait for a paused one."""
+    """The bid that is expected to cost least, by the odds that the record shows. Its machine keeps
+    that bid until it is paused, and then goes for another one, as in a launch, unless `steps` are
+    allowed, which then are taken if they are expected to cost less: to raise the bid or to let the
+    machine go, and (hold) to wait for a paused one."""
 
     terms: BidTerms
     steps: frozenset[BidStep] = frozenset()
@@ -102,7 +110,11 @@ class BidBrain:
         if held is None:
             best = adviser.best(view.left)
         else:
-            may = {BidStep.HOLD, *self.steps} if held.runs else {BidStep.LEAVE, *self.steps & {BidStep.HOLD}}
+            may = (
+                {BidStep.HOLD, *self.steps}
+                if held.runs
+                else {BidStep.LEAVE, *self.steps & {BidStep.HOLD}}
+            )
             steps = (each for each in adviser.steps(held, view.left) if each.step in may)
             best = min(steps, key=lambda each: each.usd, default=None)
 
@@ -166,8 +178,8 @@ def play(assumed: Assumptions, seed: int, job: BidJob, bidding: Bidding) -> Outc
 
 @dataclass(slots=True)
 class _Course:
-    """A job in progress: the hours of work that no pause can undo any more are not `left`. The machine has run `since`
-    an hour, at its present bid, and works from `works_from` on."""
+    """A job in progress: the hours of work that no pause can undo any more are not `left`. The
+    machine has run `since` an hour, at its present bid, and works from `works_from` on."""
 
     market: GeneratedMarket
     job: BidJob
@@ -215,6 +227,7 @@ class _Course:
         own, began = self.market.own, self.market.hour
         ran = own is not None and own.runs
         until = (floor(began / LOOK_HOURS + _DONE) + 1) * LOOK_HOURS
+
         # No checkpoint is written at the end.
         terms = self.job.terms
         checkpoints = max(ceil(self.left / terms.checkpoint_every_hours - _DONE) - 1, 0)
@@ -265,7 +278,9 @@ class _Course:
         self.since, self.works_from = self.market.hour, works_from
 
     def _end_run(self, own: OwnMachine, fate: Fate) -> None:
-        """A run ends when it is paused, and when a machine that runs is given up or gets another bid."""
+        """A run ends when it is paused, and when a machine that runs is given up or gets another
+        bid.
+        """
         if own.bid is not None and own.runs is (fate is Fate.STAYS):
             since, until = round(self.since * HOUR), round(self.market.hour * HOUR)
             self.runs.append(OwnRun(own.host, own.bid, since, until, fate))

@@ -1,7 +1,9 @@
-"""Stated odds of bids compared with what became of them: bids held for an hour in generated markets of unseen seeds.
+"""Stated odds of bids compared with what became of them: bids held for an hour in generated markets
+of unseen seeds.
 
-Each bid is at one of the six hosts with the lowest minimum bids, at a margin from 0 to 100% above; its odds are stated
-from the snapshots until then. Nothing in the estimate was fitted to these markets: it has no figure of them.
+Each bid is at one of the six hosts with the lowest minimum bids, at a margin from 0 to 100% above;
+its odds are stated from the snapshots until then. Nothing in the estimate was fitted to these
+markets: it has no figure of them.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ _BANDS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class TriedBid:
-    """A bid that was held for an hour, unless it was lost: the stated odds of being outbid and of being displaced in
-    that time, and whether it was."""
+    """A bid that was held for an hour, unless it was lost: the stated odds of being outbid and of
+    being displaced in that time, and whether it was."""
 
     market: str
     outbid_odds: float
@@ -41,7 +43,12 @@ class TriedBid:
 def tried_bids(name: str, assumed: Assumptions, seed: int, bids: int) -> list[TriedBid]:
     """Some bids one after the other, two hours apart, in the market of an unseen seed."""
     market = GeneratedMarket(assumed, _UNSEEN + seed, PAST_HOURS + 2 * bids + 1)
-    chance, record, tried = np.random.default_rng([_UNSEEN, seed]), HostRecord.of(()), list[TriedBid]()
+    chance, record, tried = (
+        np.random.default_rng([_UNSEEN, seed]),
+        HostRecord.of(()),
+        list[TriedBid](),
+    )
+
     for number in range(bids):
         until = PAST_HOURS + 2 * number
         while market.hour < until - LOOK_HOURS / 2:
@@ -52,16 +59,30 @@ def tried_bids(name: str, assumed: Assumptions, seed: int, bids: int) -> list[Tr
             continue
 
         record = record.joined(listed)
-        row = int(np.argsort(listed.least_bid, kind="stable")[: int(chance.integers(_AMONG)) + 1][-1])
+        row = int(
+            np.argsort(listed.least_bid, kind="stable")[: int(chance.integers(_AMONG)) + 1][-1]
+        )
         host, least = int(listed.host[row]), int(listed.least_bid[row])
         bid = round(least * (1 + float(chance.choice(_TRIED_MARGINS))))
-        outbid = float(OutbidOdds.of(record).outbid_per_hour(level_of(np.array([bid]), int(listed.usual[0])))[0])
+        outbid = float(
+            OutbidOdds.of(record).outbid_per_hour(level_of(np.array([bid]), int(listed.usual[0])))[
+                0
+            ]
+        )
         displaced = OutbidOdds.of(record).displaced_per_hour(host)
         lost = -expm1(-outbid - displaced) / (outbid + displaced)
         own = market.rent(host, bid, 0.0)
         market.advance(market.hour + 1)
         gone = host not in market.listed().host
-        tried.append(TriedBid(name, outbid * lost, displaced * lost, not own.runs and not gone, not own.runs and gone))
+        tried.append(
+            TriedBid(
+                name,
+                outbid * lost,
+                displaced * lost,
+                not own.runs and not gone,
+                not own.runs and gone,
+            )
+        )
         market.give_up()
 
     return tried
@@ -86,7 +107,8 @@ class OddsScore:
     brier: float
     """Brier score of being outbid: the mean squared difference of the odds and what happened."""
     skill: float
-    """By which share that is lower than with the market's own share of outbid bids for every bid."""
+    """By which share that is lower than with the market's own share of outbid bids for every
+    bid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,5 +152,8 @@ def bands(tried: Sequence[TriedBid]) -> Iterator[OddsBand]:
     for low, high in pairwise(_BANDS):
         own = [each for each in tried if low <= each.outbid_odds < high]
         if own:
-            stated, seen = fmean(each.outbid_odds for each in own), fmean(each.outbid for each in own)
+            stated, seen = (
+                fmean(each.outbid_odds for each in own),
+                fmean(each.outbid for each in own),
+            )
             yield OddsBand(low, high, len(own), stated, seen)

@@ -1,10 +1,11 @@
-"""A generated market in which each host runs the highest bid, and renters on demand take a host from any bid.
+"""A generated market in which each host runs the highest bid, and renters on demand take a host
+from any bid.
 
-What is assumed: hosts ask for a share of their price on demand at least. Rivals arrive at random, look at a few hosts,
-take the one with the lowest minimum bid if they can pay it, and stay for a while, running or not. Some bid the minimum,
-some add a margin, some bid all that they can pay. Renters on demand look at a few hosts and take the cheapest. Demand
-may swing for all hosts together. Nothing of this is known to who bids; rivals see our bid, and avoid the host or outbid
-it.
+What is assumed: hosts ask for a share of their price on demand at least. Rivals arrive at random,
+look at a few hosts, take the one with the lowest minimum bid if they can pay it, and stay for a
+while, running or not. Some bid the minimum, some add a margin, some bid all that they can pay.
+Renters on demand look at a few hosts and take the cheapest. Demand may swing for all hosts
+together. Nothing of this is known to who bids; rivals see our bid, and avoid the host or outbid it.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ STEP = NANOS_PER_DOLLAR // 1000
 class Assumptions:
     """The rates are per host and hour, the prices are shares of the median price on demand.
 
-    `floors` is the range of what hosts ask at least. `minimum` and `margin` are the shares of rivals who bid the
-    minimum, and who add up to `adds` to it; the others bid what they can pay: `pays`, with a spread. `swing` is the
-    standard deviation of log demand, which changes within `swing_hours`.
+    `floors` is the range of what hosts ask at least. `minimum` and `margin` are the shares of
+    rivals who bid the minimum, and who add up to `adds` to it; the others bid what they can pay:
+    `pays`, with a spread. `swing` is the standard deviation of log demand, which changes within
+    `swing_hours`.
     """
 
     hosts: int = 20
@@ -54,16 +56,31 @@ class Assumptions:
     def __post_init__(self) -> None:
         if self.hosts < 1 or self.looks_at < 1:
             raise ValueError("a market needs a host, and its renters look at one or more")
-        if min(self.rivals, self.on_demand, self.adds, self.swing, *self.floors) < 0 or self.floors[0] > self.floors[1]:
-            raise ValueError("rates, shares and the swing are not below 0, and floors go from low to high")
-        if min(self.on_demand_usd, self.pays, self.rival_stays, self.on_demand_stays, self.swing_hours) <= 0:
+        if (
+            min(self.rivals, self.on_demand, self.adds, self.swing, *self.floors) < 0
+            or self.floors[0] > self.floors[1]
+        ):
+            raise ValueError(
+                "rates, shares and the swing are not below 0, and floors go from low to high"
+            )
+        if (
+            min(
+                self.on_demand_usd,
+                self.pays,
+                self.rival_stays,
+                self.on_demand_stays,
+                self.swing_hours,
+            )
+            <= 0
+        ):
             raise ValueError("prices and the times that renters stay are above 0")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Arrival:
-    """A renter who comes at an hour: the seed of the hosts it looks at, what it can pay (infinite: on demand), the
-    margin that it adds to a minimum bid (None: it bids what it can pay), and how long it stays."""
+    """A renter who comes at an hour: the seed of the hosts it looks at, what it can pay (infinite:
+    on demand), the margin that it adds to a minimum bid (None: it bids what it can pay), and how
+    long it stays."""
 
     hour: float
     looks: int
@@ -74,8 +91,8 @@ class Arrival:
 
 @dataclass(slots=True)
 class MarketHost:
-    """A host: its price on demand and lowest bid, rivals' bids with the hour at which they leave, and until when it is
-    rented on demand."""
+    """A host: its price on demand and lowest bid, rivals' bids with the hour at which they leave,
+    and until when it is rented on demand."""
 
     on_demand: int
     floor: int
@@ -85,8 +102,9 @@ class MarketHost:
 
 @dataclass(slots=True)
 class OwnMachine:
-    """Our machine: its host, its bid (None: on demand), whether it runs, the hour from which it is billed, and the
-    dollars that it has cost by both rules: its bid, and what the host asks without it."""
+    """Our machine: its host, its bid (None: on demand), whether it runs, the hour from which it is
+    billed, and the dollars that it has cost by both rules: its bid, and what the host asks without
+    it."""
 
     host: int
     bid: int | None
@@ -97,7 +115,9 @@ class OwnMachine:
 
 
 class GeneratedMarket:
-    """The state of a market at an hour, and our machine in it. A seed brings the same rivals, whatever we do."""
+    """The state of a market at an hour, and our machine in it. A seed brings the same rivals,
+    whatever we do.
+    """
 
     def __init__(self, assumed: Assumptions, seed: int, hours: float) -> None:
         chance = np.random.default_rng(seed)
@@ -141,7 +161,9 @@ class GeneratedMarket:
         self.own = None
 
     def advance(self, until: float) -> float:
-        """Moves on to an hour, or to the moment at which our machine is paused or runs again; the hour that it is."""
+        """Moves on to an hour, or to the moment at which our machine is paused or runs again; the
+        hour that it is.
+        """
         before = self.own is not None and self.own.runs
         while self.hour < until:
             arrives = self._arrivals[-1].hour if self._arrivals else inf
@@ -189,7 +211,9 @@ class GeneratedMarket:
 
         cheapest = min(open_hosts, key=self.least_bid)
         least = self.least_bid(cheapest)
-        bid = round(arrival.pays if arrival.adds is None else min(least * (1 + arrival.adds), arrival.pays))
+        bid = round(
+            arrival.pays if arrival.adds is None else min(least * (1 + arrival.adds), arrival.pays)
+        )
         if bid >= least:
             self.hosts[cheapest].bids.append((bid, leaves))
             heappush(self._leaving, leaves)
@@ -219,23 +243,39 @@ def _arrivals(assumed: Assumptions, hours: float, chance: np.random.Generator) -
     for rate, on_demand in ((assumed.rivals, False), (assumed.on_demand, True)):
         counts = chance.poisson(rate * assumed.hosts * demand)
         begins = np.repeat(np.arange(demand.size), counts) + chance.random(int(counts.sum()))
-        arrivals += [_arrival(assumed, hour, chance, on_demand=on_demand) for hour in begins.tolist()]
+        arrivals += [
+            _arrival(assumed, hour, chance, on_demand=on_demand) for hour in begins.tolist()
+        ]
+
     return sorted(arrivals)
 
 
-def _arrival(assumed: Assumptions, hour: float, chance: np.random.Generator, *, on_demand: bool) -> Arrival:
+def _arrival(
+    assumed: Assumptions, hour: float, chance: np.random.Generator, *, on_demand: bool
+) -> Arrival:
     looks = int(chance.integers(1 << 31))
     if on_demand:
         return Arrival(hour, looks, inf, None, float(chance.exponential(assumed.on_demand_stays)))
+
     style = chance.random()
     adds = 0.0 if style < assumed.minimum else float(chance.uniform(0, assumed.adds))
-    pays = assumed.on_demand_usd * assumed.pays * exp(chance.normal(0, assumed.pays_spread)) * NANOS_PER_DOLLAR
+    pays = (
+        assumed.on_demand_usd
+        * assumed.pays
+        * exp(chance.normal(0, assumed.pays_spread))
+        * NANOS_PER_DOLLAR
+    )
+
     stays = float(chance.exponential(assumed.rival_stays))
-    return Arrival(hour, looks, pays, adds if style < assumed.minimum + assumed.margin else None, stays)
+    return Arrival(
+        hour, looks, pays, adds if style < assumed.minimum + assumed.margin else None, stays
+    )
 
 
 def _demand(assumed: Assumptions, hours: float, chance: np.random.Generator) -> Floats:
-    """Demand by hour, relative to its mean: the exponential of a process that forgets itself within `swing_hours`."""
+    """Demand by hour, relative to its mean: the exponential of a process that forgets itself within
+    `swing_hours`.
+    """
     size = int(np.ceil(hours)) + 1
     keeps = exp(-1 / assumed.swing_hours)
     log = np.empty(size)

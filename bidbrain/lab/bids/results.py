@@ -18,7 +18,9 @@ _NORMAL_90 = 1.645
 
 @dataclass(frozen=True, slots=True)
 class BidPortion:
-    """A job in a generated market of a seed, under some ways of bidding; and how many bids try the odds there."""
+    """A job in a generated market of a seed, under some ways of bidding; and how many bids try the
+    odds there.
+    """
 
     market: str
     assumed: Assumptions
@@ -30,7 +32,9 @@ class BidPortion:
 
 @dataclass(frozen=True, slots=True)
 class PlayedBid:
-    """A job's course under a way of bidding and a payment rule: its dollars, and with those that its time is worth."""
+    """A job's course under a way of bidding and a payment rule: its dollars, and with those that
+    its time is worth.
+    """
 
     market: str
     costs: str
@@ -42,7 +46,9 @@ class PlayedBid:
 
 
 def play_portion(portion: BidPortion) -> tuple[list[PlayedBid], list[TriedBid]]:
-    """The job under all ways of bidding, on demand and BidBrain among them, and the bids that try the odds."""
+    """The job under all ways of bidding, on demand and BidBrain among them, and the bids that try
+    the odds.
+    """
     played = list[PlayedBid]()
     for way in dict.fromkeys((ON_DEMAND, *portion.ways, BIDBRAIN)):
         for costs, pays_bid in COSTS.items():
@@ -50,7 +56,9 @@ def play_portion(portion: BidPortion) -> tuple[list[PlayedBid], list[TriedBid]]:
             outcome = play(portion.assumed, portion.seed, job, bidding_of(way, job.terms))
             usd = outcome.paid if pays_bid or way == ON_DEMAND else outcome.cleared
             with_time = usd + outcome.hours * job.terms.time_usd_per_hour
-            played.append(PlayedBid(portion.market, costs, way, portion.seed, usd, with_time, outcome))
+            played.append(
+                PlayedBid(portion.market, costs, way, portion.seed, usd, with_time, outcome)
+            )
 
     return played, tried_bids(portion.market, portion.assumed, portion.seed, portion.tried)
 
@@ -62,7 +70,8 @@ class BidSummary:
     market: str
     """The generated market, or "all"."""
     costs: str
-    """The payment rule: a machine costs its bid, or a clearing price (what its host asks without the bid)."""
+    """The payment rule: a machine costs its bid, or a clearing price (what its host asks without
+    the bid)."""
     way: str
     """The way of bidding."""
     jobs: int
@@ -92,7 +101,9 @@ _Jobs = dict[tuple[str, int], PlayedBid]
 
 
 def summarize(played: Sequence[PlayedBid]) -> Iterator[BidSummary]:
-    """A summary of each way of bidding in each market, and in all of them together, under each payment rule."""
+    """A summary of each way of bidding in each market, and in all of them together, under each
+    payment rule.
+    """
     markets = dict.fromkeys(each.market for each in played)
     for market in [*markets, *(["all"] if len(markets) > 1 else [])]:
         for costs in COSTS:

@@ -13,9 +13,11 @@ from pricing_data.market import NO_ZONE, Market
 
 @dataclass(frozen=True, slots=True)
 class EgressTariff:
-    """Dollars per GB of egress: to the internet or another cloud in tiers, to a region or a zone of the same cloud.
+    """Dollars per GB of egress: to the internet or another cloud in tiers, to a region or a zone of
+    the same cloud.
 
-    `internet` has entries (up to this many GB a month, dollars per GB) in ascending order, the last one unbounded.
+    `internet` has entries (up to this many GB a month, dollars per GB) in ascending order, the last
+    one unbounded.
     """
 
     internet: tuple[tuple[float, float], ...]
@@ -23,7 +25,8 @@ class EgressTariff:
     zone_usd_per_gb: float
 
     def internet_usd(self, gigabytes: float, after_gb: float = 0.0) -> float:
-        """Dollars for egress after `after_gb` this month. A free allowance is a tier of 0 dollars."""
+        """Dollars for egress after `after_gb` this month. A free allowance is a tier of 0
+        dollars."""
         below, total = 0.0, 0.0
         for up_to, usd_per_gb in self.internet:
             within = min(after_gb + gigabytes, up_to) - max(after_gb, below)
@@ -36,8 +39,8 @@ class EgressTariff:
 class Movement:
     """The data that a job moves, and where its dataset is at the start.
 
-    In addition to egress a move costs `hours` of paid time on the new machine without progress. Free egress allowances
-    are not counted: they belong to an account, not to a job.
+    In addition to egress a move costs `hours` of paid time on the new machine without progress.
+    Free egress allowances are not counted: they belong to an account, not to a job.
     """
 
     checkpoint_gb: float
@@ -47,9 +50,15 @@ class Movement:
     tariffs: Mapping[str, EgressTariff]
 
     def __post_init__(self) -> None:
-        for what, value in (("checkpoint", self.checkpoint_gb), ("dataset", self.dataset_gb), ("move", self.hours)):
+        for what, value in (
+            ("checkpoint", self.checkpoint_gb),
+            ("dataset", self.dataset_gb),
+            ("move", self.hours),
+        ):
             if not (isfinite(value) and value >= 0):
-                raise BadEffectivePrice(f"{what} of {value:g}: sizes in GB and hours must be at least 0")
+                raise BadEffectivePrice(
+                    f"{what} of {value:g}: sizes in GB and hours must be at least 0"
+                )
         if not self.dataset_on:
             raise BadEffectivePrice("the dataset is on no cloud: name at least one that holds it")
 
@@ -64,7 +73,8 @@ class Movement:
         return 0.0
 
     def dataset_usd(self, cloud: str, held: Collection[str] = ()) -> float:
-        """Egress cost of the dataset to a cloud, from the cheapest cloud that has it; nothing where it already is.
+        """Egress cost of the dataset to a cloud, from the cheapest cloud that has it; nothing where
+        it already is.
 
         `held` are the clouds it has reached since the start: it moves once per cloud.
         """
@@ -83,5 +93,6 @@ class Movement:
             return self.tariffs[cloud]
         except KeyError:
             raise BadEffectivePrice(
-                f"no egress tariff for cloud {cloud!r} (known: {', '.join(sorted(self.tariffs))}): add one"
+                f"no egress tariff for cloud {cloud!r} (known: {', '.join(sorted(self.tariffs))}): "
+                "add one"
             ) from None

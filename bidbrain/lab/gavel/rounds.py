@@ -1,5 +1,5 @@
-"""Rounds, servers and times: which jobs run in the next round (section 5.5, Algorithm 2), whose workers are together on
-one server, and when the pieces of a plan run."""
+"""Rounds, servers and times: which jobs run in the next round (section 5.5, Algorithm 2), whose
+workers are together on one server, and when the pieces of a plan run."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +20,8 @@ from bidbrain.gavel.problem import (
 
 # Of an hour; what is less is rounding.
 _NO_HOURS = 1e-9
-# How often a policy is asked again where its jobs are placed in another way than it believed, and when it is not.
+# How often a policy is asked again where its jobs are placed in another way than it believed, and
+# when it is not.
 _MAX_PLACINGS, _PLACED = 8, 1e-4
 # Relative differences below which two times, or two shares, are the same.
 _SAME = 1e-9
@@ -33,7 +34,8 @@ NO_JOB = -1
 class RoundCandidates:
     """Candidates for a round: rows of X (a job or a pair), each on one type.
 
-    `first` and `second` are the jobs of the row, the second `NO_JOB` if it runs alone; `scale` the workers it holds.
+    `first` and `second` are the jobs of the row, the second `NO_JOB` if it runs alone; `scale` the
+    workers it holds.
     """
 
     first: Ints
@@ -42,7 +44,9 @@ class RoundCandidates:
     scale: Ints
 
     def only(self, chosen: Ints | Bools) -> "RoundCandidates":
-        return RoundCandidates(self.first[chosen], self.second[chosen], self.type[chosen], self.scale[chosen])
+        return RoundCandidates(
+            self.first[chosen], self.second[chosen], self.type[chosen], self.scale[chosen]
+        )
 
 
 class RoundChoice:
@@ -60,16 +64,19 @@ class RoundChoice:
         self._of_type = [np.flatnonzero(candidates.type == kind) for kind in range(len(workers))]
 
     def next(self, priority: Floats, order: Sequence[int] | None) -> Ints:
-        """The candidates that run in the next round, by descending priority; ties go to the earlier candidate.
+        """The candidates that run in the next round, by descending priority; ties go to the earlier
+        candidate.
 
-        Types choose in this order, one after the other; without an order, all candidates stand in one queue. Greedy, as
-        Algorithm 2: skips a candidate that no longer fits, or that shares a job with a chosen one.
+        Types choose in this order, one after the other; without an order, all candidates stand in
+        one queue. Greedy, as Algorithm 2: skips a candidate that no longer fits, or that shares a
+        job with a chosen one.
         """
         first, second, scale = self._first, self._second, self._scale
         # The last entry is that of `NO_JOB`.
         free, busy = list(self._workers), [False] * (self._jobs + 1)
         chosen: list[int] = []
         queues = [self._all] if order is None else [self._of_type[kind] for kind in order]
+
         for queue in queues:
             for at in queue[(-priority[queue]).argsort(kind="stable")].tolist():
                 job, mate, kind = first[at], second[at], self._type[at]
@@ -87,7 +94,9 @@ class RoundChoice:
 
 
 class Servers:
-    """The workers of one type on servers of one size, round after round; the last server may have fewer."""
+    """The workers of one type on servers of one size, round after round; the last server may have
+    fewer.
+    """
 
     def __init__(self, workers: int, per_server: int) -> None:
         full, rest = divmod(workers, per_server)
@@ -95,20 +104,28 @@ class Servers:
         self._held: dict[int, dict[int, int]] = {}
 
     def place(self, jobs: Mapping[int, int]) -> tuple[set[int], set[int]]:
-        """The jobs whose workers are on several servers in the next round, and those that keep their workers.
+        """The jobs whose workers are on several servers in the next round, and those that keep
+        their workers.
 
-        Big jobs first, as published, each on the fullest server with room for it. A job keeps its workers if they are
-        free and together, or no server has room for it. `jobs` has their numbers of workers.
+        Big jobs first, as published, each on the fullest server with room for it. A job keeps its
+        workers if they are free and together, or no server has room for it. `jobs` has their
+        numbers of workers.
         """
         free, placed = list(self._sizes), dict[int, dict[int, int]]()
         # Of equal jobs first those that are on one server, then those on several, then new ones.
-        for job, scale in sorted(jobs.items(), key=lambda item: (-item[1], len(self._held.get(item[0], free)))):
+        for job, scale in sorted(
+            jobs.items(), key=lambda item: (-item[1], len(self._held.get(item[0], free)))
+        ):
             room = [server for server, count in enumerate(free) if count >= scale]
             place = self._held.get(job, {})
-            stays = sum(place.values()) == scale and all(free[server] >= count for server, count in place.items())
+            stays = sum(place.values()) == scale and all(
+                free[server] >= count for server, count in place.items()
+            )
             if not stays or (room and len(place) > 1):
                 place, left = {}, scale
-                for server in sorted(room or range(len(free)), key=lambda at: (free[at] if room else -free[at], at)):
+                for server in sorted(
+                    room or range(len(free)), key=lambda at: (free[at] if room else -free[at], at)
+                ):
                     if count := min(free[server], left):
                         place[server], left = count, left - count
 
@@ -125,11 +142,15 @@ SPREAD = "_unconsolidated"
 """Ends the name of a type where a job has its workers on several servers."""
 
 
-def by_placement(problem: AllocationProblem, policy: Policy) -> tuple[AllocationProblem, ClusterAllocation]:
-    """A policy's allocation with a column of its own for each type where jobs are spread over servers.
+def by_placement(
+    problem: AllocationProblem, policy: Policy
+) -> tuple[AllocationProblem, ClusterAllocation]:
+    """A policy's allocation with a column of its own for each type where jobs are spread over
+    servers.
 
-    Servers are filled with shares of time, big jobs first, and jobs of the same size alike; what finds no room on one
-    server is spread. The policy knows jobs by their mean throughput, and is asked again as long as that changes.
+    Servers are filled with shares of time, big jobs first, and jobs of the same size alike; what
+    finds no room on one server is spread. The policy knows jobs by their mean throughput, and is
+    asked again as long as that changes.
     """
     placement, cluster, jobs = problem.placement, problem.cluster, problem.jobs
     if placement is None:
@@ -146,7 +167,9 @@ def by_placement(problem: AllocationProblem, policy: Policy) -> tuple[Allocation
         together = np.where(prefers, 0.0, allocation.shares)
         for kind in np.flatnonzero(np.isfinite(placement.per_server)).tolist():
             size = float(placement.per_server[kind])
-            together[:, kind] *= _share_on_one_server(together[:, kind], scale, float(cluster.workers[kind]), size)
+            together[:, kind] *= _share_on_one_server(
+                together[:, kind], scale, float(cluster.workers[kind]), size
+            )
 
         apart, share = allocation.shares - together, allocation.shares[:count]
         progress = placement.together * together[:count] + placement.spread * apart[:count]
@@ -156,10 +179,13 @@ def by_placement(problem: AllocationProblem, policy: Policy) -> tuple[Allocation
 
     lost = (apart[:count] > _SAME) & (placement.spread <= 0)
     messages = tuple(
-        f"job {jobs.ids[m]!r}: no server of {cluster.types[kind]} has room for its {jobs.scale[m]} workers in"
-        f" {apart[m, kind]:.1%} of the time, and it has no throughput on {cluster.types[kind]}{SPREAD}: add it"
+        f"job {jobs.ids[m]!r}: no server of {cluster.types[kind]} has room for its {jobs.scale[m]} "
+        "workers in"
+        f" {apart[m, kind]:.1%} of the time, and it has no throughput on "
+        f"{cluster.types[kind]}{SPREAD}: add it"
         for m, kind in np.argwhere(lost).tolist()
     )
+
     usd, pairs, pieces = cluster.usd_per_hour, problem.pairs, allocation.pieces
 
     def both(columns: Floats, spread: Floats) -> Floats:
@@ -174,12 +200,16 @@ def by_placement(problem: AllocationProblem, policy: Policy) -> tuple[Allocation
             None if usd is None else both(usd, usd),
         ),
         jobs=replace(jobs, throughputs=both(placement.together, placement.spread)),
-        pairs=pairs and replace(pairs, throughputs=np.hstack([pairs.throughputs, pairs.throughputs[:, kinds]])),
+        pairs=pairs
+        and replace(pairs, throughputs=np.hstack([pairs.throughputs, pairs.throughputs[:, kinds]])),
         placement=None,
     )
+
     shares, hours = both(together, apart), allocation.hours
     if hours is not None:
-        part = np.divide(together, allocation.shares, out=1.0 - prefers, where=allocation.shares > _SAME)
+        part = np.divide(
+            together, allocation.shares, out=1.0 - prefers, where=allocation.shares > _SAME
+        )
         hours = both(hours * part, hours * (1 - part))
 
     if pieces is not None:
@@ -197,7 +227,9 @@ def by_placement(problem: AllocationProblem, policy: Policy) -> tuple[Allocation
 
 
 def _share_on_one_server(shares: Floats, scale: Floats, workers: float, size: float) -> Floats:
-    """The part of each row's share for which some server has room: big jobs first, on the fullest with room."""
+    """The part of each row's share for which some server has room: big jobs first, on the fullest
+    with room.
+    """
     rooms, part = {size: workers // size, workers % size: 1.0}, np.zeros(len(shares))
     for need in np.unique(scale)[::-1].tolist():
         alike = scale == need
@@ -243,9 +275,11 @@ def _joined(parts: Iterable[PlannedPiece]) -> Iterator[PlannedPiece]:
 
 
 def timetable(problem: AllocationProblem, allocation: ClusterAllocation) -> list[PlannedPiece]:
-    """The pieces of a plan by row, and of rows with hours but no fixed times: by arrival, as early as workers are free.
+    """The pieces of a plan by row, and of rows with hours but no fixed times: by arrival, as early
+    as workers are free.
 
-    Such a row runs on one type after the other, on the workers that fixed pieces and earlier rows leave.
+    Such a row runs on one type after the other, on the workers that fixed pieces and earlier rows
+    leave.
     """
     table, columns = list[PlannedPiece](), allocation.pieces
     if columns is not None:
@@ -261,17 +295,26 @@ def timetable(problem: AllocationProblem, allocation: ClusterAllocation) -> list
     return sorted(table, key=lambda piece: (piece.row, piece.start))
 
 
-def _in_free_time(problem: AllocationProblem, hours: Floats, fixed: list[PlannedPiece]) -> Iterator[PlannedPiece]:
+def _in_free_time(
+    problem: AllocationProblem, hours: Floats, fixed: list[PlannedPiece]
+) -> Iterator[PlannedPiece]:
     planned = {piece.row for piece in fixed}
     scale = scale_of_rows(problem)
     held = [
-        [(piece, float(scale[piece.row])) for piece in fixed if piece.type == kind] for kind in range(hours.shape[1])
+        [(piece, float(scale[piece.row])) for piece in fixed if piece.type == kind]
+        for kind in range(hours.shape[1])
     ]
-    free = [_FreeWorkers(*pair) for pair in zip(problem.cluster.workers.tolist(), held, strict=True)]
-    others = [row for row in np.flatnonzero(hours.sum(axis=1) > _NO_HOURS).tolist() if row not in planned]
+    free = [
+        _FreeWorkers(*pair) for pair in zip(problem.cluster.workers.tolist(), held, strict=True)
+    ]
+    others = [
+        row for row in np.flatnonzero(hours.sum(axis=1) > _NO_HOURS).tolist() if row not in planned
+    ]
     arrival = problem.jobs.arrival
 
-    for row in sorted(others, key=lambda row: float(arrival[row]) if row < len(arrival) else np.inf):
+    for row in sorted(
+        others, key=lambda row: float(arrival[row]) if row < len(arrival) else np.inf
+    ):
         begin = 0.0
         for kind in np.flatnonzero(hours[row] > _NO_HOURS).tolist():
             taken = free[kind].take(float(hours[row, kind]) * 3600, begin, float(scale[row]))
@@ -281,10 +324,18 @@ def _in_free_time(problem: AllocationProblem, hours: Floats, fixed: list[Planned
 
 
 class _FreeWorkers:
-    """Free workers of one type over time, constant between `times`; after the last, all are free."""
+    """Free workers of one type over time, constant between `times`; after the last, all are
+    free."""
 
     def __init__(self, workers: float, held: list[tuple[PlannedPiece, float]]) -> None:
-        edges = np.array([(time, sign) for piece, _ in held for time, sign in ((piece.start, 1), (piece.end, -1))])
+        edges = np.array(
+            [
+                (time, sign)
+                for piece, _ in held
+                for time, sign in ((piece.start, 1), (piece.end, -1))
+            ]
+        )
+
         used = np.repeat([scale * piece.share for piece, scale in held], 2)
         times, places = np.unique(np.append(edges.reshape(-1, 2)[:, 0], 0.0), return_inverse=True)
         changes = np.bincount(places[:-1], edges.reshape(-1, 2)[:, 1] * used, len(times))
@@ -293,7 +344,9 @@ class _FreeWorkers:
         self._first = 0
         """Before this place no worker is free."""
 
-    def take(self, seconds: float, begin: float, scale: float) -> Iterator[tuple[float, float, float]]:
+    def take(
+        self, seconds: float, begin: float, scale: float
+    ) -> Iterator[tuple[float, float, float]]:
         """The times, with shares, in which a row gets its seconds, from `begin` on."""
         place = max(self._cut(begin), self._first)
         while place < len(self._times) and seconds > _NO_HOURS * 3600:
@@ -301,7 +354,11 @@ class _FreeWorkers:
             if share > _SAME:
                 start = self._times[place]
                 self._cut(start + seconds / share)
-                end = self._times[place + 1] if place + 1 < len(self._times) else start + seconds / share
+                end = (
+                    self._times[place + 1]
+                    if place + 1 < len(self._times)
+                    else start + seconds / share
+                )
                 self._free[place] = max(self._free[place] - scale * share, 0.0)
                 seconds -= share * (end - start)
                 yield start, end, share

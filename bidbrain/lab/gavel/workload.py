@@ -1,4 +1,6 @@
-"""Simulated workloads: throughputs per kind of job, jobs that arrive over time, and the cluster that they run on."""
+"""Simulated workloads: throughputs per kind of job, jobs that arrive over time, and the cluster
+that they run on.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,12 @@ from bidbrain.lab.gavel.rounds import SPREAD
 _MAX_ROUNDS = 10_000_000
 
 
-# Number of workers per job: 70% one, 25% two to four, 5% eight (section 5.7.1). The published generator splits the
-# middle between two and four as two to three.
+# Number of workers per job: 70% one, 25% two to four, 5% eight (section 5.7.1). The published
+# generator splits the middle between two and four as two to three.
 SCALES = np.array([1, 2, 4, 8])
 SCALE_ODDS = np.array([0.7, 0.1, 0.15, 0.05])
-# A job takes 10^x minutes alone on the reference type, with x uniform in the first range or, less often, in the second.
+# A job takes 10^x minutes alone on the reference type, with x uniform in the first range or, less
+# often, in the second.
 SHORT, LONG, SHORT_ODDS = (1.5, 3.0), (3.0, 4.0), 0.8
 
 
@@ -38,10 +41,12 @@ class JobKind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Throughputs:
-    """Steps per second of each kind on each type: alone (kind, type), and of two sharing workers (kind, kind, type, 2).
+    """Steps per second of each kind on each type: alone (kind, type), and of two sharing workers
+    (kind, kind, type, 2).
 
-    Zero where a kind, or one of the two, cannot run. `spread` are those of jobs alone whose workers are on several
-    servers, if these matter; `alone` are then those of jobs that are placed as suits them best.
+    Zero where a kind, or one of the two, cannot run. `spread` are those of jobs alone whose workers
+    are on several servers, if these matter; `alone` are then those of jobs that are placed as suits
+    them best.
     """
 
     types: tuple[str, ...]
@@ -53,13 +58,15 @@ class Throughputs:
     def on(self, types: Sequence[str], per_server: Mapping[str, float] = {}) -> Throughputs:
         """Restricts the table to these worker types, in this order.
 
-        `per_server` has the types on which jobs may be spread over servers, with the workers of a server (infinite if
-        unknown).
+        `per_server` has the types on which jobs may be spread over servers, with the workers of a
+        server (infinite if unknown).
         """
         apart = [name + SPREAD for name in per_server]
         missing = [name for name in (*types, *apart) if name not in self.types]
         if missing:
-            raise BadWorkload(f"no throughput was measured on {missing[0]!r} (measured: {', '.join(self.types)})")
+            raise BadWorkload(
+                f"no throughput was measured on {missing[0]!r} (measured: {', '.join(self.types)})"
+            )
 
         at = [self.types.index(name) for name in types]
         alone, scale = self.alone[:, at], np.array([kind.scale for kind in self.kinds])
@@ -73,22 +80,29 @@ class Throughputs:
         ]
         spread[scale == 1] = alone[scale == 1]
         sizes = np.array([per_server.get(name, np.inf) for name in types])
+
         return replace(chosen, alone=Placement(alone, spread, sizes).best(scale), spread=spread)
 
     @property
     def reference(self) -> int:
-        """The type on which durations are drawn: the one where kinds run at the largest share of their best, on
-        average."""
+        """The type on which durations are drawn: the one where kinds run at the largest share of
+        their best, on average."""
         best = self.alone.max(axis=1, keepdims=True)
-        return int(np.divide(self.alone, best, out=np.zeros_like(self.alone), where=best > 0).mean(axis=0).argmax())
+        return int(
+            np.divide(self.alone, best, out=np.zeros_like(self.alone), where=best > 0)
+            .mean(axis=0)
+            .argmax()
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterWorkload:
-    """Jobs as columns, by arrival. The deadline is `slo_factor` times the job's duration alone on its fastest type.
+    """Jobs as columns, by arrival. The deadline is `slo_factor` times the job's duration alone on
+    its fastest type.
 
-    `slo_factor` is infinite for a job without a deadline. `names` come from the trace, or are numbers. `weight` is a
-    job's priority, and `owner` the entity that each job belongs to; empty if there are no `entities`.
+    `slo_factor` is infinite for a job without a deadline. `names` come from the trace, or are
+    numbers. `weight` is a job's priority, and `owner` the entity that each job belongs to; empty if
+    there are no `entities`.
     """
 
     throughputs: Throughputs
@@ -114,17 +128,25 @@ class ClusterWorkload:
     def alone_seconds(self) -> Floats:
         """Duration of each job alone on its fastest type."""
         best = self.rates.max(axis=1, initial=0.0)
-        return np.asarray(np.divide(self.steps, best, out=np.full(len(best), np.inf), where=best > 0))
+        return np.asarray(
+            np.divide(self.steps, best, out=np.full(len(best), np.inf), where=best > 0)
+        )
 
-    def with_entities(self, entities: Sequence[Entity], rng: np.random.Generator) -> ClusterWorkload:
-        """Gives each job an owner: its own if it has one, otherwise one of these entities at random.
+    def with_entities(
+        self, entities: Sequence[Entity], rng: np.random.Generator
+    ) -> ClusterWorkload:
+        """Gives each job an owner: its own if it has one, otherwise one of these entities at
+        random.
 
         Raises BadWorkload if a job belongs to an entity that is not among these.
         """
         names = [entity.name for entity in entities]
         unknown = next((name for name in self.owner if name and name not in names), None)
         if unknown is not None:
-            raise BadWorkload(f"entity {unknown!r} of the trace is not defined (defined: {', '.join(names)})")
+            raise BadWorkload(
+                f"entity {unknown!r} of the trace is not defined (defined: {', '.join(names)})"
+            )
+
         drawn = rng.choice(np.array(names), len(self.names)).tolist()
         owners = self.owner or ("",) * len(self.names)
         owner = tuple(name or other for name, other in zip(owners, drawn, strict=True))
@@ -133,13 +155,15 @@ class ClusterWorkload:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSimulation:
-    """A workload on a cluster, until the measured jobs are done; the others keep the cluster busy until then.
+    """A workload on a cluster, until the measured jobs are done; the others keep the cluster busy
+    until then.
 
-    `believed` are the throughputs that the scheduler assumes for pairs that share workers; None if no jobs share them.
-    Allocations are computed when jobs come or go, at most once in `allocation_seconds`; a move takes a job
-    `checkpoint_seconds`. `per_server` are the workers of a server by type (infinite if unknown); None if servers do not
-    matter. With `drops`, a job with fewer steps left than workers fails, and is dropped after five rounds. Defaults are
-    the published simulator's: rounds of six minutes, at least 1,920 s between allocations, free moves.
+    `believed` are the throughputs that the scheduler assumes for pairs that share workers; None if
+    no jobs share them. Allocations are computed when jobs come or go, at most once in
+    `allocation_seconds`; a move takes a job `checkpoint_seconds`. `per_server` are the workers of a
+    server by type (infinite if unknown); None if servers do not matter. With `drops`, a job with
+    fewer steps left than workers fails, and is dropped after five rounds. Defaults are the
+    published simulator's: rounds of six minutes, at least 1,920 s between allocations, free moves.
     """
 
     workload: ClusterWorkload
@@ -156,11 +180,14 @@ class ClusterSimulation:
         jobs = len(self.workload.names)
         if not self.measured or self.measured.start < 0 or self.measured.stop > jobs:
             raise BadWorkload(
-                f"jobs {self.measured.start}:{self.measured.stop} are outside the workload of {jobs} jobs"
+                f"jobs {self.measured.start}:{self.measured.stop} are outside the workload of "
+                f"{jobs} jobs"
             )
 
         if self.workload.throughputs.types != self.cluster.types:
-            raise BadWorkload("the workload's throughputs are not of the cluster's types (Throughputs.on)")
+            raise BadWorkload(
+                "the workload's throughputs are not of the cluster's types (Throughputs.on)"
+            )
 
         # An implausible number of rounds: the input must be wrong.
         rounds = self.workload.alone_seconds() / self.round_seconds
@@ -168,7 +195,8 @@ class ClusterSimulation:
         if endless.size:
             m = int(endless[0])
             raise BadWorkload(
-                f"job {self.workload.names[m]}: takes {rounds[m]:.3g} rounds of {self.round_seconds:g} s where"
+                f"job {self.workload.names[m]}: takes {rounds[m]:.3g} rounds of "
+                f"{self.round_seconds:g} s where"
                 f" it is fastest, more than {_MAX_ROUNDS:,}; use fewer steps or longer rounds"
             )
 
@@ -177,7 +205,8 @@ class ClusterSimulation:
         if stuck.size:
             kind = self.workload.throughputs.kinds[int(self.workload.kind[stuck[0]])]
             raise BadWorkload(
-                f"job {self.workload.names[int(stuck[0])]} ({kind.name}, {kind.scale} workers) and {stuck.size - 1}"
+                f"job {self.workload.names[int(stuck[0])]} ({kind.name}, {kind.scale} workers) and "
+                f"{stuck.size - 1}"
                 " more run on no type of this cluster; add workers to a type that they run on"
             )
 
@@ -185,10 +214,11 @@ class ClusterSimulation:
 def generate(
     throughputs: Throughputs, mean_seconds: float, count: int, seed: int, *, multiple: bool = False
 ) -> ClusterWorkload:
-    """Jobs as published (section 5.7.1): uniform kinds, Poisson arrivals, steps from a duration on the reference type.
+    """Jobs as published (section 5.7.1): uniform kinds, Poisson arrivals, steps from a duration on
+    the reference type.
 
-    `mean_seconds` are those between two arrivals (0: all at once), and `multiple` says whether some jobs are
-    distributed. A longer workload with the same seed begins with the shorter one.
+    `mean_seconds` are those between two arrivals (0: all at once), and `multiple` says whether some
+    jobs are distributed. A longer workload with the same seed begins with the shorter one.
     """
     times, sizes, kinds, lengths = (np.random.default_rng([seed, stream]) for stream in range(4))
     gaps = times.exponential(1.0, count) * mean_seconds
@@ -202,7 +232,10 @@ def generate(
     steps = np.maximum(np.floor(rate * seconds), 1.0)
     names = tuple(str(number) for number in range(count))
     arrival = np.cumsum(gaps) - (gaps[0] if count else 0.0)
-    return ClusterWorkload(throughputs, names, kind, steps, arrival, np.ones(count), np.full(count, np.inf))
+
+    return ClusterWorkload(
+        throughputs, names, kind, steps, arrival, np.ones(count), np.full(count, np.inf)
+    )
 
 
 def _kinds(throughputs: Throughputs, scale: Ints, uniform: Floats) -> Ints:
@@ -210,10 +243,13 @@ def _kinds(throughputs: Throughputs, scale: Ints, uniform: Floats) -> Ints:
     measured = throughputs.alone[:, throughputs.reference] > 0
     kinds = np.empty(len(scale), dtype=np.int64)
     for workers in np.unique(scale).tolist():
-        of_scale = [k for k, kind in enumerate(throughputs.kinds) if kind.scale == workers and measured[k]]
+        of_scale = [
+            k for k, kind in enumerate(throughputs.kinds) if kind.scale == workers and measured[k]
+        ]
         if not of_scale:
             raise BadWorkload(
-                f"no kind of job was measured on {workers} workers; use --scale single or other throughputs"
+                f"no kind of job was measured on {workers} workers; use --scale single or other "
+                "throughputs"
             )
         wanted = scale == workers
         kinds[wanted] = np.array(of_scale)[(uniform[wanted] * len(of_scale)).astype(np.int64)]
@@ -222,13 +258,19 @@ def _kinds(throughputs: Throughputs, scale: Ints, uniform: Floats) -> Ints:
 
 
 def with_estimated_pairs(throughputs: Throughputs, measured: int, seed: int) -> Throughputs:
-    """The throughputs as a scheduler believes them that measures only `measured` pairs of each kind of job.
+    """The throughputs as a scheduler believes them that measures only `measured` pairs of each kind
+    of job.
 
-    Each single-worker kind that runs on every type is new in turn: its pairs are estimated from the measured ones, with
-    the other kinds as references. A pair that neither side measured gets the mean of both estimates. Whether two jobs
-    fit on a worker together is known for all pairs.
+    Each single-worker kind that runs on every type is new in turn: its pairs are estimated from the
+    measured ones, with the other kinds as references. A pair that neither side measured gets the
+    mean of both estimates. Whether two jobs fit on a worker together is known for all pairs.
     """
-    single = [i for i, kind in enumerate(throughputs.kinds) if kind.scale == 1 and (throughputs.alone[i] > 0).all()]
+    single = [
+        i
+        for i, kind in enumerate(throughputs.kinds)
+        if kind.scale == 1 and (throughputs.alone[i] > 0).all()
+    ]
+
     cells = np.ix_(single, single)
     alone, truth = throughputs.alone[single], throughputs.together[cells]
     seen = _measured_cells(truth.shape[:3], measured, seed)
@@ -237,7 +279,9 @@ def with_estimated_pairs(throughputs: Throughputs, measured: int, seed: int) -> 
     for new in range(len(single)):
         kept = np.delete(np.arange(len(single)), new)
         known = np.where(seen[new, kept][:, :, None], truth[new, kept], np.nan)
-        estimates[new, kept] = pairs_of_new(alone[kept], truth[np.ix_(kept, kept)], alone[new], known)
+        estimates[new, kept] = pairs_of_new(
+            alone[kept], truth[np.ix_(kept, kept)], alone[new], known
+        )
 
     either = (seen | seen.swapaxes(0, 1))[..., None] | (truth == 0)
     believed = throughputs.together.copy()
@@ -247,17 +291,22 @@ def with_estimated_pairs(throughputs: Throughputs, measured: int, seed: int) -> 
 
 
 def _measured_cells(shape: tuple[int, int, int], measured: int, seed: int) -> Bools:
-    """Which pairs (job, other job, type) are measured: as many for each job, drawn at random, and jobs of one kind."""
+    """Which pairs (job, other job, type) are measured: as many for each job, drawn at random, and
+    jobs of one kind.
+    """
     kinds, _, types = shape
     if kinds < 4 or not 0 < measured <= (kinds - 1) * types:
         raise BadFingerprint(
-            f"{measured} measured pairs per kind of job: estimates need at least four kinds that run on every type, and"
+            f"{measured} measured pairs per kind of job: estimates need at least four kinds that "
+            "run on every type, and"
             f" from 1 to {max(kinds - 1, 0) * types} pairs of each"
         )
 
     seen = np.zeros(shape, dtype=np.bool_)
     for new in range(kinds):
-        drawn = np.random.default_rng([seed, new]).choice((kinds - 1) * types, size=measured, replace=False)
+        drawn = np.random.default_rng([seed, new]).choice(
+            (kinds - 1) * types, size=measured, replace=False
+        )
         others = np.zeros((kinds - 1) * types, dtype=np.bool_)
         others[drawn] = True
         seen[new, np.delete(np.arange(kinds), new)] = others.reshape(kinds - 1, types)

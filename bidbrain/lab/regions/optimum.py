@@ -1,9 +1,11 @@
-"""The least that a job could have paid with perfect knowledge of its window, by dynamic programming. Exact.
+"""The least that a job could have paid with perfect knowledge of its window, by dynamic
+programming. Exact.
 
-The state is what runs where, and the time lost so far: a step without a machine loses a step, a start loses the delay.
-With t steps passed and s lost, t - s is done, so holding a machine leaves s as it is, and the states of one moment are
-few: no more can be lost than the job has slack. Charging a start's whole delay at once is exact, because no cheapest
-schedule starts a machine for less than its delay. Lost time is counted in parts of a step that divide the delay.
+The state is what runs where, and the time lost so far: a step without a machine loses a step, a
+start loses the delay. With t steps passed and s lost, t - s is done, so holding a machine leaves s
+as it is, and the states of one moment are few: no more can be lost than the job has slack. Charging
+a start's whole delay at once is exact, because no cheapest schedule starts a machine for less than
+its delay. Lost time is counted in parts of a step that divide the delay.
 """
 
 from math import ceil, gcd
@@ -32,12 +34,14 @@ def cheapest(window: Window) -> Steps:
 
 
 def published_plan(window: Window) -> Steps:
-    """The schedule that the published simulator calls optimal: planned in whole steps, with the time of moving.
+    """The schedule that the published simulator calls optimal: planned in whole steps, with the
+    time of moving.
 
     It is then carried out under the window's rules, where a start may take less.
     """
     job, regions = window.job, window.record.regions
-    # The time of a move beyond that within a region, at the object-store speeds that the study measured.
+    # The time of a move beyond that within a region, at the object-store speeds that the study
+    # measured.
     seconds = np.zeros((len(regions), len(regions)))
     for i, source in enumerate(regions):
         for j, target in enumerate(regions):
@@ -50,16 +54,24 @@ def published_plan(window: Window) -> Steps:
 
 
 class _Search:
-    """Costs so far by what runs (idle, spot, on demand), zone (the last: nowhere) and parts lost, and how they arose.
+    """Costs so far by what runs (idle, spot, on demand), zone (the last: nowhere) and parts lost,
+    and how they arose.
 
-    There are `_parts` in a step, `_need` for the work, and `_slack` to lose; `_delay[i, j]` of them and `_usd[i, j]`
-    dollars are for a start in zone j with the checkpoint in zone i (the last row: nowhere). `_came` holds -1 where the
-    same machine ran on, else the number of what ran before: 3 x zone + kind.
+    There are `_parts` in a step, `_need` for the work, and `_slack` to lose; `_delay[i, j]` of them
+    and `_usd[i, j]` dollars are for a start in zone j with the checkpoint in zone i (the last row:
+    nowhere). `_came` holds -1 where the same machine ran on, else the number of what ran before: 3
+    x zone + kind.
     """
 
     def __init__(self, window: Window, parts: int, delay: Floats, *, free_last: bool) -> None:
         record, job = window.record, window.job
-        self._steps, self._zones, self._parts, self._free_last = record.steps, len(record.zones), parts, free_last
+        self._steps, self._zones, self._parts, self._free_last = (
+            record.steps,
+            len(record.zones),
+            parts,
+            free_last,
+        )
+
         self._need = ceil(job.work * parts / record.gap - 1e-9)
         self._slack = record.steps * parts - self._need
         with_nowhere = np.vstack([delay, np.full(len(delay), job.delay)])
@@ -119,7 +131,9 @@ class _Search:
         left = np.take_along_axis(before, kind[None], axis=0)[0]
         return left, (np.arange(self._zones + 1)[:, None] * 3 + kind).astype(np.int16)
 
-    def _entered(self, left: Floats, code: NDArray[np.int16], usd: Floats) -> tuple[Floats, NDArray[np.int16]]:
+    def _entered(
+        self, left: Floats, code: NDArray[np.int16], usd: Floats
+    ) -> tuple[Floats, NDArray[np.int16]]:
         """The cheapest way into each zone by parts lost, and what ran before."""
         entered = np.full((self._zones, left.shape[1]), np.inf)
         source = np.full(entered.shape, -1, dtype=np.int16)
@@ -135,7 +149,9 @@ class _Search:
         return entered, source
 
     def _ends(self, step: int, before: Floats, count: int) -> Floats:
-        """Costs of jobs that can end with this step, which have lost at most `count - 1` parts; others go on."""
+        """Costs of jobs that can end with this step, which have lost at most `count - 1` parts;
+        others go on.
+        """
         costs = self._costs[:, :, :count]
         if not self._free_last:
             return costs
@@ -144,6 +160,7 @@ class _Search:
         left, code = self._left(before)
         entered, source = self._entered(left, code, np.zeros_like(self._usd))
         ends = np.full_like(before, np.inf)
+
         for kind in (1, 2):
             stays = before[kind, :-1] <= entered
             ends[kind, :-1] = np.where(stays, before[kind, :-1], entered)

@@ -1,12 +1,13 @@
-"""The policies by name, one window played under each, those that are practiced today (`on-demand`, and uniform progress
-in one zone or with failover), and `regions`.
+"""The policies by name, one window played under each, those that are practiced today (`on-demand`,
+and uniform progress in one zone or with failover), and `regions`.
 
-Uniform progress compares the work done with the share of the time that has passed. A job that is behind takes an
-on-demand machine where no spot is up; one that is two delays ahead gives it back. Close to the deadline a safety net
-decides.
+Uniform progress compares the work done with the share of the time that has passed. A job that is
+behind takes an on-demand machine where no spot is up; one that is two delays ahead gives it back.
+Close to the deadline a safety net decides.
 
-`regions` is the `Decider` of plans and runs: it decides from what the field shows, and orders what it wants. A zone
-that has refused is not asked again in the same step, as a market that has refused rests in a run.
+`regions` is the `Decider` of plans and runs: it decides from what the field shows, and orders what
+it wants. A zone that has refused is not asked again in the same step, as a market that has refused
+rests in a run.
 """
 
 from dataclasses import dataclass
@@ -16,9 +17,26 @@ from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
 from bidbrain.decision.roaming import Roaming, regions_of
 from bidbrain.lab.regions.optimum import BestSchedule, cheapest, published_plan
-from bidbrain.lab.regions.replay import Field, PlayedWindow, Spending, Whereabouts, Window, ZonePolicy, play
+from bidbrain.lab.regions.replay import (
+    Field,
+    PlayedWindow,
+    Spending,
+    Whereabouts,
+    Window,
+    ZonePolicy,
+    play,
+)
 from bidbrain.lab.regions.skynomad import SkyNomad
-from bidbrain.strategies.base import Decision, Holding, Look, Offer, Overheads, Rent, SavedState, Situation
+from bidbrain.strategies.base import (
+    Decision,
+    Holding,
+    Look,
+    Offer,
+    Overheads,
+    Rent,
+    SavedState,
+    Situation,
+)
 from bidbrain.strategies.regions_knowledge import Known
 from bidbrain.strategies.standard import AlwaysOnDemand
 from pricing_data.market import Market
@@ -28,15 +46,19 @@ ONE_ZONE = "up-one-zone"
 
 NAMES = ("on-demand", ONE_ZONE, "up-switch", "skynomad", "regions", "optimal", "optimal-published")
 ELASTIC_NAMES = ("on-demand", "up-switch", "skynomad", "regions")
-"""Policies of jobs that work with fewer machines than they want: those with a net that holds at any speed."""
+"""Policies of jobs that work with fewer machines than they want: those with a net that holds at any
+speed."""
 
 
 def played(window: Window, name: str) -> list[PlayedWindow]:
     if name == ONE_ZONE and len(window.record.zones) > 1:
-        return [result for zone in window.record.zones for result in played(window.only(zone), name)]
+        return [
+            result for zone in window.record.zones for result in played(window.only(zone), name)
+        ]
 
     if not window.job.possible(window.record.gap):
-        # A job that no policy can finish in time counts as the cheapest on-demand machine from start to end.
+        # A job that no policy can finish in time counts as the cheapest on-demand machine from
+        # start to end.
         hours = (window.job.work + window.job.delay) / HOUR
         usd = float(window.record.on_demand.min()) * window.job.machines * hours
         missed = not window.rules.published
@@ -78,7 +100,10 @@ def steps_needed(field: Field, delays: int = 1) -> int:
 def cheapest_on_demand(field: Field) -> int:
     """Where finishing on demand costs least, with the move."""
     hours = field.work_left / 3_600_000_000
-    return min(range(len(field.zones)), key=lambda zone: field.on_demand[zone] * hours + field.move_usd(zone))
+    return min(
+        range(len(field.zones)),
+        key=lambda zone: field.on_demand[zone] * hours + field.move_usd(zone),
+    )
 
 
 class OnDemandThroughout:
@@ -93,7 +118,9 @@ class OnDemandThroughout:
 
 @dataclass(slots=True)
 class LastResort:
-    """A policy until one more step without work could miss the deadline; from then on demand, to the end."""
+    """A policy until one more step without work could miss the deadline; from then on demand, to
+    the end.
+    """
 
     policy: ZonePolicy
     caught: bool = False
@@ -110,7 +137,9 @@ class LastResort:
 
 
 def _wanted(field: Field, machine: Whereabouts | None, *, spot: bool) -> tuple[str, bool]:
-    """The kind of machine that uniform progress asks for, and whether it leaves on-demand although time is short."""
+    """The kind of machine that uniform progress asks for, and whether it leaves on-demand although
+    time is short.
+    """
     elapsed, work, delay = field.now * field.gap, field.job.work, field.job.delay
     done = work - field.work_left
     on_demand = machine is not None and not machine.spot
@@ -130,7 +159,9 @@ def _wanted(field: Field, machine: Whereabouts | None, *, spot: bool) -> tuple[s
 
 
 class UniformInOneZone:
-    """Uniform progress in one zone, where the policy sees at once whether spot is up. Its last step is billed."""
+    """Uniform progress in one zone, where the policy sees at once whether spot is up. Its last step
+    is billed.
+    """
 
     bills_last_step = True
 
@@ -152,7 +183,8 @@ class UniformInOneZone:
 
 @dataclass(slots=True)
 class UniformWithFailover:
-    """Uniform progress that looks for spot by price, and last in the region that it lost spot in."""
+    """Uniform progress that looks for spot by price, and last in the region that it lost spot
+    in."""
 
     last: int | None = None
     bills_last_step = False
@@ -199,7 +231,9 @@ class DecidedRegions:
         self._wake_at = 0
 
     def step(self, field: Field) -> None:
-        """Decides, if the decider wants to by now or machines were lost, until an order is granted or none is made."""
+        """Decides, if the decider wants to by now or machines were lost, until an order is granted
+        or none is made.
+        """
         self._decider = self._decider or _decider_of(field)
         now = field.now * field.gap
         if self._held is not None and self._held.spot:
@@ -247,9 +281,13 @@ class DecidedRegions:
             rent = Rent(offer, machines, offer.on_demand if held.spot else None)
             holdings = (Holding(0, rent, now, now + field.delay_left),)
 
-        prices = {offer: round(usd * NANOS_PER_DOLLAR) for offer, usd in zip(offers, field.spot.tolist(), strict=True)}
+        prices = {
+            offer: round(usd * NANOS_PER_DOLLAR)
+            for offer, usd in zip(offers, field.spot.tolist(), strict=True)
+        }
         open_offers = tuple(offer for zone, offer in enumerate(offers) if zone not in refused)
         saved = None if field.home is None else SavedState(offers[field.home].market, _WHOLE)
+
         return Situation(
             now=now,
             offers=open_offers,

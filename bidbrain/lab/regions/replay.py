@@ -1,9 +1,10 @@
 """One job played step by step under a policy that sees only what it could have known.
 
-A decision holds for a whole step. A start, anywhere, makes no progress for the start delay, which is consumed
-continuously; a refused start is free. Spot that is not up at a step is lost at its beginning. Moving the checkpoint to
-another region costs money, and `Rules.moving_time` on top of the delay. A probe that succeeds costs its minutes. An
-elastic job takes as many machines as a zone grants, pays for these, and is slower by as much.
+A decision holds for a whole step. A start, anywhere, makes no progress for the start delay, which
+is consumed continuously; a refused start is free. Spot that is not up at a step is lost at its
+beginning. Moving the checkpoint to another region costs money, and `Rules.moving_time` on top of
+the delay. A probe that succeeds costs its minutes. An elastic job takes as many machines as a zone
+grants, pays for these, and is slower by as much.
 """
 
 import re
@@ -21,7 +22,9 @@ _ZONE = re.compile(r"(?P<region>.+?\d+)(?:-?[a-z]|-\d+)$")
 
 
 def region_of(zone: str) -> str:
-    """The region of a zone: `us-east-1` of `us-east-1a`, `us-west1` of `us-west1-b`, `eastus` of `eastus-1`."""
+    """The region of a zone: `us-east-1` of `us-east-1a`, `us-west1` of `us-west1-b`, `eastus` of
+    `eastus-1`.
+    """
     if match := _ZONE.match(zone):
         return match["region"]
     return zone.rsplit("-", 1)[0] if re.search(r"[a-z]-\d$", zone) else zone
@@ -29,8 +32,9 @@ def region_of(zone: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ZonesRecord:
-    """Zones by step. `granted[z, t]` machines could be held in zone z during step t, at `spot[z, t]` dollars per
-    machine-hour; `on_demand[z]` is the price of machines that are always there. Steps last `gap` microseconds."""
+    """Zones by step. `granted[z, t]` machines could be held in zone z during step t, at `spot[z,
+    t]` dollars per machine-hour; `on_demand[z]` is the price of machines that are always there.
+    Steps last `gap` microseconds."""
 
     zones: tuple[str, ...]
     gap: int
@@ -49,16 +53,21 @@ class ZonesRecord:
     def only(self, zones: Sequence[str]) -> "ZonesRecord":
         """The record of some of the zones, in the given order."""
         rows = [self.zones.index(zone) for zone in zones]
-        return ZonesRecord(tuple(zones), self.gap, self.granted[rows], self.spot[rows], self.on_demand[rows])
+        return ZonesRecord(
+            tuple(zones), self.gap, self.granted[rows], self.spot[rows], self.on_demand[rows]
+        )
 
     def window(self, start: int, steps: int) -> "ZonesRecord":
         part = slice(start, start + steps)
-        return ZonesRecord(self.zones, self.gap, self.granted[:, part], self.spot[:, part], self.on_demand)
+        return ZonesRecord(
+            self.zones, self.gap, self.granted[:, part], self.spot[:, part], self.on_demand
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class RegionJob:
-    """Times in microseconds. `machines` are wanted at once; the job works with `at_least` of them."""
+    """Times in microseconds. `machines` are wanted at once; the job works with `at_least` of
+    them."""
 
     work: int
     deadline: int
@@ -68,7 +77,9 @@ class RegionJob:
     at_least: int = 1
 
     def steps(self, gap: int) -> int:
-        """Whole steps until the deadline. Written hours are rounded, so a step that is nearly whole counts."""
+        """Whole steps until the deadline. Written hours are rounded, so a step that is nearly whole
+        counts.
+        """
         nearest = round(self.deadline / gap)
         return nearest if abs(nearest * gap - self.deadline) < gap // 100 else self.deadline // gap
 
@@ -81,8 +92,9 @@ class RegionJob:
 class Rules:
     """The charges of a replay, and the time that moves and probes take.
 
-    `published` replays the quirks of the published simulator: the last step is not billed. Taking a checkpoint from one
-    region to another costs `usd_per_gb`, or what `pairs` has for the two, and takes `moving_time` on top of a start.
+    `published` replays the quirks of the published simulator: the last step is not billed. Taking a
+    checkpoint from one region to another costs `usd_per_gb`, or what `pairs` has for the two, and
+    takes `moving_time` on top of a start.
     """
 
     published: bool = False
@@ -160,7 +172,8 @@ class Spending:
 
 @dataclass(frozen=True, slots=True)
 class PlayedWindow:
-    """One window under one policy: the cost of the job, and `course`, what it held at each step, None while it waited.
+    """One window under one policy: the cost of the job, and `course`, what it held at each step,
+    None while it waited.
 
     A policy of one zone is played in each zone by itself.
     """
@@ -205,10 +218,15 @@ class Field:
 
     @property
     def share(self) -> float:
-        """The share of its machines that the job has in this step; a zone may grant fewer than it wants."""
+        """The share of its machines that the job has in this step; a zone may grant fewer than it
+        wants.
+        """
         if self.machine is None or not self.machine.spot:
             return 1.0
-        return min(int(self._record.granted[self.machine.zone, self.now]), self.job.machines) / self.job.machines
+        return (
+            min(int(self._record.granted[self.machine.zone, self.now]), self.job.machines)
+            / self.job.machines
+        )
 
     @property
     def steps_left(self) -> int:
@@ -220,7 +238,8 @@ class Field:
         return 0.0 if self.home is None else float(self.moving[self.home, zone])
 
     def start_spot(self, zone: int) -> bool:
-        """Asks for a spot machine; it replaces what runs. A refusal is free, and changes nothing."""
+        """Asks for a spot machine; it replaces what runs. A refusal is free, and changes
+        nothing."""
         if not self._up[zone, self.now]:
             return False
         self._start(Whereabouts(zone, spot=True))
@@ -235,11 +254,15 @@ class Field:
         self.machine, self.delay_left = None, 0
 
     def probe(self, zone: int) -> bool:
-        """Checks whether spot is available; success costs a few minutes of it, except where the job runs."""
+        """Checks whether spot is available; success costs a few minutes of it, except where the job
+        runs.
+        """
         up = bool(self._up[zone, self.now])
         self.this_step.probes += 1
         if up and (self.machine is None or self.machine.zone != zone):
-            self.this_step.probing += float(self.spot[zone]) * self.job.machines * self._window.rules.probe / HOUR
+            self.this_step.probing += (
+                float(self.spot[zone]) * self.job.machines * self._window.rules.probe / HOUR
+            )
         return up
 
     def _start(self, machine: Whereabouts) -> None:
@@ -255,7 +278,11 @@ class Field:
     def begin_step(self) -> None:
         """Takes away spot that is not up any more."""
         self.this_step = Spending()
-        if self.machine is not None and self.machine.spot and not self._up[self.machine.zone, self.now]:
+        if (
+            self.machine is not None
+            and self.machine.spot
+            and not self._up[self.machine.zone, self.now]
+        ):
             self.stop()
 
     def end_step(self) -> None:
@@ -289,4 +316,6 @@ def play(window: Window, policy: ZonePolicy, name: str) -> PlayedWindow:
 
     held = [machine for machine in course if machine is not None]
     spot = sum(machine.spot for machine in held)
-    return PlayedWindow(name, window, field.bill, spot, len(held) - spot, field.work_left > 0, tuple(course))
+    return PlayedWindow(
+        name, window, field.bill, spot, len(held) - spot, field.work_left > 0, tuple(course)
+    )

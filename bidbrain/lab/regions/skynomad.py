@@ -1,12 +1,12 @@
 """`skynomad`: our reading of the best published policy for one job in many zones (NSDI 2027).
 
-Each zone has a life that tries and probes begin and refusals end. Its remaining time given its age is a Nelson-Aalen
-estimate, shortened after a burst of losses. An hour of spot in a zone is worth
+Each zone has a life that tries and probes begin and refusals end. Its remaining time given its age
+is a Nelson-Aalen estimate, shortened after a burst of losses. An hour of spot in a zone is worth
 
     value of progress x (life - start delay)+ / life - price - cost of the move / life
 
-and the best action that beats the present one by a margin is tried, then the next. Zones without a life are probed.
-Each zone stays under observation while no machine runs there.
+and the best action that beats the present one by a margin is tried, then the next. Zones without a
+life are probed. Each zone stays under observation while no machine runs there.
 """
 
 from collections import deque
@@ -40,7 +40,8 @@ class ZoneLife:
     _shown: bool | None = None
 
     def show(self, now: float, *, up: bool) -> None:
-        """A try or a probe showed whether spot is available, while no machine of the job ran here."""
+        """A try or a probe showed whether spot is available, while no machine of the job ran
+        here."""
         if up is self._shown:
             return
         if up:
@@ -68,9 +69,14 @@ class ZoneLife:
 
         losses = [end - begin for begin, end, lost in self.ended if lost]
         steps = [
-            (age, sum(abs(loss - age) <= 1e-9 for loss in losses) / sum(life + 1e-9 >= age for life in lives))
+            (
+                age,
+                sum(abs(loss - age) <= 1e-9 for loss in losses)
+                / sum(life + 1e-9 >= age for life in lives),
+            )
             for age in sorted(set(losses))
         ]
+
         return steps, steps[-1][1] if steps else _NO_HAZARD
 
     def remaining(self, now: float, gap: float) -> float:
@@ -121,7 +127,8 @@ def _cumulative(steps: Sequence[tuple[float, float]], tail: float, age: float) -
 
 
 def _densest(events: Sequence[tuple[float, int]]) -> float:
-    """The most losses per expected loss among the latest steps that together expected at most one."""
+    """The most losses per expected loss among the latest steps that together expected at most
+    one."""
     risk, losses, best, any_ = 0.0, 0, 0.0, False
     for expected, count in reversed(events):
         first = not risk and not losses and not any_
@@ -166,7 +173,9 @@ class SkyNomad:
             self.next_probe = [0] * len(field.zones)
 
         held = field.machine
-        if self.running is not None and (held is None or held.zone != self.running or not held.spot):
+        if self.running is not None and (
+            held is None or held.zone != self.running or not held.spot
+        ):
             self.lives[self.running].end(now, lost=not self.stopped)
             self.running, self.stopped = None, False
 
@@ -177,18 +186,27 @@ class SkyNomad:
 
     def _spot_value(self, field: Field, zone: int, usd: float) -> float:
         left = (field.job.deadline - field.now * field.gap) / HOUR
-        life, held = min(self.lives[zone].remaining(_hours(field), field.gap / HOUR), left), field.machine
+        life, held = (
+            min(self.lives[zone].remaining(_hours(field), field.gap / HOUR), left),
+            field.machine,
+        )
         runs = held is not None and held.spot and held.zone == zone
         works = life if runs else life - field.job.delay / HOUR
         if works <= 0:
             return -inf
+
         move = 0.0 if self.origin is None else field.move_usd(zone)
         return usd * works / life - float(field.spot[zone]) - move / max(life, 1e-6)
 
     def _options(self, field: Field, usd: float, present: float) -> list[tuple[float, int, bool]]:
         """Actions with their worth: value, zone (-1: wait), on spot or on demand."""
         held = field.machine
-        margin = _MARGIN_USD + _MARGIN_PER_GB * field.job.checkpoint_gb + _MARGIN_SHARE * usd if held else -inf
+        margin = (
+            _MARGIN_USD + _MARGIN_PER_GB * field.job.checkpoint_gb + _MARGIN_SHARE * usd
+            if held
+            else -inf
+        )
+
         options = [(0.0, -1, False)]
         for zone in range(len(field.zones)):
             value = self._spot_value(field, zone, usd)
@@ -214,7 +232,9 @@ class SkyNomad:
         elif held is not None:
             present = usd - float(field.on_demand[held.zone])
 
-        for value, zone, spot in sorted(self._options(field, usd, present), key=lambda option: -option[0]):
+        for value, zone, spot in sorted(
+            self._options(field, usd, present), key=lambda option: -option[0]
+        ):
             if value <= present:
                 break
             if held is not None and (held.zone, held.spot) == (zone, spot):
@@ -247,7 +267,8 @@ class SkyNomad:
             self.lives[zone].show(_hours(field), up=False)
             return False
 
-        # A machine that is left for another is taken to live on: only a loss or a return ends its life.
+        # A machine that is left for another is taken to live on: only a loss or a return ends its
+        # life.
         self.lives[zone].begin(_hours(field))
         if self.running is not None and self.running != zone:
             self.lives[self.running].show(_hours(field), up=False)
@@ -258,7 +279,12 @@ class SkyNomad:
 
     def _probe(self, field: Field, at: int | None) -> None:
         for zone in range(len(field.zones)):
-            if zone == at or zone in self.probed or zone in self.refused or field.now < self.next_probe[zone]:
+            if (
+                zone == at
+                or zone in self.probed
+                or zone in self.refused
+                or field.now < self.next_probe[zone]
+            ):
                 continue
 
             self.next_probe[zone] = field.now + PROBE_EVERY

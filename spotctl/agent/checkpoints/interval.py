@@ -1,7 +1,7 @@
 """How often a program writes a checkpoint: an eviction loses work, and every checkpoint takes time.
 
-With checkpoints of cost C and a mean time M to the next eviction, the best interval is sqrt(2 C M) (Young
-1974; Daly 2006 has the terms beyond it, which matter only where C is near M).
+With checkpoints of cost C and a mean time M to the next eviction, the best interval is sqrt(2 C M)
+(Young 1974; Daly 2006 has the terms beyond it, which matter only where C is near M).
 """
 
 import os
@@ -15,12 +15,14 @@ CHECKPOINT_VARIABLE = "SPOTCTL_CHECKPOINT_DIR"
 """The environment variable with the folder whose files are copied to the next machine."""
 
 PLAN_VARIABLE = "SPOTCTL_CHECKPOINT_PLAN"
-"""The environment variable with the path of the plan, a file with the seconds between checkpoints (`every`) and those
-that one is assumed to take (`cost`). It is replaced when a checkpoint's cost is measured."""
+"""The environment variable with the path of the plan, a file with the seconds between checkpoints
+(`every`) and those that one is assumed to take (`cost`). It is replaced when a checkpoint's cost is
+measured."""
 
 
 def best_interval(cost: float, life: float, longest: float) -> float:
-    """Time between checkpoints, in the unit of the arguments: at least `cost`, and otherwise at most `longest`.
+    """Time between checkpoints, in the unit of the arguments: at least `cost`, and otherwise at
+    most `longest`.
 
     >>> best_interval(2.0, 100.0, 3600.0)
     20.0

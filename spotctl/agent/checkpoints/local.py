@@ -30,8 +30,9 @@ class TrainingPosition:
 class Checkpoints:
     """The checkpoints of a job, or of one of its ranks, in a folder; the newest `keep` are kept.
 
-    A checkpoint is written to a temporary folder, with a digest of each file, and renamed: a kill at any moment leaves
-    the previous checkpoint. The digests also reveal later damage; then the previous checkpoint is used.
+    A checkpoint is written to a temporary folder, with a digest of each file, and renamed: a kill
+    at any moment leaves the previous checkpoint. The digests also reveal later damage; then the
+    previous checkpoint is used.
     """
 
     def __init__(self, folder: Path, keep: int = 2) -> None:
@@ -40,8 +41,11 @@ class Checkpoints:
         self.folder, self._keep = folder, keep
 
     def write(self, position: TrainingPosition, save: Callable[[Path], None]) -> Path:
-        """Has `save` fill a new folder, which becomes the newest checkpoint. BadCheckpoint: the write fails."""
-        # The same step may have been saved before. With a new name, a complete checkpoint exists at every moment.
+        """Has `save` fill a new folder, which becomes the newest checkpoint. BadCheckpoint: the
+        write fails.
+        """
+        # The same step may have been saved before. With a new name, a complete checkpoint exists at
+        # every moment.
         again = len(self._steps(position.step))
         target = self.folder / f"step-{position.step:012d}-{again:02d}"
         new = self.folder / f"{_UNFINISHED}{target.name}"
@@ -57,7 +61,10 @@ class Checkpoints:
             move(new, target)
             sync(self.folder)
         except OSError as error:
-            raise BadCheckpoint(f"{target}: cannot be written: {error.strerror or error}") from error
+            raise BadCheckpoint(
+                f"{target}: cannot be written: {error.strerror or error}"
+            ) from error
+
         self._drop_old(new.name)
         return target
 
@@ -66,14 +73,19 @@ class Checkpoints:
         steps = self._steps()
         newest = _first_whole(steps)
         if newest is None and steps:
-            raise BadCheckpoint(f"{self.folder}: none of {len(steps)} checkpoints is complete; restore one or empty it")
+            raise BadCheckpoint(
+                f"{self.folder}: none of {len(steps)} checkpoints is complete; restore one or "
+                "empty it"
+            )
         return newest
 
     def at(self, step: int) -> tuple[TrainingPosition, Path]:
         """The checkpoint of a step. BadCheckpoint: no complete one exists."""
         checkpoint = _first_whole(self._steps(step))
         if checkpoint is None:
-            raise BadCheckpoint(f"{self.folder}: no complete checkpoint of step {step}, where other ranks resume")
+            raise BadCheckpoint(
+                f"{self.folder}: no complete checkpoint of step {step}, where other ranks resume"
+            )
         return checkpoint
 
     def _steps(self, step: int | None = None) -> list[Path]:

@@ -1,6 +1,7 @@
 """The checkpoints of a command job in a blob store that outlives its machines.
 
-A checkpoint is its files, one blob each, and a record that is written last: files without a record do not count.
+A checkpoint is its files, one blob each, and a record that is written last: files without a record
+do not count.
 """
 
 import json
@@ -37,7 +38,9 @@ _BLOB = re.compile(r"(?P<stem>node-\d+/\d+-.+)\.(?P<part>record|\d+)")
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRecord:
-    """A checkpoint: its writer (a node task), its number, its cost in seconds, its bytes, and the planned interval."""
+    """A checkpoint: its writer (a node task), its number, its cost in seconds, its bytes, and the
+    planned interval.
+    """
 
     by: str
     number: int
@@ -47,9 +50,11 @@ class CheckpointRecord:
 
 
 class StoredCheckpoints:
-    """The checkpoints of one node at a job's `checkpoint.path`. Who may write there is for the store's policy to say.
+    """The checkpoints of one node at a job's `checkpoint.path`. Who may write there is for the
+    store's policy to say.
 
-    Raises BadCheckpoint if a checkpoint cannot be written, and if all stored checkpoints are damaged.
+    Raises BadCheckpoint if a checkpoint cannot be written, and if all stored checkpoints are
+    damaged.
     """
 
     def __init__(self, path: str, rank: int, who: StoreIdentity = MACHINE) -> None:
@@ -68,16 +73,23 @@ class StoredCheckpoints:
         except OSError as error:
             raise self._unwritable(error) from error
 
-    def put_record(self, record: CheckpointRecord, names: Sequence[str], folder: Path | None = None) -> None:
-        """Completes a checkpoint whose files are stored, and removes the checkpoints that it replaces.
+    def put_record(
+        self, record: CheckpointRecord, names: Sequence[str], folder: Path | None = None
+    ) -> None:
+        """Completes a checkpoint whose files are stored, and removes the checkpoints that it
+        replaces.
 
-        With its `folder`, the times of the files and links to folders are kept as well: programs find their newest
-        checkpoint by them.
+        With its `folder`, the times of the files and links to folders are kept as well: programs
+        find their newest checkpoint by them.
         """
         stem = self._stem(record.by, record.number)
         values: dict[str, Any] = {**asdict(record), "files": list(names)}
         if folder is not None:
-            values |= {"times": [(folder / name).stat().st_mtime_ns for name in names], "links": _folder_links(folder)}
+            values |= {
+                "times": [(folder / name).stat().st_mtime_ns for name in names],
+                "links": _folder_links(folder),
+            }
+
         try:
             self._store.put(f"{stem}.record", [json.dumps(values).encode()])
             self._drop_old(stem)
@@ -96,7 +108,9 @@ class StoredCheckpoints:
             raise BadCheckpoint(str(error)) from error
 
     def restore(self, folder: Path) -> CheckpointRecord | None:
-        """Replaces a folder by the files of the newest checkpoint that is not damaged; None if there is none."""
+        """Replaces a folder by the files of the newest checkpoint that is not damaged; None if
+        there is none.
+        """
         stems, why = self._complete(), ""
         for stem in reversed(stems):
             try:
@@ -111,6 +125,7 @@ class StoredCheckpoints:
         if stems:
             unusable = f"{self._path}/{self._node}: none of {len(stems)} checkpoints can be used"
             raise BadCheckpoint(f"{unusable}: {why}; restore one, or remove all")
+
         return None
 
     def _restore(self, stem: str, folder: Path) -> CheckpointRecord:
@@ -130,16 +145,18 @@ class StoredCheckpoints:
 
             for name, target in values["links"].items():
                 (new / name).symlink_to(target)
+
         return record
 
     def _record(self, stem: str) -> tuple[CheckpointRecord, list[str], dict[str, Any]]:
-        """A checkpoint's record, the names of its files, and all that was written. Unrecoverable: it is damaged, or
-        another one's."""
+        """A checkpoint's record, the names of its files, and all that was written. Unrecoverable:
+        it is damaged, or another one's."""
         content = bytearray()
         for piece in self._store.get(f"{stem}.record"):
             content += piece
             if len(content) > _LARGEST_RECORD:
                 raise Unrecoverable(f"its record is larger than {_LARGEST_RECORD} bytes")
+
         try:
             values = dict(json.loads(content))
             names = [_inside(str(name)) for name in values["files"]]
@@ -153,39 +170,59 @@ class StoredCheckpoints:
                 float(values["every"]),
             )
             numbers = (record.number, record.size, *values["times"])
-            if not all(0 <= number < _LARGEST for number in numbers) or not (record.seconds >= 0 <= record.every):
+            if not all(0 <= number < _LARGEST for number in numbers) or not (
+                record.seconds >= 0 <= record.every
+            ):
                 raise ValueError("a number of the record is none that was measured")
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            OverflowError,
+            RecursionError,
+        ) as error:
             raise Unrecoverable("its record is damaged") from error
+
         if self._stem(record.by, record.number) != stem:
             # An old checkpoint under a higher number would be the newest for ever.
             raise Unrecoverable("its record is that of another checkpoint")
+
         return record, names, values
 
     def _complete(self) -> list[str]:
         """The checkpoints that have a record, oldest first."""
         with _as_bad_checkpoint(self._path):
-            return [stem for stem, part in _parts(self._store, f"{self._node}/") if part == "record"]
+            return [
+                stem for stem, part in _parts(self._store, f"{self._node}/") if part == "record"
+            ]
 
     def _drop_old(self, written: str) -> None:
-        """Removes checkpoints beyond `_KEPT_CHECKPOINTS`, and incomplete ones of writers that were killed."""
+        """Removes checkpoints beyond `_KEPT_CHECKPOINTS`, and incomplete ones of writers that were
+        killed.
+        """
         complete = self._complete()
         parts = _parts(self._store, f"{self._node}/")
         kept = {*complete[-_KEPT_CHECKPOINTS:], *(stem for stem, _ in parts if stem > written)}
-        # "record" sorts after all numbers: reversed, a checkpoint loses its record before its files.
+        # "record" sorts after all numbers: reversed, a checkpoint loses its record before its
+        # files.
         for stem, part in reversed(parts):
             if stem not in kept:
                 self._store.delete(f"{stem}.{part}")
 
     def _unwritable(self, error: OSError) -> BadCheckpoint:
-        return BadCheckpoint(f"{error.filename or self._path}: cannot be written: {error.strerror or error}")
+        return BadCheckpoint(
+            f"{error.filename or self._path}: cannot be written: {error.strerror or error}"
+        )
 
     def _stem(self, by: str, number: int) -> str:
         return f"{self._node}/{number:012d}-{by}"
 
 
 def discard_checkpoints(path: str, *, fresh: bool, who: StoreIdentity = MACHINE) -> None:
-    """Removes the checkpoints of a finished job, or of any job for a `fresh` start; a run resumes from what remains."""
+    """Removes the checkpoints of a finished job, or of any job for a `fresh` start; a run resumes
+    from what remains.
+    """
     with _as_bad_checkpoint(path):
         store = store_at(path, who)
         for mark in store.list(ENDED):
@@ -223,15 +260,19 @@ def _inside(name: str) -> str:
 
 
 def _links_inside(links: dict[str, str]) -> dict[str, str]:
-    """The links of a record; ValueError if one leads out of the checkpoint's folder, perhaps by way of another."""
+    """The links of a record; ValueError if one leads out of the checkpoint's folder, perhaps by way
+    of another.
+    """
     inside: dict[str, str] = {}
     for name, given in links.items():
-        # As text, `link/..` is nothing; for the system, it is the folder above what the link leads to.
+        # As text, `link/..` is nothing; for the system, it is the folder above what the link leads
+        # to.
         target, above = posixpath.normpath(given), PurePosixPath(_inside(name)).parents
         _inside(posixpath.normpath(posixpath.join(posixpath.dirname(name), target)))
         if not links.keys().isdisjoint(map(str, above)):
             raise ValueError(name)
         inside[name] = target
+
     return inside
 
 
@@ -241,7 +282,9 @@ def _folder_links(folder: Path) -> dict[str, str]:
     for root, folders, _ in os.walk(folder):
         for path in (Path(root, name) for name in folders if not name.startswith(".")):
             if path.is_symlink() and path.resolve().is_relative_to(folder.resolve()):
-                links[path.relative_to(folder).as_posix()] = os.path.relpath(path.resolve(), path.parent.resolve())
+                links[path.relative_to(folder).as_posix()] = os.path.relpath(
+                    path.resolve(), path.parent.resolve()
+                )
     return links
 
 

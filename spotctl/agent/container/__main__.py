@@ -1,7 +1,7 @@
 """Becomes podman: `python -m spotctl.agent.container CONTAINER COMMAND...`, or `PID COMMAND...`.
 
-The first runs a payload in a new container. The second runs a person's command in the container that PID, a process of
-the payload, is in; the command gets the variables of that process.
+The first runs a payload in a new container. The second runs a person's command in the container
+that PID, a process of the payload, is in; the command gets the variables of that process.
 """
 
 import sys

@@ -1,6 +1,7 @@
 """The work of a machine: a payload, which its agent runs, and the task of a job's node.
 
-Both are plain text, without any secret. A task is passed as JSON in the environment of the payload's command.
+Both are plain text, without any secret. A task is passed as JSON in the environment of the
+payload's command.
 """
 
 import json
@@ -17,19 +18,20 @@ NODE = (
     "import os, sys; from spotctl.agent.node import main;"
     f" sys.exit(main([sys.argv[1], os.environ.pop('{TASK_VARIABLE}'), *sys.argv[2:]]))"
 )
-"""The code of a node's process, whose task is in `TASK_VARIABLE`: also for machines with modules of an earlier version,
-which read only arguments."""
+"""The code of a node's process, whose task is in `TASK_VARIABLE`: also for machines with modules of
+an earlier version, which read only arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
     """A command and its settings. The `name` distinguishes its result from an earlier payload's.
 
-    The agent runs the command in `folder` (empty: a folder of the machine's own) and in a process group of its own, and
-    adds `SPOTCTL_MACHINE` (the agent's folder), `SPOTCTL_MACHINE_ID`, `SPOTCTL_INDEX` (the machine's number within its
-    request, from 0) and `SPOTCTL_LEASE` (the folder of `lease.lease_files`) to the `environment`. With
-    `term_at_notice`, an eviction notice also sends SIGTERM. When the machine is terminated or its lease ends, the
-    command gets SIGTERM and `grace_seconds` to exit; when the machine is evicted, it gets no time. A payload is stored
+    The agent runs the command in `folder` (empty: a folder of the machine's own) and in a process
+    group of its own, and adds `SPOTCTL_MACHINE` (the agent's folder), `SPOTCTL_MACHINE_ID`,
+    `SPOTCTL_INDEX` (the machine's number within its request, from 0) and `SPOTCTL_LEASE` (the
+    folder of `lease.lease_files`) to the `environment`. With `term_at_notice`, an eviction notice
+    also sends SIGTERM. When the machine is terminated or its lease ends, the command gets SIGTERM
+    and `grace_seconds` to exit; when the machine is evicted, it gets no time. A payload is stored
     in plain text, so it must not contain a secret.
     """
 
@@ -52,17 +54,25 @@ class Payload:
         }
 
     def in_former_words(self) -> dict[str, Any]:
-        """`to_json` as in versions in which tasks and setups were arguments: a request of theirs may be repeated."""
+        """`to_json` as in versions in which tasks and setups were arguments: a request of theirs
+        may be repeated.
+        """
         values = self.to_json()
         command, variables = values["command"], values["environment"]
         if TASK_VARIABLE in variables and NODE in command:
             at = command.index(NODE)
             action = command[at + 1]
-            command[at - 1 : at + 2] = ["-m", "spotctl.agent.node", action, variables.pop(TASK_VARIABLE)]
+            command[at - 1 : at + 2] = [
+                "-m",
+                "spotctl.agent.node",
+                action,
+                variables.pop(TASK_VARIABLE),
+            ]
 
         if SETUP_VARIABLE in variables and BEHIND_SETUP[2] in command:
             at = command.index(BEHIND_SETUP[2])
             command[at : at + 2] = [WITH_SETUP, "setup", variables.pop(SETUP_VARIABLE)]
+
         return values
 
     @classmethod
@@ -78,7 +88,9 @@ class Payload:
                 float(values.get("grace_seconds", 2.0)),
             )
         except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise BrokenProtocol(f"{str(values)[:60]} is not a payload: {type(error).__name__} {error}") from None
+            raise BrokenProtocol(
+                f"{str(values)[:60]} is not a payload: {type(error).__name__} {error}"
+            ) from None
 
 
 OTHER_NODE = "node-{rank}"
@@ -87,11 +99,13 @@ OTHER_NODE = "node-{rank}"
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPolicy:
-    """Where a program's checkpoints are stored, and how often the program writes one. Times are seconds.
+    """Where a program's checkpoints are stored, and how often the program writes one. Times are
+    seconds.
 
-    `every` None: derived from evictions, which come after `life` on average (None: never), and at least every
-    `longest`. `cost` is the assumed cost of a checkpoint until one is measured. If the number of nodes changes, parts
-    from every node would not fit the next start: the first node's checkpoint counts for all (`of_first`).
+    `every` None: derived from evictions, which come after `life` on average (None: never), and at
+    least every `longest`. `cost` is the assumed cost of a checkpoint until one is measured. If the
+    number of nodes changes, parts from every node would not fit the next start: the first node's
+    checkpoint counts for all (`of_first`).
     """
 
     path: str
@@ -104,12 +118,13 @@ class CheckpointPolicy:
 
 @dataclass(frozen=True, slots=True)
 class NodeTask:
-    """A node's task. `data` and `outputs` map environment variables of the program to locations, and `near` those of
-    data that may have a copy near the machine to the copy's location.
+    """A node's task. `data` and `outputs` map environment variables of the program to locations,
+    and `near` those of data that may have a copy near the machine to the copy's location.
 
-    `name` distinguishes this start of the program from others on the same machine; `cache` is the folder for data, and
-    `marks` the place where the node notes that its program has ended with status 0 (empty: nowhere). In a `container`,
-    the setup runs before each start of the program, because its changes last no longer than the container.
+    `name` distinguishes this start of the program from others on the same machine; `cache` is the
+    folder for data, and `marks` the place where the node notes that its program has ended with
+    status 0 (empty: nowhere). In a `container`, the setup runs before each start of the program,
+    because its changes last no longer than the container.
     """
 
     name: str
@@ -128,7 +143,9 @@ class NodeTask:
     def to_json(self) -> str:
         """The text that a node gets."""
         # Agents of earlier versions do not know `near`.
-        return json.dumps({name: value for name, value in asdict(self).items() if value or name != "near"})
+        return json.dumps(
+            {name: value for name, value in asdict(self).items() if value or name != "near"}
+        )
 
     @classmethod
     def from_json(cls, text: str) -> "NodeTask":

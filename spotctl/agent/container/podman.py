@@ -1,8 +1,10 @@
-"""Runs a payload in a container: `python -m spotctl.agent.container CONTAINER COMMAND...` becomes podman.
+"""Runs a payload in a container: `python -m spotctl.agent.container CONTAINER COMMAND...` becomes
+podman.
 
-podman runs without root's rights. Root in the container is the user that payloads have outside, so files have the same
-owner on both sides. The job's folders have the same paths as outside, and the network is the machine's. The payload's
-variables reach the container in a file without a name: they are in no argument, and in no file that podman keeps.
+podman runs without root's rights. Root in the container is the user that payloads have outside, so
+files have the same owner on both sides. The job's folders have the same paths as outside, and the
+network is the machine's. The payload's variables reach the container in a file without a name: they
+are in no argument, and in no file that podman keeps.
 """
 
 import base64
@@ -32,9 +34,19 @@ _PROCESSORS = {"x86_64": "amd64", "aarch64": "arm64"}
 ENVIRONMENT = 3
 """The file with the payload's variables, in podman and in the container."""
 _OUTPUT = 4
-"""The payload's output, in podman and in the container: output that podman relays could be lost when podman ends."""
+"""The payload's output, in podman and in the container: output that podman relays could be lost
+when podman ends."""
 
-_PODMAN_VARIABLES = {"HOME", "LANG", "PATH", "TMPDIR", "USER", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"}
+_PODMAN_VARIABLES = {
+    "HOME",
+    "LANG",
+    "PATH",
+    "TMPDIR",
+    "USER",
+    "XDG_DATA_HOME",
+    "XDG_CONFIG_HOME",
+    "XDG_RUNTIME_DIR",
+}
 _CODE = f"{layout.ROOT}/code"
 PROCESSES_VARIABLE = "SPOTCTL_NPROC_PER_NODE"
 """Processes of a distributed program on a machine: one for each GPU, or one."""
@@ -55,8 +67,9 @@ trap "$on" TERM
 child=$!
 while :; do wait $child; code=$?; [ "$told" ] || exit $code; told=; done
 """
-"""The container's first process. The kernel gives it no signal that it does not handle, and podman gives signals to no
-other process: it passes SIGTERM on to the whole group, as the payload's group gets it outside of a container."""
+"""The container's first process. The kernel gives it no signal that it does not handle, and podman
+gives signals to no other process: it passes SIGTERM on to the whole group, as the payload's group
+gets it outside of a container."""
 
 _JOIN = f'. /proc/self/fd/{ENVIRONMENT}; exec {ENVIRONMENT}<&-; exec "$@"'
 
@@ -65,7 +78,8 @@ _JOIN = f'. /proc/self/fd/{ENVIRONMENT}; exec {ENVIRONMENT}<&-; exec "$@"'
 class Container:
     """An image, and the variables (besides `SPOTCTL_*`) and folders that the payload needs.
 
-    `login` names the variable with USER:PASSWORD for the image's registry; the container does not get it.
+    `login` names the variable with USER:PASSWORD for the image's registry; the container does not
+    get it.
     """
 
     image: str
@@ -78,12 +92,19 @@ class Container:
         """BrokenProtocol: the text is not a container."""
         try:
             values = json.loads(text)
-            return cls(values["image"], values["login"], tuple(values["variables"]), tuple(values["folders"]))
+            return cls(
+                values["image"],
+                values["login"],
+                tuple(values["variables"]),
+                tuple(values["folders"]),
+            )
         except (ValueError, TypeError, KeyError) as error:
             raise BrokenProtocol(f"{text[:60]!r} is not a container: {error}") from error
 
     def runs(self, python: str, command: Sequence[str]) -> list[str]:
-        """The command line that runs a command in the container. `-P`: the job's files replace no module of ours."""
+        """The command line that runs a command in the container. `-P`: the job's files replace no
+        module of ours.
+        """
         return [python, "-P", "-m", "spotctl.agent.container", json.dumps(asdict(self)), *command]
 
 
@@ -96,21 +117,31 @@ def full_name(image: str) -> str:
 
 
 def ensure_image(container: Container, environment: Mapping[str, str]) -> None:
-    """Pulls the image unless it is here. ContainerRefused: the image cannot be pulled, or does not run here."""
+    """Pulls the image unless it is here. ContainerRefused: the image cannot be pulled, or does not
+    run here.
+    """
     image = full_name(container.image)
     if _podman(environment, "image", "exists", image).returncode != 0:
         with _credentials(container, image, environment) as options:
             pulled = _podman(environment, "pull", "--quiet", *options, image)
         if pulled.returncode != 0:
             reason = pulled.stderr.strip().rpartition("\n")[2].removeprefix("Error: ")
-            cure = "correct the value of the login" if container.login else "correct the name, or add image.login"
+            cure = (
+                "correct the value of the login"
+                if container.login
+                else "correct the name, or add image.login"
+            )
             raise ContainerRefused(f"image.container {image}: cannot be pulled: {reason}; {cure}")
 
-    built_for = _podman(environment, "image", "inspect", "--format", "{{.Architecture}}", image).stdout.strip()
+    built_for = _podman(
+        environment, "image", "inspect", "--format", "{{.Architecture}}", image
+    ).stdout.strip()
     here = _PROCESSORS.get(platform.machine(), platform.machine())
+
     if built_for and built_for != here:
         raise ContainerRefused(
-            f"image.container {image}: it is for {built_for} processors, and this machine has {here}; name an image for"
+            f"image.container {image}: it is for {built_for} processors, and this machine has "
+            f"{here}; name an image for"
             f" {here}, or other resources.types"
         )
 
@@ -118,16 +149,32 @@ def ensure_image(container: Container, environment: Mapping[str, str]) -> None:
 def podman_words(
     container: Container, command: Sequence[str], environment: Mapping[str, str], folder: str
 ) -> list[str]:
-    """The command line that runs the command in `folder`. Of all variables, it contains only the mark's value."""
+    """The command line that runs the command in `folder`. Of all variables, it contains only the
+    mark's value.
+    """
     own = Path(environment[MARK])
     folders = [folder, str(own / "job"), str(own / "work"), str(_MEMORY), *container.folders]
     root = Path(__file__).parents[3]
+
     # With the metadata of our package: a training's nodes compare their versions.
     code = [root / "spotctl", root / "agileml", *root.glob("spotctl-*.dist-info")]
     return [
-        *("podman", "--log-level=error", "run", "--rm", "--pull=never", "--user=0", "--entrypoint=/bin/sh"),
+        *(
+            "podman",
+            "--log-level=error",
+            "run",
+            "--rm",
+            "--pull=never",
+            "--user=0",
+            "--entrypoint=/bin/sh",
+        ),
         *("--replace", f"--name={container_name(own)}"),
-        *("--network=host", "--cgroups=disabled", "--log-driver=none", "--security-opt=label=disable"),
+        *(
+            "--network=host",
+            "--cgroups=disabled",
+            "--log-driver=none",
+            "--security-opt=label=disable",
+        ),
         *(f"--preserve-fds={_OUTPUT - 2}", f"--workdir={folder}", f"--env={MARK}={own}"),
         *(f"--volume={path}:{path}" for path in dict.fromkeys(folders) if Path(path).exists()),
         *(f"--volume={path}:{_CODE}/{path.name}:ro" for path in code),
@@ -138,7 +185,9 @@ def podman_words(
 
 
 def become_container(container: Container, command: Sequence[str]) -> NoReturn:
-    """Replaces this process by podman, which runs the command in a container. ContainerRefused: there can be none."""
+    """Replaces this process by podman, which runs the command in a container. ContainerRefused:
+    there can be none.
+    """
     ensure_image(container, os.environ)
     line = podman_words(container, command, os.environ, str(Path.cwd()))
     os.dup2(sys.stdout.fileno(), _OUTPUT)
@@ -146,22 +195,43 @@ def become_container(container: Container, command: Sequence[str]) -> NoReturn:
 
 
 def join_container(pid: int, command: Sequence[str]) -> NoReturn:
-    """Replaces this process by podman, which runs a person's command in the container that a process is in.
+    """Replaces this process by podman, which runs a person's command in the container that a
+    process is in.
 
     ContainerRefused: the payload has ended meanwhile.
     """
     variables = environment_of(pid)
     if MARK not in variables:
         raise ContainerRefused("the container has ended; try again")
+
     terminal = ["--tty"] if sys.stdin.isatty() else []
-    options = ["--interactive", *terminal, f"--preserve-fds={ENVIRONMENT - 2}", container_name(Path(variables[MARK]))]
-    line = ["podman", "--log-level=error", "exec", *options, "/bin/sh", "-c", _JOIN, "spotctl", *command]
+    options = [
+        "--interactive",
+        *terminal,
+        f"--preserve-fds={ENVIRONMENT - 2}",
+        container_name(Path(variables[MARK])),
+    ]
+
+    line = [
+        "podman",
+        "--log-level=error",
+        "exec",
+        *options,
+        "/bin/sh",
+        "-c",
+        _JOIN,
+        "spotctl",
+        *command,
+    ]
+
     _become_podman(line, shell_variables(variables))
 
 
 def shell_variables(environment: Mapping[str, str]) -> str:
     """The variables as lines that a shell reads."""
-    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(environment.items()))
+    return "".join(
+        f"export {name}={shlex.quote(value)}\n" for name, value in sorted(environment.items())
+    )
 
 
 def exports(container: Container, environment: Mapping[str, str]) -> str:
@@ -176,14 +246,20 @@ def exports(container: Container, environment: Mapping[str, str]) -> str:
 
 
 def _packages(environment: Mapping[str, str]) -> list[str]:
-    """The folder of packages that the launcher copied for a training's nodes; it comes after our code's folder."""
+    """The folder of packages that the launcher copied for a training's nodes; it comes after our
+    code's folder.
+    """
     paths = environment.get("PYTHONPATH", "").split(":")[1:]
     return [path for path in paths if path.startswith(f"{layout.BUNDLES}/")]
 
 
 @contextmanager
-def _credentials(container: Container, image: str, environment: Mapping[str, str]) -> Iterator[list[str]]:
-    """The options for a registry with a login, which is in memory, for its owner alone, until the pull has ended."""
+def _credentials(
+    container: Container, image: str, environment: Mapping[str, str]
+) -> Iterator[list[str]]:
+    """The options for a registry with a login, which is in memory, for its owner alone, until the
+    pull has ended.
+    """
     if not container.login:
         yield []
         return
@@ -195,7 +271,9 @@ def _credentials(container: Container, image: str, environment: Mapping[str, str
 
 
 def _podman(environment: Mapping[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    """Runs podman. Output goes to files, because processes of podman could hold pipes. ContainerRefused: no podman."""
+    """Runs podman. Output goes to files, because processes of podman could hold pipes.
+    ContainerRefused: no podman.
+    """
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         try:
             code = subprocess.run(
@@ -208,7 +286,8 @@ def _podman(environment: Mapping[str, str], *words: str) -> subprocess.Completed
             ).returncode
         except FileNotFoundError:
             raise ContainerRefused(
-                "image.container: this machine has no podman, and it could not be installed; use an image of the cloud"
+                "image.container: this machine has no podman, and it could not be installed; use "
+                "an image of the cloud"
                 " that has podman and uidmap, or remove image.container"
             ) from None
         out.seek(0)
@@ -217,7 +296,9 @@ def _podman(environment: Mapping[str, str], *words: str) -> subprocess.Completed
 
 
 def _environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """podman's own environment, without the payload's variables, which podman would store, and without the mark."""
+    """podman's own environment, without the payload's variables, which podman would store, and
+    without the mark.
+    """
     return {
         name: value
         for name, value in environment.items()
@@ -226,7 +307,8 @@ def _environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def container_name(machine: Path) -> str:
-    """The name of the container of a machine's payload. Machines of one computer share its podman."""
+    """The name of the container of a machine's payload. Machines of one computer share its
+    podman."""
     return f"spotctl-{hashlib.sha256(str(machine).encode()).hexdigest()[:16]}"
 
 
@@ -239,17 +321,31 @@ def _become_podman(line: Sequence[str], variables: str) -> NoReturn:
 
 
 def gpus(devices: Path = Path("/dev")) -> int:
-    """How many there are: NVIDIA's driver has a device for each GPU, and AMD's for each GPU that can compute."""
+    """How many there are: NVIDIA's driver has a device for each GPU, and AMD's for each GPU that
+    can compute.
+    """
     nvidia = sum(1 for path in devices.glob("nvidia*") if _NVIDIA.fullmatch(path.name))
-    amd = sum(1 for path in devices.glob("dri/*") if _AMD.fullmatch(path.name)) if (devices / "kfd").exists() else 0
+    amd = (
+        sum(1 for path in devices.glob("dri/*") if _AMD.fullmatch(path.name))
+        if (devices / "kfd").exists()
+        else 0
+    )
     return nvidia or amd
 
 
 def container_options(devices: Path = Path("/dev"), described: Sequence[Path] = _CDI) -> list[str]:
-    """podman's options that give a container the GPUs: as NVIDIA's toolkit describes them, or their devices alone."""
+    """podman's options that give a container the GPUs: as NVIDIA's toolkit describes them, or their
+    devices alone.
+    """
     if not gpus(devices):
         return []
-    if (devices / "nvidiactl").exists() and any(list(folder.glob("nvidia*")) for folder in described):
+    if (devices / "nvidiactl").exists() and any(
+        list(folder.glob("nvidia*")) for folder in described
+    ):
         return ["--device=nvidia.com/gpu=all"]
+
     paths = [*devices.glob("nvidia*"), *devices.glob("kfd"), *devices.glob("dri/renderD*")]
-    return ["--group-add=keep-groups", *(f"--device={path}" for path in sorted(paths) if not path.is_dir())]
+    return [
+        "--group-add=keep-groups",
+        *(f"--device={path}" for path in sorted(paths) if not path.is_dir()),
+    ]

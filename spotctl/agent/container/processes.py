@@ -1,6 +1,8 @@
-"""The processes of a machine: commands, each in a process group of its own and always ended as a whole.
+"""The processes of a machine: commands, each in a process group of its own and always ended as a
+whole.
 
-Processes that leave their group are found by a mark in their environment, which all of a machine inherit, even daemons.
+Processes that leave their group are found by a mark in their environment, which all of a machine
+inherit, even daemons.
 """
 
 import ctypes
@@ -34,7 +36,8 @@ BEHIND_SETUP = (
     f'(eval "unset {RUN_VARIABLE} {SETUP_VARIABLE}; ${SETUP_VARIABLE}") && unset {SETUP_VARIABLE} && exec "$@"',
     "setup",
 )
-"""Runs the setup in a variable in a subshell, then replaces this shell by the command that follows."""
+"""Runs the setup in a variable in a subshell, then replaces this shell by the command that
+follows."""
 
 _PROC = Path("/proc")
 _MOUNTS, _FOLDER = "ns/mnt", "cwd"
@@ -44,14 +47,20 @@ _POLL_SECONDS = 0.01
 
 
 class RunningCommand:
-    """A command that runs from construction on. `finish` reaps its first process, so the group keeps its id until then.
+    """A command that runs from construction on. `finish` reaps its first process, so the group
+    keeps its id until then.
 
-    The command's output is appended to `output` (None: goes where this process prints). `mark` is the machine's folder,
-    by which processes that have left the group are found.
+    The command's output is appended to `output` (None: goes where this process prints). `mark` is
+    the machine's folder, by which processes that have left the group are found.
     """
 
     def __init__(
-        self, command: Sequence[str], folder: Path, environment: Mapping[str, str], output: Path | None, mark: Path
+        self,
+        command: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        output: Path | None,
+        mark: Path,
     ) -> None:
         self._mark = mark
         self._process: subprocess.Popen[bytes] | None = None
@@ -63,7 +72,9 @@ class RunningCommand:
                 file.flush()
 
     def exit_code(self) -> int | None:
-        """The exit code, or the negative number of the signal that ended the command; None while it runs."""
+        """The exit code, or the negative number of the signal that ended the command; None while it
+        runs.
+        """
         return CANNOT_START if self._process is None else exit_code_of(self._process)
 
     def terminate(self) -> None:
@@ -72,7 +83,8 @@ class RunningCommand:
             signal_group(self._process, signal.SIGTERM)
 
     def finish(self) -> None:
-        """Kills all remaining processes, even those that have left the group, and reaps the first."""
+        """Kills all remaining processes, even those that have left the group, and reaps the
+        first."""
         if self._process is not None:
             signal_group(self._process, signal.SIGKILL)
         kill_marked(self._mark)
@@ -81,7 +93,9 @@ class RunningCommand:
             self._process = None
 
     def end(self, grace_seconds: float) -> None:
-        """Ends the command: sends SIGTERM and waits for this time, if it is above 0, then calls `finish`."""
+        """Ends the command: sends SIGTERM and waits for this time, if it is above 0, then calls
+        `finish`.
+        """
         if grace_seconds > 0 and self.exit_code() is None:
             self.terminate()
             give_up = time.monotonic() + grace_seconds
@@ -91,9 +105,15 @@ class RunningCommand:
 
 
 def start_group(
-    command: Sequence[str], folder: Path | str, environment: Mapping[str, str], out: BinaryIO, err: BinaryIO | int
+    command: Sequence[str],
+    folder: Path | str,
+    environment: Mapping[str, str],
+    out: BinaryIO,
+    err: BinaryIO | int,
 ) -> subprocess.Popen[bytes]:
-    """Starts a process that leads a group of its own and dies with this one. Raises OSError or ValueError."""
+    """Starts a process that leads a group of its own and dies with this one. Raises OSError or
+    ValueError.
+    """
     return subprocess.Popen(
         command,
         cwd=folder,
@@ -107,7 +127,9 @@ def start_group(
 
 
 def exit_code_of(process: subprocess.Popen[bytes]) -> int | None:
-    """The exit code of a process that stays unreaped, so that its number and its group's cannot be reused."""
+    """The exit code of a process that stays unreaped, so that its number and its group's cannot be
+    reused.
+    """
     status = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     if status is None:
         return None
@@ -124,9 +146,12 @@ def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> No
 
 
 def dies_with(parent: int) -> Callable[[], None] | None:
-    """A function by which the kernel kills its caller when `parent` dies, even by SIGKILL; None if not on Linux."""
+    """A function by which the kernel kills its caller when `parent` dies, even by SIGKILL; None if
+    not on Linux.
+    """
     if sys.platform != "linux":
         return None
+
     prctl = ctypes.CDLL(None, use_errno=True).prctl
 
     def prepare() -> None:
@@ -149,7 +174,9 @@ def marked() -> Iterator[tuple[int, Path]]:
 
 
 def kill_marked(folder: Path) -> None:
-    """Kills the processes of a machine until none is left: a process may fork while they are listed."""
+    """Kills the processes of a machine until none is left: a process may fork while they are
+    listed.
+    """
     while pids := [pid for pid, mark in marked() if mark == folder and pid != os.getpid()]:
         for pid in pids:
             kill(pid)
@@ -164,10 +191,11 @@ def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
 
 
 def cut_short(machine: Path, folder: Path) -> list[Path]:
-    """Files below a folder that SIGTERM would cut short: a machine's processes write them and none handles the signal.
+    """Files below a folder that SIGTERM would cut short: a machine's processes write them and none
+    handles the signal.
 
-    If one handles it, the program expects it. Logs, to which lines are appended, may end anywhere. On a system without
-    `/proc` there are no such files.
+    If one handles it, the program expects it. Logs, to which lines are appended, may end anywhere.
+    On a system without `/proc` there are no such files.
     """
     folder = folder.resolve()
     pids = [pid for pid, mark in marked() if mark == machine and pid != os.getpid()]
@@ -192,13 +220,20 @@ def _written_files(pid: int) -> Iterator[Path]:
         # The process may close the file, or end.
         with suppress(OSError):
             path = handle.readlink()
-            flags = (_PROC / str(pid) / "fdinfo" / handle.name).read_text().partition("flags:")[2].split()[0]
+            flags = (
+                (_PROC / str(pid) / "fdinfo" / handle.name)
+                .read_text()
+                .partition("flags:")[2]
+                .split()[0]
+            )
             if int(flags, 8) & os.O_ACCMODE != os.O_RDONLY and not int(flags, 8) & os.O_APPEND:
                 yield path
 
 
 def at_work(folder: Path) -> int | None:
-    """The first process of a machine's program: a child of the process that the agent started, or else that process."""
+    """The first process of a machine's program: a child of the process that the agent started, or
+    else that process.
+    """
     pids = sorted(pid for pid, mark in marked() if mark == folder)
     children = (pid for pid in pids if parent_of(pid) in pids)
     return next(children, pids[0] if pids else None)
@@ -208,18 +243,21 @@ def parent_of(pid: int) -> int | None:
     """The parent of a process; None if the process is gone."""
     try:
         # The name, in parentheses, may contain any character.
-        return int((_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+        return int(
+            (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[1]
+        )
     except (FileNotFoundError, ProcessLookupError):
         return None
 
 
 def environment_of(pid: int) -> dict[str, str]:
-    """The environment with which a process was started, without what is for that process alone; empty if the process is
-    gone or another user's."""
+    """The environment with which a process was started, without what is for that process alone;
+    empty if the process is gone or another user's."""
     try:
         variables = (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
     except (PermissionError, FileNotFoundError, ProcessLookupError):
         return {}
+
     pairs = (variable.partition(b"=") for variable in variables)
 
     # A zombie's environment is empty, so a marked process is alive.
@@ -231,7 +269,8 @@ def environment_of(pid: int) -> dict[str, str]:
 class Surroundings:
     """The environment and the folder in which a machine's payload runs, or would start.
 
-    `container` is a process of the payload if that runs in a container, which has its own environment and folders.
+    `container` is a process of the payload if that runs in a container, which has its own
+    environment and folders.
     """
 
     environment: Mapping[str, str]
@@ -242,22 +281,45 @@ class Surroundings:
         """The command line that runs a command here, if need be in the payload's container."""
         if self.container is None:
             return list(command)
-        return [sys.executable, "-P", "-m", "spotctl.agent.container", str(self.container), *command]
+        return [
+            sys.executable,
+            "-P",
+            "-m",
+            "spotctl.agent.container",
+            str(self.container),
+            *command,
+        ]
 
 
 def surroundings_of(machine: Path, agent: int, folder: str) -> Surroundings:
-    """The surroundings of a machine's payload. `agent` is the agent's process, `folder` the payload's."""
+    """The surroundings of a machine's payload. `agent` is the agent's process, `folder` the
+    payload's.
+    """
     own = machine / "work"
     own.mkdir(exist_ok=True)
     pid = at_work(machine)
-    container = pid if pid is not None and _linked(pid, _MOUNTS) not in ("", _linked(os.getpid(), _MOUNTS)) else None
+    container = (
+        pid
+        if pid is not None and _linked(pid, _MOUNTS) not in ("", _linked(os.getpid(), _MOUNTS))
+        else None
+    )
+
     outside = pid if container is None else None
-    environment = {**environment_of(outside or agent), MARK: str(machine), LEASE_VARIABLE: str(machine / "job")}
-    return Surroundings(environment, (_linked(outside, _FOLDER) if outside else "") or folder or str(own), container)
+    environment = {
+        **environment_of(outside or agent),
+        MARK: str(machine),
+        LEASE_VARIABLE: str(machine / "job"),
+    }
+
+    return Surroundings(
+        environment, (_linked(outside, _FOLDER) if outside else "") or folder or str(own), container
+    )
 
 
 def _linked(pid: int, name: str) -> str:
-    """The target of a process's link of this name; empty if the process is gone or another user's, or without one."""
+    """The target of a process's link of this name; empty if the process is gone or another user's,
+    or without one.
+    """
     try:
         return str((_PROC / str(pid) / name).readlink())
     except (PermissionError, FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,6 @@
-"""The store for a location in a job file, for a caller: a rented machine with an identity of its own, or a launcher."""
+"""The store for a location in a job file, for a caller: a rented machine with an identity of its
+own, or a launcher.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,12 @@ if TYPE_CHECKING:
 
 
 StoreIdentity = Callable[[str], Any]
-"""A caller of object stores: its identity in a cloud, as the cloud's part `storage` asks for it. StoreRefused: there
-are no credentials, or they cannot be used."""
+"""A caller of object stores: its identity in a cloud, as the cloud's part `storage` asks for it.
+StoreRefused: there are no credentials, or they cannot be used."""
 
 
-def machine_identity(cloud: str) -> Any:  # noqa: ANN401 - each cloud's store asks for something else
+# Each cloud's store asks for something else.
+def machine_identity(cloud: str) -> Any:  # noqa: ANN401
     """The identity of this machine in a cloud; credentials in the environment come first."""
     part = cloud_part(cloud, STORAGE)
     assert part is not None
@@ -50,7 +53,9 @@ class TokenIdentity(Protocol):
 
 
 def bearer(who: TokenIdentity) -> Callable[[], AzureBearerToken]:
-    """Tokens as obstore asks for them. A caller without credentials is refused before the first request."""
+    """Tokens as obstore asks for them. A caller without credentials is refused before the first
+    request.
+    """
     first = [who.token()]
 
     def provide() -> AzureBearerToken:
@@ -69,9 +74,15 @@ class ObjectPlace:
 
 
 def store_at(location: str, who: StoreIdentity = MACHINE) -> BlobStore:
-    """The blob store at a path, or in an object store. StoreRefused: the location is wrong or out of reach."""
+    """The blob store at a path, or in an object store. StoreRefused: the location is wrong or out
+    of reach.
+    """
     place = place_of(location, who)
-    return FileBlobStore(Path(location)) if place is None else ObjectBlobStore(place.bucket, place.prefix)
+    return (
+        FileBlobStore(Path(location))
+        if place is None
+        else ObjectBlobStore(place.bucket, place.prefix)
+    )
 
 
 def place_of(location: str, who: StoreIdentity = MACHINE) -> ObjectPlace | None:
@@ -82,6 +93,7 @@ def place_of(location: str, who: StoreIdentity = MACHINE) -> ObjectPlace | None:
     if scheme not in clouds_by_scheme():
         *others, last = forms()
         raise StoreRefused(f"{location}: not a path, {', '.join(others)} or {last}")
+
     name, _, prefix = rest.partition("/")
     prefix, cloud = prefix.strip("/"), clouds_by_scheme()[scheme]
     part = cloud_part(cloud, STORAGE)
@@ -90,10 +102,12 @@ def place_of(location: str, who: StoreIdentity = MACHINE) -> ObjectPlace | None:
 
 
 class SharedObject:
-    """One object that several processes write, each only if the object is unchanged since the process read it.
+    """One object that several processes write, each only if the object is unchanged since the
+    process read it.
 
-    S3 and Azure compare entity tags, Cloud Storage compares generations. That comparison and the write are one step in
-    the store, which decides between two writers however their clocks and connections behave.
+    S3 and Azure compare entity tags, Cloud Storage compares generations. That comparison and the
+    write are one step in the store, which decides between two writers however their clocks and
+    connections behave.
     """
 
     def __init__(self, bucket: Bucket, key: str) -> None:
@@ -114,7 +128,9 @@ def shared_object(location: str, who: StoreIdentity = MACHINE) -> SharedObject:
     place = place_of(folder, who)
     if place is None:
         *others, last = (form.partition("://")[0] + "://" for form in forms())
-        raise StoreRefused(f"{location}: not in an object store; write {', '.join(others)} or {last}")
+        raise StoreRefused(
+            f"{location}: not in an object store; write {', '.join(others)} or {last}"
+        )
     return SharedObject(place.bucket, place.prefix + name)
 
 
@@ -146,6 +162,7 @@ class ObjectBlobStore:
             raise UnreadableBlob(f"{name} cannot be read: it does not exist") from None
         except StoreRefused as error:
             raise UnreadableBlob(f"{name} cannot be read: {error}") from error
+
         if kept != digest.digest():
             raise UnreadableBlob(f"{name} is damaged: its content does not match its digest")
 

@@ -1,4 +1,6 @@
-"""Waits on a machine until an object store works again: what a program has made is worth more than some minutes."""
+"""Waits on a machine until an object store works again: what a program has made is worth more than
+some minutes.
+"""
 
 import time
 from collections.abc import Callable
@@ -25,7 +27,11 @@ def is_temporary(error: BaseException | None) -> bool:
     return error is not None
 
 
-def patiently(act: Callable[[], T], say: Callable[[str], object], is_leaving: Callable[[], bool] = lambda: False) -> T:
+def patiently(
+    act: Callable[[], T],
+    say: Callable[[str], object],
+    is_leaving: Callable[[], bool] = lambda: False,
+) -> T:
     """Carries out an action, again and again while the store is unavailable; says so once.
 
     A machine that `is_leaving` has no time to wait for a store.

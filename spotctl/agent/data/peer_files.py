@@ -1,8 +1,10 @@
-"""Copies a file from one machine of a run to another: `python -m spotctl.agent.data.peer_files serve|fetch FILE`.
+"""Copies a file from one machine of a run to another: `python -m spotctl.agent.data.peer_files
+serve|fetch FILE`.
 
-A launcher with a slow network sends a file to one machine; the others get it from there. The launcher gives both sides
-the same certificate on their standard input, so each recognizes the other. `serve` prints its address, and ends with
-its standard input; `fetch` writes the file that the other side serves.
+A launcher with a slow network sends a file to one machine; the others get it from there. The
+launcher gives both sides the same certificate on their standard input, so each recognizes the
+other. `serve` prints its address, and ends with its standard input; `fetch` writes the file that
+the other side serves.
 """
 
 import json
@@ -27,6 +29,7 @@ def context(given: dict[str, Any], protocol: int) -> ssl.SSLContext:
     made.minimum_version = ssl.TLSVersion.TLSv1_3
     made.verify_mode = ssl.CERT_REQUIRED
     made.load_verify_locations(cadata=given["certificate"])
+
     # The ssl module reads keys from files only; this one is gone after the next line.
     with tempfile.NamedTemporaryFile("w") as file:
         file.write(given["key"] + given["certificate"])
@@ -43,12 +46,18 @@ def own_address() -> str:
 
 
 def serve(path: Path, given: dict[str, Any], listener: socket.socket) -> None:
-    """Sends the file to everyone who connects and knows the certificate, each in a thread of its own."""
+    """Sends the file to everyone who connects and knows the certificate, each in a thread of its
+    own.
+    """
     tls = context(given, ssl.PROTOCOL_TLS_SERVER)
 
     def answer(peer: socket.socket) -> None:
         peer.settimeout(ANSWER_SECONDS)
-        with suppress(OSError), tls.wrap_socket(peer, server_side=True) as secured, path.open("rb") as file:
+        with (
+            suppress(OSError),
+            tls.wrap_socket(peer, server_side=True) as secured,
+            path.open("rb") as file,
+        ):
             secured.sendfile(file)
             secured.unwrap()
 
@@ -58,7 +67,9 @@ def serve(path: Path, given: dict[str, Any], listener: socket.socket) -> None:
 
 
 def fetch(path: Path, given: dict[str, Any]) -> None:
-    """Writes what the other side serves. Raises OSError: it does not answer, or does not know the certificate."""
+    """Writes what the other side serves. Raises OSError: it does not answer, or does not know the
+    certificate.
+    """
     tls = context(given, ssl.PROTOCOL_TLS_CLIENT)
     with (
         socket.create_connection((given["host"], given["port"]), ANSWER_SECONDS) as plain,
@@ -80,6 +91,7 @@ def main() -> int:
             print(error, file=sys.stderr)  # noqa: T201
             return 1
         return 0
+
     listener = socket.create_server((own_address(), 0))
     threading.Thread(target=serve, args=(path, given, listener), daemon=True).start()
     print(*listener.getsockname(), flush=True)  # noqa: T201

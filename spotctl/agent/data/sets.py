@@ -1,11 +1,13 @@
-"""Folders as they lie in an object store: described by their content on one computer, and fetched by machines.
+"""Folders as they lie in an object store: described by their content on one computer, and fetched
+by machines.
 
-In a bucket, `spotctl-data/files/SHA256` is the content of a file, and `spotctl-data/sets/SHA256` a list of the files,
-folders and links of one folder, or of a single file. Both are named by the digest of what they contain, so that what is
-stored or fetched once serves every job that needs the same again, and nothing else is taken for it.
+In a bucket, `spotctl-data/files/SHA256` is the content of a file, and `spotctl-data/sets/SHA256` a
+list of the files, folders and links of one folder, or of a single file. Both are named by the
+digest of what they contain, so that what is stored or fetched once serves every job that needs the
+same again, and nothing else is taken for it.
 
-A bucket near machines in another region may have a copy. `spotctl-data/whole/SHA256` is written when all of it has
-arrived there, and machines read a copy only then.
+A bucket near machines in another region may have a copy. `spotctl-data/whole/SHA256` is written
+when all of it has arrived there, and machines read a copy only then.
 """
 
 import hashlib
@@ -28,7 +30,8 @@ from spotctl.agent.errors import TransferFailed
 FOLDER = "spotctl-data"
 FILES, SETS, WHOLE = f"{FOLDER}/files/", f"{FOLDER}/sets/", f"{FOLDER}/whole/"
 CONNECTIONS = 8
-"""Files that are moved at the same time: a small file waits for its answer much longer than it is on its way."""
+"""Files that are moved at the same time: a small file waits for its answer much longer than it is
+on its way."""
 
 _LOCATION = re.compile(rf"(?P<bucket>\w+://[^/]+)/{SETS}(?P<digest>[0-9a-f]{{64}})/?")
 _KEY_DIGITS = 24
@@ -66,7 +69,9 @@ class SetFile:
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """A folder or a file. All paths begin with its name. `links` are symbolic links, with their targets."""
+    """A folder or a file. All paths begin with its name. `links` are symbolic links, with their
+    targets.
+    """
 
     name: str
     files: Mapping[str, SetFile] = field(default_factory=dict)
@@ -92,7 +97,9 @@ class DataSet:
 
     @classmethod
     def of(cls, content: bytes) -> "DataSet":
-        """The inverse of `content`. StoreRefused: this is no list of files, or one that leaves its folder."""
+        """The inverse of `content`. StoreRefused: this is no list of files, or one that leaves its
+        folder.
+        """
         try:
             values: dict[str, Any] = json.loads(content)
             files = {str(path): SetFile(**file) for path, file in values["files"].items()}
@@ -102,24 +109,32 @@ class DataSet:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise StoreRefused(f"its list of files cannot be read ({error})") from None
 
-        targets = (os.path.normpath(PurePosixPath(path).parent / target) for path, target in links.items())
+        targets = (
+            os.path.normpath(PurePosixPath(path).parent / target) for path, target in links.items()
+        )
         for path in (*files, *folders, *links, *targets):
             if not _is_inside(path, listed.name):
                 raise StoreRefused(f"its list of files names {path!r}, outside of its folder")
+
         return listed
 
 
 def fetch_set(bucket: Bucket, digest: str, cache: Path) -> Path:
-    """The path of a data set on this machine, fetched unless it is complete here. The caller holds the cache's lock.
+    """The path of a data set on this machine, fetched unless it is complete here. The caller holds
+    the cache's lock.
 
-    Contents that have arrived whole are kept if the fetch ends early, and the next one goes on from there.
-    StoreRefused: the store does not have it. OSError: there is no room for it.
+    Contents that have arrived whole are kept if the fetch ends early, and the next one goes on from
+    there. StoreRefused: the store does not have it. OSError: there is no room for it.
     """
     kept, work = kept_set(cache, digest), cache / f".{digest[:_KEY_DIGITS]}"
     if not kept.exists():
         listed = DataSet.of(set_content(bucket, digest))
         work.mkdir(parents=True, exist_ok=True)
-        missing = {name: size for name, size in listed.contents.items() if not _has_arrived(work / name, size)}
+        missing = {
+            name: size
+            for name, size in listed.contents.items()
+            if not _has_arrived(work / name, size)
+        }
         check_room(cache, sum(missing.values()) + listed.size - sum(listed.contents.values()))
         _fetch_files(bucket, missing, work)
 
@@ -128,12 +143,14 @@ def fetch_set(bucket: Bucket, digest: str, cache: Path) -> Path:
         build(listed, _taker(listed, work), tree)
         move(tree, kept)
         shutil.rmtree(work, ignore_errors=True)
+
     (path,) = kept.iterdir()
     return path
 
 
 def kept_set(cache: Path, digest: str) -> Path:
-    """The folder of a data set on this machine, which exists once the data set is complete there."""
+    """The folder of a data set on this machine, which exists once the data set is complete
+    there."""
     return cache / digest[:_KEY_DIGITS]
 
 
@@ -142,7 +159,8 @@ def check_room(folder: Path, size: int) -> None:
     free = shutil.disk_usage(folder).free
     if size > free:
         raise OSError(
-            f"needs {gigabytes(size)} more on the disk, which has {gigabytes(free)} free: set a larger one,"
+            f"needs {gigabytes(size)} more on the disk, which has {gigabytes(free)} free: set a "
+            "larger one,"
             " such as image: {disk_gib: 200}"
         )
 
@@ -162,7 +180,9 @@ def read_whole(bucket: Bucket, key: str) -> bytes:
 
 
 def set_content(bucket: Bucket, digest: str) -> bytes:
-    """The list of a data set as it is stored. StoreRefused: the store does not have it, or it is damaged."""
+    """The list of a data set as it is stored. StoreRefused: the store does not have it, or it is
+    damaged.
+    """
     content = read_whole(bucket, SETS + digest)
     if hashlib.sha256(content).hexdigest() != digest:
         raise StoreRefused("its list of files is damaged: launch the job again")
@@ -172,7 +192,9 @@ def set_content(bucket: Bucket, digest: str) -> bytes:
 def _fetch_files(bucket: Bucket, digests: Iterable[str], folder: Path) -> None:
     has_failed = Event()
     with ThreadPoolExecutor(CONNECTIONS) as pool:
-        fetches = [pool.submit(_fetch_file, bucket, digest, folder, has_failed) for digest in digests]
+        fetches = [
+            pool.submit(_fetch_file, bucket, digest, folder, has_failed) for digest in digests
+        ]
         try:
             for fetch in as_completed(fetches):
                 fetch.result()
@@ -183,7 +205,9 @@ def _fetch_files(bucket: Bucket, digests: Iterable[str], folder: Path) -> None:
 
 
 def _fetch_file(bucket: Bucket, digest: str, folder: Path, has_failed: Event) -> None:
-    """Fetches a file under a name that does not count, and renames it once it has proved to be whole."""
+    """Fetches a file under a name that does not count, and renames it once it has proved to be
+    whole.
+    """
     part, hashed = folder / f"{digest}.part", hashlib.sha256()
     try:
         with part.open("wb") as file:
@@ -193,10 +217,15 @@ def _fetch_file(bucket: Bucket, digest: str, folder: Path, has_failed: Event) ->
                 hashed.update(piece)
                 file.write(piece)
     except NoSuchObject as error:
-        raise StoreRefused(f"{error}: it was removed after the launch; launch the job again") from error
+        raise StoreRefused(
+            f"{error}: it was removed after the launch; launch the job again"
+        ) from error
 
     if hashed.hexdigest() != digest:
-        raise StoreRefused(f"{FILES}{digest} is damaged: remove it from the bucket, and launch the job again")
+        raise StoreRefused(
+            f"{FILES}{digest} is damaged: remove it from the bucket, and launch the job again"
+        )
+
     move(part, folder / digest)
 
 
@@ -205,8 +234,8 @@ def _has_arrived(path: Path, size: int) -> bool:
 
 
 def _taker(listed: DataSet, contents: Path) -> Callable[[str, Path], None]:
-    """Makes files of contents that have arrived. A second file of the same content is one of its own: a program that
-    writes to one does not change the other."""
+    """Makes files of contents that have arrived. A second file of the same content is one of its
+    own: a program that writes to one does not change the other."""
     used = set[str]()
 
     def take(path: str, target: Path) -> None:
@@ -221,7 +250,9 @@ def _taker(listed: DataSet, contents: Path) -> Callable[[str, Path], None]:
 
 
 def build(listed: DataSet, take: Callable[[str, Path], object], tree: Path) -> None:
-    """Makes a folder with the parts of a data set below `tree`; `take` makes a file of it at a path."""
+    """Makes a folder with the parts of a data set below `tree`; `take` makes a file of it at a
+    path.
+    """
     tree.mkdir(exist_ok=True)
     for path in listed.folders:
         (tree / path).mkdir(parents=True, exist_ok=True)
@@ -238,25 +269,36 @@ def build(listed: DataSet, take: Callable[[str, Path], object], tree: Path) -> N
 
 def _is_inside(path: str, name: str) -> bool:
     parts = PurePosixPath(path).parts
-    return bool(name) and "/" not in name and parts[:1] == (name,) and ".." not in parts and name not in (".", "..")
+    return (
+        bool(name)
+        and "/" not in name
+        and parts[:1] == (name,)
+        and ".." not in parts
+        and name not in (".", "..")
+    )
 
 
 def describe(source: Path, digest: DigestOf) -> DataSet:
-    """The parts of a folder or a file. TransferFailed: one of them cannot be read. FileNotFoundError: one went away."""
+    """The parts of a folder or a file. TransferFailed: one of them cannot be read.
+    FileNotFoundError: one went away.
+    """
     parts = _Parts(source, digest)
     try:
         parts.add(source.name, source)
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise TransferFailed(f"data {source}: {error.filename}: cannot be read: {error.strerror}") from error
+        raise TransferFailed(
+            f"data {source}: {error.filename}: cannot be read: {error.strerror}"
+        ) from error
+
     return DataSet(source.name, parts.files, parts.folders, parts.links)
 
 
 @dataclass
 class _Parts:
-    """The parts of a folder as they are met. A link to a place inside stays a link; for any other, its target is
-    taken."""
+    """The parts of a folder as they are met. A link to a place inside stays a link; for any other,
+    its target is taken."""
 
     source: Path
     digest: DigestOf
@@ -265,21 +307,28 @@ class _Parts:
     links: dict[str, str] = field(default_factory=dict)
 
     def add(self, name: str, path: Path, within: tuple[str, ...] = ()) -> None:
-        """Adds a part by its name in the data set. `within` are the real paths of the folders that it is in."""
+        """Adds a part by its name in the data set. `within` are the real paths of the folders that
+        it is in.
+        """
         if path.is_symlink() and within and (target := self._target_inside(path, within[0])):
             self.links[name] = target
             return
+
         try:
             status = path.stat()
         except FileNotFoundError:
             if path.is_symlink():
-                raise self._refusal(path, f"is a link to {path.readlink()}, which does not exist") from None
+                raise self._refusal(
+                    path, f"is a link to {path.readlink()}, which does not exist"
+                ) from None
             raise
 
         if stat.S_ISDIR(status.st_mode):
             real = os.path.realpath(path)
             if real in within:
-                raise self._refusal(path, f"leads back to {real}, in which it is itself; remove the link")
+                raise self._refusal(
+                    path, f"leads back to {real}, in which it is itself; remove the link"
+                )
             self.folders[name] = status.st_mode & _PERMISSIONS
             for part in sorted(entry.name for entry in path.iterdir()):
                 self.add(f"{name}/{part}", path / part, (*within, real))
@@ -292,9 +341,12 @@ class _Parts:
             raise self._refusal(path, "is no file, folder or link; move it elsewhere")
 
     def _target_inside(self, path: Path, root: str) -> str:
-        """The target of a link, relative to it, if that is inside the data folder; empty otherwise."""
+        """The target of a link, relative to it, if that is inside the data folder; empty
+        otherwise."""
         real = Path(os.path.realpath(path))
-        if not real.is_relative_to(root) or not Path(os.path.realpath(path.parent)).is_relative_to(root):
+        if not real.is_relative_to(root) or not Path(os.path.realpath(path.parent)).is_relative_to(
+            root
+        ):
             return ""
         return os.path.relpath(real, os.path.realpath(path.parent))
 

@@ -1,8 +1,10 @@
-"""Buckets of S3, Cloud Storage and Blob Storage, through obstore, behind the few operations that spotctl needs.
+"""Buckets of S3, Cloud Storage and Blob Storage, through obstore, behind the few operations that
+spotctl needs.
 
-obstore repeats what a store answers with 5xx, 408 or 429, and connections that fail. `Bucket` also repeats S3's
-RequestTimeout and OperationAborted, which come as 400 and 409, and says in one line why a store refuses something.
-obstore is imported when a bucket is first used: an agent that needs no bucket runs without it.
+obstore repeats what a store answers with 5xx, 408 or 429, and connections that fail. `Bucket` also
+repeats S3's RequestTimeout and OperationAborted, which come as 400 and 409, and says in one line
+why a store refuses something. obstore is imported when a bucket is first used: an agent that needs
+no bucket runs without it.
 """
 
 from __future__ import annotations
@@ -45,13 +47,15 @@ CALL_SECONDS = 60
 _CONNECT_SECONDS = 20
 
 _SILENCE_SECONDS = 180
-"""A request has failed after so long without a byte of the answer. A part may take that long on its way to a store."""
+"""A request has failed after so long without a byte of the answer. A part may take that long on its
+way to a store."""
 
 SILENCE_SECONDS = ATTEMPTS * _SILENCE_SECONDS
 """How long a store that never answers is asked."""
 
 _WHOLE_SECONDS = 3600
-"""How long an answer may take with all that it brings; the rest is then asked for with another request."""
+"""How long an answer may take with all that it brings; the rest is then asked for with another
+request."""
 
 
 _PIECE_BYTES = 1 << 16
@@ -59,20 +63,34 @@ _LISTED_AT_ONCE = 1000
 _REPEATED = ("RequestTimeout", "OperationAborted")
 _CLOCK_CODES = ("RequestTimeTooSkewed", "RequestExpired")
 _TEMPORARY = (408, 425, 429, 500, 502, 503, 504)
-_CHANGED = ("BlobAlreadyExists", "ConditionalRequestConflict", "ConditionNotMet", "PreconditionFailed")
+_CHANGED = (
+    "BlobAlreadyExists",
+    "ConditionalRequestConflict",
+    "ConditionNotMet",
+    "PreconditionFailed",
+)
 _STATUS, _CODE = re.compile(r"status code: (\d{3})"), re.compile(r"<Code>([^<]*)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
 _NO_PATH = ("with invalid path: ", "Could not parse path: ")
-_AROUND = re.compile(r"^Generic \w+ error: |Error performing (\w+ \S+ in [^-]+ - |(list|bulk delete) request: )")
-_CAUSE = re.compile(r'(?:message|error): "([^"]+)"|(InvalidCertificate)\(\s*(?:Other\(\s*OtherError\(\s*)?(\w+)')
+_AROUND = re.compile(
+    r"^Generic \w+ error: |Error performing (\w+ \S+ in [^-]+ - |(list|bulk delete) request: )"
+)
+_CAUSE = re.compile(
+    r'(?:message|error): "([^"]+)"|(InvalidCertificate)\(\s*(?:Other\(\s*OtherError\(\s*)?(\w+)'
+)
 
 _MISQUOTED = frozenset(" *~")
-"""Characters of a prefix that obstore sends in another form than it signs: S3 itself takes that, moto does not."""
+"""Characters of a prefix that obstore sends in another form than it signs: S3 itself takes that,
+moto does not."""
 
 _NO_AUTHORITIES = (
-    "this computer knows no authorities of certificates: install the package ca-certificates, or correct SSL_CERT_FILE"
+    "this computer knows no authorities of certificates: install the package ca-certificates, or "
+    "correct SSL_CERT_FILE"
 )
-_NO_NAME = "a name that cannot be a file's, with . or .. between slashes, or a slash at its end: choose another"
+_NO_NAME = (
+    "a name that cannot be a file's, with . or .. between slashes, or a slash at its end: choose "
+    "another"
+)
 
 T = TypeVar("T")
 
@@ -107,8 +125,16 @@ class Content:
 
 def retries(count: int) -> RetryConfig:
     """How often obstore repeats a request, and for how long."""
-    backoff = {"init_backoff": timedelta(seconds=FIRST_PAUSE), "max_backoff": timedelta(seconds=8), "base": 2}
-    return {"max_retries": count, "retry_timeout": timedelta(seconds=CALL_SECONDS), "backoff": backoff}  # type: ignore[typeddict-item]
+    backoff = {
+        "init_backoff": timedelta(seconds=FIRST_PAUSE),
+        "max_backoff": timedelta(seconds=8),
+        "base": 2,
+    }
+    return {
+        "max_retries": count,
+        "retry_timeout": timedelta(seconds=CALL_SECONDS),
+        "backoff": backoff,  # type: ignore[typeddict-item]
+    }
 
 
 def client_options(url: str) -> ClientConfig:
@@ -122,12 +148,14 @@ def client_options(url: str) -> ClientConfig:
 
 
 class Bucket:
-    """A bucket or container; messages use `name`, such as s3://bucket. Every call may raise StoreRefused.
+    """A bucket or container; messages use `name`, such as s3://bucket. Every call may raise
+    StoreRefused.
 
-    `connect` makes obstore's client for a number of retries. Keys with empty parts, which obstore cannot express, are
-    named without all up to the last of these: the client's address, if it is given one, then ends with that part.
-    `page` makes a request for the keys below a prefix, from a place in the list on that the page before has named.
-    A version is a generation where the store counts these, and otherwise an entity tag.
+    `connect` makes obstore's client for a number of retries. Keys with empty parts, which obstore
+    cannot express, are named without all up to the last of these: the client's address, if it is
+    given one, then ends with that part. `page` makes a request for the keys below a prefix, from a
+    place in the list on that the page before has named. A version is a generation where the store
+    counts these, and otherwise an entity tag.
     """
 
     def __init__(
@@ -148,11 +176,15 @@ class Bucket:
         client, path = self._at(key)
         self._do(key, lambda: obstore.put(client, path, content, use_multipart=False))
 
-    def write(self, key: str, pieces: Iterable[BlobBytes] | Callable[[], Iterable[BlobBytes]]) -> None:
-        """Writes an object that appears only when it is whole: a small one at once, a large one in parts.
+    def write(
+        self, key: str, pieces: Iterable[BlobBytes] | Callable[[], Iterable[BlobBytes]]
+    ) -> None:
+        """Writes an object that appears only when it is whole: a small one at once, a large one in
+        parts.
 
-        What `pieces` raises passes through; the parts that were sent are then removed. After a transient answer that
-        obstore takes as final, pieces that come from a function are sent again from the first.
+        What `pieces` raises passes through; the parts that were sent are then removed. After a
+        transient answer that obstore takes as final, pieces that come from a function are sent
+        again from the first.
         """
         import obstore
 
@@ -170,10 +202,14 @@ class Bucket:
 
             whole = chain([bytes(first)], source)
             try:
-                obstore.put(client, path, whole, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
+                obstore.put(
+                    client, path, whole, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE
+                )
             except _errors() as error:
                 # What `pieces` raises may be of the same kind as what obstore raises.
-                if isinstance(error, ValueError) or (isinstance(error, OSError) and error.errno is not None):
+                if isinstance(error, ValueError) or (
+                    isinstance(error, OSError) and error.errno is not None
+                ):
                     raise
                 if not callable(pieces) or _code(error) not in _REPEATED or attempt == ATTEMPTS:
                     raise _refusal(self._what(key), error) from None
@@ -198,7 +234,8 @@ class Bucket:
                 failures += 1
                 if failures == ATTEMPTS or tag is None:
                     raise StoreUnavailable(
-                        f"{self._what(key)}: the connection broke after {done} bytes: {_line(error)}"
+                        f"{self._what(key)}: the connection broke after {done} bytes: "
+                        f"{_line(error)}"
                     ) from None
             else:
                 return
@@ -213,10 +250,12 @@ class Bucket:
         # obstore would list what is below the prefix without its first slash.
         if prefix.startswith("/") or not _MISQUOTED.isdisjoint(prefix):
             return [*self._listed_by_hand(prefix)]
+
         folder = prefix[: prefix.rfind("/") + 1].rstrip("/") or None
 
         def objects() -> list[tuple[str, int]]:
-            # From the beginning in each attempt: after a failure, obstore's stream says that it has ended.
+            # From the beginning in each attempt: after a failure, obstore's stream says that it has
+            # ended.
             batches = obstore.list(self._client(), folder, chunk_size=_LISTED_AT_ONCE)
             sizes = [(item["path"], item["size"]) for batch in batches for item in batch]
             return [(key, size) for key, size in sizes if key.startswith(prefix)]
@@ -225,6 +264,7 @@ class Bucket:
             listed = self._do(prefix, objects)
         except _NotListed:
             return [*self._listed_by_hand(prefix)]
+
         # An empty object may be the marker of a folder, such as a/, which obstore calls a.
         if not all(size for _, size in listed):
             return [*self._listed_by_hand(prefix)]
@@ -258,13 +298,16 @@ class Bucket:
             data = self._do(key, lambda: bytes(answer.bytes()))
         except NoSuchObject:
             return None
+
         return Content(data, _version(answer.meta))
 
     def replace(self, key: str, data: bytes, version: str | None) -> str:
-        """Writes if the object still has this version (None: if there is none); returns the new version.
+        """Writes if the object still has this version (None: if there is none); returns the new
+        version.
 
-        ObjectChanged: the object has another version by now. The request is sent once. After an answer that leaves open
-        whether it was carried out, the object itself says so: its content is that of this write, or not.
+        ObjectChanged: the object has another version by now. The request is sent once. After an
+        answer that leaves open whether it was carried out, the object itself says so: its content
+        is that of this write, or not.
         """
         import obstore
 
@@ -272,6 +315,7 @@ class Bucket:
         mode: Literal["create"] | UpdateVersion = "create"
         if version is not None:
             mode = {"version": version} if version.isdigit() else {"e_tag": version}
+
         try:
             written = obstore.put(client, path, data, mode=mode, use_multipart=False)
         except _errors() as error:
@@ -282,7 +326,10 @@ class Bucket:
         stored = self.read(key)
         if stored is not None and stored.data == data and stored.version != version:
             return stored.version
-        if isinstance(refused, StoreUnavailable) and (None if stored is None else stored.version) == version:
+        if (
+            isinstance(refused, StoreUnavailable)
+            and (None if stored is None else stored.version) == version
+        ):
             raise refused
         if isinstance(refused, (ObjectChanged, StoreUnavailable)):
             raise ObjectChanged(str(refused))
@@ -299,12 +346,20 @@ class Bucket:
 
         def answer() -> bytes:
             try:
-                with urllib.request.urlopen(request(), timeout=CALL_SECONDS) as response:  # noqa: S310 - the store's own address
+                # The store's own address.
+                with urllib.request.urlopen(request(), timeout=CALL_SECONDS) as response:  # noqa: S310
                     return bytes(response.read())
             except urllib.error.HTTPError as error:
                 with error:
-                    raise refusal(self._what(key), error.code, error.read().decode(errors="replace")) from None
-            except (urllib.error.URLError, TimeoutError, ConnectionError, http.client.HTTPException) as error:
+                    raise refusal(
+                        self._what(key), error.code, error.read().decode(errors="replace")
+                    ) from None
+            except (
+                urllib.error.URLError,
+                TimeoutError,
+                ConnectionError,
+                http.client.HTTPException,
+            ) as error:
                 raise StoreUnavailable(f"{self._what(key)}: no answer: {error}") from None
 
         return self._do(key, answer)
@@ -318,23 +373,29 @@ class Bucket:
             except BaseError as error:
                 why = _NO_AUTHORITIES if "No CA certificates" in str(error) else _line(error)
                 raise StoreRefused(f"{self.name}: {why}") from None
+
         return self._clients[retries, parent]
 
     def _at(self, key: str, retries: int = ATTEMPTS - 1) -> tuple[ObjectStore, str]:
         """The client for a key, and the key's name there."""
         self.check(key)
         parent, is_odd, path = f"/{key}".rpartition("//")
-        return (self._client(retries, quote(parent)), path) if is_odd else (self._client(retries), key)
+        return (
+            (self._client(retries, quote(parent)), path) if is_odd else (self._client(retries), key)
+        )
 
     def _listed_by_hand(self, prefix: str) -> Iterator[str]:
         """The keys that begin with `prefix`, including those that obstore cannot express."""
         place = ""
         while True:
-            listed = ElementTree.fromstring(self.ask(prefix, partial(self._page, prefix, place)))  # noqa: S314 - the store's own answer
+            # The store's own answer.
+            listed = ElementTree.fromstring(self.ask(prefix, partial(self._page, prefix, place)))  # noqa: S314
             # S3 and Cloud Storage name keys in Contents, Azure in Blobs/Blob.
             named = [*listed.iterfind("{*}Contents/{*}Key"), *listed.iterfind("Blobs/Blob/Name")]
             yield from (key.text or "" for key in named)
-            place = listed.findtext("{*}NextContinuationToken") or listed.findtext("NextMarker") or ""
+            place = (
+                listed.findtext("{*}NextContinuationToken") or listed.findtext("NextMarker") or ""
+            )
             if not place:
                 return
 
@@ -346,7 +407,9 @@ class Bucket:
 
 
 def repeated(what: str, act: Callable[[], T], sleep: Callable[[float], None] = time.sleep) -> T:
-    """Acts, and again after transient answers: obstore repeats most, and takes some of S3's as final."""
+    """Acts, and again after transient answers: obstore repeats most, and takes some of S3's as
+    final.
+    """
     pause = FIRST_PAUSE
     for attempt in range(1, ATTEMPTS + 1):
         try:
@@ -359,15 +422,22 @@ def repeated(what: str, act: Callable[[], T], sleep: Callable[[float], None] = t
                 raise _refusal(what, error) from None
         sleep(pause)
         pause *= 2
+
     raise AssertionError("the last attempt returns or raises")
 
 
 def refusal(what: str, status: int, text: str) -> StoreRefused:
-    """The error for a store's answer, with its code and message. `status` 0: `text` says why there was none."""
+    """The error for a store's answer, with its code and message. `status` 0: `text` says why there
+    was none.
+    """
     code = match[1] if (match := _CODE.search(text)) else ""
     message = " ".join(match[1].split())[:300] if (match := _MESSAGE.search(text)) else ""
-    said = f"{what}: {code or (f'status {status}' if status else text)}{f': {message}' if message else ''}"
+    said = (
+        f"{what}: "
+        f"{code or (f'status {status}' if status else text)}{f': {message}' if message else ''}"
+    )
     kind: type[StoreRefused] = StoreRefused
+
     if any(said_of_path in text for said_of_path in _NO_PATH):
         kind = _NotListed
     elif code in _CLOCK_CODES:
@@ -382,13 +452,18 @@ def refusal(what: str, status: int, text: str) -> StoreRefused:
         kind = NoSuchObject
     elif "HTTP error" in text:
         said, kind = f"{what}: no answer: {text}", StoreUnavailable
+
     return kind(said)
 
 
 def _refusal(what: str, error: Exception) -> StoreRefused:
     """The error for what obstore reports."""
     text = _line(error)
-    status = int(match[1]) if (match := _STATUS.search(text)) else 404 * isinstance(error, FileNotFoundError)
+    status = (
+        int(match[1])
+        if (match := _STATUS.search(text))
+        else 404 * isinstance(error, FileNotFoundError)
+    )
     return refusal(what, status, text)
 
 
@@ -400,8 +475,8 @@ def _errors() -> tuple[type[Exception], ...]:
 
 
 def _line(error: Exception) -> str:
-    """The message of an error of obstore, without the request in front and the values that follow; of these, it keeps
-    why a request could not be sent."""
+    """The message of an error of obstore, without the request in front and the values that follow;
+    of these, it keeps why a request could not be sent."""
     said, _, values = str(error).partition("\n\nDebug source:")
     line = " ".join(said.split())
     while match := _AROUND.search(line):

@@ -1,4 +1,6 @@
-"""Copies data to a machine before the program starts, and outputs from it after the program has ended."""
+"""Copies data to a machine before the program starts, and outputs from it after the program has
+ended.
+"""
 
 import errno
 import hashlib
@@ -14,7 +16,16 @@ from pathlib import Path
 from agileml.runtime.blob_store import file_pieces
 from agileml.runtime.ground import locked, refilled, replaced
 from spotctl.agent.data.locations import MACHINE, ObjectPlace, StoreIdentity, place_of
-from spotctl.agent.data.sets import WHOLE, DataSet, SetLocation, build, describe, fetch_set, kept_set, read_whole
+from spotctl.agent.data.sets import (
+    WHOLE,
+    DataSet,
+    SetLocation,
+    build,
+    describe,
+    fetch_set,
+    kept_set,
+    read_whole,
+)
 from spotctl.agent.data.stores import StoreRefused
 from spotctl.agent.errors import TransferFailed
 
@@ -23,17 +34,19 @@ FolderListing = tuple[tuple[str, int, int, int], ...]
 
 
 _WHOLE = {".metadata"}
-"""The file that PyTorch writes last into the folder of a distributed checkpoint, and needs to load it."""
+"""The file that PyTorch writes last into the folder of a distributed checkpoint, and needs to load
+it."""
 
 _LEFT_OUT = set[Path]()
 """The paths of which this process has said that they are not copied."""
 
 
 def listing(folder: Path, *, unfinished: bool = False) -> FolderListing:
-    """The files in a folder; names that begin with a dot, which are still being written, only with `unfinished`.
+    """The files in a folder; names that begin with a dot, which are still being written, only with
+    `unfinished`.
 
-    A link to a file elsewhere is left out, or a program would have files copied that it may not read itself, and so are
-    pipes and devices, whose reading has no end.
+    A link to a file elsewhere is left out, or a program would have files copied that it may not
+    read itself, and so are pipes and devices, whose reading has no end.
     """
     entries, inside = [], folder.resolve()
     for root, folders, files in os.walk(folder):
@@ -55,7 +68,15 @@ def listing(folder: Path, *, unfinished: bool = False) -> FolderListing:
                         why = "it is no file, or a link out of its folder; copy the file there"
                         sys.stderr.write(f"spotctl: {path} is not copied: {why}\n")
                     continue
-                entries.append((path.relative_to(folder).as_posix(), status.st_size, status.st_mtime_ns, status.st_ino))
+                entries.append(
+                    (
+                        path.relative_to(folder).as_posix(),
+                        status.st_size,
+                        status.st_mtime_ns,
+                        status.st_ino,
+                    )
+                )
+
     return tuple(sorted(entries))
 
 
@@ -66,10 +87,11 @@ def local_copy(
     near: str = "",
     say: Callable[[str], object] = lambda _: None,
 ) -> Path:
-    """The path of data on this machine: copied to the cache once, and again only if the data has changed.
+    """The path of data on this machine: copied to the cache once, and again only if the data has
+    changed.
 
-    It is read at `near`, if there is a whole copy of it, and otherwise at its own location, which is then said.
-    TransferFailed: the data does not exist, or cannot be copied.
+    It is read at `near`, if there is a whole copy of it, and otherwise at its own location, which
+    is then said. TransferFailed: the data does not exist, or cannot be copied.
     """
     kept = _kept_copy(location, cache, who, near, say)
     # The time of the last use, by which `spotctl gc` finds copies that no job needs.
@@ -78,43 +100,60 @@ def local_copy(
     return kept
 
 
-def _kept_copy(location: str, cache: Path, who: StoreIdentity, near: str, say: Callable[[str], object]) -> Path:
+def _kept_copy(
+    location: str, cache: Path, who: StoreIdentity, near: str, say: Callable[[str], object]
+) -> Path:
     if (stored := SetLocation.parse(location)) is not None:
         _copy_near_set(SetLocation.parse(near), stored, cache, who, say)
         return _copy_set(stored, cache, who)
     if (place := _place(location, who)) is not None:
         return _copy_objects(location, place, cache)
+
     source = Path(location)
     try:
         listed = described(source)
-        key = hashlib.sha256(location.encode(errors="surrogateescape") + listed.content()).hexdigest()[:24]
+        key = hashlib.sha256(
+            location.encode(errors="surrogateescape") + listed.content()
+        ).hexdigest()[:24]
         kept = cache / key / source.name
         # Machines on one computer share its cache.
         with locked(cache / ".lock"):
             if not kept.exists():
                 _copy_folder(listed, source, kept)
     except OSError as error:
-        raise TransferFailed(f"data {location}: cannot be copied to {cache}: {error.strerror or error}") from error
+        raise TransferFailed(
+            f"data {location}: cannot be copied to {cache}: {error.strerror or error}"
+        ) from error
+
     return kept
 
 
 def described(source: Path) -> DataSet:
-    """The parts of data on this computer. TransferFailed: there is none, or a part is no file, or cannot be read."""
+    """The parts of data on this computer. TransferFailed: there is none, or a part is no file, or
+    cannot be read.
+    """
     if not source.exists():
-        raise TransferFailed(f"data {source}: there is no such file or folder; correct it in the job file")
+        raise TransferFailed(
+            f"data {source}: there is no such file or folder; correct it in the job file"
+        )
     return describe(source, _stamp)
 
 
 def _stamp(_: str, path: Path, status: os.stat_result) -> str:  # noqa: ARG001 - see `DigestOf`
-    """Stands for the content of a file of this computer, which need not be read to see that it has changed."""
+    """Stands for the content of a file of this computer, which need not be read to see that it has
+    changed.
+    """
     return f"{status.st_mtime_ns} {status.st_ino}"
 
 
 def deliver(folder: Path, destination: str, who: StoreIdentity = MACHINE) -> None:
-    """Copies outputs to their destination, each file whole or not at all. TransferFailed: a file cannot be written."""
+    """Copies outputs to their destination, each file whole or not at all. TransferFailed: a file
+    cannot be written.
+    """
     if (place := _place(destination, who)) is not None:
         _upload(folder, place, destination)
         return
+
     target = Path(destination)
     try:
         files = listing(folder)
@@ -150,10 +189,14 @@ def _copy_set(stored: SetLocation, cache: Path, who: StoreIdentity) -> Path:
 
 
 def _copy_near_set(
-    near: SetLocation | None, stored: SetLocation, cache: Path, who: StoreIdentity, say: Callable[[str], object]
+    near: SetLocation | None,
+    stored: SetLocation,
+    cache: Path,
+    who: StoreIdentity,
+    say: Callable[[str], object],
 ) -> None:
-    """Copies a data set from a bucket near this machine, unless it is here. If that fails, what has arrived is kept,
-    and the rest is missing."""
+    """Copies a data set from a bucket near this machine, unless it is here. If that fails, what has
+    arrived is kept, and the rest is missing."""
     if near is None:
         return
     try:
@@ -164,7 +207,10 @@ def _copy_near_set(
                 read_whole(place.bucket, WHOLE + near.digest)
                 fetch_set(place.bucket, near.digest, cache)
     except StoreRefused as error:
-        say(f"no copy of the data can be read in {near.bucket} ({error}): reads it in {stored.bucket}")
+        say(
+            f"no copy of the data can be read in {near.bucket} ({error}): reads it in "
+            f"{stored.bucket}"
+        )
     except OSError:
         # The disk, not the store: the way of data without a copy says what is wrong.
         return
@@ -177,14 +223,21 @@ def _reason(error: OSError) -> str:
 
 
 def _copy_objects(location: str, place: ObjectPlace, cache: Path) -> Path:
-    """Copies the objects below a prefix, or one object, to the cache once, and returns their path."""
-    kept = cache / hashlib.sha256(location.encode()).hexdigest()[:24] / location.rstrip("/").rpartition("/")[2]
+    """Copies the objects below a prefix, or one object, to the cache once, and returns their
+    path."""
+    kept = (
+        cache
+        / hashlib.sha256(location.encode()).hexdigest()[:24]
+        / location.rstrip("/").rpartition("/")[2]
+    )
+
     try:
         with locked(cache / ".lock"):
             if not kept.exists():
                 _download(place, kept)
     except OSError as error:
         raise TransferFailed(f"data {location}: {_reason(error)}") from error
+
     return kept
 
 
@@ -197,7 +250,9 @@ def _download(place: ObjectPlace, kept: Path) -> None:
         if not files and single and place.bucket.exists(single):
             files = {single: top}
         if not files:
-            raise StoreRefused("there is no such object, and none below it; correct it in the job file")
+            raise StoreRefused(
+                "there is no such object, and none below it; correct it in the job file"
+            )
 
         for key, path in files.items():
             if not path.is_relative_to(top) or ".." in path.parts:

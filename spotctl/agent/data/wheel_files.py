@@ -1,4 +1,5 @@
-"""Fetches wheels from a package index to a rented machine: `python -m spotctl.agent.data.wheel_files`, fed with JSON.
+"""Fetches wheels from a package index to a rented machine: `python -m
+spotctl.agent.data.wheel_files`, fed with JSON.
 
 The launcher has chosen the wheels and names each by its SHA-256, so any other file is refused.
 """
@@ -41,8 +42,11 @@ def fetch(url: str, sha256: str, into: Path) -> None:
                 file.write(part)
     except (OSError, ValueError) as error:
         raise TransferFailed(f"{url}: {error}") from None
+
     if digest.hexdigest() != sha256:
-        raise TransferFailed(f"{url}: is not the file that was chosen: its SHA-256 is {digest.hexdigest()}")
+        raise TransferFailed(
+            f"{url}: is not the file that was chosen: its SHA-256 is {digest.hexdigest()}"
+        )
 
 
 def unpack(wheel: Path, folder: Path) -> None:
@@ -72,6 +76,7 @@ def main() -> int:
         return 1
     finally:
         shutil.rmtree(incoming, ignore_errors=True)
+
     return 0
 
 

@@ -1,1 +1,3 @@
-"""How long a machine and its job may run: leases, the cloud's notices, and the machine's own deletion."""
+"""How long a machine and its job may run: leases, the cloud's notices, and the machine's own
+deletion.
+"""

@@ -1,4 +1,6 @@
-"""A training loop's side of its lease: decides when to save and when to end, and reports progress to the agent."""
+"""A training loop's side of its lease: decides when to save and when to end, and reports progress
+to the agent.
+"""
 
 import signal
 import threading
@@ -28,7 +30,9 @@ _SLOWEST_DECAY = 0.9
 
 
 class LeaseEnded(SystemExit):
-    """The job has saved and must end here. Uncaught, this exits with `SAVED_AND_ENDED` and no traceback."""
+    """The job has saved and must end here. Uncaught, this exits with `SAVED_AND_ENDED` and no
+    traceback.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(SAVED_AND_ENDED)
@@ -39,10 +43,12 @@ class LeaseEnded(SystemExit):
 
 
 class JobLease:
-    """Keeps the pace of a loop and reads its lease. Without an agent (`holder` None) saves are due from time to time.
+    """Keeps the pace of a loop and reads its lease. Without an agent (`holder` None) saves are due
+    from time to time.
 
-    A command job gets SIGTERM when its machine is about to end. With an agent, and unless the program handles SIGTERM
-    itself, the signal no longer ends the process: it makes the next decision END.
+    A command job gets SIGTERM when its machine is about to end. With an agent, and unless the
+    program handles SIGTERM itself, the signal no longer ends the process: it makes the next
+    decision END.
     """
 
     def __init__(
@@ -53,7 +59,12 @@ class JobLease:
         clock: SecondsClock = time.monotonic,
     ) -> None:
         self._holder = holder or LeaseHolder.of()
-        self._save_every_seconds, self._look_every, self._clock = save_every_seconds, look_every, clock
+        self._save_every_seconds, self._look_every, self._clock = (
+            save_every_seconds,
+            look_every,
+            clock,
+        )
+
         self._plan = CheckpointPlanReader.of()
         self._here = 0
         self._slowest = 0.0
@@ -94,7 +105,10 @@ class JobLease:
         if self._holder is not None:
             lease, notice = self._holder.lease(), self._holder.notice()
             length = self._holder.length
-        pace = JobPace(self._here, self._slowest * self._look_every, self._saving, now - self._last_save)
+
+        pace = JobPace(
+            self._here, self._slowest * self._look_every, self._saving, now - self._last_save
+        )
 
         save_every = self._save_every_seconds
         if save_every is None:
@@ -108,7 +122,8 @@ class JobLease:
         return decision
 
     def note_save(self, step: int, since: float | None = None) -> None:
-        """Notes that a checkpoint of this step exists, written from `since` until now, or restored."""
+        """Notes that a checkpoint of this step exists, written from `since` until now, or
+        restored."""
         self._saved = step
         if since is not None:
             self._last_save = self._clock()
@@ -118,8 +133,12 @@ class JobLease:
         """Reports that the loop runs, from this position."""
         self._report("running", position)
 
-    def report_progress(self, decision: LeaseDecision, position: TrainingPosition, *, saved: bool) -> None:
-        """Reports progress after a decision: at once after a save or with a new request for a lease."""
+    def report_progress(
+        self, decision: LeaseDecision, position: TrainingPosition, *, saved: bool
+    ) -> None:
+        """Reports progress after a decision: at once after a save or with a new request for a
+        lease.
+        """
         wanted, self._wants = self._wants, decision.ask
         is_news = saved or (decision.ask is not None and decision.ask != wanted)
         self._report("running", position, decision.reason, force=is_news)
@@ -136,20 +155,33 @@ class JobLease:
         self._report("finished", position)
 
     def _release(self) -> None:
-        """Gives SIGTERM back: from here on, the signal ends the program as it would without a lease."""
+        """Gives SIGTERM back: from here on, the signal ends the program as it would without a
+        lease.
+        """
         self._over = True
         if signal.getsignal(signal.SIGTERM) == self._on_term:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
-    def _report(self, state: str, position: TrainingPosition, reason: str = "", *, force: bool = True) -> None:
+    def _report(
+        self, state: str, position: TrainingPosition, reason: str = "", *, force: bool = True
+    ) -> None:
         """Reports progress; without `force` only from time to time."""
         now = self._clock()
         if self._holder is None or (not force and now - self._last_report < _REPORT_SECONDS):
             return
+
         self._last_report = now
         lease = self._holder.lease().number
         self._holder.report(
             JobProgress(
-                getpid(), state, position.epoch, position.step, self._saved, self._saving, lease, self._wants, reason
+                getpid(),
+                state,
+                position.epoch,
+                position.step,
+                self._saved,
+                self._saving,
+                lease,
+                self._wants,
+                reason,
             )
         )

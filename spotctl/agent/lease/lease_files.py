@@ -1,17 +1,20 @@
-"""Leases of jobs: how long a job may keep its machine. Agent and job exchange three files on the machine.
+"""Leases of jobs: how long a job may keep its machine. Agent and job exchange three files on the
+machine.
 
 The files are in a folder of this job on this machine, each replaced as a whole by its only writer:
 
-- `lease.json`, by the agent: `{"number": 7, "ends": 812.5, "boot": "..."}`. The job may run until `ends`. A renewal is
-  the next number with a later end.
-- `notice.json`, by the agent: `{"number": 1, "kind": "evict", "deadline": 815.0, "boot": "...", "source": "aws"}`.
-  `hint`: an eviction may come; the job saves and continues. `evict`, `move`, `stop`: the job saves and exits at once.
-- `progress.json`, by the job: steps done, the newest checkpoint, the time of a save, and `wants`, the number of the
-  lease that the job requests. `state` is `running`, `ended` (saved, to be started elsewhere) or `finished`.
+- `lease.json`, by the agent: `{"number": 7, "ends": 812.5, "boot": "..."}`. The job may run until
+  `ends`. A renewal is the next number with a later end.
+- `notice.json`, by the agent: `{"number": 1, "kind": "evict", "deadline": 815.0, "boot": "...",
+  "source": "aws"}`. `hint`: an eviction may come; the job saves and continues. `evict`, `move`,
+  `stop`: the job saves and exits at once.
+- `progress.json`, by the job: steps done, the newest checkpoint, the time of a save, and `wants`,
+  the number of the lease that the job requests. `state` is `running`, `ended` (saved, to be started
+  elsewhere) or `finished`.
 
-Times are seconds of the machine's monotonic clock, which its processes share and which cannot be set; `boot`
-identifies one run of that clock. Files let a job read its lease without a connection, and survive a restart of either
-side. The agent calls `begin` before it starts the job.
+Times are seconds of the machine's monotonic clock, which its processes share and which cannot be
+set; `boot` identifies one run of that clock. Files let a job read its lease without a connection,
+and survive a restart of either side. The agent calls `begin` before it starts the job.
 """
 
 import os
@@ -48,7 +51,8 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class MachineNotice:
-    """An announcement that a machine will be taken (`kind` "evict") at `until`, or may be ("hint"), by `source`.
+    """An announcement that a machine will be taken (`kind` "evict") at `until`, or may be ("hint"),
+    by `source`.
 
     `until` is in microseconds of the provider's clock, which is UTC except in simulations.
     """
@@ -71,7 +75,8 @@ class LeaseNotice:
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """A job's progress. `checkpoint` is the step of the newest checkpoint, None before the first."""
+    """A job's progress. `checkpoint` is the step of the newest checkpoint, None before the
+    first."""
 
     pid: int
     state: str
@@ -103,7 +108,8 @@ class LeaseDecision:
 
 @dataclass(frozen=True, slots=True)
 class JobPace:
-    """A job's measured pace: steps since the start on this machine, the slowest recent step, and the time of a save.
+    """A job's measured pace: steps since the start on this machine, the slowest recent step, and
+    the time of a save.
 
     Before the first save, `saving_seconds` is None and `since_save` counts from the start.
     """
@@ -115,23 +121,34 @@ class JobPace:
 
 
 def decide(
-    now: float, lease: Lease | None, notice: LeaseNotice | None, pace: JobPace, length: float, save_every: float
+    now: float,
+    lease: Lease | None,
+    notice: LeaseNotice | None,
+    pace: JobPace,
+    length: float,
+    save_every: float,
 ) -> LeaseDecision:
-    """Decides on the act before the next step. Pure; `length` is the lease's duration when it was granted.
+    """Decides on the act before the next step. Pure; `length` is the lease's duration when it was
+    granted.
 
-    A job ends while its lease leaves time for one more step and a save. Without a lease the job only saves. The first
-    save is due after one step, to learn early how long a save takes and whether it works.
+    A job ends while its lease leaves time for one more step and a save. Without a lease the job
+    only saves. The first save is due after one step, to learn early how long a save takes and
+    whether it works.
     """
     if notice is not None and notice.kind != "hint":
         return LeaseDecision(LeaseAct.END, f"{notice.kind} announced by {notice.source}")
+
     ask = None
     if lease is not None:
         needed = pace.step_seconds + _SAVE_MARGIN * (pace.saving_seconds or 0.0)
         left = lease.ends - now
         if left <= needed:
-            return LeaseDecision(LeaseAct.END, f"lease {lease.number} ends in {left:.1f} s and was not renewed")
+            return LeaseDecision(
+                LeaseAct.END, f"lease {lease.number} ends in {left:.1f} s and was not renewed"
+            )
         if left <= needed + max(min(_ASK_SECONDS, length / 2), _ASK_SHARE * length):
             ask = lease.number + 1
+
     if notice is not None:
         return LeaseDecision(LeaseAct.SAVE, f"{notice.kind} by {notice.source}", ask)
     if (pace.saving_seconds is None and pace.steps > 0) or pace.since_save >= save_every:
@@ -159,10 +176,14 @@ class LeaseHolder:
         return cls(Path(folder)) if folder else None
 
     def lease(self) -> Lease:
-        """The current lease, or the last known one if the file vanishes. BrokenProtocol: there never was a lease."""
+        """The current lease, or the last known one if the file vanishes. BrokenProtocol: there
+        never was a lease.
+        """
         lease = self._lease.value() or self._known
         if lease is None:
-            raise BrokenProtocol(f"{self._folder}: no lease.json of this boot; an agent writes one before the job")
+            raise BrokenProtocol(
+                f"{self._folder}: no lease.json of this boot; an agent writes one before the job"
+            )
         if lease != self._known:
             self._known, self.length = lease, max(0.0, lease.ends - self.clock())
         return lease
@@ -189,7 +210,9 @@ class LeaseGrantor:
         """The end of the last lease that this object has granted."""
 
     def begin(self, seconds: float) -> Lease:
-        """Grants the first lease of a job that is about to start; notices to an earlier job are removed."""
+        """Grants the first lease of a job that is about to start; notices to an earlier job are
+        removed.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         for name in ("notice.json", "progress.json"):
             (self.folder / name).unlink(missing_ok=True)
@@ -208,7 +231,9 @@ class LeaseGrantor:
         if kind not in KINDS:
             raise BrokenProtocol(f"notice of kind {kind!r}: expected one of {', '.join(KINDS)}")
         before = Watched(self.folder / "notice.json", _notice).value()
-        notice = LeaseNotice(before.number + 1 if before else 1, kind, self._clock() + seconds, source, boot_id())
+        notice = LeaseNotice(
+            before.number + 1 if before else 1, kind, self._clock() + seconds, source, boot_id()
+        )
         replace_json(self.folder / "notice.json", asdict(notice))
         return notice
 
@@ -224,7 +249,9 @@ class LeaseGrantor:
 
 @cache
 def boot_id() -> str:
-    """Identifies this boot of the machine, so that times of an earlier boot are not mistaken for times of this one."""
+    """Identifies this boot of the machine, so that times of an earlier boot are not mistaken for
+    times of this one.
+    """
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -242,5 +269,7 @@ def _notice(values: dict[str, Any]) -> LeaseNotice | None:
     if kind not in KINDS:
         raise ValueError(f"kind {kind!r} is not one of {', '.join(KINDS)}")
     boot = str(values["boot"])
-    notice = LeaseNotice(int(values["number"]), kind, float(values["deadline"]), str(values["source"]), boot)
+    notice = LeaseNotice(
+        int(values["number"]), kind, float(values["deadline"]), str(values["source"]), boot
+    )
     return notice if boot == boot_id() else None

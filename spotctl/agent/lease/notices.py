@@ -1,7 +1,8 @@
-"""Eviction notices: one poller for each cloud, which asks the cloud's metadata service, and a relay to the agent.
+"""Eviction notices: one poller for each cloud, which asks the cloud's metadata service, and a relay
+to the agent.
 
-A poller's `poll` returns the notices in force, waits no longer than the service's long poll, and raises
-OSError or ValueError when the service does not answer as documented.
+A poller's `poll` returns the notices in force, waits no longer than the service's long poll, and
+raises OSError or ValueError when the service does not answer as documented.
 """
 
 import json
@@ -30,7 +31,9 @@ class NoticePoller(ABC):
         """The notices in force; a notice may be returned more than once."""
 
     def payload_ended(self) -> None:  # noqa: B027 - not every cloud waits for that
-        """Tells the cloud that the machine has nothing more to save, so that the cloud need not wait."""
+        """Tells the cloud that the machine has nothing more to save, so that the cloud need not
+        wait.
+        """
 
 
 def poller_of(cloud: str, environment: dict[str, str]) -> NoticePoller | None:
@@ -43,14 +46,21 @@ def poller_of(cloud: str, environment: dict[str, str]) -> NoticePoller | None:
 class NoticeRelay:
     """Delivers the cloud's notices to the agent over its link, like any other caller."""
 
-    def __init__(self, poller: NoticePoller, connect: Callable[[], LinkClient], sleep: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        poller: NoticePoller,
+        connect: Callable[[], LinkClient],
+        sleep: Callable[[float], None],
+    ) -> None:
         self._poller, self._connect, self._sleep = poller, connect, sleep
         self._delivered: set[MachineNotice] = set()
         self._evicted = False
         self._failure = ""
 
     def run(self) -> None:
-        """Relays for ever. If the metadata service does not answer, logs the error once and asks again."""
+        """Relays for ever. If the metadata service does not answer, logs the error once and asks
+        again.
+        """
         pause = 1.0
         while True:
             try:

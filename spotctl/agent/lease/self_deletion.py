@@ -1,12 +1,13 @@
 """Has the cloud delete the machine that this runs on: `python3 self_deletion.py FILE`, as any user.
 
-FILE is the part `self_deletion` of the cloud's package, with `TRY_SECONDS` and `deletion(fetch_metadata)`, which
-returns the URL that deletes this machine, and a token for the machine's own identity. FILE is empty for a cloud whose
-machines end by being switched off. The script succeeds once the cloud accepts the deletion, and fails if that takes too
-long; in either case the caller then switches the machine off.
+FILE is the part `self_deletion` of the cloud's package, with `TRY_SECONDS` and
+`deletion(fetch_metadata)`, which returns the URL that deletes this machine, and a token for the
+machine's own identity. FILE is empty for a cloud whose machines end by being switched off. The
+script succeeds once the cloud accepts the deletion, and fails if that takes too long; in either
+case the caller then switches the machine off.
 
-This file is also part of the start-up script, so that a machine that no launcher ever reached can end itself: it
-imports only the standard library.
+This file is also part of the start-up script, so that a machine that no launcher ever reached can
+end itself: it imports only the standard library.
 """
 
 import http.client
@@ -26,14 +27,21 @@ CALL_SECONDS = 20
 
 
 def system_variables(path: str = "/etc/environment") -> dict[str, str]:
-    """The variables set in the image, such as a company's proxy: lines of NAME=VALUE, possibly quoted."""
+    """The variables set in the image, such as a company's proxy: lines of NAME=VALUE, possibly
+    quoted.
+    """
     try:
         with open(path) as file:  # noqa: PTH123 - as little as possible is imported here
             lines = [line.strip() for line in file if not line.lstrip().startswith("#")]
     except OSError:
         return {}
+
     pairs = [line.partition("=") for line in lines]
-    return {name.replace("export ", "").strip(): value.strip().strip("\"'") for name, equals, value in pairs if equals}
+    return {
+        name.replace("export ", "").strip(): value.strip().strip("\"'")
+        for name, equals, value in pairs
+        if equals
+    }
 
 
 def ask(
@@ -44,12 +52,18 @@ def ask(
     body: str | None = None,
     seconds: float = CALL_SECONDS,
 ) -> tuple[int, str, Mapping[str, str]]:
-    """Calls a metadata service, never through a proxy. Returns status, body and headers. Raises OSError."""
+    """Calls a metadata service, never through a proxy. Returns status, body and headers. Raises
+    OSError.
+    """
     connection = http.client.HTTPConnection(host, timeout=seconds)
     try:
         connection.request(method, path, body=body, headers=dict(headers))
         answer = connection.getresponse()
-        return answer.status, answer.read().decode(), {name.lower(): value for name, value in answer.getheaders()}
+        return (
+            answer.status,
+            answer.read().decode(),
+            {name.lower(): value for name, value in answer.getheaders()},
+        )
     except http.client.HTTPException as error:
         raise OSError(f"{host}: {error!r}") from None
     finally:
@@ -65,24 +79,31 @@ def fetch_metadata(host: str, path: str, headers: Mapping[str, str]) -> str:
 
 
 def delete(url: str, token: str) -> None:
-    """Deletes the machine. Raises OSError unless the cloud accepts, or the machine is already gone."""
+    """Deletes the machine. Raises OSError unless the cloud accepts, or the machine is already
+    gone."""
     headers = {"Authorization": f"Bearer {token}"}
-    request = urllib.request.Request(url, method="DELETE", headers=headers)  # noqa: S310 - the cloud's API
+    # The cloud's API.
+    request = urllib.request.Request(url, method="DELETE", headers=headers)  # noqa: S310
     try:
         with urllib.request.urlopen(request, timeout=CALL_SECONDS):  # noqa: S310
             return
     except urllib.error.HTTPError as error:
         if error.code != 404:
-            raise OSError(f"DELETE {url}: status {error.code}: {error.read()[:300].decode(errors='replace')}") from None
+            raise OSError(
+                f"DELETE {url}: status {error.code}: {error.read()[:300].decode(errors='replace')}"
+            ) from None
 
 
-def delete_self(part: Mapping[str, Any], say: Callable[[str], None], seconds: float | None = None) -> bool:
+def delete_self(
+    part: Mapping[str, Any], say: Callable[[str], None], seconds: float | None = None
+) -> bool:
     """Repeats the call until it succeeds or the time is up. Returns whether it succeeded.
 
     `part` has the names of the cloud's part.
     """
     if "deletion" not in part:
         return True
+
     give_up = time.monotonic() + (part["TRY_SECONDS"] if seconds is None else seconds)
     pause = 1.0
     while True:
@@ -100,5 +121,8 @@ def delete_self(part: Mapping[str, Any], say: Callable[[str], None], seconds: fl
 
 if __name__ == "__main__":
     os.environ.update(system_variables())
-    deleted = delete_self(runpy.run_path(sys.argv[1]), lambda text: print("spotctl:", text, flush=True))  # noqa: T201
+    deleted = delete_self(
+        runpy.run_path(sys.argv[1]),
+        lambda text: print("spotctl:", text, flush=True),  # noqa: T201
+    )
     sys.exit(0 if deleted else 1)

@@ -11,17 +11,19 @@ from spotctl.agent.link.wire import MAX_FRAME_BYTES, CallerHandshake, LinkFrameR
 _CHUNK_BYTES = 1 << 16
 _LONGEST_REFUSAL = 300
 _SLOWEST = 5
-"""A whole answer may take as many times as long as each part of it: one that comes byte by byte would never end."""
+"""A whole answer may take as many times as long as each part of it: one that comes byte by byte
+would never end."""
 
 AgentAddress = Path | tuple[str, int]
 """The address of an agent: a Unix socket, or a host and a port."""
 
 
 class LinkClient:
-    """A connection to the agent of `machine`, open from construction on. Every call waits `seconds` at most for a part
-    of the answer to arrive, and five times as long for all of it.
+    """A connection to the agent of `machine`, open from construction on. Every call waits `seconds`
+    at most for a part of the answer to arrive, and five times as long for all of it.
 
-    LinkLost: the agent did not answer; the request may or may not have been carried out. WrongSecret: see `wire`.
+    LinkLost: the agent did not answer; the request may or may not have been carried out.
+    WrongSecret: see `wire`.
     """
 
     def __init__(self, address: AgentAddress, machine: str, secret: bytes, seconds: float) -> None:
@@ -32,6 +34,7 @@ class LinkClient:
         except OSError as error:
             where = address if isinstance(address, Path) else f"{address[0]}:{address[1]}"
             raise _lost(error, f"{machine}: no agent answers at {where}") from None
+
         try:
             handshake = CallerHandshake(secret, machine)
             self._send(handshake.answer(self._receive()))
@@ -42,13 +45,14 @@ class LinkClient:
         except BaseException:
             self.close()
             raise
+
         self._reader.limit = MAX_FRAME_BYTES
 
     def call(self, operation: str, **arguments: object) -> dict[str, Any]:
         """The agent's answer.
 
-        RequestRefused: the agent cannot or will not do this; the connection stays usable. MachineEnding: the machine
-        takes no more work.
+        RequestRefused: the agent cannot or will not do this; the connection stays usable.
+        MachineEnding: the machine takes no more work.
         """
         try:
             self._send(self._sending.sign({"do": operation, **arguments}))
@@ -56,9 +60,16 @@ class LinkClient:
         except BrokenFrame as error:
             self.close()
             raise LinkLost(f"{self._machine}: {error}") from None
+
         if "refused" not in answer:
             return answer
-        said = answer["refused"][:_LONGEST_REFUSAL] if isinstance(answer["refused"], str) else "refused"
+
+        said = (
+            answer["refused"][:_LONGEST_REFUSAL]
+            if isinstance(answer["refused"], str)
+            else "refused"
+        )
+
         if answer.get("ending"):
             raise MachineEnding(said)
         raise RequestRefused(f"{self._machine}: {said}")
@@ -92,6 +103,7 @@ class LinkClient:
                 self.close()
                 raise LinkLost(f"{self._machine}: its agent closed the connection")
             self._reader.feed(received)
+
         return body
 
 
@@ -100,6 +112,7 @@ def _connect(address: AgentAddress, seconds: float) -> socket.socket:
         sock = socket.create_connection(address, seconds)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return sock
+
     sock = socket.socket(socket.AF_UNIX)
     try:
         sock.settimeout(seconds)
@@ -107,6 +120,7 @@ def _connect(address: AgentAddress, seconds: float) -> socket.socket:
     except BaseException:
         sock.close()
         raise
+
     return sock
 
 

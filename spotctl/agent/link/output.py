@@ -1,4 +1,5 @@
-"""The output of a machine's payloads, as callers read it: bytes from an offset on, and when they were printed.
+"""The output of a machine's payloads, as callers read it: bytes from an offset on, and when they
+were printed.
 
 Times are in a file next to the output, with a line `BYTES MICROSECONDS` for each growth.
 """
@@ -35,6 +36,7 @@ class OutputTimes:
         moment = time.monotonic()
         if not now and moment < self._due:
             return
+
         self._due = moment + EVERY_SECONDS
         with suppress(OSError):
             size = self._output.stat().st_size
@@ -45,7 +47,8 @@ class OutputTimes:
 
 
 def parse_times(text: bytes) -> Iterator[tuple[int, int]]:
-    """Pairs of a number of bytes and the time by which they were printed, in microseconds since 1970.
+    """Pairs of a number of bytes and the time by which they were printed, in microseconds since
+    1970.
 
     Torn lines are left out, and numbers that are no time: a machine may write anything.
     """
@@ -67,7 +70,9 @@ def read_chunk(path: Path, after: int, most: int) -> str:
 
 
 def read_from(path: Path, after: int, most: int = -1) -> bytes:
-    """Bytes of a file from an offset on, at most `most` (-1: all); empty where there are none (yet)."""
+    """Bytes of a file from an offset on, at most `most` (-1: all); empty where there are none
+    (yet).
+    """
     try:
         with path.open("rb") as file:
             file.seek(after)

@@ -1,4 +1,6 @@
-"""The answering side of machine links: all connections to one agent, served by the agent's only thread."""
+"""The answering side of machine links: all connections to one agent, served by the agent's only
+thread.
+"""
 
 import os
 import selectors
@@ -40,10 +42,13 @@ class _Connection:
         return self._seals is not None
 
     def receive(self, data: bytes, handler: RequestHandler) -> None:
-        """Handles received bytes; a broken frame or a wrong proof ends this connection and nothing else."""
+        """Handles received bytes; a broken frame or a wrong proof ends this connection and nothing
+        else.
+        """
         self._reader.feed(data)
         try:
-            # One answer at a time: a caller that sends many requests and reads no answer costs one answer's memory.
+            # One answer at a time: a caller that sends many requests and reads no answer costs one
+            # answer's memory.
             while not self.done and not self.outgoing and (body := self._reader.next()) is not None:
                 self._handle(body, handler)
         except WrongSecret as error:
@@ -61,17 +66,21 @@ class _Connection:
             self._reader.limit = MAX_FRAME_BYTES
             self.outgoing += last
             return
+
         sending, receiving = self._seals
         request = receiving.verify(body)
         try:
             answer = handler(self.number, request)
         except AgentError as error:
             answer = {"refused": str(error), "ending": isinstance(error, MachineEnding)}
+
         self.outgoing += sending.sign(answer)
 
 
 class LinkServer:
-    """Serves the callers of one agent. `on_close` is called with the number of a connection that has ended."""
+    """Serves the callers of one agent. `on_close` is called with the number of a connection that
+    has ended.
+    """
 
     def __init__(
         self,
@@ -96,7 +105,13 @@ class LinkServer:
     def serve(self, seconds: float) -> None:
         """Handles the requests that arrive within this time, and returns as soon as any arrived."""
         strangers = self._strangers()
-        until = min([seconds, *(stranger.since + HANDSHAKE_SECONDS - time.monotonic() for stranger in strangers)])
+        until = min(
+            [
+                seconds,
+                *(stranger.since + HANDSHAKE_SECONDS - time.monotonic() for stranger in strangers),
+            ]
+        )
+
         for key, events in self._selector.select(max(until, 0.0)):
             if key.fileobj is self._listener:
                 self._accept()
@@ -123,6 +138,7 @@ class LinkServer:
             sock, _ = self._listener.accept()
         except OSError:
             return
+
         if len(self._connections) >= MAX_CONNECTIONS:
             # The oldest connection that has not authenticated makes room.
             oldest = min(self._strangers(), key=lambda stranger: stranger.since, default=None)
@@ -130,6 +146,7 @@ class LinkServer:
                 sock.close()
                 return
             self._close(oldest)
+
         sock.setblocking(False)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -142,7 +159,9 @@ class LinkServer:
 
     def _strangers(self) -> list[_Connection]:
         """The connections that have not authenticated."""
-        return [connection for connection in self._connections.values() if not connection.authenticated]
+        return [
+            connection for connection in self._connections.values() if not connection.authenticated
+        ]
 
     def _serve(self, connection: _Connection, events: int) -> None:
         if events & selectors.EVENT_READ:

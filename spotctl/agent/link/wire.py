@@ -1,16 +1,20 @@
-"""The wire format of a machine link: authenticated JSON frames on a stream socket, and the handshake before them.
+"""The wire format of a machine link: authenticated JSON frames on a stream socket, and the
+handshake before them.
 
-A frame is a 4-byte big-endian length and that many bytes. The handshake is three frames of plain JSON:
+A frame is a 4-byte big-endian length and that many bytes. The handshake is three frames of plain
+JSON:
 
     agent  -> caller   {"spotctl": 1, "machine": ID, "challenge": A}
     caller -> agent    {"challenge": C, "proof": HMAC(secret, "caller", A, C)}
     agent  -> caller   {"proof": HMAC(secret, "agent", A, C)}   or   {"refused": REASON}, then the agent closes
 
-A and C are random and used once, so a recorded handshake is worthless. Afterwards, each direction has a key of its own
-(HMAC of the secret and both challenges), and a frame is the HMAC-SHA256 of its number and body, followed by the body.
-A frame that was changed, repeated, dropped or sent in the other direction does not verify. The body is a JSON object
-whose text can be written. What else it holds is for the reader to check: a stranger may have taken over the other side.
-The format authenticates but does not encrypt: secrets never travel in frames, and on a cloud the link runs inside ssh.
+A and C are random and used once, so a recorded handshake is worthless. Afterwards, each direction
+has a key of its own (HMAC of the secret and both challenges), and a frame is the HMAC-SHA256 of its
+number and body, followed by the body. A frame that was changed, repeated, dropped or sent in the
+other direction does not verify. The body is a JSON object whose text can be written. What else it
+holds is for the reader to check: a stranger may have taken over the other side. The format
+authenticates but does not encrypt: secrets never travel in frames, and on a cloud the link runs
+inside ssh.
 """
 
 import hashlib
@@ -47,15 +51,22 @@ class LinkFrameReader:
         self._buffer += received
 
     def next(self) -> bytes | None:
-        """The next whole body; None until it has arrived. BrokenFrame: its announced length is above the limit."""
+        """The next whole body; None until it has arrived. BrokenFrame: its announced length is
+        above the limit.
+        """
         if len(self._buffer) < _LENGTH_BYTES:
             return None
+
         length = int.from_bytes(self._buffer[:_LENGTH_BYTES], "big")
         if length > self.limit:
-            raise BrokenFrame(f"a frame of {length} bytes is announced; at most {self.limit} are accepted")
+            raise BrokenFrame(
+                f"a frame of {length} bytes is announced; at most {self.limit} are accepted"
+            )
+
         end = _LENGTH_BYTES + length
         if len(self._buffer) < end:
             return None
+
         body = bytes(self._buffer[_LENGTH_BYTES:end])
         del self._buffer[:end]
         return body
@@ -73,7 +84,9 @@ class Seal:
         return frame(self._mac(body) + body)
 
     def verify(self, sealed: bytes) -> dict[str, Any]:
-        """The message of a received frame. BrokenFrame: the frame is not the next one that the other side signed."""
+        """The message of a received frame. BrokenFrame: the frame is not the next one that the
+        other side signed.
+        """
         mac, body = sealed[:_MAC_BYTES], sealed[_MAC_BYTES:]
         if not hmac.compare_digest(mac, self._mac(body)):
             raise BrokenFrame("a frame does not carry the signature of its sender")
@@ -93,18 +106,25 @@ class CallerHandshake:
         self._theirs = ""
 
     def answer(self, hello: bytes) -> bytes:
-        """The answer to the agent's first frame. BrokenFrame: the other side is not this machine's agent."""
+        """The answer to the agent's first frame. BrokenFrame: the other side is not this machine's
+        agent.
+        """
         values = parsed(hello)
         if values.get("spotctl") != VERSION:
-            raise BrokenFrame(f"the other side does not speak version {VERSION} of the link protocol")
+            raise BrokenFrame(
+                f"the other side does not speak version {VERSION} of the link protocol"
+            )
         if values.get("machine") != self._machine:
             raise BrokenFrame(f"{values.get('machine')} answers in place of {self._machine}")
+
         self._theirs = str(values.get("challenge"))
         proof = _proof(self._secret, "caller", self._theirs, self._own)
         return frame(json.dumps({"challenge": self._own, "proof": proof}).encode())
 
     def finish(self, verdict: bytes) -> tuple[Seal, Seal]:
-        """The seals for sending and for receiving. WrongSecret: either side does not know the other's secret."""
+        """The seals for sending and for receiving. WrongSecret: either side does not know the
+        other's secret.
+        """
         values = parsed(verdict)
         if "refused" in values:
             raise WrongSecret(f"{self._machine} refused the connection: {values['refused']}")
@@ -121,17 +141,24 @@ class AgentHandshake:
     def __init__(self, secret: bytes, machine: str) -> None:
         self._secret = secret
         self._own = secrets.token_hex(SECRET_BYTES)
-        self.hello = frame(json.dumps({"spotctl": VERSION, "machine": machine, "challenge": self._own}).encode())
+        self.hello = frame(
+            json.dumps({"spotctl": VERSION, "machine": machine, "challenge": self._own}).encode()
+        )
 
     def finish(self, answer: bytes) -> tuple[bytes, Seal, Seal]:
-        """The last frame, and the seals for sending and for receiving. WrongSecret: the proof is wrong."""
+        """The last frame, and the seals for sending and for receiving. WrongSecret: the proof is
+        wrong.
+        """
         values = parsed(answer)
         theirs = str(values.get("challenge"))
         proof = _proof(self._secret, "caller", self._own, theirs)
         if not hmac.compare_digest(proof.encode(), str(values.get("proof")).encode()):
             raise WrongSecret("wrong secret")
+
         caller, agent = _seals(self._secret, self._own, theirs)
-        last = frame(json.dumps({"proof": _proof(self._secret, "agent", self._own, theirs)}).encode())
+        last = frame(
+            json.dumps({"proof": _proof(self._secret, "agent", self._own, theirs)}).encode()
+        )
         return last, agent, caller
 
 
@@ -141,7 +168,9 @@ def refusal(reason: str) -> bytes:
 
 
 def parsed(body: bytes) -> dict[str, Any]:
-    """The JSON object of a body. BrokenFrame: the body is no JSON object, or holds what cannot be kept or written."""
+    """The JSON object of a body. BrokenFrame: the body is no JSON object, or holds what cannot be
+    kept or written.
+    """
     try:
         # `int` refuses "NaN" and "Infinity".
         values = json.loads(body.decode(), parse_constant=int)
@@ -150,6 +179,7 @@ def parsed(body: bytes) -> dict[str, Any]:
             json.dumps(values, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         raise BrokenFrame("a frame does not hold JSON") from None
+
     if not isinstance(values, dict):
         raise BrokenFrame("a frame does not hold a JSON object")
     return values
@@ -161,6 +191,9 @@ def _proof(secret: bytes, role: str, agents: str, callers: str) -> str:
 
 def _seals(secret: bytes, agents: str, callers: str) -> tuple[Seal, Seal]:
     """The seals of the caller's frames and of the agent's frames."""
-    keys = (hmac.digest(secret, f"key {role} {agents} {callers}".encode(), "sha256") for role in ("caller", "agent"))
+    keys = (
+        hmac.digest(secret, f"key {role} {agents} {callers}".encode(), "sha256")
+        for role in ("caller", "agent")
+    )
     caller, agent = keys
     return Seal(caller), Seal(agent)

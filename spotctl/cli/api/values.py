@@ -1,4 +1,5 @@
-"""Results of the Python API: frozen values that draw themselves as text, and in a notebook as HTML."""
+"""Results of the Python API: frozen values that draw themselves as text, and in a notebook as
+HTML."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ _HTML = '<pre style="white-space:pre;overflow-x:auto;line-height:1.3;font-family
 
 @dataclass(frozen=True)
 class Drawn:
-    """A command's result: `str()` is its text on the terminal, `json()` its answer with `--json`."""
+    """A command's result: `str()` is its text on the terminal, `json()` its answer with
+    `--json`."""
 
     _answer: Mapping[str, Any] = field(repr=False)
     _view: Callable[[int], RenderableType] = field(repr=False, compare=False)
@@ -58,16 +60,20 @@ class Drawn:
         return "\n".join(line.rstrip() for line in drawn.get().rstrip().splitlines())
 
     def _repr_html_(self) -> str:
-        console = PrintableConsole(file=StringIO(), width=_WIDTH, highlight=False, record=True, force_jupyter=False)
+        console = PrintableConsole(
+            file=StringIO(), width=_WIDTH, highlight=False, record=True, force_jupyter=False
+        )
         console.print(self._view(_WIDTH))
         return console.export_html(inline_styles=True, code_format=_HTML)
 
 
 @dataclass(frozen=True)
 class PlannedJob(Drawn):
-    """A job's plan: the median of its cost in dollars with P10 and P90, of its hours, and its cost on demand.
+    """A job's plan: the median of its cost in dollars with P10 and P90, of its hours, and its cost
+    on demand.
 
-    Cost, hours and end are None for a job of unknown length. `remarks` are about the data that the plan rests on.
+    Cost, hours and end are None for a job of unknown length. `remarks` are about the data that the
+    plan rests on.
     """
 
     job: str
@@ -116,10 +122,12 @@ class PlannedJob(Drawn):
 
 @dataclass(frozen=True)
 class LaunchedJob(Drawn):
-    """How a run ended: its `outcome` (`done`, `failed`, `stopped`, `budget reached`, ...) and its figures.
+    """How a run ended: its `outcome` (`done`, `failed`, `stopped`, `budget reached`, ...) and its
+    figures.
 
-    Costs are None if nothing was rented; `replayed` means that nothing was billed, because the market was the local
-    one. `hours` are those of the market. `model` is the file of a training's model.
+    Costs are None if nothing was rented; `replayed` means that nothing was billed, because the
+    market was the local one. `hours` are those of the market. `model` is the file of a training's
+    model.
     """
 
     run: str
@@ -155,8 +163,8 @@ class LaunchedJob(Drawn):
 class CostReport(Drawn):
     """The cost of runs, and of the same work on demand; None where that is unknown.
 
-    `replayed`: the runs were on the local market, and nothing was billed. No report has both kinds of money.
-    `page` is the report as a self-contained HTML page, which a notebook shows.
+    `replayed`: the runs were on the local market, and nothing was billed. No report has both kinds
+    of money. `page` is the report as a self-contained HTML page, which a notebook shows.
     """
 
     page: str = field(repr=False)
@@ -182,7 +190,9 @@ class CostReport(Drawn):
         )
 
     def frame(self) -> DataFrame:
-        """The groups of the report as a pandas DataFrame, with the fields that `--json` gives a group."""
+        """The groups of the report as a pandas DataFrame, with the fields that `--json` gives a
+        group.
+        """
         from pandas import json_normalize
 
         return json_normalize(self._answer["groups"])

@@ -1,4 +1,5 @@
-"""`spotctl lab beta`: eviction probability, its uncertainty, and the calibration of past estimates."""
+"""`spotctl lab beta`: eviction probability, its uncertainty, and the calibration of past
+estimates."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +9,9 @@ import typer
 from spotctl.cli.options import GlobArgument, MarketArgument
 from spotctl.cli.session import JsonOption, Session
 
-app = typer.Typer(help="Eviction probability: estimates, curves, calibration.", no_args_is_help=True)
+app = typer.Typer(
+    help="Eviction probability: estimates, curves, calibration.", no_args_is_help=True
+)
 
 WindowOption = Annotated[str, typer.Option(help="Time window: 1h, 30m, 2d.")]
 
@@ -17,13 +20,23 @@ WindowOption = Annotated[str, typer.Option(help="Time window: 1h, 30m, 2d.")]
 def show(
     context: typer.Context,
     market: MarketArgument,
-    bid_delta: Annotated[str, typer.Option(help="Bid this many dollars above the current price: 0.01.")] = "",
-    bid: Annotated[str, typer.Option(help="Bid in dollars per hour, or `on-demand`.", show_default="on-demand")] = "",
+    bid_delta: Annotated[
+        str, typer.Option(help="Bid this many dollars above the current price: 0.01.")
+    ] = "",
+    bid: Annotated[
+        str, typer.Option(help="Bid in dollars per hour, or `on-demand`.", show_default="on-demand")
+    ] = "",
     window: WindowOption = "1h",
-    at: Annotated[str, typer.Option(help="Point in time: 2016-03-20T12:00:00Z.", show_default="end of history")] = "",
+    at: Annotated[
+        str,
+        typer.Option(help="Point in time: 2016-03-20T12:00:00Z.", show_default="end of history"),
+    ] = "",
     plot: Annotated[
         Path | None,
-        typer.Option(help="Also plot probability and median time to eviction against the bid, as .png or .svg."),
+        typer.Option(
+            help="Also plot probability and median time to eviction against the bid, as .png or "
+            ".svg."
+        ),
     ] = None,
     json_: JsonOption = False,
 ) -> None:
@@ -41,10 +54,12 @@ def show(
         from spotctl.show.plots import check_picture
 
         check_picture(plot)
+
     query = beta.query(session.library, market, window, at)
     hazard = beta.hazard_of_market(query)
     estimate = beta.answer(query, beta.bid_of(query, bid_delta, bid), hazard)
     answer = as_json(results.ESTIMATE, estimate)
+
     if plot is not None:
         from spotctl.cli.progress import counting
 
@@ -53,6 +68,7 @@ def show(
         results.draw_curve(curve, plot)
         answer |= as_json(results.CURVE, {"plot": str(plot), "curve": curve})
         session.remark(f"plotted {len(curve)} bids to {plot}")
+
     session.answer(json_, answer, results.estimate_view(estimate))
 
 
@@ -66,12 +82,16 @@ def calibrate(
     deltas: Annotated[
         str, typer.Option(help="Comma-separated bids in dollars above the price, or `on-demand`.")
     ] = "0.001,0.01,on-demand",
-    out: Annotated[Path | None, typer.Option(help="Plot the reliability diagram to this .png or .svg.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Plot the reliability diagram to this .png or .svg.")
+    ] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Score estimates against later evictions, next to each market's base rate and the pooled base rate.
+    """Score estimates against later evictions, next to each market's base rate and the pooled base
+    rate.
 
-    Example: spotctl lab beta calibrate 'aws/us-east-1/*/*' --history 14d --horizon 2d --out reliability.png
+    Example: spotctl lab beta calibrate 'aws/us-east-1/*/*' --history 14d --horizon 2d --out
+    reliability.png
     """
     from spotctl.cli.progress import counting
     from spotctl.lab.beta import estimates as beta, results
@@ -82,12 +102,14 @@ def calibrate(
         from spotctl.show.plots import check_picture
 
         check_picture(out)
+
     planned, names = beta.plan(window, history, horizon), beta.bid_names(deltas)
     with counting(session, "calibrating", len(names)) as done:
         scored = beta.calibrations(session.library, glob, planned, names, done)
     if out is not None:
         results.draw_reliability(scored, out)
         session.remark(f"plotted the reliability diagram to {out}")
+
     session.answer(
         json_,
         as_json(results.CALIBRATION, {"results": list(scored.items())}),

@@ -1,4 +1,5 @@
-"""Hands runs over to a runner in a process of its own, which goes on when the terminal is closed."""
+"""Hands runs over to a runner in a process of its own, which goes on when the terminal is
+closed."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ class ResumeOrder:
 
 @dataclass(frozen=True, slots=True)
 class RunnerTask:
-    """An order, and the home of its runs. The runner has the environment and the working directory of the window."""
+    """An order, and the home of its runs. The runner has the environment and the working directory
+    of the window.
+    """
 
     home: Path
     order: LaunchOrder | ResumeOrder
@@ -92,12 +95,15 @@ class FoundRunner:
 
 
 AttendedRuns = StartedRunner | FoundRunner
-"""A runner in another process, as a window sees it; one that `is_older` attended to its run before."""
+"""A runner in another process, as a window sees it; one that `is_older` attended to its run
+before."""
 
 
 @contextmanager
 def started_runner(task: RunnerTask) -> Iterator[StartedRunner]:
-    """Starts a runner in a process of its own: neither Ctrl-C nor the end of this terminal reaches it."""
+    """Starts a runner in a process of its own: neither Ctrl-C nor the end of this terminal reaches
+    it.
+    """
     paths = Paths(task.home)
     folder = paths.runner_output(0).parent
     make_private_folder(folder)
@@ -110,6 +116,7 @@ def started_runner(task: RunnerTask) -> Iterator[StartedRunner]:
             start_new_session=True,
         )
         path = move(Path(file.name), paths.runner_output(child.pid))
+
     assert child.stdin is not None
     with path.open("rb") as output:
         # A runner that has ended already has said why.

@@ -1,4 +1,6 @@
-"""Launches and resumed runs in this process: what `spotctl launch`, `spotctl.launch` and a runner share."""
+"""Launches and resumed runs in this process: what `spotctl launch`, `spotctl.launch` and a runner
+share.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ class Prepared:
     moves: bool
     on_ray: JobSpec | None = None
 
-    def order(self, files: Sequence[Path] = (), *, fresh: bool = False, metrics: str = "") -> LaunchOrder:
+    def order(
+        self, files: Sequence[Path] = (), *, fresh: bool = False, metrics: str = ""
+    ) -> LaunchOrder:
         """The launch of these jobs, from their files."""
         if self.on_ray is not None:
             return LaunchOrder((self.on_ray,), tuple(files), {}, self.moves, fresh, metrics)
@@ -64,8 +68,8 @@ class Prepared:
 class LaunchOrder:
     """A launch that its user has agreed to; any process can carry it out.
 
-    `expected` are the forecasts that the user has seen, by job. `metrics` is a file or a port, where the figures of the
-    runs are published.
+    `expected` are the forecasts that the user has seen, by job. `metrics` is a file or a port,
+    where the figures of the runs are published.
     """
 
     specs: tuple[JobSpec, ...]
@@ -76,14 +80,18 @@ class LaunchOrder:
     metrics: str
 
 
-def prepare(session: Session, specs: Sequence[JobSpec], max_cost: str, *, attached: bool) -> Prepared:
+def prepare(
+    session: Session, specs: Sequence[JobSpec], max_cost: str, *, attached: bool
+) -> Prepared:
     """Checks and plans jobs; nothing is rented yet."""
     for spec in specs:
         runs.check_launchable(spec)
         check_installed(spec)
+
     limit = parse_usd(max_cost, "--max-cost", MAX_USD, unit="") if max_cost else None
     if len(specs) == 1 and specs[0].on_ray:
         return Prepared(JobPlans(), moves=False, on_ray=specs[0])
+
     concurrent_runs.check_together(specs)
     specs, remarks = on_one_market(specs)
     session.remark(*remarks)
@@ -92,26 +100,37 @@ def prepare(session: Session, specs: Sequence[JobSpec], max_cost: str, *, attach
         planned = plans_to_launch(specs, session.settings, limit)
     with waiting(session, "asking the clouds about the orders"):
         orders = [checked(plan, session.settings) for plan in planned.plans]
+
     for checked_orders in orders:
         checked_orders.refuse()
-        bad = {finding.detail: str(finding) for finding in checked_orders.findings if finding.is_bad}
+        bad = {
+            finding.detail: str(finding) for finding in checked_orders.findings if finding.is_bad
+        }
         session.remark(*bad.values())
+
     say_which_data_is_far(session, planned.plans)
     with waiting(session, "choosing the machines' packages"):
         for spec in specs:
             of_runner = packages_on(spec.resources.clouds[0], spec.notify) if moves else ()
             check_machine_packages(spec, session.settings, of_runner)
+
     return Prepared(planned, moves)
 
 
 def say_which_data_is_far(session: Session, plans: Sequence[JobPlan]) -> None:
-    """Says which data is in another region than the machines. Only a launch whose machines read data asks for it."""
+    """Says which data is in another region than the machines. Only a launch whose machines read
+    data asks for it.
+    """
     reading = [plan for plan in plans if stored_data(plan.job.spec)]
     if not reading:
         return
+
     with waiting(session, "asking where the data is"):
         far = [line for plan in reading for line in far_data(plan, bucket_location)]
-        far += [line for plan in reading for line in misplaced_buckets(plan.job.spec, bucket_location)]
+        far += [
+            line for plan in reading for line in misplaced_buckets(plan.job.spec, bucket_location)
+        ]
+
     session.remark(*far)
 
 
@@ -143,8 +162,11 @@ def resume_here(session: Session, job: str, metrics: str = "", *, json_: bool = 
         live_view(session, from_here=waits is None, publish=publish) as callbacks,
     ):
         ending = (
-            begin_late(waits, session.settings, callbacks) if waits else runs.resume(job, session.settings, callbacks)
+            begin_late(waits, session.settings, callbacks)
+            if waits
+            else runs.resume(job, session.settings, callbacks)
         )
+
     if ending is None:
         finish_withdrawn(session, job, json_=json_)
     finish(session, ending, json_=json_)
@@ -158,7 +180,8 @@ def run(
 ) -> list[Launched]:
     """Runs jobs to their end. A job with neither ending nor error goes on without this computer.
 
-    Another process than the one that made the `plans` makes them again. `show` is called with each new state of a run.
+    Another process than the one that made the `plans` makes them again. `show` is called with each
+    new state of a run.
     """
     spec, several = order.specs[0], len(order.specs) > 1
     with publishing(order.metrics, RunViews(session.settings), session.remark) as publish:
@@ -172,7 +195,11 @@ def run(
             plans = plans or plans_to_launch(order.specs, session.settings).plans
         if order.moves:
             seen = order.expected[spec.name]
-            return [Launched(spec, remote_runner.launch(session, plans[0], seen, both, fresh=order.fresh))]
+            return [
+                Launched(
+                    spec, remote_runner.launch(session, plans[0], seen, both, fresh=order.fresh)
+                )
+            ]
         with live_view(session, several=several, publish=both) as callbacks:
             if limited:
                 return concurrent_runs.launch(
@@ -184,5 +211,7 @@ def run(
                     expected=order.expected,
                 )
             expected = order.expected.get(spec.name)
-            ending = runs.launch(spec, session.settings, callbacks, fresh=order.fresh, expected=expected)
+            ending = runs.launch(
+                spec, session.settings, callbacks, fresh=order.fresh, expected=expected
+            )
             return [Launched(spec, ending)]

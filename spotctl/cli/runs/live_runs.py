@@ -1,4 +1,6 @@
-"""Runs shown while they go on, with what Ctrl-C does to them: for every command that waits for runs."""
+"""Runs shown while they go on, with what Ctrl-C does to them: for every command that waits for
+runs.
+"""
 
 from __future__ import annotations
 
@@ -55,10 +57,12 @@ def live_view(
 
     `publish` is called with each new state of a run. With `several` runs, each line names its job.
 
-    The first Ctrl-C asks the runs to stop, a second one ends this process. With `leaving`, the first one only sets
-    that event.
+    The first Ctrl-C asks the runs to stop, a second one ends this process. With `leaving`, the
+    first one only sets that event.
     """
-    live = LiveRuns(session, LiveLines(several=several), leaving or Event(), from_here, leaving is None)
+    live = LiveRuns(
+        session, LiveLines(several=several), leaving or Event(), from_here, leaving is None
+    )
 
     def show_turn(state: RunState) -> None:
         publish(state)
@@ -71,6 +75,7 @@ def live_view(
         on_remark=live.show_remark,
         is_stopped=live.stopped.is_set,
     )
+
     try:
         with (
             stop_signals(live.stopped),
@@ -85,9 +90,13 @@ def live_view(
 
 
 class LiveRuns:
-    """The runs that a command waits for. With `ends_runs`, the command attends to them, and Ctrl-C stops them."""
+    """The runs that a command waits for. With `ends_runs`, the command attends to them, and Ctrl-C
+    stops them.
+    """
 
-    def __init__(self, session: Session, view: LiveLines, stopped: Event, from_here: bool, ends_runs: bool) -> None:
+    def __init__(
+        self, session: Session, view: LiveLines, stopped: Event, from_here: bool, ends_runs: bool
+    ) -> None:
         self.view, self.stopped = view, stopped
         self.seen: dict[str, RunState] = {}
         self._session, self._from_here, self._ends_runs = session, from_here, ends_runs
@@ -103,14 +112,17 @@ class LiveRuns:
             self.ask_to_stop()
             if self._ends_runs and state.stopping is None:
                 runs.request_stop(state.began.job, self._session.settings)
+
         for short in state.over_budget.values():
             if (short.action, short.limit) not in self._remarked:
                 self._remarked.add((short.action, short.limit))
                 self._session.remark(f"{state.run}: {run_lines.short_budget(short)}")
+
         secrets = secret_values(state.began.spec.get("secrets", ()), os.environ)
         for line in run_lines.happened(before, state):
             # A cloud may quote what it was sent.
             self._say(hidden(line, secrets), state.began.job)
+
         if self._session.err.is_terminal:
             self.view.show(self._views.of(state))
 
@@ -121,20 +133,25 @@ class LiveRuns:
         self._say(" ".join(line.split()), job)
 
     def ask_to_stop(self) -> None:
-        """Says, once, what the first Ctrl-C does, and asks the runs to stop; a turn may be waiting for a cloud."""
+        """Says, once, what the first Ctrl-C does, and asks the runs to stop; a turn may be waiting
+        for a cloud.
+        """
         with self._lock:
             if self._noticed:
                 return
             self._noticed = True
+
         states, said = list(self.seen.values()), _AGAIN
         if self._ends_runs:
             machines = sum(len(state.alive) for state in states)
             said = f"stopping; {_AGAIN}"
             if machines:
                 said = (
-                    f"stopping, and returning {counted(machines, 'machine')}; {_AGAIN}, and leaves the machines rented"
+                    f"stopping, and returning {counted(machines, 'machine')}; {_AGAIN}, and leaves "
+                    "the machines rented"
                     " until their leases end"
                 )
+
         self._say(said)
         for state in states if self._ends_runs else ():
             # The next turn asks again, and fails if it cannot.
@@ -152,6 +169,7 @@ class LiveRuns:
             for job in waiting_jobs(paths)
             if runner_of(paths.locks, job.name) == os.getpid()
         ]
+
         views = [run_view(state, state.at, attended=not self._ends_runs) for state in left]
         return "; ".join(["interrupted", *map(ways_on, views), *waits])
 
@@ -180,7 +198,8 @@ def _notify(session: Session, spec: JobSpec, state: RunState, ended: RunEnded) -
     from spotctl.run.notify import notify_of_end
 
     awaited = (
-        f"run {state.run} has ended, and costs nothing any more: waiting for those whom the job notifies, for a minute"
+        f"run {state.run} has ended, and costs nothing any more: waiting for those whom the job "
+        "notifies, for a minute"
         " each at most"
     )
     with waits_said(lambda: awaited, session.remark):

@@ -28,22 +28,32 @@ EXIT_CODES = {
 """Exit code for each outcome of a run."""
 
 
-def finish_all(session: Session, jobs: Sequence[Launched], *, json_: bool, is_said: bool = False) -> NoReturn:
-    """Prints how each job ended, unless that `is_said` already, line by line; exits with the highest of their exit
-    codes."""
+def finish_all(
+    session: Session, jobs: Sequence[Launched], *, json_: bool, is_said: bool = False
+) -> NoReturn:
+    """Prints how each job ended, unless that `is_said` already, line by line; exits with the
+    highest of their exit codes."""
     from spotctl.cli.boundary import exit_code_of
     from spotctl.cli.runs.run_lines import answer_line
     from spotctl.show.runs import lines as run_lines
 
     endings = [job.ending for job in jobs if job.ending is not None]
     if is_said:
-        sys.stdout.writelines(answer_line(job.spec.name, _figures(job)) for job in jobs if job.ending is None)
+        sys.stdout.writelines(
+            answer_line(job.spec.name, _figures(job)) for job in jobs if job.ending is None
+        )
     elif json_:
         session.answer_json([_figures(job) for job in jobs])
     else:
         for ending in endings:
             session.out.print(run_lines.summary(*ending))
-    failed = [exit_code_of(partial(_raise, job.error), debug=False) for job in jobs if job.error is not None]
+
+    failed = [
+        exit_code_of(partial(_raise, job.error), debug=False)
+        for job in jobs
+        if job.error is not None
+    ]
+
     raise typer.Exit(max([0, *failed, *(EXIT_CODES[ended.outcome] for _, ended in endings)]))
 
 
@@ -53,7 +63,10 @@ def _figures(job: Launched) -> dict[str, Any]:
 
     if job.ending is not None:
         return final_figures(*job.ending)
-    return without_run(job.spec.name, *(("withdrawn", WITHDRAWN) if job.is_withdrawn else ("error", str(job.error))))
+    return without_run(
+        job.spec.name,
+        *(("withdrawn", WITHDRAWN) if job.is_withdrawn else ("error", str(job.error))),
+    )
 
 
 def _raise(error: Exception) -> NoReturn:
@@ -68,9 +81,11 @@ def finish_withdrawn(session: Session, job: str, *, json_: bool) -> NoReturn:
     raise typer.Exit
 
 
-def finish(session: Session, ending: RunEnd | None, *, json_: bool, is_said: bool = False) -> NoReturn:
-    """Prints how a run ended, unless that `is_said` already, and exits with its code; None if the run goes on without
-    this computer."""
+def finish(
+    session: Session, ending: RunEnd | None, *, json_: bool, is_said: bool = False
+) -> NoReturn:
+    """Prints how a run ended, unless that `is_said` already, and exits with its code; None if the
+    run goes on without this computer."""
     if ending is None:
         raise typer.Exit
     from spotctl.log.ledger.same_work import final_figures

@@ -1,7 +1,8 @@
-"""A runner in a process of its own, which a terminal shows: `python -m spotctl.cli.runs.runner_process`.
+"""A runner in a process of its own, which a terminal shows: `python -m
+spotctl.cli.runs.runner_process`.
 
-The process has a session without a terminal: neither Ctrl-C nor a closed terminal reaches it. It reads a `RunnerTask`
-from its standard input, as secrets of a job belong in no file.
+The process has a session without a terminal: neither Ctrl-C nor a closed terminal reaches it. It
+reads a `RunnerTask` from its standard input, as secrets of a job belong in no file.
 """
 
 from __future__ import annotations
@@ -25,14 +26,19 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Carries out the order on standard input, and exits with the code that the command has without a window."""
-    task: RunnerTask = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the window, the parent of this process
+    """Carries out the order on standard input, and exits with the code that the command has without
+    a window.
+    """
+    # From the window, the parent of this process.
+    task: RunnerTask = pickle.load(sys.stdin.buffer)  # noqa: S301
     code = exit_code_of(partial(_carry_out, task), debug=task.debug)
     output = Paths(task.home).runner_output(os.getpid())
+
     # A window that was killed at once has not named the file.
     with suppress(FileNotFoundError):
         if code == DONE or not output.stat().st_size:
             output.unlink()
+
     end_at_once(code)
     sys.exit(code)
 

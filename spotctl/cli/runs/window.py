@@ -1,4 +1,6 @@
-"""The window of runs: a terminal shows what a runner in another process does, and can be closed at any time."""
+"""The window of runs: a terminal shows what a runner in another process does, and can be closed at
+any time.
+"""
 
 from __future__ import annotations
 
@@ -57,13 +59,17 @@ def hand_over(
     debug: bool,
     show: Callable[[RunState], None] = lambda _: None,
 ) -> NoReturn:
-    """Starts a runner in a process of its own, and shows its runs; exits with the code of the runner."""
+    """Starts a runner in a process of its own, and shows its runs; exits with the code of the
+    runner.
+    """
     home = session.settings.home
     with EventLog(Paths(home).log) as log:
         goes_on = isinstance(order, ResumeOrder) and left_behind(Paths(home), order.job) is None
         before = () if goes_on else {row.run for row in log.beginnings()}
         with started_runner(RunnerTask(home, order, debug)) as runner:
-            session.remark("the run goes on if this window is closed; Ctrl-C asks whether to stop it")
+            session.remark(
+                "the run goes on if this window is closed; Ctrl-C asks whether to stop it"
+            )
             _show(session, RunWindow(session, log, jobs, runner, before, show))
 
 
@@ -102,9 +108,21 @@ class RunWindow:
         print_lines: Callable[[RunState], None] = lambda _: None,
     ) -> None:
         self._print_lines = print_lines
-        self._session, self._log, self._jobs, self._runner, self._before = session, log, jobs, runner, before
+        self._session, self._log, self._jobs, self._runner, self._before = (
+            session,
+            log,
+            jobs,
+            runner,
+            before,
+        )
+
         self._states = dict[str, RunState]()
-        hint = f"{_PAGE_KEY} opens the page of all runs, to set budgets and stop runs" if session.in_terminal else ""
+        hint = (
+            f"{_PAGE_KEY} opens the page of all runs, to set budgets and stop runs"
+            if session.in_terminal
+            else ""
+        )
+
         lines = LiveLines(several=len(jobs) > 1, hint=hint)
         self._live = LiveRuns(session, lines, Event(), from_here=runner.is_older, ends_runs=False)
         self._stopped, self._paths = False, Paths(session.settings.home)
@@ -116,7 +134,8 @@ class RunWindow:
         return [(state, state.ended) for state in self._states.values() if state.ended is not None]
 
     def show(self) -> int | None:
-        """Shows the runs until their runner has ended, and returns its exit code; None if the user leaves before.
+        """Shows the runs until their runner has ended, and returns its exit code; None if the user
+        leaves before.
 
         RunnerLost: the runner was killed.
         """
@@ -127,10 +146,15 @@ class RunWindow:
                     self._ask()
                     interrupted.clear()
             except KeyboardInterrupt:
-                left = [(job, state.run) for job, state in self._states.items() if state.ended is None]
+                left = [
+                    (job, state.run) for job, state in self._states.items() if state.ended is None
+                ]
                 ways = "'spotctl resume {0}' shows it again, 'spotctl stop {0}' ends it"
-                self._session.remark(*(f"run {run} goes on: {ways.format(job)}" for job, run in left))
+                self._session.remark(
+                    *(f"run {run} goes on: {ways.format(job)}" for job, run in left)
+                )
                 return None
+
         going = [state for state in self._states.values() if state.ended is None]
         if code < 0 or (self._runner.is_older and going):
             if self._stopped and not self._states:
@@ -141,7 +165,10 @@ class RunWindow:
                 if job.name in self._jobs
             ]
             going_on = [ways_on(run_view(state, state.at, attended=False)) for state in going]
-            raise RunnerLost(f"the runner was killed: {'; '.join([*going_on, *lost]) or 'nothing was rented'}")
+            raise RunnerLost(
+                f"the runner was killed: {'; '.join([*going_on, *lost]) or 'nothing was rented'}"
+            )
+
         return code
 
     def _watch(self, interrupted: Event) -> int | None:
@@ -163,7 +190,9 @@ class RunWindow:
                     return code
 
     def _look(self, job: str) -> None:
-        """Shows what is new of a job, once this runner has begun its run: another one may have been faster."""
+        """Shows what is new of a job, once this runner has begun its run: another one may have been
+        faster.
+        """
         state = self._states.get(job)
         if state is None and runner_of(self._paths.locks, job) == self._runner.process:
             latest = latest_run(self._log, job)
@@ -184,11 +213,13 @@ class RunWindow:
             raise KeyboardInterrupt
         if self._stopped or not answer.strip().lower().startswith("s"):
             return
+
         self._stopped = True
         for job in self._jobs:
             if remote_runner.has_moved(self._session, job):
                 remote_runner.stop(self._session, job)
                 return
+
         self._runner.stop()
 
 
@@ -203,6 +234,7 @@ class OpenedPage:
         """Opens the page in a browser, unless it is open."""
         if self._process is not None and self._process.poll() is None:
             return
+
         self.close()
         words = [sys.executable, "-P", "-m", "spotctl", "ui", "--open"]
         self._process = self._stack.enter_context(
@@ -216,6 +248,7 @@ class OpenedPage:
                 start_new_session=True,
             )
         )
+
         self._stack.callback(self._process.terminate)
         assert self._process.stdout is not None
         os.set_blocking(self._process.stdout.fileno(), False)
@@ -236,6 +269,7 @@ def pressed_keys() -> Iterator[Callable[[], str]]:
     if not sys.stdin.isatty() or not _has_terminal():
         yield lambda: ""
         return
+
     before = termios.tcgetattr(sys.stdin)
     tty.setcbreak(sys.stdin)
 
@@ -252,7 +286,9 @@ def pressed_keys() -> Iterator[Callable[[], str]]:
 
 
 def _has_terminal() -> bool:
-    """Whether the terminal listens to this process: one in the background that reads or changes it is stopped."""
+    """Whether the terminal listens to this process: one in the background that reads or changes it
+    is stopped.
+    """
     with suppress(OSError):
         return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
     return False
@@ -260,7 +296,9 @@ def _has_terminal() -> bool:
 
 @contextmanager
 def _interruptions(interrupted: Event) -> Iterator[None]:
-    """The first Ctrl-C sets an event, after which there is a question; a second one, and SIGTERM, leave."""
+    """The first Ctrl-C sets an event, after which there is a question; a second one, and SIGTERM,
+    leave.
+    """
 
     def received(number: int, _: object) -> None:
         if interrupted.is_set() or number == signal.SIGTERM:

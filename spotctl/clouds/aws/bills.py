@@ -1,4 +1,6 @@
-"""AWS: the Cost and Usage Report, legacy (`lineItem/ResourceId`) and 2.0 (`line_item_resource_id`), hourly or daily."""
+"""AWS: the Cost and Usage Report, legacy (`lineItem/ResourceId`) and 2.0 (`line_item_resource_id`),
+hourly or daily.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,13 @@ _KINDS = ("lineitemlineitemtype", "lineitemproductcode", "lineitemusagetype", "l
 _TYPES = {
     **dict.fromkeys(("", "Usage", "DiscountedUsage", "SavingsPlanCoveredUsage"), BillKind.USAGE),
     **dict.fromkeys(
-        ("EdpDiscount", "SppDiscount", "BundledDiscount", "PrivateRateDiscount", "SavingsPlanNegation"),
+        (
+            "EdpDiscount",
+            "SppDiscount",
+            "BundledDiscount",
+            "PrivateRateDiscount",
+            "SavingsPlanNegation",
+        ),
         BillKind.DISCOUNT,
     ),
     "Credit": BillKind.CREDIT,
@@ -38,6 +46,7 @@ def lines_of(cells: Cells, where: str) -> list[BillLine]:
     kind = _TYPES.get(cells.get("lineitemlineitemtype", ""), BillKind.FEE)
     if not resource and kind is BillKind.USAGE:
         return []
+
     begin = time_of(cells, "lineitemusagestartdate")
     end = not_before(begin, time_of(cells, "lineitemusageenddate"))
     cost = amount_of(cells, "lineitemunblendedcost")
@@ -57,12 +66,18 @@ def lines_of(cells: Cells, where: str) -> list[BillLine]:
         run,
         kind,
     )
+
     return [line]
 
 
 FORMAT = ExportFormat(
     "aws",
-    (("lineitemresourceid",), ("lineitemusagestartdate",), ("lineitemusageenddate",), ("lineitemunblendedcost",)),
+    (
+        ("lineitemresourceid",),
+        ("lineitemusagestartdate",),
+        ("lineitemusageenddate",),
+        ("lineitemunblendedcost",),
+    ),
     lines_of,
     ("billbillingperiodstartdate", "billbillingperiodenddate"),
     "an AWS Cost and Usage Report has lineItem/ResourceId and lineItem/UnblendedCost",
@@ -70,4 +85,6 @@ FORMAT = ExportFormat(
     line_id="identitylineitemid",
 )
 
-FOCUS = FocusExport("aws", frozenset({"aws", "amazonwebservices"}), lambda _, name: name.startswith("i-"))
+FOCUS = FocusExport(
+    "aws", frozenset({"aws", "amazonwebservices"}), lambda _, name: name.startswith("i-")
+)

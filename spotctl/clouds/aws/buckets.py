@@ -1,4 +1,6 @@
-"""Buckets of S3 for the launcher: its credentials, where a bucket is, and copies that S3 itself makes."""
+"""Buckets of S3 for the launcher: its credentials, where a bucket is, and copies that S3 itself
+makes.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from spotctl.agent.data.stores import COPY_BYTES, NoSuchObject, StoreRefused
-from spotctl.clouds.aws.storage import S3, AwsIdentity, AwsKeys, bucket_region, endpoint, signing_region
+from spotctl.clouds.aws.storage import (
+    S3,
+    AwsIdentity,
+    AwsKeys,
+    bucket_region,
+    endpoint,
+    signing_region,
+)
 from spotctl.clouds.store_calls import refused_as_store
 
 if TYPE_CHECKING:
@@ -52,21 +61,29 @@ def region_of(name: str, who: AwsIdentity) -> str:  # noqa: ARG001 - S3 tells ev
 
 
 def copy(key: str, source: str, target: str, who: AwsIdentity) -> None:
-    """Copies the object of this name from one bucket to another; it appears when it is whole. StoreRefused: S3 does
-    not."""
+    """Copies the object of this name from one bucket to another; it appears when it is whole.
+    StoreRefused: S3 does not."""
     from spotctl.clouds.aws.session import transfer_in_parts
 
     with _client(target, key, who) as client:
-        client.copy({"Bucket": source, "Key": key}, target, key, Config=transfer_in_parts(COPY_BYTES))
+        client.copy(
+            {"Bucket": source, "Key": key}, target, key, Config=transfer_in_parts(COPY_BYTES)
+        )
 
 
 def drop_abandoned(name: str, prefix: str, before: datetime, who: AwsIdentity) -> None:
-    """Drops the parts of uploads that began before this moment and have not ended: their writers were killed."""
+    """Drops the parts of uploads that began before this moment and have not ended: their writers
+    were killed.
+    """
     with _client(name, prefix, who) as client:
-        for page in client.get_paginator("list_multipart_uploads").paginate(Bucket=name, Prefix=prefix):
+        for page in client.get_paginator("list_multipart_uploads").paginate(
+            Bucket=name, Prefix=prefix
+        ):
             for upload in page.get("Uploads", ()):
                 if upload["Initiated"] < before:
-                    client.abort_multipart_upload(Bucket=name, Key=upload["Key"], UploadId=upload["UploadId"])
+                    client.abort_multipart_upload(
+                        Bucket=name, Key=upload["Key"], UploadId=upload["UploadId"]
+                    )
 
 
 @contextmanager

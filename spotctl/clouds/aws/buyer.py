@@ -1,8 +1,9 @@
 """`Buyer`: finds or makes what machines need, and buys the machines of a request with one call.
 
-Machines go to an existing subnet of their zone, into a security group, the company's or one of the run's own, whose
-machines reach each other, and which admits ssh from the settings' ranges. The machines of a gang go into a cluster
-placement group, next to each other, for a fast network between them.
+Machines go to an existing subnet of their zone, into a security group, the company's or one of the
+run's own, whose machines reach each other, and which admits ssh from the settings' ranges. The
+machines of a gang go into a cluster placement group, next to each other, for a fast network between
+them.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ from spotctl.clouds.errors import NotFound, NotHere, ProviderError, QuotaReached
 from spotctl.clouds.provider import MachineRequest, run_tags
 from spotctl.home.errors import BadRequest, SpotctlError
 
-_VCPU_LIMITS = frozenset({"InstanceLimitExceeded", "MaxSpotInstanceCountExceeded", "VcpuLimitExceeded"})
+_VCPU_LIMITS = frozenset(
+    {"InstanceLimitExceeded", "MaxSpotInstanceCountExceeded", "VcpuLimitExceeded"}
+)
 _WOULD_SUCCEED = "DryRunOperation"
 _SECURITY = "security group"
 _GROUP_GONE = {
@@ -62,8 +65,11 @@ class Buyer:
             if group and not (group == _SECURITY and self._settings.security_groups):
                 # A new group is not known everywhere at once, and `gc` may have removed an old one.
                 self.forget()
-                raise Unanswered(f"{market}: EC2 does not know its new {group} yet; spotctl tries again") from error
+                raise Unanswered(
+                    f"{market}: EC2 does not know its new {group} yet; spotctl tries again"
+                ) from error
             raise
+
         return rows
 
     def check(self, request: MachineRequest, user_data: str) -> str:
@@ -76,12 +82,14 @@ class Buyer:
         """Has EC2 check an order in the network's default group, and makes nothing."""
         hardware, subnet = self.hardware_of(request.market), self.networks.subnet(request)
         image, groups = self.image_of(request, hardware), self._settings.security_groups
-        place = LaunchPlace(subnet["SubnetId"], groups, image, self._settings.public_ip, self._settings.kms_key)
+        place = LaunchPlace(
+            subnet["SubnetId"], groups, image, self._settings.public_ip, self._settings.kms_key
+        )
         self._order(request, DryRun=True, **order(request, place, "", self._settings.tags))
 
     def _order(self, request: MachineRequest, **arguments: object) -> AwsAnswer:
-        """EC2's answer, which is empty if a dry run says that an order would succeed. A refusal because of a quota says
-        how to raise it."""
+        """EC2's answer, which is empty if a dry run says that an order would succeed. A refusal
+        because of a quota says how to raise it."""
         market = request.market
         try:
             return self._calls.ec2(market.region, "RunInstances", str(market), **arguments)
@@ -96,7 +104,9 @@ class Buyer:
             raise
 
     def forget(self) -> None:
-        """From now on looks for subnets and groups again, or makes them: they may have been removed."""
+        """From now on looks for subnets and groups again, or makes them: they may have been
+        removed.
+        """
         self.networks = Networks(self._calls, self._settings)
 
     def _place(self, request: MachineRequest) -> LaunchPlace:
@@ -115,19 +125,27 @@ class Buyer:
         )
 
     def hardware_of(self, market: Market) -> Ec2Hardware:
-        """The hardware of a market's type. NotFound: its zone does not have that type, or does not exist."""
+        """The hardware of a market's type. NotFound: its zone does not have that type, or does not
+        exist.
+        """
         key = market.region, market.zone, market.instance_type
         if key not in self._hardware:
             by_type = {"instance-type": [market.instance_type]}
             by_zone = by_type | {"location": [market.zone]}
             operation, holding = "DescribeInstanceTypeOfferings", "InstanceTypeOfferings"
             where = {"LocationType": "availability-zone"}
-            if market.os != LINUX or not self._calls.described(market.region, operation, holding, by_zone, **where):
+            if market.os != LINUX or not self._calls.described(
+                market.region, operation, holding, by_zone, **where
+            ):
                 raise NotFound(
-                    f"{market}: EC2 has no such market; spotctl lab prices ls aws/{market.region}/* lists them"
+                    f"{market}: EC2 has no such market; spotctl lab prices ls "
+                    f"aws/{market.region}/* lists them"
                 )
-            (row,) = self._calls.described(market.region, "DescribeInstanceTypes", "InstanceTypes", by_type)
+            (row,) = self._calls.described(
+                market.region, "DescribeInstanceTypes", "InstanceTypes", by_type
+            )
             self._hardware[key] = Ec2Hardware.of(row)
+
         return self._hardware[key]
 
     def image_of(self, request: MachineRequest, hardware: Ec2Hardware) -> MachineImage:
@@ -137,18 +155,28 @@ class Buyer:
         if key not in self._images:
             id_, about = named, str(request.market)
             if named.startswith("/"):
-                id_ = str(self._calls.call("ssm", region, "GetParameter", about, Name=named)["Parameter"]["Value"])
+                id_ = str(
+                    self._calls.call("ssm", region, "GetParameter", about, Name=named)["Parameter"][
+                        "Value"
+                    ]
+                )
             elif not named.startswith("ami-"):
-                raise BadRequest(f"image {named!r} is neither an AMI (ami-...) nor the name of an SSM parameter (/...)")
+                raise BadRequest(
+                    f"image {named!r} is neither an AMI (ami-...) nor the name of an SSM parameter "
+                    "(/...)"
+                )
             images = self._calls.ec2(region, "DescribeImages", about, ImageIds=[id_])["Images"]
             if not images:
                 raise BadRequest(f"{request.market}: image {id_} does not exist in {region}")
             self._images[key] = MachineImage.of(images[0], hardware)
+
         return self._images[key]
 
 
 class Networks:
-    """Finds subnets, and makes the groups of a run when its first machine in a network, or in a zone, is bought."""
+    """Finds subnets, and makes the groups of a run when its first machine in a network, or in a
+    zone, is bought.
+    """
 
     def __init__(self, calls: AwsCalls, settings: AwsMachineSettings) -> None:
         self._calls, self._settings = calls, settings
@@ -162,24 +190,33 @@ class Networks:
         named = self._settings.subnets if request.network is None else (request.network,)
         key = market.region, market.zone, ",".join(named)
         if key not in self._subnets:
-            filters: dict[str, Sequence[str]] = {"subnet-id": named} if named else {"default-for-az": ["true"]}
+            filters: dict[str, Sequence[str]] = (
+                {"subnet-id": named} if named else {"default-for-az": ["true"]}
+            )
             anywhere = self._calls.described(market.region, "DescribeSubnets", "Subnets", filters)
             open_ = [row for row in anywhere if row.get("State") == "available"]
             subnets = [row for row in open_ if row["AvailabilityZone"] == market.zone]
             if not subnets and named:
                 raise NotFound(
-                    f"{market}: none of the subnets {', '.join(named)} is in {market.zone}; name one that is, under"
+                    f"{market}: none of the subnets {', '.join(named)} is in {market.zone}; name "
+                    "one that is, under"
                     " subnets in [aws]"
                 )
             if not subnets:
                 raise NotHere(
-                    f"{market}: the account has no default subnet in {market.zone}; create one (aws ec2"
-                    f" create-default-subnet --region {market.region} --availability-zone {market.zone}, in an account"
-                    f" without a default network first aws ec2 create-default-vpc --region {market.region}), or set"
+                    f"{market}: the account has no default subnet in {market.zone}; create one "
+                    "(aws ec2"
+                    f" create-default-subnet --region {market.region} --availability-zone "
+                    f"{market.zone}, in an account"
+                    f" without a default network first aws ec2 create-default-vpc --region "
+                    f"{market.region}), or set"
                     " subnets in [aws] of config.toml",
                     Scope.ZONE if open_ else Scope.REGION,
                 )
-            self._subnets[key] = max(subnets, key=lambda row: int(row.get("AvailableIpAddressCount", 0)))
+            self._subnets[key] = max(
+                subnets, key=lambda row: int(row.get("AvailableIpAddressCount", 0))
+            )
+
         return self._subnets[key]
 
     def groups(self, request: MachineRequest, vpc: str) -> tuple[str, ...]:
@@ -187,10 +224,13 @@ class Networks:
         region, named = request.market.region, self._settings.security_groups
         if named:
             filters = {"group-id": named, "vpc-id": [vpc]}
-            groups = self._calls.described(region, "DescribeSecurityGroups", "SecurityGroups", filters)
+            groups = self._calls.described(
+                region, "DescribeSecurityGroups", "SecurityGroups", filters
+            )
             if not groups:
                 raise BadRequest(
-                    f"{request.market}: none of the security groups {', '.join(named)} is in network {vpc}"
+                    f"{request.market}: none of the security groups {', '.join(named)} is in "
+                    f"network {vpc}"
                 )
             return tuple(group["GroupId"] for group in groups)
 
@@ -202,25 +242,31 @@ class Networks:
             sources = admitted_sources(group.get("IpPermissions", ())) or self._settings.ssh_from
             self._replace(region, group, rules_of(group["GroupId"], sources))
             self._groups[key] = group["GroupId"]
+
         return (self._groups[key],)
 
     def way_in(self, request: MachineRequest) -> str:
         """The addresses that may reach machines over ssh. BadRequest: there are none."""
         if not self._settings.ssh_from:
             raise BadRequest(
-                f"{request.market}: no address may reach its machines over ssh; set ssh_from in [aws] of config.toml to"
+                f"{request.market}: no address may reach its machines over ssh; set ssh_from in "
+                "[aws] of config.toml to"
                 ' the public address of this computer (ssh_from = ["203.0.113.7/32"]), or set security_groups'
             )
         return f"from {', '.join(self._settings.ssh_from)}"
 
     def placement_group(self, request: MachineRequest, hardware: Ec2Hardware) -> str:
-        """The name of the run's placement group in a zone. NotFound: machines of this type cannot be in one."""
+        """The name of the run's placement group in a zone. NotFound: machines of this type cannot
+        be in one.
+        """
         market = request.market
         if not hardware.can_cluster:
             raise NotFound(
-                f"{market}: EC2 puts no {market.instance_type} into a cluster placement group (resources: {{placement:"
+                f"{market}: EC2 puts no {market.instance_type} into a cluster placement group "
+                f"(resources: {{placement:"
                 " close}); name other types"
             )
+
         # A group is in one zone as long as it has machines.
         name = f"{group_name(request)}-{market.zone}"
         if (market.region, name) not in self._placement:
@@ -240,6 +286,7 @@ class Networks:
                 if code_of(error) != "InvalidPlacementGroup.Duplicate":
                     raise
             self._placement.add((market.region, name))
+
         return name
 
     def _find_group(self, region: str, vpc: str, name: str) -> Row | None:
@@ -267,13 +314,16 @@ class Networks:
             group = self._find_group(region, vpc, name)
             if group is None:
                 raise Unanswered(
-                    f"{request.market}: security group {name} is not listed yet; spotctl tries again"
+                    f"{request.market}: security group {name} is not listed yet; spotctl tries "
+                    "again"
                 ) from None
             return group
+
         return {"GroupId": made["GroupId"], "IpPermissions": []}
 
     def admit_ssh(self, region: str, tags: Mapping[str, str], ssh_from: Sequence[str]) -> list[str]:
-        """Replaces the ssh rules of the runs with these tags, and returns the groups of these runs."""
+        """Replaces the ssh rules of the runs with these tags, and returns the groups of these
+        runs."""
         filters = {**filters_of(tags), "tag-key": [GROUP]}
         groups = self._calls.described(region, "DescribeSecurityGroups", "SecurityGroups", filters)
         for group in groups:
@@ -282,10 +332,13 @@ class Networks:
             self._replace(region, group, rules_of(id_, standing))
             fresh = [source for source in ssh_from if source not in standing]
             self._add(region, id_, [_ssh_rule(source, Description=ADMITTED) for source in fresh])
+
         return [f"security group {group['GroupId']}" for group in groups]
 
     def _replace(self, region: str, group: Row, rules: Sequence[IpPermission]) -> None:
-        """Makes these the rules of a group. Others must not stay, such as one for yesterday's address."""
+        """Makes these the rules of a group. Others must not stay, such as one for yesterday's
+        address.
+        """
         id_, present = group["GroupId"], _single(group.get("IpPermissions", ()))
         if extra := [rule for rule in present if rule not in rules]:
             self._calls.ec2(region, "RevokeSecurityGroupIngress", GroupId=id_, IpPermissions=extra)
@@ -295,7 +348,9 @@ class Networks:
         # One at a time: if one of several rules exists already, EC2 adds none of them.
         for rule in rules:
             try:
-                self._calls.ec2(region, "AuthorizeSecurityGroupIngress", GroupId=id_, IpPermissions=[rule])
+                self._calls.ec2(
+                    region, "AuthorizeSecurityGroupIngress", GroupId=id_, IpPermissions=[rule]
+                )
             except ProviderError as error:
                 if code_of(error) != "InvalidPermission.Duplicate":
                     raise
@@ -303,7 +358,8 @@ class Networks:
 
 SSH = 22
 ADMITTED = "spotctl admit"
-"""The description of a rule for an address that the user admitted during the run; such rules replace the settings'."""
+"""The description of a rule for an address that the user admitted during the run; such rules
+replace the settings'."""
 IpPermission = dict[str, Any]
 
 
@@ -321,7 +377,9 @@ def _ssh_rule(source: str, **about: str) -> IpPermission:
 def admitted_sources(present: Sequence[Row]) -> list[str]:
     """The sources of ssh that the user admitted during the run."""
     ranges = (("IpRanges", "CidrIp"), ("Ipv6Ranges", "CidrIpv6"))
-    entries = ((entry, source) for row in present for kind, source in ranges for entry in row.get(kind, ()))
+    entries = (
+        (entry, source) for row in present for kind, source in ranges for entry in row.get(kind, ())
+    )
     return [entry[source] for entry, source in entries if entry.get("Description") == ADMITTED]
 
 
@@ -338,4 +396,5 @@ def _single(present: Sequence[Row]) -> list[IpPermission]:
             ("PrefixListIds", "PrefixListId"),
         ):
             singles += [{**base, kind: [{source: entry[source]}]} for entry in row.get(kind, ())]
+
     return singles

@@ -1,7 +1,7 @@
 """`AwsCalls`: calls to AWS in any region, which raise the errors of the provider contract.
 
-Most codes in the table of errors are those of "Error codes for the Amazon EC2 API", where missing capacity is a server
-error, with HTTP status 500.
+Most codes in the table of errors are those of "Error codes for the Amazon EC2 API", where missing
+capacity is a server error, with HTTP status 500.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ _PAGE_ROWS = {
 
 
 class AwsCalls:
-    """Clients of services and regions, opened when first needed and shared by threads, as botocore allows."""
+    """Clients of services and regions, opened when first needed and shared by threads, as botocore
+    allows.
+    """
 
     def __init__(self, session: AwsSession) -> None:
         self._session = session
@@ -71,19 +73,28 @@ class AwsCalls:
         """EC2's answer to one call; `about` names the purpose of the call in errors."""
         return self.call("ec2", region, operation, about, **arguments)
 
-    def call(self, service: Service, region: str, operation: str, about: str = "", **arguments: object) -> AwsAnswer:
+    def call(
+        self, service: Service, region: str, operation: str, about: str = "", **arguments: object
+    ) -> AwsAnswer:
         """The answer of any service to one call."""
         with self._answered(about):
             return self._client(service, region).call(operation, **arguments)
 
     def described(
-        self, region: str, operation: str, holding: str, filters: Mapping[str, Sequence[str]], **arguments: object
+        self,
+        region: str,
+        operation: str,
+        holding: str,
+        filters: Mapping[str, Sequence[str]],
+        **arguments: object,
     ) -> list[Row]:
         """The items that EC2 lists under `holding`, on all pages, and that pass all filters."""
         asked = [{"Name": name, "Values": list(values)} for name, values in filters.items()]
         size = {"MaxResults": _PAGE_ROWS[operation]} if operation in _PAGE_ROWS else {}
         with self._answered():
-            pages = self._client("ec2", region).pages(operation, holding, Filters=asked, **size, **arguments)
+            pages = self._client("ec2", region).pages(
+                operation, holding, Filters=asked, **size, **arguments
+            )
             return [row for page in pages for row in page[holding]]
 
     @property
@@ -118,12 +129,16 @@ class AwsCalls:
     def _client(self, service: Service, region: str) -> AwsClient:
         with self._lock:
             if (service, region) not in self._clients:
-                self._clients[service, region] = self._open.enter_context(self._session.client(service, region))
+                self._clients[service, region] = self._open.enter_context(
+                    self._session.client(service, region)
+                )
             return self._clients[service, region]
 
 
 def in_each(regions: Sequence[str], call: Callable[[str], Sequence[T]]) -> list[T]:
-    """Calls all regions in parallel and joins their answers. PartlyListed: some failed, or were silent."""
+    """Calls all regions in parallel and joins their answers. PartlyListed: some failed, or were
+    silent.
+    """
     if len(regions) < 2:
         return [item for region in regions for item in call(region)]
 
@@ -143,10 +158,20 @@ def in_each(regions: Sequence[str], call: Callable[[str], Sequence[T]]) -> list[
     finally:
         # Neither a silent region nor Ctrl-C keeps the command waiting for its threads.
         pool.shutdown(wait=False, cancel_futures=True)
-    failures = {region: answer for region, answer in answers.items() if isinstance(answer, ProviderError)}
-    listed = [item for answer in answers.values() if not isinstance(answer, ProviderError) for item in answer]
+
+    failures = {
+        region: answer for region, answer in answers.items() if isinstance(answer, ProviderError)
+    }
+    listed = [
+        item
+        for answer in answers.values()
+        if not isinstance(answer, ProviderError)
+        for item in answer
+    ]
+
     if not failures:
         return listed
+
     first = next(iter(failures.values()))
     if len(failures) == len(regions):
         raise first
@@ -159,19 +184,28 @@ _REPEATED = "spotctl tries again"
 _CORRECT_RESERVATION = "correct the id among the job's reservations"
 _CORRECT_SETTINGS = "correct [aws] in config.toml, or the job"
 _MAKE_ROLE = (
-    "run once, with an administrator's rights: aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
+    "run once, with an administrator's rights: aws iam create-service-linked-role "
+    "--aws-service-name spot.amazonaws.com"
 )
 _FREE_PLAN = (
-    "the account is on AWS's free plan, which rents few types: upgrade the plan under Billing in the console, or name"
-    " types that this lists: aws ec2 describe-instance-types --filters Name=free-tier-eligible,Values=true"
+    "the account is on AWS's free plan, which rents few types: upgrade the plan under Billing in "
+    "the console, or name"
+    " types that this lists: aws ec2 describe-instance-types --filters "
+    "Name=free-tier-eligible,Values=true"
 )
-_ORGANISATION = "only who administers the AWS organisation can allow it, and other regions are tried"
+_ORGANISATION = (
+    "only who administers the AWS organisation can allow it, and other regions are tried"
+)
 _DENY = "remove the statement that denies it: no permission that you add outweighs it"
 _NEW_PROFILE = (
-    f"AWS may need {MADE_WITHIN // MINUTE} minutes to know a new profile, and spotctl tries again as long. If it is"
+    f"AWS may need {MADE_WITHIN // MINUTE} minutes to know a new profile, and spotctl tries again "
+    "as long. If it is"
     " not new, correct the job's identity (aws iam list-instance-profiles)"
 )
-_TERMS = "accept the terms of the image's product at https://aws.amazon.com/marketplace, or name another image"
+_TERMS = (
+    "accept the terms of the image's product at https://aws.amazon.com/marketplace, or name "
+    "another image"
+)
 _ACTIVATION = "subscribe to the service, or wait: a new account may take 24 hours to be activated"
 
 _EC2 = "https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html"
@@ -184,23 +218,45 @@ _WORKSHOP = "https://github.com/aws-samples/eks-workshop-v2/issues/1644"
 _PROFILE = r"iamInstanceProfile\.\w+ is invalid|Invalid IAM Instance Profile"
 
 _IN_DETAIL = (
-    Refusal("InvalidParameterCombination", NotPermitted, Scope.ACCOUNT, _FREE_PLAN, _WORKSHOP, r"free.tier"),
-    Refusal("InvalidParameterValue", NotYet, Scope.MOMENT, _NEW_PROFILE, f"{_KARPENTER}7849", _PROFILE),
+    Refusal(
+        "InvalidParameterCombination",
+        NotPermitted,
+        Scope.ACCOUNT,
+        _FREE_PLAN,
+        _WORKSHOP,
+        r"free.tier",
+    ),
+    Refusal(
+        "InvalidParameterValue", NotYet, Scope.MOMENT, _NEW_PROFILE, f"{_KARPENTER}7849", _PROFILE
+    ),
     *(
         refusal
         for code in ("UnauthorizedOperation", "AccessDenied", "AccessDeniedException")
         for refusal in (
             Refusal(
-                code, NotHere, Scope.ORGANISATION, _ORGANISATION, _DENIED, r"explicit deny in a (service|resource) c"
+                code,
+                NotHere,
+                Scope.ORGANISATION,
+                _ORGANISATION,
+                _DENIED,
+                r"explicit deny in a (service|resource) c",
             ),
             Refusal(code, NotPermitted, Scope.ACCOUNT, _DENY, _DENIED, r"explicit deny"),
         )
     ),
-    Refusal("OptInRequired", NotPermitted, Scope.ACCOUNT, _TERMS, _EC2, r"marketplace|accept terms"),
+    Refusal(
+        "OptInRequired", NotPermitted, Scope.ACCOUNT, _TERMS, _EC2, r"marketplace|accept terms"
+    ),
 )
 """The meaning of codes in some messages only."""
 
-_MACHINE, _ZONE, _REGION, _ACCOUNT, _MOMENT = Scope.MACHINE, Scope.ZONE, Scope.REGION, Scope.ACCOUNT, Scope.MOMENT
+_MACHINE, _ZONE, _REGION, _ACCOUNT, _MOMENT = (
+    Scope.MACHINE,
+    Scope.ZONE,
+    Scope.REGION,
+    Scope.ACCOUNT,
+    Scope.MOMENT,
+)
 _CODES: Mapping[tuple[type[SpotctlError], Scope, str, str], str] = {
     # No machine of this kind here and now.
     (NoCapacity, _MACHINE, _TRY_ANOTHER_MARKET, _EC2): """
@@ -214,7 +270,12 @@ _CODES: Mapping[tuple[type[SpotctlError], Scope, str, str], str] = {
         _EC2,
     ): "InsufficientAddressCapacity",
     (NoCapacity, _MACHINE, "raise the maximum price, or leave it out", _EC2): "SpotMaxPriceTooLow",
-    (NoCapacity, _ZONE, "use a larger subnet, or another zone", _EC2): "InsufficientFreeAddressesInSubnet",
+    (
+        NoCapacity,
+        _ZONE,
+        "use a larger subnet, or another zone",
+        _EC2,
+    ): "InsufficientFreeAddressesInSubnet",
     # The account may not have more, in one region.
     (QuotaReached, Scope.TYPE, _RAISE_QUOTA, _EC2): """
         HostLimitExceeded InstanceLimitExceeded MaxIOPSLimitExceeded VcpuLimitExceeded VolumeLimitExceeded
@@ -233,15 +294,40 @@ _CODES: Mapping[tuple[type[SpotctlError], Scope, str, str], str] = {
     # Credentials, permissions and the account itself.
     (NotHere, _REGION, "enable the region for the account, or check the keys", _EC2): "AuthFailure",
     (NotPermitted, _ACCOUNT, _MAKE_ROLE, _EC2): "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
-    (NotPermitted, _ACCOUNT, "the account is blocked: contact AWS Support", _EC2): "AccountDisabled Blocked",
+    (
+        NotPermitted,
+        _ACCOUNT,
+        "the account is blocked: contact AWS Support",
+        _EC2,
+    ): "AccountDisabled Blocked",
     (NotPermitted, _ACCOUNT, _ACTIVATION, _EC2): "OptInRequired",
-    (NotPermitted, _ACCOUNT, "AWS is still verifying the account: wait for its e-mail", _EC2): "PendingVerification",
-    (NotPermitted, _ACCOUNT, "set this computer's clock", _EC2): "InvalidSecurity.RequestHasExpired",
-    (LoginNeeded, _ACCOUNT, "renew the credentials, or set this computer's clock", _EC2): "RequestExpired",
+    (
+        NotPermitted,
+        _ACCOUNT,
+        "AWS is still verifying the account: wait for its e-mail",
+        _EC2,
+    ): "PendingVerification",
+    (
+        NotPermitted,
+        _ACCOUNT,
+        "set this computer's clock",
+        _EC2,
+    ): "InvalidSecurity.RequestHasExpired",
+    (
+        LoginNeeded,
+        _ACCOUNT,
+        "renew the credentials, or set this computer's clock",
+        _EC2,
+    ): "RequestExpired",
     (NotPermitted, _ACCOUNT, "spotctl doctor --policy aws prints what is needed", _EC2): """
         AccessDenied AccessDeniedException UnauthorizedOperation
     """,
-    (NotPermitted, _MACHINE, "lift the machine's termination protection", _EC2): "OperationNotPermitted",
+    (
+        NotPermitted,
+        _MACHINE,
+        "lift the machine's termination protection",
+        _EC2,
+    ): "OperationNotPermitted",
     (
         NotPermitted,
         Scope.ORGANISATION,
@@ -249,7 +335,12 @@ _CODES: Mapping[tuple[type[SpotctlError], Scope, str, str], str] = {
         _EC2,
     ): "TagPolicyViolation",
     # What the request names does not exist: a market, or a machine.
-    (NotHere, _ZONE, "the zone is not available to the account", _EC2): "InvalidAvailabilityZone InvalidZone.NotFound",
+    (
+        NotHere,
+        _ZONE,
+        "the zone is not available to the account",
+        _EC2,
+    ): "InvalidAvailabilityZone InvalidZone.NotFound",
     (NotFound, _MACHINE, "the type does not exist here", _EC2): "InvalidInstanceType",
     (NotFound, _MACHINE, "the type does not exist in this zone", _EC2): "Unsupported",
     (NotFound, _MACHINE, "the type does not support it", _EC2): "UnsupportedOperation",
@@ -264,24 +355,54 @@ _CODES: Mapping[tuple[type[SpotctlError], Scope, str, str], str] = {
         InvalidSpotInstanceRequestID.NotFound
     """,
     # Settings that the cloud does not have or does not accept.
-    (BadRequest, _ACCOUNT, "create a default network (aws ec2 create-default-vpc), or set subnets in [aws]", _EC2): """
+    (
+        BadRequest,
+        _ACCOUNT,
+        "create a default network (aws ec2 create-default-vpc), or set subnets in [aws]",
+        _EC2,
+    ): """
         DefaultVpcDoesNotExist VPCIdNotSpecified
     """,
     (BadRequest, _ACCOUNT, "correct the image", _EC2): "InvalidAMIID.Malformed",
     (BadRequest, _ACCOUNT, "name an image of this region", _EC2): "InvalidAMIID.NotFound",
-    (BadRequest, _ACCOUNT, "name an image of this region", _SSM): "ParameterNotFound ParameterVersionNotFound",
-    (BadRequest, _ACCOUNT, "name another image", _EC2): "InvalidAMIID.Unavailable InvalidSnapshot.NotFound",
-    (BadRequest, _ACCOUNT, "make the disk as large as the image needs", _EC2): "InvalidBlockDeviceMapping",
+    (
+        BadRequest,
+        _ACCOUNT,
+        "name an image of this region",
+        _SSM,
+    ): "ParameterNotFound ParameterVersionNotFound",
+    (
+        BadRequest,
+        _ACCOUNT,
+        "name another image",
+        _EC2,
+    ): "InvalidAMIID.Unavailable InvalidSnapshot.NotFound",
+    (
+        BadRequest,
+        _ACCOUNT,
+        "make the disk as large as the image needs",
+        _EC2,
+    ): "InvalidBlockDeviceMapping",
     (BadRequest, _ACCOUNT, _CORRECT_SETTINGS, _EC2): """
         InvalidGroup.NotFound InvalidGroupId.Malformed InvalidKeyPair.NotFound InvalidParameter
         InvalidParameterCombination InvalidParameterValue InvalidSecurityGroupID.NotFound InvalidSubnet
         InvalidSubnetID.NotFound InvalidTagKey.Malformed InvalidVpcID.NotFound KmsKeyNotAccessibleFault
         UnsupportedTenancy
     """,
-    (BadRequest, _ACCOUNT, "correct the job's identity", _EC2): "InvalidIamInstanceProfileArn.Malformed",
+    (
+        BadRequest,
+        _ACCOUNT,
+        "correct the job's identity",
+        _EC2,
+    ): "InvalidIamInstanceProfileArn.Malformed",
     (BadRequest, _ACCOUNT, "correct the job's identity", _IAM): "NoSuchEntity",
     (BadRequest, _ACCOUNT, "make the payload smaller", _EC2): "InvalidUserData.Malformed",
-    (BadRequest, _ACCOUNT, "create a default subnet, or set subnets in [aws]", _EC2): "MissingInput",
+    (
+        BadRequest,
+        _ACCOUNT,
+        "create a default subnet, or set subnets in [aws]",
+        _EC2,
+    ): "MissingInput",
     (BadRequest, _ACCOUNT, "name an image with an EBS disk", _EC2): "NonEBSInstance",
     (BadRequest, _ACCOUNT, "set fewer tags in [aws]", _EC2): "TagLimitExceeded",
     (BadRequest, _ACCOUNT, "set subnets in [aws]", _EC2): "VPCResourceNotSpecified",
@@ -303,8 +424,9 @@ REFUSALS = (
     *_IN_DETAIL,
     *(Refusal(code, *meaning) for meaning, codes in _CODES.items() for code in codes.split()),
 )
-"""The meaning of each code when a machine is requested or a resource is described. A code in `ABSENT` means that
-nothing is left to remove. Codes that are not listed keep the cloud's own words. The first row that fits decides."""
+"""The meaning of each code when a machine is requested or a resource is described. A code in
+`ABSENT` means that nothing is left to remove. Codes that are not listed keep the cloud's own words.
+The first row that fits decides."""
 
 ABSENT = frozenset(
     """
@@ -318,7 +440,9 @@ ABSENT = frozenset(
 
 
 def error_of(error: CloudError, about: str = "") -> SpotctlError:
-    """The error of the contract for an error of AWS. `about` names the object of the call, such as a market."""
+    """The error of the contract for an error of AWS. `about` names the object of the call, such as
+    a market.
+    """
     where = f"{about}: " if about else ""
     known = refused(REFUSALS, error.code, f"{where}{error.problem}", error.problem)
     return known or error_of_kind(error, f"{where}{error}")

@@ -1,4 +1,6 @@
-"""The conditions for renting machines on AWS, checked by describe calls and dry runs, which change nothing."""
+"""The conditions for renting machines on AWS, checked by describe calls and dry runs, which change
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +42,7 @@ class AwsChecks:
             Requirement("dry run", partial(self._dry_run, None)),
             Requirement("quota", self._quota, optional=True),
         ]
+
         if (profile := self.request.identity) is not None:
             checks.append(Requirement(f"profile {profile}", partial(self._dry_run, profile)))
         if settings.kms_key is not None:
@@ -51,20 +54,28 @@ class AwsChecks:
         about = f"region {region}"
         asked = {"RegionNames": [region], "AllRegions": True}
         try:
-            answer = self.calls.ec2(partition_of(region).home, "DescribeRegions", about, **asked)["Regions"]
+            answer = self.calls.ec2(partition_of(region).home, "DescribeRegions", about, **asked)[
+                "Regions"
+            ]
         except SpotctlError as error:
             if code_of(error) == "InvalidParameterValue":
                 raise NotFound(f"AWS has no {about}; correct regions") from error
             raise
+
         status = answer[0].get("OptInStatus", "") if answer else "not-opted-in"
         if status == "not-opted-in":
-            raise NotFound(f"the account has not enabled it; aws account enable-region --region-name {region}")
+            raise NotFound(
+                f"the account has not enabled it; aws account enable-region --region-name {region}"
+            )
+
         return "enabled"
 
     def _type(self) -> str:
         hardware = self.buyer.hardware_of(self.request.market)
         if self.request.bid is not None and not hardware.is_spot:
-            raise NotFound(f"AWS sells no {hardware.name} as spot; name other types, or rent on demand")
+            raise NotFound(
+                f"AWS sells no {hardware.name} as spot; name other types, or rent on demand"
+            )
         return f"exists in {self.request.market.zone}{', also as spot' if hardware.is_spot else ''}"
 
     def _image(self) -> str:
@@ -81,15 +92,27 @@ class AwsChecks:
         own = {"association.subnet-id": [subnet["SubnetId"]]}
         main = {"association.main": ["true"], "vpc-id": [subnet["VpcId"]]}
         described = partial(self.calls.described, region, "DescribeRouteTables", "RouteTables")
+
         for table in described(own) or described(main):
             for route in table.get("Routes", ()):
                 to = route.get("DestinationCidrBlock", route.get("DestinationIpv6CidrBlock"))
-                way = next((str(route[name]) for name in route if name.endswith(("GatewayId", "InterfaceId"))), "")
+                way = next(
+                    (
+                        str(route[name])
+                        for name in route
+                        if name.endswith(("GatewayId", "InterfaceId"))
+                    ),
+                    "",
+                )
                 if to in _EVERYWHERE and (not self.settings.public_ip or way.startswith("igw-")):
                     return f"{to} through {way}"
+
         need = "an internet gateway" if self.settings.public_ip else "a NAT gateway or the like"
         where = f"{subnet['SubnetId']} has no route to {need}, so machines get no packages"
-        raise BadRequest(f"{where}; add one (aws ec2 create-route --region {region}), or set other subnets in [aws]")
+        raise BadRequest(
+            f"{where}; add one (aws ec2 create-route --region {region}), or set other subnets in "
+            "[aws]"
+        )
 
     def _way_in(self) -> str:
         """Whether ssh is admitted; a group of the company's is taken at its word."""
@@ -97,7 +120,9 @@ class AwsChecks:
         if not settings.security_groups:
             return self.buyer.networks.way_in(self.request)
         subnet = self.buyer.networks.subnet(self.request)
-        return f"as {', '.join(self.buyer.networks.groups(self.request, subnet['VpcId']))} admits it"
+        return (
+            f"as {', '.join(self.buyer.networks.groups(self.request, subnet['VpcId']))} admits it"
+        )
 
     def _dry_run(self, profile: str | None) -> str:
         self.buyer.dry_run(replace(self.request, identity=profile))
@@ -109,20 +134,28 @@ class AwsChecks:
             return RESERVED
         if (pool := pool_of(market.instance_type)) is None:
             return "not known for this type"
+
         code, kind = pool.code(spot=spot), "spot" if spot else "on-demand"
         named = {"ServiceCode": "ec2", "QuotaCode": code}
-        quota = self.calls.call("service-quotas", market.region, "GetServiceQuota", **named)["Quota"]["Value"]
+        quota = self.calls.call("service-quotas", market.region, "GetServiceQuota", **named)[
+            "Quota"
+        ]["Value"]
         needed = self.buyer.hardware_of(market).vcpus * self.request.count
+
         if quota < needed:
             raise QuotaReached(
-                f"{quota:,.0f} {kind} vCPUs of {pool.name} in {market.region}, and {needed} are needed;"
+                f"{quota:,.0f} {kind} vCPUs of {pool.name} in {market.region}, and {needed} are "
+                "needed;"
                 f" {raise_command(code, market.region)}",
                 Scope.TYPE,
             )
+
         return f"{quota:,.0f} {kind} vCPUs of {pool.name}, {needed} needed"
 
     def _key(self, key: str) -> str:
-        state = self.calls.call("kms", self.request.market.region, "DescribeKey", KeyId=key)["KeyMetadata"]["KeyState"]
+        state = self.calls.call("kms", self.request.market.region, "DescribeKey", KeyId=key)[
+            "KeyMetadata"
+        ]["KeyState"]
         if state != "Enabled":
             raise BadRequest(f"key {key} is {state}; enable it, or correct kms_key in [aws]")
         return "enabled"

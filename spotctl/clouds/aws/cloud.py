@@ -1,7 +1,8 @@
-"""The descriptor of AWS, its settings, and the regions that this version knows; others may have opened since.
+"""The descriptor of AWS, its settings, and the regions that this version knows; others may have
+opened since.
 
-Imports no SDK. By default machines use the account's default network, rules made for each run, and an image that fits
-the type.
+Imports no SDK. By default machines use the account's default network, rules made for each run, and
+an image that fits the type.
 """
 
 from __future__ import annotations
@@ -12,7 +13,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pricing_data.known_clouds import CloudMarkets
 from pricing_data.units import MINUTE
-from spotctl.home.cloud import Cloud, CloudPackages, CloudSettings, CloudWords, JobKeys, UsedReservations
+from spotctl.home.cloud import (
+    Cloud,
+    CloudPackages,
+    CloudSettings,
+    CloudWords,
+    JobKeys,
+    UsedReservations,
+)
 from spotctl.home.cloud_settings import address_ranges, text
 
 if TYPE_CHECKING:
@@ -31,8 +39,10 @@ REGIONS = frozenset(
 
 
 class Partition(NamedTuple):
-    """Regions with accounts of their own: the part of their resources' names that says so, and a region that each such
-    account has (https://docs.aws.amazon.com/whitepapers/latest/aws-fault-isolation-boundaries/partitions.html)."""
+    """Regions with accounts of their own: the part of their resources' names that says so, and a
+    region that each such account has
+
+    (https://docs.aws.amazon.com/whitepapers/latest/aws-fault-isolation-boundaries/partitions.html)."""
 
     name: str
     home: str
@@ -44,20 +54,25 @@ def partition_of(region: str) -> Partition:
     >>> partition_of("cn-northwest-1").name, partition_of("us-gov-east-1").name, partition_of("eu-west-1").name
     ('aws-cn', 'aws-us-gov', 'aws')
     """
-    others = {"cn-": Partition("aws-cn", "cn-north-1"), "us-gov-": Partition("aws-us-gov", "us-gov-west-1")}
+    others = {
+        "cn-": Partition("aws-cn", "cn-north-1"),
+        "us-gov-": Partition("aws-us-gov", "us-gov-west-1"),
+    }
     known = (partition for prefix, partition in others.items() if region.startswith(prefix))
     return next(known, Partition("aws", "us-east-1"))
 
 
 @dataclass(frozen=True, slots=True)
 class AwsMachineSettings:
-    """`[aws]`. The lists of subnets and security groups cover all regions; each entry is used in its own region.
+    """`[aws]`. The lists of subnets and security groups cover all regions; each entry is used in
+    its own region.
 
-    Without `security_groups`, each run has one of its own, which admits ssh from `ssh_from` (address ranges such as
-    203.0.113.7/32) and everything from machines of the run. With `private_ssh`, machines that have a public address
-    are nevertheless reached at their private one. `roles` are the IAM roles that machines may have. `tags` are the
-    company's, on everything that is made. Without `regions`, machines are looked for in all regions that the account
-    has enabled.
+    Without `security_groups`, each run has one of its own, which admits ssh from `ssh_from`
+    (address ranges such as 203.0.113.7/32) and everything from machines of the run. With
+    `private_ssh`, machines that have a public address are nevertheless reached at their private
+    one. `roles` are the IAM roles that machines may have. `tags` are the company's, on everything
+    that is made. Without `regions`, machines are looked for in all regions that the account has
+    enabled.
     """
 
     regions: tuple[str, ...] = ()
@@ -105,9 +120,10 @@ LOCATIONS = {
 class AwsSettings:
     """Retries and timeouts for AWS. boto3 finds credentials, profile, default region and endpoints.
 
-    Its own variables name them: `AWS_PROFILE`, `AWS_ENDPOINT_URL`, `AWS_ENDPOINT_URL_EC2`, `AWS_ENDPOINT_URL_PRICING`.
-    `max_attempts` includes the first attempt. botocore retries throttling and lost connections with its own delays;
-    `backoff_seconds` is the first delay before other retries: of a truncated answer, or of the Spot Advisor's file.
+    Its own variables name them: `AWS_PROFILE`, `AWS_ENDPOINT_URL`, `AWS_ENDPOINT_URL_EC2`,
+    `AWS_ENDPOINT_URL_PRICING`. `max_attempts` includes the first attempt. botocore retries
+    throttling and lost connections with its own delays; `backoff_seconds` is the first delay before
+    other retries: of a truncated answer, or of the Spot Advisor's file.
     """
 
     price_list_url: str = _PRICE_LIST
@@ -118,7 +134,8 @@ class AwsSettings:
 
     @property
     def price_page_host(self) -> str:
-        """Where the files behind AWS's price pages are; a mirror of the price list has them, too."""
+        """Where the files behind AWS's price pages are; a mirror of the price list has them,
+        too."""
         is_own = self.price_list_url == _PRICE_LIST
         return "https://b0.p.awsstatic.com" if is_own else self.price_list_url.rstrip("/")
 
@@ -162,7 +179,8 @@ CLOUD = Cloud(
             form=r"cr-[0-9a-f]+",
             example="cr-0123456789abcdef0",
             zone="us-east-1a",
-            # EC2 begins to terminate the machines of a Capacity Block half an hour before the block ends.
+            # EC2 begins to terminate the machines of a Capacity Block half an hour before the block
+            # ends.
             block_ends_early=30 * MINUTE,
             close=True,
         ),

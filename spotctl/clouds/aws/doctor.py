@@ -1,8 +1,8 @@
 """Checks of AWS: identity, clock, permissions and quotas.
 
-Every permission of the printed policy is tried, by dry runs and reads, which change nothing. An order without a machine
-needs an image, and an action on the installation's own resources needs such a resource. What cannot be tried has a
-reason.
+Every permission of the printed policy is tried, by dry runs and reads, which change nothing. An
+order without a machine needs an image, and an action on the installation's own resources needs such
+a resource. What cannot be tried has a reason.
 """
 
 from __future__ import annotations
@@ -17,8 +17,19 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
-from pricing_data.errors import AccessDenied, NoAnswer, RateLimited, RequestRejected, UnknownResource
-from spotctl.clouds.aws.cloud import PRICE_LIST_REGION, AwsMachineSettings, AwsSettings, partition_of
+from pricing_data.errors import (
+    AccessDenied,
+    NoAnswer,
+    RateLimited,
+    RequestRejected,
+    UnknownResource,
+)
+from spotctl.clouds.aws.cloud import (
+    PRICE_LIST_REGION,
+    AwsMachineSettings,
+    AwsSettings,
+    partition_of,
+)
 from spotctl.clouds.aws.orders import STANDARD, Ec2Hardware, Row, parameter_for, raise_command
 from spotctl.clouds.aws.permissions import (
     BUY,
@@ -69,12 +80,22 @@ def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:
     region = session.sign_in()
     with session.client("sts", region) as sts:
         identity = sts.call("GetCallerIdentity")
-    yield Finding("aws", "credentials", Level.GOOD, f"account {identity['Account']} as {identity['Arn']}")
+    yield Finding(
+        "aws", "credentials", Level.GOOD, f"account {identity['Account']} as {identity['Arn']}"
+    )
     yield skew("aws", identity["ResponseMetadata"]["HTTPHeaders"]["date"])
+
     if region is None:
         detail = "none is configured, so permissions and quotas were not checked"
-        yield Finding("aws", "region", Level.NOTE, detail, "set AWS_DEFAULT_REGION, or region in ~/.aws/config")
+        yield Finding(
+            "aws",
+            "region",
+            Level.NOTE,
+            detail,
+            "set AWS_DEFAULT_REGION, or region in ~/.aws/config",
+        )
         return
+
     with ExitStack() as stack:
 
         @cache
@@ -95,7 +116,14 @@ def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:
             try:
                 vcpus = float(limits[what].result()["Quota"]["Value"])
                 spot = code == STANDARD.spot
-                stated = Quota("aws", region, STANDARD.family(spot=spot), int(vcpus), QuotaUnit.VCPUS, spot=spot)
+                stated = Quota(
+                    "aws",
+                    region,
+                    STANDARD.family(spot=spot),
+                    int(vcpus),
+                    QuotaUnit.VCPUS,
+                    spot=spot,
+                )
                 account_quotas.keep(settings, [stated], wall_us())
                 yield quota("aws", f"{what} in {region}", vcpus, raise_command(code, region))
             except AccessDenied as error:
@@ -109,7 +137,10 @@ def _document(name: str, settings: Settings) -> dict[str, Any]:
     chosen = settings.table("aws", AwsMachineSettings)
     documents = {"aws-try": trial_policy, "aws-try-role": trial_role_policy}
     made = documents.get(name, partial(policy, chosen.kms_key, chosen.roles))()
-    named = (*chosen.regions, *(os.environ.get(variable, "") for variable in ("AWS_REGION", "AWS_DEFAULT_REGION")))
+    named = (
+        *chosen.regions,
+        *(os.environ.get(variable, "") for variable in ("AWS_REGION", "AWS_DEFAULT_REGION")),
+    )
     return in_partition(made, partition_of(next(filter(None, named), "")).name)
 
 
@@ -122,12 +153,15 @@ _TAGS = [{"Key": INSTALLATION_TAG, "Value": NAME}]
 """A tag as on everything that is bought: the policy allows nothing without it."""
 _OURS = [{"Name": "tag-key", "Values": [INSTALLATION_TAG]}]
 _NO_IMAGE = "ami-00000000000000000"
-_RULE = [{"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": "203.0.113.7/32"}]}]
+_RULE = [
+    {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": "203.0.113.7/32"}]}
+]
 
 _WOULD_SUCCEED = "DryRunOperation"
 _DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
 _NAMED = re.compile(r"is not authorized to perform: ([\w-]+:\w+)")
-"""Newer answers of EC2 name the action that is missing: an order may fail because of its tags or its role."""
+"""Newer answers of EC2 name the action that is missing: an order may fail because of its tags or
+its role."""
 
 _NO_DRY_RUN = "there is no dry run, and only an account's first spot machine needs it"
 _KEYS = "a key may allow it to EC2 alone, on your behalf"
@@ -150,10 +184,16 @@ _LISTED = {_SUBNETS, *(f"ec2:{kind.describe}" for kind in KINDS)}
 _ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     # Without a filter these would describe everything that AWS offers.
     "ec2:DescribeImages": {"Owners": ["self"]},
-    "ec2:DescribeInstanceTypeOfferings": {"Filters": [{"Name": "instance-type", "Values": [_TYPE]}]},
+    "ec2:DescribeInstanceTypeOfferings": {
+        "Filters": [{"Name": "instance-type", "Values": [_TYPE]}]
+    },
     "ec2:DescribeInstanceTypes": {"InstanceTypes": [_TYPE]},
     "ec2:DescribeSpotPriceHistory": {"InstanceTypes": [_TYPE], "MaxResults": 5},
-    "ec2:GetSpotPlacementScores": {"InstanceTypes": [_TYPE], "TargetCapacity": 1, "SingleAvailabilityZone": True},
+    "ec2:GetSpotPlacementScores": {
+        "InstanceTypes": [_TYPE],
+        "TargetCapacity": 1,
+        "SingleAvailabilityZone": True,
+    },
     "pricing:GetProducts": {
         "ServiceCode": "AmazonEC2",
         "Filters": [
@@ -164,32 +204,45 @@ _ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     },
     "servicequotas:GetServiceQuota": {"ServiceCode": "ec2", "QuotaCode": STANDARD.spot},
 }
-_SERVICES: Mapping[str, Service] = {"pricing": "pricing", "servicequotas": "service-quotas", "ssm": "ssm", "ec2": "ec2"}
+_SERVICES: Mapping[str, Service] = {
+    "pricing": "pricing",
+    "servicequotas": "service-quotas",
+    "ssm": "ssm",
+    "ec2": "ec2",
+}
 
 
-def tried_permissions(client: Callable[[Service], AwsClient], settings: AwsMachineSettings) -> Tried:
-    """Tries the permissions of `policy` in one region; `client` gives the client of a service there."""
+def tried_permissions(
+    client: Callable[[Service], AwsClient], settings: AwsMachineSettings
+) -> Tried:
+    """Tries the permissions of `policy` in one region; `client` gives the client of a service
+    there.
+    """
     tried = Tried(client)
     trials: list[Callable[[], object]] = [partial(tried.own, kind) for kind in KINDS]
     for action in sorted((LOOK | PRICES) - _LISTED):
         dry_run = {"DryRun": True} if action.startswith("ec2:") else {}
         trials.append(partial(tried.attempt, action, **_ARGUMENTS.get(action, {}), **dry_run))
+
     with ThreadPoolExecutor(AT_A_TIME, "aws-permission") as pool:
         # An order takes several calls, one after another: it begins first.
         asked: list[Future[object]] = [pool.submit(tried.order, settings, pool)]
         asked += [pool.submit(trial) for trial in trials]
         for trial in asked:
             trial.result()
+
     tried.missing.sort()
     for statement in policy(settings.kms_key, settings.roles)["Statement"]:
         for action in statement["Action"]:
             tried.leave(action, NEVER_TRIED.get(action, _NO_SUCH_RESOURCE))
+
     return tried
 
 
 @dataclass(slots=True)
 class Tried:
-    """Tries permissions, and keeps the outcome for each: granted, missing, or why it was not tried."""
+    """Tries permissions, and keeps the outcome for each: granted, missing, or why it was not
+    tried."""
 
     client: Callable[[Service], AwsClient]
     granted: set[str] = field(default_factory=set)
@@ -219,8 +272,8 @@ class Tried:
         return "; ".join(f"{', '.join(actions)}: {reason}" for reason, actions in by_reason.items())
 
     def attempt(self, action: str, judged: str = "", /, **arguments: object) -> AwsAnswer:
-        """One call; its answer is empty if it was a dry run or failed. `judged` is the permission that is tried with
-        the call, if that is not the call's own."""
+        """One call; its answer is empty if it was a dry run or failed. `judged` is the permission
+        that is tried with the call, if that is not the call's own."""
         service, _, operation = action.partition(":")
         judged = judged or action
         try:
@@ -242,16 +295,22 @@ class Tried:
         else:
             self.grant(judged)
             return answer
+
         return {}
 
     def own(self, kind: ResourceKind) -> None:
-        """Lists what installations have of a kind, and tries on the first of it what is allowed on that only."""
+        """Lists what installations have of a kind, and tries on the first of it what is allowed on
+        that only.
+        """
         state = [{"Name": kind.state[0], "Values": list(kind.state[1])}] if kind.state else []
-        rows: Sequence[Row] = self.attempt(f"ec2:{kind.describe}", Filters=[*_OURS, *state]).get(kind.holding, ())
+        rows: Sequence[Row] = self.attempt(f"ec2:{kind.describe}", Filters=[*_OURS, *state]).get(
+            kind.holding, ()
+        )
         if kind is MACHINES:
             rows = [machine for reservation in rows for machine in reservation["Instances"]]
         if not rows:
             return
+
         id_ = rows[0][kind.id]
         removed = {kind.argument: [id_] if kind.argument.endswith("Ids") else id_}
         self.attempt(f"ec2:{kind.remove}", **removed, DryRun=True)
@@ -259,14 +318,23 @@ class Tried:
             self.attempt("ec2:GetConsoleOutput", InstanceId=id_, DryRun=True)
         elif kind.argument == "GroupId":
             for name in ("Authorize", "Revoke"):
-                self.attempt(f"ec2:{name}SecurityGroupIngress", GroupId=id_, IpPermissions=_RULE, DryRun=True)
+                self.attempt(
+                    f"ec2:{name}SecurityGroupIngress", GroupId=id_, IpPermissions=_RULE, DryRun=True
+                )
 
     def order(self, settings: AwsMachineSettings, pool: Executor) -> None:
         """Tries an order with its tags, its groups and its role."""
-        parameter = pool.submit(self.attempt, IMAGE, Name=parameter_for(Ec2Hardware(_TYPE, "x86_64")))
+        parameter = pool.submit(
+            self.attempt, IMAGE, Name=parameter_for(Ec2Hardware(_TYPE, "x86_64"))
+        )
 
         # Machines would be in a subnet of the settings, else in a default one.
-        filters = {"subnet-id": list(settings.subnets)} if settings.subnets else {"default-for-az": ["true"]}
+        filters = (
+            {"subnet-id": list(settings.subnets)}
+            if settings.subnets
+            else {"default-for-az": ["true"]}
+        )
+
         asked = [{"Name": name, "Values": values} for name, values in filters.items()]
         subnets: Sequence[Row] = self.attempt(_SUBNETS, Filters=asked).get("Subnets", ())
         subnet = subnets[0] if subnets else None
@@ -277,14 +345,28 @@ class Tried:
             "MaxCount": 1,
             "InstanceType": _TYPE,
             "InstanceMarketOptions": {"MarketType": "spot"},
-            "TagSpecifications": [{"ResourceType": kind, "Tags": _TAGS} for kind in TAGGED_AT_PURCHASE],
+            "TagSpecifications": [
+                {"ResourceType": kind, "Tags": _TAGS} for kind in TAGGED_AT_PURCHASE
+            ],
             "DryRun": True,
             **({"SubnetId": subnet["SubnetId"]} if subnet else {}),
         }
-        group = {"GroupName": NAME, "Description": NAME, **({"VpcId": subnet["VpcId"]} if subnet else {})}
+
+        group = {
+            "GroupName": NAME,
+            "Description": NAME,
+            **({"VpcId": subnet["VpcId"]} if subnet else {}),
+        }
+
         tagged = [{"ResourceType": "security-group", "Tags": _TAGS}]
         near = [{"ResourceType": "placement-group", "Tags": _TAGS}]
-        close = {"GroupName": NAME, "Strategy": "cluster", "TagSpecifications": near, "DryRun": True}
+        close = {
+            "GroupName": NAME,
+            "Strategy": "cluster",
+            "TagSpecifications": near,
+            "DryRun": True,
+        }
+
         groups = [
             pool.submit(self.attempt, GROUP, **group, TagSpecifications=tagged, DryRun=True),
             pool.submit(self.attempt, PLACEMENT, **close),
@@ -297,6 +379,7 @@ class Tried:
             for action in (TAG, ROLE):
                 self.leave(action, f"it is tried with {BUY}")
             return
+
         self.grant(TAG)
         for role in settings.roles:
             self.attempt(BUY, ROLE, **order, IamInstanceProfile={"Name": role})

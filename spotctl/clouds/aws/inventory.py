@@ -1,7 +1,9 @@
-"""Machines of an installation as the provider contract describes them, and all that it can leave in EC2.
+"""Machines of an installation as the provider contract describes them, and all that it can leave in
+EC2.
 
-The codes are those of `StateReason` in the EC2 API Reference. The time of an end is in `StateTransitionReason`, as
-"User initiated (2026-01-31 10:12:34 GMT)"; if that has none, the update time of the spot request's status is used.
+The codes are those of `StateReason` in the EC2 API Reference. The time of an end is in
+`StateTransitionReason`, as "User initiated (2026-01-31 10:12:34 GMT)"; if that has none, the update
+time of the spot request's status is used.
 """
 
 from __future__ import annotations
@@ -15,7 +17,16 @@ from pricing_data.errors import BadInput
 from pricing_data.market import Market
 from pricing_data.units import parse_time
 from spotctl.clouds.aws.calls import ABSENT, AwsCalls, code_of
-from spotctl.clouds.aws.orders import CLOUD, Row, all_tags, bid_of, filters_of, machine_id, own_tags, parts_of
+from spotctl.clouds.aws.orders import (
+    CLOUD,
+    Row,
+    all_tags,
+    bid_of,
+    filters_of,
+    machine_id,
+    own_tags,
+    parts_of,
+)
 from spotctl.clouds.aws.permissions import KINDS, MACHINES, OTHERS
 from spotctl.clouds.errors import Unanswered
 from spotctl.clouds.provider import EndReason, Machine, MachineState, Resource
@@ -37,7 +48,8 @@ _REASONS = {
     "Server.SpotInstanceShutdown": EndReason.EVICTED,
     "Server.SpotInstanceTermination": EndReason.EVICTED,
 }
-"""All other codes (no capacity after all, an internal error, a disk that could not be made) are failures."""
+"""All other codes (no capacity after all, an internal error, a disk that could not be made) are
+failures."""
 
 _SPOT_ENDS = {
     "instance-terminated-by-user": EndReason.RETURNED,
@@ -48,12 +60,15 @@ _SPOT_ENDS = {
     "instance-terminated-capacity-oversubscribed": EndReason.EVICTED,
     "instance-terminated-no-capacity": EndReason.EVICTED,
 }
-"""How the status of a spot request says that its instance ended (EC2 User Guide, Spot request status)."""
+"""How the status of a spot request says that its instance ended (EC2 User Guide, Spot request
+status)."""
 
 _END_TIME = re.compile(r"\((\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 
 
-def machine_of(row: Row, region: str, company: Mapping[str, str], request: Row | None = None) -> Machine:
+def machine_of(
+    row: Row, region: str, company: Mapping[str, str], request: Row | None = None
+) -> Machine:
     """The machine of an instance; `request` is its spot request, if that was fetched."""
     state = _STATES[row["State"]["Name"]]
     ended = reason = None
@@ -69,6 +84,7 @@ def machine_of(row: Row, region: str, company: Mapping[str, str], request: Row |
                 reason = _SPOT_ENDS.get(status.get("Code", ""), EndReason.FAILED)
         # Times are cut to seconds; nothing ended before it began.
         ended = None if ended is None else max(ended, started_of(row))
+
     return Machine(
         id=machine_id(region, row["InstanceId"]),
         market=Market(CLOUD, region, row["Placement"]["AvailabilityZone"], row["InstanceType"]),
@@ -88,7 +104,8 @@ def started_of(row: Row) -> int:
 
 
 def needs_spot_request(row: Row) -> bool:
-    """Whether only the spot request of a terminated instance says when or why the instance ended."""
+    """Whether only the spot request of a terminated instance says when or why the instance
+    ended."""
     if row["State"]["Name"] != "terminated" or not row.get("SpotInstanceRequestId"):
         return False
     return not row.get("StateReason", {}).get("Code") or _said_end(row) is None
@@ -112,10 +129,13 @@ def _time(text: str) -> int | None:
 
 
 PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0, 15.0, 15.0, 15.0, 15.0, 15.0, 15.0)
-"""Seconds between attempts to remove resources that ending machines still use: a machine takes up to two minutes."""
+"""Seconds between attempts to remove resources that ending machines still use: a machine takes up
+to two minutes."""
 
 
-def left_in(calls: AwsCalls, region: str, tags: Mapping[str, str], company: Mapping[str, str]) -> list[Resource]:
+def left_in(
+    calls: AwsCalls, region: str, tags: Mapping[str, str], company: Mapping[str, str]
+) -> list[Resource]:
     """All resources with these tags in a region."""
     left: list[Resource] = []
     for kind in KINDS:
@@ -124,16 +144,21 @@ def left_in(calls: AwsCalls, region: str, tags: Mapping[str, str], company: Mapp
         if kind is MACHINES:
             rows = [instance for row in rows for instance in row["Instances"]]
         left += [
-            Resource(kind.name, machine_id(region, row[kind.id]), own_tags(row, company), _detail(row))
+            Resource(
+                kind.name, machine_id(region, row[kind.id]), own_tags(row, company), _detail(row)
+            )
             for row in rows
             if kind.is_left(row)
         ]
+
     return left
 
 
-def remove(calls: AwsCalls, resources: Iterable[Resource], terminate: Callable[[Sequence[str]], None]) -> None:
-    """Removes machines first, then the resources that they used. Unanswered: something stayed in use. If a removal
-    fails, the others are still tried; then the first failure is raised.
+def remove(
+    calls: AwsCalls, resources: Iterable[Resource], terminate: Callable[[Sequence[str]], None]
+) -> None:
+    """Removes machines first, then the resources that they used. Unanswered: something stayed in
+    use. If a removal fails, the others are still tried; then the first failure is raised.
     """
     wanted, failures = list(resources), list[SpotctlError]()
     machines = [resource.id for resource in wanted if resource.kind == MACHINES.name]
@@ -154,11 +179,14 @@ def remove(calls: AwsCalls, resources: Iterable[Resource], terminate: Callable[[
         if not left or seconds is None:
             break
         time.sleep(seconds)
+
     if failures:
         raise failures[0]
     if left:
         names = ", ".join(f"{resource.kind} {resource.id}" for resource in left)
-        raise Unanswered(f"{names}: still in use by machines that are ending; try again in a minute")
+        raise Unanswered(
+            f"{names}: still in use by machines that are ending; try again in a minute"
+        )
 
 
 def _try_to_remove(calls: AwsCalls, resource: Resource) -> bool:
@@ -166,6 +194,7 @@ def _try_to_remove(calls: AwsCalls, resource: Resource) -> bool:
     parts = parts_of(resource.id)
     if parts is None:
         return True
+
     region, id_ = parts
     kind = next(kind for kind in OTHERS if kind.name == resource.kind)
     argument: dict[str, Any] = {kind.argument: [id_] if kind.argument.endswith("Ids") else id_}
@@ -176,6 +205,7 @@ def _try_to_remove(calls: AwsCalls, resource: Resource) -> bool:
             return False
         if code_of(error) not in ABSENT:
             raise
+
     return True
 
 

@@ -14,7 +14,9 @@ _TOKEN_SECONDS = 21_600
 
 
 class AwsNotices(NoticePoller):
-    """IMDSv2: interruption notices two minutes ahead, and rebalance recommendations, which are only hints."""
+    """IMDSv2: interruption notices two minutes ahead, and rebalance recommendations, which are only
+    hints.
+    """
 
     pause = 5.0
 
@@ -39,12 +41,16 @@ class AwsNotices(NoticePoller):
             if status != 200:
                 raise OSError(f"metadata token: status {status}")
             self._token, self._token_until = token, time.monotonic() + _TOKEN_SECONDS / 2
-        status, body, _ = ask(self._host, f"/latest/meta-data/{path}", {"X-aws-ec2-metadata-token": self._token})
+
+        status, body, _ = ask(
+            self._host, f"/latest/meta-data/{path}", {"X-aws-ec2-metadata-token": self._token}
+        )
         if status == 404:
             return None
         if status != 200:
             self._token_until = 0.0
             raise OSError(f"{path}: status {status}")
+
         return json_object(body)
 
 
@@ -60,4 +66,6 @@ def metadata_host(environment: dict[str, str]) -> str:
 
 
 def _iso(text: str) -> int:
-    return round(datetime.fromisoformat(text.replace("Z", "+00:00")).replace(tzinfo=UTC).timestamp() * 1e6)
+    return round(
+        datetime.fromisoformat(text.replace("Z", "+00:00")).replace(tzinfo=UTC).timestamp() * 1e6
+    )

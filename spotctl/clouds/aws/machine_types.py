@@ -1,9 +1,10 @@
 """EC2's instance types as the wheel describes them, for a computer without an account. Pure.
 
 `lists/machine_types.csv` has a row for each family, made from EC2's own descriptions by `python -m
-bench.aws_machine_types`. Its column `sizes` has an entry for each size: its name, then `:` and its vCPUs, `/` and its
-GiB, `*` and its accelerators, `+` and the GB of its local disks, `@` and the Gbit/s of its network. vCPUs that follow
-from the name, and memory that follows from the vCPUs and the family's `gib_per_vcpu`, are left out.
+bench.aws_machine_types`. Its column `sizes` has an entry for each size: its name, then `:` and its
+vCPUs, `/` and its GiB, `*` and its accelerators, `+` and the GB of its local disks, `@` and the
+Gbit/s of its network. vCPUs that follow from the name, and memory that follows from the vCPUs and
+the family's `gib_per_vcpu`, are left out.
 """
 
 from __future__ import annotations
@@ -23,7 +24,15 @@ _LIST = "lists/machine_types.csv"
 _SIZE = re.compile(r"([^:/*+@]+)(?::(\d+))?(?:/([\d.]+))?(?:\*(\d+))?(?:\+(\d+))?(?:@([\d.]+))?")
 # EC2 User Guide, "Key concepts for burstable performance instances": the baseline per vCPU.
 _BURSTABLE = frozenset({"t2", "t3", "t3a", "t4g"})
-_BASELINES = {"nano": 0.05, "micro": 0.1, "small": 0.2, "medium": 0.2, "large": 0.3, "xlarge": 0.4, "2xlarge": 0.4}
+_BASELINES = {
+    "nano": 0.05,
+    "micro": 0.1,
+    "small": 0.2,
+    "medium": 0.2,
+    "large": 0.3,
+    "xlarge": 0.4,
+    "2xlarge": 0.4,
+}
 _OLD_BASELINES = {"xlarge": 0.225, "2xlarge": 0.17}
 _MIN_BASELINE = 0.05
 
@@ -39,7 +48,9 @@ def usual_vcpus(size: str) -> int:
 
 
 def baseline_of(name: str, *, burstable: bool | None = None) -> float:
-    """The share of its vCPUs that a type may use all the time. `burstable` is EC2's word on it, if EC2 was asked."""
+    """The share of its vCPUs that a type may use all the time. `burstable` is EC2's word on it, if
+    EC2 was asked.
+    """
     family, _, size = name.partition(".")
     if burstable is None:
         burstable = family in _BURSTABLE
@@ -55,7 +66,9 @@ def shipped() -> tuple[InstanceType, ...]:
 
 
 def traits_of(name: str) -> MachineTraits:
-    """See `MachineTypesPart`; of a type that is not listed, the letters of its family say how it is billed."""
+    """See `MachineTypesPart`; of a type that is not listed, the letters of its family say how it is
+    billed.
+    """
     known = _types().get(name)
     return MachineTraits(baseline=baseline_of(name)) if known is None else known.traits
 
@@ -65,7 +78,9 @@ def obstacle(machine: InstanceType) -> str:
     if machine.traits.architecture not in (None, X86, ARM):
         return "no image of Linux runs on a Mac"
     driver = machine.traits.driver or driver_of(machine.accelerator)
-    return f"AWS's image has no driver for its {machine.accelerator}" if driver == NVIDIA_OLD else ""
+    return (
+        f"AWS's image has no driver for its {machine.accelerator}" if driver == NVIDIA_OLD else ""
+    )
 
 
 @cache
@@ -75,7 +90,12 @@ def _types() -> Mapping[str, InstanceType]:
 
 
 def _of_family(row: Mapping[str, str]) -> Iterator[InstanceType]:
-    as_of, accelerator, ratio = parse_time(row["asof"]), row["accelerator"] or None, float(row["gib_per_vcpu"])
+    as_of, accelerator, ratio = (
+        parse_time(row["asof"]),
+        row["accelerator"] or None,
+        float(row["gib_per_vcpu"]),
+    )
+
     family = row["family"]
     usual = MachineTraits(
         row["architecture"],
@@ -85,6 +105,7 @@ def _of_family(row: Mapping[str, str]) -> Iterator[InstanceType]:
         accelerator_gib=float(row["accelerator_gib"]) if row["accelerator_gib"] else None,
         driver=driver_of(accelerator),
     )
+
     traits = cache(partial(replace, usual))
     for entry in row["sizes"].split():
         match = _SIZE.fullmatch(entry)

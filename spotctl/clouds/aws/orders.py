@@ -1,10 +1,12 @@
-"""The one call that buys the machines of a request: the arguments of RunInstances, with tags, image and quota. Pure.
+"""The one call that buys the machines of a request: the arguments of RunInstances, with tags, image
+and quota. Pure.
 
-Why RunInstances and not a fleet: docs/decisions/0022-machines-on-aws.md. Everything that is made for an order is
-tagged; tags that start with `spotctl.` hold what EC2 does not say about a machine, so no process has to remember it.
-Images are Ubuntu 24.04 (cloud-init, Python 3.12), or AWS's own with NVIDIA's drivers, named by public SSM parameters.
-Quotas are those of Service Quotas for the service `ec2` (EC2 User Guide, "On-Demand Instance quotas" and "Spot Instance
-quotas"): a family is the letters that a type's name begins with, or a whole family where letters do not decide.
+Why RunInstances and not a fleet: docs/decisions/0022-machines-on-aws.md. Everything that is made
+for an order is tagged; tags that start with `spotctl.` hold what EC2 does not say about a machine,
+so no process has to remember it. Images are Ubuntu 24.04 (cloud-init, Python 3.12), or AWS's own
+with NVIDIA's drivers, named by public SSM parameters. Quotas are those of Service Quotas for the
+service `ec2` (EC2 User Guide, "On-Demand Instance quotas" and "Spot Instance quotas"): a family is
+the letters that a type's name begins with, or a whole family where letters do not decide.
 """
 
 from __future__ import annotations
@@ -28,13 +30,15 @@ Row = Mapping[str, Any]
 
 DISK_TYPE = "gp3"
 _METADATA_HOPS = 1
-"""The metadata service answers only the machine itself, and no container or proxy on the machine."""
+"""The metadata service answers only the machine itself, and no container or proxy on the
+machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlace:
-    """The subnet, security groups and image of a request's machines, found or made before the purchase, whether
-    their type is burstable, and the group in which they are placed close together, if they are."""
+    """The subnet, security groups and image of a request's machines, found or made before the
+    purchase, whether their type is burstable, and the group in which they are placed close
+    together, if they are."""
 
     subnet: str
     groups: tuple[str, ...]
@@ -45,8 +49,11 @@ class LaunchPlace:
     placement_group: str = ""
 
 
-def order(request: MachineRequest, place: LaunchPlace, user_data: str, company: Mapping[str, str]) -> dict[str, Any]:
-    """The arguments. An equal request gives an equal order, or EC2 would not recognize the token."""
+def order(
+    request: MachineRequest, place: LaunchPlace, user_data: str, company: Mapping[str, str]
+) -> dict[str, Any]:
+    """The arguments. An equal request gives an equal order, or EC2 would not recognize the
+    token."""
     arguments: dict[str, Any] = {
         "ClientToken": client_token(request),
         "ImageId": place.image.id,
@@ -54,7 +61,8 @@ def order(request: MachineRequest, place: LaunchPlace, user_data: str, company: 
         "MinCount": 1,
         "MaxCount": request.count,
         "UserData": user_data,
-        # A machine that shuts itself down is no longer billed; by default EC2 would go on charging for the disk.
+        # A machine that shuts itself down is no longer billed; by default EC2 would go on charging
+        # for the disk.
         "InstanceInitiatedShutdownBehavior": "terminate",
         "MetadataOptions": {
             "HttpEndpoint": "enabled",
@@ -73,31 +81,44 @@ def order(request: MachineRequest, place: LaunchPlace, user_data: str, company: 
         "BlockDeviceMappings": [_disk(request, place)],
         "TagSpecifications": _tags(request, company),
     }
+
     if place.is_burstable:
-        # EC2 accepts this only for burstable types. Their default, `unlimited`, is billed on top of the price.
+        # EC2 accepts this only for burstable types. Their default, `unlimited`, is billed on top of
+        # the price.
         arguments["CreditSpecification"] = {"CpuCredits": "standard"}
+
     if place.placement_group:
         arguments["Placement"] = {"GroupName": place.placement_group}
     arguments |= _market(request)
     if request.reservation:
         target = {"CapacityReservationId": request.reservation}
         arguments["CapacityReservationSpecification"] = {"CapacityReservationTarget": target}
+
     if request.identity is not None:
         named_by = "Arn" if request.identity.startswith("arn:") else "Name"
         arguments["IamInstanceProfile"] = {named_by: request.identity}
+
     return arguments
 
 
 def _disk(request: MachineRequest, place: LaunchPlace) -> dict[str, Any]:
     size = place.image.disk_gib(request.disk_gib)
-    ebs = {"VolumeSize": size, "VolumeType": DISK_TYPE, "Encrypted": True, "DeleteOnTermination": True}
+    ebs = {
+        "VolumeSize": size,
+        "VolumeType": DISK_TYPE,
+        "Encrypted": True,
+        "DeleteOnTermination": True,
+    }
+
     if place.kms_key is not None:
         ebs["KmsKeyId"] = place.kms_key
     return {"DeviceName": place.image.root_device, "Ebs": ebs}
 
 
 def _tags(request: MachineRequest, company: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The tags on everything that is made for an order. `company` are the tags that the settings demand."""
+    """The tags on everything that is made for an order. `company` are the tags that the settings
+    demand.
+    """
     bid = _ON_DEMAND if request.bid is None else str(request.bid)
     ours = {TOKEN: client_token(request), REQUEST: request_hash(request), BID: bid}
     tags = tag_list({**company, **request.tags, **ours})
@@ -113,12 +134,14 @@ def _market(request: MachineRequest) -> dict[str, Any]:
         return {"InstanceMarketOptions": {"MarketType": "capacity-block"}}
     if request.bid is None:
         return {}
+
     spot = {
         "MaxPrice": format_usd(request.bid),
         # EC2 does not restart an evicted machine: spotctl decides what to buy next.
         "SpotInstanceType": "one-time",
         "InstanceInterruptionBehavior": "terminate",
     }
+
     return {"InstanceMarketOptions": {"MarketType": "spot", "SpotOptions": spot}}
 
 
@@ -144,11 +167,20 @@ class Ec2Hardware:
 
     @classmethod
     def of(cls, row: Row) -> Ec2Hardware:
-        """Reads EC2's description of a type. Accelerators that NVIDIA did not make need drivers that we do not know."""
+        """Reads EC2's description of a type. Accelerators that NVIDIA did not make need drivers
+        that we do not know.
+        """
         gpus = row.get("GpuInfo", {}).get("Gpus", ())
         return cls(
             row["InstanceType"],
-            next((name for name in row["ProcessorInfo"]["SupportedArchitectures"] if name in _DEBIAN_NAMES), ""),
+            next(
+                (
+                    name
+                    for name in row["ProcessorInfo"]["SupportedArchitectures"]
+                    if name in _DEBIAN_NAMES
+                ),
+                "",
+            ),
             tuple(gpu["Name"] for gpu in gpus if gpu.get("Manufacturer", "").upper() == "NVIDIA"),
             bool(row.get("BurstablePerformanceSupported")),
             "cluster" in row.get("PlacementGroupInfo", {}).get("SupportedStrategies", ("cluster",)),
@@ -171,12 +203,20 @@ class MachineImage:
         id_ = row["ImageId"]
         if row.get("Architecture", hardware.architecture) != hardware.architecture:
             raise BadRequest(
-                f"image {id_} is for {row['Architecture']}, and {hardware.name} is {hardware.architecture};"
+                f"image {id_} is for {row['Architecture']}, and {hardware.name} is "
+                f"{hardware.architecture};"
                 " name another image, or leave it out"
             )
+
         root = row.get("RootDeviceName") or "/dev/sda1"
-        disks = (disk for disk in row.get("BlockDeviceMappings", ()) if disk.get("DeviceName") == root)
-        return cls(id_, root, max((int(disk.get("Ebs", {}).get("VolumeSize") or 0) for disk in disks), default=0))
+        disks = (
+            disk for disk in row.get("BlockDeviceMappings", ()) if disk.get("DeviceName") == root
+        )
+        return cls(
+            id_,
+            root,
+            max((int(disk.get("Ebs", {}).get("VolumeSize") or 0) for disk in disks), default=0),
+        )
 
     def disk_gib(self, wanted: int | None) -> int:
         """The size of the disk. BadRequest: the image does not fit on the requested size."""
@@ -184,13 +224,15 @@ class MachineImage:
             return max(self.least_gib, MIN_DISK_GIB)
         if wanted < self.least_gib:
             raise BadRequest(
-                f"disk_gib is {wanted}, but image {self.id} needs {self.least_gib}; set at least that much"
+                f"disk_gib is {wanted}, but image {self.id} needs {self.least_gib}; set at least "
+                "that much"
             )
         return wanted
 
 
 def parameter_for(hardware: Ec2Hardware) -> str:
-    """The SSM parameter with the image for an instance type. NotFound: no image runs on this type."""
+    """The SSM parameter with the image for an instance type. NotFound: no image runs on this
+    type."""
     if not hardware.architecture:
         raise NotFound(f"{hardware.name}: neither x86_64 nor arm64, so no image fits it")
     if too_old := sorted(gpu for gpu in hardware.gpus if driver_of(gpu) == NVIDIA_OLD):
@@ -200,13 +242,15 @@ def parameter_for(hardware: Ec2Hardware) -> str:
         )
     if hardware.gpus:
         return _NVIDIA.format(hardware.architecture)
+
     return _UBUNTU.format(_DEBIAN_NAMES[hardware.architecture])
 
 
 CLOUD = "aws"
 
 TOKEN, REQUEST, BID = "spotctl.token", "spotctl.request", "spotctl.bid"
-"""The client token of the order, a hash of what may not change when it is repeated, and the bid in nano-dollars."""
+"""The client token of the order, a hash of what may not change when it is repeated, and the bid in
+nano-dollars."""
 
 GROUP = "spotctl.group"
 """On a security group or placement group: the run's, by its name."""
@@ -216,8 +260,12 @@ _ON_DEMAND = "none"
 
 
 def client_token(request: MachineRequest) -> str:
-    """The token of a request, unique in an account that several installations share; EC2 allows 64 characters."""
-    return hashlib.sha256(f"{request.tags.get(INSTALLATION_TAG, '')} {request.token}".encode()).hexdigest()
+    """The token of a request, unique in an account that several installations share; EC2 allows 64
+    characters.
+    """
+    return hashlib.sha256(
+        f"{request.tags.get(INSTALLATION_TAG, '')} {request.token}".encode()
+    ).hexdigest()
 
 
 def request_hash(request: MachineRequest) -> str:
@@ -253,7 +301,11 @@ def all_tags(row: Row) -> dict[str, str]:
 
 def own_tags(row: Row, company: Mapping[str, str]) -> dict[str, str]:
     """The tags of the request, without ours and the company's."""
-    return {name: value for name, value in all_tags(row).items() if name not in _OURS and name not in company}
+    return {
+        name: value
+        for name, value in all_tags(row).items()
+        if name not in _OURS and name not in company
+    }
 
 
 def bid_of(row: Row) -> int | None:
@@ -263,12 +315,16 @@ def bid_of(row: Row) -> int | None:
 
 
 def filters_of(tags: Mapping[str, str]) -> dict[str, list[str]]:
-    """The filters for resources with all of these tags; without any, for everything that spotctl made."""
+    """The filters for resources with all of these tags; without any, for everything that spotctl
+    made.
+    """
     return {f"tag:{name}": [value] for name, value in tags.items()} or {"tag-key": [TOKEN, GROUP]}
 
 
 def machine_id(region: str, instance: str) -> str:
-    """The id of a machine or of any resource: with its region, so that a call about it needs no state."""
+    """The id of a machine or of any resource: with its region, so that a call about it needs no
+    state.
+    """
     return f"{CLOUD}:{region}:{instance}"
 
 
@@ -280,8 +336,8 @@ def parts_of(machine: str) -> tuple[str, str] | None:
 
 
 class QuotaPool(NamedTuple):
-    """Families whose spot machines share a quota of vCPUs in a region, and its codes; `wider` are the families that
-    share the one of on-demand machines, if these are more."""
+    """Families whose spot machines share a quota of vCPUs in a region, and its codes; `wider` are
+    the families that share the one of on-demand machines, if these are more."""
 
     name: str
     families: frozenset[str]
@@ -298,13 +354,22 @@ class QuotaPool(NamedTuple):
 
 
 STANDARD = QuotaPool(
-    "Standard (A, C, D, H, I, M, R, T, Z)", frozenset("a c d h i im is m r t z".split()), "L-34B43A08", "L-1216C47A"
+    "Standard (A, C, D, H, I, M, R, T, Z)",
+    frozenset("a c d h i im is m r t z".split()),
+    "L-34B43A08",
+    "L-1216C47A",
 )
 _POOLS = (
     STANDARD,
     QuotaPool("F", frozenset({"f"}), "L-88CF9481", "L-74FC7D96"),
     QuotaPool("G and VT", frozenset({"g", "gr", "vt"}), "L-3819A6DF", "L-DB2E81BA"),
-    QuotaPool("P2, P3 and P4", frozenset("p2 p3 p3dn p4d p4de".split()), "L-7212CCBC", "L-417A185B", frozenset({"p"})),
+    QuotaPool(
+        "P2, P3 and P4",
+        frozenset("p2 p3 p3dn p4d p4de".split()),
+        "L-7212CCBC",
+        "L-417A185B",
+        frozenset({"p"}),
+    ),
     QuotaPool("P5", frozenset({"p5", "p5e", "p5en"}), "L-C4BD4855", "L-417A185B", frozenset({"p"})),
     QuotaPool("X", frozenset({"x"}), "L-E3A00192", "L-7295265B"),
     QuotaPool("Inf", frozenset({"inf"}), "L-B5D1601B", "L-1945791B"),
@@ -324,6 +389,7 @@ def pool_of(instance_type: str) -> QuotaPool | None:
 def raise_command(code: str, region: str) -> str:
     """The command that requests a higher quota; AWS decides within hours or days."""
     return (
-        f"aws service-quotas request-service-quota-increase --region {region} --service-code ec2 --quota-code {code}"
+        f"aws service-quotas request-service-quota-increase --region {region} --service-code ec2 "
+        f"--quota-code {code}"
         " --desired-value VCPUS"
     )

@@ -1,7 +1,9 @@
-"""The kinds of resources that spotctl makes, or could have made, and the IAM permissions that it needs on AWS. Pure.
+"""The kinds of resources that spotctl makes, or could have made, and the IAM permissions that it
+needs on AWS. Pure.
 
-A kind says how EC2 lists it and what removes it. Permissions are derived from the calls that spotctl makes. The policy
-allows changing and ending only resources with a tag of the installation, and buying only with such a tag.
+A kind says how EC2 lists it and what removes it. Permissions are derived from the calls that
+spotctl makes. The policy allows changing and ending only resources with a tag of the installation,
+and buying only with such a tag.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from spotctl.home.installation import INSTALLATION_TAG
 
 
 class ResourceKind(NamedTuple):
-    """A kind of resource: how EC2 lists it and what removes it. `state` lists the states in which it exists."""
+    """A kind of resource: how EC2 lists it and what removes it. `state` lists the states in which
+    it exists.
+    """
 
     name: str
     describe: str
@@ -26,7 +30,9 @@ class ResourceKind(NamedTuple):
     state: tuple[str, tuple[str, ...]] | None = None
 
     def is_left(self, row: Row) -> bool:
-        """Whether something of this kind stays when machines end: a disk or interface that is unattached, or kept."""
+        """Whether something of this kind stays when machines end: a disk or interface that is
+        unattached, or kept.
+        """
         attached = row.get("Attachments") or ([row["Attachment"]] if row.get("Attachment") else [])
         return all(attachment.get("DeleteOnTermination") is False for attachment in attached)
 
@@ -59,7 +65,14 @@ OTHERS = (
         "VolumeId",
         ("status", ("creating", "available", "in-use", "error")),
     ),
-    ResourceKind("address", "DescribeAddresses", "Addresses", "AllocationId", "ReleaseAddress", "AllocationId"),
+    ResourceKind(
+        "address",
+        "DescribeAddresses",
+        "Addresses",
+        "AllocationId",
+        "ReleaseAddress",
+        "AllocationId",
+    ),
     ResourceKind(
         "network interface",
         "DescribeNetworkInterfaces",
@@ -87,10 +100,16 @@ OTHERS = (
         ("state", ("pending", "available")),
     ),
     ResourceKind(
-        "security group", "DescribeSecurityGroups", "SecurityGroups", "GroupId", "DeleteSecurityGroup", "GroupId"
+        "security group",
+        "DescribeSecurityGroups",
+        "SecurityGroups",
+        "GroupId",
+        "DeleteSecurityGroup",
+        "GroupId",
     ),
 )
-"""In the order in which they can be removed: groups last, because machines and interfaces use them."""
+"""In the order in which they can be removed: groups last, because machines and interfaces use
+them."""
 KINDS = (MACHINES, *OTHERS)
 
 PRICES = frozenset(
@@ -115,9 +134,9 @@ GROUP = "ec2:CreateSecurityGroup"
 PLACEMENT = "ec2:CreatePlacementGroup"
 TAG = "ec2:CreateTags"
 ROLE = "iam:PassRole"
-OWN = frozenset("ec2:AuthorizeSecurityGroupIngress ec2:GetConsoleOutput ec2:RevokeSecurityGroupIngress".split()) | {
-    f"ec2:{kind.remove}" for kind in KINDS
-}
+OWN = frozenset(
+    "ec2:AuthorizeSecurityGroupIngress ec2:GetConsoleOutput ec2:RevokeSecurityGroupIngress".split()
+) | {f"ec2:{kind.remove}" for kind in KINDS}
 
 FIS = "fis.amazonaws.com"
 INTERRUPTION = "aws:ec2:send-spot-instance-interruptions"
@@ -128,7 +147,8 @@ TRIAL_ROLE = "spotctl-try"
 TAGGED_AT_PURCHASE = ("instance", "volume", "network-interface", "spot-instances-request")
 _USED_AT_PURCHASE = ("subnet", "security-group", "placement-group", "capacity-reservation")
 _KMS = (
-    "kms:CreateGrant kms:Decrypt kms:DescribeKey kms:GenerateDataKeyWithoutPlaintext kms:ReEncryptFrom kms:ReEncryptTo"
+    "kms:CreateGrant kms:Decrypt kms:DescribeKey kms:GenerateDataKeyWithoutPlaintext "
+    "kms:ReEncryptFrom kms:ReEncryptTo"
 ).split()
 
 
@@ -142,8 +162,8 @@ def in_partition(document: dict[str, Any], partition: str) -> dict[str, Any]:
 
 
 def policy(kms_key: str | None = None, roles: Iterable[str] = ("spotctl",)) -> dict[str, Any]:
-    """An IAM policy. Only these `roles` may be given to machines. If the company's own key encrypts disks, EC2 may use
-    that key on the user's behalf."""
+    """An IAM policy. Only these `roles` may be given to machines. If the company's own key encrypts
+    disks, EC2 may use that key on the user's behalf."""
     tagged = {"Null": {f"aws:RequestTag/{INSTALLATION_TAG}": "false"}}
     own = {"Null": {f"aws:ResourceTag/{INSTALLATION_TAG}": "false"}}
     creations = [action.partition(":")[2] for action in (BUY, GROUP, PLACEMENT)]
@@ -168,13 +188,16 @@ def policy(kms_key: str | None = None, roles: Iterable[str] = ("spotctl",)) -> d
         ),
         _allow("Identity", [ROLE], [f"arn:aws:iam::*:role/{role}" for role in roles], passed),
     ]
+
     if kms_key is not None:
         statements.append(_allow("DiskKey", _KMS, kms_key if kms_key.startswith("arn:") else "*"))
     return {"Version": "2012-10-17", "Statement": statements}
 
 
 def trial_policy() -> dict[str, Any]:
-    """The IAM policy that `spotctl try --full` needs besides `policy`: interruptions by Fault Injection Service."""
+    """The IAM policy that `spotctl try --full` needs besides `policy`: interruptions by Fault
+    Injection Service.
+    """
     named = {"Null": {f"aws:RequestTag/{INSTALLATION_TAG}": "false"}}
     own = {"Null": {f"aws:ResourceTag/{INSTALLATION_TAG}": "false"}}
     passed = {"StringEquals": {"iam:PassedToService": FIS}}
@@ -182,27 +205,45 @@ def trial_policy() -> dict[str, Any]:
     templates, experiments = "arn:aws:fis:*:*:experiment-template/*", "arn:aws:fis:*:*:experiment/*"
     action = f"arn:aws:fis:*:*:action/{INTERRUPTION}"
     statements = [
-        _allow("MakeExperiment", ["fis:CreateExperimentTemplate", "fis:TagResource"], [templates, action], named),
+        _allow(
+            "MakeExperiment",
+            ["fis:CreateExperimentTemplate", "fis:TagResource"],
+            [templates, action],
+            named,
+        ),
         _allow("BeginExperiment", ["fis:StartExperiment", "fis:TagResource"], experiments, named),
-        _allow("OwnTemplate", ["fis:StartExperiment", "fis:DeleteExperimentTemplate"], templates, own),
+        _allow(
+            "OwnTemplate", ["fis:StartExperiment", "fis:DeleteExperimentTemplate"], templates, own
+        ),
         _allow("OwnExperiment", ["fis:GetExperiment"], experiments, own),
         _allow("ExperimentRole", [ROLE], f"arn:aws:iam::*:role/{TRIAL_ROLE}", passed),
         _allow(
-            "FirstExperiment", ["iam:CreateServiceLinkedRole"], f"arn:aws:iam::*:role/aws-service-role/{FIS}/*", linked
+            "FirstExperiment",
+            ["iam:CreateServiceLinkedRole"],
+            f"arn:aws:iam::*:role/aws-service-role/{FIS}/*",
+            linked,
         ),
     ]
+
     return {"Version": "2012-10-17", "Statement": statements}
 
 
 def trial_role_policy() -> dict[str, Any]:
-    """The IAM policy of the role with which the experiments act: they interrupt spotctl's machines only."""
+    """The IAM policy of the role with which the experiments act: they interrupt spotctl's machines
+    only.
+    """
     own = {"Null": {f"aws:ResourceTag/{INSTALLATION_TAG}": "false"}}
-    statement = _allow("InterruptOwn", ["ec2:SendSpotInstanceInterruptions"], _ec2(["instance"]), own)
+    statement = _allow(
+        "InterruptOwn", ["ec2:SendSpotInstanceInterruptions"], _ec2(["instance"]), own
+    )
     return {"Version": "2012-10-17", "Statement": [statement]}
 
 
 def _allow(
-    sid: str, actions: list[str], resources: str | list[str], condition: dict[str, Any] | None = None
+    sid: str,
+    actions: list[str],
+    resources: str | list[str],
+    condition: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     statement = {"Sid": sid, "Effect": "Allow", "Action": actions, "Resource": resources}
     return statement if condition is None else {**statement, "Condition": condition}

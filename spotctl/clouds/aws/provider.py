@@ -1,5 +1,5 @@
-"""`AwsProvider`: machines of EC2. It keeps no state: everything is tagged when it is created, and EC2 is queried
-by these tags; what is cached here only saves calls.
+"""`AwsProvider`: machines of EC2. It keeps no state: everything is tagged when it is created, and
+EC2 is queried by these tags; what is cached here only saves calls.
 """
 
 from __future__ import annotations
@@ -52,13 +52,15 @@ if TYPE_CHECKING:
 
 
 ACCESS = AwsSettings(max_attempts=3, timeout_seconds=20.0)
-"""Few attempts: botocore would also repeat requests for which EC2 has no capacity. A run's loop repeats its calls."""
+"""Few attempts: botocore would also repeat requests for which EC2 has no capacity. A run's loop
+repeats its calls."""
 
 _SSH = 22
 _SMALL = "t3.micro"
 _ANY_REGION = "us-east-1"
 _LISTED_AFTER = 5 * MINUTE
-"""A list may lack an existing machine that is younger than this (EC2 Developer Guide, Eventual consistency)."""
+"""A list may lack an existing machine that is younger than this (EC2 Developer Guide, Eventual
+consistency)."""
 _FINAL_STATES = frozenset({"cancelled", "closed", "failed"})
 """States of a spot request that never change again."""
 _TERMINATED_AT_A_TIME = 1000
@@ -71,7 +73,11 @@ class AwsProvider(RentingProvider):
     name = CLOUD
 
     def __init__(
-        self, session: AwsSession, settings: AwsMachineSettings, agents: RemoteAgents, prices: PriceBook
+        self,
+        session: AwsSession,
+        settings: AwsMachineSettings,
+        agents: RemoteAgents,
+        prices: PriceBook,
     ) -> None:
         self._calls = AwsCalls(session)
         super().__init__(agents, prices)
@@ -96,13 +102,20 @@ class AwsProvider(RentingProvider):
                 named = {"ServiceCode": "ec2", "QuotaCode": pool.code(spot=spot)}
                 answer = self._calls.call("service-quotas", region, "GetServiceQuota", **named)
                 vcpus = int(answer["Quota"]["Value"])
-                quotas.append(Quota(CLOUD, region, pool.family(spot=spot), vcpus, QuotaUnit.VCPUS, spot=spot))
+                quotas.append(
+                    Quota(CLOUD, region, pool.family(spot=spot), vcpus, QuotaUnit.VCPUS, spot=spot)
+                )
+
         return tuple(dict.fromkeys(quotas))
 
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
-        """See `CloudProvider`. One call buys all machines; EC2 recognizes the token of a repeated request."""
+        """See `CloudProvider`. One call buys all machines; EC2 recognizes the token of a repeated
+        request.
+        """
         rows = self._of_token(request) or self._buy(request)
-        return tuple(self._machine(row, request.market.region) for row in sorted(rows, key=order_of))
+        return tuple(
+            self._machine(row, request.market.region) for row in sorted(rows, key=order_of)
+        )
 
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
         """See `CloudProvider`. EC2 lists a machine for about an hour after its end."""
@@ -113,7 +126,9 @@ class AwsProvider(RentingProvider):
             return [self._machine(row, region, requests) for row in sorted(rows, key=order_of)]
 
         machines = tuple(in_each(self._all_regions(), listed))
-        self._agents.forget([machine.id for machine in machines if machine.state is MachineState.GONE])
+        self._agents.forget(
+            [machine.id for machine in machines if machine.state is MachineState.GONE]
+        )
         return machines
 
     def terminate(self, ids: Sequence[str]) -> None:
@@ -121,6 +136,7 @@ class AwsProvider(RentingProvider):
         for parts in map(parts_of, dict.fromkeys(ids)):
             if parts is not None:
                 by_region.setdefault(parts[0], []).append(parts[1])
+
         each(
             partial(self._terminate, region, instances[first : first + _TERMINATED_AT_A_TIME])
             for region, instances in by_region.items()
@@ -129,21 +145,32 @@ class AwsProvider(RentingProvider):
 
     def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...]:
         networks = Networks(self._calls, self._settings)
-        return tuple(in_each(self._all_regions(), lambda region: networks.admit_ssh(region, tags, ssh_from)))
+        return tuple(
+            in_each(self._all_regions(), lambda region: networks.admit_ssh(region, tags, ssh_from))
+        )
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
         """See `CloudProvider`. Disks and interfaces that end with their machine are left out."""
         company = self._settings.tags
-        return tuple(in_each(self._all_regions(), lambda region: inventory.left_in(self._calls, region, tags, company)))
+        return tuple(
+            in_each(
+                self._all_regions(),
+                lambda region: inventory.left_in(self._calls, region, tags, company),
+            )
+        )
 
     def remove(self, resources: Sequence[Resource]) -> None:
         inventory.remove(self._calls, resources, self.terminate)
         self._buyer.forget()
 
     def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
-        """See `CloudProvider`. An image of the user's own may need a larger disk than the job names."""
+        """See `CloudProvider`. An image of the user's own may need a larger disk than the job
+        names.
+        """
         lists, gib = self._prices.lists(), disk_gib or MIN_DISK_GIB
-        return holdings_of(market, lists, DISK_TYPE, gib, spot=spot, public_ip=self._settings.public_ip)
+        return holdings_of(
+            market, lists, DISK_TYPE, gib, spot=spot, public_ip=self._settings.public_ip
+        )
 
     def close(self) -> None:
         super().close()
@@ -155,9 +182,13 @@ class AwsProvider(RentingProvider):
 
     def usual_request(self) -> MachineRequest | None:
         """See `CloudProvider`; in the zone of the first subnet."""
-        region, named = next(iter(self._settings.regions), None) or self._calls.region, self._settings.subnets
+        region, named = (
+            next(iter(self._settings.regions), None) or self._calls.region,
+            self._settings.subnets,
+        )
         if region is None:
             return None
+
         filters = {"subnet-id": named} if named else {"default-for-az": ["true"]}
         subnets = self._calls.described(region, "DescribeSubnets", "Subnets", filters)
         zone = min((row["AvailabilityZone"] for row in subnets), default=f"{region}a")
@@ -176,7 +207,8 @@ class AwsProvider(RentingProvider):
         return AwsChecks(self._calls, self._settings, self._buyer, request).rows
 
     def check_order(self, request: MachineRequest) -> str:
-        """See `CloudProvider`; a dry run of RunInstances. It makes the security group of the run."""
+        """See `CloudProvider`; a dry run of RunInstances. It makes the security group of the
+        run."""
         return self._buyer.check(request, self._agents.start_up(request, CLOUD))
 
     def simulate_eviction(self, machine: str) -> None:
@@ -191,21 +223,27 @@ class AwsProvider(RentingProvider):
         """A machine's console output, as far as EC2 shows it by now."""
         region, instance = self._parts(machine)
         try:
-            answer = self._calls.ec2(region, "GetConsoleOutput", machine, Latest=True, InstanceId=instance)
+            answer = self._calls.ec2(
+                region, "GetConsoleOutput", machine, Latest=True, InstanceId=instance
+            )
         except ProviderError as error:
             if code_of(error) != "UnsupportedOperation":
                 raise
-            # Types that are not built on Nitro have only the output that EC2 took after the last boot.
+            # Types that are not built on Nitro have only the output that EC2 took after the last
+            # boot.
             answer = self._calls.ec2(region, "GetConsoleOutput", machine, InstanceId=instance)
+
         return str(answer.get("Output") or "")
 
     def seen_by_cloud(self, machine: str) -> str:
         """See `RentingProvider`; the status checks."""
         region, instance = self._parts(machine)
         answer = self._calls.ec2(region, "DescribeInstanceStatus", machine, InstanceIds=[instance])
-        return " ".join(row[kind]["Status"] for row in answer["InstanceStatuses"] for kind in _CHECKS)
+        return " ".join(
+            row[kind]["Status"] for row in answer["InstanceStatuses"] for kind in _CHECKS
+        )
 
-    # -- what exists --------------------------------------------------------------------------------------------------
+    # -- what exists -------------------------------------------------------------------------------
 
     def _of_token(self, request: MachineRequest) -> Sequence[Row]:
         """The machines of a token that was used before. TokenTaken: for another request."""
@@ -221,12 +259,13 @@ class AwsProvider(RentingProvider):
         try:
             return self._buyer.buy(request, self._agents.start_up(request, CLOUD))
         except TokenTaken:
-            # EC2 has seen the token with another request, or with another lease or image of this request, and does not
-            # list the machines yet.
+            # EC2 has seen the token with another request, or with another lease or image of this
+            # request, and does not list the machines yet.
             if rows := self._of_token(request):
                 return rows
             raise Unanswered(
-                f"{request.market}: EC2 knows the token {request.token} but lists no machine for it;"
+                f"{request.market}: EC2 knows the token {request.token} but lists no machine for "
+                "it;"
                 " spotctl asks again until the order's lease has ended"
             ) from None
 
@@ -243,37 +282,50 @@ class AwsProvider(RentingProvider):
         return [row for reservation in reservations for row in reservation["Instances"]]
 
     def _spot_requests(self, region: str, rows: Sequence[Row]) -> Mapping[str, Row]:
-        """The spot requests of ended machines whose end only the request records; each is fetched once."""
+        """The spot requests of ended machines whose end only the request records; each is fetched
+        once.
+        """
         ids = [row["SpotInstanceRequestId"] for row in rows if needs_spot_request(row)]
         if new := [id_ for id_ in ids if id_ not in self._ended_requests]:
             filters = {"spot-instance-request-id": new}
-            listed = self._calls.described(region, "DescribeSpotInstanceRequests", "SpotInstanceRequests", filters)
+            listed = self._calls.described(
+                region, "DescribeSpotInstanceRequests", "SpotInstanceRequests", filters
+            )
             requests = {row["SpotInstanceRequestId"]: row for row in listed}
-            self._ended_requests |= {id_: row for id_, row in requests.items() if row["State"] in _FINAL_STATES}
+            self._ended_requests |= {
+                id_: row for id_, row in requests.items() if row["State"] in _FINAL_STATES
+            }
             return self._ended_requests | requests
+
         return self._ended_requests
 
     def _machine(self, row: Row, region: str, requests: Mapping[str, Row] = {}) -> Machine:
-        machine = machine_of(row, region, self._settings.tags, requests.get(row.get("SpotInstanceRequestId", "")))
+        machine = machine_of(
+            row, region, self._settings.tags, requests.get(row.get("SpotInstanceRequestId", ""))
+        )
         self._seen[machine.id] = row
         return machine
 
     def _terminate(self, region: str, instances: Sequence[str]) -> None:
-        """Ends machines. EC2 ends none if it does not know one of them, so then each machine is ended separately."""
+        """Ends machines. EC2 ends none if it does not know one of them, so then each machine is
+        ended separately.
+        """
         try:
             self._calls.ec2(region, "TerminateInstances", InstanceIds=list(instances))
         except NotFound:
             if len(instances) > 1:
                 each(partial(self._terminate, region, [instance]) for instance in instances)
             elif self._is_new(machine := machine_id(region, instances[0])):
-                raise Unanswered(f"{machine}: EC2 does not know it everywhere yet; spotctl ends it later") from None
+                raise Unanswered(
+                    f"{machine}: EC2 does not know it everywhere yet; spotctl ends it later"
+                ) from None
 
     def _is_new(self, machine: str) -> bool:
         """Whether a machine was granted so recently that parts of EC2 may not know it yet."""
         known = self._seen.get(machine)
         return known is not None and started_of(known) > self.now() - _LISTED_AFTER
 
-    # -- links --------------------------------------------------------------------------------------------------------
+    # -- links -------------------------------------------------------------------------------------
 
     def remote(self, machine: str) -> RemoteMachine:
         row = self._seen.get(machine)
@@ -284,6 +336,7 @@ class AwsProvider(RentingProvider):
             row = self._look(machine) or row
         if row is None or row["State"]["Name"] == "terminated":
             raise NotFound(f"{machine}: gone (evicted or returned)", (machine,))
+
         host = row.get(address)
         if not host:
             raise Unanswered(f"{machine}: it has no address yet; try again")
@@ -307,7 +360,9 @@ class AwsProvider(RentingProvider):
         return bool(row["State"]["Name"] == "terminated")
 
     def _look(self, machine: str) -> Row | None:
-        """EC2's current description of a machine; None: the machine is not listed, because it is gone or brand new."""
+        """EC2's current description of a machine; None: the machine is not listed, because it is
+        gone or brand new.
+        """
         parts = parts_of(machine)
         if parts is None:
             return None
@@ -357,7 +412,9 @@ def interrupt(calls: AwsCalls, region: str, instance: str, installation: str) ->
         targets={
             "machine": {
                 "resourceType": "aws:ec2:spot-instance",
-                "resourceArns": [f"arn:{partition_of(region).name}:ec2:{region}:{account}:instance/{instance}"],
+                "resourceArns": [
+                    f"arn:{partition_of(region).name}:ec2:{region}:{account}:instance/{instance}"
+                ],
                 "selectionMode": "ALL",
             }
         },
@@ -371,6 +428,7 @@ def interrupt(calls: AwsCalls, region: str, instance: str, installation: str) ->
         roleArn=f"arn:{partition_of(region).name}:iam::{account}:role/{TRIAL_ROLE}",
         tags=tags,
     )["experimentTemplate"]["id"]
+
     try:
         _carry_out(calls, region, template, tags)
     finally:
@@ -387,6 +445,7 @@ def _carry_out(calls: AwsCalls, region: str, template: str, tags: dict[str, str]
         experimentTemplateId=template,
         tags=tags,
     )["experiment"]
+
     give_up = time.monotonic() + _PATIENCE_SECONDS
     while (status := started["state"]["status"]) not in _UNDER_WAY:
         if status in _ENDED:
@@ -395,6 +454,8 @@ def _carry_out(calls: AwsCalls, region: str, template: str, tags: dict[str, str]
                 f" see 'spotctl doctor --policy aws-try-role' for the role {TRIAL_ROLE}"
             )
         if time.monotonic() >= give_up:
-            raise Unanswered(f"FIS has not begun experiment {started['id']} after {_PATIENCE_SECONDS:g} s")
+            raise Unanswered(
+                f"FIS has not begun experiment {started['id']} after {_PATIENCE_SECONDS:g} s"
+            )
         time.sleep(_POLL_SECONDS)
         started = calls.call("fis", region, "GetExperiment", id=started["id"])["experiment"]

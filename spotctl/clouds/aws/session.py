@@ -41,7 +41,8 @@ AwsAnswer = Mapping[str, Any]
 _ANY_REGION = "us-east-1"
 
 _SET_KEYS = (
-    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, run `aws configure`, or name a configured profile in AWS_PROFILE"
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, run `aws configure`, or name a configured "
+    "profile in AWS_PROFILE"
 )
 _RENEW = "run `aws sso login` (or `aws login`), or renew the keys and AWS_SESSION_TOKEN"
 _ENABLE_REGION = (
@@ -50,7 +51,8 @@ _ENABLE_REGION = (
 )
 _LATER = "try again later"
 
-# EC2 says RequestExpired where other services say ExpiredToken, and also where this computer's clock is wrong.
+# EC2 says RequestExpired where other services say ExpiredToken, and also where this computer's
+# clock is wrong.
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired"}
 _INVALID = {
     "IncompleteSignature",
@@ -75,13 +77,18 @@ _THROTTLED = {
     "ThrottlingException",
     "TooManyRequestsException",
 }
-_NOT_FOUND = {"NoSuchEntity", "NoSuchResourceException", "ParameterNotFound", "ResourceNotFoundException"}
+_NOT_FOUND = {
+    "NoSuchEntity",
+    "NoSuchResourceException",
+    "ParameterNotFound",
+    "ResourceNotFoundException",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class AwsClient:
-    """One service in one region, used by one task. `region` is the region that calls and errors are about. Of
-    `answers` that are kept, none is asked for twice."""
+    """One service in one region, used by one task. `region` is the region that calls and errors are
+    about. Of `answers` that are kept, none is asked for twice."""
 
     service: Service
     region: str
@@ -96,7 +103,9 @@ class AwsClient:
             return self._answer(operation, arguments)
 
     def pages(self, operation: str, holding: str, **arguments: object) -> Iterator[AwsAnswer]:
-        """All pages of an operation, as botocore follows them; each must contain the field `holding`."""
+        """All pages of an operation, as botocore follows them; each must contain the field
+        `holding`.
+        """
 
         def ask(**asked: object) -> AwsAnswer:
             # botocore repeats no answer that it cannot parse.
@@ -107,10 +116,13 @@ class AwsClient:
                 only = ask(**arguments)
             yield only
             return
+
         rules = self.core.get_paginator_model(self.service).get_paginator(operation)
         model = self.sdk.meta.service_model.operation_model(operation)
-        paginator: Paginator[Any] = Paginator(ask, rules, model)  # type: ignore[arg-type]  # the stubs expect the method's name
+        # The stubs expect the method's name.
+        paginator: Paginator[Any] = Paginator(ask, rules, model)  # type: ignore[arg-type]
         pages: Iterator[AwsAnswer] = iter(paginator.paginate(**arguments))
+
         while True:
             with translated(self.region, self._permission(operation)):
                 page = next(pages, None)
@@ -119,7 +131,8 @@ class AwsClient:
             yield page
 
     def _page(self, operation: str, holding: str, arguments: dict[str, object]) -> AwsAnswer:
-        """One page. botocore accepts an answer that was cut short: it parses badly, or to nothing."""
+        """One page. botocore accepts an answer that was cut short: it parses badly, or to
+        nothing."""
         page = self._answer(operation, arguments)
         # A proxy's login page also parses; taken for "no rows", it would count as complete.
         if holding not in page:
@@ -127,8 +140,12 @@ class AwsClient:
         return page
 
     def _answer(self, operation: str, arguments: Mapping[str, object]) -> AwsAnswer:
-        ask: Callable[[], AwsAnswer] = partial(getattr(self.sdk, xform_name(operation)), **arguments)
-        return self.answers.of((self.service, self.region, operation, repr(sorted(arguments.items()))), ask)
+        ask: Callable[[], AwsAnswer] = partial(
+            getattr(self.sdk, xform_name(operation)), **arguments
+        )
+        return self.answers.of(
+            (self.service, self.region, operation, repr(sorted(arguments.items()))), ask
+        )
 
     def _permission(self, operation: str) -> str:
         """The IAM action of an operation, such as `ec2:RunInstances`."""
@@ -149,16 +166,21 @@ class AwsSession:
     _lock: Lock = field(default_factory=Lock, init=False)
 
     def sign_in(self) -> str | None:
-        """Finds the credentials, once for all clients; returns the configured region, if there is one."""
+        """Finds the credentials, once for all clients; returns the configured region, if there is
+        one.
+        """
         with translated("-", "signing in"), self._lock:
             session = self._open_session()
-            # Without this check each client would look again, and wait for a metadata server that does not answer.
+            # Without this check each client would look again, and wait for a metadata server that
+            # does not answer.
             if session.get_credentials() is None:
                 raise sdk.NoCredentialsError
             return self._region
 
     def keys(self) -> tuple[str, str, str]:
-        """The credentials as they are now, for requests that are signed without the SDK: key, secret, session token."""
+        """The credentials as they are now, for requests that are signed without the SDK: key,
+        secret, session token.
+        """
         self.sign_in()
         with translated("-", "signing in"), self._lock:
             credentials = self._open_session().get_credentials()
@@ -171,24 +193,31 @@ class AwsSession:
             return str(frozen.access_key), str(frozen.secret_key), frozen.token or ""
 
     def forget_login(self) -> None:
-        """Looks for credentials again when the next client is made: the user may have signed in since."""
+        """Looks for credentials again when the next client is made: the user may have signed in
+        since.
+        """
         with self._lock:
             self._session = None
 
     @contextmanager
-    def client(self, service: Service, region: str | None, endpoint_region: str = "") -> Iterator[AwsClient]:
+    def client(
+        self, service: Service, region: str | None, endpoint_region: str = ""
+    ) -> Iterator[AwsClient]:
         """A client for the duration of the `with` block.
 
-        Without a region, any will do. `endpoint_region` is set where the service runs in another region than its
-        calls are about (the Price List).
+        Without a region, any will do. `endpoint_region` is set where the service runs in another
+        region than its calls are about (the Price List).
         """
         region = region or _ANY_REGION
         with translated(region, "signing in"), self._lock:
             client = self._make_client(service, endpoint_region or region)
         with closing(client):
-            yield AwsClient(service, region, client, self._core, self.settings.retrying(), self.answers)
+            yield AwsClient(
+                service, region, client, self._core, self.settings.retrying(), self.answers
+            )
 
-    def _make_client(self, service: Service, region: str) -> Any:  # noqa: ANN401  # boto3's clients have no common type
+    # Boto3's clients have no common type.
+    def _make_client(self, service: Service, region: str) -> Any:  # noqa: ANN401
         timeout = self.settings.timeout_seconds
         config = Config(
             connect_timeout=timeout,
@@ -196,20 +225,24 @@ class AwsSession:
             max_pool_connections=AT_A_TIME,
             retries={"total_max_attempts": self.settings.max_attempts, "mode": "standard"},
         )
+
         try:
             client = self._open_session().client(service, region_name=region, config=config)
         except ValueError as error:
             raise RequestRejected(
                 f"aws/{region}: {error}",
-                f"correct AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_{service.upper().replace('-', '_')} or the region",
+                f"correct AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_{service.upper().replace('-', '_')} "
+                "or the region",
             ) from error
+
         client.meta.events.register_first("needs-retry.ec2.RunInstances", _settle_missing_capacity)
         return client
 
     def _open_session(self) -> Session:
         if self._session is None:
             core = self._core = get_session()
-            # botocore would fail a whole page over one time that it cannot parse; as text, only that record is lost.
+            # botocore would fail a whole page over one time that it cannot parse; as text, only
+            # that record is lost.
             core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=str)
             self._region = core.get_config_variable("region")
             if self._region is None:
@@ -220,14 +253,20 @@ class AwsSession:
 
 
 def _settle_missing_capacity(response: tuple[Any, AwsAnswer] | None, **_: object) -> None:
-    """Keeps botocore from repeating an order for machines that are sold out: EC2 refuses it with status 500."""
-    if response is not None and response[1].get("Error", {}).get("Code", "").startswith("Insufficient"):
+    """Keeps botocore from repeating an order for machines that are sold out: EC2 refuses it with
+    status 500.
+    """
+    if response is not None and response[1].get("Error", {}).get("Code", "").startswith(
+        "Insufficient"
+    ):
         response[0].status_code = 400
 
 
 @contextmanager
 def translated(region: str, action: str) -> Iterator[None]:
-    """Turns an SDK error into the `CloudError` to handle. `action` is an IAM action, or `signing in`."""
+    """Turns an SDK error into the `CloudError` to handle. `action` is an IAM action, or `signing
+    in`.
+    """
     call = f"aws/{region}: {action}"
     try:
         yield
@@ -235,27 +274,43 @@ def translated(region: str, action: str) -> Iterator[None]:
         raise _error_of_answer(call, action, error) from error
     except BotoCoreError as error:
         raise _error_of_sdk(call, error) from error
-    except (ResponseParserError, ValueError) as error:  # ValueError: a number or boolean that does not parse
-        raise NoAnswer(f"{call}: the answer cannot be read ({on_one_line(error)})", _LATER) from error
+    except (
+        ResponseParserError,
+        ValueError,
+    ) as error:  # ValueError: a number or boolean that does not parse
+        raise NoAnswer(
+            f"{call}: the answer cannot be read ({on_one_line(error)})", _LATER
+        ) from error
 
 
 def _error_of_answer(call: str, action: str, error: ClientError) -> CloudError:
     code = str(error.response.get("Error", {}).get("Code", ""))
     operation = action.partition(":")[2]
     if error.operation_name != operation:
-        # A call made on the way to get credentials (sts:AssumeRole, for example) failed, not the requested one.
+        # A call made on the way to get credentials (sts:AssumeRole, for example) failed, not the
+        # requested one.
         return MissingCredentials(f"{call}: no credentials: {on_one_line(error)}", _RENEW, code)
     if code in _EXPIRED:
         return MissingCredentials(f"{call}: the credentials have expired ({code})", _RENEW, code)
+
     if code in _INVALID or (code == "AuthFailure" and operation == "DescribeRegions"):
-        return MissingCredentials(f"{call}: the credentials are not valid ({code})", _SET_KEYS, code)
+        return MissingCredentials(
+            f"{call}: the credentials are not valid ({code})", _SET_KEYS, code
+        )
     if code in _DENIED or code in _NOT_ENABLED:
-        cure = f"allow the IAM action {action} in this region" if code in _DENIED else _ENABLE_REGION
+        cure = (
+            f"allow the IAM action {action} in this region" if code in _DENIED else _ENABLE_REGION
+        )
         # An encoded message, which EC2 may append, is long and says nothing to people.
-        said, *_ = str(error.response["Error"].get("Message", "")).partition("Encoded authorization failure message")
+        said, *_ = str(error.response["Error"].get("Message", "")).partition(
+            "Encoded authorization failure message"
+        )
         reason = on_one_line(ValueError(said.strip().rstrip(".")))
         return AccessDenied(f"{call}: denied ({code}){': ' if reason else ''}{reason}", cure, code)
-    kind, cure = _kind_and_cure(code, error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+    kind, cure = _kind_and_cure(
+        code, error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    )
     return kind(f"{call}: {on_one_line(error)}", cure, code)
 
 
@@ -270,21 +325,34 @@ def _kind_and_cure(code: str, status: int) -> tuple[type[CloudError], str]:
 def _error_of_sdk(call: str, error: BotoCoreError) -> CloudError:
     if isinstance(error, sdk.NoCredentialsError):
         return MissingCredentials(f"{call}: no credentials found", _SET_KEYS)
-    if isinstance(error, sdk.PartialCredentialsError | sdk.ProfileNotFound | sdk.InvalidConfigError):
-        return MissingCredentials(f"{call}: the credentials cannot be used: {on_one_line(error)}", _SET_KEYS)
-    logins = (sdk.SSOError, getattr(sdk, "LoginError", sdk.SSOError))  # `aws login` is newer than boto3 1.35
+    if isinstance(
+        error, sdk.PartialCredentialsError | sdk.ProfileNotFound | sdk.InvalidConfigError
+    ):
+        return MissingCredentials(
+            f"{call}: the credentials cannot be used: {on_one_line(error)}", _SET_KEYS
+        )
+
+    logins = (
+        sdk.SSOError,
+        getattr(sdk, "LoginError", sdk.SSOError),
+    )  # `aws login` is newer than boto3 1.35
+
     if isinstance(error, (sdk.CredentialRetrievalError, sdk.TokenRetrievalError, *logins)):
-        return MissingCredentials(f"{call}: the credentials cannot be used: {on_one_line(error)}", _RENEW)
+        return MissingCredentials(
+            f"{call}: the credentials cannot be used: {on_one_line(error)}", _RENEW
+        )
     if isinstance(error, sdk.MissingDependencyException):
         return MissingExtra(f"{call}: this profile needs another package: {on_one_line(error)}")
     if isinstance(error, sdk.PaginationError):
         return NoAnswer(f"{call} repeats the same page token", _LATER)
+
     return NoAnswer(f"{call}: no answer: {on_one_line(error)}", _LATER)
 
 
 @contextmanager
 def s3_client(keys: tuple[str, str, str], region: str, endpoint: str) -> Iterator[Any]:
-    """A client of S3 for what obstore does not do. OSError: S3 refuses a call, or does not answer."""
+    """A client of S3 for what obstore does not do. OSError: S3 refuses a call, or does not
+    answer."""
     from boto3.exceptions import Boto3Error
 
     name, secret, token = keys

@@ -28,7 +28,9 @@ S3 = "https://s3.amazonaws.com"
 
 @dataclass(frozen=True, slots=True)
 class AwsKeys:
-    """Credentials; `token` is empty for a user's own keys. They expire at `until`, in seconds since 1970."""
+    """Credentials; `token` is empty for a user's own keys. They expire at `until`, in seconds since
+    1970.
+    """
 
     key: str
     secret: str
@@ -46,7 +48,9 @@ class AwsIdentity(Protocol):
 
 def endpoint() -> str:
     """Where S3 is, if not at Amazon."""
-    return (os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or "").rstrip("/")
+    return (
+        os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    ).rstrip("/")
 
 
 def bucket(name: str, who: AwsIdentity) -> Bucket:
@@ -79,49 +83,74 @@ def bucket(name: str, who: AwsIdentity) -> Bucket:
         )
 
     def page(prefix: str, after: str) -> urllib.request.Request:
-        query = {"list-type": "2", "prefix": prefix, **({"continuation-token": after} if after else {})}
+        query = {
+            "list-type": "2",
+            "prefix": prefix,
+            **({"continuation-token": after} if after else {}),
+        }
         return _signed(root(), query, who.keys(), region())
 
     return Bucket(f"s3://{name}", connect, page)
 
 
 def _provider(keys: Callable[[], AwsKeys]) -> Callable[[], S3Credential]:
-    """Keys as obstore asks for them. A caller without credentials is refused before the first request."""
+    """Keys as obstore asks for them. A caller without credentials is refused before the first
+    request.
+    """
     first = [keys()]
 
     def provide() -> S3Credential:
         known = first.pop() if first else keys()
         expires = None if known.until == float("inf") else datetime.fromtimestamp(known.until, UTC)
         token = known.token or None
-        return {"access_key_id": known.key, "secret_access_key": known.secret, "token": token, "expires_at": expires}
+        return {
+            "access_key_id": known.key,
+            "secret_access_key": known.secret,
+            "token": token,
+            "expires_at": expires,
+        }
 
     return provide
 
 
-def _signed(url: str, query: Mapping[str, str], keys: AwsKeys, region: str) -> urllib.request.Request:
+def _signed(
+    url: str, query: Mapping[str, str], keys: AwsKeys, region: str
+) -> urllib.request.Request:
     """A request to read from S3, with Amazon's signature of version 4."""
     now, asked = datetime.now(UTC), urlencode(sorted(query.items()), quote_via=quote, safe="")
     place, digest_of_nothing = urlsplit(url), sha256().hexdigest()
-    headers = {"host": place.netloc, "x-amz-content-sha256": digest_of_nothing, "x-amz-date": f"{now:%Y%m%dT%H%M%SZ}"}
+    headers = {
+        "host": place.netloc,
+        "x-amz-content-sha256": digest_of_nothing,
+        "x-amz-date": f"{now:%Y%m%dT%H%M%SZ}",
+    }
+
     if keys.token:
         headers["x-amz-security-token"] = keys.token
     lines, names = [f"{name}:{value}" for name, value in headers.items()], ";".join(headers)
     request = "\n".join(["GET", place.path, asked, *lines, "", names, digest_of_nothing])
 
     scope = f"{now:%Y%m%d}/{region}/s3/aws4_request"
-    signed = "\n".join(["AWS4-HMAC-SHA256", headers["x-amz-date"], scope, sha256(request.encode()).hexdigest()])
+    signed = "\n".join(
+        ["AWS4-HMAC-SHA256", headers["x-amz-date"], scope, sha256(request.encode()).hexdigest()]
+    )
     key = f"AWS4{keys.secret}".encode()
     for part in scope.split("/"):
         key = hmac.digest(key, part.encode(), "sha256")
     signature = hmac.digest(key, signed.encode(), "sha256").hex()
     headers["Authorization"] = (
-        f"AWS4-HMAC-SHA256 Credential={keys.key}/{scope}, SignedHeaders={names}, Signature={signature}"
+        f"AWS4-HMAC-SHA256 Credential={keys.key}/{scope}, SignedHeaders={names}, "
+        f"Signature={signature}"
     )
-    return urllib.request.Request(f"{url}?{asked}", headers=headers)  # noqa: S310 - S3's own address
+
+    # S3's own address.
+    return urllib.request.Request(f"{url}?{asked}", headers=headers)  # noqa: S310
 
 
 def signing_region(name: str, who: AwsIdentity) -> str:
-    """The region that requests to a bucket are signed for: machines of several regions and clouds may share it."""
+    """The region that requests to a bucket are signed for: machines of several regions and clouds
+    may share it.
+    """
     return ("" if endpoint() else bucket_region(f"{S3}/{name}")) or who.region() or "us-east-1"
 
 
@@ -157,12 +186,17 @@ class MachineRole:
         environment = os.environ
         if "AWS_ACCESS_KEY_ID" in environment and "AWS_SECRET_ACCESS_KEY" in environment:
             token = environment.get("AWS_SESSION_TOKEN", "")
-            return AwsKeys(environment["AWS_ACCESS_KEY_ID"], environment["AWS_SECRET_ACCESS_KEY"], token)
+            return AwsKeys(
+                environment["AWS_ACCESS_KEY_ID"], environment["AWS_SECRET_ACCESS_KEY"], token
+            )
+
         role = _metadata("iam/security-credentials/").split()
         if not role:
             raise StoreRefused(
-                "this machine has no identity to reach S3 with: name an instance profile under identity:"
+                "this machine has no identity to reach S3 with: name an instance profile under "
+                "identity:"
             )
+
         keys = json.loads(_metadata(f"iam/security-credentials/{role[0]}"))
         until = datetime.fromisoformat(keys["Expiration"].replace("Z", "+00:00")).timestamp()
         return AwsKeys(keys["AccessKeyId"], keys["SecretAccessKey"], keys["Token"], until)
@@ -174,14 +208,25 @@ class MachineRole:
 
 
 def _metadata(path: str) -> str:
-    """A value of EC2's metadata service; empty if there is none. StoreRefused: this is not an EC2 instance."""
+    """A value of EC2's metadata service; empty if there is none. StoreRefused: this is not an EC2
+    instance.
+    """
     host = metadata_host(dict(os.environ))
     try:
-        _, token, _ = ask(host, "/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "60"}, "PUT", seconds=5)
+        _, token, _ = ask(
+            host,
+            "/latest/api/token",
+            {"X-aws-ec2-metadata-token-ttl-seconds": "60"},
+            "PUT",
+            seconds=5,
+        )
         headers = {"X-aws-ec2-metadata-token": token}
         status, body, _ = ask(host, f"/latest/meta-data/{path}", headers, seconds=5)
     except OSError:
-        raise StoreRefused("no credentials for S3: set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION") from None
+        raise StoreRefused(
+            "no credentials for S3: set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION"
+        ) from None
+
     return body if status == 200 else ""
 
 

@@ -1,6 +1,8 @@
-"""Azure: cost and usage details of every agreement type (`CostInBillingCurrency`, or `PreTaxCost`), by day.
+"""Azure: cost and usage details of every agreement type (`CostInBillingCurrency`, or `PreTaxCost`),
+by day.
 
-Its billing period ends on the last day that belongs to it. Traffic is charged on the id of the machine that sent it.
+Its billing period ends on the last day that belongs to it. Traffic is charged on the id of the
+machine that sent it.
 """
 
 from __future__ import annotations
@@ -45,11 +47,13 @@ def lines_of(cells: Cells, where: str) -> list[BillLine]:
     kind = _TYPES.get(cells.get("chargetype", "").lower(), BillKind.FEE)
     if not resource and kind is BillKind.USAGE:
         return []
+
     begin = time_of(cells, named(cells, _DAYS))
     line = BillLine(
         where,
         resource.rpartition("/")[2].lower(),
-        "/virtualmachines/" in resource.lower() and _TIME.match(cells.get("metercategory", "")) is not None,
+        "/virtualmachines/" in resource.lower()
+        and _TIME.match(cells.get("metercategory", "")) is not None,
         begin,
         begin + DAY,
         amount_of(cells, named(cells, _COSTS)),
@@ -58,10 +62,21 @@ def lines_of(cells: Cells, where: str) -> list[BillLine]:
         run_in_tags(cells["tags"], "the column Tags") if "tags" in cells else None,
         kind,
     )
+
     if cells.get("costinusd", "").strip():
-        return [replace(line, amount=amount_of(cells, "costinusd"), currency=DOLLARS, billed_in=line.currency)]
+        return [
+            replace(
+                line,
+                amount=amount_of(cells, "costinusd"),
+                currency=DOLLARS,
+                billed_in=line.currency,
+            )
+        ]
+
     priced_in = cells.get("pricingcurrency") or cells.get("pricingcurrencycode", "")
-    return [converted(line, cells, "exchangeratepricingtobilling") if priced_in == DOLLARS else line]
+    return [
+        converted(line, cells, "exchangeratepricingtobilling") if priced_in == DOLLARS else line
+    ]
 
 
 _TIME = re.compile(r"$|virtual machines", re.IGNORECASE)

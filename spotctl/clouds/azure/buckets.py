@@ -1,4 +1,5 @@
-"""Containers of Blob Storage for the launcher: its sign-in, and copies that the store itself makes."""
+"""Containers of Blob Storage for the launcher: its sign-in, and copies that the store itself
+makes."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ class AzureLauncher:
 LAUNCHER = AzureLauncher()
 
 
-def region_of(name: str, who: TokenIdentity) -> str:  # noqa: ARG001 - the same question as to other stores
+# The same question as to other stores.
+def region_of(name: str, who: TokenIdentity) -> str:  # noqa: ARG001
     """Empty: the region of a storage account is known to Azure's management, not to the store."""
     return ""
 
@@ -37,10 +39,13 @@ def drop_abandoned(name: str, prefix: str, before: datetime, who: TokenIdentity)
 
 
 def copy(key: str, source: str, target: str, who: TokenIdentity) -> None:
-    """Copies the blob of this name from one container to another; it appears when it is whole. StoreRefused: the store
-    does not. The identity that may read the source is shown with each request."""
+    """Copies the blob of this name from one container to another; it appears when it is whole.
+    StoreRefused: the store does not. The identity that may read the source is shown with each
+    request."""
     places = (place.partition("@")[::2] for place in (source, target))
-    origin, url = (f"{endpoint(account)}/{container}/{quote(key, safe='/~')}" for container, account in places)
+    origin, url = (
+        f"{endpoint(account)}/{container}/{quote(key, safe='/~')}" for container, account in places
+    )
     what = f"az://{target}/{key}"
     proof = f"Bearer {who.token()[0]}"
     headers = {"Authorization": proof, "x-ms-version": API_VERSION}
@@ -49,12 +54,14 @@ def copy(key: str, source: str, target: str, who: TokenIdentity) -> None:
     if size <= COPY_BYTES:
         store_answer("PUT", url, what, {**copied, "x-ms-blob-type": "BlockBlob"})
         return
+
     # All block ids of a blob must have the same length, and differ from another writer's.
     prefix, blocks = os.urandom(8).hex(), []
     for number, first in enumerate(range(0, size, COPY_BYTES)):
         blocks.append(base64.b64encode(f"{prefix}-{number:08d}".encode()).decode())
         span = {"x-ms-source-range": f"bytes={first}-{min(first + COPY_BYTES, size) - 1}"}
         store_answer("PUT", url, what, {**copied, **span}, {"comp": "block", "blockid": blocks[-1]})
+
     listed = "".join(f"<Latest>{block}</Latest>" for block in blocks)
     body = f'<?xml version="1.0" encoding="utf-8"?><BlockList>{listed}</BlockList>'
     store_answer("PUT", url, what, headers, {"comp": "blocklist"}, body.encode())

@@ -1,8 +1,10 @@
-"""`AzureBuyer`: makes what the machines of a request need, and buys the machines with one deployment.
+"""`AzureBuyer`: makes what the machines of a request need, and buys the machines with one
+deployment.
 
-Below it stands what it asks before: which sizes and images can be had, and how many machines a group of capacity
-reservations has free. Azure does not refuse more machines than are reserved: it grants them on demand, within the
-quota, if it has any (learn.microsoft.com/azure/virtual-machines/capacity-reservation-overallocate). So spotctl looks
+Below it stands what it asks before: which sizes and images can be had, and how many machines a
+group of capacity reservations has free. Azure does not refuse more machines than are reserved: it
+grants them on demand, within the quota, if it has any
+(learn.microsoft.com/azure/virtual-machines/capacity-reservation-overallocate). So spotctl looks
 before it buys. Two orders at the same moment may still get one machine too many.
 """
 
@@ -47,7 +49,9 @@ _CLOUD = "azure"
 
 
 class AzureBuyer:
-    """Buys for one subscription. `inventory` lists its machines; `groups` makes groups of runs. Caches save calls."""
+    """Buys for one subscription. `inventory` lists its machines; `groups` makes groups of runs.
+    Caches save calls.
+    """
 
     def __init__(
         self,
@@ -64,7 +68,8 @@ class AzureBuyer:
         self._networks: set[tuple[str, str]] = set()
 
     def buy(self, request: MachineRequest) -> tuple[Machine, ...]:
-        """The machines that Azure allocates; those that a token bought before, if it is sent again."""
+        """The machines that Azure allocates; those that a token bought before, if it is sent
+        again."""
         group, identity = group_name(request.tags), self.identity_of(request)
         order = AzureOrder.of(request, identity)
         served = self._calls.find(Operation.GET_DEPLOYMENT, group, deployment_name(request.token))
@@ -80,6 +85,7 @@ class AzureBuyer:
             self._calls.send(Operation.DEPLOY, group, deployment_name(request.token), body)
         else:
             order = _same(served, order)
+
         return self._collect(order, group)
 
     def check(self, request: MachineRequest) -> str:
@@ -92,11 +98,14 @@ class AzureBuyer:
         answer = self._calls.send(TrialOperation.VALIDATE, group, name, body)
         if answer.status == 202:
             raise Unanswered(f"Azure has not validated {name} after {VALIDATION_SECONDS:g} s")
+
         if error := answer.body.get("error"):
             cause = (error.get("details") or [error])[0]
             raise of_deployment(
-                str(cause.get("code", "")), f"Azure refuses the deployment: {cause.get('code')} {cause.get('message')}"
+                str(cause.get("code", "")),
+                f"Azure refuses the deployment: {cause.get('code')} {cause.get('message')}",
             )
+
         return ":".join(image.values())
 
     def sizes_in(self, region: str) -> dict[str, AzureSize]:
@@ -117,21 +126,29 @@ class AzureBuyer:
         identity = request.identity or self._settings.identity
         if identity is None:
             raise BadRequest(
-                "Machines on Azure need a managed identity to delete themselves with: a machine that is only"
-                " switched off is still billed; create one (az identity create), give it the role that"
-                " `spotctl doctor --policy azure-machines` prints, and set identity in [azure] to its resource id"
+                "Machines on Azure need a managed identity to delete themselves with: a machine "
+                "that is only"
+                " switched off is still billed; create one (az identity create), give it the role "
+                "that"
+                " `spotctl doctor --policy azure-machines` prints, and set identity in [azure] to "
+                "its resource id"
             )
+
         settings = self._settings
         own_rules = not (request.network or settings.subnet or settings.security_group)
         if own_rules and settings.public_ip and not settings.ssh_from:
             raise BadRequest(
-                "no address may reach the machines on Azure over ssh; set ssh_from in [azure] to yours,"
+                "no address may reach the machines on Azure over ssh; set ssh_from in [azure] to "
+                "yours,"
                 " such as 203.0.113.7/32"
             )
+
         return identity
 
     def _refuse_tokens_of_other_runs(self, order: AzureOrder, group: str) -> None:
-        """TokenTaken: another group has a deployment of this token, so the token was used for another run."""
+        """TokenTaken: another group has a deployment of this token, so the token was used for
+        another run.
+        """
         installation = order.tags.get(INSTALLATION_TAG)
         for other in self.groups.listed({}):
             name = str(other["name"])
@@ -141,7 +158,9 @@ class AzureBuyer:
             if served is not None:
                 _same(served, order)
 
-    def _deployment(self, request: MachineRequest, order: AzureOrder, group: str, image: Mapping[str, str]) -> Body:
+    def _deployment(
+        self, request: MachineRequest, order: AzureOrder, group: str, image: Mapping[str, str]
+    ) -> Body:
         region = request.market.region
         plan = DeploymentPlan(
             group_id=self._calls.group_id(group),
@@ -150,8 +169,10 @@ class AzureBuyer:
             identity=order.identity,
             start_up=self._agents.start_up(request, _CLOUD).encode(),
             admin_key=unusable_key(),
-            own_network=not (request.network or self._settings.subnet) and not self._has_network(group, region),
+            own_network=not (request.network or self._settings.subnet)
+            and not self._has_network(group, region),
         )
+
         return deployment(request, plan, self._settings)
 
     def _has_network(self, group: str, region: str) -> bool:
@@ -170,16 +191,24 @@ class AzureBuyer:
             if not outcome.granted:
                 raise of_deployment(
                     outcome.code,
-                    f"{order.market}: Azure refused all {order.count} machines: {outcome.code} {outcome.message}",
+                    f"{order.market}: Azure refused all {order.count} machines: {outcome.code} "
+                    f"{outcome.message}",
                 )
+
         own = {str(MachineId(order.market.region, group, name)) for name in order.machine_names}
         machines = tuple(machine for machine in self.inventory.machines(group) if machine.id in own)
         if not machines:
-            raise Unanswered(f"{order.market}: Azure has accepted the order, but allocated no machine yet; try again")
+            raise Unanswered(
+                f"{order.market}: Azure has accepted the order, but allocated no machine yet; try "
+                "again"
+            )
+
         return machines
 
     def _wait_for_outcome(self, order: AzureOrder, group: str) -> OrderOutcome:
-        """An order's outcome once the order has ended or all machines are allocated; after the limit, as it is."""
+        """An order's outcome once the order has ended or all machines are allocated; after the
+        limit, as it is.
+        """
         give_up = time.monotonic() + self._patience_seconds
         name = deployment_name(order.token)
         while True:
@@ -195,15 +224,21 @@ class AzureBuyer:
         """Deletes the remains of machines that Azure could not allocate."""
         for name in order.machine_names:
             if name not in outcome.granted and self._calls.find(Operation.GET_MACHINE, group, name):
-                delete_machine(self._calls, self.inventory, MachineId(order.market.region, group, name))
+                delete_machine(
+                    self._calls, self.inventory, MachineId(order.market.region, group, name)
+                )
 
 
 def _same(served: Body, order: AzureOrder) -> AzureOrder:
-    """The order as a deployment served it, maybe with fewer machines. TokenTaken: it served another request."""
+    """The order as a deployment served it, maybe with fewer machines. TokenTaken: it served another
+    request.
+    """
     known = AzureOrder.read(served.get("tags") or {})
     if known is None or known.fingerprint != order.fingerprint:
         what = "something else" if known is None else f"{known.count} machines of {known.market}"
-        raise TokenTaken(f"token {order.token} was used for {what}; a different request needs a token of its own")
+        raise TokenTaken(
+            f"token {order.token} was used for {what}; a different request needs a token of its own"
+        )
     return known
 
 
@@ -213,35 +248,54 @@ def unusable_key() -> str:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     public = Ed25519PrivateKey.generate().public_key()
-    return public.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH).decode()
+    return public.public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    ).decode()
 
 
 _CORRECT: Final = "correct the job's reservations"
-_ID: Final = re.compile(r"/subscriptions/([^/]+)/resourceGroups/([^/]+)/providers/[^/]+/[^/]+/([^/]+)", re.IGNORECASE)
+_ID: Final = re.compile(
+    r"/subscriptions/([^/]+)/resourceGroups/([^/]+)/providers/[^/]+/[^/]+/([^/]+)", re.IGNORECASE
+)
 
 
 def available(calls: AzureCalls, request: MachineRequest) -> int:
-    """The machines of a request that its reservations have now. NoCapacity: none. NotFound: no such machines are
-    reserved."""
+    """The machines of a request that its reservations have now. NoCapacity: none. NotFound: no such
+    machines are reserved."""
     match = _ID.fullmatch(request.reservation)
     if match is None:
-        raise NotFound(f"{request.market}: {request.reservation} is no id of a capacity reservation group; {_CORRECT}")
+        raise NotFound(
+            f"{request.market}: {request.reservation} is no id of a capacity reservation group; "
+            f"{_CORRECT}"
+        )
+
     owner, group, name = match.groups()
     try:
         member = _member(calls, match, request)
         shown = calls.send(
-            Operation.GET_RESERVATION, group, name, member["name"], owner=owner, expand="instanceView"
+            Operation.GET_RESERVATION,
+            group,
+            name,
+            member["name"],
+            owner=owner,
+            expand="instanceView",
         ).body
     except UnknownResource as error:
         raise NotFound(
-            f"{request.market}: Azure has no capacity reservation group {request.reservation}; {_CORRECT}"
+            f"{request.market}: Azure has no capacity reservation group {request.reservation}; "
+            f"{_CORRECT}"
         ) from error
+
     state = (shown["properties"].get("instanceView") or {}).get("utilizationInfo") or {}
     quantity = int(state.get("currentCapacity", shown["sku"]["capacity"]))
     elsewhere = sum((state.get("usedReservedCountBySubscription") or {}).values())
     used = len(state.get("virtualMachinesAllocated") or ()) + int(elsewhere)
+
     if used >= quantity:
-        raise NoCapacity(f"{request.market}: all {quantity} machines of reservation {name} are in use")
+        raise NoCapacity(
+            f"{request.market}: all {quantity} machines of reservation {name} are in use"
+        )
+
     return min(request.count, quantity - used)
 
 
@@ -254,6 +308,7 @@ def _member(calls: AzureCalls, named: re.Match[str], request: MachineRequest) ->
         if (size.lower(), own) == wanted:
             return member
         others.append(f"{size} {_place(own)}")
+
     raise NotFound(
         f"{request.market}: {name} reserves no {request.market.instance_type} {_place(zone)}, but"
         f" {', '.join(others) or 'nothing'}; {_CORRECT}"
@@ -264,8 +319,8 @@ def _place(zone: str) -> str:
     return "without a zone" if zone == NO_ZONE else f"in zone {zone}"
 
 
-# Published by Canonical; `ubuntu-hpc` is Microsoft's, with the drivers of NVIDIA and CUDA, or of AMD and ROCm. All are
-# Ubuntu 24.04, because spotctl needs Python 3.11.
+# Published by Canonical; `ubuntu-hpc` is Microsoft's, with the drivers of NVIDIA and CUDA, or of
+# AMD and ROCm. All are Ubuntu 24.04, because spotctl needs Python 3.11.
 _X64, _ARM64, _NVIDIA, _AMD = (
     "Canonical:ubuntu-24_04-lts:server:latest",
     "Canonical:ubuntu-24_04-lts:server-arm64:latest",
@@ -277,8 +332,8 @@ _NOT_FOR_ACCOUNT: Final = "NotAvailableForSubscription"
 
 @dataclass(frozen=True, slots=True)
 class AzureSize:
-    """Azure's description of a machine size in a region. `barred`: zones closed to the account (`-`: all). On-demand
-    machines count against the quota of their `family`."""
+    """Azure's description of a machine size in a region. `barred`: zones closed to the account
+    (`-`: all). On-demand machines count against the quota of their `family`."""
 
     name: str
     capabilities: Mapping[str, Any] = field(default_factory=dict)
@@ -288,29 +343,41 @@ class AzureSize:
 
 
 def sizes_from(skus: Iterable[Any]) -> dict[str, AzureSize]:
-    """The sizes of a region by their names in small letters: Azure does not distinguish them by case."""
+    """The sizes of a region by their names in small letters: Azure does not distinguish them by
+    case.
+    """
     sizes: dict[str, AzureSize] = {}
     for sku in (sku for sku in skus if sku.resource_type == "virtualMachines" and sku.name):
         capabilities = {capability.name: capability.value for capability in sku.capabilities or ()}
         barred: set[str] = set()
         for restriction in sku.restrictions or ():
             if restriction.reason_code == _NOT_FOR_ACCOUNT:
-                zones = (restriction.restriction_info.zones if restriction.restriction_info else None) or ()
+                zones = (
+                    restriction.restriction_info.zones if restriction.restriction_info else None
+                ) or ()
                 barred |= {*zones} if restriction.type == "Zone" else {NO_ZONE}
         spot = capabilities.get("LowPriorityCapable", "True") == "True"
-        sizes[sku.name.lower()] = AzureSize(sku.name, capabilities, spot, frozenset(barred), sku.family or "")
+        sizes[sku.name.lower()] = AzureSize(
+            sku.name, capabilities, spot, frozenset(barred), sku.family or ""
+        )
+
     return sizes
 
 
 def require(sizes: dict[str, AzureSize], market: Market, *, spot: bool) -> AzureSize:
-    """The size of a market. NotFound: the region does not have it. QuotaReached: the account may not use it."""
+    """The size of a market. NotFound: the region does not have it. QuotaReached: the account may
+    not use it.
+    """
     size = sizes.get(market.instance_type.lower())
     if size is None:
         raise NotFound(f"{market}: Azure has no size {market.instance_type} in {market.region}")
     if size.barred & {NO_ZONE, zone_of(market)}:
-        raise QuotaReached(f"{market}: the subscription may not use this size there; request access in the portal")
+        raise QuotaReached(
+            f"{market}: the subscription may not use this size there; request access in the portal"
+        )
     if spot and not size.spot:
         raise NoCapacity(f"{market}: Azure does not offer this size as Spot; rent it on demand")
+
     return size
 
 
@@ -325,18 +392,27 @@ def families_of(names: Iterable[str], sizes: Mapping[str, AzureSize]) -> dict[st
 
 
 def image_reference(size: AzureSize, image: str | None) -> dict[str, str]:
-    """The image for a size: the requested one, or else Ubuntu. BadRequest: no image that spotctl knows runs on it."""
+    """The image for a size: the requested one, or else Ubuntu. BadRequest: no image that spotctl
+    knows runs on it.
+    """
     if image is None:
         machine = next(completed([machine_of(size.name, size.capabilities)]))
         if problem := obstacle(machine):
-            raise BadRequest(f"{size.name}: {problem}; name an image that does (image: {{azure: ...}})")
+            raise BadRequest(
+                f"{size.name}: {problem}; name an image that does (image: {{azure: ...}})"
+            )
         if machine.accelerators:
             image = _AMD if machine.traits.driver == AMD else _NVIDIA
         else:
             image = _ARM64 if machine.traits.architecture == ARM else _X64
+
     if image.startswith("/"):
         return {"id": image}
+
     parts = image.split(":")
     if len(parts) != 4 or not all(parts):
-        raise BadRequest(f"image {image!r} is neither publisher:offer:sku:version nor a resource id")
+        raise BadRequest(
+            f"image {image!r} is neither publisher:offer:sku:version nor a resource id"
+        )
+
     return dict(zip(("publisher", "offer", "sku", "version"), parts, strict=True))

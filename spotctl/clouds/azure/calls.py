@@ -1,8 +1,9 @@
-"""Every call to Azure's Resource Manager for machines, with the permissions that it needs, and what a refusal means.
+"""Every call to Azure's Resource Manager for machines, with the permissions that it needs, and what
+a refusal means.
 
-The policy that `spotctl doctor --policy` prints is the union of these permissions: only calls in this table can be
-made, and the policy contains no permission that no call needs. Another table converts Azure's error codes to errors of
-the provider contract, with the source of each code.
+The policy that `spotctl doctor --policy` prints is the union of these permissions: only calls in
+this table can be made, and the policy contains no permission that no call needs. Another table
+converts Azure's error codes to errors of the provider contract, with the source of each code.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
 
 Body = Mapping[str, Any]
 
-# The versions of the SDK models with which tests check our requests; older ones may lack fields that we send.
+# The versions of the SDK models with which tests check our requests; older ones may lack fields
+# that we send.
 COMPUTE_VERSION: Final = "2026-04-01"
 NETWORK_VERSION: Final = "2026-03-01"
 _IDENTITY_VERSION: Final = "2023-01-31"
@@ -59,12 +61,22 @@ _INTERFACES, _ADDRESSES, NETWORKS, RULES = (
 )
 _GROUPS = "Microsoft.Resources/subscriptions/resourceGroups"
 _RESERVATIONS = "Microsoft.Compute/capacityReservationGroups/capacityReservations"
-_ROLES, _ASSIGNMENTS = "Microsoft.Authorization/roleDefinitions", "Microsoft.Authorization/roleAssignments"
+_ROLES, _ASSIGNMENTS = (
+    "Microsoft.Authorization/roleDefinitions",
+    "Microsoft.Authorization/roleAssignments",
+)
 
-MACHINE_PERMISSIONS: Final = tuple(f"{kind}/delete" for kind in (_MACHINES, _DISKS, _INTERFACES, _ADDRESSES))
-"""Needed by the machines' managed identity, with which a machine deletes itself and its disk, interface and address."""
+MACHINE_PERMISSIONS: Final = tuple(
+    f"{kind}/delete" for kind in (_MACHINES, _DISKS, _INTERFACES, _ADDRESSES)
+)
+"""Needed by the machines' managed identity, with which a machine deletes itself and its disk,
+interface and address."""
 
-_BY_ID = {"read": "get_by_id", "write": "begin_create_or_update_by_id", "delete": "begin_delete_by_id"}
+_BY_ID = {
+    "read": "get_by_id",
+    "write": "begin_create_or_update_by_id",
+    "delete": "begin_delete_by_id",
+}
 _CallRow = tuple[str, tuple[str, ...], str]
 
 
@@ -87,7 +99,10 @@ class TrialOperation(ArmCall):
     """The calls that only `spotctl try --full` makes."""
 
     VALIDATE = "deployments.deployments.begin_validate", (f"{_DEPLOYMENTS}/validate/action",)
-    SIMULATE_EVICTION = "compute.virtual_machines.simulate_eviction", (f"{_MACHINES}/simulateEviction/action",)
+    SIMULATE_EVICTION = (
+        "compute.virtual_machines.simulate_eviction",
+        (f"{_MACHINES}/simulateEviction/action",),
+    )
 
 
 class CheckOperation(ArmCall):
@@ -156,18 +171,23 @@ class Operation(ArmCall):
     DELETE_RULES = _by_id("delete", RULES)
     GET_IDENTITY = _by_id("read", _IDENTITIES, _IDENTITY_VERSION)
     LIST_ROLES = "authorization.role_definitions.list", (f"{_ROLES}/read",)
-    LIST_ASSIGNMENTS = "authorization.role_assignments.list_for_subscription", (f"{_ASSIGNMENTS}/read",)
+    LIST_ASSIGNMENTS = (
+        "authorization.role_assignments.list_for_subscription",
+        (f"{_ASSIGNMENTS}/read",),
+    )
     ASSIGN_ROLE = "authorization.role_assignments.create", (f"{_ASSIGNMENTS}/write",)
     READ_LOG = "monitor.activity_logs.list", ("Microsoft.Insights/eventtypes/values/read",)
 
 
-PERMISSIONS: Final = tuple(sorted({permission for operation in Operation for permission in operation.permissions}))
+PERMISSIONS: Final = tuple(
+    sorted({permission for operation in Operation for permission in operation.permissions})
+)
 """Needed to rent machines."""
 
 
 class AzureCalls:
-    """Sends the calls above, with the arguments of the SDK's methods. Raises the errors of `AzureSession`
-    (`CloudError`)."""
+    """Sends the calls above, with the arguments of the SDK's methods. Raises the errors of
+    `AzureSession` (`CloudError`)."""
 
     def __init__(self, session: AzureSession) -> None:
         self.session = session
@@ -176,24 +196,42 @@ class AzureCalls:
         """The id of a resource group."""
         return f"{self.session.subscription_id}/resourceGroups/{group}"
 
-    def send(self, operation: ArmCall, *named: object, owner: str = "", **options: Any) -> ArmAnswer:  # noqa: ANN401  # as the SDKs declare them
+    def send(
+        self,
+        operation: ArmCall,
+        *named: object,
+        owner: str = "",
+        **options: Any,  # noqa: ANN401
+    ) -> ArmAnswer:  # as the SDKs declare them
         """The answer to one call. `owner` is a subscription other than the session's."""
         if operation.version:
             options["api_version"] = operation.version
-        return self.session.carry_out(_described(operation, named), operation.method, *named, owner=owner, **options)
+        return self.session.carry_out(
+            _described(operation, named), operation.method, *named, owner=owner, **options
+        )
 
-    def find(self, operation: ArmCall, *named: object, **options: Any) -> Body | None:  # noqa: ANN401  # as the SDKs declare them
+    # As the SDKs declare them.
+    def find(self, operation: ArmCall, *named: object, **options: Any) -> Body | None:  # noqa: ANN401
         """The body of the answer to a call; None: the resource does not exist."""
         try:
             return self.send(operation, *named, **options).body
         except UnknownResource:
             return None
 
-    def pages(self, operation: ArmCall, *named: object, owner: str = "", **options: Any) -> Iterator[Body]:  # noqa: ANN401  # as the SDKs declare them
+    def pages(
+        self,
+        operation: ArmCall,
+        *named: object,
+        owner: str = "",
+        **options: Any,  # noqa: ANN401
+    ) -> Iterator[Body]:  # as the SDKs declare them
         """Everything that a call lists."""
-        return self.session.items(_described(operation, named), operation.method, *named, owner=owner, **options)
+        return self.session.items(
+            _described(operation, named), operation.method, *named, owner=owner, **options
+        )
 
-    def listed(self, operation: ArmCall, *named: object, **options: Any) -> list[Body]:  # noqa: ANN401  # as the SDKs declare them
+    # As the SDKs declare them.
+    def listed(self, operation: ArmCall, *named: object, **options: Any) -> list[Body]:  # noqa: ANN401
         """Everything that a call lists; nothing, if the group does not exist."""
         try:
             return list(self.pages(operation, *named, **options))
@@ -202,14 +240,20 @@ class AzureCalls:
 
     def sizes(self, region: str) -> Iterator[Any]:
         """The machine sizes of a region, as the SDK describes them."""
-        call = ApiCall(f"Azure's machine sizes in {region}", " and ".join(Operation.LIST_SIZES.permissions))
-        return self.session.items(call, Operation.LIST_SIZES.method, filter=f"location eq '{region}'")
+        call = ApiCall(
+            f"Azure's machine sizes in {region}", " and ".join(Operation.LIST_SIZES.permissions)
+        )
+        return self.session.items(
+            call, Operation.LIST_SIZES.method, filter=f"location eq '{region}'"
+        )
 
     def listed_versions(self, region: str, publisher: str, offer: str, sku: str) -> list[str]:
         """The versions of a public image, oldest first; empty if there is no such image."""
         call = _described(CheckOperation.LIST_IMAGES, (region, publisher, offer, sku))
         try:
-            return self.session.names(call, CheckOperation.LIST_IMAGES.method, region, publisher, offer, sku)
+            return self.session.names(
+                call, CheckOperation.LIST_IMAGES.method, region, publisher, offer, sku
+            )
         except UnknownResource:
             return []
 
@@ -219,10 +263,11 @@ class AzureCalls:
         link = answer.body.get("serialConsoleLogBlobUri")
         if not link:
             return ""
+
         try:
-            return self.session.download(ApiCall(f"console of {group}/{name}", "a signed link"), link).decode(
-                errors="replace"
-            )
+            return self.session.download(
+                ApiCall(f"console of {group}/{name}", "a signed link"), link
+            ).decode(errors="replace")
         except UnknownResource:
             return ""
 
@@ -257,20 +302,27 @@ ALL: Final = tuple(sorted({*PERMISSIONS, *PRICES, *DOCTOR}))
 """Needed by the launcher."""
 
 
-TRIAL: Final = tuple(sorted(permission for call in TrialOperation for permission in call.permissions))
+TRIAL: Final = tuple(
+    sorted(permission for call in TrialOperation for permission in call.permissions)
+)
 """Needed by `spotctl try --full`, besides what the launcher needs."""
 
 
 _POLICIES: Final = {
     "azure": ("spotctl", "The least that spotctl needs to rent machines.", ALL),
-    "azure-machines": (MACHINE_ROLE, "Lets spotctl's machines delete themselves.", MACHINE_PERMISSIONS),
+    "azure-machines": (
+        MACHINE_ROLE,
+        "Lets spotctl's machines delete themselves.",
+        MACHINE_PERMISSIONS,
+    ),
     "azure-try": ("spotctl-try", "Lets spotctl try check orders and simulate evictions.", TRIAL),
 }
 
 
 def role(policy: str, subscription: str) -> dict[str, Any]:
-    """A role, as `az role definition create` reads it: of a user or service principal that launches, of the managed
-    identity with which machines delete themselves, or what `spotctl try --full` needs besides the launcher's."""
+    """A role, as `az role definition create` reads it: of a user or service principal that
+    launches, of the managed identity with which machines delete themselves, or what `spotctl try
+    --full` needs besides the launcher's."""
     name, description, actions = _POLICIES[policy]
     return {
         "Name": name,
@@ -295,12 +347,16 @@ _THROTTLING: Final = _DOCS + "azure-resource-manager/management/request-limits-a
 _GENERATIONS: Final = _DOCS + "virtual-machines/generation-2"
 _REGIONS: Final = _DOCS + "azure-resource-manager/troubleshooting/error-region-access-policy"
 _RESERVATION_DOCS: Final = _DOCS + "virtual-machines/capacity-reservation-overview"
-_REGISTRATION: Final = _DOCS + "azure-resource-manager/troubleshooting/error-register-resource-provider"
+_REGISTRATION: Final = (
+    _DOCS + "azure-resource-manager/troubleshooting/error-register-resource-provider"
+)
 
 NAMESPACES: Final = ("Microsoft.Compute", "Microsoft.Network", "Microsoft.ManagedIdentity")
 """The resource providers that a subscription must have registered; a new subscription has not."""
 
-REGISTER: Final = f"run once, as an owner: {'; '.join(f'az provider register -n {name}' for name in NAMESPACES)}"
+REGISTER: Final = (
+    f"run once, as an owner: {'; '.join(f'az provider register -n {name}' for name in NAMESPACES)}"
+)
 
 
 _SPOT_LIMITS: Final = _DOCS + "virtual-machines/spot-vms#limitations"
@@ -314,27 +370,39 @@ _KEY: Final = _DOCS + "virtual-machines/disk-encryption-overview"
 
 _RAISE_QUOTA: Final = "request more in the Azure portal under Quotas"
 _NO_SPOT: Final = (
-    "free, student and sponsored subscriptions rent no Spot machines: upgrade to pay-as-you-go in the Azure portal, or"
+    "free, student and sponsored subscriptions rent no Spot machines: upgrade to pay-as-you-go in "
+    "the Azure portal, or"
     " rent on demand"
 )
-_UPGRADE: Final = "the subscription's offer does not allow it: upgrade to pay-as-you-go in the Azure portal"
+_UPGRADE: Final = (
+    "the subscription's offer does not allow it: upgrade to pay-as-you-go in the Azure portal"
+)
 _FEW_ADDRESSES: Final = (
-    "each machine has a public address: use fewer machines or more regions, set public_ip = false in [azure], or"
+    "each machine has a public address: use fewer machines or more regions, set public_ip = false "
+    "in [azure], or"
     " request more in the Azure portal under Quotas: Public IP Addresses"
 )
 _TERMS: Final = (
-    "accept the terms of the image's product (az vm image terms accept --urn PUBLISHER:OFFER:SKU:VERSION), or name"
+    "accept the terms of the image's product (az vm image terms accept --urn "
+    "PUBLISHER:OFFER:SKU:VERSION), or name"
     " another image"
 )
 _OTHER_REGION: Final = "the subscription may not use this region: name others under regions"
 _ASK: Final = "only who administers the company's policies can allow it"
 _NEW: Final = (
-    f"Azure may need {MADE_WITHIN // MINUTE} minutes to know a new identity, and spotctl tries again as long. If it is"
+    f"Azure may need {MADE_WITHIN // MINUTE} minutes to know a new identity, and spotctl tries "
+    "again as long. If it is"
     " not new, correct identity in [azure] or in the job (az identity list)"
 )
 _LEGAL: Final = r"legal terms"
 
-_MACHINE, _ZONE, _REGION, _ACCOUNT, _MOMENT = Scope.MACHINE, Scope.ZONE, Scope.REGION, Scope.ACCOUNT, Scope.MOMENT
+_MACHINE, _ZONE, _REGION, _ACCOUNT, _MOMENT = (
+    Scope.MACHINE,
+    Scope.ZONE,
+    Scope.REGION,
+    Scope.ACCOUNT,
+    Scope.MOMENT,
+)
 _IN_DETAIL: Final = (
     Refusal(
         "OperationNotAllowed",
@@ -344,18 +412,54 @@ _IN_DETAIL: Final = (
         text=r"max price .* is lower than the current spot price",
     ),
     Refusal("BadRequest", NotFound, _MACHINE, source=_GENERATIONS, text=r"hypervisor generation"),
-    Refusal("InvalidParameter", NotFound, _MACHINE, source=_GENERATIONS, text=r"hypervisor generation"),
+    Refusal(
+        "InvalidParameter", NotFound, _MACHINE, source=_GENERATIONS, text=r"hypervisor generation"
+    ),
     # Azure does not document its codes for reservations that do not have what the machine needs.
     *(
-        Refusal(code, NotFound, _MACHINE, "correct the job's reservations", _RESERVATION_DOCS, r"capacity ?reservation")
+        Refusal(
+            code,
+            NotFound,
+            _MACHINE,
+            "correct the job's reservations",
+            _RESERVATION_DOCS,
+            r"capacity ?reservation",
+        )
         for code in ("OperationNotAllowed", "BadRequest", "InvalidParameter", "Conflict")
     ),
     Refusal("BadRequest", NotPermitted, _ACCOUNT, _TERMS, _TERMS_SEEN, _LEGAL),
     Refusal("OperationNotAllowed", QuotaReached, Scope.TYPE, _RAISE_QUOTA, _QUOTA, r"quota"),
-    Refusal("OperationNotAllowed", Throttled, _MOMENT, source=_THROTTLING, text=r"too many requests|rate limit"),
-    Refusal("OperationNotAllowed", QuotaReached, _ACCOUNT, _NO_SPOT, _SPOT_LIMITS, r"\bspot\b|low.?priority"),
-    Refusal("OperationNotAllowed", NotPermitted, _ACCOUNT, _UPGRADE, _FREE, r"free (trial|account|subs)|student|offer"),
-    Refusal("RequestDisallowedByPolicy", NotHere, Scope.ORGANISATION, _ASK, _REGIONS, r"allowed locations|location"),
+    Refusal(
+        "OperationNotAllowed",
+        Throttled,
+        _MOMENT,
+        source=_THROTTLING,
+        text=r"too many requests|rate limit",
+    ),
+    Refusal(
+        "OperationNotAllowed",
+        QuotaReached,
+        _ACCOUNT,
+        _NO_SPOT,
+        _SPOT_LIMITS,
+        r"\bspot\b|low.?priority",
+    ),
+    Refusal(
+        "OperationNotAllowed",
+        NotPermitted,
+        _ACCOUNT,
+        _UPGRADE,
+        _FREE,
+        r"free (trial|account|subs)|student|offer",
+    ),
+    Refusal(
+        "RequestDisallowedByPolicy",
+        NotHere,
+        Scope.ORGANISATION,
+        _ASK,
+        _REGIONS,
+        r"allowed locations|location",
+    ),
     Refusal("MissingSubscriptionRegistration", NotPermitted, _ACCOUNT, REGISTER, _REGISTRATION),
     Refusal("SubscriptionNotRegistered", NotPermitted, _ACCOUNT, REGISTER, _REGISTRATION),
 )
@@ -374,7 +478,12 @@ _CODES: Final = {
         ZonesNotAvailableForSku
     """,
     # The account's limits and rights.
-    (QuotaReached, Scope.TYPE, _RAISE_QUOTA, _QUOTA): "QuotaExceeded ResourceQuotaExceeded ResourceGroupQuotaExceeded",
+    (
+        QuotaReached,
+        Scope.TYPE,
+        _RAISE_QUOTA,
+        _QUOTA,
+    ): "QuotaExceeded ResourceQuotaExceeded ResourceGroupQuotaExceeded",
     (QuotaReached, _REGION, _FEW_ADDRESSES, _ADDRESSES_SEEN): """
         PublicIPCountLimitReached StaticPublicIPCountLimitReached IPv4StandardSkuPublicIpCountLimitReached
     """,
@@ -389,7 +498,12 @@ _CODES: Final = {
     (NotPermitted, _ACCOUNT, _TERMS, _TERMS_SEEN): """
         MarketplacePurchaseEligibilityFailed ResourcePurchaseValidationFailed ResourcePurchaseCanceled
     """,
-    (NotPermitted, _ACCOUNT, "let the disk encryption set use its key", _KEY): "KeyVaultAccessForbidden",
+    (
+        NotPermitted,
+        _ACCOUNT,
+        "let the disk encryption set use its key",
+        _KEY,
+    ): "KeyVaultAccessForbidden",
     (NotPermitted, _ACCOUNT, "register the feature for the subscription", _COMMON): """
         SubscriptionNotRegisteredForFeature
     """,
@@ -397,7 +511,12 @@ _CODES: Final = {
     (LoginNeeded, _ACCOUNT, "", _COMMON): "InvalidAuthenticationToken ExpiredAuthenticationToken",
     # The same call succeeds after a pause.
     (Throttled, _MOMENT, "", _THROTTLING): "TooManyRequests SubscriptionRequestsThrottled",
-    (Throttled, _MOMENT, "", _COMMON): "ResourceGroupBeingDeleted AnotherOperationInProgress RetryableError Conflict",
+    (
+        Throttled,
+        _MOMENT,
+        "",
+        _COMMON,
+    ): "ResourceGroupBeingDeleted AnotherOperationInProgress RetryableError Conflict",
     (NotYet, _MOMENT, _NEW, _NEW_IDENTITY): "PrincipalNotFound",
     # It may have been carried out.
     (Unanswered, _MOMENT, "", _COMMON): "DeploymentActive",

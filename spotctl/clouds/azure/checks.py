@@ -1,4 +1,6 @@
-"""The conditions for renting machines on Azure, as far as they can be looked up before a resource group exists."""
+"""The conditions for renting machines on Azure, as far as they can be looked up before a resource
+group exists.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ from spotctl.clouds.errors import QuotaReached, Scope
 from spotctl.clouds.provider import MachineRequest
 from spotctl.home.errors import BadRequest
 
-_UNCHECKED = "policies, capacity, public addresses, terms of images and the subscription's offer: only an order tells"
+_UNCHECKED = (
+    "policies, capacity, public addresses, terms of images and the subscription's offer: only an "
+    "order tells"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,7 @@ class AzureChecks:
             Requirement(f"quotas in {market.region}", self._quotas, optional=True),
             Requirement("not checked", partial(str, _UNCHECKED), note=True),
         ]
+
         if self.request.network or self.settings.subnet:
             checks.append(Requirement("subnet", self._subnet, optional=True))
         return [row._replace(call=partial(_in_contract, row.call)) for row in checks]
@@ -51,26 +57,39 @@ class AzureChecks:
 
     def _image(self) -> str:
         market = self.request.market
-        size = require(self.buyer.sizes_in(market.region), market, spot=self.request.bid is not None)
+        size = require(
+            self.buyer.sizes_in(market.region), market, spot=self.request.bid is not None
+        )
         image = image_reference(size, self.request.image or self.settings.image)
         if "id" in image:
             return f"{image['id'].rpartition('/')[2]}, which is not looked up"
+
         named = image["publisher"], image["offer"], image["sku"]
         versions = self.calls.listed_versions(market.region, *named)
         if not versions or image["version"] not in ("latest", *versions):
-            raise BadRequest(f"{market.region} has no image {':'.join(image.values())}; correct image in [azure]")
+            raise BadRequest(
+                f"{market.region} has no image {':'.join(image.values())}; correct image in [azure]"
+            )
+
         return f"{':'.join(named)}, {versions[-1]}"
 
     def _identity(self) -> str:
         identity = self.buyer.identity_of(self.request)
         if self.calls.find(Operation.GET_IDENTITY, identity) is None:
-            raise BadRequest(f"{identity} does not exist; az identity create, or correct identity in [azure]")
+            raise BadRequest(
+                f"{identity} does not exist; az identity create, or correct identity in [azure]"
+            )
         return identity.rpartition("/")[2]
 
     def _role(self) -> str:
         scope = self.calls.session.subscription_id
-        if not self.calls.listed(Operation.LIST_ROLES, scope, filter=f"roleName eq '{MACHINE_ROLE}'"):
-            create = "spotctl doctor --policy azure-machines > machines.json, then az role definition create"
+        if not self.calls.listed(
+            Operation.LIST_ROLES, scope, filter=f"roleName eq '{MACHINE_ROLE}'"
+        ):
+            create = (
+                "spotctl doctor --policy azure-machines > machines.json, then az role definition "
+                "create"
+            )
             raise BadRequest(f"it does not exist; {create} --role-definition machines.json")
         return "exists"
 
@@ -95,20 +114,32 @@ class AzureChecks:
         market, spot = self.request.market, self.request.bid is not None
         if self.request.reservation:
             return RESERVED
+
         name = self.limits[0 if spot else 1]
         usages = self.calls.listed(Operation.LIST_USAGES, market.region)
-        left = next((int(usage["limit"]) for usage in usages if usage["name"]["value"].lower() == name.lower()), None)
+        left = next(
+            (
+                int(usage["limit"])
+                for usage in usages
+                if usage["name"]["value"].lower() == name.lower()
+            ),
+            None,
+        )
+
         size = self.buyer.sizes_in(market.region).get(market.instance_type.lower())
         needed = self.request.count * int(0 if size is None else size.capabilities.get("vCPUs", 0))
         if left is None:
             return "Azure states none"
+
         if left < needed:
             title = "Total Regional Spot vCPUs" if spot else "Total Regional vCPUs"
             raise QuotaReached(
-                f"{left} {title} in {market.region}, and {needed} are needed; request more in the Azure portal under"
+                f"{left} {title} in {market.region}, and {needed} are needed; request more in the "
+                "Azure portal under"
                 " Quotas",
                 Scope.TYPE,
             )
+
         return f"{left} {'Spot ' if spot else ''}vCPUs, {needed} needed"
 
 

@@ -1,4 +1,5 @@
-"""The descriptor of Azure, its settings, and the regions that this version knows; others may have opened since.
+"""The descriptor of Azure, its settings, and the regions that this version knows; others may have
+opened since.
 
 Imports no SDK. Files spell regions in many ways.
 """
@@ -14,7 +15,14 @@ from itertools import permutations
 from pricing_data.errors import MissingCredentials
 from pricing_data.known_clouds import CloudMarkets
 from spotctl.clouds.errors import is_plain_http
-from spotctl.home.cloud import Cloud, CloudPackages, CloudSettings, CloudWords, JobKeys, UsedReservations
+from spotctl.home.cloud import (
+    Cloud,
+    CloudPackages,
+    CloudSettings,
+    CloudWords,
+    JobKeys,
+    UsedReservations,
+)
 from spotctl.home.cloud_settings import address_ranges, flag, text
 
 REGIONS = frozenset(
@@ -32,7 +40,8 @@ REGIONS = frozenset(
 
 
 def spelled(region: str) -> str:
-    """A region in the spelling of Azure's API (armRegionName); files write `us_east`, price sheets `East US`.
+    """A region in the spelling of Azure's API (armRegionName); files write `us_east`, price sheets
+    `East US`.
 
     >>> spelled("us_east"), spelled("South Central US")
     ('eastus', 'southcentralus')
@@ -48,12 +57,13 @@ def spelled(region: str) -> str:
 class AzureMachineSettings:
     """`[azure]`. `identity`, `subnet`, `security_group` and `disk_encryption_set` are resource ids.
 
-    `identity` is the user-assigned managed identity of the machines: with it, a machine deletes itself at the end of
-    its lease. Without a `subnet`, a run gets a network of its own. Without a `security_group`, that network's rules
-    admit its own machines, and ssh from `ssh_from`. Without `public_ip`, or with `private_ssh`, machines are reached at
-    their private address; without the first, they need another way to the internet. `image` is a resource id or
-    `publisher:offer:sku:version`; by default Ubuntu,
-    with NVIDIA's drivers on machines with GPUs. `tags` are the company's, on everything that is made.
+    `identity` is the user-assigned managed identity of the machines: with it, a machine deletes
+    itself at the end of its lease. Without a `subnet`, a run gets a network of its own. Without a
+    `security_group`, that network's rules admit its own machines, and ssh from `ssh_from`. Without
+    `public_ip`, or with `private_ssh`, machines are reached at their private address; without the
+    first, they need another way to the internet. `image` is a resource id or
+    `publisher:offer:sku:version`; by default Ubuntu, with NVIDIA's drivers on machines with GPUs.
+    `tags` are the company's, on everything that is made.
     """
 
     identity: str | None = None
@@ -72,7 +82,8 @@ class AzureMachineSettings:
 
 
 AZURE_SIGN_IN = (
-    "set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET, or run `az login`, and set AZURE_SUBSCRIPTION_ID"
+    "set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET, or run `az login`, and set "
+    "AZURE_SUBSCRIPTION_ID"
 )
 _AZURE_MANAGEMENT_ENDPOINT = "https://management.azure.com"
 
@@ -81,10 +92,11 @@ _AZURE_MANAGEMENT_ENDPOINT = "https://management.azure.com"
 class AzureSettings:
     """Subscription, endpoints, retries and timeouts for Azure.
 
-    `subscription` defaults to AZURE_SUBSCRIPTION_ID. A `management_endpoint` that starts with `http://` is called
-    without credentials. `managed_identity` is for machines inside Azure; elsewhere it waits for a metadata server that
-    does not exist (AZURE_TOKEN_CREDENTIALS, if set, decides instead). A Retry-After above `longest_wait_seconds` makes
-    the public price list fail at once; the SDK obeys any.
+    `subscription` defaults to AZURE_SUBSCRIPTION_ID. A `management_endpoint` that starts with
+    `http://` is called without credentials. `managed_identity` is for machines inside Azure;
+    elsewhere it waits for a metadata server that does not exist (AZURE_TOKEN_CREDENTIALS, if set,
+    decides instead). A Retry-After above `longest_wait_seconds` makes the public price list fail at
+    once; the SDK obeys any.
     """
 
     subscription: str | None = None
@@ -145,7 +157,8 @@ CLOUD = Cloud(
         "canonical:ubuntu-24_04-lts:server:latest",
         "managed identity",
         "eastus",
-        # Machines name a group of reservations, in which Azure chooses the one of their size and zone.
+        # Machines name a group of reservations, in which Azure chooses the one of their size and
+        # zone.
         reservations=UsedReservations(
             form=r"/subscriptions/[-A-Za-z0-9]+/resource[Gg]roups/[-A-Za-z0-9._()]+/providers/Microsoft\.Compute"
             r"/[Cc]apacityReservationGroups/[A-Za-z0-9][-A-Za-z0-9._]*",

@@ -1,7 +1,8 @@
-"""The resource groups of runs, one for each: how they are made, what machines may do in them, and how all goes again.
+"""The resource groups of runs, one for each: how they are made, what machines may do in them, and
+how all goes again.
 
-The role of machines lets them delete machines in the groups of the runs that have their identity. It is assigned for
-each group, and the assignment ends with the group: it reaches nothing else.
+The role of machines lets them delete machines in the groups of the runs that have their identity.
+It is assigned for each group, and the assignment ends with the group: it reaches nothing else.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class RunGroups:
                 yield group
 
     def ensure(self, request: MachineRequest, group: str) -> None:
-        """Makes the group of a run. BadRequest: a group of this name exists and is not of this run."""
+        """Makes the group of a run. BadRequest: a group of this name exists and is not of this
+        run."""
         wanted = checked({**self._company, **run_tags(request.tags), GROUP_TAG: GROUP_MARK})
         existing = self._calls.find(Operation.GET_GROUP, group)
         if existing is None:
@@ -50,34 +52,46 @@ class RunGroups:
             return
         if existing["properties"]["provisioningState"] == _DELETING:
             raise Throttled(f"resource group {group} is being deleted; try again once it is gone")
+
         if not _is_ours(existing, run_tags(request.tags)):
-            raise BadRequest(f"resource group {group} exists and was not made for this run; delete or rename it")
+            raise BadRequest(
+                f"resource group {group} exists and was not made for this run; delete or rename it"
+            )
 
     def assign_role(self, group: str, identity: str) -> None:
-        """Lets machines with this identity delete machines of a group. BadRequest: the role does not exist.
+        """Lets machines with this identity delete machines of a group. BadRequest: the role does
+        not exist.
 
         Of an identity that does not exist, the order of the machines says so.
         """
         if (group, identity) in self._assigned:
             return
+
         known = self._calls.find(Operation.GET_IDENTITY, identity)
         if known is None:
             return
+
         if not self._role:
             subscription = self._calls.session.subscription_id
-            roles = self._calls.listed(Operation.LIST_ROLES, subscription, filter=f"roleName eq '{MACHINE_ROLE}'")
+            roles = self._calls.listed(
+                Operation.LIST_ROLES, subscription, filter=f"roleName eq '{MACHINE_ROLE}'"
+            )
             if not roles:
                 raise BadRequest(
-                    f"the subscription has no role {MACHINE_ROLE}, which machines need to delete themselves: create it"
-                    " from what spotctl doctor --policy azure-machines prints (az role definition create)"
+                    f"the subscription has no role {MACHINE_ROLE}, which machines need to delete "
+                    "themselves: create it"
+                    " from what spotctl doctor --policy azure-machines prints (az role definition "
+                    "create)"
                 )
             self._role = str(roles[0]["id"])
+
         principal = str(known["properties"]["principalId"])
         assignment = {
             "role_definition_id": self._role,
             "principal_id": principal,
             "principal_type": "ServicePrincipal",
         }
+
         name = str(uuid.uuid5(_NAMES, f"{group} {principal}"))
         self._calls.send(Operation.ASSIGN_ROLE, self._calls.group_id(group), name, assignment)
         self._assigned.add((group, identity))
@@ -101,25 +115,38 @@ _KINDS: Final = {
     "microsoft.network/virtualnetworks": ("network", Operation.DELETE_NETWORK),
     "microsoft.network/networksecuritygroups": ("network rules", Operation.DELETE_RULES),
 }
-_IN_USE: Final = ("inuse", "cannotbedeleted", "attachedtovm", "reserved", "anotheroperationinprogress", "conflict")
+_IN_USE: Final = (
+    "inuse",
+    "cannotbedeleted",
+    "attachedtovm",
+    "reserved",
+    "anotheroperationinprogress",
+    "conflict",
+)
 
 
 def group_resource(group: Body) -> Resource:
     """A resource group as something that can be removed."""
     state = group["properties"]["provisioningState"]
-    detail = f"in {group['location']}, with everything in it" if state != "Deleting" else "being deleted"
+    detail = (
+        f"in {group['location']}, with everything in it" if state != "Deleting" else "being deleted"
+    )
     return Resource(GROUP_KIND, f"{_CLOUD}{group['id']}", dict(group.get("tags") or {}), detail)
 
 
 def resource_in(group: str, item: Body, shared: Mapping[str, str]) -> Resource:
-    """Something in a group, which has the tags of its group even where Azure made it without tags."""
+    """Something in a group, which has the tags of its group even where Azure made it without
+    tags."""
     kind = _KINDS.get(str(item["type"]).lower(), (str(item["type"]), None))[0]
     own = item.get("tags") or {}
     order = AzureOrder.read(own)
     id_ = f"{_CLOUD}{item['id']}"
     if kind == MACHINE_KIND and order is not None:
         id_ = str(MachineId(order.market.region, group, item["name"]))
-    return Resource(kind, id_, {**shared, **own}, f"{item['name']} in {item.get('location', group)}")
+
+    return Resource(
+        kind, id_, {**shared, **own}, f"{item['name']} in {item.get('location', group)}"
+    )
 
 
 def delete_machine(calls: AzureCalls, inventory: Inventory, machine: MachineId) -> None:
@@ -134,16 +161,31 @@ def delete_machine(calls: AzureCalls, inventory: Inventory, machine: MachineId) 
 
 
 class Removal:
-    """The removal of resources, repeated until they are gone: a resource is free once those that use it are gone."""
+    """The removal of resources, repeated until they are gone: a resource is free once those that
+    use it are gone.
+    """
 
     def __init__(self, calls: AzureCalls, resources: Sequence[Resource]) -> None:
         self._calls = calls
-        groups = {_group_of(resource.id): resource for resource in resources if resource.kind == GROUP_KIND}
+        groups = {
+            _group_of(resource.id): resource
+            for resource in resources
+            if resource.kind == GROUP_KIND
+        }
+
         others = [
-            resource for resource in resources if resource.kind != GROUP_KIND and _group_of(resource.id) not in groups
+            resource
+            for resource in resources
+            if resource.kind != GROUP_KIND and _group_of(resource.id) not in groups
         ]
+
         ranks = [kind for kind, _ in _KINDS.values()]
-        others.sort(key=lambda resource: ranks.index(resource.kind) if resource.kind in ranks else len(ranks))
+        others.sort(
+            key=lambda resource: (
+                ranks.index(resource.kind) if resource.kind in ranks else len(ranks)
+            )
+        )
+
         self._left, self._accepted = [*others, *groups.values()], set[str]()
 
     @property
@@ -152,7 +194,9 @@ class Removal:
         return all(resource.id in self._accepted for resource in self._left)
 
     def advance(self) -> list[str]:
-        """Asks for the deletion of all remaining resources, and returns their ids. A failure is raised at the end."""
+        """Asks for the deletion of all remaining resources, and returns their ids. A failure is
+        raised at the end.
+        """
         left, failures = list[Resource](), list[CloudError]()
         for resource in self._left:
             try:
@@ -161,6 +205,7 @@ class Removal:
                 gone, failures = False, [*failures, error]
             if not gone:
                 left.append(resource)
+
         self._left = left
         if failures:
             raise failures[0]
@@ -170,9 +215,13 @@ class Removal:
         """Returns whether the resource is gone."""
         if resource.kind == GROUP_KIND:
             return self._delete_group(resource)
-        operation = next((operation for kind, operation in _KINDS.values() if kind == resource.kind), None)
+
+        operation = next(
+            (operation for kind, operation in _KINDS.values() if kind == resource.kind), None
+        )
         if operation is None:
             return True  # goes with its group
+
         id_ = resource.id.removeprefix(_CLOUD)
         named = (id_,) if operation.version else (_group_of(resource.id), id_.rpartition("/")[2])
         try:
@@ -189,9 +238,11 @@ class Removal:
         body = self._calls.find(Operation.GET_GROUP, group)
         if body is None:
             return True
+
         tags: Mapping[str, str] = body.get("tags") or {}
         if tags.get(GROUP_TAG) != GROUP_MARK or not resource.tags.items() <= tags.items():
             return True  # another group has taken its name since
+
         if body["properties"]["provisioningState"] != "Deleting":
             self._calls.send(Operation.DELETE_GROUP, group)
         self._accepted.add(resource.id)

@@ -1,7 +1,8 @@
 """Lists the machines of a run in Azure, including those that have ended.
 
-Azure lists a machine while the machine exists, and its deployment as long as the resource group exists. The end of a
-machine is in the activity log, some minutes late. The cache here only saves calls, or gives an answer sooner.
+Azure lists a machine while the machine exists, and its deployment as long as the resource group
+exists. The end of a machine is in the activity log, some minutes late. The cache here only saves
+calls, or gives an answer sooner.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ _STATES: Final = {"Creating": MachineState.STARTING, "Deleting": MachineState.LE
 
 
 class MachineAddresses(NamedTuple):
-    """A machine's address for other machines, and its address for this computer; empty if it has no public one."""
+    """A machine's address for other machines, and its address for this computer; empty if it has no
+    public one.
+    """
 
     private: str
     public: str
@@ -39,7 +42,9 @@ class MachineAddresses(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OrderOutcome:
-    """Which machines of an order were granted, and why others were refused; `ended`: Azure is done with the order."""
+    """Which machines of an order were granted, and why others were refused; `ended`: Azure is done
+    with the order.
+    """
 
     ended: bool
     granted: frozenset[str] = frozenset()
@@ -70,10 +75,13 @@ class Inventory:
 
     def machines(self, group: str) -> Iterator[Machine]:
         """All machines of a group, including those that have ended."""
-        alive = {vm["name"].lower(): vm for vm in self._calls.listed(Operation.LIST_MACHINES, group)}
+        alive = {
+            vm["name"].lower(): vm for vm in self._calls.listed(Operation.LIST_MACHINES, group)
+        }
         deployments = self._calls.listed(Operation.LIST_DEPLOYMENTS, group)
         refused: set[str] = set()
         missing: list[_UnlistedMachine] = []
+
         for deployment in deployments:
             order = AzureOrder.read(deployment.get("tags") or {})
             if order is None:
@@ -81,14 +89,19 @@ class Inventory:
             outcome = self.outcome(group, deployment)
             refused |= {name for name in order.machine_names if _is_refused(name, outcome, alive)}
             missing += [
-                _UnlistedMachine(MachineId(order.market.region, group, name), order, _began(deployment))
+                _UnlistedMachine(
+                    MachineId(order.market.region, group, name), order, _began(deployment)
+                )
                 for name in order.machine_names
                 if name in outcome.granted and name.lower() not in alive
             ]
+
         gone = list(self._confirmed(missing, alive))
-        # A machine that Azure reports as failed may have been allocated all the same, and is billed then.
+        # A machine that Azure reports as failed may have been allocated all the same, and is billed
+        # then.
         yield from self._alive(
-            group, [vm for vm in alive.values() if vm["name"] not in refused or self._runs(group, vm)]
+            group,
+            [vm for vm in alive.values() if vm["name"] not in refused or self._runs(group, vm)],
         )
         yield from self._gone(group, gone)
 
@@ -98,10 +111,14 @@ class Inventory:
         state, key = properties["provisioningState"], f"{group}/{deployment['name']}"
         if state not in _FINAL_STATES or order is None:
             return OrderOutcome(ended=False)
+
         if key not in self._outcomes:
             names = frozenset(order.machine_names)
             whole = OrderOutcome(ended=True, granted=names)
-            self._outcomes[key] = whole if state == _SUCCEEDED else self._partial(group, deployment, names)
+            self._outcomes[key] = (
+                whole if state == _SUCCEEDED else self._partial(group, deployment, names)
+            )
+
         return self._outcomes[key]
 
     def _partial(self, group: str, deployment: Body, names: frozenset[str]) -> OrderOutcome:
@@ -116,6 +133,7 @@ class Inventory:
                 granted.add(name)
             elif (cause := cause_of((properties.get("statusMessage") or {}).get("error")))[0]:
                 code, message = cause
+
         return OrderOutcome(True, frozenset(granted), code, message)
 
     def note_returned(self, machine: MachineId) -> None:
@@ -140,7 +158,9 @@ class Inventory:
         return not deleting and self.is_allocated(group, refused["name"])
 
     def _is_being_deleted(self, machine: MachineId) -> bool:
-        """Whether the machine's deletion was accepted so recently that a list may not show it; later, lists decide."""
+        """Whether the machine's deletion was accepted so recently that a list may not show it;
+        later, lists decide.
+        """
         return wall_us() - self._returned.get(machine, 0) < _DELETION_LISTED_AFTER
 
     def known_gone(self, machine: MachineId) -> bool:
@@ -148,22 +168,31 @@ class Inventory:
         return machine in self._ends
 
     def address(self, vm: Body) -> MachineAddresses | None:
-        """The addresses of a machine's interface, which Azure makes with the machine; None: it has none yet."""
+        """The addresses of a machine's interface, which Azure makes with the machine; None: it has
+        none yet.
+        """
         id_ = vm["id"].lower()
         if id_ in self._addresses:
             return self._addresses[id_]
+
         interfaces = vm["properties"].get("networkProfile", {}).get("networkInterfaces") or ()
-        interface = self._calls.find(Operation.GET_INTERFACE, interfaces[0]["id"]) if interfaces else None
+        interface = (
+            self._calls.find(Operation.GET_INTERFACE, interfaces[0]["id"]) if interfaces else None
+        )
         if interface is None:
             return None
+
         first = interface["properties"]["ipConfigurations"][0]["properties"]
         if not first.get("privateIPAddress"):
             return None
+
         outside = first.get("publicIPAddress")
         public = self._calls.find(Operation.GET_ADDRESS, outside["id"]) if outside else None
         self._addresses[id_] = MachineAddresses(
-            first["privateIPAddress"], "" if public is None else public["properties"].get("ipAddress", "")
+            first["privateIPAddress"],
+            "" if public is None else public["properties"].get("ipAddress", ""),
         )
+
         return self._addresses[id_]
 
     def _alive(self, group: str, vms: list[Body]) -> Iterator[Machine]:
@@ -185,10 +214,14 @@ class Inventory:
                 address="" if address is None else address.private,
             )
 
-    # -- machines that do not exist any more --------------------------------------------------------------------------
+    # -- machines that do not exist any more -------------------------------------------------------
 
-    def _confirmed(self, missing: list[_UnlistedMachine], alive: dict[str, Body]) -> Iterator[_UnlistedMachine]:
-        """The missing machines that are really gone: a list may be late, but a query for a single machine is exact."""
+    def _confirmed(
+        self, missing: list[_UnlistedMachine], alive: dict[str, Body]
+    ) -> Iterator[_UnlistedMachine]:
+        """The missing machines that are really gone: a list may be late, but a query for a single
+        machine is exact.
+        """
         for machine in missing:
             id_ = machine.id
             known = id_ in self._ends
@@ -215,18 +248,23 @@ class Inventory:
             )
 
     def _learn_ends(self, group: str, unknown: list[_UnlistedMachine]) -> None:
-        """Fills in the ends of machines from this process's own deletions, or else the log, or else by inference."""
+        """Fills in the ends of machines from this process's own deletions, or else the log, or else
+        by inference.
+        """
         for machine in unknown:
             if machine.id in self._returned:
                 self._ends[machine.id] = MachineEnd(self._returned[machine.id], EndReason.RETURNED)
+
         unknown = [machine for machine in unknown if machine.id not in self._ends]
         if not unknown:
             return
+
         logged = self._read_log(group, unknown)
         for machine in unknown:
             end = logged.get(machine.id.name.lower())
             if end is None and machine.order.bid is not None and machine.id in self._seen_alive:
-                # The machine was here a moment ago, and nothing of ours ended it: an eviction. The log is minutes late.
+                # The machine was here a moment ago, and nothing of ours ended it: an eviction. The
+                # log is minutes late.
                 end = MachineEnd(wall_us(), EndReason.EVICTED)
             if end is not None:
                 self._ends[machine.id] = end
@@ -236,14 +274,27 @@ class Inventory:
         urgent = any(machine.id in self._seen_alive for machine in unknown)
         if not urgent and now - self._log_read.get(group, -_LOG_PAUSE_SECONDS) < _LOG_PAUSE_SECONDS:
             return {}
+
         self._log_read[group] = now
-        since, until = min(machine.began for machine in unknown) - _LOG_MARGIN, wall_us() + _LOG_MARGIN
-        between = f"eventTimestamp ge '{format_time(since)}' and eventTimestamp le '{format_time(until)}'"
-        logged = self._calls.pages(Operation.READ_LOG, filter=f"{between} and resourceGroupName eq '{group}'")
-        # Without the right to read the log, only the reasons are unknown; the machines are listed all the same.
+        since, until = (
+            min(machine.began for machine in unknown) - _LOG_MARGIN,
+            wall_us() + _LOG_MARGIN,
+        )
+        between = (
+            f"eventTimestamp ge '{format_time(since)}' and eventTimestamp le '{format_time(until)}'"
+        )
+        logged = self._calls.pages(
+            Operation.READ_LOG, filter=f"{between} and resourceGroupName eq '{group}'"
+        )
+
+        # Without the right to read the log, only the reasons are unknown; the machines are listed
+        # all the same.
         with suppress(AccessDenied):
-            own = frozenset[str]().union(*(self._principals(machine.order.identity) for machine in unknown))
+            own = frozenset[str]().union(
+                *(self._principals(machine.order.identity) for machine in unknown)
+            )
             return ends(logged, own)
+
         return {}
 
     def _principals(self, identity: str) -> frozenset[str]:
@@ -252,7 +303,9 @@ class Inventory:
             answer = self._calls.find(Operation.GET_IDENTITY, identity)
             properties = {} if answer is None else answer["properties"]
             self._names_in_log[identity] = frozenset(
-                str(properties[name]).lower() for name in ("principalId", "clientId") if properties.get(name)
+                str(properties[name]).lower()
+                for name in ("principalId", "clientId")
+                if properties.get(name)
             )
         return self._names_in_log[identity]
 
@@ -261,15 +314,24 @@ def _is_refused(name: str, outcome: OrderOutcome, alive: Mapping[str, Body]) -> 
     """Whether Azure has refused a machine of an order, or will have when the order has ended."""
     if outcome.ended:
         return name not in outcome.granted
-    return name.lower() in alive and alive[name.lower()]["properties"]["provisioningState"] == _FAILED
+    return (
+        name.lower() in alive and alive[name.lower()]["properties"]["provisioningState"] == _FAILED
+    )
 
 
 def _began(deployment: Body) -> int:
     """When a deployment began: Azure says when it ended, and how long it took."""
     properties = deployment["properties"]
-    matched = re.fullmatch(r"PT(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?", properties.get("duration") or "PT0S")
-    hours, minutes, seconds = (float(part or 0) for part in matched.groups()) if matched else (0.0, 0.0, 0.0)
-    return parse_time(properties["timestamp"]) - round((hours * 3600 + minutes * 60 + seconds) * SECOND)
+    matched = re.fullmatch(
+        r"PT(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?", properties.get("duration") or "PT0S"
+    )
+    hours, minutes, seconds = (
+        (float(part or 0) for part in matched.groups()) if matched else (0.0, 0.0, 0.0)
+    )
+
+    return parse_time(properties["timestamp"]) - round(
+        (hours * 3600 + minutes * 60 + seconds) * SECOND
+    )
 
 
 _DELETION: Final = "microsoft.compute/virtualmachines/delete"
@@ -277,11 +339,14 @@ _EVICTION: Final = "microsoft.compute/virtualmachines/evictspotvm/action"
 _FAILURE: Final = "failed"
 
 
-def ends(events: Iterable[Mapping[str, Any]], own_identities: frozenset[str]) -> dict[str, MachineEnd]:
+def ends(
+    events: Iterable[Mapping[str, Any]], own_identities: frozenset[str]
+) -> dict[str, MachineEnd]:
     """The ends in the log, by the names of the machines in lower case.
 
-    A machine ends when its eviction or deletion begins: from then on Azure does not bill the machine. A deletion that
-    a machine itself asked for, with one of these identities, is the end of its lease.
+    A machine ends when its eviction or deletion begins: from then on Azure does not bill the
+    machine. A deletion that a machine itself asked for, with one of these identities, is the end of
+    its lease.
     """
     logged: dict[str, MachineEnd] = {}
     for at, event in sorted(
@@ -297,6 +362,7 @@ def ends(events: Iterable[Mapping[str, Any]], own_identities: frozenset[str]) ->
             by_machine = str(event.get("caller", "")).lower() in own_identities
             reason = EndReason.LEASE_ENDED if by_machine else EndReason.RETURNED
         logged.setdefault(name, MachineEnd(at, reason))
+
     return logged
 
 

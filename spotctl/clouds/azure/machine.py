@@ -19,8 +19,8 @@ _EVICTIONS, _HINTS = ("Preempt", "Terminate"), ("Reboot", "Redeploy")
 
 
 class AzureNotices(NoticePoller):
-    """Scheduled Events. Azure carries out an acknowledged event at once, so events are acknowledged only when nothing
-    is left to save."""
+    """Scheduled Events. Azure carries out an acknowledged event at once, so events are acknowledged
+    only when nothing is left to save."""
 
     pause = 1.0
 
@@ -32,23 +32,36 @@ class AzureNotices(NoticePoller):
     def poll(self) -> list[MachineNotice]:
         if not self._name:
             path = "/metadata/instance?api-version=2021-02-01"
-            self._name = str(json_object(fetch_metadata(self._host, path, {"Metadata": "true"}))["compute"]["name"])
+            self._name = str(
+                json_object(fetch_metadata(self._host, path, {"Metadata": "true"}))["compute"][
+                    "name"
+                ]
+            )
+
         # The first request switches events on, so its answer may take two minutes.
         status, body, _ = ask(self._host, self._path, {"Metadata": "true"}, seconds=130)
         if status != 200:
             raise OSError(f"scheduledevents: status {status}")
+
         notices = []
         for event in json_object(body)["Events"]:
             names = [str(name).lstrip("_") for name in event.get("Resources", ())]
             if event.get("EventType") in (*_EVICTIONS, *_HINTS) and self._name in names:
                 notices.append(self._notice(event))
+
         return notices
 
     def payload_ended(self) -> None:
         events = [event for event in self._evictions if event not in self._acknowledged]
         if events:
             body = json.dumps({"StartRequests": [{"EventId": event} for event in events]})
-            ask(self._host, self._path, {"Metadata": "true", "Content-Type": "application/json"}, "POST", body)
+            ask(
+                self._host,
+                self._path,
+                {"Metadata": "true", "Content-Type": "application/json"},
+                "POST",
+                body,
+            )
             self._acknowledged.update(events)
 
     _path = "/metadata/scheduledevents?api-version=2020-07-01"
@@ -56,15 +69,19 @@ class AzureNotices(NoticePoller):
     def _notice(self, event: dict[str, Any]) -> MachineNotice:
         name, kind = str(event["EventId"]), "evict" if event["EventType"] in _EVICTIONS else "hint"
         before = str(event.get("NotBefore") or "")
-        # Without a time, the event has started or starts now; time counts from when it was first seen.
+        # Without a time, the event has started or starts now; time counts from when it was first
+        # seen.
         until = parsedate_to_datetime(before).timestamp() if before else self._evictions.get(name)
         if until is None:
             until = time.time() + WARNING_SECONDS
         if kind == "evict":
             self._evictions.setdefault(name, until)
             until = self._evictions[name]
+
         return MachineNotice(
-            kind, round(until * 1e6), "azure" if kind == "evict" else f"azure {event['EventType'].lower()}"
+            kind,
+            round(until * 1e6),
+            "azure" if kind == "evict" else f"azure {event['EventType'].lower()}",
         )
 
 

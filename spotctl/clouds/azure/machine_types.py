@@ -1,8 +1,9 @@
 """Azure's machine sizes as their names describe them, for a computer without an account. Pure.
 
-A name is a tier, a family, vCPUs, letters of features and a version: `Standard_D16plds_v5`. Sources:
-https://learn.microsoft.com/azure/virtual-machines/vm-naming-conventions, `generation-2` and `sizes/general-purpose` of
-the same documentation. `lists/retirements.csv` has the sizes that Azure has announced to retire.
+A name is a tier, a family, vCPUs, letters of features and a version: `Standard_D16plds_v5`.
+Sources: https://learn.microsoft.com/azure/virtual-machines/vm-naming-conventions, `generation-2`
+and `sizes/general-purpose` of the same documentation. `lists/retirements.csv` has the sizes that
+Azure has announced to retire.
 """
 
 from __future__ import annotations
@@ -12,7 +13,16 @@ import re
 from functools import cache
 from importlib.resources import files
 
-from pricing_data.catalog import ARM, GPU_MEMORY_GIB, NVIDIA, NVIDIA_VGPU, X86, InstanceType, MachineTraits, driver_of
+from pricing_data.catalog import (
+    ARM,
+    GPU_MEMORY_GIB,
+    NVIDIA,
+    NVIDIA_VGPU,
+    X86,
+    InstanceType,
+    MachineTraits,
+    driver_of,
+)
 from pricing_data.units import parse_time
 
 IMAGE_BOOTS = "V2"
@@ -37,7 +47,10 @@ def traits_of(name: str) -> MachineTraits:
     match = _PARTS.fullmatch(name.lower())
     if match is None:
         return MachineTraits()
-    accelerator = accelerator_of(name) if match["family"] in ("nc", "nd", "ng", "nv", "ncc") else None
+
+    accelerator = (
+        accelerator_of(name) if match["family"] in ("nc", "nd", "ng", "nv", "ncc") else None
+    )
     is_arm = "p" in match["features"] or bool(re.search(r"_gb\d+", match["rest"]))
     return MachineTraits(
         ARM if is_arm else X86,
@@ -48,7 +61,9 @@ def traits_of(name: str) -> MachineTraits:
         GPU_MEMORY_GIB.get(accelerator or ""),
         # Azure sells A10s only as virtual GPUs.
         NVIDIA_VGPU if accelerator in ("A10", "A10-slice") else driver_of(accelerator),
-        retires=next((retires for sizes, retires in _retirements() if sizes.fullmatch(name.lower())), None),
+        retires=next(
+            (retires for sizes, retires in _retirements() if sizes.fullmatch(name.lower())), None
+        ),
     )
 
 
@@ -63,6 +78,7 @@ def obstacle(machine: InstanceType) -> str:
         return "spotctl knows no image for Arm machines with GPUs"
     if traits.driver in (None, NVIDIA) or machine.accelerator == "MI300X":
         return ""
+
     return f"spotctl knows no image with drivers for its {machine.accelerator}"
 
 
@@ -76,10 +92,17 @@ def _baseline(match: re.Match[str]) -> float:
 
 
 def _boots(match: re.Match[str]) -> str:
-    """Sizes up to version 3 boot generation 2 only with premium storage (`s`); the newest boot nothing else."""
+    """Sizes up to version 3 boot generation 2 only with premium storage (`s`); the newest boot
+    nothing else.
+    """
     version = int(match["version"] or 1)
-    if version >= 6 or match["family"] in ("dc", "ec", "ncc") or re.search(r"_(a100|h100|h200|mi300x)", match["rest"]):
+    if (
+        version >= 6
+        or match["family"] in ("dc", "ec", "ncc")
+        or re.search(r"_(a100|h100|h200|mi300x)", match["rest"])
+    ):
         return "V2"
+
     has_premium_storage = "s" in match["features"] or match["family"].endswith("s")
     is_first_ds = match["family"] in ("ds", "gs") and match["version"] is None
     return "V1 V2" if (has_premium_storage and not is_first_ds) or version >= 4 else "V1"
@@ -88,7 +111,9 @@ def _boots(match: re.Match[str]) -> str:
 @cache
 def _retirements() -> tuple[tuple[re.Pattern[str], int], ...]:
     lines = (files(__package__) / "lists/retirements.csv").read_text(encoding="utf-8").splitlines()
-    return tuple((re.compile(row["sizes"]), parse_time(row["retires"])) for row in csv.DictReader(lines))
+    return tuple(
+        (re.compile(row["sizes"]), parse_time(row["retires"])) for row in csv.DictReader(lines)
+    )
 
 
 UNKNOWN_ACCELERATOR = "gpu"
@@ -118,7 +143,8 @@ _SLICES = re.compile(
 
 
 def spelled(name: str) -> str:
-    """A size's name in Azure's capitalization: Resource Graph may answer in lower case, the price list does not.
+    """A size's name in Azure's capitalization: Resource Graph may answer in lower case, the price
+    list does not.
 
     >>> spelled("standard_nc24ads_a100_v4"), spelled("Standard_D4s_v3")
     ('Standard_NC24ads_A100_v4', 'Standard_D4s_v3')
@@ -126,10 +152,13 @@ def spelled(name: str) -> str:
     tier, _, rest = name.partition("_")
     if name != name.lower() or not rest:
         return name
+
     size, *parts = rest.split("_")
     family = re.match(r"[a-z]*", size)
     letters = family.end() if family else 0
-    return "_".join((tier.capitalize(), size[:letters].upper() + size[letters:], *map(_spelled_part, parts)))
+    return "_".join(
+        (tier.capitalize(), size[:letters].upper() + size[letters:], *map(_spelled_part, parts))
+    )
 
 
 def _spelled_part(part: str) -> str:
@@ -147,9 +176,17 @@ def accelerator_of(name: str) -> str:
     ('V100', 'A10-slice')
     """
     size = name.lower().partition("_")[2].removesuffix("_promo")
-    named = [part for part in size.split("_")[1:] if part not in _DESCRIPTORS and not _VERSION.fullmatch(part)]
-    known = (accelerator for pattern, accelerator in _UNNAMED_ACCELERATORS if re.fullmatch(pattern, size))
+    named = [
+        part
+        for part in size.split("_")[1:]
+        if part not in _DESCRIPTORS and not _VERSION.fullmatch(part)
+    ]
+
+    known = (
+        accelerator for pattern, accelerator in _UNNAMED_ACCELERATORS if re.fullmatch(pattern, size)
+    )
     accelerator = named[-1].upper() if named else next(known, UNKNOWN_ACCELERATOR)
+
     # The A100 with 40 GB is only in sizes whose names do not contain it.
     accelerator = "A100-80GB" if named and accelerator == "A100" else accelerator
     return f"{accelerator}-slice" if _SLICES.fullmatch(size) else accelerator

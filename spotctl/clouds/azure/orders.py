@@ -1,8 +1,9 @@
-"""Orders of machines on Azure: the deployment that an order becomes, and the names and tags of all that it makes. Pure.
+"""Orders of machines on Azure: the deployment that an order becomes, and the names and tags of all
+that it makes. Pure.
 
-Names follow from the request, so a repeated request finds the first. A run has one resource group. The machines that
-are bought together are one deployment in that, named after the token: Azure keeps deployments after their machines are
-gone, so they record which tokens were served, and with what.
+Names follow from the request, so a repeated request finds the first. A run has one resource group.
+The machines that are bought together are one deployment in that, named after the token: Azure keeps
+deployments after their machines are gone, so they record which tokens were served, and with what.
 """
 
 from __future__ import annotations
@@ -29,13 +30,16 @@ from spotctl.home.installation import RUN_TAG
 Json = dict[str, Any]
 
 ADMIN: Final = "azureuser"
-"""The account that Azure insists on. The private half of its key is thrown away, so no one can log in to it."""
+"""The account that Azure insists on. The private half of its key is thrown away, so no one can log
+in to it."""
 _NANOS_OF_PRICE: Final = 10_000
-"""Azure takes maximum prices with five decimals; bids are rounded down, so that no bid is exceeded."""
+"""Azure takes maximum prices with five decimals; bids are rounded down, so that no bid is
+exceeded."""
 _INTERFACES_VERSION: Final = "2022-11-01"
 _OFFER_WITH_DRIVERS: Final = "ubuntu-hpc"
 USUAL_DISK_GIB: Final = 128
-"""The largest disk that spotctl chooses. Ubuntu's has 30 GiB; the image with drivers leaves little free on its own."""
+"""The largest disk that spotctl chooses. Ubuntu's has 30 GiB; the image with drivers leaves little
+free on its own."""
 _SCHEMA: Final = "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#"
 _ADDRESSES: Final = "10.47.0.0/16"
 _SUBNET: Final = "machines"
@@ -58,7 +62,9 @@ class DeploymentPlan:
     own_network: bool
 
 
-def deployment(request: MachineRequest, plan: DeploymentPlan, settings: AzureMachineSettings) -> Json:
+def deployment(
+    request: MachineRequest, plan: DeploymentPlan, settings: AzureMachineSettings
+) -> Json:
     """The body of the deployment."""
     shared = _network(request, plan, settings) if plan.own_network else []
     if request.close:
@@ -66,15 +72,23 @@ def deployment(request: MachineRequest, plan: DeploymentPlan, settings: AzureMac
         placement = models.ProximityPlacementGroup(
             location=request.market.region,
             tags=checked({**settings.tags, **run_tags(request.tags)}),
-            properties=models.ProximityPlacementGroupProperties(proximity_placement_group_type="Standard"),
+            properties=models.ProximityPlacementGroupProperties(
+                proximity_placement_group_type="Standard"
+            ),
         )
         shared.append(_resource(_PLACEMENT, placement_name(request.market), placement))
-    needs = [f"{plan.group_id}/providers/{resource['type']}/{resource['name']}" for resource in shared]
+
+    needs = [
+        f"{plan.group_id}/providers/{resource['type']}/{resource['name']}" for resource in shared
+    ]
     machines = [
-        _resource(_VMS, machine_name(request.token, index), _machine(request, plan, settings, index))
+        _resource(
+            _VMS, machine_name(request.token, index), _machine(request, plan, settings, index)
+        )
         | {"dependsOn": needs}
         for index in range(request.count)
     ]
+
     template = {"$schema": _SCHEMA, "contentVersion": "1.0.0.0", "resources": [*shared, *machines]}
     return {
         "tags": plan.order.written(settings.tags),
@@ -83,7 +97,9 @@ def deployment(request: MachineRequest, plan: DeploymentPlan, settings: AzureMac
 
 
 def network_name(region: str) -> str:
-    """The name of a run's network in a region, and of the network's rules; every region has its own."""
+    """The name of a run's network in a region, and of the network's rules; every region has its
+    own.
+    """
     return f"spotctl-{region}"
 
 
@@ -94,11 +110,17 @@ def network_id(group_id: str, region: str) -> str:
 
 def placement_name(market: Market) -> str:
     """The name of a run's proximity placement group: a group's machines are in one zone."""
-    return network_name(market.region) if market.zone == NO_ZONE else f"{network_name(market.region)}-{market.zone}"
+    return (
+        network_name(market.region)
+        if market.zone == NO_ZONE
+        else f"{network_name(market.region)}-{market.zone}"
+    )
 
 
 def ssh_rules(ssh_from: Sequence[str]) -> Json:
-    """The rules of a run's network. Azure's default ones admit the machines of the network, and no one else."""
+    """The rules of a run's network. Azure's default ones admit the machines of the network, and no
+    one else.
+    """
     ssh = {
         "priority": 100,
         "direction": "Inbound",
@@ -112,25 +134,38 @@ def ssh_rules(ssh_from: Sequence[str]) -> Json:
     return {"securityRules": [{"name": "ssh", "properties": ssh}] if ssh_from else []}
 
 
-def _network(request: MachineRequest, plan: DeploymentPlan, settings: AzureMachineSettings) -> list[Json]:
+def _network(
+    request: MachineRequest, plan: DeploymentPlan, settings: AzureMachineSettings
+) -> list[Json]:
     region = request.market.region
     name, tags = network_name(region), checked({**settings.tags, **run_tags(request.tags)})
     common = {"apiVersion": NETWORK_VERSION, "name": name, "location": region, "tags": tags}
     own = f"{plan.group_id}/providers/{RULES}/{name}"
     rules = ssh_rules(settings.ssh_from)
-    subnet = {"addressPrefix": _ADDRESSES, "networkSecurityGroup": {"id": settings.security_group or own}}
+    subnet = {
+        "addressPrefix": _ADDRESSES,
+        "networkSecurityGroup": {"id": settings.security_group or own},
+    }
     network = {
         "addressSpace": {"addressPrefixes": [_ADDRESSES]},
         "subnets": [{"name": _SUBNET, "properties": subnet}],
     }
     made = [] if settings.security_group else [{"type": RULES, **common, "properties": rules}]
     needs = [] if settings.security_group else [own]
+
     return [*made, {"type": NETWORKS, **common, "dependsOn": needs, "properties": network}]
 
 
-def _resource(kind: str, name: str, model: models.VirtualMachine | models.ProximityPlacementGroup) -> Json:
+def _resource(
+    kind: str, name: str, model: models.VirtualMachine | models.ProximityPlacementGroup
+) -> Json:
     """A model of the SDK as a resource of a template."""
-    return {"type": kind, "apiVersion": COMPUTE_VERSION, "name": name, **model.as_dict(exclude_readonly=True)}
+    return {
+        "type": kind,
+        "apiVersion": COMPUTE_VERSION,
+        "name": name,
+        **model.as_dict(exclude_readonly=True),
+    }
 
 
 def _machine(
@@ -150,24 +185,30 @@ def _machine(
             disable_password_authentication=True, ssh=models.SshConfiguration(public_keys=[key])
         ),
     )
+
     properties = models.VirtualMachineProperties(
         hardware_profile=models.HardwareProfile(vm_size=market.instance_type),
         proximity_placement_group=models.SubResource(id=close) if request.close else None,
         capacity_reservation=reserved if request.reservation else None,
         storage_profile=models.StorageProfile(
-            image_reference=models.ImageReference(**plan.image), os_disk=_disk(request, plan, settings, index)
+            image_reference=models.ImageReference(**plan.image),
+            os_disk=_disk(request, plan, settings, index),
         ),
         os_profile=system,
         network_profile=_connection(request, plan, settings, index),
-        diagnostics_profile=models.DiagnosticsProfile(boot_diagnostics=models.BootDiagnostics(enabled=True)),
+        diagnostics_profile=models.DiagnosticsProfile(
+            boot_diagnostics=models.BootDiagnostics(enabled=True)
+        ),
         **_purchase(request.bid),
     )
+
     return models.VirtualMachine(
         location=market.region,
         tags=plan.order.written(settings.tags, index),
         zones=None if market.zone == NO_ZONE else [zone_of(market)],
         identity=models.VirtualMachineIdentity(
-            type="UserAssigned", user_assigned_identities={plan.identity: models.UserAssignedIdentitiesValue()}
+            type="UserAssigned",
+            user_assigned_identities={plan.identity: models.UserAssignedIdentitiesValue()},
         ),
         properties=properties,
     )
@@ -177,9 +218,13 @@ def _purchase(bid: int | None) -> dict[str, Any]:
     """How a machine is paid for. An eviction deletes a spot machine."""
     if bid is None:
         return {"priority": "Regular"}
+
     most = bid // _NANOS_OF_PRICE * _NANOS_OF_PRICE / NANOS_PER_DOLLAR
     if not most:
-        raise BadRequest(f"a bid of {bid} nano-dollars an hour is below 0.00001 USD, the lowest that Azure takes")
+        raise BadRequest(
+            f"a bid of {bid} nano-dollars an hour is below 0.00001 USD, the lowest that Azure takes"
+        )
+
     return {
         "priority": "Spot",
         "eviction_policy": "Delete",
@@ -187,7 +232,9 @@ def _purchase(bid: int | None) -> dict[str, Any]:
     }
 
 
-def _disk(request: MachineRequest, plan: DeploymentPlan, settings: AzureMachineSettings, index: int) -> models.OSDisk:
+def _disk(
+    request: MachineRequest, plan: DeploymentPlan, settings: AzureMachineSettings, index: int
+) -> models.OSDisk:
     keys = settings.disk_encryption_set
     usual = USUAL_DISK_GIB if plan.image.get("offer") == _OFFER_WITH_DRIVERS else None
     return models.OSDisk(
@@ -218,24 +265,34 @@ def _connection(
             delete_option="Delete", public_ip_allocation_method="Static"
         ),
     )
+
     address = models.VirtualMachineNetworkInterfaceIPConfigurationProperties(
         primary=True,
         subnet=models.SubResource(id=subnet or own),
         public_ip_address_configuration=public if settings.public_ip else None,
     )
+
     rules = settings.security_group if subnet else None
     interface = models.VirtualMachineNetworkInterfaceConfigurationProperties(
         primary=True,
         delete_option="Delete",
-        ip_configurations=[models.VirtualMachineNetworkInterfaceIPConfiguration(name="first", properties=address)],
+        ip_configurations=[
+            models.VirtualMachineNetworkInterfaceIPConfiguration(name="first", properties=address)
+        ],
         network_security_group=models.SubResource(id=rules) if rules else None,
     )
-    made = models.VirtualMachineNetworkInterfaceConfiguration(name=f"{name}-nic", tags=tags, properties=interface)
-    return models.NetworkProfile(network_api_version=_INTERFACES_VERSION, network_interface_configurations=[made])
+
+    made = models.VirtualMachineNetworkInterfaceConfiguration(
+        name=f"{name}-nic", tags=tags, properties=interface
+    )
+    return models.NetworkProfile(
+        network_api_version=_INTERFACES_VERSION, network_interface_configurations=[made]
+    )
 
 
 def _literal(value: Any) -> Any:  # noqa: ANN401  # JSON is any value
-    """A template with all texts escaped: Azure would evaluate a text in brackets as an expression."""
+    """A template with all texts escaped: Azure would evaluate a text in brackets as an
+    expression."""
     if isinstance(value, Mapping):
         return {name: _literal(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -248,7 +305,8 @@ GROUP_TAG, GROUP_MARK = "spotctl-group", "machines"
 """The tag that marks the resource groups that spotctl made."""
 _TAG_PREFIX = "spotctl-order-"
 _MARKET, _BID, _COUNT, _TOKEN, _FINGERPRINT, _IDENTITY, _NAMES, _INDEX = (
-    f"{_TAG_PREFIX}{name}" for name in ("market", "bid", "count", "token", "fingerprint", "identity", "tags", "index")
+    f"{_TAG_PREFIX}{name}"
+    for name in ("market", "bid", "count", "token", "fingerprint", "identity", "tags", "index")
 )
 _ON_DEMAND = "on demand"
 _MAX_TAGS, _LONGEST_VALUE = 50, 256
@@ -257,7 +315,8 @@ _GROUP_STEM = "spotctl-"
 
 @dataclass(frozen=True, slots=True)
 class AzureOrder:
-    """A request for machines, as the tags of its deployment and of each of its machines record it."""
+    """A request for machines, as the tags of its deployment and of each of its machines record
+    it."""
 
     token: str
     market: Market
@@ -274,7 +333,9 @@ class AzureOrder:
     @classmethod
     def of(cls, request: MachineRequest, identity: str) -> AzureOrder:
         fingerprint, tags = fingerprint_of(request), dict(request.tags)
-        return cls(request.token, request.market, request.bid, request.count, fingerprint, identity, tags)
+        return cls(
+            request.token, request.market, request.bid, request.count, fingerprint, identity, tags
+        )
 
     @classmethod
     def read(cls, tags: Mapping[str, str]) -> AzureOrder | None:
@@ -304,6 +365,7 @@ class AzureOrder:
             _IDENTITY: self.identity,
             _NAMES: json.dumps(sorted(self.tags)),
         }
+
         place = {} if index is None else {_INDEX: str(index)}
         return checked({**company, **self.tags, **own, **place})
 
@@ -312,10 +374,14 @@ def checked(tags: dict[str, str]) -> dict[str, str]:
     """The tags, if Azure accepts them; otherwise BadRequest."""
     long = [name for name, value in tags.items() if len(value) > _LONGEST_VALUE]
     if long or len(tags) > _MAX_TAGS:
-        problem = f"the value of tag {long[0]} is too long" if long else f"{len(tags)} tags are too many"
-        raise BadRequest(
-            f"{problem}; Azure takes up to {_MAX_TAGS} tags, with values of up to {_LONGEST_VALUE} characters"
+        problem = (
+            f"the value of tag {long[0]} is too long" if long else f"{len(tags)} tags are too many"
         )
+        raise BadRequest(
+            f"{problem}; Azure takes up to {_MAX_TAGS} tags, with values of up to {_LONGEST_VALUE} "
+            "characters"
+        )
+
     return tags
 
 
@@ -342,7 +408,9 @@ def machine_name(token: str, index: int) -> str:
 
 
 def zone_of(market: Market) -> str:
-    """The number of a market's zone in its region, with which Azure names zones; `-` if the market has no zone."""
+    """The number of a market's zone in its region, with which Azure names zones; `-` if the market
+    has no zone.
+    """
     return market.zone.removeprefix(f"{market.region}-")
 
 
@@ -350,7 +418,15 @@ def fingerprint_of(request: MachineRequest) -> str:
     """A hash of the parts of a request that must not change when it is repeated."""
     payload = None if request.payload is None else request.payload.in_former_words()
     places = (request.image, request.identity, request.disk_gib, request.network)
-    fixed = [str(request.market), request.count, request.bid, sorted(request.tags.items()), payload, places]
+    fixed = [
+        str(request.market),
+        request.count,
+        request.bid,
+        sorted(request.tags.items()),
+        payload,
+        places,
+    ]
+
     # Requests that earlier versions made keep their fingerprint.
     fixed += ["close"] if request.close else []
     return _digest(fixed)[:16]
@@ -358,7 +434,8 @@ def fingerprint_of(request: MachineRequest) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MachineId:
-    """`azure:REGION:GROUP/NAME`: enough to find and delete a machine without any other knowledge."""
+    """`azure:REGION:GROUP/NAME`: enough to find and delete a machine without any other
+    knowledge."""
 
     region: str
     group: str

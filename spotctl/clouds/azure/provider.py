@@ -1,8 +1,8 @@
 """`AzureProvider`: virtual machines of Azure, Spot or on demand. All state is in Azure.
 
-A token becomes the name of a deployment in the run's resource group. One request makes all machines of an order with
-their disks, interfaces and addresses, which are deleted with the machines. The deployment remains, so a repeated token
-finds its machines even when they are gone.
+A token becomes the name of a deployment in the run's resource group. One request makes all machines
+of an order with their disks, interfaces and addresses, which are deleted with the machines. The
+deployment remains, so a repeated token finds its machines even when they are gone.
 """
 
 from __future__ import annotations
@@ -45,17 +45,19 @@ if TYPE_CHECKING:
 SPOT_QUOTA: Final = "lowPriorityCores"
 """The quota of vCPUs that spot machines of all sizes share in a region."""
 ON_DEMAND_QUOTA: Final = "cores"
-"""The quota of vCPUs that on-demand machines of all sizes share in a region; each family of sizes also has its own."""
+"""The quota of vCPUs that on-demand machines of all sizes share in a region; each family of sizes
+also has its own."""
 _DELETING: Final = "Deleting"
 _SSH_PORT: Final = 22
 _SMALL, _ANY_REGION = "Standard_D2s_v5", "eastus"
 
 
 class AzureProvider(RentingProvider):
-    """Machines in one subscription; it signs in when it is first used. `agents` prepare the machines.
+    """Machines in one subscription; it signs in when it is first used. `agents` prepare the
+    machines.
 
-    A call waits up to `patience_seconds` for Azure to finish an accepted allocation or deletion, and looks every
-    `poll_seconds`.
+    A call waits up to `patience_seconds` for Azure to finish an accepted allocation or deletion,
+    and looks every `poll_seconds`.
     """
 
     name = "azure"
@@ -80,30 +82,52 @@ class AzureProvider(RentingProvider):
 
     @cached_property
     def _buyer(self) -> AzureBuyer:
-        return AzureBuyer(self._calls, self._settings, self._agents, self._patience_seconds, self._poll_seconds)
+        return AzureBuyer(
+            self._calls, self._settings, self._agents, self._patience_seconds, self._poll_seconds
+        )
 
     def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:
-        """See `CloudProvider`. On-demand machines also count against the quotas of their families."""
+        """See `CloudProvider`. On-demand machines also count against the quotas of their
+        families."""
         with translated(f"quotas in {region}"):
             usages = self._calls.listed(Operation.LIST_USAGES, region)
             families = families_of(instance_types, self._buyer.sizes_in(region))
+
         limits = {usage["name"]["value"].lower(): int(usage["limit"]) for usage in usages}
         shared = (
-            Quota(self.name, region, None, limits[name.lower()], QuotaUnit.VCPUS, spot=name == SPOT_QUOTA)
+            Quota(
+                self.name,
+                region,
+                None,
+                limits[name.lower()],
+                QuotaUnit.VCPUS,
+                spot=name == SPOT_QUOTA,
+            )
             for name in (SPOT_QUOTA, ON_DEMAND_QUOTA)
             if name.lower() in limits
         )
+
         of_families = (
-            Quota(self.name, region, "+".join(types), limits[family.lower()], QuotaUnit.VCPUS, spot=False)
+            Quota(
+                self.name,
+                region,
+                "+".join(types),
+                limits[family.lower()],
+                QuotaUnit.VCPUS,
+                spot=False,
+            )
             for family, types in families.items()
             if family.lower() in limits
         )
+
         return (*shared, *of_families)
 
-    # -- buying -------------------------------------------------------------------------------------------------------
+    # -- buying ------------------------------------------------------------------------------------
 
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
-        """See `CloudProvider`. Waits until Azure has allocated the machines, for up to `patience_seconds`."""
+        """See `CloudProvider`. Waits until Azure has allocated the machines, for up to
+        `patience_seconds`.
+        """
         with translated(str(request.market)):
             return self._buyer.buy(request)
 
@@ -114,15 +138,23 @@ class AzureProvider(RentingProvider):
 
     def usual_request(self) -> MachineRequest | None:
         """See `CloudProvider`; in the region that Azure's command line uses."""
-        market = Market(self.name, os.environ.get("AZURE_DEFAULTS_LOCATION") or _ANY_REGION, NO_ZONE, _SMALL)
-        return MachineRequest("check", market, 1, 1_000_000_000, 0, {INSTALLATION_TAG: "spotctl-doctor"})
+        market = Market(
+            self.name, os.environ.get("AZURE_DEFAULTS_LOCATION") or _ANY_REGION, NO_ZONE, _SMALL
+        )
+        return MachineRequest(
+            "check", market, 1, 1_000_000_000, 0, {INSTALLATION_TAG: "spotctl-doctor"}
+        )
 
     def checks(self, request: MachineRequest) -> Sequence[Requirement]:
         with translated():
-            return AzureChecks(self._calls, self._settings, self._buyer, request, (SPOT_QUOTA, ON_DEMAND_QUOTA)).rows
+            return AzureChecks(
+                self._calls, self._settings, self._buyer, request, (SPOT_QUOTA, ON_DEMAND_QUOTA)
+            ).rows
 
     def check_order(self, request: MachineRequest) -> str:
-        """See `CloudProvider`; the validation of a deployment. It makes the resource group of the run."""
+        """See `CloudProvider`; the validation of a deployment. It makes the resource group of the
+        run.
+        """
         with translated(str(request.market)):
             return self._buyer.check(request)
 
@@ -133,13 +165,18 @@ class AzureProvider(RentingProvider):
         with translated(machine):
             self._calls.send(TrialOperation.SIMULATE_EVICTION, id_.group, id_.name)
 
-    # -- looking ------------------------------------------------------------------------------------------------------
+    # -- looking -----------------------------------------------------------------------------------
 
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
         with translated():
             groups, inventory = self._buyer.groups.listed(tags), self._buyer.inventory
-            machines = [machine for group in groups for machine in inventory.machines(group["name"])]
-        self._agents.forget([machine.id for machine in machines if machine.state is MachineState.GONE])
+            machines = [
+                machine for group in groups for machine in inventory.machines(group["name"])
+            ]
+
+        self._agents.forget(
+            [machine.id for machine in machines if machine.state is MachineState.GONE]
+        )
         return tuple(machine for machine in machines if tags.items() <= machine.tags.items())
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
@@ -149,7 +186,11 @@ class AzureProvider(RentingProvider):
             for group in self._buyer.groups.listed(tags):
                 shared = dict(group.get("tags") or {})
                 items = self._calls.listed(Operation.LIST_RESOURCES, group["name"])
-                resources += [*(resource_in(group["name"], item, shared) for item in items), group_resource(group)]
+                resources += [
+                    *(resource_in(group["name"], item, shared) for item in items),
+                    group_resource(group),
+                ]
+
         return tuple(resource for resource in resources if tags.items() <= resource.tags.items())
 
     def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...]:
@@ -160,14 +201,19 @@ class AzureProvider(RentingProvider):
                 for item in (item for item in items if item["type"].lower() == RULES.lower()):
                     rules = self._calls.send(Operation.GET_RULES, item["id"]).body
                     kept = {key: rules[key] for key in ("location", "tags") if key in rules}
-                    self._calls.send(Operation.PUT_RULES, item["id"], {**kept, "properties": ssh_rules(ssh_from)})
+                    self._calls.send(
+                        Operation.PUT_RULES, item["id"], {**kept, "properties": ssh_rules(ssh_from)}
+                    )
                     changed.append(f"security group {group['name']}/{item['name']}")
+
         return tuple(changed)
 
-    # -- ending -------------------------------------------------------------------------------------------------------
+    # -- ending ------------------------------------------------------------------------------------
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """See `CloudProvider`. Tries all machines, even if one fails; then raises the first failure."""
+        """See `CloudProvider`. Tries all machines, even if one fails; then raises the first
+        failure.
+        """
         each(
             partial(delete_machine, self._calls, self._buyer.inventory, machine)
             for machine in map(MachineId.parse, ids)
@@ -175,13 +221,18 @@ class AzureProvider(RentingProvider):
         )
 
     def remove(self, resources: Sequence[Resource]) -> None:
-        """See `CloudProvider`. A group is deleted with everything in it, unless its tags have changed since the list.
+        """See `CloudProvider`. A group is deleted with everything in it, unless its tags have
+        changed since the list.
 
-        A call without an answer is repeated. Groups that Azure is deleting after `patience_seconds` count as removed.
-        ProviderError: something else still exists then.
+        A call without an answer is repeated. Groups that Azure is deleting after `patience_seconds`
+        count as removed. ProviderError: something else still exists then.
         """
         machines = [resource.id for resource in resources if MachineId.parse(resource.id)]
-        removal, give_up = Removal(self._calls, resources), time.monotonic() + self._patience_seconds
+        removal, give_up = (
+            Removal(self._calls, resources),
+            time.monotonic() + self._patience_seconds,
+        )
+
         while True:
             try:
                 with translated():
@@ -194,15 +245,19 @@ class AzureProvider(RentingProvider):
                 if not left or (time.monotonic() >= give_up and removal.is_accepted):
                     return
                 if time.monotonic() >= give_up:
-                    raise ProviderError(f"Azure is still deleting {', '.join(left)}; check again in a few minutes")
+                    raise ProviderError(
+                        f"Azure is still deleting {', '.join(left)}; check again in a few minutes"
+                    )
             time.sleep(self._poll_seconds)
 
-    # -- talking to machines ------------------------------------------------------------------------------------------
+    # -- talking to machines -----------------------------------------------------------------------
 
     def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
         settings, usual = self._settings, AzureMachineSettings().disk_type
         disk, gib, public_ip = settings.disk_type, disk_gib or USUAL_DISK_GIB, settings.public_ip
-        return holdings_of(market, self._prices.lists(), disk, gib, spot=spot, public_ip=public_ip, usual=usual)
+        return holdings_of(
+            market, self._prices.lists(), disk, gib, spot=spot, public_ip=public_ip, usual=usual
+        )
 
     def remote(self, machine: str) -> RemoteMachine:
         id_ = MachineId.parse(machine)
@@ -210,15 +265,19 @@ class AzureProvider(RentingProvider):
             raise NotFound(f"{machine}: gone (evicted or returned)", (machine,))
         if id_ in self._known:
             return self._known[id_]
+
         with translated():
             vm = self._calls.find(Operation.GET_MACHINE, id_.group, id_.name)
             address = None if vm is None else self._buyer.inventory.address(vm)
+
         if vm is None:
             raise NotFound(f"{id_}: gone (evicted or returned)", (str(id_),))
+
         public = self._settings.public_ip and not self._settings.private_ssh
         host = address and (address.public if public else address.private)
         if not host:
             raise Unanswered(f"{id_}: it has no address yet; try again")
+
         self._known[id_] = RemoteMachine(
             id=str(id_),
             index=index_of(vm["tags"]),
@@ -227,13 +286,18 @@ class AzureProvider(RentingProvider):
             console=partial(self._console, id_),
             gone=partial(self._is_gone, id_),
         )
+
         return self._known[id_]
 
     def seen_by_cloud(self, machine: str) -> str:
-        """See `RentingProvider`; the instance view: the states of the machine, and of the agent inside it."""
+        """See `RentingProvider`; the instance view: the states of the machine, and of the agent
+        inside it.
+        """
         id_ = MachineId.parse(machine)
         with translated(machine):
-            return "" if id_ is None else " ".join(self._buyer.inventory.statuses(id_.group, id_.name))
+            return (
+                "" if id_ is None else " ".join(self._buyer.inventory.statuses(id_.group, id_.name))
+            )
 
     def _console(self, id_: MachineId) -> str:
         with translated(str(id_)):
@@ -256,12 +320,16 @@ def provider(
     answers: Answers,
 ) -> AzureProvider:
     """See `ProviderPart`."""
-    # A run repeats its calls itself; it must not wait here for as long as a throttled call asks for.
+    # A run repeats its calls itself; it must not wait here for as long as a throttled call asks
+    # for.
     access = AzureSettings(
         subscription=settings.text("azure_subscription"),
         management_endpoint=settings.text("azure_management_endpoint"),
         managed_identity=settings.flag("azure_managed_identity"),
         retries=0,
     )
+
     chosen = settings.table("azure", AzureMachineSettings)
-    return AzureProvider(lambda: AzureSession.sign_in(access, answers=answers), chosen, agents, prices)
+    return AzureProvider(
+        lambda: AzureSession.sign_in(access, answers=answers), chosen, agents, prices
+    )

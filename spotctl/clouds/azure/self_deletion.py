@@ -13,7 +13,8 @@ from typing import Any
 
 METADATA_HOST = "169.254.169.254"
 TRY_SECONDS = 900
-"""Long, because the network may come back: a machine that is switched off costs as much as a running one."""
+"""Long, because the network may come back: a machine that is switched off costs as much as a
+running one."""
 
 ENDPOINTS = {
     "AzureUSGovernmentCloud": "https://management.usgovcloudapi.net",
@@ -33,5 +34,8 @@ def deletion(fetch: Callable[[str, str, Mapping[str, str]], str]) -> tuple[str, 
     known = ENDPOINTS.get(machine.get("azEnvironment"), "https://management.azure.com")
     endpoint = os.environ.get("AZURE_RESOURCE_MANAGER_URL", known).rstrip("/")
     resource = urllib.parse.quote(known + "/", safe="")
-    token = values(f"identity/oauth2/token?api-version=2018-02-01&resource={resource}")["access_token"]
+    token = values(f"identity/oauth2/token?api-version=2018-02-01&resource={resource}")[
+        "access_token"
+    ]
+
     return f"{endpoint}{machine['resourceId']}?api-version=2024-07-01", token

@@ -68,17 +68,24 @@ class ArmAnswer:
 
 
 class SharedToken:
-    """One token for all threads: the Azure CLI and similar credentials start a process for each token."""
+    """One token for all threads: the Azure CLI and similar credentials start a process for each
+    token.
+    """
 
     def __init__(self, credential: TokenCredential) -> None:
         self._credential = credential
         self._lock = threading.Lock()
         self._token: AccessToken | None = None
 
-    def get_token(self, *scopes: str, claims: str | None = None, **options: Any) -> AccessToken:  # noqa: ANN401  # as the SDK declares it
+    # As the SDK declares it.
+    def get_token(self, *scopes: str, claims: str | None = None, **options: Any) -> AccessToken:  # noqa: ANN401
         """The current token while it is valid; with claims, a new one that satisfies them."""
         with self._lock:
-            if self._token is None or claims or self._token.expires_on - time.time() < _RENEW_SECONDS:
+            if (
+                self._token is None
+                or claims
+                or self._token.expires_on - time.time() < _RENEW_SECONDS
+            ):
                 self._token = self._credential.get_token(*scopes, claims=claims, **options)
             return self._token
 
@@ -109,16 +116,21 @@ class _AskedOnce(HTTPPolicy[Any, Any]):
 
 
 class NoToken:
-    """The credential for endpoints over plain HTTP: the SDK requires one, but no token may be sent there."""
+    """The credential for endpoints over plain HTTP: the SDK requires one, but no token may be sent
+    there.
+    """
 
-    def get_token(self, *scopes: str, **options: Any) -> AccessToken:  # noqa: ANN401  # as the SDK declares it
+    # As the SDK declares it.
+    def get_token(self, *scopes: str, **options: Any) -> AccessToken:  # noqa: ANN401
         """Always raises."""
-        raise MissingCredentials(f"no token for {scopes} is sent over plain HTTP (options {sorted(options)})")
+        raise MissingCredentials(
+            f"no token for {scopes} is sent over plain HTTP (options {sorted(options)})"
+        )
 
 
 class AzureSession:
-    """Azure's APIs for one subscription. Each thread has clients of its own, which keep their connections. Of
-    `answers` that are kept, none is asked for twice."""
+    """Azure's APIs for one subscription. Each thread has clients of its own, which keep their
+    connections. Of `answers` that are kept, none is asked for twice."""
 
     def __init__(
         self,
@@ -135,17 +147,29 @@ class AzureSession:
 
     @classmethod
     def sign_in(
-        cls, settings: AzureSettings, credential: TokenCredential | None = None, answers: Answers = NOT_KEPT
+        cls,
+        settings: AzureSettings,
+        credential: TokenCredential | None = None,
+        answers: Answers = NOT_KEPT,
     ) -> AzureSession:
-        """The session for the subscription that settings or environment name, after getting a first token.
+        """The session for the subscription that settings or environment name, after getting a first
+        token.
 
-        Without a `credential`, `DefaultAzureCredential` looks for one in the environment, the Azure CLI and so on.
+        Without a `credential`, `DefaultAzureCredential` looks for one in the environment, the Azure
+        CLI and so on.
         """
         subscription = settings.chosen_subscription()
         _silence_sdk()
         if not settings.sends_tokens:
             return cls(subscription, settings, NoToken(), answers)
-        session = cls(subscription, settings, SharedToken(credential or _default_credential(settings)), answers)
+
+        session = cls(
+            subscription,
+            settings,
+            SharedToken(credential or _default_credential(settings)),
+            answers,
+        )
+
         with session._translated(ApiCall(f"Azure sign-in for {settings.endpoint}", "a token")):
             session._credential.get_token(_scope(settings))
         return session
@@ -164,7 +188,9 @@ class AzureSession:
         """The pages of a Resource Graph query's result."""
         options = QueryRequestOptions(top=_ROWS_PER_PAGE, result_format="objectArray")
         request = QueryRequest(query=query, subscriptions=[self.subscription], options=options)
-        with ResourceGraphClient(self._credential, self._settings.endpoint, **self._client_options()) as client:
+        with ResourceGraphClient(
+            self._credential, self._settings.endpoint, **self._client_options()
+        ) as client:
             while True:
                 with self._translated(call):
                     # A query changes nothing, so it may be repeated although it is a POST.
@@ -176,14 +202,23 @@ class AzureSession:
                 if not answer.skip_token:
                     break
                 options.skip_token = answer.skip_token
+
         if answer.result_truncated == "true":
             raise NoAnswer(f"{call.what}: Resource Graph truncated its answer", _LATER)
 
-    def carry_out(self, call: ApiCall, method: str, *named: Any, owner: str = "", **options: Any) -> ArmAnswer:  # noqa: ANN401  # as the SDKs declare them
-        """Calls `CLIENT.GROUP.METHOD` of an SDK, and returns the answer as Resource Manager sent it.
+    def carry_out(
+        self,
+        call: ApiCall,
+        method: str,
+        *named: Any,  # noqa: ANN401
+        owner: str = "",
+        **options: Any,  # noqa: ANN401
+    ) -> ArmAnswer:  # as the SDKs declare them
+        """Calls `CLIENT.GROUP.METHOD` of an SDK, and returns the answer as Resource Manager sent
+        it.
 
-        What Azure is still carrying out is not waited for, except validations. `owner` is a subscription other than the
-        session's.
+        What Azure is still carrying out is not waited for, except validations. `owner` is a
+        subscription other than the session's.
         """
         with self._answered(call):
             called = self._method(method, owner)
@@ -198,8 +233,16 @@ class AzureSession:
                 answer = called(*named, cls=_answer_of, **options)
             return answer
 
-    def items(self, call: ApiCall, method: str, *named: Any, owner: str = "", **options: Any) -> Iterator[Any]:  # noqa: ANN401  # see above
-        """Everything that a listing of an SDK has, as JSON or as models that can be read as such."""
+    def items(
+        self,
+        call: ApiCall,
+        method: str,
+        *named: Any,  # noqa: ANN401
+        owner: str = "",
+        **options: Any,  # noqa: ANN401
+    ) -> Iterator[Any]:  # see above
+        """Everything that a listing of an SDK has, as JSON or as models that can be read as
+        such."""
         with self._answered(call):
             listed = self._method(method, owner)(*named, cls=_json_of_items, **options)
         while True:
@@ -209,12 +252,14 @@ class AzureSession:
                 return
             yield item
 
-    def names(self, call: ApiCall, method: str, *named: Any) -> list[str]:  # noqa: ANN401  # see above
+    # See above.
+    def names(self, call: ApiCall, method: str, *named: Any) -> list[str]:  # noqa: ANN401
         """The names of a list that an SDK returns at once."""
         with self._answered(call):
             return [str(model.name) for model in self._method(method)(*named)]
 
-    def pages(self, call: ApiCall, method: str, *named: Any, **options: Any) -> Iterator[list[Any]]:  # noqa: ANN401  # see above
+    # See above.
+    def pages(self, call: ApiCall, method: str, *named: Any, **options: Any) -> Iterator[list[Any]]:  # noqa: ANN401
         """The pages of a listing. A refusal raises what a query raises."""
         with self._translated(call):
             pages = self._method(method)(*named, **options).by_page()
@@ -238,13 +283,14 @@ class AzureSession:
                 base_url=self._settings.endpoint,
                 **self._client_options(),
             )
+
         called: Callable[..., Any] = getattr(getattr(known[client, owner], group), name)
         return called
 
     @contextmanager
     def _answered(self, call: ApiCall) -> Iterator[None]:
-        """Raises a refusal with the code and text of the error that caused it: Resource Manager wraps errors of a
-        deployment's resources."""
+        """Raises a refusal with the code and text of the error that caused it: Resource Manager
+        wraps errors of a deployment's resources."""
         with self._translated(call):
             try:
                 yield
@@ -257,8 +303,13 @@ class AzureSession:
                 raise _refusal(error.response, answered, call) from error
 
     def download(self, call: ApiCall, url: str) -> bytes:
-        """The content behind a signed link. No token is sent: the signature is the right to read the content."""
-        with PipelineClient[HttpRequest, HttpResponse](url, policies=[]) as client, self._translated(call):
+        """The content behind a signed link. No token is sent: the signature is the right to read
+        the content.
+        """
+        with (
+            PipelineClient[HttpRequest, HttpResponse](url, policies=[]) as client,
+            self._translated(call),
+        ):
             answer = client.send_request(HttpRequest("GET", url))
             answer.raise_for_status()
             return answer.read()
@@ -270,17 +321,22 @@ class AzureSession:
             yield
         except ClientAuthenticationError as error:
             raise MissingCredentials(
-                f"{call.what}: the credentials are missing, wrong or expired, {_shown(error)}", AZURE_SIGN_IN
+                f"{call.what}: the credentials are missing, wrong or expired, {_shown(error)}",
+                AZURE_SIGN_IN,
             ) from error
         except HttpResponseError as error:
-            raise _error_of_answer(error, call, f"{call.permission} on /subscriptions/{self.subscription}") from error
+            raise _error_of_answer(
+                error, call, f"{call.permission} on /subscriptions/{self.subscription}"
+            ) from error
         except AzureError as error:
             raise NoAnswer(
                 f"{call.what}: no answer, {_shown(error)}", "check the network, or try again later"
             ) from error
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             # The SDKs take an answer apart before they check that it is what they expect.
-            raise NoAnswer(f"{call.what}: the answer is not as documented, {_shown(error)}", _LATER) from error
+            raise NoAnswer(
+                f"{call.what}: the answer is not as documented, {_shown(error)}", _LATER
+            ) from error
 
     def _client_options(self) -> dict[str, Any]:
         settings = self._settings
@@ -297,6 +353,7 @@ class AzureSession:
             "connection_timeout": settings.timeout_seconds,
             "read_timeout": settings.timeout_seconds,
         }
+
         if not settings.sends_tokens:
             options["authentication_policy"] = SansIOHTTPPolicy()
         return options
@@ -309,16 +366,24 @@ def _answer_of(answered: Any, *_: object) -> ArmAnswer:  # noqa: ANN401  # the S
 
 def _json_of_items(items: Iterable[Any]) -> list[Any]:
     """The items of a page as JSON; models of the newer SDKs can be read as such."""
-    return [item if isinstance(item, Mapping) else item.serialize(keep_readonly=True) for item in items]
+    return [
+        item if isinstance(item, Mapping) else item.serialize(keep_readonly=True) for item in items
+    ]
 
 
-def storage_token(settings: AzureSettings, credential: TokenCredential | None = None) -> tuple[str, float]:
-    """A token for Blob Storage, and its validity in seconds; the credential is that of `AzureSession.sign_in`."""
+def storage_token(
+    settings: AzureSettings, credential: TokenCredential | None = None
+) -> tuple[str, float]:
+    """A token for Blob Storage, and its validity in seconds; the credential is that of
+    `AzureSession.sign_in`.
+    """
     _silence_sdk()
     try:
         token = (credential or _default_credential(settings)).get_token(_STORAGE_SCOPE)
     except AzureError as error:
-        raise MissingCredentials(f"Azure sign-in for Blob Storage: {_shown(error)}", AZURE_SIGN_IN) from error
+        raise MissingCredentials(
+            f"Azure sign-in for Blob Storage: {_shown(error)}", AZURE_SIGN_IN
+        ) from error
     return token.token, token.expires_on - time.time()
 
 
@@ -334,11 +399,15 @@ def _default_credential(settings: AzureSettings) -> TokenCredential:
     try:
         return DefaultAzureCredential(**exclusions)
     except ValueError as error:
-        raise MissingCredentials(f"Azure credentials cannot be used, {_shown(error)}", AZURE_SIGN_IN) from error
+        raise MissingCredentials(
+            f"Azure credentials cannot be used, {_shown(error)}", AZURE_SIGN_IN
+        ) from error
 
 
 def _silence_sdk() -> None:
-    """Keeps the SDK's warnings off the terminal: its errors repeat them. A log level that was set before stays."""
+    """Keeps the SDK's warnings off the terminal: its errors repeat them. A log level that was set
+    before stays.
+    """
     logger = logging.getLogger("azure")
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.ERROR)
@@ -348,17 +417,29 @@ def _error_of_answer(error: HttpResponseError, call: ApiCall, needed: str) -> Cl
     status = error.status_code or 0
     code = str(getattr(error.error, "code", None) or status or "")
     if status == 403:
-        return AccessDenied(f"{call.what}: {needed} is denied, {_shown(error)}", "ask for the role Reader there", code)
-    if code == "SubscriptionNotFound":  # also where the subscription exists, but not for these credentials
+        return AccessDenied(
+            f"{call.what}: {needed} is denied, {_shown(error)}",
+            "ask for the role Reader there",
+            code,
+        )
+    if (
+        code == "SubscriptionNotFound"
+    ):  # also where the subscription exists, but not for these credentials
         problem = f"{call.what}: the subscription cannot be found, {_shown(error)}"
         return AccessDenied(problem, "check AZURE_SUBSCRIPTION_ID", code)
     if status == 404:
-        return UnknownResource(f"{call.what}: {needed} finds nothing, {_shown(error)}", "check the name", code)
+        return UnknownResource(
+            f"{call.what}: {needed} finds nothing, {_shown(error)}", "check the name", code
+        )
+
     answered = f"HTTP {status}, " if status else ""
     if status == 429:
         return RateLimited(f"{call.what}: throttled, {answered}{_shown(error)}", _LATER, code)
     if 400 <= status < 500:
-        return RequestRejected(f"{call.what}: refused, {answered}{_shown(error)}", "check the request", code)
+        return RequestRejected(
+            f"{call.what}: refused, {answered}{_shown(error)}", "check the request", code
+        )
+
     return NoAnswer(f"{call.what}: no usable answer, {answered}{_shown(error)}", _LATER, code)
 
 
@@ -370,34 +451,45 @@ def _json_of(response: Any) -> dict[str, Any]:  # noqa: ANN401  # responses of t
     return value
 
 
-def _refusal(response: Any, answered: Mapping[str, Any], call: ApiCall) -> CloudError:  # noqa: ANN401  # see above
+# See above.
+def _refusal(response: Any, answered: Mapping[str, Any], call: ApiCall) -> CloudError:  # noqa: ANN401
     status = response.status_code
     code, message = cause_of(answered.get("error"))
-    said = f"{call.what}: {first_line(ValueError(f'{code} {message}'.strip() or f'HTTP {status}'), _LONGEST_CAUSE)}"
+    said = (
+        f"{call.what}: "
+        f"{first_line(ValueError(f'{code} {message}'.strip() or f'HTTP {status}'), _LONGEST_CAUSE)}"
+    )
     if status == 401:
         return MissingCredentials(said, AZURE_SIGN_IN, code)
     if status == 403:
         return AccessDenied(said, f"it needs {call.permission}", code)
     if code == "SubscriptionNotFound":
         return AccessDenied(said, "check AZURE_SUBSCRIPTION_ID", code)
+
     if status == 404:
-        # Without a code, it was not Resource Manager that answered, and nothing is known to be missing.
+        # Without a code, it was not Resource Manager that answered, and nothing is known to be
+        # missing.
         return UnknownResource(said, code=code) if code else NoAnswer(said, _LATER)
     if status == 429:
         pause = response.headers.get("Retry-After")
         return RateLimited(said, f"try again after {pause} seconds" if pause else _LATER, code)
+
     return RequestRejected(said, code=code) if status < 500 else NoAnswer(said, _LATER, code)
 
 
 def cause_of(error: object) -> tuple[str, str]:
-    """The code and message of the error inside Resource Manager's errors, which hold it as details or as JSON text."""
+    """The code and message of the error inside Resource Manager's errors, which hold it as details
+    or as JSON text.
+    """
     if not isinstance(error, Mapping):
         return "", ""
+
     message = str(error.get("message") or "")
     inner = [detail for detail in error.get("details") or () if isinstance(detail, Mapping)]
     if message.lstrip().startswith("{"):
         with suppress(ValueError):
             inner.append(json.loads(message).get("error"))
+
     causes = [cause for cause in map(cause_of, inner) if cause[0]]
     return causes[0] if causes else (str(error.get("code") or ""), message)
 

@@ -37,7 +37,9 @@ def bucket(name: str, who: TokenIdentity) -> Bucket:
         return AzureStore(
             container if parent is None else "",
             account_name=account,
-            endpoint=endpoint(account) if parent is None else f"{endpoint(account)}/{container}{parent}",
+            endpoint=endpoint(account)
+            if parent is None
+            else f"{endpoint(account)}/{container}{parent}",
             credential_provider=bearer(who),
             client_options=client_options(endpoint(account)),
             retry_config=retries(count),
@@ -49,13 +51,19 @@ def bucket(name: str, who: TokenIdentity) -> Bucket:
         return Request(url, headers=headers, method=method)  # noqa: S310 - the store's own address
 
     def page(prefix: str, after: str) -> Request:
-        return request("GET", "", {"restype": "container", "comp": "list", "prefix": prefix, "marker": after})
+        return request(
+            "GET", "", {"restype": "container", "comp": "list", "prefix": prefix, "marker": after}
+        )
 
-    return _Container(f"az://{name}", connect, page, lambda key: request("DELETE", f"/{quote(key)}"))
+    return _Container(
+        f"az://{name}", connect, page, lambda key: request("DELETE", f"/{quote(key)}")
+    )
 
 
 class _Container(Bucket):
-    """obstore removes blobs with requests for several, which cannot name a blob with an empty part in its name."""
+    """obstore removes blobs with requests for several, which cannot name a blob with an empty part
+    in its name.
+    """
 
     def __init__(
         self,
@@ -78,7 +86,9 @@ class _Container(Bucket):
 
 def endpoint(account: str) -> str:
     """Where an account is."""
-    return os.environ.get("AZURE_STORAGE_BLOB_ENDPOINT", f"https://{account}.blob.core.windows.net").rstrip("/")
+    return os.environ.get(
+        "AZURE_STORAGE_BLOB_ENDPOINT", f"https://{account}.blob.core.windows.net"
+    ).rstrip("/")
 
 
 class MachineIdentity:
@@ -90,7 +100,9 @@ class MachineIdentity:
         try:
             answer = json.loads(fetch_metadata(metadata_host(), path, {"Metadata": "true"}))
         except OSError as error:
-            raise StoreRefused(f"this machine has no managed identity to reach Blob Storage with: {error}") from None
+            raise StoreRefused(
+                f"this machine has no managed identity to reach Blob Storage with: {error}"
+            ) from None
         return str(answer["access_token"]), float(answer.get("expires_in", 0))
 
 

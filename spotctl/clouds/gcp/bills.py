@@ -1,4 +1,6 @@
-"""Google Cloud: the detailed usage export (`gcp_billing_export_resource_v1_*`), nested as JSON lines or flat as CSV."""
+"""Google Cloud: the detailed usage export (`gcp_billing_export_resource_v1_*`), nested as JSON
+lines or flat as CSV.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,25 @@ from spotctl.clouds.bills import (
     time_of,
 )
 
-_TYPES = {"": BillKind.USAGE, "regular": BillKind.USAGE, "tax": BillKind.TAX, "adjustment": BillKind.REFUND}
+_TYPES = {
+    "": BillKind.USAGE,
+    "regular": BillKind.USAGE,
+    "tax": BillKind.TAX,
+    "adjustment": BillKind.REFUND,
+}
 
 
 def lines_of(cells: Cells, where: str) -> list[BillLine]:
-    name = (cells.get("resourcename") or cells.get("resourceglobalname", "")).strip().rpartition("/")[2]
+    name = (
+        (cells.get("resourcename") or cells.get("resourceglobalname", ""))
+        .strip()
+        .rpartition("/")[2]
+    )
+
     kind = _TYPES.get(cells.get("costtype", ""), BillKind.FEE)
     if not name and kind is BillKind.USAGE:
         return []
+
     begin = time_of(cells, "usagestarttime")
     service, sku = cells.get("servicedescription", ""), cells.get("skudescription", "")
     line = BillLine(
@@ -43,15 +56,23 @@ def lines_of(cells: Cells, where: str) -> list[BillLine]:
         run_in_tags(cells["labels"], "the column labels") if "labels" in cells else None,
         kind,
     )
+
     credited = (
-        replace(line, kind=kind, amount=amount) for kind, amount in credits_in(cells.get("credits", ""), "credits")
+        replace(line, kind=kind, amount=amount)
+        for kind, amount in credits_in(cells.get("credits", ""), "credits")
     )
     return [converted(charge, cells, "currencyconversionrate") for charge in (line, *credited)]
 
 
 FORMAT = ExportFormat(
     "gcp",
-    (("resourcename", "resourceglobalname"), ("usagestarttime",), ("usageendtime",), ("cost",), ("currency",)),
+    (
+        ("resourcename", "resourceglobalname"),
+        ("usagestarttime",),
+        ("usageendtime",),
+        ("cost",),
+        ("currency",),
+    ),
     lines_of,
     None,
     "a Google Cloud detailed export usage_start_time and resource.name",

@@ -1,4 +1,6 @@
-"""Buckets of Cloud Storage for the launcher: its sign-in, where a bucket is, and copies that the store itself makes."""
+"""Buckets of Cloud Storage for the launcher: its sign-in, where a bucket is, and copies that the
+store itself makes.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,8 @@ def region_of(name: str, who: TokenIdentity) -> str:
 
 
 def copy(key: str, source: str, target: str, who: TokenIdentity) -> None:
-    """Copies the object of this name from one bucket to another; it appears when it is whole. StoreRefused: the store
-    does not."""
+    """Copies the object of this name from one bucket to another; it appears when it is whole.
+    StoreRefused: the store does not."""
     name = quote(key, safe="")
     url = f"{endpoint()}/storage/v1/b/{source}/o/{name}/rewriteTo/b/{target}/o/{name}"
     query: dict[str, str] = {}
@@ -47,7 +49,9 @@ def copy(key: str, source: str, target: str, who: TokenIdentity) -> None:
 
 
 def drop_abandoned(name: str, prefix: str, before: datetime, who: TokenIdentity) -> None:
-    """Drops the parts of uploads that began before this moment and have not ended: their writers were killed."""
+    """Drops the parts of uploads that began before this moment and have not ended: their writers
+    were killed.
+    """
     headers = {"Authorization": f"Bearer {who.token()[0]}"}
     url, what = f"{endpoint()}/{name}", f"gs://{name}/{prefix}"
     query = {"uploads": "", "prefix": prefix}
@@ -55,9 +59,13 @@ def drop_abandoned(name: str, prefix: str, before: datetime, who: TokenIdentity)
         answer = store_answer("GET", f"{url}/", what, headers, query)
         listed = ElementTree.fromstring(answer.text)  # noqa: S314 - the store's own answer
         for upload in listed.iterfind("{*}Upload"):
-            key, number, begun = (upload.findtext(f"{{*}}{part}", "") for part in ("Key", "UploadId", "Initiated"))
+            key, number, begun = (
+                upload.findtext(f"{{*}}{part}", "") for part in ("Key", "UploadId", "Initiated")
+            )
             if datetime.fromisoformat(begun) < before:
-                store_answer("DELETE", f"{url}/{quote(key, safe='')}", what, headers, {"uploadId": number})
+                store_answer(
+                    "DELETE", f"{url}/{quote(key, safe='')}", what, headers, {"uploadId": number}
+                )
         if listed.findtext("{*}IsTruncated") != "true":
             return
         markers = {"key-marker": "NextKeyMarker", "upload-id-marker": "NextUploadIdMarker"}

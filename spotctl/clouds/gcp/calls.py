@@ -1,14 +1,17 @@
-"""`GcpCalls`: the calls to Compute Engine, the permissions that they need, and what a refusal means.
+"""`GcpCalls`: the calls to Compute Engine, the permissions that they need, and what a refusal
+means.
 
-The SDK follows pages, repeats failed calls (`GcpSession`), and waits for operations where they are. Its own futures are
-not used: they would poll Google's public address even where another one is set.
+The SDK follows pages, repeats failed calls (`GcpSession`), and waits for operations where they are.
+Its own futures are not used: they would poll Google's public address even where another one is set.
 
-`spotctl doctor --policy gcp` prints the permissions. Their source is the section "IAM Permissions" of each method's
-page in the Compute Engine API reference (https://cloud.google.com/compute/docs/reference/rest/v1).
+`spotctl doctor --policy gcp` prints the permissions. Their source is the section "IAM Permissions"
+of each method's page in the Compute Engine API reference
+(https://cloud.google.com/compute/docs/reference/rest/v1).
 
-Compute Engine refuses at the call, with a `reason` (`quotaExceeded`), or later, in the operation that the call began,
-with a `code` (`QUOTA_EXCEEDED`). Codes that are not in the table end as UnknownRefusal with Google's own words.
-Refusals about reservations have codes that mean something else in other messages, so their words decide.
+Compute Engine refuses at the call, with a `reason` (`quotaExceeded`), or later, in the operation
+that the call began, with a `code` (`QUOTA_EXCEEDED`). Codes that are not in the table end as
+UnknownRefusal with Google's own words. Refusals about reservations have codes that mean something
+else in other messages, so their words decide.
 """
 
 from __future__ import annotations
@@ -47,11 +50,14 @@ from spotctl.clouds.gcp.session import GcpSession, UnreachedScopes
 from spotctl.home.errors import BadRequest, SpotctlError
 
 WAIT_SECONDS = 60.0
-"""The longest wait for an operation. The run's loop must renew leases in between, and will ask again."""
+"""The longest wait for an operation. The run's loop must renew leases in between, and will ask
+again."""
 
 
 class GcpCalls:
-    """Answers are the SDK's messages. A missing resource raises NotFound, or is None where the method says so."""
+    """Answers are the SDK's messages. A missing resource raises NotFound, or is None where the
+    method says so.
+    """
 
     def __init__(self, session: GcpSession) -> None:
         self.session = session
@@ -61,12 +67,16 @@ class GcpCalls:
         with in_contract(of_call):
             return self.session.project
 
-    def call(self, method: Method, what: str, **request: object) -> Any:  # noqa: ANN401  # the SDK's messages
+    # The SDK's messages.
+    def call(self, method: Method, what: str, **request: object) -> Any:  # noqa: ANN401
         message = {"project": self.project, **request}
         with in_contract(of_call):
-            return self.session.answer(_described(method, what), method.service, method.name, message)
+            return self.session.answer(
+                _described(method, what), method.service, method.name, message
+            )
 
-    def unless_missing(self, method: Method, what: str, **request: object) -> Any | None:  # noqa: ANN401  # the SDK's messages
+    # The SDK's messages.
+    def unless_missing(self, method: Method, what: str, **request: object) -> Any | None:  # noqa: ANN401
         """The answer of the method; None if the resource does not exist."""
         try:
             return self.call(method, what, **request)
@@ -76,26 +86,37 @@ class GcpCalls:
     def listed(self, method: Method, what: str, chosen: str) -> list[Any]:
         """All items that match a filter: all pages, or an error."""
         with in_contract(of_call):
-            pages = self.session.pages(_described(method, what), method.service, self._chosen(chosen))
+            pages = self.session.pages(
+                _described(method, what), method.service, self._chosen(chosen)
+            )
             return [item for page in pages for item in page]
 
-    def listed_everywhere(self, method: Method, what: str, chosen: str) -> tuple[list[Any], PartlyListed | None]:
-        """All items that match a filter, in all zones and regions, and the error of those that did not answer."""
+    def listed_everywhere(
+        self, method: Method, what: str, chosen: str
+    ) -> tuple[list[Any], PartlyListed | None]:
+        """All items that match a filter, in all zones and regions, and the error of those that did
+        not answer.
+        """
         items: list[Any] = []
         with in_contract(of_call):
             try:
-                for item in self.session.scoped(_described(method, what), method.service, self._chosen(chosen)):
+                for item in self.session.scoped(
+                    _described(method, what), method.service, self._chosen(chosen)
+                ):
                     items.append(item)  # noqa: PERF402 - items listed before an error are kept
             except UnreachedScopes as error:
                 parts = [orders.machine_id(scope, "") for scope in error.scopes]
                 return items, PartlyListed(Unanswered(str(error)), items, parts)
+
         return items, None
 
     def _chosen(self, chosen: str) -> dict[str, object]:
         return {"project": self.project, "filter": chosen}
 
-    def wait_for(self, operation: str, what: str, place: str | None = None) -> Any:  # noqa: ANN401  # the SDK's messages
-        """Returns an operation of a zone, of a region, or without either once it has ended, even if it failed.
+    # The SDK's messages.
+    def wait_for(self, operation: str, what: str, place: str | None = None) -> Any:  # noqa: ANN401
+        """Returns an operation of a zone, of a region, or without either once it has ended, even if
+        it failed.
 
         Unanswered: it takes too long.
         """
@@ -105,6 +126,7 @@ class GcpCalls:
             method, where = WAIT_IN_ZONE, {"zone": place}
         elif place is not None:
             method, where = WAIT_IN_REGION, {"region": place}
+
         give_up = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < give_up:
             answer = self.call(method, what, operation=operation, **where)
@@ -119,7 +141,9 @@ class GcpCalls:
             raise of_operation(what, failure.code, failure.message)
 
     def remove(self, begin: Callable[[], Any], what: str, place: str | None = None) -> None:
-        """Begins a deletion and waits for its end. A resource that does not exist counts as deleted."""
+        """Begins a deletion and waits for its end. A resource that does not exist counts as
+        deleted.
+        """
         with suppress(NotFound):
             self.finish(begin().name, what, place)
 
@@ -157,21 +181,31 @@ INSERT_INSTANCE = Method(
 GET_INSTANCE = Method("Instances", "get", ("compute.instances.get",))
 LIST_INSTANCES = Method("Instances", "aggregated_list", ("compute.instances.list",))
 DELETE_INSTANCE = Method("Instances", "delete_unary", ("compute.instances.delete",))
-READ_CONSOLE = Method("Instances", "get_serial_port_output", ("compute.instances.getSerialPortOutput",))
+READ_CONSOLE = Method(
+    "Instances", "get_serial_port_output", ("compute.instances.getSerialPortOutput",)
+)
 WAIT_IN_ZONE = Method("ZoneOperations", "wait", ("compute.zoneOperations.get",))
 WAIT_IN_REGION = Method("RegionOperations", "wait", ("compute.regionOperations.get",))
 WAIT_GLOBALLY = Method("GlobalOperations", "wait", ("compute.globalOperations.get",))
 LIST_OPERATIONS = Method(
-    "GlobalOperations", "aggregated_list", ("compute.globalOperations.list", "compute.zoneOperations.list")
+    "GlobalOperations",
+    "aggregated_list",
+    ("compute.globalOperations.list", "compute.zoneOperations.list"),
 )
 GET_PROJECT = Method("Projects", "get", ("compute.projects.get",))
 GET_REGION = Method("Regions", "get", ("compute.regions.get",))
 GET_MACHINE_TYPE = Method("MachineTypes", "get", ("compute.machineTypes.get",))
 GET_SUBNETWORK = Method("Subnetworks", "get", ("compute.subnetworks.get",))
 LIST_FIREWALLS = Method("Firewalls", "list", ("compute.firewalls.list",))
-INSERT_FIREWALL = Method("Firewalls", "insert_unary", ("compute.firewalls.create", "compute.networks.updatePolicy"))
-PATCH_FIREWALL = Method("Firewalls", "patch_unary", ("compute.firewalls.update", "compute.networks.updatePolicy"))
-DELETE_FIREWALL = Method("Firewalls", "delete_unary", ("compute.firewalls.delete", "compute.networks.updatePolicy"))
+INSERT_FIREWALL = Method(
+    "Firewalls", "insert_unary", ("compute.firewalls.create", "compute.networks.updatePolicy")
+)
+PATCH_FIREWALL = Method(
+    "Firewalls", "patch_unary", ("compute.firewalls.update", "compute.networks.updatePolicy")
+)
+DELETE_FIREWALL = Method(
+    "Firewalls", "delete_unary", ("compute.firewalls.delete", "compute.networks.updatePolicy")
+)
 LIST_POLICIES = Method("ResourcePolicies", "aggregated_list", ("compute.resourcePolicies.list",))
 INSERT_POLICY = Method("ResourcePolicies", "insert_unary", ("compute.resourcePolicies.create",))
 DELETE_POLICY = Method("ResourcePolicies", "delete_unary", ("compute.resourcePolicies.delete",))
@@ -191,13 +225,19 @@ SIMULATE_EVICTION = Method(
     "Instances", "simulate_maintenance_event_unary", ("compute.instances.simulateMaintenanceEvent",)
 )
 TRIAL_PERMISSIONS = tuple(
-    sorted({name for method in (GET_IMAGE, GET_IMAGE_OF_FAMILY, SIMULATE_EVICTION) for name in method.permissions})
+    sorted(
+        {
+            name
+            for method in (GET_IMAGE, GET_IMAGE_OF_FAMILY, SIMULATE_EVICTION)
+            for name in method.permissions
+        }
+    )
 )
 """Needed by `spotctl try --full`, besides what the launcher needs."""
 
 PERMISSIONS = tuple(sorted({permission for method in METHODS for permission in method.permissions}))
-"""Needed by the launcher. A machine's service account needs compute.instances.delete, with which the machine deletes
-itself when its lease ends."""
+"""Needed by the launcher. A machine's service account needs compute.instances.delete, with which
+the machine deletes itself when its lease ends."""
 
 
 PRICES = (
@@ -215,7 +255,11 @@ MACHINES = ("compute.instances.delete",)
 _POLICIES = {
     "gcp": ("spotctl", "The minimal permissions that spotctl needs to rent machines.", ALL),
     "gcp-machines": ("spotctl-machine", "Lets spotctl's machines delete themselves.", MACHINES),
-    "gcp-try": ("spotctl-try", "Lets spotctl try look up images and simulate evictions.", TRIAL_PERMISSIONS),
+    "gcp-try": (
+        "spotctl-try",
+        "Lets spotctl try look up images and simulate evictions.",
+        TRIAL_PERMISSIONS,
+    ),
 }
 
 
@@ -226,7 +270,12 @@ def role(policy: str, _: object = None) -> dict[str, Any]:
     besides. It is the same for all settings.
     """
     title, description, permissions = _POLICIES[policy]
-    return {"title": title, "description": description, "stage": "GA", "includedPermissions": list(permissions)}
+    return {
+        "title": title,
+        "description": description,
+        "stage": "GA",
+        "includedPermissions": list(permissions),
+    }
 
 
 _DOCS = "https://cloud.google.com/compute/docs"
@@ -241,12 +290,19 @@ _INFO = "https://github.com/googleapis/googleapis/blob/master/google/api/error_r
 _AUTOSCALER = "https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/cloudprovider/gce/autoscaling_gce_client.go"
 _SKYPILOT_RESERVED = "https://github.com/skypilot-org/skypilot/issues/3327"
 _RESERVATIONS = f"{_DOCS}/troubleshooting/troubleshooting-reservation-consumption"
-_SKYPILOT = "https://github.com/skypilot-org/skypilot, seen when a machine was preempted while it was created"
-_POLICY = "https://cloud.google.com/resource-manager/docs/organization-policy/org-policy-constraints"
+_SKYPILOT = (
+    "https://github.com/skypilot-org/skypilot, seen when a machine was preempted while it was "
+    "created"
+)
+_POLICY = (
+    "https://cloud.google.com/resource-manager/docs/organization-policy/org-policy-constraints"
+)
 _LOCATIONS = "https://cloud.google.com/resource-manager/docs/organization-policy/defining-locations"
 _OUTSIDE = "https://github.com/gardener/gardener-extension-provider-gcp/issues/415"
 _ADDRESSES = "https://github.com/kelseyhightower/kubernetes-the-hard-way/issues/553"
-_NO_DEFAULT = "https://github.com/terraform-google-modules/terraform-google-project-factory/issues/313"
+_NO_DEFAULT = (
+    "https://github.com/terraform-google-modules/terraform-google-project-factory/issues/313"
+)
 _NEW_ACCOUNT = "https://cloud.google.com/iam/docs/service-accounts-create"
 _DISKS = f"{_DOCS}/disks/hyperdisks"
 _SPOT = f"{_DOCS}/instances/spot"
@@ -259,21 +315,26 @@ _CORRECT_ID = "correct the id among the job's reservations"
 _MATCH = "its zone, type, GPUs, local SSDs and CPU platform must be those of the job's machines"
 _CHECK = "check the [gcp] settings and the job's image, identity and network"
 _PRIVATE = (
-    "the organisation admits no public addresses: set public_ip = false in [gcp], with Cloud NAT and a way to private"
+    "the organisation admits no public addresses: set public_ip = false in [gcp], with Cloud NAT "
+    "and a way to private"
     " addresses, or have the project exempted"
 )
 _ELSEWHERE = "the organisation does not allow this location: name others under regions"
 _RULED = "an organization policy forbids it, which only its administrators can change"
 _FEW_ADDRESSES = (
-    "each machine has a public address: use fewer machines or more regions, set public_ip = false in [gcp], or"
+    "each machine has a public address: use fewer machines or more regions, set public_ip = false "
+    "in [gcp], or"
     f" {_RAISE_QUOTA}"
 )
 _OWN_ACCOUNT = (
-    "make a service account for the machines, and set service_account in [gcp] (docs/google-cloud.md, step 3)"
+    "make a service account for the machines, and set service_account in [gcp] "
+    "(docs/google-cloud.md, step 3)"
 )
 _NEW = (
-    f"Google may need {MADE_WITHIN // MINUTE} minutes to know a new service account, and spotctl tries again as long."
-    " If it is not new, correct service_account in [gcp] or the job's identity (gcloud iam service-accounts list)"
+    f"Google may need {MADE_WITHIN // MINUTE} minutes to know a new service account, and spotctl "
+    "tries again as long."
+    " If it is not new, correct service_account in [gcp] or the job's identity (gcloud iam "
+    "service-accounts list)"
 )
 _OF_DEFAULT = r"-compute@developer\.gserviceaccount\.com"
 _OF_ACCOUNT = r"service ?account"
@@ -283,7 +344,13 @@ class NameTaken(ProviderError):
     """Something of this name exists: an earlier attempt created it."""
 
 
-_MACHINE, _ZONE, _REGION, _ACCOUNT, _MOMENT = Scope.MACHINE, Scope.ZONE, Scope.REGION, Scope.ACCOUNT, Scope.MOMENT
+_MACHINE, _ZONE, _REGION, _ACCOUNT, _MOMENT = (
+    Scope.MACHINE,
+    Scope.ZONE,
+    Scope.REGION,
+    Scope.ACCOUNT,
+    Scope.MOMENT,
+)
 
 IN_DETAIL = (
     *(
@@ -291,7 +358,9 @@ IN_DETAIL = (
         for code in ("conditionNotMet", "CONDITION_NOT_MET")
         for refusal in (
             Refusal(code, NotHere, _REGION, _ELSEWHERE, _LOCATIONS, r"gcp\.resourceLocations"),
-            Refusal(code, NotPermitted, Scope.ORGANISATION, _PRIVATE, _OUTSIDE, r"vmExternalIpAccess"),
+            Refusal(
+                code, NotPermitted, Scope.ORGANISATION, _PRIVATE, _OUTSIDE, r"vmExternalIpAccess"
+            ),
         )
     ),
     *(
@@ -316,14 +385,44 @@ IN_DETAIL = (
     ),
     *(
         refusal
-        for code in ("invalid", "INVALID_FIELD_VALUE", "invalidUsage", "INVALID_USAGE", "badRequest", "BAD_REQUEST")
+        for code in (
+            "invalid",
+            "INVALID_FIELD_VALUE",
+            "invalidUsage",
+            "INVALID_USAGE",
+            "badRequest",
+            "BAD_REQUEST",
+        )
         for refusal in (
-            Refusal(code, NotFound, _MACHINE, "the type takes no such disks", _DISKS, r"disk type|\[(pd|hyperdisk)-"),
-            Refusal(code, NotFound, _MACHINE, "the type is not sold as spot", _SPOT, r"provisioningModel|\bSpot\b"),
+            Refusal(
+                code,
+                NotFound,
+                _MACHINE,
+                "the type takes no such disks",
+                _DISKS,
+                r"disk type|\[(pd|hyperdisk)-",
+            ),
+            Refusal(
+                code,
+                NotFound,
+                _MACHINE,
+                "the type is not sold as spot",
+                _SPOT,
+                r"provisioningModel|\bSpot\b",
+            ),
         )
     ),
-    Refusal("UNSUPPORTED_OPERATION", NotFound, _MACHINE, "the type is not sold as spot", _SPOT, r"\bSpot VM"),
-    Refusal("notFound", NotFound, _MACHINE, "the zone has no such GPUs", _STOCKOUT, r"acceleratorTypes/"),
+    Refusal(
+        "UNSUPPORTED_OPERATION",
+        NotFound,
+        _MACHINE,
+        "the type is not sold as spot",
+        _SPOT,
+        r"\bSpot VM",
+    ),
+    Refusal(
+        "notFound", NotFound, _MACHINE, "the zone has no such GPUs", _STOCKOUT, r"acceleratorTypes/"
+    ),
 )
 """The meaning of codes in some messages only."""
 
@@ -340,7 +439,13 @@ REFUSALS = (
     Refusal("RESOURCE_QUOTA_EXCEEDED", QuotaReached, Scope.TYPE, _RAISE_QUOTA, _INFO),
     Refusal("limitExceeded", QuotaReached, Scope.TYPE, _RAISE_QUOTA, _QUOTA),
     Refusal("IP_SPACE_EXHAUSTED", QuotaReached, _REGION, "use a larger subnetwork", _AUTOSCALER),
-    Refusal("IP_SPACE_EXHAUSTED_WITH_DETAILS", QuotaReached, _REGION, "use a larger subnetwork", _AUTOSCALER),
+    Refusal(
+        "IP_SPACE_EXHAUSTED_WITH_DETAILS",
+        QuotaReached,
+        _REGION,
+        "use a larger subnetwork",
+        _AUTOSCALER,
+    ),
     Refusal("rateLimitExceeded", Throttled, _MOMENT, "", _RATE),
     Refusal("userRateLimitExceeded", Throttled, _MOMENT, "", _GLOBAL),
     Refusal("RATE_LIMIT_EXCEEDED", Throttled, _MOMENT, "", _INFO),
@@ -351,7 +456,13 @@ REFUSALS = (
     Refusal("SERVICE_ACCOUNT_NOT_FOUND", BadRequest, _ACCOUNT, _CHECK, _CREATION),
     Refusal("forbidden", NotPermitted, _ACCOUNT, _GRANT, _GLOBAL),
     Refusal("insufficientPermissions", NotPermitted, _ACCOUNT, _GRANT, _GLOBAL),
-    Refusal("ACCESS_TOKEN_SCOPE_INSUFFICIENT", NotPermitted, _ACCOUNT, "sign in with the cloud-platform scope", _INFO),
+    Refusal(
+        "ACCESS_TOKEN_SCOPE_INSUFFICIENT",
+        NotPermitted,
+        _ACCOUNT,
+        "sign in with the cloud-platform scope",
+        _INFO,
+    ),
     Refusal("accessNotConfigured", NotPermitted, _ACCOUNT, _ENABLE, _GLOBAL),
     Refusal("SERVICE_DISABLED", NotPermitted, _ACCOUNT, _ENABLE, _INFO),
     Refusal("BILLING_DISABLED", NotPermitted, _ACCOUNT, _ENABLE, _INFO),
@@ -359,12 +470,28 @@ REFUSALS = (
     Refusal("CONSUMER_INVALID", NotPermitted, _ACCOUNT, "check the project", _INFO),
     Refusal("CONDITION_NOT_MET", NotPermitted, Scope.ORGANISATION, _RULED, _AUTOSCALER),
     Refusal("conditionNotMet", NotPermitted, Scope.ORGANISATION, _RULED, _POLICY),
-    Refusal("VM_EXTERNAL_IP_ACCESS_POLICY_CONSTRAINT", NotPermitted, Scope.ORGANISATION, _PRIVATE, _AUTOSCALER),
+    Refusal(
+        "VM_EXTERNAL_IP_ACCESS_POLICY_CONSTRAINT",
+        NotPermitted,
+        Scope.ORGANISATION,
+        _PRIVATE,
+        _AUTOSCALER,
+    ),
     Refusal("alreadyExists", NameTaken, _MACHINE, "", _GLOBAL),
     Refusal("RESOURCE_ALREADY_EXISTS", NameTaken, _MACHINE, "", _CREATION),
-    Refusal("resourceInUseByAnotherResource", Unanswered, _MOMENT, "machines that use it are still ending", _GLOBAL),
     Refusal(
-        "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE", Unanswered, _MOMENT, "machines that use it are still ending", _AUTOSCALER
+        "resourceInUseByAnotherResource",
+        Unanswered,
+        _MOMENT,
+        "machines that use it are still ending",
+        _GLOBAL,
+    ),
+    Refusal(
+        "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",
+        Unanswered,
+        _MOMENT,
+        "machines that use it are still ending",
+        _AUTOSCALER,
     ),
     Refusal("RESOURCE_NOT_FOUND", BadRequest, _ACCOUNT, _CHECK, _CREATION),
     Refusal("INVALID_FIELD_VALUE", BadRequest, _ACCOUNT, _CHECK, _CREATION),
@@ -384,8 +511,17 @@ RESERVATION_REFUSALS = (
         _AUTOSCALER,
         r"reservations? .* does not have (available resources for the request|sufficient capacity)",
     ),
-    Refusal("", NoCapacity, _MACHINE, "it is not ready", _AUTOSCALER, r"requires reservation to be in READY state"),
-    Refusal("", NotFound, _MACHINE, _CORRECT_ID, _AUTOSCALER, r"reservations? .* do(es)? not exist"),
+    Refusal(
+        "",
+        NoCapacity,
+        _MACHINE,
+        "it is not ready",
+        _AUTOSCALER,
+        r"requires reservation to be in READY state",
+    ),
+    Refusal(
+        "", NotFound, _MACHINE, _CORRECT_ID, _AUTOSCALER, r"reservations? .* do(es)? not exist"
+    ),
     Refusal(
         "",
         NotFound,
@@ -394,7 +530,14 @@ RESERVATION_REFUSALS = (
         _SKYPILOT_RESERVED,
         r"specificReservationRequired is not set",
     ),
-    Refusal("", NotFound, _MACHINE, _MATCH, _AUTOSCALER, r"no available resources in specified reservations"),
+    Refusal(
+        "",
+        NotFound,
+        _MACHINE,
+        _MATCH,
+        _AUTOSCALER,
+        r"no available resources in specified reservations",
+    ),
     Refusal("", NotFound, _MACHINE, _MATCH, _RESERVATIONS, r"resource\.reservationAffinity"),
 )
 """Refusals of reservations: Google says them with various codes, so only their texts count."""
@@ -406,7 +549,11 @@ def of_call(error: CloudError) -> SpotctlError:
     """The error for a call that Google refused."""
     if (known := refused(_TABLE, error.code, error.problem, error.problem)) is not None:
         return known
-    return BadRequest(str(error)) if isinstance(error, RequestRejected) else error_of_kind(error, str(error))
+    return (
+        BadRequest(str(error))
+        if isinstance(error, RequestRejected)
+        else error_of_kind(error, str(error))
+    )
 
 
 def of_operation(what: str, code: str, message: str) -> SpotctlError:

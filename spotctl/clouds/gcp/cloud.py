@@ -1,4 +1,6 @@
-"""The descriptor of Google Cloud, its settings, and the regions that this version knows. Imports no SDK."""
+"""The descriptor of Google Cloud, its settings, and the regions that this version knows. Imports no
+SDK.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +39,15 @@ _LABEL_KEY, _LABEL_VALUE = re.compile(r"[a-z][a-z0-9_-]{0,62}"), re.compile(r"[a
 
 @dataclass(frozen=True, slots=True)
 class GcpMachineSettings:
-    """`[gcp]`. Networks are named as Google does: `default`, or `projects/P/regions/R/subnetworks/S`.
+    """`[gcp]`. Networks are named as Google does: `default`, or
+    `projects/P/regions/R/subnetworks/S`.
 
-    Machines are in `subnetwork`, or else in `network`. With `network_tags` they carry these tags, and the network's own
-    firewall rules apply to them; otherwise each run gets rules that admit its own machines, and ssh from `ssh_from`
-    (address ranges such as 203.0.113.7/32). Without `public_ip`, or with `private_ssh`, the launcher must be able to
-    reach private addresses.
-    `labels` are the company's, on everything that has labels. `disk_gib` is for jobs that name no size. A machine is
-    ended by Google itself after `longest_hours`, whatever its lease says.
+    Machines are in `subnetwork`, or else in `network`. With `network_tags` they carry these tags,
+    and the network's own firewall rules apply to them; otherwise each run gets rules that admit its
+    own machines, and ssh from `ssh_from` (address ranges such as 203.0.113.7/32). Without
+    `public_ip`, or with `private_ssh`, the launcher must be able to reach private addresses.
+    `labels` are the company's, on everything that has labels. `disk_gib` is for jobs that name no
+    size. A machine is ended by Google itself after `longest_hours`, whatever its lease says.
     """
 
     network: str = "default"
@@ -63,13 +66,20 @@ class GcpMachineSettings:
     def __post_init__(self) -> None:
         object.__setattr__(self, "ssh_from", address_ranges(self.ssh_from))
         for key, value in self.labels.items():
-            if not (_LABEL_KEY.fullmatch(key) and _LABEL_VALUE.fullmatch(value)) or key.startswith("spotctl-"):
+            if not (_LABEL_KEY.fullmatch(key) and _LABEL_VALUE.fullmatch(value)) or key.startswith(
+                "spotctl-"
+            ):
                 raise ValueError(
-                    "labels of up to 63 lowercase letters, digits, _ and -, whose keys start with a letter but not with"
+                    "labels of up to 63 lowercase letters, digits, _ and -, whose keys start with "
+                    "a letter but not with"
                     f" spotctl-, not {key} = {value!r}"
                 )
+
         if not 1 <= self.longest_hours <= 2880:
-            raise ValueError(f"from 1 to 2880 in longest_hours (Google's limit is 120 days), not {self.longest_hours}")
+            raise ValueError(
+                f"from 1 to 2880 in longest_hours (Google's limit is 120 days), not "
+                f"{self.longest_hours}"
+            )
         if self.disk_gib < 10:
             raise ValueError(f"10 or more in disk_gib, which the image needs, not {self.disk_gib}")
 
@@ -78,10 +88,10 @@ class GcpMachineSettings:
 class GcpSettings:
     """Project, endpoints, retries and timeouts for Google Cloud; `None` means the SDK's default.
 
-    The project defaults to `GOOGLE_CLOUD_PROJECT`, then to that of the default credentials. An endpoint that starts
-    with `http://` is called without credentials. A throttled or failed call is retried after `first_retry_seconds`,
-    then with growing delays, until `retry_deadline_seconds` have passed; a server that accepts no connection is given
-    up after `connection_attempts`.
+    The project defaults to `GOOGLE_CLOUD_PROJECT`, then to that of the default credentials. An
+    endpoint that starts with `http://` is called without credentials. A throttled or failed call is
+    retried after `first_retry_seconds`, then with growing delays, until `retry_deadline_seconds`
+    have passed; a server that accepts no connection is given up after `connection_attempts`.
     """
 
     project: str | None = None
@@ -96,7 +106,9 @@ class GcpSettings:
 
     @property
     def api_key(self) -> str:
-        """The key with which the price list is read; empty if there is none, or if a project is set."""
+        """The key with which the price list is read; empty if there is none, or if a project is
+        set.
+        """
         has_project = self.project or os.environ.get("GOOGLE_CLOUD_PROJECT")
         return "" if has_project else os.environ.get("GOOGLE_API_KEY", "").strip()
 
@@ -107,7 +119,8 @@ CLOUD = Cloud(
         "Google Cloud",
         "Google Cloud",
         "Compute Engine",
-        "Google Cloud takes no bids: a machine costs the current spot price, and no price change evicts it;"
+        "Google Cloud takes no bids: a machine costs the current spot price, and no price change "
+        "evicts it;"
         " Google takes machines back when it needs them",
     ),
     markets=CloudMarkets(
@@ -149,7 +162,9 @@ CLOUD = Cloud(
     ),
     packages=CloudPackages(
         "google-cloud-compute",
-        optional=(OptionalPackage("google.cloud.billing", "gcp-pricing", "on-demand prices of gcp"),),
+        optional=(
+            OptionalPackage("google.cloud.billing", "gcp-pricing", "on-demand prices of gcp"),
+        ),
     ),
     policies=("gcp", "gcp-machines", "gcp-try"),
 )

@@ -1,8 +1,9 @@
 """`Creation`: carries out one request for machines, however often it is repeated.
 
-The operations of the project record what earlier attempts did. Machines that exist, or existed, are returned as they
-are. Once a token has a machine, no other machine is created for this token, because nothing distinguishes a machine
-that was refused from one that an earlier attempt never requested.
+The operations of the project record what earlier attempts did. Machines that exist, or existed, are
+returned as they are. Once a token has a machine, no other machine is created for this token,
+because nothing distinguishes a machine that was refused from one that an earlier attempt never
+requested.
 """
 
 from __future__ import annotations
@@ -33,20 +34,33 @@ from spotctl.clouds.errors import (
 from spotctl.clouds.gcp import calls, orders
 from spotctl.clouds.gcp.calls import INSERT_POLICY, GcpCalls, NameTaken
 from spotctl.clouds.gcp.cloud import GcpMachineSettings
-from spotctl.clouds.gcp.inventory import OperationFailure, Past, failure_of, gone_machine, last_part, machine_of, pasts
+from spotctl.clouds.gcp.inventory import (
+    OperationFailure,
+    Past,
+    failure_of,
+    gone_machine,
+    last_part,
+    machine_of,
+    pasts,
+)
 from spotctl.clouds.gcp.machine_types import split_type
 from spotctl.clouds.gcp.orders import REQUEST_LABEL, GcpHardware, description_of
 from spotctl.clouds.provider import Machine, MachineRequest, fingerprint, run_tags
 from spotctl.home.errors import BadRequest, SpotctlError
 
-_IMAGE = re.compile(r"projects/(?P<project>[^/]+)/global/images/(?P<family>family/)?(?P<name>[^/]+)$")
+_IMAGE = re.compile(
+    r"projects/(?P<project>[^/]+)/global/images/(?P<family>family/)?(?P<name>[^/]+)$"
+)
 _REFUSED = (NoCapacity, QuotaReached, NotFound, NotHere, NotPermitted, NotYet, BadRequest)
 _NEVER_CLOSE = frozenset("e2 f1 g1 n1 t2a t2d".split())
-"""Series that no compact policy takes: https://cloud.google.com/compute/docs/instances/placement-policies-overview"""
+"""Series that no compact policy takes:
+https://cloud.google.com/compute/docs/instances/placement-policies-overview"""
 
 
 class Creation:
-    """Creates the machines of one request. `start_up` makes the script with which the machines boot."""
+    """Creates the machines of one request. `start_up` makes the script with which the machines
+    boot.
+    """
 
     def __init__(
         self,
@@ -61,21 +75,28 @@ class Creation:
         self._order = orders.OrderName.of(request)
 
     def carry_out(self) -> tuple[tuple[Machine, ...], list[Any]]:
-        """The machines, and Google's descriptions of those that exist. See `CloudProvider.create`."""
+        """The machines, and Google's descriptions of those that exist. See
+        `CloudProvider.create`."""
         type_ = self._request.market.instance_type
         if self._request.close and type_.partition("-")[0] in _NEVER_CLOSE:
             raise NotFound(
-                f"{self._request.market}: Google Cloud gives no {type_} a compact placement policy (resources:"
+                f"{self._request.market}: Google Cloud gives no {type_} a compact placement policy "
+                "(resources:"
                 " {placement: close}); name other types"
             )
+
         tried = self._find_attempts()
         created = [past for past in tried.values() if past.failure is None] or self._create(tried)
         by_index = sorted(created, key=lambda past: int(past.name.rpartition("-")[2]))
         machines = [self._machine(past) for past in by_index]
-        return tuple(machine for machine, _ in machines), [instance for _, instance in machines if instance is not None]
+        return tuple(machine for machine, _ in machines), [
+            instance for _, instance in machines if instance is not None
+        ]
 
     def check(self) -> str:
-        """Looks up the type and the image of a machine of the request, and returns the image. Nothing is created."""
+        """Looks up the type and the image of a machine of the request, and returns the image.
+        Nothing is created.
+        """
         zone, hardware = next(self._zones())
         place, script = (zone, self._order.machine(0)), self._script
         body = orders.instance(self._request, self._settings, hardware, place, script, self._now())
@@ -85,11 +106,17 @@ class Creation:
         """The name of an image that exists."""
         where = _IMAGE.search(path)
         if where is None:
-            raise BadRequest(f"image {path!r} is not projects/PROJECT/global/images/NAME, or .../family/NAME")
+            raise BadRequest(
+                f"image {path!r} is not projects/PROJECT/global/images/NAME, or .../family/NAME"
+            )
+
         try:
             if where["family"]:
                 image = self._calls.call(
-                    calls.GET_IMAGE_OF_FAMILY, f"image {path}", project=where["project"], family=where["name"]
+                    calls.GET_IMAGE_OF_FAMILY,
+                    f"image {path}",
+                    project=where["project"],
+                    family=where["name"],
                 )
             else:
                 image = self._calls.call(
@@ -97,46 +124,65 @@ class Creation:
                 )
         except NotFound as error:
             raise BadRequest(str(error)) from error
+
         return str(image.name)
 
     def _find_attempts(self) -> dict[tuple[str, str], Past]:
         """The creations of earlier attempts with this token, by zone and name."""
         chosen = f'targetLink eq ".*/instances/{self._order.any_print}"'
-        operations, failure = self._calls.listed_everywhere(calls.LIST_OPERATIONS, "list of operations", chosen)
+        operations, failure = self._calls.listed_everywhere(
+            calls.LIST_OPERATIONS, "list of operations", chosen
+        )
         region = f"{orders.CLOUD}:{self._request.market.region}"
         if failure is not None and any(part.startswith(region) for part in failure.parts):
             # An attempt in a zone that does not answer may have succeeded.
             raise Unanswered(str(failure)) from failure
+
         tried = pasts(operations)
         for _, name in tried:
             known = orders.parsed(name)
             if known is not None and known[0] != self._order:
-                raise TokenTaken(f"token {self._request.token} belongs to another request, whose machine is {name}")
+                raise TokenTaken(
+                    f"token {self._request.token} belongs to another request, whose machine is "
+                    f"{name}"
+                )
+
         return {place: self._settle(past) for place, past in tried.items()}
 
     def _settle(self, past: Past) -> Past:
         """Waits until a creation has succeeded or failed."""
         if not past.pending:
             return past
-        operation = self._calls.wait_for(past.operation, f"creation of machine {past.name}", past.zone)
+        operation = self._calls.wait_for(
+            past.operation, f"creation of machine {past.name}", past.zone
+        )
         return replace(past, pending=False, failure=failure_of(operation))
 
     def _create(self, tried: dict[tuple[str, str], Past]) -> list[Past]:
-        """Creates machines in the first zone that has some. Raises the refusal if no zone has any."""
+        """Creates machines in the first zone that has some. Raises the refusal if no zone has
+        any."""
         refused: SpotctlError | None = None
         for zone, hardware in self._zones():
             if refused is None:
                 self._admit(zone)
             if self._request.close:
                 ensure_policy(self._calls, self._request, self._order.scope, zone)
-            failures = {name: past.failure for (where, name), past in tried.items() if where == zone and past.failure}
+            failures = {
+                name: past.failure
+                for (where, name), past in tried.items()
+                if where == zone and past.failure
+            }
             created, problem = self._create_in(zone, hardware, failures)
             if created:
                 return created
             refused = problem
             # A refusal that holds for more than its zone is not worth another order in the region.
-            if not isinstance(problem, NoCapacity) and getattr(problem, "scope", None) is not Scope.ZONE:
+            if (
+                not isinstance(problem, NoCapacity)
+                and getattr(problem, "scope", None) is not Scope.ZONE
+            ):
                 break
+
         assert refused is not None, "some zone has the type, or none was yielded"
         raise refused
 
@@ -150,12 +196,17 @@ class Creation:
         if market.zone == NO_ZONE:
             zones = []
             with suppress(NotFound, BadRequest):
-                region = self._calls.call(calls.GET_REGION, f"region {market.region}", region=market.region)
+                region = self._calls.call(
+                    calls.GET_REGION, f"region {market.region}", region=market.region
+                )
                 zones = sorted(last_part(zone) for zone in region.zones)
 
         start = int.from_bytes(self._order.scope.encode()) % max(len(zones), 1)
         name, attached = split_type(market.instance_type)
-        dead = {place[0] for place in map(orders.place_of, self._request.silent) if place is not None}
+        dead = {
+            place[0] for place in map(orders.place_of, self._request.silent) if place is not None
+        }
+
         for zone in sorted(zones[start:] + zones[:start], key=dead.__contains__):
             what = f"machine type {name} in {zone}"
             try:
@@ -163,7 +214,13 @@ class Creation:
             except (NotFound, BadRequest):
                 continue
             is_found = True
-            yield zone, GcpHardware(name, type_.architecture == "ARM64", bool(type_.accelerators), attached)
+            yield (
+                zone,
+                GcpHardware(
+                    name, type_.architecture == "ARM64", bool(type_.accelerators), attached
+                ),
+            )
+
         if not is_found:
             cure = "choose another type or region"
             raise NotFound(f"{market}: Google Cloud has no such machines there; {cure}")
@@ -192,16 +249,24 @@ class Creation:
         if failed:
             what = f"{self._request.market} in {zone}"
             problem = calls.of_operation(what, failed[0].code, failed[0].message)
+
         return [past for past in settled if past.failure is None], problem
 
     def _begin(self, zone: str, name: str, hardware: GcpHardware) -> Past:
         """Requests a machine."""
-        body = orders.instance(self._request, self._settings, hardware, (zone, name), self._script, self._now())
+        body = orders.instance(
+            self._request, self._settings, hardware, (zone, name), self._script, self._now()
+        )
         request_id = orders.create_id(name, zone, body)
         what = f"creation of a machine of {self._request.market} in {zone}"
+
         try:
             operation = self._calls.call(
-                calls.INSERT_INSTANCE, what, zone=zone, instance_resource=body, request_id=request_id
+                calls.INSERT_INSTANCE,
+                what,
+                zone=zone,
+                instance_resource=body,
+                request_id=request_id,
             )
         except NameTaken:
             # An earlier attempt created the machine, and its operation was not listed yet.
@@ -210,6 +275,7 @@ class Creation:
             if isinstance(error.__cause__, UnknownResource):
                 raise BadRequest(str(error)) from error
             raise
+
         return Past(zone, name, parse_time(operation.insert_time), operation.name, pending=True)
 
     @cached_property
@@ -220,23 +286,30 @@ class Creation:
         """Makes the firewall rules of the run, unless the settings rely on the network's rules."""
         if self._settings.network_tags:
             return
-        if not self._settings.ssh_from and (self._settings.network != "default" or self._settings.subnetwork):
+        if not self._settings.ssh_from and (
+            self._settings.network != "default" or self._settings.subnetwork
+        ):
             raise BadRequest(
-                f"{self._request.market}: no address may reach the machines over ssh: set ssh_from in [gcp] to your"
+                f"{self._request.market}: no address may reach the machines over ssh: set ssh_from "
+                "in [gcp] to your"
                 " address range, or network_tags if the network has rules that admit you"
             )
+
         tags, network = run_tags(self._request.tags), self._network(zone)
         rules = orders.firewalls(self._order.scope, network, self._settings.ssh_from, tags)
         chosen = f'name eq "{orders.network_tag(self._order.scope)}-.*"'
         listed = self._calls.listed(calls.LIST_FIREWALLS, "list of firewall rules", chosen)
         existing = {firewall.name for firewall in listed}
+
         for rule in rules:
             if rule["name"] in existing:
                 continue
             what = f"firewall rule {rule['name']}"
             request_id = orders.create_id(str(rule["name"]), "global", rule)
             with suppress(NameTaken):
-                operation = self._calls.call(calls.INSERT_FIREWALL, what, firewall_resource=rule, request_id=request_id)
+                operation = self._calls.call(
+                    calls.INSERT_FIREWALL, what, firewall_resource=rule, request_id=request_id
+                )
                 self._calls.finish(operation.name, what)
 
     def _network(self, zone: str) -> str:
@@ -244,19 +317,31 @@ class Creation:
         path = orders.subnetwork_of(self._request, self._settings, zone)
         if path is None:
             return self._request.network or self._settings.network
+
         region, name = path.split("/")[-3], path.split("/")[-1]
         what = f"subnetwork {name}"
-        subnetwork = self._calls.unless_missing(calls.GET_SUBNETWORK, what, region=region, subnetwork=name)
+        subnetwork = self._calls.unless_missing(
+            calls.GET_SUBNETWORK, what, region=region, subnetwork=name
+        )
+
         if subnetwork is None:
-            raise BadRequest(f"gcp: there is no subnetwork {name} in {region}; check the [gcp] settings")
+            raise BadRequest(
+                f"gcp: there is no subnetwork {name} in {region}; check the [gcp] settings"
+            )
         return str(subnetwork.network)
 
     def _machine(self, past: Past) -> tuple[Machine, Any | None]:
         what = f"machine {past.name}"
-        instance = self._calls.unless_missing(calls.GET_INSTANCE, what, zone=past.zone, instance=past.name)
+        instance = self._calls.unless_missing(
+            calls.GET_INSTANCE, what, zone=past.zone, instance=past.name
+        )
+
         if instance is not None:
             if instance.labels.get(REQUEST_LABEL) != fingerprint(self._request):
-                raise TokenTaken(f"token {self._request.token} belongs to another request, whose machine is {what}")
+                raise TokenTaken(
+                    f"token {self._request.token} belongs to another request, whose machine is "
+                    f"{what}"
+                )
             machine = machine_of(instance, past, self._settings.labels)
             assert machine is not None, past.name
         else:
@@ -275,11 +360,21 @@ def ensure_policy(calls: GcpCalls, request: MachineRequest, scope: str, zone: st
     name, region = orders.placement_policy(scope, zone), orders.region_of(zone)
     # Policies have no labels.
     tags = description_of(run_tags(request.tags))
-    body = {"name": name, "description": tags, "group_placement_policy": {"collocation": "COLLOCATED"}}
+    body = {
+        "name": name,
+        "description": tags,
+        "group_placement_policy": {"collocation": "COLLOCATED"},
+    }
+
     what = f"{orders.POLICY_KIND} {name}"
-    # An id that Google knows would be answered with the policy that was removed since; the name is never taken twice.
+    # An id that Google knows would be answered with the policy that was removed since; the name is
+    # never taken twice.
     with suppress(NameTaken):
         operation = calls.call(
-            INSERT_POLICY, what, region=region, resource_policy_resource=body, request_id=str(uuid.uuid4())
+            INSERT_POLICY,
+            what,
+            region=region,
+            resource_policy_resource=body,
+            request_id=str(uuid.uuid4()),
         )
         calls.finish(operation.name, what, region)

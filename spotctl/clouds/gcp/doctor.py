@@ -45,7 +45,10 @@ from spotctl.home.wall_clock import wall_us
 _QUOTAS = "https://console.cloud.google.com/iam-admin/quotas"
 _SSH_PORT = 22
 _ADDRESSES = "IN_USE_ADDRESSES"
-_UNCHECKED = "organization policies, capacity, and whether machines reach the internet: Google Cloud has no dry runs"
+_UNCHECKED = (
+    "organization policies, capacity, and whether machines reach the internet: Google Cloud has no "
+    "dry runs"
+)
 
 SETUP = "run gcloud auth application-default login, and set GOOGLE_CLOUD_PROJECT"
 
@@ -54,7 +57,11 @@ def is_configured(settings: Settings) -> bool:
     """See `DoctorPart`."""
     folder = Path(os.environ.get("CLOUDSDK_CONFIG") or "~/.config/gcloud").expanduser()
     has_login = (folder / "application_default_credentials.json").is_file()
-    return has_login or any_set("GOOGLE_APPLICATION_CREDENTIALS") or settings.text("gcp_compute_endpoint") is not None
+    return (
+        has_login
+        or any_set("GOOGLE_APPLICATION_CREDENTIALS")
+        or settings.text("gcp_compute_endpoint") is not None
+    )
 
 
 def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:
@@ -72,11 +79,15 @@ def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:
         granted, date = session.granted(call, list(ALL))
         yield Finding("gcp", "credentials", Level.GOOD, f"project {session.project}")
         yield skew("gcp", date)
-        yield permissions("gcp", [permission for permission in ALL if permission not in granted], len(ALL))
+        yield permissions(
+            "gcp", [permission for permission in ALL if permission not in granted], len(ALL)
+        )
         yield from _quotas(session, settings)
 
         if (account := settings.table("gcp", GcpMachineSettings).service_account) is None:
-            default = "machines get the project's default one, which is often allowed to rent machines"
+            default = (
+                "machines get the project's default one, which is often allowed to rent machines"
+            )
             cure = "create one that may only delete machines: docs/google-cloud.md"
             yield Finding("gcp", "service account", Level.NOTE, f"not set, so {default}", cure)
             return
@@ -90,9 +101,13 @@ def _quotas(session: GcpSession, settings: Settings) -> Iterator[Finding]:
     pages = session.pages(call, "Regions", {"project": session.project})
     regions = [region for page in pages for region in page]
     limits = [limit for region in regions for limit in region_quotas(region)]
+
     with suppress(CloudError):  # the permission may be missing, which is a finding of its own
         asked = ApiCall("quotas of the project", "compute.projects.get")
-        limits += project_quotas(session.answer(asked, "Projects", "get", {"project": session.project}))
+        limits += project_quotas(
+            session.answer(asked, "Projects", "get", {"project": session.project})
+        )
+
     account_quotas.keep(settings, limits, wall_us())
 
     cure = f"request more at {_QUOTAS}"
@@ -101,6 +116,7 @@ def _quotas(session: GcpSession, settings: Settings) -> Iterator[Finding]:
     if not spot:
         yield quota("gcp", "spot quota in no region", 0.0, cure)
         return
+
     best = max(spot, key=spot.__getitem__)
     yield quota("gcp", f"spot quota in {best}", spot[best], cure)
     yield quota("gcp", f"on-demand quota in {best}", dict(stated)[best].get(VCPUS), cure)
@@ -173,6 +189,7 @@ class GoogleRequirements:
         if is_custom and not any(region in subnetwork for subnetwork in network.subnetworks):
             cure = "add one, or set subnetwork in [gcp]"
             raise BadRequest(f"network {name} has no subnetwork in {region}; {cure}")
+
         return "exists"
 
     def _way_in(self) -> str:
@@ -181,9 +198,11 @@ class GoogleRequirements:
             return f"as the network's rules for {', '.join(settings.network_tags)} admit it"
         if settings.ssh_from:
             return f"from {', '.join(settings.ssh_from)}"
+
         cure = "set ssh_from in [gcp] to the public address of this computer"
         if settings.network != "default" or settings.subnetwork or self.request.network:
             raise BadRequest(f"no address may reach machines over ssh; {cure}, or network_tags")
+
         rules = self.calls.listed(calls.LIST_FIREWALLS, "list of firewall rules", 'name eq ".*"')
         own = [rule for rule in rules if last_part(rule.network) == settings.network]
         if not any(map(_admits_ssh, own)):
@@ -208,6 +227,7 @@ class GoogleRequirements:
         type_ = self.calls.unless_missing(
             calls.GET_MACHINE_TYPE, f"machine type {name} in {zone}", zone=zone, machine_type=name
         )
+
         # Reserved machines count against no quota of vCPUs.
         vcpus = 0 if type_ is None or self.request.reservation else count * type_.guest_cpus
         metric = "PREEMPTIBLE_CPUS" if spot and limits.get("PREEMPTIBLE_CPUS") else VCPUS
@@ -221,6 +241,7 @@ class GoogleRequirements:
                     f" request more at {_QUOTAS}{other}",
                     Scope.TYPE,
                 )
+
         known = [(name, amount) for name, amount in needed.items() if name in limits]
         stated = (f"{name} {limits[name]}, {amount} needed" for name, amount in known)
         return ", ".join(stated) or "Google states none"
@@ -230,10 +251,12 @@ def _admits_ssh(rule: Any) -> bool:  # noqa: ANN401  # the SDK's messages
     """Whether a rule admits tcp to port 22 on all machines."""
     if rule.target_tags or rule.disabled or rule.direction == "EGRESS":
         return False
+
     for entry in rule.allowed:
         # Without ports, all are admitted; a range is written as 20-25.
         ranges = [ports.partition("-") for ports in entry.ports] or [("0", "-", "65535")]
         is_open = any(int(first) <= _SSH_PORT <= int(last or first) for first, _, last in ranges)
         if is_open and entry.I_p_protocol in ("tcp", "all"):
             return True
+
     return False

@@ -1,7 +1,8 @@
-"""Machines and resources as their callers see them, from Google's descriptions and from a project's operations. Pure.
+"""Machines and resources as their callers see them, from Google's descriptions and from a project's
+operations. Pure.
 
-Operations tell which machines were created, and when and why they ended: Compute Engine keeps them for at least 14
-days, and deletes a machine's other traces with the machine.
+Operations tell which machines were created, and when and why they ended: Compute Engine keeps them
+for at least 14 days, and deletes a machine's other traces with the machine.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ _STATES = {
     "STOPPED": MachineState.GONE,
     "TERMINATED": MachineState.GONE,
 }
-"""A stopped machine is gone: it is never started again, and `spotctl gc` deletes it with its disk."""
+"""A stopped machine is gone: it is never started again, and `spotctl gc` deletes it with its
+disk."""
 
 
 def last_part(link: str) -> str:
@@ -46,21 +48,28 @@ def last_part(link: str) -> str:
     return link.rpartition("/")[2]
 
 
-def machine_of(instance: Any, past: Past | None, mandatory: Mapping[str, str]) -> Machine | None:  # noqa: ANN401  # the SDK's messages are not annotated
+# The SDK's messages are not annotated.
+def machine_of(instance: Any, past: Past | None, mandatory: Mapping[str, str]) -> Machine | None:  # noqa: ANN401
     """A machine that exists; None if its name is not one of spotctl's."""
     known, zone = parsed(instance.name), last_part(instance.zone)
     if known is None:
         return None
+
     order, _ = known
     accelerators = instance.guest_accelerators
-    attached = [f"+{card.accelerator_count}-{last_part(card.accelerator_type)}" for card in accelerators]
+    attached = [
+        f"+{card.accelerator_count}-{last_part(card.accelerator_type)}" for card in accelerators
+    ]
     bid = instance.labels.get(BID_LABEL)
     state = _STATES.get(instance.status, MachineState.STARTING)
     end = past.end if past is not None and state is MachineState.GONE else None
     stopped = parse_time(instance.last_stop_timestamp) if instance.last_stop_timestamp else None
+
     return Machine(
         machine_id(zone, instance.name),
-        replace(order.market(zone), instance_type="".join([last_part(instance.machine_type), *attached])),
+        replace(
+            order.market(zone), instance_type="".join([last_part(instance.machine_type), *attached])
+        ),
         int(bid) if bid else None,
         state,
         past.started if past is not None else parse_time(instance.creation_timestamp),
@@ -79,6 +88,7 @@ def gone_machine(past: Past, end: MachineEnd, tags: Mapping[str, str]) -> Machin
     own = run_tags(tags)
     if order.intent:
         own[INTENT_TAG] = order.intent
+
     return Machine(
         machine_id(past.zone, past.name),
         order.market(past.zone),
@@ -91,9 +101,14 @@ def gone_machine(past: Past, end: MachineEnd, tags: Mapping[str, str]) -> Machin
     )
 
 
-def resource_of(kind: str, item: Any, mandatory: Mapping[str, str], detail: str = "") -> Resource:  # noqa: ANN401  # the SDK's messages are not annotated
+# The SDK's messages are not annotated.
+def resource_of(kind: str, item: Any, mandatory: Mapping[str, str], detail: str = "") -> Resource:  # noqa: ANN401
     """Something with labels that spotctl created."""
-    place = last_part(item.zone or "") if kind != "address" else last_part(item.region or "") or "global"
+    place = (
+        last_part(item.zone or "")
+        if kind != "address"
+        else last_part(item.region or "") or "global"
+    )
     return Resource(kind, f"{CLOUD}:{place}:{item.name}", tags_of(item.labels, mandatory), detail)
 
 
@@ -138,7 +153,9 @@ class OperationFailure:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A machine's life as its operations record it. `operation` created it, or is still doing so (`pending`)."""
+    """A machine's life as its operations record it. `operation` created it, or is still doing so
+    (`pending`).
+    """
 
     zone: str
     name: str
@@ -149,23 +166,30 @@ class Past:
     end: MachineEnd | None = None
 
     def end_if_missing(self, now: int) -> MachineEnd | None:
-        """The end of this machine if it does not exist; None: its creation or its end is too recent to say."""
+        """The end of this machine if it does not exist; None: its creation or its end is too recent
+        to say.
+        """
         if self.end is not None:
             return self.end
         return MachineEnd(None, EndReason.FAILED) if now - self.started > _LISTED_AFTER else None
 
 
 def pasts(operations: Iterable[Any]) -> dict[tuple[str, str], Past]:
-    """The past of each machine named in operations, by zone and name, unless its creation was too long ago."""
+    """The past of each machine named in operations, by zone and name, unless its creation was too
+    long ago.
+    """
     by_machine: dict[tuple[str, str], list[Any]] = {}
     for operation in operations:
         zone, kind, name = operation.target_link.split("/")[-3:]
         if kind == "instances":
             by_machine.setdefault((zone, name), []).append(operation)
+
     known = {}
     for (zone, name), own in by_machine.items():
         own.sort(key=lambda operation: parse_time(operation.insert_time))
-        if creation := next((operation for operation in own if operation.operation_type in _INSERTS), None):
+        if creation := next(
+            (operation for operation in own if operation.operation_type in _INSERTS), None
+        ):
             known[zone, name] = Past(
                 zone,
                 name,
@@ -175,6 +199,7 @@ def pasts(operations: Iterable[Any]) -> dict[tuple[str, str], Past]:
                 failure_of(creation),
                 _end_of(name, own),
             )
+
     return known
 
 
@@ -182,13 +207,16 @@ def is_pending(operation: Any) -> bool:  # noqa: ANN401  # the SDK's messages ar
     return bool(operation.status != type(operation).Status.DONE)
 
 
-def failure_of(operation: Any) -> OperationFailure | None:  # noqa: ANN401  # the SDK's messages are not annotated
+# The SDK's messages are not annotated.
+def failure_of(operation: Any) -> OperationFailure | None:  # noqa: ANN401
     """Why an operation failed; None if it has not failed."""
     errors = operation.error.errors
     if errors:
         return OperationFailure(errors[0].code, errors[0].message)
     if operation.http_error_status_code >= 400:
-        return OperationFailure(operation.http_error_message, f"HTTP {operation.http_error_status_code}")
+        return OperationFailure(
+            operation.http_error_message, f"HTTP {operation.http_error_status_code}"
+        )
     return None
 
 
@@ -199,16 +227,24 @@ def _end_of(name: str, operations: Iterable[Any]) -> MachineEnd | None:
             _reason_of_deletion(name, operation) if operation.operation_type == _DELETE else None
         )
         if reason is not None and failure_of(operation) is None:
-            at = None if is_pending(operation) else parse_time(operation.end_time or operation.insert_time)
+            at = (
+                None
+                if is_pending(operation)
+                else parse_time(operation.end_time or operation.insert_time)
+            )
             return MachineEnd(at, reason)
     return None
 
 
-def _reason_of_deletion(name: str, operation: Any) -> EndReason:  # noqa: ANN401  # the SDK's messages are not annotated
-    """A launcher's deletions have request ids that say why; a machine deletes itself when its lease ends."""
+# The SDK's messages are not annotated.
+def _reason_of_deletion(name: str, operation: Any) -> EndReason:  # noqa: ANN401
+    """A launcher's deletions have request ids that say why; a machine deletes itself when its lease
+    ends.
+    """
     for reason in EndReason:
         if operation.client_operation_id in end_ids(name, reason):
             return reason
-    # Google itself deletes machines at the end of `maxRunDuration`, which is later than the end of the lease.
+    # Google itself deletes machines at the end of `maxRunDuration`, which is later than the end of
+    # the lease.
     by_itself = operation.user in _GOOGLE_USERS or operation.user.endswith(_SERVICE_ACCOUNTS)
     return EndReason.LEASE_ENDED if by_itself else EndReason.FAILED

@@ -16,7 +16,9 @@ _WAIT_SECONDS = 60
 
 
 class GoogleNotices(NoticePoller):
-    """A preemption changes `instance/preempted`, about 30 seconds ahead; the service delays its answer until then."""
+    """A preemption changes `instance/preempted`, about 30 seconds ahead; the service delays its
+    answer until then.
+    """
 
     pause = 0.0
 
@@ -27,7 +29,8 @@ class GoogleNotices(NoticePoller):
 
     def poll(self) -> list[MachineNotice]:
         if self._until is None:
-            # The first request is answered at once; later ones name the last answer, so that no change is missed.
+            # The first request is answered at once; later ones name the last answer, so that no
+            # change is missed.
             query = f"?wait_for_change=true&timeout_sec={_WAIT_SECONDS}&last_etag={self._etag}"
             path = f"/computeMetadata/v1/instance/preempted{query if self._etag else ''}"
             headers = {"Metadata-Flavor": "Google"}
@@ -40,6 +43,7 @@ class GoogleNotices(NoticePoller):
             if body.strip().upper() != "TRUE":
                 return []
             self._until = round((time.time() + WARNING_SECONDS) * 1e6)
+
         self.pause = _WAIT_SECONDS
         return [MachineNotice("evict", self._until, "gcp")]
 

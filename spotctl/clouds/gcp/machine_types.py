@@ -1,14 +1,30 @@
-"""Google Cloud's machine types as their names describe them, for a computer without an account. Pure."""
+"""Google Cloud's machine types as their names describe them, for a computer without an account.
+Pure.
+"""
 
 from __future__ import annotations
 
 import re
 
-from pricing_data.catalog import ARM, GPU_MEMORY_GIB, NVIDIA_OLD, X86, InstanceType, MachineTraits, driver_of
+from pricing_data.catalog import (
+    ARM,
+    GPU_MEMORY_GIB,
+    NVIDIA_OLD,
+    X86,
+    InstanceType,
+    MachineTraits,
+    driver_of,
+)
 
 _ARM_SERIES = frozenset({"a4x", "c4a", "n4a", "t2a"})
 # https://cloud.google.com/compute/docs/general-purpose-machines#sharedcore: the share of each vCPU.
-_SHARED_CORES = {"f1-micro": 0.2, "g1-small": 0.5, "e2-micro": 0.125, "e2-small": 0.25, "e2-medium": 0.5}
+_SHARED_CORES = {
+    "f1-micro": 0.2,
+    "g1-small": 0.5,
+    "e2-micro": 0.125,
+    "e2-small": 0.25,
+    "e2-medium": 0.5,
+}
 _GPUS = {
     "a2-highgpu": "A100", "a2-megagpu": "A100", "a2-ultragpu": "A100-80GB", "a3-edgegpu": "H100", "a3-highgpu": "H100",
     "a3-megagpu": "H100", "a3-ultragpu": "H200", "a4-highgpu": "B200", "a4x-highgpu": "GB200", "g2-standard": "L4",
@@ -17,7 +33,8 @@ _GPUS = {
 
 
 NEVER_SPOT = frozenset("m2 m3 x4".split())
-"""Series that are not sold as spot: https://cloud.google.com/compute/docs/instances/spot, as of November 2026."""
+"""Series that are not sold as spot: https://cloud.google.com/compute/docs/instances/spot, as of
+November 2026."""
 
 
 def shipped() -> tuple[InstanceType, ...]:
@@ -42,7 +59,11 @@ def traits_of(name: str) -> MachineTraits:
 
 def obstacle(machine: InstanceType) -> str:
     """See `MachineTypesPart`."""
-    return f"Google's image has no driver for its {machine.accelerator}" if machine.traits.driver == NVIDIA_OLD else ""
+    return (
+        f"Google's image has no driver for its {machine.accelerator}"
+        if machine.traits.driver == NVIDIA_OLD
+        else ""
+    )
 
 
 API_NAMES = {
@@ -56,7 +77,8 @@ _NAMES = {gpu: name for name, gpu in API_NAMES.items()}
 
 
 def gpu_name(gpu: str, share: str | None = None) -> str:
-    """An accelerator's name as other clouds write it: without maker, and without a memory size that all of them have.
+    """An accelerator's name as other clouds write it: without maker, and without a memory size that
+    all of them have.
 
     >>> gpu_name("nvidia-a100-80gb"), gpu_name("nvidia-h100-mega-80gb"), gpu_name("nvidia-rtx-pro-6000", "1/8")
     ('A100-80GB', 'H100', 'RTX-PRO-6000 (1/8)')
@@ -69,7 +91,8 @@ def gpu_name(gpu: str, share: str | None = None) -> str:
 def split_type(instance_type: str) -> tuple[str, tuple[str, int] | None]:
     """The machine type and its attached GPUs.
 
-    N1 machines get GPUs attached (`n1-standard-8+2-nvidia-tesla-t4`); types such as a2, a3 and g2 have their own.
+    N1 machines get GPUs attached (`n1-standard-8+2-nvidia-tesla-t4`); types such as a2, a3 and g2
+    have their own.
     """
     match = _ATTACHED.fullmatch(instance_type)
     return (match["type"], (match["card"], int(match["count"]))) if match else (instance_type, None)

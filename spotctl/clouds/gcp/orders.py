@@ -1,12 +1,14 @@
-"""Orders: bodies of requests with the field names of the SDK's messages, and the names and labels in them. Pure.
+"""Orders: bodies of requests with the field names of the SDK's messages, and the names and labels
+in them. Pure.
 
-Names, ids and request ids are derived from the request, so that a repeated request finds its machines. Compute Engine
-forgets a deleted machine at once and keeps only the operations, for two weeks, with the machine's name. So the name
-says which market, run, intent and request a machine belonged to.
+Names, ids and request ids are derived from the request, so that a repeated request finds its
+machines. Compute Engine forgets a deleted machine at once and keeps only the operations, for two
+weeks, with the machine's name. So the name says which market, run, intent and request a machine
+belonged to.
 
-Tags become labels, or the description of what has no labels. A label's value may have 63 lowercase letters, digits, _
-and -. Any other character of a tag's value is written as _ and the hexadecimal digits of its bytes, so that no two tags
-become the same label.
+Tags become labels, or the description of what has no labels. A label's value may have 63 lowercase
+letters, digits, _ and -. Any other character of a tag's value is written as _ and the hexadecimal
+digits of its bytes, so that no two tags become the same label.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ _WITH_DRIVERS = "projects/ubuntu-os-accelerator-images/global/images/family/ubun
 """Ubuntu, because its cloud-init runs `user-data`; 24.04, because spotctl needs Python 3.11."""
 
 _SMALLEST_WITH_DRIVERS_GIB = 50
-# Series that have no persistent disks, only Hyperdisk, as of November 2026; so have all bare-metal types:
-# https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support
+# Series that have no persistent disks, only Hyperdisk, as of November 2026; so have all bare-metal
+# types: https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support
 _HYPERDISK_ONLY = frozenset("a3-ultragpu a4 a4x c4 c4a c4d g4 h4d m4 n4 n4a n4d x4".split())
 _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
 _HOUR_SECONDS = 3600
@@ -86,10 +88,12 @@ def instance(
             ]
         },
     }
+
     body["tags"] = {"items": list(settings.network_tags) or [network_tag(scope)]}
     if request.close:
         policy = placement_policy(scope, zone)
         body["resource_policies"] = [f"regions/{region_of(zone)}/resourcePolicies/{policy}"]
+
     if request.reservation:
         # Taken from the reservation, or not created.
         body["reservation_affinity"] = {
@@ -97,10 +101,12 @@ def instance(
             "key": "compute.googleapis.com/reservation-name",
             "values": [request.reservation],
         }
+
     if hardware.attached is not None:
         gpu, count = hardware.attached
         kind = f"zones/{zone}/acceleratorTypes/{gpu}"
         body["guest_accelerators"] = [{"accelerator_type": kind, "accelerator_count": count}]
+
     return body
 
 
@@ -108,30 +114,47 @@ def _scheduling(
     request: MachineRequest, settings: GcpMachineSettings, hardware: GcpHardware, now: int
 ) -> dict[str, object]:
     lease_seconds = max(request.lease_until - now, 0) // 1_000_000
-    longest = min(max(settings.longest_hours * _HOUR_SECONDS, lease_seconds + _HOUR_SECONDS), _LONGEST_SECONDS)
+    longest = min(
+        max(settings.longest_hours * _HOUR_SECONDS, lease_seconds + _HOUR_SECONDS), _LONGEST_SECONDS
+    )
     is_spot = request.bid is not None
+
     return {
         "provisioning_model": "SPOT" if is_spot else "STANDARD",
         "instance_termination_action": "DELETE",
-        # Spot machines, machines with GPUs and those close together cannot be moved to another host while they run.
-        "on_host_maintenance": "TERMINATE" if is_spot or hardware.has_gpus or request.close else "MIGRATE",
+        # Spot machines, machines with GPUs and those close together cannot be moved to another host
+        # while they run.
+        "on_host_maintenance": "TERMINATE"
+        if is_spot or hardware.has_gpus or request.close
+        else "MIGRATE",
         "automatic_restart": False,
         "max_run_duration": {"seconds": longest},
     }
 
 
 def _disk(
-    request: MachineRequest, settings: GcpMachineSettings, hardware: GcpHardware, zone: str, labels: Mapping[str, str]
+    request: MachineRequest,
+    settings: GcpMachineSettings,
+    hardware: GcpHardware,
+    zone: str,
+    labels: Mapping[str, str],
 ) -> dict[str, object]:
     smallest = _SMALLEST_WITH_DRIVERS_GIB if hardware.has_gpus else 10
     image = request.image or settings.image
     if not image:
-        if hardware.attached is not None and driver_of(gpu_name(hardware.attached[0])) == NVIDIA_OLD:
+        if (
+            hardware.attached is not None
+            and driver_of(gpu_name(hardware.attached[0])) == NVIDIA_OLD
+        ):
             raise BadRequest(
-                f"{hardware.type}: Google's image has no driver for its {gpu_name(hardware.attached[0])};"
+                f"{hardware.type}: Google's image has no driver for its "
+                f"{gpu_name(hardware.attached[0])};"
                 " name one that has (image: {gcp: ...})"
             )
-        image = (_WITH_DRIVERS if hardware.has_gpus else _UBUNTU).format("arm64" if hardware.is_arm else "amd64")
+        image = (_WITH_DRIVERS if hardware.has_gpus else _UBUNTU).format(
+            "arm64" if hardware.is_arm else "amd64"
+        )
+
     disk: dict[str, object] = {
         "boot": True,
         "auto_delete": True,
@@ -142,13 +165,16 @@ def _disk(
             "labels": dict(labels),
         },
     }
+
     if settings.kms_key:
         disk["disk_encryption_key"] = {"kms_key_name": settings.kms_key}
     return disk
 
 
 def held_disk(market: Market, wanted: int | None, settings: GcpMachineSettings) -> tuple[str, int]:
-    """The kind of a machine's disk, and its size, counted as that which an image with drivers needs."""
+    """The kind of a machine's disk, and its size, counted as that which an image with drivers
+    needs.
+    """
     name, _ = split_type(market.instance_type)
     return _disk_type(name), max(wanted or settings.disk_gib, _SMALLEST_WITH_DRIVERS_GIB)
 
@@ -160,18 +186,29 @@ def _disk_type(machine_type: str) -> str:
 
 
 def subnetwork_of(request: MachineRequest, settings: GcpMachineSettings, zone: str) -> str | None:
-    """The path of the subnetwork of a request's machines; None if a network is chosen rather than a subnetwork."""
+    """The path of the subnetwork of a request's machines; None if a network is chosen rather than a
+    subnetwork.
+    """
     if request.network is not None:
         return request.network if "subnetworks/" in request.network else None
     chosen = settings.subnetwork
-    return chosen if chosen is None or "/" in chosen else f"regions/{region_of(zone)}/subnetworks/{chosen}"
+    return (
+        chosen
+        if chosen is None or "/" in chosen
+        else f"regions/{region_of(zone)}/subnetworks/{chosen}"
+    )
 
 
-def _interface(request: MachineRequest, settings: GcpMachineSettings, zone: str) -> dict[str, object]:
+def _interface(
+    request: MachineRequest, settings: GcpMachineSettings, zone: str
+) -> dict[str, object]:
     subnetwork = subnetwork_of(request, settings, zone)
     interface: dict[str, object] = (
-        {"subnetwork": subnetwork} if subnetwork else {"network": network_path(request.network or settings.network)}
+        {"subnetwork": subnetwork}
+        if subnetwork
+        else {"network": network_path(request.network or settings.network)}
     )
+
     if settings.public_ip:
         interface["access_configs"] = [{"name": "External NAT", "type_": "ONE_TO_ONE_NAT"}]
     return interface
@@ -188,18 +225,36 @@ SSH_RULE = "-ssh"
 def firewalls(
     scope: str, network: str, ssh_from: tuple[str, ...], tags: Mapping[str, str]
 ) -> tuple[dict[str, Any], ...]:
-    """The rules of a run: its machines may talk to each other, and ssh is admitted from the ranges in the settings.
+    """The rules of a run: its machines may talk to each other, and ssh is admitted from the ranges
+    in the settings.
 
     Rules have no labels, so their description identifies the run.
     """
     tag = network_tag(scope)
-    common: dict[str, Any] = {"network": network_path(network), "direction": "INGRESS", "target_tags": [tag]}
+    common: dict[str, Any] = {
+        "network": network_path(network),
+        "direction": "INGRESS",
+        "target_tags": [tag],
+    }
+
     described = {"description": description_of(tags), **common}
-    inside = {"name": f"{tag}-inside", **described, "source_tags": [tag], "allowed": [{"I_p_protocol": "all"}]}
+    inside = {
+        "name": f"{tag}-inside",
+        **described,
+        "source_tags": [tag],
+        "allowed": [{"I_p_protocol": "all"}],
+    }
+
     if not ssh_from:
         return (inside,)
+
     ssh = {"I_p_protocol": "tcp", "ports": ["22"]}
-    return inside, {"name": f"{tag}{SSH_RULE}", **described, "source_ranges": list(ssh_from), "allowed": [ssh]}
+    return inside, {
+        "name": f"{tag}{SSH_RULE}",
+        **described,
+        "source_ranges": list(ssh_from),
+        "allowed": [ssh],
+    }
 
 
 CLOUD = "gcp"
@@ -220,8 +275,8 @@ _ID = re.compile(rf"{CLOUD}:(?P<zone>[a-z0-9-]+):(?P<name>[a-z0-9-]+)")
 
 @dataclass(frozen=True, slots=True)
 class OrderName:
-    """The parts of the names of a request's machines. `scope` stands for the run, and `print` for the whole request;
-    a type that is too long for a name is cut."""
+    """The parts of the names of a request's machines. `scope` stands for the run, and `print` for
+    the whole request; a type that is too long for a name is cut."""
 
     is_spot: bool
     is_zonal: bool
@@ -245,7 +300,9 @@ class OrderName:
 
     @property
     def any_print(self) -> str:
-        """A regular expression for the names of all machines of this token, whatever was requested with it."""
+        """A regular expression for the names of all machines of this token, whatever was requested
+        with it.
+        """
         return rf"{PREFIX}.*-{self.token}[a-z0-9]{{{_PRINT}}}-[0-9]+"
 
     def machine(self, index: int) -> str:
@@ -254,7 +311,9 @@ class OrderName:
 
     def market(self, zone: str) -> Market:
         region = region_of(zone)
-        return Market(CLOUD, region, zone if self.is_zonal else NO_ZONE, self.type.replace("--", "+"))
+        return Market(
+            CLOUD, region, zone if self.is_zonal else NO_ZONE, self.type.replace("--", "+")
+        )
 
 
 def parsed(name: str) -> tuple[OrderName, int] | None:
@@ -266,7 +325,9 @@ def parsed(name: str) -> tuple[OrderName, int] | None:
 
 
 def scope_of(tags: Mapping[str, str]) -> str:
-    """Identifies a run in names: a hash of installation and run, or else of all tags but the intent."""
+    """Identifies a run in names: a hash of installation and run, or else of all tags but the
+    intent.
+    """
     common = _RUN if tags.keys() >= _RUN else tags.keys() - {INTENT_TAG}
     return _short(repr(sorted((key, tags[key]) for key in common)), _SCOPE)
 
@@ -300,14 +361,18 @@ def placement_policy(scope: str, zone: str) -> str:
 
 
 def create_id(name: str, zone: str, body: object) -> str:
-    """The request id of a creation. Google refuses a known id with another body, and `lease_until` may differ."""
+    """The request id of a creation. Google refuses a known id with another body, and `lease_until`
+    may differ.
+    """
     return _uuid(f"create {zone} {name} {body!r}")
 
 
 def end_ids(name: str, reason: EndReason) -> tuple[str, ...]:
-    """The request ids of a deletion, which record why a machine was deleted: Google keeps them with the operation.
+    """The request ids of a deletion, which record why a machine was deleted: Google keeps them with
+    the operation.
 
-    Google answers a known id with the operation of the first call, so a deletion that failed takes the next id.
+    Google answers a known id with the operation of the first call, so a deletion that failed takes
+    the next id.
     """
     again = (f" {attempt}" if attempt else "" for attempt in range(_MAX_DELETIONS))
     return tuple(_uuid(f"{reason.value} {name}{number}") for number in again)
@@ -323,7 +388,8 @@ def _short(text: str, length: int) -> str:
 
 
 REQUEST_LABEL, BID_LABEL = "spotctl-request", "spotctl-bid"
-"""The fingerprint of the request, by which a machine of spotctl is recognized, and its bid in nano-dollars."""
+"""The fingerprint of the request, by which a machine of spotctl is recognized, and its bid in
+nano-dollars."""
 
 _OWN = frozenset({REQUEST_LABEL, BID_LABEL})
 _KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}")
@@ -344,15 +410,22 @@ def tags_of(labels: Mapping[str, str], mandatory: Mapping[str, str]) -> dict[str
 
 
 def label_value(key: str, value: str) -> str:
-    text = "".join(character if _PLAIN.fullmatch(character) else _escaped(character) for character in value)
+    text = "".join(
+        character if _PLAIN.fullmatch(character) else _escaped(character) for character in value
+    )
     if len(text) > _LONGEST:
-        raise BadRequest(f"tag {key}={value!r} is too long for a label of Google Cloud ({_LONGEST} characters)")
+        raise BadRequest(
+            f"tag {key}={value!r} is too long for a label of Google Cloud ({_LONGEST} characters)"
+        )
     return text
 
 
 def selection(tags: Mapping[str, str]) -> str:
     """A filter for resources with these tags that spotctl created."""
-    conditions = [f'labels.{_checked_key(key)} = "{label_value(key, value)}"' for key, value in sorted(tags.items())]
+    conditions = [
+        f'labels.{_checked_key(key)} = "{label_value(key, value)}"'
+        for key, value in sorted(tags.items())
+    ]
     return " ".join(f"({condition})" for condition in [f"labels.{REQUEST_LABEL}:*", *conditions])
 
 
@@ -373,7 +446,9 @@ def described(description: str) -> dict[str, str] | None:
 
 def _checked_key(key: str) -> str:
     if not _KEY.fullmatch(key) or key in _OWN:
-        raise BadRequest(f"tag {key!r} cannot be a label of Google Cloud; use lowercase letters, digits, _ and -")
+        raise BadRequest(
+            f"tag {key!r} cannot be a label of Google Cloud; use lowercase letters, digits, _ and -"
+        )
     return key
 
 

@@ -1,8 +1,9 @@
 """`GcpProvider`: spot machines of Compute Engine.
 
-Google knows no bids: a request with a bid gets spot machines at Google's price, and the bid is only recorded. Each
-machine is created by a call of its own, under a name derived from the request: Google refuses a second machine with
-that name while the first exists, and for two weeks the operations show that there was a first.
+Google knows no bids: a request with a bid gets spot machines at Google's price, and the bid is only
+recorded. Each machine is created by a call of its own, under a name derived from the request:
+Google refuses a second machine with that name while the first exists, and for two weeks the
+operations show that there was a first.
 """
 
 from __future__ import annotations
@@ -36,7 +37,14 @@ from spotctl.clouds.gcp.inventory import (
 from spotctl.clouds.gcp.orders import selection
 from spotctl.clouds.gcp.quotas import project_quotas, region_quotas
 from spotctl.clouds.gcp.session import GcpSession
-from spotctl.clouds.provider import EndReason, Holdings, Machine, MachineRequest, MachineState, Resource
+from spotctl.clouds.provider import (
+    EndReason,
+    Holdings,
+    Machine,
+    MachineRequest,
+    MachineState,
+    Resource,
+)
 from spotctl.clouds.remote.agents import RemoteAgents, RentingProvider
 from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.remote.prices import holdings_of
@@ -53,20 +61,27 @@ _SMALL, _ANY_REGION = "e2-micro", "us-central1"
 
 
 class GcpProvider(RentingProvider):
-    """See the module's text and `CloudProvider`. `session` is open as long as the provider is used."""
+    """See the module's text and `CloudProvider`. `session` is open as long as the provider is
+    used."""
 
     name = orders.CLOUD
 
     def __init__(
-        self, session: GcpSession, settings: GcpMachineSettings, agents: RemoteAgents, prices: PriceBook
+        self,
+        session: GcpSession,
+        settings: GcpMachineSettings,
+        agents: RemoteAgents,
+        prices: PriceBook,
     ) -> None:
         self._calls = GcpCalls(session)
         super().__init__(agents, prices)
         self._settings = settings
-        # From the last list, so that a link to a machine needs no call: its address and whether it has ended.
+        # From the last list, so that a link to a machine needs no call: its address and whether it
+        # has ended.
         self._seen: dict[str, RemoteMachine | None] = {}
 
-    def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:  # noqa: ARG002 - one answer has all
+    # One answer has all.
+    def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:  # noqa: ARG002
         answer = self._calls.call(calls.GET_REGION, f"quotas of {region}", region=region)
         stated = region_quotas(answer)
         with suppress(NotPermitted):  # roles from before spotctl read the project's quota
@@ -87,30 +102,44 @@ class GcpProvider(RentingProvider):
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
         """See `CloudProvider`. The bids of machines that Google has deleted are no longer known.
 
-        Machines in a zone that does not answer are left out: their operations do not say whether they have ended.
+        Machines in a zone that does not answer are left out: their operations do not say whether
+        they have ended.
         """
         listed_everywhere = self._calls.listed_everywhere
-        living, failure = listed_everywhere(calls.LIST_INSTANCES, "list of machines", selection(tags))
+        living, failure = listed_everywhere(
+            calls.LIST_INSTANCES, "list of machines", selection(tags)
+        )
         of_machines = f'targetLink eq ".*/instances/{orders.names_of_machines(tags)}"'
-        operations, unknown = listed_everywhere(calls.LIST_OPERATIONS, "list of operations", of_machines)
+        operations, unknown = listed_everywhere(
+            calls.LIST_OPERATIONS, "list of operations", of_machines
+        )
         by_place, failure = pasts(operations), failure or unknown
-        listed = {(last_part(instance.zone), instance.name): self._machine(instance, by_place) for instance in living}
+        listed = {
+            (last_part(instance.zone), instance.name): self._machine(instance, by_place)
+            for instance in living
+        }
         parts = () if failure is None else failure.parts
         missing = [
             past
             for place, past in by_place.items()
-            if place not in listed and past.failure is None and not orders.machine_id(*place).startswith(parts)
+            if place not in listed
+            and past.failure is None
+            and not orders.machine_id(*place).startswith(parts)
         ]
+
         machines = [machine for machine in listed.values() if machine is not None]
         machines += self._missing(missing, tags, machines)
         machines.sort(key=lambda machine: (machine.started, machine.id))
         if failure is not None:
             raise PartlyListed(failure, machines, parts)
+
         return tuple(machines)
 
     def terminate(self, ids: Sequence[str]) -> None:
         """See `CloudProvider`. Tries all, even if one fails; then raises the first failure."""
-        places = {machine: place for machine in ids if (place := orders.place_of(machine)) is not None}
+        places = {
+            machine: place for machine in ids if (place := orders.place_of(machine)) is not None
+        }
         each(partial(self._terminate, machine, *place) for machine, place in places.items())
 
     @property
@@ -119,15 +148,21 @@ class GcpProvider(RentingProvider):
 
     def usual_request(self) -> MachineRequest | None:
         """See `CloudProvider`; in the region that gcloud uses."""
-        market = Market(orders.CLOUD, os.environ.get("CLOUDSDK_COMPUTE_REGION") or _ANY_REGION, NO_ZONE, _SMALL)
-        return MachineRequest("check", market, 1, 1_000_000_000, 0, {INSTALLATION_TAG: "spotctl-doctor"})
+        market = Market(
+            orders.CLOUD, os.environ.get("CLOUDSDK_COMPUTE_REGION") or _ANY_REGION, NO_ZONE, _SMALL
+        )
+        return MachineRequest(
+            "check", market, 1, 1_000_000_000, 0, {INSTALLATION_TAG: "spotctl-doctor"}
+        )
 
     def checks(self, request: MachineRequest) -> Sequence[Requirement]:
         creation = Creation(self._calls, self._settings, request, lambda: "", self.now)
         return GoogleRequirements(self._calls, self._settings, request, creation.check).rows
 
     def check_order(self, request: MachineRequest) -> str:
-        """See `CloudProvider`. Compute Engine has no dry run, so only the type and the image are looked up."""
+        """See `CloudProvider`. Compute Engine has no dry run, so only the type and the image are
+        looked up.
+        """
         start_up = partial(self._agents.start_up, request, orders.CLOUD)
         return Creation(self._calls, self._settings, request, start_up, self.now).check()
 
@@ -136,7 +171,9 @@ class GcpProvider(RentingProvider):
         if place is None:
             raise NotFound(f"{machine}: not a machine of Google Cloud", (machine,))
         zone, name = place
-        self._calls.call(calls.SIMULATE_EVICTION, f"eviction of {machine}", zone=zone, instance=name)
+        self._calls.call(
+            calls.SIMULATE_EVICTION, f"eviction of {machine}", zone=zone, instance=name
+        )
 
     def _terminate(self, machine: str, zone: str, name: str) -> None:
         what, failure = f"termination of {machine}", None
@@ -147,19 +184,29 @@ class GcpProvider(RentingProvider):
             failure = None if operation is None else failure_of(operation)
             if failure is None:
                 return
+
         assert failure is not None
         raise calls.of_operation(what, failure.code, failure.message)
 
     def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...]:
         own = [rule for rule in self._rules() if tags.items() <= rule.tags.items()]
-        changing = [name for rule in own if (name := rule.id.rpartition(":")[2]).endswith(orders.SSH_RULE)]
+        changing = [
+            name for rule in own if (name := rule.id.rpartition(":")[2]).endswith(orders.SSH_RULE)
+        ]
+
         for name in changing:
             what, changed = f"firewall rule {name}", {"name": name, "source_ranges": list(ssh_from)}
-            # The same change may be wanted again after another one, so each call has an id of its own.
+            # The same change may be wanted again after another one, so each call has an id of its
+            # own.
             operation = self._calls.call(
-                calls.PATCH_FIREWALL, what, firewall=name, firewall_resource=changed, request_id=str(uuid.uuid4())
+                calls.PATCH_FIREWALL,
+                what,
+                firewall=name,
+                firewall_resource=changed,
+                request_id=str(uuid.uuid4()),
             )
             self._calls.finish(operation.name, what)
+
         return tuple(f"firewall rule {name}" for name in changing)
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
@@ -167,18 +214,30 @@ class GcpProvider(RentingProvider):
         listed_everywhere = self._calls.listed_everywhere
         machines, no_machines = listed_everywhere(calls.LIST_INSTANCES, "list of machines", chosen)
         disks, no_disks = listed_everywhere(calls.LIST_DISKS, "list of disks", chosen)
-        addresses, no_addresses = listed_everywhere(calls.LIST_ADDRESSES, "list of addresses", chosen)
+        addresses, no_addresses = listed_everywhere(
+            calls.LIST_ADDRESSES, "list of addresses", chosen
+        )
         own = f'name eq "{orders.PREFIX}.*"'
-        policies, no_policies = listed_everywhere(calls.LIST_POLICIES, "list of placement policies", own)
+        policies, no_policies = listed_everywhere(
+            calls.LIST_POLICIES, "list of placement policies", own
+        )
         placed = [shared_resource(orders.POLICY_KIND, policy) for policy in policies]
         resources = (
-            *(resource_of("machine", machine, mandatory, machine.status.lower()) for machine in machines),
+            *(
+                resource_of("machine", machine, mandatory, machine.status.lower())
+                for machine in machines
+            ),
             # A disk in use goes with its machine.
-            *(resource_of("disk", disk, mandatory, f"{disk.size_gb} GiB") for disk in disks if not disk.users),
+            *(
+                resource_of("disk", disk, mandatory, f"{disk.size_gb} GiB")
+                for disk in disks
+                if not disk.users
+            ),
             *(resource_of("address", address, mandatory, address.address) for address in addresses),
             *(rule for rule in self._rules() if tags.items() <= rule.tags.items()),
             *(held for held in placed if held is not None and tags.items() <= held.tags.items()),
         )
+
         if (failure := no_machines or no_disks or no_addresses or no_policies) is not None:
             raise PartlyListed(failure, resources, failure.parts)
         return resources
@@ -189,7 +248,11 @@ class GcpProvider(RentingProvider):
 
     def _remove(self, resource: Resource) -> None:
         _, place, name = resource.id.split(":")
-        what, request_id = f"removal of {resource.kind} {name}", orders.end_ids(name, EndReason.RETURNED)[0]
+        what, request_id = (
+            f"removal of {resource.kind} {name}",
+            orders.end_ids(name, EndReason.RETURNED)[0],
+        )
+
         match resource.kind:
             case "machine":
                 self.terminate([resource.id])
@@ -200,7 +263,9 @@ class GcpProvider(RentingProvider):
                 delete = partial(self._calls.call, calls.DELETE_FIREWALL, what, firewall=name)
                 self._calls.remove(delete, what)
             case orders.POLICY_KIND:
-                delete = partial(self._calls.call, calls.DELETE_POLICY, what, region=place, resource_policy=name)
+                delete = partial(
+                    self._calls.call, calls.DELETE_POLICY, what, region=place, resource_policy=name
+                )
                 self._calls.remove(delete, what, place)
             case "address":
                 self._calls.unless_missing(
@@ -209,9 +274,12 @@ class GcpProvider(RentingProvider):
 
     def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
         disk, gib = orders.held_disk(market, disk_gib, self._settings)
-        return holdings_of(market, self._prices.lists(), disk, gib, spot=spot, public_ip=self._settings.public_ip)
+        return holdings_of(
+            market, self._prices.lists(), disk, gib, spot=spot, public_ip=self._settings.public_ip
+        )
 
-    def _machine(self, instance: Any, by_place: Mapping[tuple[str, str], Past]) -> Machine | None:  # noqa: ANN401  # the SDK's messages
+    # The SDK's messages.
+    def _machine(self, instance: Any, by_place: Mapping[tuple[str, str], Past]) -> Machine | None:  # noqa: ANN401
         self._see(instance)
         place = last_part(instance.zone), instance.name
         return machine_of(instance, by_place.get(place), self._settings.labels)
@@ -240,6 +308,7 @@ class GcpProvider(RentingProvider):
                 machine = None if instance is None else self._machine(instance, {place: past})
             if machine is not None and tags.items() <= machine.tags.items():
                 machines.append(machine)
+
         return machines
 
     def _rules(self) -> tuple[Resource, ...]:
@@ -249,7 +318,9 @@ class GcpProvider(RentingProvider):
         return tuple(rule for rule in rules if rule is not None)
 
     def _instance(self, zone: str, name: str) -> Any | None:  # noqa: ANN401  # the SDK's messages
-        return self._calls.unless_missing(calls.GET_INSTANCE, f"machine {name}", zone=zone, instance=name)
+        return self._calls.unless_missing(
+            calls.GET_INSTANCE, f"machine {name}", zone=zone, instance=name
+        )
 
     def _see(self, instance: Any) -> None:  # noqa: ANN401  # the SDK's messages
         """Remembers how to reach a machine, or that the machine has ended."""
@@ -259,6 +330,7 @@ class GcpProvider(RentingProvider):
         if known is None or seen is None or seen.state is MachineState.GONE:
             self._lose(machine)
             return
+
         (interface,) = instance.network_interfaces
         outside = [config.nat_i_p for config in interface.access_configs if config.nat_i_p]
         self._seen[machine] = RemoteMachine(
@@ -287,7 +359,9 @@ class GcpProvider(RentingProvider):
 
     def _console(self, zone: str, name: str) -> str:
         what = f"console of machine {name}"
-        return str(self._calls.call(calls.READ_CONSOLE, what, zone=zone, instance=name, port=1).contents)
+        return str(
+            self._calls.call(calls.READ_CONSOLE, what, zone=zone, instance=name, port=1).contents
+        )
 
     def _is_gone(self, zone: str, name: str) -> bool:
         instance = self._instance(zone, name)
@@ -310,6 +384,10 @@ def provider(
         compute_endpoint=settings.text("gcp_compute_endpoint"),
         iam_endpoint=settings.text("gcp_iam_endpoint"),
     )
-    # Google holds a question for the end of an operation for up to two minutes, and the run's loop has other work.
+
+    # Google holds a question for the end of an operation for up to two minutes, and the run's loop
+    # has other work.
     brief = replace(access, call_timeout_seconds=60.0, retry_deadline_seconds=20.0)
-    return GcpProvider(GcpSession(brief, answers), settings.table("gcp", GcpMachineSettings), agents, prices)
+    return GcpProvider(
+        GcpSession(brief, answers), settings.table("gcp", GcpMachineSettings), agents, prices
+    )

@@ -32,14 +32,19 @@ _GPUS = {
 
 _FAMILIES = (
     *(
-        ("+".join(series + variant for variant in _VARIANTS), f"{series.upper()}_{VCPUS}", QuotaUnit.VCPUS)
+        (
+            "+".join(series + variant for variant in _VARIANTS),
+            f"{series.upper()}_{VCPUS}",
+            QuotaUnit.VCPUS,
+        )
         for series in _SERIES
     ),
     *((family, metric, QuotaUnit.GPUS) for family, metric in _GPUS.items()),
 )
 
 
-def limits_of(stated: Any) -> dict[str, int]:  # noqa: ANN401  # the SDK's messages are not annotated
+# The SDK's messages are not annotated.
+def limits_of(stated: Any) -> dict[str, int]:  # noqa: ANN401
     """The limits of a region or a project by their metrics."""
     return {quota.metric: int(quota.limit) for quota in stated.quotas}
 
@@ -50,7 +55,8 @@ def spot_limit(limits: Mapping[str, int], metric: str) -> int | None:
     return own or limits.get(metric, own)
 
 
-def region_quotas(region: Any) -> tuple[Quota, ...]:  # noqa: ANN401  # the SDK's messages are not annotated
+# The SDK's messages are not annotated.
+def region_quotas(region: Any) -> tuple[Quota, ...]:  # noqa: ANN401
     """The quotas of spot machines in a region, then those of machines on demand.
 
     `CPUS` is left out for machines on demand: it holds for the series that have none of their own.
@@ -69,10 +75,12 @@ def region_quotas(region: Any) -> tuple[Quota, ...]:  # noqa: ANN401  # the SDK'
             if limit is None or (has_own and unit is QuotaUnit.VCPUS):
                 continue
             quotas.append(Quota(CLOUD, region.name, family, limit, unit, spot=spot))
+
     return tuple(quotas)
 
 
-def project_quotas(project: Any) -> tuple[Quota, ...]:  # noqa: ANN401  # the SDK's messages are not annotated
+# The SDK's messages are not annotated.
+def project_quotas(project: Any) -> tuple[Quota, ...]:  # noqa: ANN401
     """The quotas of all regions: of vCPUs on demand, and of GPUs, which all machines share."""
     limits, quotas = limits_of(project), list[Quota]()
     if _ALL_VCPUS in limits:

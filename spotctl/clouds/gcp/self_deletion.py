@@ -1,4 +1,5 @@
-"""How a machine of Compute Engine deletes itself: a machine that is only switched off still costs money.
+"""How a machine of Compute Engine deletes itself: a machine that is only switched off still costs
+money.
 
 This file is part of the start-up script, so it imports only the standard library.
 """
@@ -21,11 +22,16 @@ def deletion(fetch: Callable[[str, str, Mapping[str, str]], str]) -> tuple[str, 
     def value(path: str) -> str:
         return fetch(host, f"/computeMetadata/v1/{path}", {"Metadata-Flavor": "Google"})
 
-    endpoint = os.environ.get("CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE", "https://compute.googleapis.com/compute/v1/")
+    endpoint = os.environ.get(
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE", "https://compute.googleapis.com/compute/v1/"
+    )
     endpoint = endpoint.rstrip("/")
     if not endpoint.endswith("/compute/v1"):
         endpoint += "/compute/v1"
     token = json.loads(value("instance/service-accounts/default/token"))["access_token"]
-    project, zone, name = (value(path) for path in ("project/project-id", "instance/zone", "instance/name"))
+    project, zone, name = (
+        value(path) for path in ("project/project-id", "instance/zone", "instance/name")
+    )
     zone = zone.rpartition("/")[2]
+
     return f"{endpoint}/projects/{project}/zones/{zone}/instances/{name}", token

@@ -1,8 +1,9 @@
 """The only door to Google's SDK: credentials, clients, paging, retries and errors.
 
-Requests are given as dictionaries with the field names of the SDK's messages, and answers are the SDK's messages, so
-that callers need no import of it. Use `insert_unary` and the `wait` of `ZoneOperations` for operations: the futures
-that `insert` returns poll the production endpoint even where another endpoint is set.
+Requests are given as dictionaries with the field names of the SDK's messages, and answers are the
+SDK's messages, so that callers need no import of it. Use `insert_unary` and the `wait` of
+`ZoneOperations` for operations: the futures that `insert` returns poll the production endpoint even
+where another endpoint is set.
 """
 
 import os
@@ -61,17 +62,22 @@ _SCOPED = {
 }
 # Compute Engine reports an exceeded rate as 403 with one of these reasons, as well as by 429.
 _RATE_REASONS = frozenset({"rateLimitExceeded", "userRateLimitExceeded"})
-# Errors of the SDK over an answer that the API does not document. `AttributeError`, because google-api-core assumes
-# that an error's body, if it is JSON at all, is an object that contains an object.
+# Errors of the SDK over an answer that the API does not document. `AttributeError`, because
+# google-api-core assumes that an error's body, if it is JSON at all, is an object that contains an
+# object.
 _UNDOCUMENTED_ANSWER = (ParseError, UnicodeDecodeError, AttributeError)
 _LOST_CONNECTION = (http.ConnectionError, http.ChunkedEncodingError, http.Timeout, TransportError)
-_SIGN_IN = "set GOOGLE_APPLICATION_CREDENTIALS to a key file, or run `gcloud auth application-default login`"
+_SIGN_IN = (
+    "set GOOGLE_APPLICATION_CREDENTIALS to a key file, or run `gcloud auth application-default "
+    "login`"
+)
 _LATER = "try again later"
 
 
 ACT_AS = "iam.serviceAccounts.actAs"
-"""Needed to give a machine its service account. Who has it in the whole project may act as every account there, so it
-is granted on the machines' account only, and is no part of the printed role."""
+"""Needed to give a machine its service account. Who has it in the whole project may act as every
+account there, so it is granted on the machines' account only, and is no part of the printed
+role."""
 
 _STORAGE_SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 
@@ -85,8 +91,8 @@ class UnreachedScopes(NoAnswer):
 
 
 class GcpSession:
-    """Google's APIs for the duration of a `with` block; nothing is contacted before the first call. Of `answers`
-    that are kept, none is asked for twice."""
+    """Google's APIs for the duration of a `with` block; nothing is contacted before the first call.
+    Of `answers` that are kept, none is asked for twice."""
 
     def __init__(self, settings: GcpSettings, answers: Answers = NOT_KEPT) -> None:
         self._settings, self._answers = settings, answers
@@ -102,7 +108,10 @@ class GcpSession:
     @property
     def compute_host(self) -> str:
         """The host that answers calls to Compute Engine."""
-        endpoint = self._settings.compute_endpoint or f"https://{compute_v1.InstancesClient.DEFAULT_ENDPOINT}"
+        endpoint = (
+            self._settings.compute_endpoint
+            or f"https://{compute_v1.InstancesClient.DEFAULT_ENDPOINT}"
+        )
         return urlsplit(endpoint).hostname or ""
 
     @cached_property
@@ -112,23 +121,38 @@ class GcpSession:
         if not project and not is_plain_http(self._settings.compute_endpoint):
             with translated(ApiCall("signing in", "an identity")):
                 project = self._default_identity[1]
+
         if not project:
-            raise MissingCredentials("gcp: no project is set", f"set {_PROJECT}, or gcp_project in spotctl's settings")
+            raise MissingCredentials(
+                "gcp: no project is set", f"set {_PROJECT}, or gcp_project in spotctl's settings"
+            )
         return checked_name("project", project)
 
-    def answer(self, call: ApiCall, service: str, method: str, request: Mapping[str, object]) -> Any:  # noqa: ANN401  # the SDK's messages are not annotated
+    def answer(
+        self, call: ApiCall, service: str, method: str, request: Mapping[str, object]
+    ) -> Any:  # noqa: ANN401  # the SDK's messages are not annotated
         """The answer of a Compute Engine method; for example service `Regions`, method `get`."""
         with self._translated(call):
-            ask = partial(getattr(self._compute(service), method), request=dict(request), **self._call_options())
+            ask = partial(
+                getattr(self._compute(service), method),
+                request=dict(request),
+                **self._call_options(),
+            )
             return self._answers.of((service, method, repr(sorted(request.items()))), ask)
 
-    def pages(self, call: ApiCall, service: str, request: Mapping[str, object]) -> Iterator[list[Any]]:
+    def pages(
+        self, call: ApiCall, service: str, request: Mapping[str, object]
+    ) -> Iterator[list[Any]]:
         """The pages of a Compute Engine service's list."""
         with self._translated(call):
             limited = {**request, "max_results": PAGE_ROWS}
             ask = partial(self._compute(service).list, request=limited, **self._call_options())
             question = service, repr(sorted(request.items()))
-            for page in self._answers.of(question, lambda: list(ask().pages)) if self._answers.kept else ask().pages:
+            for page in (
+                self._answers.of(question, lambda: list(ask().pages))
+                if self._answers.kept
+                else ask().pages
+            ):
                 yield list(page.items)
 
     def scoped(self, call: ApiCall, service: str, request: Mapping[str, object]) -> Iterator[Any]:
@@ -146,8 +170,12 @@ class GcpSession:
                     if listing.warning.code == "UNREACHABLE":
                         unreached.add(scope.rpartition("/")[2])
                     yield from getattr(listing, _SCOPED[service])
+
         if unreached:
-            raise UnreachedScopes(f"gcp: {call.what}: no answer from {', '.join(sorted(unreached))}", sorted(unreached))
+            raise UnreachedScopes(
+                f"gcp: {call.what}: no answer from {', '.join(sorted(unreached))}",
+                sorted(unreached),
+            )
 
     def price_list(self, call: ApiCall, service: str) -> Iterator[Any]:
         """The SKUs of a service in the Cloud Billing catalog, in US dollars."""
@@ -155,31 +183,42 @@ class GcpSession:
             from google.cloud import billing_v1  # an optional dependency
         except ImportError:
             raise MissingExtra(
-                "gcp: reading the price list needs Google's billing SDK", "pip install 'spotctl[gcp-pricing]'"
+                "gcp: reading the price list needs Google's billing SDK",
+                "pip install 'spotctl[gcp-pricing]'",
             ) from None
         with translated(call):
             options = self._options(self._settings.billing_endpoint)
-            client = self._open.enter_context(billing_v1.CloudCatalogClient(transport="rest", **options))
+            client = self._open.enter_context(
+                billing_v1.CloudCatalogClient(transport="rest", **options)
+            )
             request = {"parent": service, "currency_code": "USD", "page_size": _BILLING_PAGE_ROWS}
             yield from client.list_skus(request=request, **self._call_options())
 
     def granted(self, call: ApiCall, permissions: list[str]) -> tuple[set[str], str]:
-        """Which of these permissions the identity has on the project, and the answer's Date header."""
+        """Which of these permissions the identity has on the project, and the answer's Date
+        header."""
         endpoint = self._settings.resource_manager_endpoint or _RESOURCE_MANAGER
         return self._granted(call, endpoint, f"/v1/projects/{self.project}", permissions)
 
     def may_act_as(self, call: ApiCall, account: str) -> bool:
         """Whether the identity may give a service account to a machine."""
-        endpoint, resource = self._settings.iam_endpoint or _IAM, f"/v1/projects/-/serviceAccounts/{account}"
+        endpoint, resource = (
+            self._settings.iam_endpoint or _IAM,
+            f"/v1/projects/-/serviceAccounts/{account}",
+        )
         granted, _ = self._granted(call, endpoint, resource, [ACT_AS])
         return bool(granted)
 
-    def _granted(self, call: ApiCall, endpoint: str, resource: str, permissions: list[str]) -> tuple[set[str], str]:
+    def _granted(
+        self, call: ApiCall, endpoint: str, resource: str, permissions: list[str]
+    ) -> tuple[set[str], str]:
         url = f"{endpoint}{resource}:testIamPermissions"
 
         def ask() -> tuple[set[str], str]:
             session: Any = AuthorizedSession(self._credentials(endpoint))  # type: ignore[no-untyped-call]
-            answer = session.post(url, json={"permissions": permissions}, timeout=self._settings.call_timeout_seconds)
+            answer = session.post(
+                url, json={"permissions": permissions}, timeout=self._settings.call_timeout_seconds
+            )
             if answer.status_code != 200:
                 raise exceptions.from_http_response(answer)  # type: ignore[no-untyped-call]
             return set(answer.json().get("permissions", ())), answer.headers["date"]
@@ -199,7 +238,8 @@ class GcpSession:
             vars(self).pop("_default_identity", None)
             raise
 
-    def _compute(self, service: str) -> Any:  # noqa: ANN401  # the SDK's clients have no common type
+    # The SDK's clients have no common type.
+    def _compute(self, service: str) -> Any:  # noqa: ANN401
         if service not in self._clients:
             kind = getattr(compute_v1, f"{service}Client")
             options = self._options(self._settings.compute_endpoint)
@@ -214,7 +254,8 @@ class GcpSession:
 
     def _credentials(self, endpoint: str | None) -> Credentials:
         if is_plain_http(endpoint):
-            return AnonymousCredentials()  # type: ignore[no-untyped-call]  # the SDK does not annotate it
+            # The SDK does not annotate it.
+            return AnonymousCredentials()  # type: ignore[no-untyped-call]
         if self._settings.api_key:
             return ApiKey(self._settings.api_key)  # type: ignore[no-untyped-call]
         return self._default_identity[0]
@@ -234,7 +275,9 @@ class GcpSession:
 
 
 class RetryPredicate:
-    """Whether to repeat a call that failed. Refused connections are retried only a few times: no server is there."""
+    """Whether to repeat a call that failed. Refused connections are retried only a few times: no
+    server is there.
+    """
 
     def __init__(self, connection_attempts: int) -> None:
         self._connections_left = connection_attempts
@@ -253,8 +296,11 @@ def storage_token() -> tuple[str, float]:
     """A token for Cloud Storage from the default credentials, and how many seconds it is valid."""
     with translated(ApiCall("Google sign-in", "a token")):
         credentials, _ = google.auth.default(scopes=[_STORAGE_SCOPE])
-        credentials.refresh(AuthRequest())  # type: ignore[no-untyped-call]  # the SDK does not annotate it
-    expiry = credentials.expiry.replace(tzinfo=UTC).timestamp() if credentials.expiry else time.time()
+        # The SDK does not annotate it.
+        credentials.refresh(AuthRequest())  # type: ignore[no-untyped-call]
+    expiry = (
+        credentials.expiry.replace(tzinfo=UTC).timestamp() if credentials.expiry else time.time()
+    )
     return str(credentials.token), expiry - time.time()
 
 
@@ -270,15 +316,23 @@ def translated(call: ApiCall) -> Iterator[None]:
     """Turns an SDK error into the `CloudError` to handle."""
     try:
         yield
-    except (exceptions.GoogleAPIError, GoogleAuthError, http.RequestException, *_UNDOCUMENTED_ANSWER) as error:
+    except (
+        exceptions.GoogleAPIError,
+        GoogleAuthError,
+        http.RequestException,
+        *_UNDOCUMENTED_ANSWER,
+    ) as error:
         raise error_of(error, call) from error
 
 
 def error_of(error: BaseException, call: ApiCall) -> CloudError:
-    """The `CloudError` for an SDK error; a `RetryError` is judged by the failure of its last attempt."""
+    """The `CloudError` for an SDK error; a `RetryError` is judged by the failure of its last
+    attempt.
+    """
     if isinstance(error, exceptions.RetryError) and error.cause is not None:
         error = error.cause
     problem = f"gcp: {call.what}: {_message(error)}"
+
     # Google's reason, such as `quotaExceeded`, or else the HTTP status.
     code = _detail(error, "reason") or str(getattr(error, "code", None) or "")
     if is_throttling(error):
@@ -286,7 +340,9 @@ def error_of(error: BaseException, call: ApiCall) -> CloudError:
     if isinstance(error, exceptions.Unauthorized) or (
         isinstance(error, GoogleAuthError) and not isinstance(error, TransportError)
     ):
-        return MissingCredentials(f"{problem}: the credentials are missing or not valid", _SIGN_IN, code)
+        return MissingCredentials(
+            f"{problem}: the credentials are missing or not valid", _SIGN_IN, code
+        )
     if isinstance(error, exceptions.Forbidden):
         return AccessDenied(problem, f"it needs {call.permission}", code)
     if isinstance(error, exceptions.ClientError):
@@ -295,7 +351,10 @@ def error_of(error: BaseException, call: ApiCall) -> CloudError:
     if no_connection(error):
         pool = _cause(_wrapped(error), "pool")
         address = "the server" if pool is None else f"{pool.host}:{pool.port}"
-        return NoAnswer(f"gcp: {call.what}: cannot connect to {address}", "check the endpoint and the network")
+        return NoAnswer(
+            f"gcp: {call.what}: cannot connect to {address}", "check the endpoint and the network"
+        )
+
     return NoAnswer(problem, _LATER, code)
 
 
@@ -319,17 +378,26 @@ def is_throttling(error: BaseException) -> bool:
 
 
 def no_connection(error: BaseException) -> bool:
-    """Whether no connection could be opened: refused, timed out, or a host name that does not resolve."""
+    """Whether no connection could be opened: refused, timed out, or a host name that does not
+    resolve.
+    """
     wrapped = _wrapped(error)
-    return isinstance(wrapped, http.ConnectTimeout) or isinstance(_cause(wrapped, "reason"), NewConnectionError)
+    return isinstance(wrapped, http.ConnectTimeout) or isinstance(
+        _cause(wrapped, "reason"), NewConnectionError
+    )
 
 
 def _wrapped(error: BaseException) -> BaseException:
     """The error of requests, which google-auth wraps while renewing a token."""
-    wraps = isinstance(error, TransportError) and error.args and isinstance(error.args[0], BaseException)
+    wraps = (
+        isinstance(error, TransportError)
+        and error.args
+        and isinstance(error.args[0], BaseException)
+    )
     return error.args[0] if wraps else error
 
 
-def _cause(error: BaseException, attribute: str) -> Any:  # noqa: ANN401  # urllib3 does not export the type
+# Urllib3 does not export the type.
+def _cause(error: BaseException, attribute: str) -> Any:  # noqa: ANN401
     """An attribute of the error of urllib3 inside an error of requests."""
     return getattr(error.args[0], attribute, None) if error.args else None

@@ -22,7 +22,9 @@ TOKEN_SECONDS = 300.0
 
 def endpoint() -> str:
     """Where Cloud Storage is."""
-    named = os.environ.get("CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE", "https://storage.googleapis.com")
+    named = os.environ.get(
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE", "https://storage.googleapis.com"
+    )
     parts = urlsplit(named)
     return f"{parts.scheme}://{parts.netloc}"
 
@@ -42,9 +44,14 @@ def bucket(name: str, who: TokenIdentity) -> Bucket:
         )
 
     def page(prefix: str, after: str) -> Request:
-        query = {"list-type": "2", "prefix": prefix, **({"continuation-token": after} if after else {})}
+        query = {
+            "list-type": "2",
+            "prefix": prefix,
+            **({"continuation-token": after} if after else {}),
+        }
         headers = {"Authorization": f"Bearer {who.token()[0]}"}
-        return Request(f"{endpoint()}/{name}?{urlencode(query, quote_via=quote)}", headers=headers)  # noqa: S310 - the store's own address
+        # The store's own address.
+        return Request(f"{endpoint()}/{name}?{urlencode(query, quote_via=quote)}", headers=headers)  # noqa: S310
 
     return Bucket(f"gs://{name}", connect, page)
 
@@ -53,14 +60,22 @@ class MachineAccount:
     """A machine's service account, from the metadata service."""
 
     def token(self) -> tuple[str, float]:
-        """A token from the environment, or for the machine's service account. StoreRefused: there is none."""
+        """A token from the environment, or for the machine's service account. StoreRefused: there
+        is none.
+        """
         if token := os.environ.get("GOOGLE_OAUTH_ACCESS_TOKEN"):
             return token, TOKEN_SECONDS
+
         path = "/computeMetadata/v1/instance/service-accounts/default/token"
         try:
-            answer = json.loads(fetch_metadata(metadata_host(), path, {"Metadata-Flavor": "Google"}))
+            answer = json.loads(
+                fetch_metadata(metadata_host(), path, {"Metadata-Flavor": "Google"})
+            )
         except OSError as error:
-            raise StoreRefused(f"this machine has no service account to reach Cloud Storage with: {error}") from None
+            raise StoreRefused(
+                f"this machine has no service account to reach Cloud Storage with: {error}"
+            ) from None
+
         return str(answer["access_token"]), float(answer.get("expires_in", 0))
 
 

@@ -1,11 +1,13 @@
 """The market's clock: a file from which every process on this computer reads the same time.
 
-Market time is the time at an anchor plus the time since then on the computer's monotonic clock, times a speed. The
-monotonic clock cannot be set and stops while the computer sleeps, so a suspended night does not evict every machine.
-After a reboot the market continues from the last moment that was noted.
+Market time is the time at an anchor plus the time since then on the computer's monotonic clock,
+times a speed. The monotonic clock cannot be set and stops while the computer sleeps, so a suspended
+night does not evict every machine. After a reboot the market continues from the last moment that
+was noted.
 
-The clock stands still for as long as the computer has kept the market's machines from their work (`delays`). A delay is
-known once it is over, so the clock stands afterwards: `standing.json` says from when until when.
+The clock stands still for as long as the computer has kept the market's machines from their work
+(`delays`). A delay is known once it is over, so the clock stands afterwards: `standing.json` says
+from when until when.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ MAX_STANDING_SECONDS = 300
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """At `monotonic_ns` of one boot it was `market` (microseconds); `seen` is the latest market time that was noted."""
+    """At `monotonic_ns` of one boot it was `market` (microseconds); `seen` is the latest market
+    time that was noted.
+    """
 
     market: int
     monotonic_ns: int
@@ -47,10 +51,11 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How long the clock has stood since it was set to the `anchor`: `stood_ns` until `since`, and from then `until`.
+    """How long the clock has stood since it was set to the `anchor`: `stood_ns` until `since`, and
+    from then `until`.
 
-    `looked` is when delays were last measured. In the `hour` of market time the clock was made to stand for `hour_ns`.
-    Other times are on the computer's monotonic clock.
+    `looked` is when delays were last measured. In the `hour` of market time the clock was made to
+    stand for `hour_ns`. Other times are on the computer's monotonic clock.
     """
 
     anchor: int
@@ -67,10 +72,15 @@ class Standing:
 
 
 class MarketClock:
-    """Reads the files. The callers of `start` and `note` hold the provider's lock, so that there is one writer."""
+    """Reads the files. The callers of `start` and `note` hold the provider's lock, so that there is
+    one writer.
+    """
 
     def __init__(
-        self, path: Path, monotonic_ns: Callable[[], int] = time.monotonic_ns, boot: Callable[[], str] | None = None
+        self,
+        path: Path,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
+        boot: Callable[[], str] | None = None,
     ) -> None:
         self.path = path
         self._monotonic_ns, self._boot = monotonic_ns, boot or boot_id
@@ -89,18 +99,27 @@ class MarketClock:
         return self._known().speed
 
     def now(self) -> int:
-        """The market's time in microseconds. It does not go back, also when it was just found to have stood."""
+        """The market's time in microseconds. It does not go back, also when it was just found to
+        have stood.
+        """
         anchor, at = self._known(), self._monotonic_ns()
         now = anchor.time(at, self._boot(), self.standing.by(at))
         which, latest = self._latest
-        self._latest = anchor.monotonic_ns, max(now, latest) if which == anchor.monotonic_ns else now
+        self._latest = (
+            anchor.monotonic_ns,
+            max(now, latest) if which == anchor.monotonic_ns else now,
+        )
         return self._latest[1]
 
     @property
     def standing(self) -> Standing:
         """How long the clock has stood."""
         anchor, known = self._known(), self._standing.value()
-        return known if known is not None and known.anchor == anchor.monotonic_ns else Standing(anchor.monotonic_ns, 0)
+        return (
+            known
+            if known is not None and known.anchor == anchor.monotonic_ns
+            else Standing(anchor.monotonic_ns, 0)
+        )
 
     def seconds(self) -> float:
         """Seconds of this computer in which the clock has run, from an arbitrary moment on."""
@@ -110,7 +129,9 @@ class MarketClock:
     def delay(self, delay_ns: int) -> None:
         """Has the clock stand for a delay that ends now. One process at a time calls this."""
         before, now, hour = self.standing, self._monotonic_ns(), self.now() // _HOUR
-        stood_ns, since = (before.stood_ns, before.since) if now < before.until else (before.by(now), now)
+        stood_ns, since = (
+            (before.stood_ns, before.since) if now < before.until else (before.by(now), now)
+        )
         in_hour = before.hour_ns if hour == before.hour else 0
         added = min(delay_ns, MAX_STANDING_SECONDS * 10**9 - in_hour)
         until = max(before.until, now) + added
@@ -118,14 +139,21 @@ class MarketClock:
         replace_json(self.path.with_name("standing.json"), asdict(standing))
 
     def seconds_until(self, moment: int) -> float:
-        """Seconds of this computer until the market reaches a moment; negative if it already has."""
+        """Seconds of this computer until the market reaches a moment; negative if it already
+        has."""
         return (moment - self.now()) / self.speed / 1e6
 
     def start(self, market: int, speed: float) -> None:
-        replace_json(self.path, asdict(Anchor(market, self._monotonic_ns(), speed, self._boot(), market)), lasting=True)
+        replace_json(
+            self.path,
+            asdict(Anchor(market, self._monotonic_ns(), speed, self._boot(), market)),
+            lasting=True,
+        )
 
     def note(self) -> None:
-        """Saves the market's time in case the computer reboots; after a reboot, the clock continues from there."""
+        """Saves the market's time in case the computer reboots; after a reboot, the clock continues
+        from there.
+        """
         anchor, now = self._known(), self.now()
         if self._boot() != anchor.boot or self._monotonic_ns() < anchor.monotonic_ns:
             self.start(now, anchor.speed)
@@ -135,5 +163,7 @@ class MarketClock:
     def _known(self) -> Anchor:
         anchor = self._anchor.value()
         if anchor is None:
-            raise BrokenProtocol(f"{self.path}: there is no market time yet; start the market first (spotctl launch)")
+            raise BrokenProtocol(
+                f"{self.path}: there is no market time yet; start the market first (spotctl launch)"
+            )
         return anchor

@@ -1,4 +1,6 @@
-"""The descriptor of the local market, which rents nothing: its prices are synthetic, or those of a recorded market."""
+"""The descriptor of the local market, which rents nothing: its prices are synthetic, or those of a
+recorded market.
+"""
 
 from __future__ import annotations
 

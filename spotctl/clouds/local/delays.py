@@ -1,19 +1,24 @@
-"""How long this computer keeps the machines of the local market from their work: the market's clock stands as long.
+"""How long this computer keeps the machines of the local market from their work: the market's clock
+stands as long.
 
-A cloud's machines start without any work of ours, and their processors do nothing else. On a computer that is busy
-with other programs both take time, which the market's fast clock would multiply. A delay is
+A cloud's machines start without any work of ours, and their processors do nothing else. On a
+computer that is busy with other programs both take time, which the market's fast clock would
+multiply. A delay is
 
-- the time from the start of a machine's process until its payload runs, of a run until its first decision, and while
-  machines wait for their launcher or load a training's libraries, each for at most a minute;
-- the time that processes wait for a processor on which another program runs. Linux counts it; elsewhere it is unknown.
+- the time from the start of a machine's process until its payload runs, of a run until its first
+  decision, and while machines wait for their launcher or load a training's libraries, each for at
+  most a minute;
+- the time that processes wait for a processor on which another program runs. Linux counts it;
+  elsewhere it is unknown.
 
-A process that sleeps, waits for something else or computes is not delayed. The processes of a job wait for each other
-while one of them waits for a processor; so all that work on the market are measured together (`delay_of`). While no
-machine has a program, the processes that order machines count instead.
+A process that sleeps, waits for something else or computes is not delayed. The processes of a job
+wait for each other while one of them waits for a processor; so all that work on the market are
+measured together (`delay_of`). While no machine has a program, the processes that order machines
+count instead.
 
-Each process that takes part has a file in `delays/` (each thread that starts machines another one), which says nothing
-once the process has died. All of them look whether it is time to measure, and the first one does, so the clock depends
-on none of them.
+Each process that takes part has a file in `delays/` (each thread that starts machines another one),
+which says nothing once the process has died. All of them look whether it is time to measure, and
+the first one does, so the clock depends on none of them.
 """
 
 from __future__ import annotations
@@ -39,14 +44,17 @@ _PROC = Path("/proc")
 
 
 class Delays:
-    """This process's part in the measurement. `depth`: how many forks below it the processes of the job's work are."""
+    """This process's part in the measurement. `depth`: how many forks below it the processes of the
+    job's work are.
+    """
 
     def __init__(self, clock: MarketClock, depth: int) -> None:
         self._clock, self._depth = clock, depth
         self._folder = clock.path.with_name("delays")
 
     def take_part(self, *, starting: bool = False, as_: str = "") -> Path:
-        """Has this process and its children measured from now on; `starting`: what it starts delays it from now on.
+        """Has this process and its children measured from now on; `starting`: what it starts delays
+        it from now on.
 
         Returns the thread's file that says so; `as_` is the end of its name.
         """
@@ -66,7 +74,9 @@ class Delays:
             file.unlink(missing_ok=True)
 
     def look(self) -> None:
-        """Measures, if the last time is long enough ago and no other process does. A full disk delays nothing."""
+        """Measures, if the last time is long enough ago and no other process does. A full disk
+        delays nothing.
+        """
         if time.monotonic_ns() - self._clock.standing.looked < _EVERY_NS:
             return
         with suppress(OSError):
@@ -81,6 +91,7 @@ class Delays:
         now, since = time.monotonic_ns(), self._clock.standing.looked
         if now - since < _EVERY_NS:
             return
+
         at_work, other, begun = dict[str, list[int]](), dict[str, list[int]](), list[int]()
         for file in self._folder.glob("*.json"):
             pid, values = int(file.stem.partition("-")[0]), json.loads(file.read_text())
@@ -90,6 +101,7 @@ class Delays:
             begun += [] if values["starting"] is None else [values["starting"]]
             for below, child in _tree(pid):
                 (at_work if below >= values["depth"] else other).update(_times(child))
+
         path = self._folder / "threads"
         busy, threads = _busy(), at_work | other
         kept = {"busy": busy, "threads": threads}
@@ -103,6 +115,7 @@ class Delays:
             # Another thread may have had its number.
             is_same = run >= ran_before and wait >= waited_before
             spent[name] = (run - ran_before, wait - waited_before) if is_same else (run, wait)
+
         ran = sum(run for run, _ in spent.values())
         delayed = [spent[name] for name in at_work or other]
         waited = delay_of(delayed, ran, max(busy - before["busy"] - ran, 0), now - since)
@@ -110,17 +123,19 @@ class Delays:
 
 
 def delay_of(threads: Sequence[tuple[int, int]], ran: int, others: int, elapsed: int) -> int:
-    """How long threads that depend on each other were delayed by other programs, in a period; nanoseconds.
+    """How long threads that depend on each other were delayed by other programs, in a period;
+    nanoseconds.
 
-    Each of the `threads` has run for r and waited for a processor for w. The market's processes `ran` for R together,
-    and `others` for O. A thread that waits is kept from running by all that run instead: by other programs for the
-    share d = w O / (O + R - r). Together the threads could run for as long as they did both, or during all that has
-    `elapsed`; of this time, they were delayed by their share of waiting for other programs:
+    Each of the `threads` has run for r and waited for a processor for w. The market's processes
+    `ran` for R together, and `others` for O. A thread that waits is kept from running by all that
+    run instead: by other programs for the share d = w O / (O + R - r). Together the threads could
+    run for as long as they did both, or during all that has `elapsed`; of this time, they were
+    delayed by their share of waiting for other programs:
 
         delay = min(sum(r + w), elapsed) sum(d) / sum(r + w)
 
-    That is exact for one thread. It is close for equal threads side by side, and for a chain of threads that each wait
-    for the one before.
+    That is exact for one thread. It is close for equal threads side by side, and for a chain of
+    threads that each wait for the one before.
     """
     ready = sum(run + wait for run, wait in threads)
     delayed = sum(wait * others / max(others + ran - run, 1) for run, wait in threads)
@@ -147,7 +162,9 @@ def _tree(pid: int, depth: int = 0) -> Iterator[tuple[int, int]]:
 
 
 def _times(pid: int) -> dict[str, list[int]]:
-    """The time that each thread of a process has run and has waited for a processor, in nanoseconds."""
+    """The time that each thread of a process has run and has waited for a processor, in
+    nanoseconds.
+    """
     times = {}
     for path in (_PROC / str(pid) / "task").glob("*/schedstat"):
         # The thread may end.
@@ -158,7 +175,9 @@ def _times(pid: int) -> dict[str, list[int]]:
 
 
 def _born(pid: int) -> str:
-    """When a process began, so that it is not mistaken for an earlier one; empty if it is gone, 0 if not on Linux."""
+    """When a process began, so that it is not mistaken for an earlier one; empty if it is gone, 0
+    if not on Linux.
+    """
     if not _PROC.is_dir():
         with suppress(ProcessLookupError):
             os.kill(pid, 0)
@@ -166,6 +185,8 @@ def _born(pid: int) -> str:
         return ""
     try:
         # The name, in parentheses, may contain any character.
-        return (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[19]
+        return (
+            (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[19]
+        )
     except (FileNotFoundError, ProcessLookupError):
         return ""

@@ -1,4 +1,5 @@
-"""The files of the local provider: everything about a machine is in its folder, which any process can read.
+"""The files of the local provider: everything about a machine is in its folder, which any process
+can read.
 
     clock.json                  the market's time
     standing.json               how long the market's clock has stood, because the computer delayed the machines
@@ -11,9 +12,9 @@
         agent.log               errors of hypervisors and agents
         0/ 1/ ...               one folder for each machine, see `spotctl.clouds.local.hypervisor`
 
-An allocation is built in a temporary folder and renamed: it exists with all its machines, or not at all. Its file and
-the ends of machines are flushed to disk. A power failure ends the processes and may lose the rest; a file that can no
-longer be read then counts as never written.
+An allocation is built in a temporary folder and renamed: it exists with all its machines, or not at
+all. Its file and the ends of machines are flushed to disk. A power failure ends the processes and
+may lose the rest; a file that can no longer be read then counts as never written.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ _UNFINISHED, _FORGOTTEN = ".new-", ".over-"
 
 @dataclass(frozen=True)
 class LocalAllocation:
-    """The machines that one request got; `number` counts allocations in the order of their grants."""
+    """The machines that one request got; `number` counts allocations in the order of their
+    grants."""
 
     folder: Path
     request: MachineRequest
@@ -48,7 +50,9 @@ class LocalAllocation:
 
     @property
     def machines(self) -> tuple[MachineFolder, ...]:
-        return tuple(MachineFolder(self, self.folder / str(index)) for index in range(len(self.plans)))
+        return tuple(
+            MachineFolder(self, self.folder / str(index)) for index in range(len(self.plans))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,9 @@ class MachineFolder:
         return (self.folder / "state.json").exists()
 
     def number(self, name: Literal["port", "agent", "pid"]) -> int | None:
-        """The port or the process id of the machine's agent, or its hypervisor's process id, once the agent is up."""
+        """The port or the process id of the machine's agent, or its hypervisor's process id, once
+        the agent is up.
+        """
         return _number(read_json(self.folder / "state.json"), name)
 
     @property
@@ -88,7 +94,9 @@ class MachineFolder:
         return None if end is None else ReplayedEnd(**end)
 
     def end_by(self, now: int) -> ReplayedEnd | None:
-        """The end that has come by now, even if the hypervisor has not carried it out or recorded it yet."""
+        """The end that has come by now, even if the hypervisor has not carried it out or recorded
+        it yet.
+        """
         return self.ended or end_of(self.plan, self._lease_until, self.terminated_at, now)
 
     def terminate(self, at: int) -> None:
@@ -124,12 +132,18 @@ class AllocationFolders:
     def all(self) -> Iterator[LocalAllocation]:
         """All allocations that are not forgotten, in the order of their grants."""
         if self.machines.is_dir():
-            allocations = (self._allocation(path) for path in self.machines.iterdir() if not path.name.startswith("."))
+            allocations = (
+                self._allocation(path)
+                for path in self.machines.iterdir()
+                if not path.name.startswith(".")
+            )
             known = (allocation for allocation in allocations if allocation is not None)
             yield from sorted(known, key=lambda allocation: allocation.number)
 
     def next_number(self) -> int:
-        return 1 + max((allocation.number for allocation in self.all()), default=self.first_number - 1)
+        return 1 + max(
+            (allocation.number for allocation in self.all()), default=self.first_number - 1
+        )
 
     @property
     def first_number(self) -> int:
@@ -141,14 +155,17 @@ class AllocationFolders:
         replace_json(self.root / "begun.json", {"first": self.next_number()}, lasting=True)
 
     def forget(self, before: float) -> None:
-        """Removes allocations that ended before a time of this computer, and leftovers of killed processes.
+        """Removes allocations that ended before a time of this computer, and leftovers of killed
+        processes.
 
         The caller holds the lock.
         """
         for allocation in self.all():
             ends = [machine.folder / "end.json" for machine in allocation.machines]
             if all(end.exists() and end.stat().st_mtime < before for end in ends):
-                allocation.folder.rename(allocation.folder.with_name(f"{_FORGOTTEN}{allocation.folder.name}"))
+                allocation.folder.rename(
+                    allocation.folder.with_name(f"{_FORGOTTEN}{allocation.folder.name}")
+                )
         for leftover in self.machines.glob(".*"):
             shutil.rmtree(leftover, ignore_errors=True)
 
@@ -158,27 +175,37 @@ class AllocationFolders:
         names = {name for name, _, _ in parts.values() if name}
         allocations = {name: self._allocation(self.machines / name) for name in names}
         folders: dict[str, MachineFolder | None] = {}
+
         for machine, (name, _, index) in parts.items():
             allocation = allocations.get(name)
             if allocation is None or not index.isdecimal() or int(index) >= len(allocation.plans):
                 folders[machine] = None
             else:
                 folders[machine] = allocation.machines[int(index)]
+
         return folders
 
     def create(
         self, request: MachineRequest, plans: Sequence[PlannedEnd], number: int, closes_at: int
     ) -> LocalAllocation:
-        """Grants a request by a rename, so a caller that dies leaves all or nothing. The caller holds the lock."""
+        """Grants a request by a rename, so a caller that dies leaves all or nothing. The caller
+        holds the lock.
+        """
         folder = self._folder_of(request.token)
         new = folder.with_name(f"{_UNFINISHED}{folder.name}")
         shutil.rmtree(new, ignore_errors=True)
         allocation = LocalAllocation(new, request, number, closes_at, tuple(plans))
+
         try:
             for index, machine in enumerate(allocation.machines):
                 machine.folder.mkdir(parents=True)
                 file = MachineFile(
-                    f"{folder.name}-{index}", index, machine.plan, request.lease_until, closes_at, request.payload
+                    f"{folder.name}-{index}",
+                    index,
+                    machine.plan,
+                    request.lease_until,
+                    closes_at,
+                    request.payload,
                 )
                 replace_json(machine.folder / "machine.json", file.to_json())
             replace_json(new / "allocation.json", _written(allocation), lasting=True)
@@ -186,6 +213,7 @@ class AllocationFolders:
         except OSError:
             shutil.rmtree(new, ignore_errors=True)
             raise
+
         sync_folder(self.machines)
         return replace(allocation, folder=folder)
 
@@ -197,6 +225,7 @@ class AllocationFolders:
         if values is None or "plans" not in values:
             # An earlier version wrote no plans: its machines ended when their leases did.
             return None
+
         payload = values["payload"]
         request = MachineRequest(
             values["token"],
@@ -207,12 +236,15 @@ class AllocationFolders:
             values["tags"],
             None if payload is None else Payload.from_json(payload),
         )
+
         plans = tuple(PlannedEnd(**plan) for plan in values["plans"])
         return LocalAllocation(folder, request, values["number"], values["closes_at"], plans)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The values in a file that is always replaced as a whole; None if it is missing or did not reach the disk."""
+    """The values in a file that is always replaced as a whole; None if it is missing or did not
+    reach the disk.
+    """
     try:
         values: dict[str, Any] = json.loads(path.read_text())
     except (FileNotFoundError, NotADirectoryError, ValueError):

@@ -1,4 +1,5 @@
-"""`machine.json`: the provider's instructions to a machine's hypervisor; and which of a machine's ends comes first.
+"""`machine.json`: the provider's instructions to a machine's hypervisor; and which of a machine's
+ends comes first.
 
 A hypervisor has the standard library only.
 """
@@ -20,7 +21,9 @@ RETURN_SIGNAL = signal.SIGUSR1
 
 @dataclass(frozen=True, slots=True)
 class MachineFile:
-    """A machine's id, its number in its request, and its planned end; `closes_at` ends the market's history."""
+    """A machine's id, its number in its request, and its planned end; `closes_at` ends the market's
+    history.
+    """
 
     id: str
     index: int
@@ -43,7 +46,9 @@ EVICTED, RETURNED, LEASE_ENDED, FAILED = "evicted", "returned", "lease ended", "
 
 @dataclass(frozen=True, slots=True)
 class PlannedEnd:
-    """When the market takes a machine (`taken_at` None: never) and warns it (`warned_at` None: not at all)."""
+    """When the market takes a machine (`taken_at` None: never) and warns it (`warned_at` None: not
+    at all).
+    """
 
     started: int
     taken_at: int | None = None
@@ -58,13 +63,21 @@ class ReplayedEnd:
     reason: str
 
 
-def end_of(plan: PlannedEnd, lease_until: int, terminated_at: int | None, now: int) -> ReplayedEnd | None:
-    """The end that has come by `now`, dated at its own moment, so the result does not depend on `now`.
+def end_of(
+    plan: PlannedEnd, lease_until: int, terminated_at: int | None, now: int
+) -> ReplayedEnd | None:
+    """The end that has come by `now`, dated at its own moment, so the result does not depend on
+    `now`.
 
-    If an eviction and a termination fall on the same moment, the eviction counts, as in the backtest.
+    If an eviction and a termination fall on the same moment, the eviction counts, as in the
+    backtest.
     """
     ends = ((plan.taken_at, EVICTED), (terminated_at, RETURNED), (lease_until, LEASE_ENDED))
-    due = [ReplayedEnd(max(at, plan.started), reason) for at, reason in ends if at is not None and at <= now]
+    due = [
+        ReplayedEnd(max(at, plan.started), reason)
+        for at, reason in ends
+        if at is not None and at <= now
+    ]
     return min(due, key=lambda end: end.at, default=None)
 
 

@@ -1,7 +1,9 @@
-"""The processes of local machines: one hypervisor for each folder, known alive by the folder's lock, never left behind.
+"""The processes of local machines: one hypervisor for each folder, known alive by the folder's
+lock, never left behind.
 
-The process that starts a machine locks its folder first and passes the locked descriptor on. So at every moment, and
-whichever process is killed, the lock is held exactly as long as the machine runs or is being started.
+The process that starts a machine locks its folder first and passes the locked descriptor on. So at
+every moment, and whichever process is killed, the lock is held exactly as long as the machine runs
+or is being started.
 """
 
 from __future__ import annotations
@@ -24,15 +26,20 @@ from spotctl.clouds.provider import Resource
 from spotctl.home.paths import PACKAGE
 
 TAGS_VARIABLE = "SPOTCTL_TAGS"
-"""Carries a request's tags to all processes of its machines, so that they can be found when their folder is gone."""
+"""Carries a request's tags to all processes of its machines, so that they can be found when their
+folder is gone."""
 
 _CODE = PACKAGE.parent
 _HYPERVISOR = "spotctl.clouds.local.hypervisor"
 _OBSERVER_SECONDS = 0.5
 
 
-def start(machines: Sequence[MachineFolder], clock: Path, secrets: Mapping[str, str], key: bytes) -> None:
-    """Starts machines that never ran, and waits until all are up or have failed. `key`: see `link_key`."""
+def start(
+    machines: Sequence[MachineFolder], clock: Path, secrets: Mapping[str, str], key: bytes
+) -> None:
+    """Starts machines that never ran, and waits until all are up or have failed. `key`: see
+    `link_key`.
+    """
     with ExitStack() as locks:
         waiting = [
             (lock, machine)
@@ -48,12 +55,16 @@ def start(machines: Sequence[MachineFolder], clock: Path, secrets: Mapping[str, 
         # On the standard input: other users see arguments, and secrets are in no file.
         given = {
             "clock": str(clock),
-            "machines": [(lock, str(machine.folder), link_secret(key, machine.id).hex()) for lock, machine in waiting],
+            "machines": [
+                (lock, str(machine.folder), link_secret(key, machine.id).hex())
+                for lock, machine in waiting
+            ],
         }
         tags = json.dumps(dict(allocation.request.tags))
         with (allocation.folder / "agent.log").open("ab") as log:
-            # Without site packages, and from the folder of our code: a hypervisor needs only the standard library and
-            # our own modules, and nothing in the user's environment can get in the way.
+            # Without site packages, and from the folder of our code: a hypervisor needs only the
+            # standard library and our own modules, and nothing in the user's environment can get in
+            # the way.
             subprocess.run(
                 [sys.executable, "-E", "-S", "-m", _HYPERVISOR],
                 cwd=_CODE,
@@ -76,17 +87,21 @@ def is_alive(folder: Path) -> bool:
         descriptor = os.open(folder / "lock", os.O_RDWR)
     except (FileNotFoundError, NotADirectoryError):
         return False
+
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     finally:
         os.close(descriptor)
+
     return False
 
 
 def signal_return(machine: MachineFolder) -> bool:
-    """Tells a machine's hypervisor by a signal to end the machine; False if the hypervisor cannot be reached."""
+    """Tells a machine's hypervisor by a signal to end the machine; False if the hypervisor cannot
+    be reached.
+    """
     if not is_alive(machine.folder):
         return True
     pid = machine.number("pid")
@@ -96,7 +111,9 @@ def signal_return(machine: MachineFolder) -> bool:
 
 
 def clean_up(machine: MachineFolder, now: int) -> ReplayedEnd | None:
-    """Kills the processes that a dead machine left, and records and returns its end; None if it was never started."""
+    """Kills the processes that a dead machine left, and records and returns its end; None if it was
+    never started.
+    """
     with _locked(machine) as lock:
         if lock is None or machine.ended is not None:
             return machine.ended
@@ -105,7 +122,8 @@ def clean_up(machine: MachineFolder, now: int) -> ReplayedEnd | None:
             return None
         kill_marked(machine.folder)
         end = end or ReplayedEnd(max(now, machine.plan.started), FAILED)
-        # On a full disk the next caller records the end: callers must see now that the machine is gone.
+        # On a full disk the next caller records the end: callers must see now that the machine is
+        # gone.
         with suppress(OSError):
             machine.record_end(end)
         return end
@@ -120,7 +138,9 @@ def fail(machine: MachineFolder, now: int) -> None:
 
 
 def stray_processes(machines: Path) -> Iterator[Resource]:
-    """Processes that were started for machines under this folder which do not run any more, or whose folder is gone."""
+    """Processes that were started for machines under this folder which do not run any more, or
+    whose folder is gone.
+    """
     for pid, mark in marked():
         if mark.is_relative_to(machines) and mark != machines:
             owners = [mark] if mark.parent != machines else [mark, *mark.glob("[0-9]*")]
@@ -133,7 +153,11 @@ def _tags_of(pid: int) -> Mapping[str, str]:
         values = json.loads(environment_of(pid).get(TAGS_VARIABLE, "{}"))
     except ValueError:
         return {}
-    return {str(name): str(value) for name, value in values.items()} if isinstance(values, dict) else {}
+    return (
+        {str(name): str(value) for name, value in values.items()}
+        if isinstance(values, dict)
+        else {}
+    )
 
 
 @contextmanager
@@ -147,7 +171,9 @@ def _locked(machine: MachineFolder) -> Iterator[int | None]:
 
 
 def _lock(descriptor: int) -> bool:
-    """Locks exclusively, and waits for a moment in case another process is only checking whether the lock is held."""
+    """Locks exclusively, and waits for a moment in case another process is only checking whether
+    the lock is held.
+    """
     give_up = time.monotonic() + _OBSERVER_SECONDS
     while True:
         try:

@@ -1,7 +1,9 @@
-"""`LocalProvider`: machines as processes of this computer, on a replayed market; SIGKILL does no harm at any point.
+"""`LocalProvider`: machines as processes of this computer, on a replayed market; SIGKILL does no
+harm at any point.
 
-A grant is one rename (`folders`), and a running machine is known by a lock (`processes`). A machine's end is planned
-when the machine is granted and carried out by its own hypervisor (`hypervisor`), so no launcher has to be there.
+A grant is one rename (`folders`), and a running machine is known by a lock (`processes`). A
+machine's end is planned when the machine is granted and carried out by its own hypervisor
+(`hypervisor`), so no launcher has to be there.
 """
 
 from __future__ import annotations
@@ -26,7 +28,14 @@ from spotctl.clouds.local.clock import MarketClock
 from spotctl.clouds.local.delays import Delays
 from spotctl.clouds.local.folders import AllocationFolders, LocalAllocation, MachineFolder
 from spotctl.clouds.local.machine_file import HOST
-from spotctl.clouds.local.processes import clean_up, fail, is_alive, signal_return, start, stray_processes
+from spotctl.clouds.local.processes import (
+    clean_up,
+    fail,
+    is_alive,
+    signal_return,
+    start,
+    stray_processes,
+)
 from spotctl.clouds.local.replayed import Replayed
 from spotctl.clouds.provider import (
     CloudProvider,
@@ -56,8 +65,8 @@ class MarketBusy(ProviderError):
 class LocalSettings:
     """Settings of a local market.
 
-    `warning_seconds` are seconds of this computer, in which a program can save its state. A share of the
-    evictions comes `unwarned`; `seed` decides which. `most_machines` protects this computer.
+    `warning_seconds` are seconds of this computer, in which a program can save its state. A share
+    of the evictions comes `unwarned`; `seed` decides which. `most_machines` protects this computer.
     """
 
     warning_seconds: float = 2.0
@@ -67,11 +76,15 @@ class LocalSettings:
 
 
 class LocalProvider(CloudProvider):
-    """The local market under a folder. `market` is called when prices are first needed, because reading takes time."""
+    """The local market under a folder. `market` is called when prices are first needed, because
+    reading takes time.
+    """
 
     name = "local"
 
-    def __init__(self, root: Path, market: Callable[[], Replayed], settings: LocalSettings = LocalSettings()) -> None:
+    def __init__(
+        self, root: Path, market: Callable[[], Replayed], settings: LocalSettings = LocalSettings()
+    ) -> None:
         self._folders = AllocationFolders(root.absolute())
         self._clock = MarketClock(self._folders.root / "clock.json")
         # The processes that this one starts, such as a training's controller, work for the job.
@@ -82,28 +95,37 @@ class LocalProvider(CloudProvider):
         self._starts: str | None = None
 
     def begin(self, moment: int, speed: float) -> None:
-        """Starts the market at a moment of its history; its clock runs `speed` times faster than this computer's.
+        """Starts the market at a moment of its history; its clock runs `speed` times faster than
+        this computer's.
 
         MarketBusy: machines run, whose times would change.
         """
         if not 0 < speed < float("inf"):
             raise BadSettings(f"a market speed of {speed:g} is not above 0 and finite")
+
         with self._changing():
             alive = self._alive()
             if alive:
-                raise MarketBusy(f"{len(alive)} machines run on the local market; end them first (spotctl stop)")
+                raise MarketBusy(
+                    f"{len(alive)} machines run on the local market; end them first (spotctl stop)"
+                )
             self._folders.begin()
             self._clock.start(moment, speed)
+
         self._delays.take_part()
 
     def attend(self, *, starting: str = "") -> None:
-        """See `CloudProvider`. The market's clock stands while this process and its machines are delayed or start."""
+        """See `CloudProvider`. The market's clock stands while this process and its machines are
+        delayed or start.
+        """
         if starting == self._starts:
             return
+
         begun, self._starts = self._starts is not None, starting
         self._delays.take_part(starting=bool(starting))
         if begun:
             return
+
         clock = MarketClock(self._clock.path)
 
         def look() -> None:
@@ -152,12 +174,14 @@ class LocalProvider(CloudProvider):
             allocation = self._folders.of_token(request.token)
             if allocation is None:
                 allocation = self._grant(request)
+
         known = allocation.request
         if not same_request(known, request):
             raise TokenTaken(
                 f"token {request.token} was used for {known.count} machines of {known.market};"
                 " a different request needs a token of its own"
             )
+
         try:
             with self._delays.starting_machines():
                 start(allocation.machines, self._clock.path, request.secrets, self._key)
@@ -166,15 +190,24 @@ class LocalProvider(CloudProvider):
                     fail(machine, self._clock.now())
         except OSError as error:
             raise Unanswered(
-                f"machines of token {known.token} could not all be started: {error.strerror or error};"
+                f"machines of token {known.token} could not all be started: "
+                f"{error.strerror or error};"
                 " repeat the request with its token, or let its lease end"
             ) from error
+
         return tuple(self._seen(machine) for machine in allocation.machines)
 
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
         allocations = self._folders.all()
-        tagged = (allocation for allocation in allocations if tags.items() <= allocation.request.tags.items())
-        return tuple(self._seen(machine) for allocation in tagged for machine in allocation.machines)
+        tagged = (
+            allocation
+            for allocation in allocations
+            if tags.items() <= allocation.request.tags.items()
+        )
+
+        return tuple(
+            self._seen(machine) for allocation in tagged for machine in allocation.machines
+        )
 
     def terminate(self, ids: Sequence[str]) -> None:
         """See `CloudProvider`. Billing ends at once, the processes within a moment."""
@@ -192,12 +225,15 @@ class LocalProvider(CloudProvider):
     def _running(self, ids: Sequence[str]) -> tuple[MachineFolder, ...]:
         """The machines with these ids that have not ended and were not terminated."""
         known = (machine for machine in self._folders.by_id(ids).values() if machine is not None)
-        return tuple(machine for machine in known if machine.ended is None and machine.terminated_at is None)
+        return tuple(
+            machine for machine in known if machine.ended is None and machine.terminated_at is None
+        )
 
     def link(self, machine: str) -> AgentLink:
         """See `CloudProvider`. Agents listen on this computer's loopback interface."""
         if machine in self._links:
             return self._links[machine]
+
         folder = self._folders.by_id([machine])[machine]
         if folder is None or folder.end_by(self.now()) is not None:
             raise NotFound(f"{machine}: gone (evicted or returned)", (machine,))
@@ -207,14 +243,19 @@ class LocalProvider(CloudProvider):
         def gone() -> bool:
             return folder.end_by(self.now()) is not None
 
-        link = AgentLink(lambda: (HOST, port), machine, link_secret(self._key, machine), self._clock, gone)
+        link = AgentLink(
+            lambda: (HOST, port), machine, link_secret(self._key, machine), self._clock, gone
+        )
         self._links[machine] = link
         return self._links[machine]
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
-        """See `CloudProvider`; machines, and processes that belong to no running machine any more."""
+        """See `CloudProvider`; machines, and processes that belong to no running machine any
+        more."""
         alive = (machine for machine in self.list(tags) if machine.state is not MachineState.GONE)
-        machines = [Resource("machine", machine.id, machine.tags, str(machine.market)) for machine in alive]
+        machines = [
+            Resource("machine", machine.id, machine.tags, str(machine.market)) for machine in alive
+        ]
         strays = stray_processes(self._folders.machines)
         return (*machines, *(stray for stray in strays if tags.items() <= stray.tags.items()))
 
@@ -238,16 +279,24 @@ class LocalProvider(CloudProvider):
         return read_from(path(folder.folder), after)
 
     def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
-        """See `CloudProvider`. The command carries the machine's mark, so the hypervisor ends it with the machine."""
+        """See `CloudProvider`. The command carries the machine's mark, so the hypervisor ends it
+        with the machine.
+        """
         folder = self._folders.by_id([machine])[machine]
         if folder is None or folder.end_by(self.now()) is not None:
             raise NotFound(f"{machine}: gone (evicted or returned)", (machine,))
+
         agent = folder.number("agent")
         if agent is None:
             raise Unanswered(f"{machine}: its agent has not started yet; try again")
+
         payload = folder.allocation.request.payload
-        surroundings = surroundings_of(folder.folder, agent, "" if payload is None else payload.folder)
-        return Invocation(tuple(surroundings.wrap(command)), surroundings.environment, surroundings.folder)
+        surroundings = surroundings_of(
+            folder.folder, agent, "" if payload is None else payload.folder
+        )
+        return Invocation(
+            tuple(surroundings.wrap(command)), surroundings.environment, surroundings.folder
+        )
 
     @cached_property
     def _market(self) -> Replayed:
@@ -259,7 +308,9 @@ class LocalProvider(CloudProvider):
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Lets one process at a time change something. ProviderError: the disk refused a write; nothing was granted."""
+        """Lets one process at a time change something. ProviderError: the disk refused a write;
+        nothing was granted.
+        """
         try:
             with self._folders.locked():
                 if self._clock.started:
@@ -268,7 +319,8 @@ class LocalProvider(CloudProvider):
         except OSError as error:
             where = error.filename or self._folders.root
             raise ProviderError(
-                f"{where}: cannot be written: {error.strerror or error}; make room, or set another SPOTCTL_HOME"
+                f"{where}: cannot be written: {error.strerror or error}; make room, or set another "
+                "SPOTCTL_HOME"
             ) from error
 
     def _grant(self, request: MachineRequest) -> LocalAllocation:
@@ -276,19 +328,26 @@ class LocalProvider(CloudProvider):
         room = self._settings.most_machines - len(alive)
         if room < 1:
             raise QuotaReached(
-                f"{len(alive)} local machines are running, of at most {self._settings.most_machines}; end some first"
+                f"{len(alive)} local machines are running, of at most "
+                f"{self._settings.most_machines}; end some first"
             )
+
         now = self._clock.now()
         held = [
             machine.plan.taken_at
             for machine in alive
-            if machine.allocation.request.market == request.market and machine.allocation.request.bid is not None
+            if machine.allocation.request.market == request.market
+            and machine.allocation.request.bid is not None
         ]
+
         number = self._folders.next_number()
         affordable = replace(request, count=min(request.count, room))
         ahead = round(self._settings.warning_seconds * self._clock.speed * SECOND)
         warnings = Warnings(ahead, self._settings.unwarned, self._settings.seed)
-        plans = self._market.planned_ends(affordable, held, now, number - self._folders.first_number, warnings)
+        plans = self._market.planned_ends(
+            affordable, held, now, number - self._folders.first_number, warnings
+        )
+
         return self._folders.create(request, plans, number, self._market.closes_at(request.market))
 
     def _seen(self, machine: MachineFolder) -> Machine:
@@ -297,12 +356,14 @@ class LocalProvider(CloudProvider):
             end = clean_up(machine, self.now())
         if end is not None and (link := self._links.pop(machine.id, None)) is not None:
             link.close()
+
         if end is not None:
             state = MachineState.GONE
         elif machine.terminated_at is not None:
             state = MachineState.LEAVING
         else:
             state = MachineState.RUNNING if machine.is_up else MachineState.STARTING
+
         request = machine.allocation.request
         return Machine(
             id=machine.id,
@@ -317,9 +378,15 @@ class LocalProvider(CloudProvider):
         )
 
     def _alive(self) -> tuple[MachineFolder, ...]:
-        machines = (machine for allocation in self._folders.all() for machine in allocation.machines)
-        return tuple(machine for machine in machines if self._seen(machine).state is not MachineState.GONE)
+        machines = (
+            machine for allocation in self._folders.all() for machine in allocation.machines
+        )
+        return tuple(
+            machine for machine in machines if self._seen(machine).state is not MachineState.GONE
+        )
 
     def _require_begun(self) -> None:
         if not self._clock.started:
-            raise NotFound(f"{self._folders.root}: the local market was not started; spotctl launch starts it")
+            raise NotFound(
+                f"{self._folders.root}: the local market was not started; spotctl launch starts it"
+            )

@@ -1,7 +1,8 @@
-"""The market behind a provider that rents nothing real: what a request gets, when its machines end, what they cost.
+"""The market behind a provider that rents nothing real: what a request gets, when its machines end,
+what they cost.
 
-The market is `bidbrain.replay.market`, so what the backtest predicts is what happens here. Pure: `local` adds the
-processes, and the tests' fake provider adds scripted failures.
+The market is `bidbrain.replay.market`, so what the backtest predicts is what happens here. Pure:
+`local` adds the processes, and the tests' fake provider adds scripted failures.
 """
 
 from __future__ import annotations
@@ -43,35 +44,46 @@ class Replayed:
 
     def open_at(self, now: int) -> tuple[Market, ...]:
         """The markets whose history covers a moment."""
-        return tuple(market for market, series in self.histories.items() if series.first <= now <= series.last)
+        return tuple(
+            market
+            for market, series in self.histories.items()
+            if series.first <= now <= series.last
+        )
 
     def prices(self, market: Market, start: int, end: int, now: int) -> PriceSeries:
         """A market's prices on [start, end], never later than now."""
         series = self._history(market)
         if not series.first <= start <= end <= min(now, series.last):
             raise NotFound(
-                f"{market}: prices are known from {format_time(series.first)} to {format_time(min(now, series.last))},"
+                f"{market}: prices are known from {format_time(series.first)} to "
+                f"{format_time(min(now, series.last))},"
                 f" not from {format_time(start)} to {format_time(end)}"
             )
         return series.window(start, end)
 
     def closes_at(self, market: Market) -> int:
-        """The end of a market's history. No machine runs beyond it, because its price would be unknown."""
+        """The end of a market's history. No machine runs beyond it, because its price would be
+        unknown.
+        """
         return self._history(market).last
 
-    def grant(self, request: MachineRequest, held: Sequence[int | None], now: int) -> tuple[int | None, ...]:
-        """When each granted machine will be taken (None: never). `held` says the same of the market's spot machines,
-        oldest first.
+    def grant(
+        self, request: MachineRequest, held: Sequence[int | None], now: int
+    ) -> tuple[int | None, ...]:
+        """When each granted machine will be taken (None: never). `held` says the same of the
+        market's spot machines, oldest first.
 
-        When capacity falls, the newest machines are taken first. Earlier machines count as held until the market takes
-        them, even if their launcher will terminate them before.
+        When capacity falls, the newest machines are taken first. Earlier machines count as held
+        until the market takes them, even if their launcher will terminate them before.
         """
         series = self._history(request.market)
         if not series.first <= now <= series.last:
             raise NoCapacity(
                 f"{request.market}: its history is replayed from {format_time(series.first)} to"
-                f" {format_time(series.last)}, and it is {format_time(now)}; start the market at a time in between"
+                f" {format_time(series.last)}, and it is {format_time(now)}; start the market at a "
+                "time in between"
             )
+
         price = self._replay.price(request.market, now)
         if request.bid is None:
             return (None,) * request.count
@@ -80,10 +92,14 @@ class Replayed:
                 f"{request.market} costs {format_usd(price)} USD an hour, more than the bid of"
                 f" {format_usd(request.bid)}; bid more, or wait"
             )
+
         room = self._replay.capacity(request.market, now) - len(held)
         granted = int(min(room, request.count))
         if granted < 1:
-            raise NoCapacity(f"{request.market} has no machine left now; try another market, or this one later")
+            raise NoCapacity(
+                f"{request.market} has no machine left now; try another market, or this one later"
+            )
+
         before = list(held)
         for _ in range(granted):
             moments = (
@@ -91,28 +107,42 @@ class Replayed:
                 self._short_at(request.market, before, now),
             )
             before.append(min((at for at in moments if at is not None), default=None))
+
         return tuple(before[len(held) :])
 
     def planned_ends(
-        self, request: MachineRequest, held: Sequence[int | None], now: int, allocation: int, warnings: Warnings
+        self,
+        request: MachineRequest,
+        held: Sequence[int | None],
+        now: int,
+        allocation: int,
+        warnings: Warnings,
     ) -> tuple[PlannedEnd, ...]:
         """When each granted machine will be warned and taken."""
         return tuple(
-            PlannedEnd(now, taken_at, None if taken_at is None else warnings.warned_at(allocation, now, taken_at))
+            PlannedEnd(
+                now,
+                taken_at,
+                None if taken_at is None else warnings.warned_at(allocation, now, taken_at),
+            )
             for taken_at in self.grant(request, held, now)
         )
 
     def _short_at(self, market: Market, before: Sequence[int | None], now: int) -> int | None:
-        """When a market has too few machines for one more than those before, which are taken at their own times."""
+        """When a market has too few machines for one more than those before, which are taken at
+        their own times.
+        """
         taken = [taken_at for taken_at in before if taken_at is not None]
         leaves = sorted(taken_at for taken_at in taken if taken_at > now)
         running = len(before) - (len(taken) - len(leaves)) + 1
         at = now
+
         for leave in leaves:
             short = self._replay.short_from(market, running, at)
             if short is None or short < leave:
                 return short
             at, running = leave - 1, running - 1
+
         return self._replay.short_from(market, running, at)
 
     def _history(self, market: Market) -> PriceSeries:

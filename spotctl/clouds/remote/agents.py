@@ -1,10 +1,12 @@
-"""`RemoteAgents`: prepares booted machines for the providers of clouds, and links to the machines' agents.
+"""`RemoteAgents`: prepares booted machines for the providers of clouds, and links to the machines'
+agents.
 
-A machine boots with a start-up script, the only thing that the cloud receives. Once the machine's console has shown its
-host key, the launcher connects over ssh and copies what the machine lacks: our code, the packages that payloads import,
-and the job's folder. Then it starts the agent's service (`spotctl.agent.rented`) and writes the secrets to its standard
-input. All of this may be interrupted at any point and repeated by any process of this home, even by two at once:
-archives are named by their digest and renamed into place, and only one service runs on a machine.
+A machine boots with a start-up script, the only thing that the cloud receives. Once the machine's
+console has shown its host key, the launcher connects over ssh and copies what the machine lacks:
+our code, the packages that payloads import, and the job's folder. Then it starts the agent's
+service (`spotctl.agent.rented`) and writes the secrets to its standard input. All of this may be
+interrupted at any point and repeated by any process of this home, even by two at once: archives are
+named by their digest and renamed into place, and only one service runs on a machine.
 """
 
 from __future__ import annotations
@@ -60,8 +62,8 @@ MAX_AT_ONCE = 16
 class RemoteAgents:
     """The agents of the machines of one home, over ssh. Methods may be called from any thread.
 
-    `folder`, for its owner alone, holds the ssh key and the key of the links; all state of a machine is on the machine.
-    Nothing is read or written before it is needed.
+    `folder`, for its owner alone, holds the ssh key and the key of the links; all state of a
+    machine is on the machine. Nothing is read or written before it is needed.
     """
 
     def __init__(self, folder: Path, clock: ProviderClock) -> None:
@@ -79,23 +81,28 @@ class RemoteAgents:
         self._spreading = Spreading()
 
     def start_up(self, request: MachineRequest, cloud: str) -> str:
-        """The user-data of a request's machines: a shell script of less than 12 KiB that holds no secret.
+        """The user-data of a request's machines: a shell script of less than 12 KiB that holds no
+        secret.
 
-        The script differs between repetitions of a request, because `lease_until` does. `cloud` is aws, gcp or azure.
-        ProviderError: this computer has no ssh client. BadRequest: the payload is too large.
+        The script differs between repetitions of a request, because `lease_until` does. `cloud` is
+        aws, gcp or azure. ProviderError: this computer has no ssh client. BadRequest: the payload
+        is too large.
         """
         ssh_client()
         return start_up_script(request, cloud, home.public_key(self._folder), self._clock.now())
 
     def host_key(self, name: str) -> tuple[bytes, str]:
-        """The private and the public host key of a machine that gets it with its order; the same for the same name."""
+        """The private and the public host key of a machine that gets it with its order; the same
+        for the same name.
+        """
         return home.host_key(link_secret(link_key(self._folder), f"host key of {name}"))
 
     def prepare(self, machine: RemoteMachine, supplies: MachineSupplies) -> None:
-        """Brings a machine to the point where its agent answers; see `CloudProvider`. Returns at once.
+        """Brings a machine to the point where its agent answers; see `CloudProvider`. Returns at
+        once.
 
-        Completed steps are skipped; the tunnels of `supplies` are opened in any case. BadRequest: the job's folder
-        cannot be copied. Other failures appear as errors of the machine's link.
+        Completed steps are skipped; the tunnels of `supplies` are opened in any case. BadRequest:
+        the job's folder cannot be copied. Other failures appear as errors of the machine's link.
         """
         if supplies.folder is not None and supplies.folder not in self._checked:
             check_folder(supplies.folder)
@@ -103,13 +110,17 @@ class RemoteAgents:
 
         def bring(bringing: Bringing) -> None:
             secret = link_secret(link_key(self._folder), machine.id)
-            secrets = {**supplies.secrets, **(supplies.own_secrets(machine.id) if supplies.own_secrets else {})}
+            secrets = {
+                **supplies.secrets,
+                **(supplies.own_secrets(machine.id) if supplies.own_secrets else {}),
+            }
             bringing.bring(partial(self._archives, supplies), machine.index, secret, secrets)
 
         self._connection(machine).prepare(supplies, bring)
 
     def link(self, machine: RemoteMachine) -> MachineLink:
-        """The link to a machine's agent. Its calls raise Unanswered, with the reason, until the machine is prepared.
+        """The link to a machine's agent. Its calls raise Unanswered, with the reason, until the
+        machine is prepared.
 
         The link connects by itself if the machine was prepared before, perhaps by another process.
         """
@@ -118,7 +129,12 @@ class RemoteAgents:
             if machine.id not in self._links:
                 secret = link_secret(link_key(self._folder), machine.id)
                 self._links[machine.id] = AgentLink(
-                    connection.address, machine.id, secret, self._clock, connection.gone, connection.extend_lease
+                    connection.address,
+                    machine.id,
+                    secret,
+                    self._clock,
+                    connection.gone,
+                    connection.extend_lease,
                 )
             return self._links[machine.id]
 
@@ -133,13 +149,18 @@ class RemoteAgents:
             raise NotFound(f"{machine.id}: gone (evicted or returned)", (machine.id,))
         host, messages = connection.host(), connection.messages_file()
         words = tuple(invocation(host, command, messages))
-        return Invocation(words, client_environment(), str(self._folder), lambda code: lost(host, code, messages))
+        return Invocation(
+            words, client_environment(), str(self._folder), lambda code: lost(host, code, messages)
+        )
 
     def forget(self, ids: Sequence[str]) -> None:
         """Ends the connections to machines that are gone."""
         for machine in ids:
             with self._lock:
-                link, connection = self._links.pop(machine, None), self._connections.pop(machine, None)
+                link, connection = (
+                    self._links.pop(machine, None),
+                    self._connections.pop(machine, None),
+                )
             if link is not None:
                 link.close()
             if connection is not None:
@@ -167,7 +188,9 @@ class RemoteAgents:
             return connection
 
     def _archives(self, supplies: MachineSupplies) -> Archives:
-        """The archives for these supplies, packed once per process, so that all machines get the same archives."""
+        """The archives for these supplies, packed once per process, so that all machines get the
+        same archives.
+        """
         folder = self._folder / "archives"
         with self._packing:
             if supplies.folder is not None and supplies.folder not in self._jobs:
@@ -184,7 +207,9 @@ class RemoteAgents:
         with self._packing:
             if (names, machine) not in self._packages:
                 chosen = packages_for(self._folder / "archives", names, machine)
-                self._packages[names, machine] = replace(chosen, pack=partial(self._in_turn, chosen.pack))
+                self._packages[names, machine] = replace(
+                    chosen, pack=partial(self._in_turn, chosen.pack)
+                )
             return self._packages[names, machine]
 
     def _in_turn(self, pack: Callable[[], Archive]) -> Archive:
@@ -196,8 +221,8 @@ class RemoteAgents:
 class RentingProvider(WallClock, CloudProvider):
     """The base of providers whose machines are rented from a cloud and reached over ssh.
 
-    `agents` prepare the machines and link to them, and `prices` are the stored prices of the cloud's markets. A cloud
-    says how to reach a machine.
+    `agents` prepare the machines and link to them, and `prices` are the stored prices of the
+    cloud's markets. A cloud says how to reach a machine.
     """
 
     def __init__(self, agents: RemoteAgents, prices: PriceBook) -> None:
@@ -206,7 +231,9 @@ class RentingProvider(WallClock, CloudProvider):
 
     @abstractmethod
     def remote(self, machine: str) -> RemoteMachine:
-        """How to reach a machine. NotFound: the machine is gone, or never was; Unanswered: it has no address yet."""
+        """How to reach a machine. NotFound: the machine is gone, or never was; Unanswered: it has
+        no address yet.
+        """
 
     def offers(self) -> tuple[Market, ...]:
         return self._prices.markets(self.name)
@@ -227,24 +254,29 @@ class RentingProvider(WallClock, CloudProvider):
         return self.remote(machine).console()
 
     def boot_sign(self, machine: str) -> BootSign:
-        """See `CloudProvider`. What the cloud itself sees of a machine is a sign, too: consoles may be late, or may not
-        be read."""
+        """See `CloudProvider`. What the cloud itself sees of a machine is a sign, too: consoles may
+        be late, or may not be read."""
         try:
             sign = self._agents.boot_sign(self.remote(machine))
         except ProviderError:
             # It has no address yet.
             sign = BootSign("running")
+
         if sign.stage not in ("running", "console"):
             return sign
+
         asked, seen = self._checked.get(machine, (-inf, ""))
         if time.monotonic() - asked >= CHECKED_EVERY_SECONDS:
             with suppress(ProviderError):
                 seen = self.seen_by_cloud(machine)
             self._checked[machine] = time.monotonic(), seen
+
         return replace(sign, sign=f"{sign.sign} {seen}".strip())
 
     def seen_by_cloud(self, machine: str) -> str:  # noqa: ARG002 - see above
-        """The words of the cloud's own checks and agent about a machine that boots; empty if it has neither."""
+        """The words of the cloud's own checks and agent about a machine that boots; empty if it has
+        neither.
+        """
         return ""
 
     def close(self) -> None:

@@ -1,8 +1,11 @@
-"""The archives that a launcher copies to a machine so that it can run our code, named by their SHA-256.
+"""The archives that a launcher copies to a machine so that it can run our code, named by their
+SHA-256.
 
-- A wheel with `spotctl.agent` and `agileml`, made from the modules that run here, however they were installed.
-- The packages that a payload imports, with their requirements. Packages contain machine code: for machines with the
-  Python version and processor of this computer as they are installed here, for others from wheels of a package index.
+- A wheel with `spotctl.agent` and `agileml`, made from the modules that run here, however they were
+  installed.
+- The packages that a payload imports, with their requirements. Packages contain machine code: for
+  machines with the Python version and processor of this computer as they are installed here, for
+  others from wheels of a package index.
 
 Both are zip files with fixed dates and order, so that the same content gives the same archive.
 """
@@ -31,7 +34,14 @@ from spotctl.agent.data.wheel_files import place_of
 from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.remote.left_out import RULES, is_left_out
 from spotctl.clouds.remote.platforms import MachinePlatform, here, markers_here
-from spotctl.clouds.remote.wheels import Wheel, chosen_wheels, closure, digest_of, download, look_up_installed
+from spotctl.clouds.remote.wheels import (
+    Wheel,
+    chosen_wheels,
+    closure,
+    digest_of,
+    download,
+    look_up_installed,
+)
 from spotctl.home.paths import PACKAGE
 
 _COMPRESSION_LEVEL = 1
@@ -54,7 +64,8 @@ class Archive:
 class Packages:
     """The packages for machines of one platform, in a folder named by `digest`.
 
-    `wheels` are files of an index with the same content, empty where it is packed from what is installed here.
+    `wheels` are files of an index with the same content, empty where it is packed from what is
+    installed here.
     """
 
     digest: str
@@ -79,14 +90,19 @@ def code_wheel(folder: Path) -> Archive:
 
 def whole_wheel(folder: Path) -> Archive:
     """All of spotctl, for a machine that does the launcher's work."""
-    packages = {package.__name__: Path(str(package.__file__)).parent for package in (agileml, bidbrain, pricing_data)}
+    packages = {
+        package.__name__: Path(str(package.__file__)).parent
+        for package in (agileml, bidbrain, pricing_data)
+    }
     packages["spotctl"] = PACKAGE
+
     # Clouds may come in packages of their own.
     for name in {package.partition(".")[0] for package in cloud_packages().values()} - {"spotctl"}:
         packages[name] = Path(str(import_module(name).__file__)).parent
     files: dict[str, bytes] = {}
     for name, path in packages.items():
         files |= _tree(path, name)
+
     return _wheel(folder, files)
 
 
@@ -94,13 +110,23 @@ def _machine_parts() -> dict[str, bytes]:
     """The modules of clouds that the agent imports, with the packages around them."""
     files: dict[str, bytes] = {}
     for cloud, package in cloud_packages().items():
-        parts = [part for name in (MACHINE, SCHEME, STORAGE) if (part := cloud_part(cloud, name)) is not None]
+        parts = [
+            part
+            for name in (MACHINE, SCHEME, STORAGE)
+            if (part := cloud_part(cloud, name)) is not None
+        ]
         # A package around them is imported, too; what it imports is not on the machine.
-        around = [import_module(package.rsplit(".", above)[0]) for above in range(package.count(".") + 1)]
-        for module in (*parts, *(outer for outer in around if parts and outer.__name__ != "spotctl")):
+        around = [
+            import_module(package.rsplit(".", above)[0]) for above in range(package.count(".") + 1)
+        ]
+        for module in (
+            *parts,
+            *(outer for outer in around if parts and outer.__name__ != "spotctl"),
+        ):
             path = Path(str(module.__file__))
             suffix = "/__init__.py" if path.name == "__init__.py" else ".py"
             files[module.__name__.replace(".", "/") + suffix] = path.read_bytes()
+
     return files
 
 
@@ -108,23 +134,33 @@ def _wheel(folder: Path, sources: Mapping[str, bytes]) -> Archive:
     version = importlib.metadata.version("spotctl")
     files = dict(sources)
     info = f"spotctl-{version}.dist-info"
-    files[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: spotctl\nVersion: {version}\n".encode()
-    files[f"{info}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: spotctl\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    files[f"{info}/METADATA"] = (
+        f"Metadata-Version: 2.1\nName: spotctl\nVersion: {version}\n".encode()
+    )
+    files[f"{info}/WHEEL"] = (
+        b"Wheel-Version: 1.0\nGenerator: spotctl\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    )
+
     # The clouds, so that they are known on a machine, too.
-    clouds = (f"{entry.name} = {entry.value}" for entry in importlib.metadata.entry_points(group=GROUP))
+    clouds = (
+        f"{entry.name} = {entry.value}" for entry in importlib.metadata.entry_points(group=GROUP)
+    )
     files[f"{info}/entry_points.txt"] = "\n".join([f"[{GROUP}]", *sorted(clouds), ""]).encode()
     record: list[str] = []
     for name, content in sorted(files.items()):
         digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
         record.append(f"{name},sha256={digest},{len(content)}")
+
     files[f"{info}/RECORD"] = "\n".join([*record, f"{info}/RECORD,,", ""]).encode()
     return _store(folder, files)
 
 
 def packages_for(folder: Path, names: Sequence[str], machine: MachinePlatform) -> Packages:
-    """Packages and their requirements for machines of a platform; what is packed is kept below `folder`.
+    """Packages and their requirements for machines of a platform; what is packed is kept below
+    `folder`.
 
-    ProviderError: one is not installed here. Unusable: the package index has none for this platform.
+    ProviderError: one is not installed here. Unusable: the package index has none for this
+    platform.
     """
     if machine.runs_packages_of(here()):
         archive = packages_archive(folder, names)
@@ -134,12 +170,15 @@ def packages_for(folder: Path, names: Sequence[str], machine: MachinePlatform) -
 
 
 def packages_archive(folder: Path, names: Iterable[str]) -> Archive:
-    """Installed packages and their requirements in a zip file below `folder`. ProviderError: one is not installed.
+    """Installed packages and their requirements in a zip file below `folder`. ProviderError: one is
+    not installed.
 
     Packing takes seconds, so an archive is kept for as long as the same versions are installed.
     """
     distributions = with_requirements(names)
-    versions = ",".join(f"{name}=={distribution.version}" for name, distribution in sorted(distributions.items()))
+    versions = ",".join(
+        f"{name}=={distribution.version}" for name, distribution in sorted(distributions.items())
+    )
 
     def files() -> dict[str, bytes]:
         return {name: path.read_bytes() for name, path in files_of(distributions.values())}
@@ -153,7 +192,9 @@ def _wheels_archive(folder: Path, wheels: Sequence[Wheel], machine: MachinePlatf
     def files() -> dict[str, bytes]:
         with tempfile.TemporaryDirectory(prefix="spotctl-") as scratch:
             return {
-                name: content for path in download(wheels, machine, Path(scratch)) for name, content in _loaded(path)
+                name: content
+                for path in download(wheels, machine, Path(scratch))
+                for name, content in _loaded(path)
             }
 
     return _kept(folder, digest_of(wheels), files)
@@ -196,17 +237,25 @@ def with_requirements(names: Iterable[str]) -> dict[str, importlib.metadata.Dist
     """Installed packages and their requirements, by name. ProviderError: one is not installed."""
     needed = closure(names, look_up_installed, markers_here())
     if missing := next(iter(needed.unknown), ""):
-        raise ProviderError(f"{missing} is not installed here, and machines need it: pip install {missing}")
+        raise ProviderError(
+            f"{missing} is not installed here, and machines need it: pip install {missing}"
+        )
     return {name: importlib.metadata.distribution(name) for name in needed.known}
 
 
-def files_of(distributions: Iterable[importlib.metadata.Distribution]) -> Iterator[tuple[str, Path]]:
+def files_of(
+    distributions: Iterable[importlib.metadata.Distribution],
+) -> Iterator[tuple[str, Path]]:
     """The files of distributions, below their site folder, that machines load."""
     for distribution in distributions:
         if not distribution.files:
             name = distribution.metadata["Name"]
-            raise ProviderError(f"{name} is installed without a list of its files: install it again with pip")
-        names = {file.as_posix() for file in distribution.files if not file.parts[0].startswith("..")}
+            raise ProviderError(
+                f"{name} is installed without a list of its files: install it again with pip"
+            )
+        names = {
+            file.as_posix() for file in distribution.files if not file.parts[0].startswith("..")
+        }
         for name in names:
             path = Path(str(distribution.locate_file(name)))
             if not is_left_out(name, names) and path.is_file():
@@ -216,12 +265,15 @@ def files_of(distributions: Iterable[importlib.metadata.Distribution]) -> Iterat
 def _store(folder: Path, files: Mapping[str, bytes]) -> Archive:
     """A zip file of these files below a folder, named by its digest."""
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=_COMPRESSION_LEVEL) as archive:
+    with zipfile.ZipFile(
+        buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=_COMPRESSION_LEVEL
+    ) as archive:
         for name in sorted(files):
             entry = zipfile.ZipInfo(name, _DATE)
             kind = zipfile.ZIP_STORED if name.endswith(_STORED_SUFFIXES) else zipfile.ZIP_DEFLATED
             entry.compress_type, entry.external_attr, entry.create_system = kind, 0o644 << 16, 3
             archive.writestr(entry, files[name])
+
     content = buffer.getvalue()
     digest = hashlib.sha256(content).hexdigest()
     path = folder / f"{digest}.zip"
@@ -229,4 +281,5 @@ def _store(folder: Path, files: Mapping[str, bytes]) -> Archive:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with atomic_write(path) as new:
             new.write_bytes(content)
+
     return Archive(digest, path)

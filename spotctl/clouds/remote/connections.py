@@ -1,4 +1,6 @@
-"""The connection to one machine: opened and prepared in the background, and opened again after a loss."""
+"""The connection to one machine: opened and prepared in the background, and opened again after a
+loss.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +21,26 @@ from spotctl.clouds.remote.home import RemoteHome
 from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.remote.machine_setup import Bringing
 from spotctl.clouds.remote.peer_copy import Spreading
-from spotctl.clouds.remote.ssh import HostKeyDiffers, SshConnection, SshHost, StepFailed, host_key_of
+from spotctl.clouds.remote.ssh import (
+    HostKeyDiffers,
+    SshConnection,
+    SshHost,
+    StepFailed,
+    host_key_of,
+)
 from spotctl.home.errors import SpotctlError
 
 WAIT_SECONDS = 2.0
-"""How long a call on a link waits for a connection: not long, because the caller serves all machines in turn."""
+"""How long a call on a link waits for a connection: not long, because the caller serves all
+machines in turn."""
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 8.0
 """Pauses between attempts, each twice as long as the last."""
 
 FIRST_LOOK_SECONDS, LONGEST_LOOK_SECONDS = 5.0, 60.0
-"""Pauses before asking the cloud again whether a machine that does not answer is gone, each twice as long as the last.
-A run asks in every turn of its loop, and clouds limit calls. The clouds' lists of machines also show gone machines."""
+"""Pauses before asking the cloud again whether a machine that does not answer is gone, each twice
+as long as the last. A run asks in every turn of its loop, and clouds limit calls. The clouds' lists
+of machines also show gone machines."""
 
 
 _KEY_KNOWN = "host key"
@@ -47,8 +57,12 @@ echo "$(($(date +%s) + {seconds})) $((up + {seconds}))" >{lease}.new && mv {leas
 
 
 def judged(failure: ProviderError | None, last: ProviderError | None) -> ProviderError | None:
-    """A failure of a machine's preparation: final if it is the second of its kind in a row, and no known delay."""
-    if failure is None or not (isinstance(failure, StepFailed) or action_for(failure) is ErrorAction.STOP_IF_REPEATED):
+    """A failure of a machine's preparation: final if it is the second of its kind in a row, and no
+    known delay.
+    """
+    if failure is None or not (
+        isinstance(failure, StepFailed) or action_for(failure) is ErrorAction.STOP_IF_REPEATED
+    ):
         return failure
     if not isinstance(last, type(failure)) and not isinstance(last, Unusable):
         return failure
@@ -59,7 +73,12 @@ class MachineConnection:
     """This process's use of one machine over ssh. At most one background thread works at a time."""
 
     def __init__(
-        self, machine: RemoteMachine, number: int, home: RemoteHome, turn: threading.Semaphore, spreading: Spreading
+        self,
+        machine: RemoteMachine,
+        number: int,
+        home: RemoteHome,
+        turn: threading.Semaphore,
+        spreading: Spreading,
     ) -> None:
         self.machine = machine
         self._home, self._turn, self._number, self._clients = home, turn, number, count()
@@ -79,7 +98,9 @@ class MachineConnection:
         self._gone, self._look_at, self._look_pause = False, 0.0, FIRST_LOOK_SECONDS
 
     def gone(self) -> bool:
-        """Whether the cloud has ended the machine, as of up to a minute ago. False if the cloud does not answer."""
+        """Whether the cloud has ended the machine, as of up to a minute ago. False if the cloud
+        does not answer.
+        """
         if not self._gone and time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + self._look_pause
             self._look_pause = min(2 * self._look_pause, LONGEST_LOOK_SECONDS)
@@ -90,7 +111,9 @@ class MachineConnection:
         return self._gone
 
     def prepare(self, supplies: MachineSupplies, bring: Callable[[Bringing], None]) -> None:
-        """Connects and prepares the machine in the background; does nothing if that is done or under way."""
+        """Connects and prepares the machine in the background; does nothing if that is done or
+        under way.
+        """
 
         def work() -> None:
             ssh = self._open_ssh()
@@ -101,50 +124,76 @@ class MachineConnection:
 
         self._tunnels = supplies.reach
         done = self._prepared
-        if done is not None and done is self._ssh and done.is_open and done.reached.issuperset(supplies.reach):
+        if (
+            done is not None
+            and done is self._ssh
+            and done.is_open
+            and done.reached.issuperset(supplies.reach)
+        ):
             return
+
         self._begin(work)
 
     def address(self) -> Path:
-        """The local end of the agent's socket. Unanswered, with the reason, while there is no connection.
+        """The local end of the agent's socket. Unanswered, with the reason, while there is no
+        connection.
 
         Unusable: there will never be one.
         """
         if self._idle.is_set() and not self._is_open:
             self._begin(self._connect)
             self._idle.wait(WAIT_SECONDS)
-        # A prepared machine stays reachable even if something else, such as a tunnel, fails or takes time.
+
+        # A prepared machine stays reachable even if something else, such as a tunnel, fails or
+        # takes time.
         if self._is_open and self._prepared is self._ssh:
             return self._socket
         if not self._idle.is_set():
             raise Unanswered(f"{self.machine.id}: {self._progress}; try again")
+
         if self._failure is not None:
-            raise (Unusable if isinstance(self._failure, Unusable) else Unanswered)(str(self._failure))
+            raise (Unusable if isinstance(self._failure, Unusable) else Unanswered)(
+                str(self._failure)
+            )
         if not self._is_open:
             raise Unanswered(f"{self.machine.id}: the connection was lost; try again")
+
         return self._socket
 
     def boot_sign(self) -> BootSign:
-        """How far the machine's boot has come. While something is copied to it, the open connection is a sign."""
+        """How far the machine's boot has come. While something is copied to it, the open connection
+        is a sign.
+        """
         if self._brings and self._is_open:
-            copies = "" if self._idle.is_set() else f"{self._progress}, {time.monotonic() // _COPY_SIGN_SECONDS:.0f}"
+            copies = (
+                ""
+                if self._idle.is_set()
+                else f"{self._progress}, {time.monotonic() // _COPY_SIGN_SECONDS:.0f}"
+            )
             return BootSign("packages", copies)
         if self._is_open:
             return BootSign("ssh")
+
         return BootSign("console", self._console) if self._console else BootSign("running")
 
     def extend_lease(self, seconds: float) -> bool:
-        """Extends the lease of a machine that is connected, and whose agent has not started; whether it has.
+        """Extends the lease of a machine that is connected, and whose agent has not started;
+        whether it has.
 
         The machine's watchdog reads the lease. Once the agent runs, it is the agent's.
         """
         ssh = self._ssh
         if ssh is None or not ssh.is_open or self._prepared is ssh:
             return False
+
         try:
-            ssh.run(_EXTEND.format(root=layout.ROOT, lease=layout.LEASE, seconds=int(seconds)), seconds=_EXTEND_SECONDS)
+            ssh.run(
+                _EXTEND.format(root=layout.ROOT, lease=layout.LEASE, seconds=int(seconds)),
+                seconds=_EXTEND_SECONDS,
+            )
         except ProviderError:
             return False
+
         return True
 
     @property
@@ -163,7 +212,9 @@ class MachineConnection:
                 return
             self._idle.clear()
             self._note("waiting for its turn")
-        threading.Thread(target=self._work, args=(work,), name=f"ssh {self.machine.id}", daemon=True).start()
+        threading.Thread(
+            target=self._work, args=(work,), name=f"ssh {self.machine.id}", daemon=True
+        ).start()
 
     def _work(self, work: Callable[[], None]) -> None:
         failure: ProviderError | None = None
@@ -198,9 +249,11 @@ class MachineConnection:
     def _open_ssh(self) -> SshConnection:
         if self._ssh is not None and self._ssh.is_open:
             return self._ssh
+
         if self._ssh is not None:
             self._ssh.close()
             self._ssh = None
+
         with self._turn:
             host = self.host()
             self._note("connecting over ssh")
@@ -210,6 +263,7 @@ class MachineConnection:
                 # The next attempt looks at the console again.
                 host.known_hosts.unlink(missing_ok=True)
                 raise
+
         # If the connection is lost, the cloud is asked at once.
         self._look_at, self._look_pause = 0.0, FIRST_LOOK_SECONDS
         return self._ssh
@@ -230,15 +284,19 @@ class MachineConnection:
         if path.exists():
             self._console = _KEY_KNOWN
             return path
+
         self._note("waiting for its console to show its ssh host key")
         console = self.machine.console()
         # Of a long console, clouds show the end.
         self._console = hashlib.sha256(console.encode()).hexdigest()[:8] if console.strip() else ""
         key = host_key_of(console)
+
         if key is None:
             raise Unanswered(
-                f"{self.machine.id}: still booting (its console does not show its ssh host key yet); try again"
+                f"{self.machine.id}: still booting (its console does not show its ssh host key "
+                "yet); try again"
             )
+
         new = path.with_name(f".{path.name}.{threading.get_ident()}")
         new.write_text(f"machine {key}\n")
         new.replace(path)

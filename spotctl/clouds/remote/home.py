@@ -1,4 +1,6 @@
-"""A home's files for machines that are reached over ssh: a key, the machines' host keys, archives, and sockets."""
+"""A home's files for machines that are reached over ssh: a key, the machines' host keys, archives,
+and sockets.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ KEPT_SECONDS = 30 * 24 * 3600
 """How long unused host keys and archives are kept."""
 
 _SOCKET_FOLDER = re.compile(r"[A-Za-z0-9/._-]{1,60}")
-"""Unix socket paths must be short; ssh makes a given path longer, and treats some characters specially."""
+"""Unix socket paths must be short; ssh makes a given path longer, and treats some characters
+specially."""
 
 
 def private_key(folder: Path) -> Path:
@@ -30,28 +33,44 @@ def private_key(folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         new = Ed25519PrivateKey.generate()
         read_or_create(path, new.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+
     return path
 
 
 def public_key(folder: Path) -> str:
-    """The public key, in the form of files of authorized keys. ProviderError: the private key is damaged."""
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_private_key
+    """The public key, in the form of files of authorized keys. ProviderError: the private key is
+    damaged.
+    """
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        PublicFormat,
+        load_ssh_private_key,
+    )
 
     path = private_key(folder)
     try:
         key = load_ssh_private_key(path.read_bytes(), None)
     except ValueError as error:
         raise ProviderError(
-            f"{path}: not an ssh key ({error}). Machines of this home accept only the key that was here: remove the"
+            f"{path}: not an ssh key ({error}). Machines of this home accept only the key that was "
+            "here: remove the"
             " file once no machine is left (spotctl gc), and spotctl creates a new key"
         ) from None
-    return key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode() + " spotctl"
+
+    return (
+        key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode() + " spotctl"
+    )
 
 
 def host_key(seed: bytes) -> tuple[bytes, str]:
     """The private and the public key of a machine's sshd, made from 32 secret bytes."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        PublicFormat,
+    )
 
     key = Ed25519PrivateKey.from_private_bytes(seed)
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
@@ -59,7 +78,9 @@ def host_key(seed: bytes) -> tuple[bytes, str]:
 
 
 class RemoteHome:
-    """The ssh key, the machines' host keys, and a folder for this process's sockets, which lasts until `close`."""
+    """The ssh key, the machines' host keys, and a folder for this process's sockets, which lasts
+    until `close`.
+    """
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -70,6 +91,7 @@ class RemoteHome:
             for path in kept.iterdir():
                 if path.is_file() and path.stat().st_mtime < before:
                     path.unlink(missing_ok=True)
+
         sockets = _socket_folder(folder)
         _remove_left(sockets)
         self.sockets = Path(tempfile.mkdtemp(prefix="", dir=sockets))
@@ -88,11 +110,15 @@ def _socket_folder(folder: Path) -> Path:
     if _SOCKET_FOLDER.fullmatch(str(near)):
         near.mkdir(exist_ok=True, mode=0o700)
         return near
+
     path = Path(tempfile.gettempdir()) / f"spotctl-{os.getuid()}"
     path.mkdir(exist_ok=True, mode=0o700)
     status = path.lstat()
     if status.st_uid != os.getuid() or status.st_mode & 0o077 or path.is_symlink():
-        raise ProviderError(f"{path}: other users may write there, so it cannot hold sockets to machines: remove it")
+        raise ProviderError(
+            f"{path}: other users may write there, so it cannot hold sockets to machines: remove it"
+        )
+
     return path
 
 

@@ -1,8 +1,9 @@
 """Packs the job's folder for machines: a tar file without the paths that `.spotctlignore` names.
 
-Each line of `.spotctlignore` is a pattern of paths or names, as in `.gitignore`: `*` and `?` match within a name, a
-pattern with a slash before its end is relative to the folder, a pattern that ends with a slash matches folders only,
-and `#` begins a comment. `.git`, `__pycache__` and a home of spotctl are never copied.
+Each line of `.spotctlignore` is a pattern of paths or names, as in `.gitignore`: `*` and `?` match
+within a name, a pattern with a slash before its end is relative to the folder, a pattern that ends
+with a slash matches folders only, and `#` begins a comment. `.git`, `__pycache__` and a home of
+spotctl are never copied.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ MAX_BYTES = 256 << 20
 
 _NEVER_COPIED = (".git", "__pycache__")
 _OF_HOMES = ("installation", "log.sqlite")
-"""Files of a home of spotctl: with them lie the keys of machines, and files that change while they are copied."""
+"""Files of a home of spotctl: with them lie the keys of machines, and files that change while they
+are copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,26 +42,37 @@ class _Pattern:
         if self.folders_only and not folder:
             return False
         subject = path if self.anchored else path.rpartition("/")[2]
-        return fnmatch.fnmatchcase(subject, self.text) and subject.count("/") == self.text.count("/")
+        return fnmatch.fnmatchcase(subject, self.text) and subject.count("/") == self.text.count(
+            "/"
+        )
 
 
 def check_folder(folder: Path) -> None:
-    """BadRequest: the folder is missing, too large to be copied to machines, or its `.spotctlignore` is wrong."""
+    """BadRequest: the folder is missing, too large to be copied to machines, or its
+    `.spotctlignore` is wrong.
+    """
     if not folder.is_dir():
         raise BadRequest(f"{folder}: no such folder; correct workdir in the job file")
     if _is_home(folder):
-        raise BadRequest(f"{folder}: is a spotctl home, whose keys must not reach a machine; use another workdir")
+        raise BadRequest(
+            f"{folder}: is a spotctl home, whose keys must not reach a machine; use another workdir"
+        )
+
     size = sum(path.lstat().st_size for path, is_folder in _entries(folder) if not is_folder)
     if size > MAX_BYTES:
         raise BadRequest(
-            f"{folder}: {size / (1 << 20):,.0f} MiB would be copied to each machine, but the limit is"
-            f" {MAX_BYTES >> 20} MiB: list in {folder / IGNORE_FILE} what machines do not need, and large"
+            f"{folder}: {size / (1 << 20):,.0f} MiB would be copied to each machine, but the limit "
+            "is"
+            f" {MAX_BYTES >> 20} MiB: list in {folder / IGNORE_FILE} what machines do not need, "
+            "and large"
             " input under data: in the job file"
         )
 
 
 def job_archive(folder: Path, into: Path) -> Archive:
-    """The folder as a compressed tar file below `into`; the same files with the same times give the same archive."""
+    """The folder as a compressed tar file below `into`; the same files with the same times give the
+    same archive.
+    """
     into.mkdir(parents=True, exist_ok=True, mode=0o700)
     handle, name = tempfile.mkstemp(prefix=".job-", dir=into)
     part = Path(name)
@@ -71,13 +84,16 @@ def job_archive(folder: Path, into: Path) -> Archive:
             tarfile.open(fileobj=packed, mode="w") as archive,
         ):
             for path, _ in _entries(folder):
-                archive.add(path, path.relative_to(folder).as_posix(), recursive=False, filter=_plain)
+                archive.add(
+                    path, path.relative_to(folder).as_posix(), recursive=False, filter=_plain
+                )
         with part.open("rb") as written:
             digest = hashlib.file_digest(written, "sha256").hexdigest()
         whole = into / f"{digest}.tar.gz"
         part.replace(whole)
     finally:
         part.unlink(missing_ok=True)
+
     return Archive(digest, whole)
 
 
@@ -90,11 +106,14 @@ def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def _entries(folder: Path) -> Iterator[tuple[Path, bool]]:
-    """The paths to copy, in order, folders before their contents; each with whether it is a folder."""
+    """The paths to copy, in order, folders before their contents; each with whether it is a
+    folder."""
     patterns = _patterns(folder / IGNORE_FILE)
     for root, folders, files in os.walk(folder):
         here = Path(root)
-        folders[:] = sorted(name for name in folders if not _ignored(here / name, folder, patterns, is_folder=True))
+        folders[:] = sorted(
+            name for name in folders if not _ignored(here / name, folder, patterns, is_folder=True)
+        )
         for name in folders:
             yield here / name, not (here / name).is_symlink()
         for name in sorted(files):
@@ -122,12 +141,16 @@ def _patterns(path: Path) -> tuple[_Pattern, ...]:
         return ()
     except (OSError, UnicodeDecodeError) as error:
         raise BadRequest(f"{path}: cannot be read: {error}") from None
+
     patterns = []
     for number, line in enumerate(lines, 1):
         if not line or line.startswith("#"):
             continue
         if line.startswith("!") or "**" in line:
-            raise BadRequest(f"{path}, line {number}: {line}: patterns with '!' or '**' are not supported")
+            raise BadRequest(
+                f"{path}, line {number}: {line}: patterns with '!' or '**' are not supported"
+            )
         text = line.rstrip("/")
         patterns.append(_Pattern(text.lstrip("/"), line.endswith("/"), "/" in text))
+
     return tuple(patterns)

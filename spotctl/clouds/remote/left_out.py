@@ -1,4 +1,6 @@
-"""Files of installed packages that machines do not load, so that they need not be packed and sent. Pure."""
+"""Files of installed packages that machines do not load, so that they need not be packed and sent.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,20 @@ _PATTERNS = (
     *("pyarrow/_pyarrow_cpp_tests.*", "pyarrow/src/*"),
 )
 
-_SERVICES = ("ec2", "iam", "kms", "pricing", "s3", "service-quotas", "sso", "sso-oidc", "ssm", "sts")
-"""The services of AWS that spotctl or the SDK's sign-in uses; the SDK has a folder for each service."""
+_SERVICES = (
+    "ec2",
+    "iam",
+    "kms",
+    "pricing",
+    "s3",
+    "service-quotas",
+    "sso",
+    "sso-oidc",
+    "ssm",
+    "sts",
+)
+"""The services of AWS that spotctl or the SDK's sign-in uses; the SDK has a folder for each
+service."""
 
 RULES = " ".join((*_PATTERNS, *_SERVICES))
 """The rules as part of an archive's key: other rules make other archives."""
@@ -32,7 +46,9 @@ def is_left_out(name: str, names: Collection[str]) -> bool:
 
 
 def _has_loaded_twin(name: str, names: Collection[str]) -> bool:
-    """Whether a file is an extra copy of a library rather than the one that is loaded (lib.so.MAJOR)."""
+    """Whether a file is an extra copy of a library rather than the one that is loaded
+    (lib.so.MAJOR).
+    """
     library = _LIBRARY.fullmatch(name)
     if library is None:
         return False

@@ -1,4 +1,6 @@
-"""Copies missing archives to a booted machine over an open connection, and starts the machine's agent."""
+"""Copies missing archives to a booted machine over an open connection, and starts the machine's
+agent.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ mv -T "$part/unpacked" {target} 2>/dev/null || [ -d {target} ]
 
 @dataclass(frozen=True, slots=True)
 class Archives:
-    """The archives for a machine: our code, perhaps the job's folder, perhaps packages for the machine's platform."""
+    """The archives for a machine: our code, perhaps the job's folder, perhaps packages for the
+    machine's platform.
+    """
 
     code: Archive
     job: Archive | None
@@ -79,19 +83,38 @@ class _Copy:
 
 
 class Bringing:
-    """Prepares one machine. `progress` is called with the current step, for messages about a slow machine.
+    """Prepares one machine. `progress` is called with the current step, for messages about a slow
+    machine.
 
     Large archives that other machines of this process have are fetched there.
     """
 
-    def __init__(self, machine: str, ssh: SshConnection, spreading: Spreading, progress: Callable[[str], None]) -> None:
-        self._machine, self._ssh, self._spreading, self._progress = machine, ssh, spreading, progress
+    def __init__(
+        self,
+        machine: str,
+        ssh: SshConnection,
+        spreading: Spreading,
+        progress: Callable[[str], None],
+    ) -> None:
+        self._machine, self._ssh, self._spreading, self._progress = (
+            machine,
+            ssh,
+            spreading,
+            progress,
+        )
 
-    def bring(self, archives: Callable[[], Archives], index: int, secret: bytes, secrets: Mapping[str, str]) -> None:
-        """Copies missing archives, and starts the agent unless it was started. Unanswered: not possible yet.
+    def bring(
+        self,
+        archives: Callable[[], Archives],
+        index: int,
+        secret: bytes,
+        secrets: Mapping[str, str],
+    ) -> None:
+        """Copies missing archives, and starts the agent unless it was started. Unanswered: not
+        possible yet.
 
-        Unusable: its image does not suit. `index` is the machine's number, `secret` that of its link; `secrets` are
-        variables of payloads.
+        Unusable: its image does not suit. `index` is the machine's number, `secret` that of its
+        link; `secrets` are variables of payloads.
         """
         lines = self._ssh.run(_PROBE).splitlines()
         names = frozenset(lines)
@@ -101,11 +124,15 @@ class Bringing:
             raise Unanswered(f"{self._machine}: its start-up script has not finished; try again")
         if "agent/started" in names:
             return
+
         python = preferred(pythons_in(lines), here())
         if python is None or python.platform.python < MIN_PYTHON:
             least = ".".join(map(str, MIN_PYTHON))
             there = str(python.platform) if python is not None else "no Python"
-            raise Unusable(f"{self._machine}: it has {there}, and spotctl needs {least} or later: use another image")
+            raise Unusable(
+                f"{self._machine}: it has {there}, and spotctl needs {least} or later: use another "
+                "image"
+            )
 
         self._progress("packing what it needs")
         needed = archives()
@@ -122,23 +149,35 @@ class Bringing:
         bundles = (needed.code.digest, *((packages.digest,) if packages is not None else ()))
         job_digest = "" if needed.job is None else needed.job.digest
         start = AgentStart(self._machine, index, secret.hex(), secrets, bundles, job_digest)
-        service = f"cd {layout.BUNDLES}/{needed.code.digest} && exec env -i {shlex.quote(python.path)} -E -s -S"
-        answer = self._ssh.run(f"{service} -m spotctl.agent.rented", json.dumps(asdict(start)).encode())
+        service = (
+            f"cd {layout.BUNDLES}/{needed.code.digest} && exec env -i {shlex.quote(python.path)} "
+            "-E -s -S"
+        )
+        answer = self._ssh.run(
+            f"{service} -m spotctl.agent.rented", json.dumps(asdict(start)).encode()
+        )
         if answer.strip() != "running":
             raise StepFailed(f"{self._machine}: its agent did not start: {answer.strip()[:300]}")
 
-    def _bring_packages(self, packages: Packages, code: Archive, present: Set[str], python: MachinePython) -> None:
+    def _bring_packages(
+        self, packages: Packages, code: Archive, present: Set[str], python: MachinePython
+    ) -> None:
         """From the package index if the machine reaches it, else from here."""
         target = f"bundles/{packages.digest}"
         if target in present:
             return
+
         if packages.wheels and all(wheel.is_public for wheel in packages.wheels):
             self._progress("fetching packages from the package index")
-            given = {"name": packages.digest, "wheels": [(wheel.url, wheel.sha256) for wheel in packages.wheels]}
+            given = {
+                "name": packages.digest,
+                "wheels": [(wheel.url, wheel.sha256) for wheel in packages.wheels],
+            }
             words = _module(python, code, _WHEELS)
             with suppress(StepFailed):
                 self._ssh.run(words, json.dumps(given).encode(), FETCH_SECONDS)
                 return
+
         self._progress("packing packages for it")
         self._bring(_Copy(packages.pack(), "packages", target), code, present, python)
 
@@ -153,18 +192,26 @@ class Bringing:
             pass
 
     def _is_copied(self, copy: _Copy, code: Archive, python: MachinePython) -> bool:
-        """Makes a copy when it is this machine's turn; False if the other machine did not give it."""
+        """Makes a copy when it is this machine's turn; False if the other machine did not give
+        it."""
         server: ArchiveServer | None = None
         waiting = f"waiting for {copy.what}, which another machine of the run gets first"
         try:
-            with self._spreading.turn(copy.archive.digest, partial(self._progress, waiting)) as server:
+            with self._spreading.turn(
+                copy.archive.digest, partial(self._progress, waiting)
+            ) as server:
                 if server is None:
                     self._send(copy, python, keep=True)
                 else:
                     self._progress(f"fetching {copy.what} from another machine of the run")
-                    fill = f"({_module(python, code, _PEER)} fetch {layout.ROOT}/$part/archive) || exit 1"
+                    fill = (
+                        f"({_module(python, code, _PEER)} fetch {layout.ROOT}/$part/archive) || "
+                        "exit 1"
+                    )
                     given = json.dumps(server.given).encode() + b"\n"
-                    self._ssh.run(self._receive(copy, python, fill, keep=True), given, FETCH_SECONDS)
+                    self._ssh.run(
+                        self._receive(copy, python, fill, keep=True), given, FETCH_SECONDS
+                    )
                 # A machine that cannot serve it has it all the same.
                 with suppress(ProviderError):
                     self._serve(copy, code, python)
@@ -172,6 +219,7 @@ class Bringing:
             if server is None:
                 raise
             return False
+
         return True
 
     def _send(self, copy: _Copy, python: MachinePython, *, keep: bool) -> None:
@@ -179,10 +227,14 @@ class Bringing:
         note = f"sending {copy.what} ({{:.1f}} of {whole:.1f} MiB)"
         self._progress(note.format(0))
         command = self._receive(copy, python, 'cat >"$part/archive"', keep=keep)
-        self._ssh.send(command, copy.archive.path, lambda sent: self._progress(note.format(sent / _MIB)))
+        self._ssh.send(
+            command, copy.archive.path, lambda sent: self._progress(note.format(sent / _MIB))
+        )
 
     def _serve(self, copy: _Copy, code: Archive, python: MachinePython) -> None:
-        """Lets other machines fetch it here. A fresh certificate tells those that this launcher sends."""
+        """Lets other machines fetch it here. A fresh certificate tells those that this launcher
+        sends.
+        """
         certificate, key = certificate_and_key(secrets.token_bytes(SECRET_BYTES))
         given = {"certificate": certificate.decode(), "key": key.decode(), "name": HOSTNAME}
         command = f"{_module(python, code, _PEER)} serve {layout.ROOT}/{copy.target}.archive"
@@ -206,4 +258,6 @@ class Bringing:
 
 def _module(python: MachinePython, code: Archive, name: str) -> str:
     """The command that runs a module of our code on a machine."""
-    return f"cd {layout.BUNDLES}/{code.digest} && exec {shlex.quote(python.path)} -E -s -S -m {name}"
+    return (
+        f"cd {layout.BUNDLES}/{code.digest} && exec {shlex.quote(python.path)} -E -s -S -m {name}"
+    )

@@ -1,4 +1,6 @@
-"""From where each machine gets an archive: from this computer only as often as needed, else from another machine."""
+"""From where each machine gets an archive: from this computer only as often as needed, else from
+another machine.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ MAX_FETCHING = 4
 """How many machines fetch an archive from one other machine at the same time."""
 
 MAX_SENT = 2
-"""How many machines this computer sends the same archive to at the same time, where they cannot reach each other."""
+"""How many machines this computer sends the same archive to at the same time, where they cannot
+reach each other."""
 
 _MAX_FAILURES = 2
 """After as many failures, machines are taken not to reach each other."""
@@ -34,9 +37,11 @@ class CopyOrigin(Enum):
 
 
 def origin_of(fetching: Mapping[str, int], sending: int, failures: int) -> str | CopyOrigin:
-    """The origin of the next copy. `fetching` counts, for each machine that has the archive, those that fetch it there.
+    """The origin of the next copy. `fetching` counts, for each machine that has the archive, those
+    that fetch it there.
 
-    The first copy, and with machines that do not reach each other every copy, comes from this computer.
+    The first copy, and with machines that do not reach each other every copy, comes from this
+    computer.
     """
     if failures >= _MAX_FAILURES:
         return CopyOrigin.HERE if sending < MAX_SENT else CopyOrigin.WAIT
@@ -55,7 +60,9 @@ class _Archive:
 
 
 class Spreading:
-    """The copies of archives on the machines of this process. Methods may be called from any thread."""
+    """The copies of archives on the machines of this process. Methods may be called from any
+    thread.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -64,7 +71,8 @@ class Spreading:
 
     @contextmanager
     def turn(self, digest: str, waiting: Callable[[], None]) -> Iterator[ArchiveServer | None]:
-        """Waits until a copy of an archive can be made: of the server's, or of this computer's if there is none.
+        """Waits until a copy of an archive can be made: of the server's, or of this computer's if
+        there is none.
 
         A block that raises counts as a failed copy.
         """
@@ -76,6 +84,7 @@ class Spreading:
                 self._changed.wait()
                 origin = self._origin(archive)
             self._count(archive, origin, 1)
+
         failed = True
         try:
             yield archive.servers[origin] if isinstance(origin, str) else None
@@ -90,7 +99,11 @@ class Spreading:
 
     def _origin(self, archive: _Archive) -> CopyOrigin | str:
         """Where the next copy of an archive comes from; after the end, from this computer."""
-        return CopyOrigin.HERE if self._closed else origin_of(archive.fetching, archive.sending, archive.failures)
+        return (
+            CopyOrigin.HERE
+            if self._closed
+            else origin_of(archive.fetching, archive.sending, archive.failures)
+        )
 
     def add(self, digest: str, machine: str, server: ArchiveServer) -> None:
         """A machine has the archive, and serves it."""
@@ -103,7 +116,9 @@ class Spreading:
         """Ends the servers; machines that wait get the archive from here."""
         with self._changed:
             self._closed = True
-            servers = [server for archive in self._archives.values() for server in archive.servers.values()]
+            servers = [
+                server for archive in self._archives.values() for server in archive.servers.values()
+            ]
             self._archives.clear()
             self._changed.notify_all()
         for server in servers:

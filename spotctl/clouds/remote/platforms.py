@@ -1,4 +1,5 @@
-"""`MachinePlatform`: the Python, processor and C library of a machine, which decide what compiled packages run there.
+"""`MachinePlatform`: the Python, processor and C library of a machine, which decide what compiled
+packages run there.
 
 Pure, apart from what it says of this computer.
 """
@@ -30,7 +31,9 @@ _OLD_NAMES = {(2, 5): "manylinux1", (2, 12): "manylinux2010", (2, 17): "manylinu
 
 @dataclass(frozen=True, slots=True, order=True)
 class MachinePlatform:
-    """A Linux machine with CPython. `processor` is the kernel's name; `glibc` is (0, 0) with another C library."""
+    """A Linux machine with CPython. `processor` is the kernel's name; `glibc` is (0, 0) with
+    another C library.
+    """
 
     python: tuple[int, int]
     processor: str
@@ -41,7 +44,10 @@ class MachinePlatform:
 
     def runs_packages_of(self, other: MachinePlatform | None) -> bool:
         """Whether packages that are installed on the other run here."""
-        return other is not None and (self.python, self.processor) == (other.python, other.processor)
+        return other is not None and (self.python, self.processor) == (
+            other.python,
+            other.processor,
+        )
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -88,7 +94,9 @@ def here() -> MachinePlatform | None:
     name, version = platform.libc_ver()
     if sys.platform != "linux" or platform.python_implementation() != "CPython" or name != _GLIBC:
         return None
-    return MachinePlatform((sys.version_info[0], sys.version_info[1]), platform.machine(), version_of(version))
+    return MachinePlatform(
+        (sys.version_info[0], sys.version_info[1]), platform.machine(), version_of(version)
+    )
 
 
 def markers_here() -> dict[str, str]:
@@ -111,9 +119,11 @@ class MachinePython:
     platform: MachinePlatform
 
 
-def preferred(pythons: Sequence[MachinePython], own: MachinePlatform | None) -> MachinePython | None:
-    """The Python that runs our code: one that takes this computer's packages, else the first that is new enough, else
-    the first."""
+def preferred(
+    pythons: Sequence[MachinePython], own: MachinePlatform | None
+) -> MachinePython | None:
+    """The Python that runs our code: one that takes this computer's packages, else the first that
+    is new enough, else the first."""
     new_enough = [python for python in pythons if python.platform.python >= MIN_PYTHON]
     same = (python for python in new_enough if python.platform.runs_packages_of(own))
     return next(same, next(iter(new_enough or pythons), None))
@@ -138,10 +148,14 @@ done
 def pythons_in(lines: Sequence[str]) -> tuple[MachinePython, ...]:
     """The Pythons that the probe has printed."""
     reports = (line.split() for line in lines if line.startswith("python "))
-    return tuple(MachinePython(path, platform_of(words)) for _, path, *words in reports if len(words) == 5)
+    return tuple(
+        MachinePython(path, platform_of(words)) for _, path, *words in reports if len(words) == 5
+    )
 
 
 def platform_of(reported: Sequence[str]) -> MachinePlatform:
     """The platform that a Python has reported in five words."""
     major, minor, processor, libc, version = reported
-    return MachinePlatform((int(major), int(minor)), processor, version_of(version) if libc == _GLIBC else (0, 0))
+    return MachinePlatform(
+        (int(major), int(minor)), processor, version_of(version) if libc == _GLIBC else (0, 0)
+    )

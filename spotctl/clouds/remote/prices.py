@@ -22,11 +22,14 @@ if TYPE_CHECKING:
 
 
 READ_AGAIN_SECONDS = 60.0
-"""How long prices are used before they are read again: another process may have stored newer ones."""
+"""How long prices are used before they are read again: another process may have stored newer
+ones."""
 
 
 class PriceBook:
-    """Stored prices of clouds. The last known price of a market is in force until another one is stored."""
+    """Stored prices of clouds. The last known price of a market is in force until another one is
+    stored.
+    """
 
     def __init__(
         self,
@@ -53,18 +56,23 @@ class PriceBook:
         return lists
 
     def prices(self, market: Market, start: int, end: int, assumed: int = 0) -> PriceSeries:
-        """A market's prices on [start, end]. NotFound: they are not known for all of this time. The first one that was
-        seen stands for as long before it as is `assumed`."""
+        """A market's prices on [start, end]. NotFound: they are not known for all of this time. The
+        first one that was seen stands for as long before it as is `assumed`."""
         if end > (now := self._now()):
-            raise NotFound(f"{market}: its price at {format_time(end)} is not yet known at {format_time(now)}")
+            raise NotFound(
+                f"{market}: its price at {format_time(end)} is not yet known at {format_time(now)}"
+            )
+
         series = self._series(market)
         if series.first - assumed <= start < series.first:
             series = series.held_from(start)
         if start < series.first:
             raise NotFound(
-                f"{market}: its stored prices begin at {format_time(series.first)}, after {format_time(start)};"
+                f"{market}: its stored prices begin at {format_time(series.first)}, after "
+                f"{format_time(start)};"
                 " fetch or import earlier ones (spotctl prices fetch)"
             )
+
         return series.held_until(end).window(start, end)
 
     def on_demand(self, market: Market) -> int:
@@ -83,15 +91,26 @@ class PriceBook:
                 if series is not None:
                     # The store cannot be read now, and the last known price holds.
                     return series
-                raise NotFound(f"{market}: no price is stored; fetch one (spotctl prices fetch)") from error
+                raise NotFound(
+                    f"{market}: no price is stored; fetch one (spotctl prices fetch)"
+                ) from error
             self._known[market] = now, series
+
         return series
 
 
 def holdings_of(
-    market: Market, lists: ListPrices, disk: str, gib: int, *, spot: bool, public_ip: bool, usual: str = ""
+    market: Market,
+    lists: ListPrices,
+    disk: str,
+    gib: int,
+    *,
+    spot: bool,
+    public_ip: bool,
+    usual: str = "",
 ) -> Holdings:
-    """The newest list prices of a machine's disk, of the kind that its cloud calls `disk`, and of its address.
+    """The newest list prices of a machine's disk, of the kind that its cloud calls `disk`, and of
+    its address.
 
     If the list lacks that kind, the price of the `usual` kind is used.
     """
@@ -102,7 +121,13 @@ def holdings_of(
         if not usual:
             raise
         price = listed.disk(cloud, region, usual, gib, lists=lists)
-    held = listed.address(cloud, region, "spot" if spot else "on-demand", lists=lists) if public_ip else 0.0
+
+    held = (
+        listed.address(cloud, region, "spot" if spot else "on-demand", lists=lists)
+        if public_ip
+        else 0.0
+    )
+
     return Holdings(_nanos(price), _nanos(held))
 
 

@@ -19,15 +19,19 @@ MAX_BYTES = 12 * 1024
 
 
 def start_up_script(request: MachineRequest, cloud: str, public_key: str, now: int) -> str:
-    """The script. `now` is the moment of the request on the provider's clock. BadRequest: the payload is too large."""
+    """The script. `now` is the moment of the request on the provider's clock. BadRequest: the
+    payload is too large.
+    """
     payload = None if request.payload is None else request.payload.to_json()
     machine = {"cloud": cloud, "lease_until": request.lease_until, "payload": payload}
-    # Where switching off is enough, a cloud has no way of its own in which machines delete themselves.
+    # Where switching off is enough, a cloud has no way of its own in which machines delete
+    # themselves.
     deletion = b""
     if has_part(cloud, "self_deletion"):
         path = part_of(cloud, "self_deletion").__file__
         assert path is not None
         deletion = Path(path).read_bytes()
+
     values = {
         "@USER@": USER,
         "@CONTAINERS@": "yes" if request.containers else "",
@@ -38,16 +42,22 @@ def start_up_script(request: MachineRequest, cloud: str, public_key: str, now: i
         "@THIS_CLOUD@": _packed(deletion),
         "@MACHINE@": _packed(json.dumps(machine, separators=(",", ":")).encode()),
     }
+
     script = Path(__file__).with_name("start_up.sh").read_text()
     for name, value in values.items():
         script = script.replace(name, value)
     if len(script.encode()) > MAX_BYTES:
         raise BadRequest(
-            f"the start-up script of a machine would be {len(script.encode())} bytes long, but the limit is"
-            f" {MAX_BYTES}: make the job's setup or environment shorter, for example by a script in the job's folder"
+            f"the start-up script of a machine would be {len(script.encode())} bytes long, but the "
+            "limit is"
+            f" {MAX_BYTES}: make the job's setup or environment shorter, for example by a script "
+            "in the job's folder"
         )
+
     return script
 
 
 def _packed(content: bytes) -> str:
-    return "\n".join(textwrap.wrap(base64.b64encode(gzip.compress(content, 9, mtime=0)).decode(), 120))
+    return "\n".join(
+        textwrap.wrap(base64.b64encode(gzip.compress(content, 9, mtime=0)).decode(), 120)
+    )

@@ -1,4 +1,5 @@
-"""The packages that machines need, with their requirements: as installed here, or as wheels of a package index.
+"""The packages that machines need, with their requirements: as installed here, or as wheels of a
+package index.
 
 Wheels that run on a machine's platform are chosen by pip, and named by their SHA-256.
 
@@ -31,7 +32,16 @@ from spotctl.clouds.errors import Unusable
 from spotctl.clouds.remote.platforms import MachinePlatform
 
 _MAX_ROUNDS = 8
-_PIP = (sys.executable, "-P", "-m", "pip", "--no-input", "--disable-pip-version-check", "--quiet", "--retries=1")
+_PIP = (
+    sys.executable,
+    "-P",
+    "-m",
+    "pip",
+    "--no-input",
+    "--disable-pip-version-check",
+    "--quiet",
+    "--retries=1",
+)
 _ONLY_THESE = ("--no-deps", "--only-binary=:all:")
 _MISSING = re.compile(r"No matching distribution found for (?P<wanted>\S+)")
 _NO_ANSWER, _CHANGED = "connection broken", "DO NOT MATCH THE HASHES"
@@ -48,9 +58,15 @@ class Wheel:
 
     @property
     def is_public(self) -> bool:
-        """Whether another computer may reach its address. pip hides logins in addresses, so these are of no use."""
+        """Whether another computer may reach its address. pip hides logins in addresses, so these
+        are of no use.
+        """
         parts = urlsplit(self.url)
-        return parts.scheme in ("http", "https") and "@" not in parts.netloc and not _is_own(parts.hostname or "")
+        return (
+            parts.scheme in ("http", "https")
+            and "@" not in parts.netloc
+            and not _is_own(parts.hostname or "")
+        )
 
 
 def digest_of(wheels: Iterable[Wheel]) -> str:
@@ -58,8 +74,11 @@ def digest_of(wheels: Iterable[Wheel]) -> str:
     return hashlib.sha256("\n".join(sorted(wheel.sha256 for wheel in wheels)).encode()).hexdigest()
 
 
-def chosen_wheels(folder: Path, names: Sequence[str], platform: MachinePlatform) -> tuple[Wheel, ...]:
-    """The wheels of packages and their requirements, in the versions that are installed here; kept below `folder`.
+def chosen_wheels(
+    folder: Path, names: Sequence[str], platform: MachinePlatform
+) -> tuple[Wheel, ...]:
+    """The wheels of packages and their requirements, in the versions that are installed here; kept
+    below `folder`.
 
     Unusable: the index has no such wheels, or does not answer.
     """
@@ -70,6 +89,7 @@ def chosen_wheels(folder: Path, names: Sequence[str], platform: MachinePlatform)
         return tuple(Wheel(**fields) for fields in json.loads(known.read_text()))
     except FileNotFoundError:
         wheels = _choose(installed, names, platform)
+
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with atomic_write(known) as new:
         new.write_text(json.dumps([asdict(wheel) for wheel in wheels]))
@@ -95,19 +115,27 @@ class KnownPackage:
 
 @dataclass(frozen=True, slots=True)
 class Closure:
-    """Packages and everything that they need: versions that are known, and requirements on packages that are not."""
+    """Packages and everything that they need: versions that are known, and requirements on packages
+    that are not.
+    """
 
     known: Mapping[str, KnownPackage]
     unknown: Mapping[str, str]
 
     @property
     def pinned(self) -> tuple[str, ...]:
-        """Requirements on all of them, the known ones in these versions. A local version is on no index."""
-        known = (f"{name}=={package.version.partition('+')[0]}" for name, package in self.known.items())
+        """Requirements on all of them, the known ones in these versions. A local version is on no
+        index.
+        """
+        known = (
+            f"{name}=={package.version.partition('+')[0]}" for name, package in self.known.items()
+        )
         return tuple(sorted((*known, *self.unknown.values())))
 
 
-def closure(names: Iterable[str], look_up: Callable[[str], KnownPackage | None], markers: Mapping[str, str]) -> Closure:
+def closure(
+    names: Iterable[str], look_up: Callable[[str], KnownPackage | None], markers: Mapping[str, str]
+) -> Closure:
     """Follows the requirements of packages as far as they are known. Extras are not followed."""
     known: dict[str, KnownPackage] = {}
     unknown: dict[str, str] = {}
@@ -115,7 +143,9 @@ def closure(names: Iterable[str], look_up: Callable[[str], KnownPackage | None],
     while waiting:
         requirement = waiting.pop()
         name = canonicalize_name(requirement.name)
-        if name in known or (requirement.marker is not None and not requirement.marker.evaluate(dict(markers))):
+        if name in known or (
+            requirement.marker is not None and not requirement.marker.evaluate(dict(markers))
+        ):
             continue
         package = look_up(name)
         if package is None:
@@ -123,6 +153,7 @@ def closure(names: Iterable[str], look_up: Callable[[str], KnownPackage | None],
             continue
         known[name] = package
         waiting += [Requirement(text) for text in package.requires]
+
     return Closure(known, unknown)
 
 
@@ -136,7 +167,9 @@ def look_up_installed(name: str) -> KnownPackage | None:
     return KnownPackage(distribution.version, tuple(distribution.requires or ()))
 
 
-def _choose(installed: Closure, names: Sequence[str], platform: MachinePlatform) -> tuple[Wheel, ...]:
+def _choose(
+    installed: Closure, names: Sequence[str], platform: MachinePlatform
+) -> tuple[Wheel, ...]:
     """Asks the index until it has told the requirements of everything that is needed."""
     needed, seen = installed, dict[str, KnownPackage]()
 
@@ -157,6 +190,7 @@ def _choose(installed: Closure, names: Sequence[str], platform: MachinePlatform)
                 Wheel(name, version, file["url"], file["archive_info"]["hashes"]["sha256"])
                 for name, version, file in files
             )
+
     raise Unusable(f"cannot find out what {', '.join(names)} require on machines with {platform}")
 
 
@@ -164,7 +198,13 @@ def _ask(requirements: Sequence[str], platform: MachinePlatform) -> list[Mapping
     """The rows of pip's report on an installation of exactly these packages."""
     with tempfile.TemporaryDirectory(prefix="spotctl-") as scratch:
         report = Path(scratch, "report.json")
-        options = ("--dry-run", "--ignore-installed", f"--target={scratch}/none", f"--report={report}", *requirements)
+        options = (
+            "--dry-run",
+            "--ignore-installed",
+            f"--target={scratch}/none",
+            f"--report={report}",
+            *requirements,
+        )
         _run("install", platform, options)
         rows: list[Mapping[str, Any]] = json.loads(report.read_text())["install"]
     return rows
@@ -173,11 +213,15 @@ def _ask(requirements: Sequence[str], platform: MachinePlatform) -> list[Mapping
 def _run(command: str, platform: MachinePlatform, options: Sequence[str]) -> None:
     if find_spec("pip") is None:
         raise Unusable(
-            f"machines with {platform} need packages from an index, and this Python has no pip to ask it:"
+            f"machines with {platform} need packages from an index, and this Python has no pip to "
+            "ask it:"
             f" {sys.executable} -m ensurepip"
         )
+
     words = [*_PIP, command, *_ONLY_THESE, *platform.pip_options, *options]
-    done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    done = subprocess.run(
+        words, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+    )
     if done.returncode != 0:
         raise Unusable(_refusal(done.stderr, platform))
 
@@ -185,20 +229,31 @@ def _run(command: str, platform: MachinePlatform, options: Sequence[str]) -> Non
 def _refusal(said: str, platform: MachinePlatform) -> str:
     """One line for the words of a pip that has failed."""
     if _CHANGED in said:
-        return f"the package index now has other files for machines with {platform} than when they were chosen"
+        return (
+            f"the package index now has other files for machines with {platform} than when they "
+            "were chosen"
+        )
+
     missing = _MISSING.search(said)
     if missing is None:
         last = said.strip().splitlines() or ["it gave no reason"]
-        return f"pip cannot find packages for machines with {platform}: {last[-1].removeprefix('ERROR: ')}"
+        return (
+            f"pip cannot find packages for machines with {platform}: "
+            f"{last[-1].removeprefix('ERROR: ')}"
+        )
+
     wanted = missing["wanted"]
     name = re.split(r"[<>=!~]", wanted)[0]
     if _NO_ANSWER in said:
         return (
-            f"the package index, from which machines with {platform} get {wanted}, does not answer: correct pip's index"
+            f"the package index, from which machines with {platform} get {wanted}, does not "
+            "answer: correct pip's index"
             " (pip config list), or use an image with the Python of this computer"
         )
+
     return (
-        f"the package index has no wheel of {wanted} for machines with {platform}: install another version of {name} on"
+        f"the package index has no wheel of {wanted} for machines with {platform}: install another "
+        f"version of {name} on"
         " this computer, or use another image"
     )
 

@@ -1,7 +1,9 @@
-"""Vast.ai: the charges that `vastai show invoices-v1 --charges --raw` prints, a page after another in one file.
+"""Vast.ai: the charges that `vastai show invoices-v1 --charges --raw` prints, a page after another
+in one file.
 
-https://docs.vast.ai/api-reference/billing/show-charges (read on 2026-11-29): an instance has items for its GPUs, its
-storage and its traffic, each with the first and the last day. The label of the instance tells the run.
+https://docs.vast.ai/api-reference/billing/show-charges (read on 2026-11-29): an instance has items
+for its GPUs, its storage and its traffic, each with the first and the last day. The label of the
+instance tells the run.
 """
 
 from __future__ import annotations
@@ -12,7 +14,15 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from pricing_data.units import DAY, SECOND
-from spotctl.clouds.bills import DOLLARS, BadCell, BillLine, Cells, ExportFormat, not_before, text_of
+from spotctl.clouds.bills import (
+    DOLLARS,
+    BadCell,
+    BillLine,
+    Cells,
+    ExportFormat,
+    not_before,
+    text_of,
+)
 from spotctl.clouds.order_ledger import OrderLabel
 from spotctl.clouds.vast.cloud import CLOUD_NAME
 from spotctl.home.installation import RUN_TAG
@@ -22,7 +32,12 @@ def lines_of(cells: Cells, where: str) -> list[BillLine]:
     """The charges of a page."""
     try:
         charges = json.loads(text_of(cells, "results"))
-        return [line for charge in charges if charge["type"] == "instance" for line in _items(charge, where)]
+        return [
+            line
+            for charge in charges
+            if charge["type"] == "instance"
+            for line in _items(charge, where)
+        ]
     except (ValueError, TypeError, KeyError, AttributeError, InvalidOperation) as error:
         if isinstance(error, BadCell):
             raise
@@ -37,7 +52,9 @@ def _items(charge: Mapping[str, Any], where: str) -> Iterator[BillLine]:
         begin, last = int(item["start"]) * SECOND, int(item["end"]) * SECOND
         what = f"{item['type']} {item['description']}"
         end, is_machine = not_before(begin, last) + DAY, item["type"] == "gpu"
-        yield BillLine(where, machine, is_machine, begin, end, Decimal(str(item["amount"])), DOLLARS, what, run)
+        yield BillLine(
+            where, machine, is_machine, begin, end, Decimal(str(item["amount"])), DOLLARS, what, run
+        )
 
 
 FORMAT = ExportFormat(

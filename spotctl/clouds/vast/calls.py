@@ -1,8 +1,9 @@
 """`VastCalls`: every call to Vast.ai's REST API, its pace, and what a refusal means.
 
-https://docs.vast.ai/api-reference (read on 2026-11-28), and what the official client 1.9.1 does with an answer of 429.
-An endpoint has a shortest time between two calls, which the refusal of a call that came too early names: a call waits
-for it from then on. Searches count against a daily number of rows; the refusal of one too many says for how many hours.
+https://docs.vast.ai/api-reference (read on 2026-11-28), and what the official client 1.9.1 does
+with an answer of 429. An endpoint has a shortest time between two calls, which the refusal of a
+call that came too early names: a call waits for it from then on. Searches count against a daily
+number of rows; the refusal of one too many says for how many hours.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ VastRow = Mapping[str, Any]
 
 @dataclass
 class VastCalls:
-    """The API at `url`; nothing is sent before the first call. Raises errors of the provider contract."""
+    """The API at `url`; nothing is sent before the first call. Raises errors of the provider
+    contract.
+    """
 
     url: str
     date: str = ""
@@ -68,7 +71,9 @@ class VastCalls:
     _open: httpx.Client | None = None
 
     def search(self, kind: str, filters: Mapping[str, VastRow], disk_gb: float) -> list[VastRow]:
-        """The offers that match, the cheapest first; `kind` is bid or ondemand. Raises `CloudError`."""
+        """The offers that match, the cheapest first; `kind` is bid or ondemand. Raises
+        `CloudError`.
+        """
         query = {
             "type": kind,
             **filters,
@@ -76,14 +81,17 @@ class VastCalls:
             "limit": MOST_OFFERS,
             "allocated_storage": disk_gb,
         }
-        return _rows(self._answer("search", "POST", "/api/v0/bundles/", "search of offers", query), "offers")
+        return _rows(
+            self._answer("search", "POST", "/api/v0/bundles/", "search of offers", query), "offers"
+        )
 
     def user(self) -> VastRow:
         """The account. Raises `CloudError`."""
         return self._answer("user", "GET", "/api/v0/users/current", "account")
 
     def order(self, ask: int, body: VastRow) -> int:
-        """Takes an offer; returns the number of the instance. NoCapacity: the offer is gone, or the bid too low.
+        """Takes an offer; returns the number of the instance. NoCapacity: the offer is gone, or the
+        bid too low.
 
         Unanswered: the instance may exist.
         """
@@ -97,7 +105,9 @@ class VastCalls:
     def instance(self, number: int) -> VastRow | None:
         """An instance; None if there is none."""
         with in_contract(of_call):
-            return self._answer("show", "GET", f"/api/v0/instances/{number}/", f"instance {number}").get("instances")
+            return self._answer(
+                "show", "GET", f"/api/v0/instances/{number}/", f"instance {number}"
+            ).get("instances")
 
     def instances(self) -> list[VastRow]:
         """All instances of the account: all pages, or an error."""
@@ -105,7 +115,9 @@ class VastCalls:
         with in_contract(of_call):
             while True:
                 query = urlencode({"limit": PAGE_ROWS, **({"after_token": token} if token else {})})
-                answer = self._answer("list", "GET", f"/api/v1/instances/?{query}", "list of instances")
+                answer = self._answer(
+                    "list", "GET", f"/api/v1/instances/?{query}", "list of instances"
+                )
                 listed += _rows(answer, "instances")
                 token = answer.get("next_token") or ""
                 if not token:
@@ -121,7 +133,9 @@ class VastCalls:
         """Ends an instance and its bill; False if there is none."""
         try:
             with in_contract(of_call):
-                self._answer("destroy", "DELETE", f"/api/v0/instances/{number}/", f"end of instance {number}")
+                self._answer(
+                    "destroy", "DELETE", f"/api/v0/instances/{number}/", f"end of instance {number}"
+                )
         except NotFound:
             return False
         return True
@@ -151,6 +165,7 @@ class VastCalls:
         """How long to wait before a refused call is repeated; None unless it came too early."""
         if response.status_code != 429:
             return None
+
         stated = response.headers.get("Retry-After", "")
         if stated.isdigit() and int(stated) > _PATIENCE_SECONDS:
             cure = f"try again in {int(stated) / 3600:.1f} hours"
@@ -158,6 +173,7 @@ class VastCalls:
         if match := _THRESHOLD.search(response.text):
             self._paces[kind] = float(match[1])
             return float(match[1])
+
         return float(stated) if stated.isdigit() else 1.0
 
     def _sent(self, method: str, path: str, what: str, body: object) -> httpx.Response:
@@ -165,11 +181,17 @@ class VastCalls:
 
         headers = {"Authorization": f"Bearer {required_key(self.url)}"}
         with self._lock:
-            client = self._open = self._open or httpx.Client(base_url=self.url, timeout=_CALL_SECONDS)
+            client = self._open = self._open or httpx.Client(
+                base_url=self.url, timeout=_CALL_SECONDS
+            )
+
         try:
             response = client.request(method, path, json=body, headers=headers)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise NoAnswer(f"vast: {what}: {first_line(error)}", f"check the network, and {self.url}") from error
+            raise NoAnswer(
+                f"vast: {what}: {first_line(error)}", f"check the network, and {self.url}"
+            ) from error
+
         self.date = response.headers.get("Date", self.date)
         return response
 
@@ -189,6 +211,7 @@ def _content(response: httpx.Response, what: str) -> VastRow:
         if isinstance(content, dict):
             return content
         raise NoAnswer(f"vast: {what}: an answer that is no JSON object")
+
     status, problem = response.status_code, f"vast: {what}: {_said(response)}"
     code = _code(response)
     if code == "auth_error" or status == 401:
@@ -215,7 +238,9 @@ def _code(response: httpx.Response) -> str:
 def _said(response: httpx.Response) -> str:
     """The words of a refusal, on one line."""
     body = _body(response)
-    text = str(body.get("msg") or body.get("detail") or response.text or f"status {response.status_code}")
+    text = str(
+        body.get("msg") or body.get("detail") or response.text or f"status {response.status_code}"
+    )
     return " ".join(text.split())[:300].rstrip(".")
 
 
@@ -234,9 +259,27 @@ _TAKEN = r"no_such_ask|no longer available|is not available"
 REFUSALS = (
     Refusal("no_such_ask", NoCapacity, Scope.MOMENT, "", _ISSUE),
     Refusal("invalid_args", NoCapacity, Scope.MOMENT, "", _CREATE, _TAKEN),
-    Refusal("invalid_args", BadRequest, Scope.ACCOUNT, "check the [vast] settings and the job's image", _CREATE),
-    Refusal("invalid_price", BadRequest, Scope.MACHINE, "Vast.ai takes bids from $0.001 to $128", _CREATE),
-    Refusal("insufficient_credit", QuotaReached, Scope.ACCOUNT, "add credit at https://cloud.vast.ai/billing", _LIMITS),
+    Refusal(
+        "invalid_args",
+        BadRequest,
+        Scope.ACCOUNT,
+        "check the [vast] settings and the job's image",
+        _CREATE,
+    ),
+    Refusal(
+        "invalid_price",
+        BadRequest,
+        Scope.MACHINE,
+        "Vast.ai takes bids from $0.001 to $128",
+        _CREATE,
+    ),
+    Refusal(
+        "insufficient_credit",
+        QuotaReached,
+        Scope.ACCOUNT,
+        "add credit at https://cloud.vast.ai/billing",
+        _LIMITS,
+    ),
 )
 
 
@@ -244,4 +287,8 @@ def of_call(error: CloudError) -> SpotctlError:
     """The error of the provider contract for a call that was refused."""
     if (known := refused(REFUSALS, error.code, error.problem, error.problem)) is not None:
         return known
-    return BadRequest(str(error)) if isinstance(error, RequestRejected) else error_of_kind(error, str(error))
+    return (
+        BadRequest(str(error))
+        if isinstance(error, RequestRejected)
+        else error_of_kind(error, str(error))
+    )

@@ -24,11 +24,12 @@ _MOST_LOOK_MINUTES = 24 * 60
 
 @dataclass(frozen=True, slots=True)
 class VastSettings:
-    """`[vast]`. `image` is a container image with apt or Python 3.11; `disk_gib` is for jobs that name no size.
+    """`[vast]`. `image` is a container image with apt or Python 3.11; `disk_gib` is for jobs that
+    name no size.
 
-    Hosts that Vast.ai has not verified are left out unless `unverified`, and so are hosts whose reliability is below
-    `least_reliability`. A run compares its bids with those that hosts ask for every `look_minutes`; 0: it looks at no
-    hosts, and its machines keep their bids.
+    Hosts that Vast.ai has not verified are left out unless `unverified`, and so are hosts whose
+    reliability is below `least_reliability`. A run compares its bids with those that hosts ask for
+    every `look_minutes`; 0: it looks at no hosts, and its machines keep their bids.
     """
 
     image: str = "nvidia/cuda:12.8.1-cudnn-runtime-ubuntu24.04"
@@ -39,15 +40,22 @@ class VastSettings:
 
     def __post_init__(self) -> None:
         if self.disk_gib < _LEAST_DISK_GB:
-            raise ValueError(f"{_LEAST_DISK_GB} or more in disk_gib, which Vast.ai asks for, not {self.disk_gib}")
+            raise ValueError(
+                f"{_LEAST_DISK_GB} or more in disk_gib, which Vast.ai asks for, not {self.disk_gib}"
+            )
         if not 0 <= self.least_reliability <= 1:
             raise ValueError(f"from 0 to 1 in least_reliability, not {self.least_reliability}")
+
         if not 0 <= self.look_minutes <= _MOST_LOOK_MINUTES:
-            raise ValueError(f"from 0 to {_MOST_LOOK_MINUTES} in look_minutes, not {self.look_minutes}")
+            raise ValueError(
+                f"from 0 to {_MOST_LOOK_MINUTES} in look_minutes, not {self.look_minutes}"
+            )
 
 
 def address(setting: str | None) -> str:
-    """The address of the API: the setting, or that of the official client's variable, or the public one."""
+    """The address of the API: the setting, or that of the official client's variable, or the public
+    one.
+    """
     return (setting or os.environ.get("VAST_URL") or ADDRESS).rstrip("/")
 
 
@@ -62,7 +70,9 @@ def api_key() -> str | None:
     if key := os.environ.get("VAST_API_KEY", "").strip():
         return key
     files = (Path(name).expanduser() for name in _KEY_FILES)
-    return next((key for path in files if path.is_file() and (key := path.read_text().strip())), None)
+    return next(
+        (key for path in files if path.is_file() and (key := path.read_text().strip())), None
+    )
 
 
 def required_key(url: str) -> str:
@@ -73,8 +83,10 @@ def required_key(url: str) -> str:
         )
     if (key := api_key()) is None:
         raise MissingCredentials(
-            "vast: no API key is set", "make one at https://cloud.vast.ai/manage-keys, and set VAST_API_KEY"
+            "vast: no API key is set",
+            "make one at https://cloud.vast.ai/manage-keys, and set VAST_API_KEY",
         )
+
     return key
 
 
@@ -93,7 +105,8 @@ CLOUD = Cloud(
         "vast",
         "On Vast.ai: a container image, or auto.",
         "pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime",
-        # https://docs.vast.ai/documentation/instances/docker-environment, "Predefined Variables" and "Port Variables".
+        # https://docs.vast.ai/documentation/instances/docker-environment, "Predefined Variables"
+        # and "Port Variables".
         ports=MappedPorts("PUBLIC_IPADDR", "VAST_TCP_PORT_{}"),
     ),
 )

@@ -1,4 +1,6 @@
-"""Checks of Vast.ai: the key, the clock, and the credit, which bounds what a forgotten disk can cost."""
+"""Checks of Vast.ai: the key, the clock, and the credit, which bounds what a forgotten disk can
+cost.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +28,7 @@ def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:
         account = answers.of("vast user", calls.user)
     finally:
         calls.close()
+
     yield Finding(CLOUD_NAME, "credentials", Level.GOOD, f"account {account.get('id')}")
     if calls.date:
         yield skew(CLOUD_NAME, calls.date)

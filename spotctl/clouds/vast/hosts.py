@@ -1,4 +1,6 @@
-"""Snapshots of the offers of hosts, kept below the home in `vast/offers`: a file for each fetch of minimum bids."""
+"""Snapshots of the offers of hosts, kept below the home in `vast/offers`: a file for each fetch of
+minimum bids.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ def folder_of(settings: Settings) -> Path:
 
 
 def keep_snapshot(folder: Path, at: int, on_offer: Iterable[HostOffer]) -> None:
-    """Writes the offers of a moment to a file of its own, which is there as a whole or not at all."""
+    """Writes the offers of a moment to a file of its own, which is there as a whole or not at
+    all."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = [[offer.machine, str(offer.market), offer.price, offer.storage] for offer in on_offer]
     part = folder / f".{at}.json.gz"

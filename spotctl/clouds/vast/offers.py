@@ -1,11 +1,13 @@
-"""Offers of hosts grouped into markets, and the price of a market: the lower quartile of its hosts' minimum bids. Pure.
+"""Offers of hosts grouped into markets, and the price of a market: the lower quartile of its hosts'
+minimum bids. Pure.
 
-A market is a number of GPUs of one model in one country, on hosts that Vast.ai has verified or has not: such as
-`vast/vast-us/verified/1xRTX_4090`. Names of models are the API's, with _ for a space, as the official client writes
-them. Hosts differ, so a type promises what each of its hosts has: 4 vCPUs and 8 GiB of memory for each GPU.
+A market is a number of GPUs of one model in one country, on hosts that Vast.ai has verified or has
+not: such as `vast/vast-us/verified/1xRTX_4090`. Names of models are the API's, with _ for a space,
+as the official client writes them. Hosts differ, so a type promises what each of its hosts has: 4
+vCPUs and 8 GiB of memory for each GPU.
 
-A quarter of the hosts take the price of a market as a bid, so that it has more than one host for several machines, and
-one odd host does not set it.
+A quarter of the hosts take the price of a market as a bid, so that it has more than one host for
+several machines, and one odd host does not set it.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ LEAST_HOURS = 12
 """How long a host must stay on offer."""
 
 HIGHEST_STORAGE = 0.50
-"""Dollars for a GB of disk in a month: a host that asks for more is left out. The usual price is 0.10 to 0.20."""
+"""Dollars for a GB of disk in a month: a host that asks for more is left out. The usual price is
+0.10 to 0.20."""
 
 _QUARTILE = 4
 _COUNTRY = re.compile(r".*\b([A-Z]{2})\s*")
@@ -39,9 +42,9 @@ _FORMS = re.compile(r"(SXM\d?|PCIE)")
 
 @dataclass(frozen=True, slots=True)
 class HostOffer:
-    """A machine of a host that can be rented now, at a `price` in nano-dollars for an hour of the whole machine: the
-    lowest bid that would run, or that on demand. `storage` is in dollars for a GB in a month. Machines of the same
-    `address` are behind one router."""
+    """A machine of a host that can be rented now, at a `price` in nano-dollars for an hour of the
+    whole machine: the lowest bid that would run, or that on demand. `storage` is in dollars for a
+    GB in a month. Machines of the same `address` are behind one router."""
 
     ask: int
     machine: int
@@ -53,7 +56,8 @@ class HostOffer:
 
 
 def wanted(settings: VastSettings, ports: int = 0) -> dict[str, dict[str, Any]]:
-    """The filters of a search for hosts that spotctl rents from, with `ports` that others reach besides sshd's.
+    """The filters of a search for hosts that spotctl rents from, with `ports` that others reach
+    besides sshd's.
 
     Nodes that reach each other talk all the time, and no budget counts traffic: theirs is free.
     """
@@ -74,12 +78,27 @@ def wanted(settings: VastSettings, ports: int = 0) -> dict[str, dict[str, Any]]:
 
 
 def offer_of(row: Mapping[str, Any]) -> HostOffer | None:
-    """A row of a search; None for a machine that is in no market. Raises `BadInput` for an unusable row."""
+    """A row of a search; None for a machine that is in no market. Raises `BadInput` for an unusable
+    row.
+    """
     try:
-        count, gpu, country = int(row["num_gpus"]), str(row["gpu_name"]), _COUNTRY.fullmatch(row["geolocation"] or "")
-        enough = row["cpu_cores_effective"] >= VCPUS_PER_GPU * count and row["cpu_ram"] >= 1024 * GIB_PER_GPU * count
+        count, gpu, country = (
+            int(row["num_gpus"]),
+            str(row["gpu_name"]),
+            _COUNTRY.fullmatch(row["geolocation"] or ""),
+        )
+        enough = (
+            row["cpu_cores_effective"] >= VCPUS_PER_GPU * count
+            and row["cpu_ram"] >= 1024 * GIB_PER_GPU * count
+        )
         lasts, storage = float(row["duration"]) / 3600, float(row["storage_cost"])
-        if country is None or count not in COUNTS or not enough or lasts < LEAST_HOURS or storage > HIGHEST_STORAGE:
+        if (
+            country is None
+            or count not in COUNTS
+            or not enough
+            or lasts < LEAST_HOURS
+            or storage > HIGHEST_STORAGE
+        ):
             return None
         zone = VERIFIED if row["verification"] == "verified" else UNVERIFIED
         gib = float(row["gpu_ram"]) / 1024
@@ -92,7 +111,8 @@ def offer_of(row: Mapping[str, Any]) -> HostOffer | None:
 
 
 def address_of(row: Mapping[str, Any]) -> str:
-    """The public address of an offer or an instance; if it is not known, the machine stands for it."""
+    """The public address of an offer or an instance; if it is not known, the machine stands for
+    it."""
     return str(row.get("public_ipaddr") or f"machine {row.get('machine_id')}").strip()
 
 
@@ -139,7 +159,9 @@ def _type(name: str, gib: float) -> InstanceType:
     count = int(number)
     traits = MachineTraits(X86, 1.0, spot=True, accelerator_gib=round(gib), driver=NVIDIA)
     vcpus, memory = VCPUS_PER_GPU * count, float(GIB_PER_GPU * count)
-    return InstanceType(CLOUD_NAME, name, vcpus, memory, accelerator_of(model), count, traits=traits)
+    return InstanceType(
+        CLOUD_NAME, name, vcpus, memory, accelerator_of(model), count, traits=traits
+    )
 
 
 def quartile(prices: Sequence[int]) -> int:

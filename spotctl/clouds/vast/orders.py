@@ -1,8 +1,9 @@
 """Orders of instances: their bodies and start-up, and the machines that lists show of them. Pure.
 
-The script that starts a machine may have 4096 characters, and a variable 256, so the start-up script of all clouds is
-cut into variables, which a short script puts together. Another has the machine's ssh host key: the launcher made it, so
-it knows whom it talks to. Vast.ai and the host can read both; they can read the machine's memory as well.
+The script that starts a machine may have 4096 characters, and a variable 256, so the start-up
+script of all clouds is cut into variables, which a short script puts together. Another has the
+machine's ssh host key: the launcher made it, so it knows whom it talks to. Vast.ai and the host can
+read both; they can read the machine's memory as well.
 """
 
 from __future__ import annotations
@@ -30,14 +31,19 @@ env | grep -E '^(PUBLIC_IPADDR|VAST_TCP_PORT_[0-9]+)=' >>/etc/environment
 pieces {_SCRIPT} | base64 -d | gzip -d >/opt/spotctl/start_up
 exec sh /opt/spotctl/start_up
 """
-"""Installs the host key before the start-up script has sshd read it, lets programs see where others reach the machine,
-and runs the start-up script."""
+"""Installs the host key before the start-up script has sshd read it, lets programs see where others
+reach the machine, and runs the start-up script."""
 
 
 def body(
-    request: MachineRequest, label: OrderLabel, settings: VastSettings, start_up: str, host_key: bytes
+    request: MachineRequest,
+    label: OrderLabel,
+    settings: VastSettings,
+    start_up: str,
+    host_key: bytes,
 ) -> dict[str, Any]:
-    """An order. A bid that is too low is refused, rather than kept as an instance that does not run.
+    """An order. A bid that is too low is refused, rather than kept as an instance that does not
+    run.
 
     A `price` that is missing or null would buy on demand, so only an order on demand has none.
     """
@@ -47,11 +53,15 @@ def body(
         # Docker's option, in the place of a variable, asks for a port.
         **{f"-p {port}:{port}": "1" for port in request.ports},
     }
+
     if (length := sum(map(len, (*variables, *variables.values())))) > _LONGEST_ENVIRONMENT:
         raise BadRequest(
-            f"the start-up script of a machine would take {length} characters, but the limit is {_LONGEST_ENVIRONMENT}:"
-            " make the job's setup or environment shorter, for example by a script in the job's folder"
+            f"the start-up script of a machine would take {length} characters, but the limit is "
+            f"{_LONGEST_ENVIRONMENT}:"
+            " make the job's setup or environment shorter, for example by a script in the job's "
+            "folder"
         )
+
     order: dict[str, Any] = {
         "image": request.image or settings.image,
         "label": label.text(_LONGEST_LABEL),
@@ -62,6 +72,7 @@ def body(
         "env": variables,
         "onstart": _ON_START,
     }
+
     if label.bid is not None:
         order["price"] = label.bid / NANOS_PER_DOLLAR
     return order
@@ -74,7 +85,9 @@ def _pieces(name: str, content: bytes) -> dict[str, str]:
 
 
 def state_of(row: Mapping[str, Any]) -> MachineState:
-    """Where an instance is. One that has stopped was outbid, or taken by a renter on demand: spotctl stops none."""
+    """Where an instance is. One that has stopped was outbid, or taken by a renter on demand:
+    spotctl stops none.
+    """
     actual = row.get("actual_status")
     if row.get("cur_state") == "stopped" or actual in ("stopped", "exited"):
         return MachineState.PAUSED
@@ -82,9 +95,15 @@ def state_of(row: Mapping[str, Any]) -> MachineState:
 
 
 def bid_of(row: Mapping[str, Any]) -> int | None:
-    """The bid of an instance that runs, which is its price; None if it is paused, or was rented on demand."""
+    """The bid of an instance that runs, which is its price; None if it is paused, or was rented on
+    demand.
+    """
     costs = row.get("dph_base")
-    if row.get("is_bid") is not True or state_of(row) is MachineState.PAUSED or not isinstance(costs, int | float):
+    if (
+        row.get("is_bid") is not True
+        or state_of(row) is MachineState.PAUSED
+        or not isinstance(costs, int | float)
+    ):
         return None
     return round(costs * NANOS_PER_DOLLAR)
 
@@ -96,8 +115,14 @@ def started_at(row: Mapping[str, Any]) -> int | None:
 
 
 def ssh_of(row: Mapping[str, Any]) -> tuple[str, int] | None:
-    """The address and port of an instance's sshd: that of its host, or else that of Vast.ai's proxy."""
+    """The address and port of an instance's sshd: that of its host, or else that of Vast.ai's
+    proxy.
+    """
     for mapped in (row.get("ports") or {}).get("22/tcp") or ():
         if row.get("public_ipaddr"):
             return str(row["public_ipaddr"]).strip(), int(mapped["HostPort"])
-    return (str(row["ssh_host"]), int(row["ssh_port"])) if row.get("ssh_host") and row.get("ssh_port") else None
+    return (
+        (str(row["ssh_host"]), int(row["ssh_port"]))
+        if row.get("ssh_host") and row.get("ssh_port")
+        else None
+    )

@@ -1,7 +1,9 @@
-"""Prices of Vast.ai: each fetch takes a snapshot of all offers, and the snapshots make the history of the markets.
+"""Prices of Vast.ai: each fetch takes a snapshot of all offers, and the snapshots make the history
+of the markets.
 
-Vast.ai publishes no history. A market's price holds until the next fetch, so a fetch every hour records how it moves.
-The offers themselves are kept below the home, in `vast/offers`: a file for each snapshot.
+Vast.ai publishes no history. A market's price holds until the next fetch, so a fetch every hour
+records how it moves. The offers themselves are kept below the home, in `vast/offers`: a file for
+each snapshot.
 """
 
 from __future__ import annotations
@@ -16,7 +18,14 @@ from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.list_prices import DISKS, ListPrice
 from pricing_data.market import LINUX
 from pricing_data.series import WatchRecord
-from pricing_data.sources.base import NO_REGION, Effort, FetchRequest, FetchTask, Rejects, SourceNeeds
+from pricing_data.sources.base import (
+    NO_REGION,
+    Effort,
+    FetchRequest,
+    FetchTask,
+    Rejects,
+    SourceNeeds,
+)
 from pricing_data.units import DAY, Span
 from spotctl.clouds.vast import offers
 from spotctl.clouds.vast.calls import MOST_OFFERS, VastCalls
@@ -32,11 +41,17 @@ STORAGE = "storage"
 
 BIDS, ON_DEMAND = "minimum bids", "on-demand prices"
 NEEDS = (
-    SourceNeeds(CLOUD_NAME, "minimum bids, on-demand and storage prices", "VAST_API_KEY", "offers of this moment"),
+    SourceNeeds(
+        CLOUD_NAME,
+        "minimum bids, on-demand and storage prices",
+        "VAST_API_KEY",
+        "offers of this moment",
+    ),
 )
 EFFORTS = {BIDS: Effort(1, 500, 10, is_whole=True), ON_DEMAND: Effort(1, 500, 10, is_whole=True)}
 _HOURS, _BILLED_HOURS = 730, 720
-"""The hours of a month of list prices, and of the month for which hosts state the price of storage."""
+"""The hours of a month of list prices, and of the month for which hosts state the price of
+storage."""
 
 _SOURCE = "offers of Vast.ai's hosts"
 
@@ -65,24 +80,30 @@ class VastSource:
         keep_snapshot(self._folder, at, on_offer)
         markets = offers.by_market(on_offer)
         events = (
-            PriceEvent(market, at, offers.quartile([offer.price for offer in own])) for market, own in markets.items()
+            PriceEvent(market, at, offers.quartile([offer.price for offer in own]))
+            for market, own in markets.items()
         )
         seen = WatchRecord((Span(at, at),))
         yield FetchedRows(
             PriceBatch.of(events),
             types=offers.types_of(on_offer),
             list_prices=tuple(
-                _storage(region, at, on_offer) for region in sorted({offer.market.region for offer in on_offer})
+                _storage(region, at, on_offer)
+                for region in sorted({offer.market.region for offer in on_offer})
             ),
             watched=dict.fromkeys(markets, seen),
         )
+
         rejects.report()
 
     def _on_demand(self, request: FetchRequest) -> Iterator[FetchedRows]:
         at, rejects = request.until, Rejects("Vast.ai's offers on demand")
         grouped: dict[tuple[str, str], list[int]] = {}
         for offer in self._on_offer("ondemand", request, rejects):
-            grouped.setdefault((offer.market.region, offer.market.instance_type), []).append(offer.price)
+            grouped.setdefault((offer.market.region, offer.market.instance_type), []).append(
+                offer.price
+            )
+
         listed = (
             OnDemandPrice(CLOUD_NAME, region, name, LINUX, at, offers.quartile(prices), _SOURCE)
             for (region, name), prices in sorted(grouped.items())
@@ -104,9 +125,17 @@ class VastSource:
 
 
 def _storage(region: str, at: int, on_offer: Iterable[HostOffer]) -> ListPrice:
-    """The highest price of storage in a region, for a month of list prices: a machine's disk costs no more."""
-    highest = max(offer.storage for offer in on_offer if offer.market.region == region) * _HOURS / _BILLED_HOURS
-    return ListPrice(DISKS, at // DAY * DAY, CLOUD_NAME, region, STORAGE, 0.0, highest, "list", _SOURCE)
+    """The highest price of storage in a region, for a month of list prices: a machine's disk costs
+    no more.
+    """
+    highest = (
+        max(offer.storage for offer in on_offer if offer.market.region == region)
+        * _HOURS
+        / _BILLED_HOURS
+    )
+    return ListPrice(
+        DISKS, at // DAY * DAY, CLOUD_NAME, region, STORAGE, 0.0, highest, "list", _SOURCE
+    )
 
 
 def source(settings: Settings) -> VastSource:

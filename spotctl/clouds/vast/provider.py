@@ -1,7 +1,9 @@
-"""`VastProvider`: instances of Vast.ai, which are containers on machines of hosts, rented by bid or on demand.
+"""`VastProvider`: instances of Vast.ai, which are containers on machines of hosts, rented by bid or
+on demand.
 
-Which offers an order takes is decided when it is sent: the cheapest of its market that the bid exceeds. A renter pays
-the bid. Who is outbid is stopped, not ended: such a machine is PAUSED, its disk costs money, and it is returned.
+Which offers an order takes is decided when it is sent: the cheapest of its market that the bid
+exceeds. A renter pays the bid. Who is outbid is stopped, not ended: such a machine is PAUSED, its
+disk costs money, and it is returned.
 """
 
 from __future__ import annotations
@@ -53,18 +55,27 @@ class VastProvider(LabelledProvider, RentingProvider):
         snapshots: Path,
     ) -> None:
         super().__init__(agents, prices)
-        self._calls, self._settings, self._ledger, self._snapshots = calls, settings, ledger, snapshots
+        self._calls, self._settings, self._ledger, self._snapshots = (
+            calls,
+            settings,
+            ledger,
+            snapshots,
+        )
+
         # From the last list, so that a link to a machine needs no call.
         self._rows: dict[int, tuple[OrderLabel, VastRow]] = {}
 
     def prices(self, market: Market, start: int, end: int) -> PriceSeries:
-        """See `CloudProvider`. No history is published: the first price that was fetched stands for the hour before."""
+        """See `CloudProvider`. No history is published: the first price that was fetched stands for
+        the hour before.
+        """
         return self._prices.prices(market, start, end, assumed=HOUR)
 
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
         """See `LabelledProvider`; refuses what Vast.ai does not have."""
         if request.market.cloud != CLOUD_NAME or request.market.os != LINUX:
             raise NotFound(f"{request.market}: not a market of Linux machines on Vast.ai")
+
         asked = {
             "an identity": request.identity,
             "a network": request.network,
@@ -72,6 +83,7 @@ class VastProvider(LabelledProvider, RentingProvider):
             "containers of their own": request.containers,
             "a place close together": request.close,
         }
+
         if given := [what for what, value in asked.items() if value]:
             kind = "machines of Vast.ai are containers"
             raise BadRequest(f"{request.market}: {kind}, and have not {given[0]}; leave it out")
@@ -82,25 +94,35 @@ class VastProvider(LabelledProvider, RentingProvider):
         most = self._prices.on_demand(market) if request.bid is None else request.bid
         kind = "ondemand" if request.bid is None else "bid"
         offered = self._search(kind, market, request.disk_gib, len(request.ports))
-        fitting = sorted((offer for offer in offered if offer.price <= most), key=attrgetter("price"))
+        fitting = sorted(
+            (offer for offer in offered if offer.price <= most), key=attrgetter("price")
+        )
         for offer in self._apart(fitting, request.tags[RUN_TAG]) if request.ports else fitting:
             yield Purchase(partial(self._buy, request, offer.ask), offer.machine)
 
     def _apart(self, chosen: Sequence[HostOffer], run: str) -> Sequence[HostOffer]:
-        """The first offer of each address at which a run has no machine yet: many routers do not lead from one of their
-        machines to another."""
-        ordered = (order for order in self._ledger.orders(self.now()) if order.tags.get(RUN_TAG) == run)
+        """The first offer of each address at which a run has no machine yet: many routers do not
+        lead from one of their machines to another."""
+        ordered = (
+            order for order in self._ledger.orders(self.now()) if order.tags.get(RUN_TAG) == run
+        )
         held = (placed for order in ordered for placed in order.machines if placed.ended is None)
         rows = (self._known(placed.number)[1] for placed in held if placed.number is not None)
-        taken, first = {offers.address_of(row) for row in rows if row is not None}, dict[str, HostOffer]()
+        taken, first = (
+            {offers.address_of(row) for row in rows if row is not None},
+            dict[str, HostOffer](),
+        )
         for offer in chosen:
             first.setdefault(offer.address, offer)
+
         return [offer for address, offer in first.items() if address not in taken]
 
     def _buy(self, request: MachineRequest, ask: int, label: OrderLabel) -> int:
         private, _ = self._agents.host_key(label.machine)
         start_up = self._agents.start_up(request, CLOUD_NAME)
-        return self._calls.order(ask, orders.body(request, label, self._settings, start_up, private))
+        return self._calls.order(
+            ask, orders.body(request, label, self._settings, start_up, private)
+        )
 
     def read_back(self, number: int, bid: int | None) -> None:
         """See `LabelledProvider`. Without a price, Vast.ai sells on demand."""
@@ -108,22 +130,40 @@ class VastProvider(LabelledProvider, RentingProvider):
         if bid is not None and row is not None and row.get("is_bid") is not True:
             machine = self.machine_id(number)
             self.terminate([machine])
-            raise UnknownRefusal(f"{machine}: ordered with a bid, but sold on demand, so it was destroyed", "no bid")
+            raise UnknownRefusal(
+                f"{machine}: ordered with a bid, but sold on demand, so it was destroyed", "no bid"
+            )
 
-    def _search(self, kind: str, market: Market, disk_gib: int | None, ports: int = 0) -> list[HostOffer]:
+    def _search(
+        self, kind: str, market: Market, disk_gib: int | None, ports: int = 0
+    ) -> list[HostOffer]:
         """The offers of a market with room for a disk, and with ports that others reach."""
-        disk, count = disk_gib or self._settings.disk_gib, int(market.instance_type.partition("x")[0])
-        filters = {**offers.wanted(self._settings, ports), "num_gpus": {"eq": count}, "disk_space": {"gte": disk}}
+        disk, count = (
+            disk_gib or self._settings.disk_gib,
+            int(market.instance_type.partition("x")[0]),
+        )
+        filters = {
+            **offers.wanted(self._settings, ports),
+            "num_gpus": {"eq": count},
+            "disk_space": {"gte": disk},
+        }
+
         with in_contract(of_call):
             rows = self._calls.search(kind, filters, disk)
-        return [offer for offer in Rejects("offers").good(offers.offer_of, rows) if offer.market == market]
+        return [
+            offer
+            for offer in Rejects("offers").good(offers.offer_of, rows)
+            if offer.market == market
+        ]
 
     @property
     def look_at_hosts_every(self) -> int | None:
         return round(self._settings.look_minutes * MINUTE) or None
 
     def hosts(self, market: Market, *, disk_gib: int | None) -> HostRecord:
-        """See `CloudProvider`. The snapshot is kept with those of fetches; it has no prices on demand."""
+        """See `CloudProvider`. The snapshot is kept with those of fetches; it has no prices on
+        demand.
+        """
         on_offer, now = self._search("bid", market, disk_gib), self.now()
         keep_snapshot(self._snapshots, now, on_offer)
         return HostRecord.of([(now, offer.machine, offer.price, 0) for offer in on_offer])
@@ -132,14 +172,20 @@ class VastProvider(LabelledProvider, RentingProvider):
         """See `CloudProvider`. It is read back: what bids more than that is destroyed."""
         if (number := self.number_of(machine)) is None:
             raise NotFound(f"{machine}: never existed", (machine,))
+
         self._calls.change_bid(number, bid / NANOS_PER_DOLLAR)
         if (row := self._calls.instance(number)) is None:
             raise NotFound(f"{machine}: gone", (machine,))
+
         actual = orders.bid_of(row) or bid
         if actual > bid * (1 + SAME_BID):
             self.terminate([machine])
-            wrong = f"{machine}: a bid of {bid_usd(bid)} was taken as one of {bid_usd(actual)}, so it was destroyed"
+            wrong = (
+                f"{machine}: a bid of {bid_usd(bid)} was taken as one of {bid_usd(actual)}, so it "
+                "was destroyed"
+            )
             raise UnknownRefusal(wrong, "other bid")
+
         return bid if actual > bid * (1 - SAME_BID) else actual
 
     def instances(self) -> Mapping[int, Listed]:
@@ -154,7 +200,9 @@ class VastProvider(LabelledProvider, RentingProvider):
 
     def _machines(self) -> Sequence[tuple[str, Machine]]:
         machines = super()._machines()
-        self._agents.forget([machine.id for _, machine in machines if machine.state is MachineState.GONE])
+        self._agents.forget(
+            [machine.id for _, machine in machines if machine.state is MachineState.GONE]
+        )
         return machines
 
     def destroy(self, number: int) -> bool:
@@ -174,9 +222,12 @@ class VastProvider(LabelledProvider, RentingProvider):
             raise Unanswered(f"{machine}: paused, because it was outbid or rented on demand")
         if (at := orders.ssh_of(row)) is None:
             raise Unanswered(f"{machine}: it has no address yet; try again")
+
         _, public = self._agents.host_key(label.machine)
         shown = f"spotctl: host key {public}\n"
-        return RemoteMachine(machine, label.index, *at, lambda: shown, lambda: self._calls.instance(number) is None)
+        return RemoteMachine(
+            machine, label.index, *at, lambda: shown, lambda: self._calls.instance(number) is None
+        )
 
     def _known(self, number: int) -> tuple[OrderLabel, VastRow] | tuple[None, None]:
         """An instance of ours as the last list showed it, or as it is now; None if it is gone."""
@@ -195,7 +246,8 @@ class VastProvider(LabelledProvider, RentingProvider):
 
 def provider(
     settings: Settings,
-    regions: tuple[str, ...],  # noqa: ARG001 - the account's instances are listed in all countries at once
+    # The account's instances are listed in all countries at once.
+    regions: tuple[str, ...],  # noqa: ARG001
     agents: RemoteAgents,
     prices: PriceBook,
     answers: Answers,  # noqa: ARG001 - it checks no orders

@@ -1,7 +1,8 @@
 """How an instance of Vast.ai destroys itself: one that is only stopped still costs its disk.
 
-The container's variables have its number and a key that may do nothing but show, start, stop and destroy it:
-https://docs.vast.ai/documentation/instances/connect/networking, "Predefined environment variables".
+The container's variables have its number and a key that may do nothing but show, start, stop and
+destroy it: https://docs.vast.ai/documentation/instances/connect/networking, "Predefined environment
+variables".
 
 This file is part of the start-up script, so it imports only the standard library.
 """
@@ -16,4 +17,6 @@ TRY_SECONDS = 120
 def deletion(_: object) -> tuple[str, str]:
     """The URL that destroys this instance, and its key."""
     server = os.environ.get("VAST_URL") or "https://console.vast.ai"
-    return f"{server.rstrip('/')}/api/v0/instances/{os.environ['CONTAINER_ID']}/", os.environ["CONTAINER_API_KEY"]
+    return f"{server.rstrip('/')}/api/v0/instances/{os.environ['CONTAINER_ID']}/", os.environ[
+        "CONTAINER_API_KEY"
+    ]

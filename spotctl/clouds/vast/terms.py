@@ -1,7 +1,8 @@
 """How Vast.ai bills interruptible instances, and takes them back.
 
-https://docs.vast.ai/documentation/instances/pricing (read on 2026-11-28): instances are charged by the second. "Rental
-Types" there: bids are direct, you pay what you bid. A renter on demand takes the machine from any bid.
+https://docs.vast.ai/documentation/instances/pricing (read on 2026-11-28): instances are charged by
+the second. "Rental Types" there: bids are direct, you pay what you bid. A renter on demand takes
+the machine from any bid.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Mistakes that no single key shows: keys that contradict each other, and code that is not there."""
+"""Mistakes that no single key shows: keys that contradict each other, and code that is not
+there."""
 
 import os
 from collections import Counter
@@ -9,7 +10,13 @@ from fnmatch import fnmatchcase
 from bidbrain.strategies.names import DEADLINE, IN_PLACE_OF, REGIONS
 from pricing_data.market import is_region_of
 from pricing_data.spelling import similar
-from spotctl.files.job.code_checks import app_problem, arguments_problem, model_problem, script_problem, syntax_problem
+from spotctl.files.job.code_checks import (
+    app_problem,
+    arguments_problem,
+    model_problem,
+    script_problem,
+    syntax_problem,
+)
 from spotctl.files.job.conversions import AUTO
 from spotctl.files.job.data_places import problems_of_buckets, reach_problems
 from spotctl.files.job.forms import ANY
@@ -36,22 +43,37 @@ def problems(spec: JobSpec, given: Given) -> list[Problem]:
 def code_problems(spec: JobSpec) -> list[Problem]:
     """Mistakes in the job's folder and its trainer, found without running the user's code."""
     if not spec.workdir.is_dir():
-        return [Problem(("workdir",), f"there is no folder {spec.workdir}; expected a path relative to the job file")]
+        return [
+            Problem(
+                ("workdir",),
+                f"there is no folder {spec.workdir}; expected a path relative to the job file",
+            )
+        ]
+
     program, split = spec.program, spec.program.parallel
     if split is not None and not (spec.workdir / split.profile).is_file():
         message = (
-            f"there is no file {split.profile!r} in {spec.workdir}; write it with spotctl lab parallel profile MODEL"
+            f"there is no file {split.profile!r} in {spec.workdir}; write it with spotctl lab "
+            "parallel profile MODEL"
             f" --out {split.profile}"
         )
-        return [Problem(("parallel",) if program.parallel_auto else ("parallel", "profile"), message)]
+        return [
+            Problem(("parallel",) if program.parallel_auto else ("parallel", "profile"), message)
+        ]
     if not isinstance(program, Training):
         return []
 
     if split is not None:
         mistakes, plain = [], Training(program.app, program.stop)
-        extra = [name for name in ("args", "stragglers", "wire") if getattr(program, name) != getattr(plain, name)]
+        extra = [
+            name
+            for name in ("args", "stragglers", "wire")
+            if getattr(program, name) != getattr(plain, name)
+        ]
         if extra:
-            mistakes = [Problem((extra[0],), "is for trainers, and with parallel app is a model; remove it")]
+            mistakes = [
+                Problem((extra[0],), "is for trainers, and with parallel app is a model; remove it")
+            ]
         elif wrong := model_problem(program.app, spec.workdir):
             mistakes = [Problem(("app",), wrong)]
         unused = [name for name in _UNUSED if getattr(split, name) != getattr(Parallel(), name)]
@@ -60,16 +82,23 @@ def code_problems(spec: JobSpec) -> list[Problem]:
     place = ("trainer", *program.trainer) if program.trainer else ("app",)
     if wrong := app_problem(program.app, spec.workdir, spec.setup is not None):
         return [Problem(place, wrong)]
+
     wrong = arguments_problem(program.app, program.args)
     return [Problem(("args",) if program.args else place, wrong)] if wrong else []
 
 
 def launch_problems(spec: JobSpec) -> list[Problem]:
-    """Mistakes about files and places that a job needs on its machines; a plan does without them."""
+    """Mistakes about files and places that a job needs on its machines; a plan does without
+    them."""
     program, mistakes = spec.program, list(reach_problems(spec))
     # A setup may make the script.
-    if isinstance(program, Command) and spec.setup is None and (wrong := script_problem(program.run, spec.workdir)):
+    if (
+        isinstance(program, Command)
+        and spec.setup is None
+        and (wrong := script_problem(program.run, spec.workdir))
+    ):
         mistakes.append(Problem(("run",), wrong))
+
     for i, name in enumerate(spec.notify.to):
         # A variable that is not set is reported with the first message, as that of a webhook is.
         if name.startswith("$") and (address := os.environ.get(name[1:])):
@@ -77,6 +106,7 @@ def launch_problems(spec: JobSpec) -> list[Problem]:
                 service_at(address)
             except BadRequest as error:
                 mistakes.append(Problem(("notify", "to", i), f"{name}: {error}"))
+
     return mistakes
 
 
@@ -92,12 +122,25 @@ _UNUSED = {
 def _of_program(spec: JobSpec) -> Iterator[Problem]:
     if isinstance(spec.program, Training):
         yield from _of_framework(spec.program)
-    if isinstance(spec.program, Training) and spec.program.stop == Stop() and not spec.program.trainer:
-        yield Problem(("stop",), "is empty; expected clocks, minutes, loss, converged, or several of them")
-    backups = spec.program.stragglers.backup_workers if isinstance(spec.program, Training) else False
+    if (
+        isinstance(spec.program, Training)
+        and spec.program.stop == Stop()
+        and not spec.program.trainer
+    ):
+        yield Problem(
+            ("stop",), "is empty; expected clocks, minutes, loss, converged, or several of them"
+        )
+
+    backups = (
+        spec.program.stragglers.backup_workers if isinstance(spec.program, Training) else False
+    )
     if backups is not False and backups != AUTO:
-        message = f"{backups} is no choice any more; write auto: clocks end without workers only while that pays"
+        message = (
+            f"{backups} is no choice any more; write auto: clocks end without workers only while "
+            "that pays"
+        )
         yield Problem(("stragglers", "backup_workers"), message)
+
     if isinstance(spec.program, Command) and (wrong := syntax_problem(spec.program.run)):
         yield Problem(("run",), wrong)
     if spec.setup is not None and (wrong := syntax_problem(spec.setup)):
@@ -116,25 +159,45 @@ def _of_framework(program: Training) -> Iterator[Problem]:
 
 def _of_strategy(spec: JobSpec) -> Iterator[Problem]:
     if spec.objective is Objective.MIN_COST_SLO and spec.deadline is None:
-        yield Problem(("objective",), "min-cost-slo without a deadline; write deadline: 10h, or objective: min-cost")
+        yield Problem(
+            ("objective",),
+            "min-cost-slo without a deadline; write deadline: 10h, or objective: min-cost",
+        )
+
     if spec.objective is Objective.MAKESPAN_WITHIN_BUDGET and spec.budget is None:
         yield Problem(
             ("objective",),
-            "makespan-within-budget without a budget; write budget: 25 USD, or objective: max-throughput",
+            "makespan-within-budget without a budget; write budget: 25 USD, or objective: "
+            "max-throughput",
         )
+
     kind = spec.strategy.partition(":")[0]
     if (better := IN_PLACE_OF.get(kind)) is not None:
-        message = f"{kind} is no choice for a job any more: others cost less; write strategy: {better}"
+        message = (
+            f"{kind} is no choice for a job any more: others cost less; write strategy: {better}"
+        )
         yield Problem(("strategy",), message)
+
     if kind == DEADLINE and spec.deadline is None:
-        yield Problem(("strategy",), "deadline needs a deadline; write deadline: 10h, or strategy: auto")
+        yield Problem(
+            ("strategy",), "deadline needs a deadline; write deadline: 10h, or strategy: auto"
+        )
+
     is_used = kind == "price-capacity" or spec.strategy in (AUTO, DEADLINE, "lookahead")
     if spec.value_of_time is not None and not is_used:
-        message = f"is not used by strategy {spec.strategy}; expected auto, lookahead or price-capacity"
+        message = (
+            f"is not used by strategy {spec.strategy}; expected auto, lookahead or price-capacity"
+        )
         yield Problem(("value_of_time",), message)
 
 
-_PLACES = {"clouds": "clouds", "types": "types", "needs": "types", "regions": "regions", "zones": "zones"}
+_PLACES = {
+    "clouds": "clouds",
+    "types": "types",
+    "needs": "types",
+    "regions": "regions",
+    "zones": "zones",
+}
 """Keys of resources that choose machines to rent, by field."""
 _PURCHASES = (
     "objective", "deadline", "hours", "budget", "value_of_time", "max_bid", "throughputs", "image", "identity",
@@ -150,20 +213,33 @@ def _of_engine(spec: JobSpec, given: Given) -> Iterator[Problem]:
         if "clouds" not in given["resources"]:
             yield missing(("resources", "clouds"), fields_of(Resources)["clouds"])
         return
+
     resources, machines = spec.resources, spec.resources.machines
     plain, nowhere = JobSpec(spec.name, spec.program, resources), Resources()
-    rented: list[tuple[str, ...]] = [(name,) for name in _PURCHASES if getattr(spec, name) != getattr(plain, name)]
-    rented += [
-        ("resources", key) for name, key in _PLACES.items() if getattr(resources, name) != getattr(nowhere, name)
+    rented: list[tuple[str, ...]] = [
+        (name,) for name in _PURCHASES if getattr(spec, name) != getattr(plain, name)
     ]
+    rented += [
+        ("resources", key)
+        for name, key in _PLACES.items()
+        if getattr(resources, name) != getattr(nowhere, name)
+    ]
+
     rented += [("resources", "reliable", "type")] if resources.reliable.type is not None else []
     for loc in rented:
         yield Problem(loc, "is about machines to rent, and engine: ray rents none; remove it")
     for name in _MADE_ON_MACHINES:
         if getattr(spec, name):
-            yield Problem((name,), "does not reach the machines of a Ray cluster; provide it there, and remove it")
+            yield Problem(
+                (name,),
+                "does not reach the machines of a Ray cluster; provide it there, and remove it",
+            )
+
     if "machines" in given["resources"] and machines.least != machines.most:
-        message = f"{machines} is a range; with engine: ray, write how many transient nodes to start, such as 3"
+        message = (
+            f"{machines} is a range; with engine: ray, write how many transient nodes to start, "
+            "such as 3"
+        )
         yield Problem(("resources", "machines"), message)
 
 
@@ -171,61 +247,97 @@ def _of_clouds(spec: JobSpec, given: Given) -> Iterator[Problem]:
     clouds = spec.resources.clouds
     if not clouds:
         return
+
     yield from _repeated(clouds, ("resources", "clouds"))
     if _LOCAL in clouds and len(set(clouds)) > 1:
-        message = f"local cannot be combined with real clouds; expected [local], or any of {', '.join(rented_clouds())}"
+        message = (
+            "local cannot be combined with real clouds; expected [local], or any of "
+            f"{', '.join(rented_clouds())}"
+        )
         yield Problem(("resources", "clouds"), message)
+
     if "local" in given and _LOCAL not in clouds:
         yield Problem(("local",), f"is for clouds: [local], not [{', '.join(clouds)}]; remove it")
-    rented = {name for name in ("image", "identity") if given.get(name)} if _LOCAL in clouds else set()
+    rented = (
+        {name for name in ("image", "identity") if given.get(name)} if _LOCAL in clouds else set()
+    )
     if replace(spec.image, container=None, login=None) == Image():
         rented -= {"image"}
     for name in sorted(rented):
         yield Problem((name,), "applies to cloud machines, not to the local market; remove it")
+
     for cloud in spec.identity:
         if cloud not in clouds and _LOCAL not in clouds:
-            yield Problem(("identity", cloud), f"is not one of clouds: [{', '.join(clouds)}]; remove it")
+            yield Problem(
+                ("identity", cloud), f"is not one of clouds: [{', '.join(clouds)}]; remove it"
+            )
 
 
 def _of_container(spec: JobSpec) -> Iterator[Problem]:
     image, loc = spec.image, ("image", "container")
     if image.container and spec.is_local and isinstance(spec.program, Training):
-        yield Problem(loc, "is for commands and for trainings on clouds; on the local market, remove it")
+        yield Problem(
+            loc, "is for commands and for trainings on clouds; on the local market, remove it"
+        )
+
     if image.login and not image.container:
-        yield Problem(("image", "login"), "is for the registry of a container; add container, or remove it")
+        yield Problem(
+            ("image", "login"), "is for the registry of a container; add container, or remove it"
+        )
+
     if image.login and image.login not in spec.secrets:
-        yield Problem(("image", "login"), f"{image.login} is not one of secrets; write secrets: [{image.login}], too")
+        yield Problem(
+            ("image", "login"),
+            f"{image.login} is not one of secrets; write secrets: [{image.login}], too",
+        )
 
 
 def _of_regions(spec: JobSpec) -> Iterator[Problem]:
     clouds, regions = spec.resources.clouds, spec.resources.regions
     if not regions or _LOCAL in clouds or regions == (ANY,):
         return
+
     yield from _repeated(regions, ("resources", "regions"))
-    strange = [i for i, region in enumerate(regions) if not any(is_region_of(cloud, region) for cloud in clouds)]
+    strange = [
+        i
+        for i, region in enumerate(regions)
+        if not any(is_region_of(cloud, region) for cloud in clouds)
+    ]
+
     for i in strange:
         near = similar(regions[i], clouds)
         cure = f"did you mean {near}?" if near else "expected one of theirs"
         message = f"{regions[i]!r} is not a region of {' or '.join(clouds)}; {cure}"
         yield Problem(("resources", "regions", i), message)
+
     if strange:
         return
     for i, cloud in enumerate(clouds):
         if not any(is_region_of(cloud, region) for region in regions):
-            yield Problem(("resources", "clouds", i), f"{cloud} has none of the regions; remove it, or add one of its")
+            yield Problem(
+                ("resources", "clouds", i),
+                f"{cloud} has none of the regions; remove it, or add one of its",
+            )
 
 
 def _of_moves(spec: JobSpec) -> Iterator[Problem]:
     for name, places in (("regions", spec.resources.regions), ("zones", spec.resources.zones)):
         if ANY in places and places != (ANY,):
             yield Problem(("resources", name), f"any stands alone; write {name}: any, or name them")
+
     if spec.strategy != REGIONS:
         return
+
     program = spec.program
     if not isinstance(program, Command) or program.checkpoint is None:
-        yield Problem(("strategy",), "regions moves a command with its checkpoint; add one, or write strategy: auto")
+        yield Problem(
+            ("strategy",),
+            "regions moves a command with its checkpoint; add one, or write strategy: auto",
+        )
     elif spec.deadline is None:
-        yield Problem(("strategy",), "regions needs a deadline; write deadline: 10h, or strategy: auto")
+        yield Problem(
+            ("strategy",), "regions needs a deadline; write deadline: 10h, or strategy: auto"
+        )
 
 
 def _of_machines(spec: JobSpec, given: Given) -> Iterator[Problem]:
@@ -234,14 +346,21 @@ def _of_machines(spec: JobSpec, given: Given) -> Iterator[Problem]:
         if machines is None:
             yield missing(loc, fields_of(Resources)["machines"])
         if spec.on_ray and not spec.resources.reliable.machines and spec.program.parallel is None:
-            message = "is 0 or auto; expected at least 1 with engine: ray, where reliable nodes keep the model"
+            message = (
+                "is 0 or auto; expected at least 1 with engine: ray, where reliable nodes keep the "
+                "model"
+            )
             yield Problem(("resources", "reliable", "machines"), message)
     elif spec.resources.reliable.machines is None:
-        message = "is auto, which is for kind: agileml; write the number that the command needs, or leave it out"
+        message = (
+            "is auto, which is for kind: agileml; write the number that the command needs, or "
+            "leave it out"
+        )
         yield Problem(("resources", "reliable", "machines"), message)
     elif machines is not None and machines != spec.resources.machines:
         nodes = spec.program.nodes
         yield Problem(loc, f"{machines} contradicts nodes: {nodes}; write {nodes}, or leave it out")
+
     if machines is not None and machines.most == 0:
         yield Problem(loc, f"{machines} allows no machine; expected a range such as 4..64")
 
@@ -252,14 +371,22 @@ def _of_nodes(spec: JobSpec) -> Iterator[Problem]:
         nodes = program.nodes
         if program.checkpoint is None:
             message = (
-                f"{nodes} needs a checkpoint, from which the command starts again when the number changes; add one"
+                f"{nodes} needs a checkpoint, from which the command starts again when the number "
+                "changes; add one"
             )
             yield Problem(loc, f"{message}, or write {nodes.most}")
         if program.parallel is not None:
-            yield Problem(loc, f"{nodes} is a range, and parallel splits a model for one number; write {nodes.most}")
+            yield Problem(
+                loc,
+                f"{nodes} is a range, and parallel splits a model for one number; write "
+                f"{nodes.most}",
+            )
+
     place, close = ("resources", "placement"), spec.resources.placement == CLOSE
     if close and (not isinstance(program, Command) or program.nodes.most < 2):
-        yield Problem(place, "is for a command with several nodes; remove it, or write nodes: 2, for example")
+        yield Problem(
+            place, "is for a command with several nodes; remove it, or write nodes: 2, for example"
+        )
     elif close and _LOCAL in spec.resources.clouds:
         yield Problem(place, "applies to cloud machines, not to the local market; remove it")
 
@@ -269,14 +396,22 @@ def _of_mapped_ports(spec: JobSpec) -> Iterator[Problem]:
     mapped = [cloud for cloud in spec.resources.clouds if cloud != _LOCAL and mapped_ports(cloud)]
     if not mapped or not isinstance(spec.program, Command):
         return
+
     cloud = mapped[0]
     nodes, reliable = spec.program.nodes, spec.resources.reliable.machines
     at = ("resources", "clouds", spec.resources.clouds.index(cloud))
     if nodes.most > 1:
-        message = f"machines of {cloud} reach each other at one port, and the nodes of a command use others, too"
-        yield Problem(at, f"{message}; remove {cloud}, or run the command on one node, or a training")
+        message = (
+            f"machines of {cloud} reach each other at one port, and the nodes of a command use "
+            "others, too"
+        )
+        yield Problem(
+            at, f"{message}; remove {cloud}, or run the command on one node, or a training"
+        )
     elif reliable:
-        message = f"machines of {cloud} cannot rent others, as the runner on a reliable machine does"
+        message = (
+            f"machines of {cloud} cannot rent others, as the runner on a reliable machine does"
+        )
         yield Problem(at, f"{message}; remove {cloud}, or reliable: {{machines: {reliable}}}")
 
 
@@ -288,21 +423,41 @@ def _of_reservations(spec: JobSpec) -> Iterator[Problem]:
             yield Problem(loc, problem)
             continue
         if market.cloud not in clouds:
-            yield Problem(loc, f"is of {market.cloud}, which is not one of clouds: [{', '.join(clouds)}]; add it there")
+            yield Problem(
+                loc,
+                f"is of {market.cloud}, which is not one of clouds: [{', '.join(clouds)}]; add it "
+                "there",
+            )
         if types and not any(fnmatchcase(market.instance_type, glob) for glob in types):
-            yield Problem(loc, f"has the type {market.instance_type}, which types does not name; add it there")
+            yield Problem(
+                loc, f"has the type {market.instance_type}, which types does not name; add it there"
+            )
         if (market.cloud, market.region) != (named[0].market.cloud, named[0].market.region):
-            message = f"is in {market.region}, the first one in {named[0].market.region}; name those of one region"
+            message = (
+                f"is in {market.region}, the first one in {named[0].market.region}; name those of "
+                "one region"
+            )
             yield Problem(loc, message)
         if any(other.name == reservation.name for other in named[:i]):
             yield Problem(loc, f"{reservation.name} is listed twice; keep one")
         if spec.resources.placement == CLOSE and not reservation.used.close:
-            message = f"{market.cloud} places no reserved machines close together; remove it, or placement: close"
+            message = (
+                f"{market.cloud} places no reserved machines close together; remove it, or "
+                "placement: close"
+            )
             yield Problem(loc, message)
+
     if named and spec.on_ray:
-        yield Problem(("resources", "reservations"), "are for machines that spotctl rents, not for engine: ray")
+        yield Problem(
+            ("resources", "reservations"),
+            "are for machines that spotctl rents, not for engine: ray",
+        )
+
     if named and spec.strategy == REGIONS:
-        yield Problem(("strategy",), "regions moves between regions, and reservations are in one; write strategy: auto")
+        yield Problem(
+            ("strategy",),
+            "regions moves between regions, and reservations are in one; write strategy: auto",
+        )
 
 
 def _of_throughputs(spec: JobSpec) -> Iterator[Problem]:
@@ -310,26 +465,38 @@ def _of_throughputs(spec: JobSpec) -> Iterator[Problem]:
     yield from _repeated(types, ("resources", "types"))
     for name in spec.throughputs if types else ():
         if not any(fnmatchcase(name, glob) for glob in types):
-            yield Problem(("throughputs", name), f"matches none of resources.types: {', '.join(types)}; correct one")
+            yield Problem(
+                ("throughputs", name),
+                f"matches none of resources.types: {', '.join(types)}; correct one",
+            )
 
 
 def _of_variables(spec: JobSpec) -> Iterator[Problem]:
     yield from _repeated(spec.secrets, ("secrets",))
     for name, value in spec.env.items():
         if "\0" in value:
-            yield Problem(("env", name), "contains a NUL byte, which no environment variable can; remove it")
+            yield Problem(
+                ("env", name), "contains a NUL byte, which no environment variable can; remove it"
+            )
+
     for i, name in enumerate(spec.secrets):
         if name in _OF_MACHINES:
-            yield Problem(("secrets", i), f"{name} is set by each machine; remove it, or choose another name")
+            yield Problem(
+                ("secrets", i), f"{name} is set by each machine; remove it, or choose another name"
+            )
         if name in spec.env:
             yield Problem(("secrets", i), f"{name} is also in env; keep one of them")
+
     yield from _of_names(spec, "data", spec.data, data_variable)
     if isinstance(spec.program, Command):
         yield from _of_names(spec, "outputs", spec.outputs, output_variable)
         return
+
     for name in spec.outputs:
         if name != "model":
-            yield Problem(("outputs", name), "is never written: an agileml job writes model only; remove it")
+            yield Problem(
+                ("outputs", name), "is never written: an agileml job writes model only; remove it"
+            )
 
 
 def _of_services(spec: JobSpec) -> Iterator[Problem]:
@@ -340,7 +507,10 @@ def _of_services(spec: JobSpec) -> Iterator[Problem]:
             if secrets_of(service_at(address)):
                 # The event log keeps what the file says.
                 cure = "put it into an environment variable, and write $NAME here"
-                yield Problem(("notify", "to", i), f"the {address.partition(':')[0]}:// address holds a secret; {cure}")
+                yield Problem(
+                    ("notify", "to", i),
+                    f"the {address.partition(':')[0]}:// address holds a secret; {cure}",
+                )
         except BadRequest as error:
             yield Problem(("notify", "to", i), str(error))
 
@@ -348,15 +518,21 @@ def _of_services(spec: JobSpec) -> Iterator[Problem]:
 _OF_MACHINES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "TMPDIR", "LANG", "TERM")
 
 
-def _of_names(spec: JobSpec, key: str, names: Iterable[str], variable_of: Callable[[str], str]) -> Iterator[Problem]:
+def _of_names(
+    spec: JobSpec, key: str, names: Iterable[str], variable_of: Callable[[str], str]
+) -> Iterator[Problem]:
     """Names that become environment variables."""
     variables: dict[str, str] = {}
     for name in names:
         variable = variable_of(name)
         if variable in variables:
-            yield Problem((key, name), f"sets ${variable}, as {variables[variable]} does; choose another name")
+            yield Problem(
+                (key, name), f"sets ${variable}, as {variables[variable]} does; choose another name"
+            )
         if variable in {*spec.env, *spec.secrets}:
-            yield Problem((key, name), f"sets ${variable}, as env or secrets do; choose another name")
+            yield Problem(
+                (key, name), f"sets ${variable}, as env or secrets do; choose another name"
+            )
         variables[variable] = name
 
 

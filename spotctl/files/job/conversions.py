@@ -1,7 +1,7 @@
 """How values in a job file are read from what YAML made of them, and written back.
 
-Each reader raises ValueError with what is wrong: text that follows the value (`has no unit`), or a sentence in which
-`{found}` stands for it.
+Each reader raises ValueError with what is wrong: text that follows the value (`has no unit`), or a
+sentence in which `{found}` stands for it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,27 @@ from math import isfinite
 from bidbrain.strategies.names import DEADLINE, IN_PLACE_OF, OF_JOBS, REGIONS
 from pricing_data.errors import BadInput
 from pricing_data.spelling import closest
-from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, format_usd, parse_duration, parse_time
-from spotctl.files.job.values import MLFLOW, TRACKERS, WANDB, Accelerators, ByClock, LimitT, Nodes, Range, Within
+from pricing_data.units import (
+    DAY,
+    HOUR,
+    MINUTE,
+    NANOS_PER_DOLLAR,
+    SECOND,
+    format_usd,
+    parse_duration,
+    parse_time,
+)
+from spotctl.files.job.values import (
+    MLFLOW,
+    TRACKERS,
+    WANDB,
+    Accelerators,
+    ByClock,
+    LimitT,
+    Nodes,
+    Range,
+    Within,
+)
 
 _DIGITS = r"[0-9]{1,9}"
 DECIMAL_PATTERN = rf"{_DIGITS}(\.[0-9]{{1,9}})?"
@@ -24,7 +43,9 @@ CLOCK = r"([01]?[0-9]|2[0-3]):[0-5][0-9]"
 MONEY_PATTERN = rf"{DECIMAL_PATTERN} ?USD"
 PER_HOUR_PATTERN = rf"{MONEY_PATTERN} ?/ ?h"
 WHOLE_RANGE_PATTERN = rf"{_DIGITS}|{_DIGITS}\.\.({_DIGITS})?|\.\.{_DIGITS}"
-RANGE_PATTERN = rf"{DECIMAL_PATTERN}|{DECIMAL_PATTERN}\.\.({DECIMAL_PATTERN})?|\.\.{DECIMAL_PATTERN}"
+RANGE_PATTERN = (
+    rf"{DECIMAL_PATTERN}|{DECIMAL_PATTERN}\.\.({DECIMAL_PATTERN})?|\.\.{DECIMAL_PATTERN}"
+)
 NODES_PATTERN = r"[1-9][0-9]{0,3}\.\.[1-9][0-9]{0,3}"
 ACCELERATORS_PATTERN = rf"[A-Za-z][A-Za-z0-9-]*(:({WHOLE_RANGE_PATTERN}))?"
 RESERVED_PREFIX = "SPOTCTL_"
@@ -41,14 +62,17 @@ _STRATEGY_ARGUMENTS = {
     "price-capacity": r"(:[1-9][0-9]{0,3})?",
     "lookahead": rf"(:{DECIMAL_PATTERN})?",
 }
-STRATEGIES = {name: _STRATEGY_ARGUMENTS.get(name, "") for name in (AUTO, *OF_JOBS, DEADLINE, REGIONS)}
+STRATEGIES = {
+    name: _STRATEGY_ARGUMENTS.get(name, "") for name in (AUTO, *OF_JOBS, DEADLINE, REGIONS)
+}
 """Names of strategies, each with the pattern of its argument."""
 STRATEGY_PATTERN = "|".join(name + argument for name, argument in STRATEGIES.items())
 TRACKER_PATTERNS = {
     MLFLOW: r"(?![a-z]+://[^/]*@)[^\s\x00]+",
     WANDB: r"[A-Za-z0-9][-A-Za-z0-9_.]*(/[A-Za-z0-9][-A-Za-z0-9_.]*)?",
 }
-"""How each tracker's place is written. The event log keeps the job, so an address must not hold a password."""
+"""How each tracker's place is written. The event log keeps the job, so an address must not hold a
+password."""
 FAILURE_PATTERN = r"setup|[1-9]\d?|1\d\d|2[0-4]\d|25[0-5]"
 
 
@@ -121,8 +145,11 @@ def read_money(written: object) -> int:
     given = _with_unit(written, "has no currency")
     if not re.fullmatch(MONEY_PATTERN, given):
         raise ValueError(
-            "is not in USD" if re.fullmatch(rf"{DECIMAL_PATTERN} ?[A-Za-z]+", given) else "is not an amount"
+            "is not in USD"
+            if re.fullmatch(rf"{DECIMAL_PATTERN} ?[A-Za-z]+", given)
+            else "is not an amount"
         )
+
     nanos = int(Decimal(given.removesuffix("USD").strip()) * NANOS_PER_DOLLAR)
     if not nanos:
         raise ValueError("is not above 0")
@@ -185,7 +212,12 @@ def read_range(written: object, number: Callable[[str], LimitT], least: LimitT) 
     if not re.fullmatch(WHOLE_RANGE_PATTERN if number is int else RANGE_PATTERN, given):
         if given.startswith("-"):
             raise ValueError("is below 0")
-        raise ValueError("has a unit" if re.search(r"[0-9] ?[KMGTkmgt]i?[Bb]", given) else "is not a number or range")
+        raise ValueError(
+            "has a unit"
+            if re.search(r"[0-9] ?[KMGTkmgt]i?[Bb]", given)
+            else "is not a number or range"
+        )
+
     low, dots, high = given.partition("..")
     begin = number(low) if low else least
     end = (number(high) if high else None) if dots else begin
@@ -193,6 +225,7 @@ def read_range(written: object, number: Callable[[str], LimitT], least: LimitT) 
         raise ValueError(f"begins below {least}")
     if end is not None and end < begin:
         raise ValueError("ends below its beginning")
+
     return Range(begin, end)
 
 
@@ -256,7 +289,8 @@ def read_whole(written: object, least: int, most: int) -> int:
 
 
 def read_backup_workers(written: object) -> bool | int | str:
-    """Also true and a number, which runs of earlier versions have; a job file with one is refused."""
+    """Also true and a number, which runs of earlier versions have; a job file with one is
+    refused."""
     if written == AUTO:
         return AUTO
     if isinstance(written, int) and not isinstance(written, bool):
@@ -272,6 +306,7 @@ def read_nodes(written: object) -> Nodes:
         if most < least:
             raise ValueError("ends below its beginning")
         return Nodes(least, most)
+
     number = read_whole(written, 1, 10_000)
     return Nodes(number, number)
 
@@ -286,6 +321,7 @@ def read_argument(written: object) -> object:
         return [read_argument(value) for value in written]
     if isinstance(written, float) and not isfinite(written):
         raise ValueError("is not finite")
+
     return written
 
 
@@ -301,12 +337,18 @@ def read_trackers(written: object) -> dict[str, str]:
     places = written if isinstance(written, dict) else {read_text(written): ""}
     if not places:
         raise ValueError("is empty")
+
     for name, place in places.items():
         if name not in TRACKERS:
-            called = f"names the unknown tracker {name!r}" if isinstance(written, dict) else "unknown tracker {found}"
+            called = (
+                f"names the unknown tracker {name!r}"
+                if isinstance(written, dict)
+                else "unknown tracker {found}"
+            )
             raise ValueError(f"{called}{meant(str(name), TRACKERS)}")
         if place and not re.fullmatch(TRACKER_PATTERNS[name], str(place)):
             raise ValueError(f"has a place for {name} that does not fit")
+
     return {name: str(place or "") for name, place in places.items()}
 
 
@@ -330,7 +372,11 @@ def read_strategy(written: object) -> str:
 
 def _with_number(written: object) -> str:
     """The text of a value that may be a number alone, which YAML has read as one."""
-    return str(written) if isinstance(written, int | float) and not isinstance(written, bool) else read_text(written)
+    return (
+        str(written)
+        if isinstance(written, int | float) and not isinstance(written, bool)
+        else read_text(written)
+    )
 
 
 def _with_unit(written: object, lacking: str) -> str:

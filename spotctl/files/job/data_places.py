@@ -1,4 +1,6 @@
-"""Where a job's data and checkpoint are: its paths, its buckets by region, and what its machines cannot reach."""
+"""Where a job's data and checkpoint are: its paths, its buckets by region, and what its machines
+cannot reach.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -15,12 +17,15 @@ from spotctl.files.yaml_file import Problem
 
 
 def reach_problems(spec: JobSpec) -> Iterator[Problem]:
-    """Paths that the job's machines cannot reach, and what rented machines cannot do for a training."""
+    """Paths that the job's machines cannot reach, and what rented machines cannot do for a
+    training.
+    """
     if not spec.is_local:
         regions = spec.resources.regions
         if not spec.on_ray and isinstance(spec.program, Training) and len(regions) != 1:
             message = (
-                "the nodes of a training reach each other at private addresses, so they share a region; write one"
+                "the nodes of a training reach each other at private addresses, so they share a "
+                "region; write one"
                 " region, such as regions: [us-east-1]"
             )
             yield Problem(("resources", "regions"), message, is_missing=not regions)
@@ -28,7 +33,9 @@ def reach_problems(spec: JobSpec) -> Iterator[Problem]:
         return
     for loc, path in paths_of(spec).items():
         if "://" in path:
-            yield Problem(loc, f"is {path}, which the local market cannot reach; write a path or file:///PATH")
+            yield Problem(
+                loc, f"is {path}, which the local market cannot reach; write a path or file:///PATH"
+            )
         elif loc[0] == "data" and not Path(path).exists():
             yield _is_missing(loc, path)
 
@@ -43,56 +50,77 @@ def paths_of(spec: JobSpec) -> dict[tuple[str, str], str]:
 
 
 def overlap_problems(spec: JobSpec, home: Path | None) -> Iterator[Problem]:
-    """Outputs that overlap with other files, of which one or the other would be lost. Paths are absolute.
+    """Outputs that overlap with other files, of which one or the other would be lost. Paths are
+    absolute.
 
     An output may be in the work folder, and not around it.
     """
-    others = {"workdir": str(spec.workdir), **({} if home is None else {"spotctl's home": str(home.resolve())})}
+    others = {
+        "workdir": str(spec.workdir),
+        **({} if home is None else {"spotctl's home": str(home.resolve())}),
+    }
     others |= {".".join(loc): path for loc, path in paths_of(spec).items() if loc[0] != "outputs"}
+
     for name, place in spec.outputs.items():
         for what, other in others.items():
             overlap = _overlap(place, other)
             if overlap and (what, overlap) != ("workdir", "is in"):
                 its = what if other == place else f"{what}, {other}"
-                yield Problem(("outputs", name), f"{place} {overlap} {its}; write a folder of its own")
+                yield Problem(
+                    ("outputs", name), f"{place} {overlap} {its}; write a folder of its own"
+                )
                 break
         others[f"outputs.{name}"] = place
 
 
 def _overlap(place: str, other: str) -> str:
     """How a location and another one overlap, in words; empty if they do not."""
-    mine, theirs = ([step for step in path.split("/") if step not in ("", ".")] for path in (place, other))
+    mine, theirs = (
+        [step for step in path.split("/") if step not in ("", ".")] for path in (place, other)
+    )
     if ("://" in place) != ("://" in other):
         return ""
     if mine == theirs:
         return "is also"
     if mine[: len(theirs)] == theirs:
         return "is in"
+
     return "contains" if theirs[: len(mine)] == mine else ""
 
 
 def store_packages(spec: JobSpec) -> tuple[str, ...]:
-    """The packages by which the job's machines reach its data, checkpoint and outputs; none if they are in no store."""
-    return ("obstore",) if bucket_of(spec) or any("://" in path for path in spec.data.values()) else ()
+    """The packages by which the job's machines reach its data, checkpoint and outputs; none if they
+    are in no store.
+    """
+    return (
+        ("obstore",) if bucket_of(spec) or any("://" in path for path in spec.data.values()) else ()
+    )
 
 
 def written_places(spec: JobSpec) -> set[str]:
     """The locations in object stores below which the job's machines and its launches write."""
     written = {path for loc, path in paths_of(spec).items() if loc[0] != "data"}
-    stored = [data for location in spec.data.values() if (data := SetLocation.parse(location)) is not None]
-    buckets = {data.bucket for data in stored} | {bucket.rstrip("/") for bucket in spec.data_buckets.values()}
+    stored = [
+        data for location in spec.data.values() if (data := SetLocation.parse(location)) is not None
+    ]
+    buckets = {data.bucket for data in stored} | {
+        bucket.rstrip("/") for bucket in spec.data_buckets.values()
+    }
     places = written | {f"{bucket}/{FOLDER}" for bucket in buckets}
+
     return {place for place in places if place.partition("://")[0] in clouds_by_scheme()}
 
 
 def bucket_of(spec: JobSpec) -> str:
-    """The bucket of the job's checkpoint or outputs, such as s3://bucket, preferably on one of its clouds; empty if it
-    has none."""
+    """The bucket of the job's checkpoint or outputs, such as s3://bucket, preferably on one of its
+    clouds; empty if it has none."""
     places = [path for loc, path in paths_of(spec).items() if loc[0] != "data" and "://" in path]
     # The checkpoint is named last, and used most.
     buckets = ["/".join(path.split("/")[:3]) for path in reversed(places)]
     clouds = clouds_by_scheme()
-    near = [name for name in buckets if clouds.get(name.partition("://")[0]) in spec.resources.clouds]
+    near = [
+        name for name in buckets if clouds.get(name.partition("://")[0]) in spec.resources.clouds
+    ]
     return next(iter(near + buckets), "")
 
 
@@ -111,14 +139,23 @@ def _of_rented_paths(spec: JobSpec, paths: Mapping[tuple[str, str], str]) -> Ite
                 yield _is_missing(loc, path)
             continue
         # The launcher itself writes the model of a training.
-        if "://" not in path and not (loc == ("outputs", "model") and isinstance(spec.program, Training)):
+        if "://" not in path and not (
+            loc == ("outputs", "model") and isinstance(spec.program, Training)
+        ):
             message = (
-                f"is {path}, a path on this computer, which rented machines cannot see; write s3://BUCKET/PATH,"
+                f"is {path}, a path on this computer, which rented machines cannot see; write "
+                "s3://BUCKET/PATH,"
                 " gs://BUCKET/PATH or az://CONTAINER@ACCOUNT/PATH"
             )
             if loc[0] == "data":
-                other = "the checkpoint or an output" if isinstance(spec.program, Command) else "outputs.model"
-                message += f", or put {other} there: spotctl then stores the data in the same bucket"
+                other = (
+                    "the checkpoint or an output"
+                    if isinstance(spec.program, Command)
+                    else "outputs.model"
+                )
+                message += (
+                    f", or put {other} there: spotctl then stores the data in the same bucket"
+                )
             yield Problem(loc, message)
 
 
@@ -130,20 +167,35 @@ def bucket_at(spec: JobSpec, cloud: str, region: str) -> str:
     """The bucket that the job names for a region; empty if it names none."""
     here = api_region(cloud, region)
     named = ((api_region(cloud, name), name, bucket) for name, bucket in spec.data_buckets.items())
-    return next((bucket.rstrip("/") for at, name, bucket in named if at == here and is_region_of(cloud, name)), "")
+    return next(
+        (
+            bucket.rstrip("/")
+            for at, name, bucket in named
+            if at == here and is_region_of(cloud, name)
+        ),
+        "",
+    )
 
 
 def copy_in(bucket: str, location: str) -> str:
     """The place where a bucket keeps a copy of a data set. Empty if there is no copy: no bucket is
     given, the bucket holds the data set itself, or the location names no data set."""
     stored = SetLocation.parse(location)
-    return "" if stored is None or not bucket or stored.bucket == bucket else str(replace(stored, bucket=bucket))
+    return (
+        ""
+        if stored is None or not bucket or stored.bucket == bucket
+        else str(replace(stored, bucket=bucket))
+    )
 
 
 def copies_near(spec: JobSpec, cloud: str, region: str) -> dict[str, str]:
-    """The copies that machines of a region read, if they exist, by the environment variables of the data."""
+    """The copies that machines of a region read, if they exist, by the environment variables of the
+    data.
+    """
     bucket = bucket_at(spec, cloud, region)
-    places = {data_variable(name): copy_in(bucket, location) for name, location in spec.data.items()}
+    places = {
+        data_variable(name): copy_in(bucket, location) for name, location in spec.data.items()
+    }
     return {variable: place for variable, place in places.items() if place}
 
 
@@ -155,8 +207,13 @@ def problems_of_buckets(spec: JobSpec) -> Iterator[Problem]:
     if spec.is_local:
         yield Problem((loc,), "applies to cloud machines, not to the local market; remove it")
         return
+
     if not any("://" not in place or SetLocation.parse(place) for place in spec.data.values()):
-        yield Problem((loc,), "is for folders of this computer under data, and there is none; add one, or remove it")
+        yield Problem(
+            (loc,),
+            "is for folders of this computer under data, and there is none; add one, or remove it",
+        )
+
     for region, bucket in spec.data_buckets.items():
         if wrong := _mistake(spec, region, bucket):
             yield Problem((loc, region), wrong)
@@ -168,15 +225,23 @@ def _mistake(spec: JobSpec, region: str, bucket: str) -> str:
     if cloud is None:
         near = similar(region, clouds)
         return (
-            f"is not a region of {' or '.join(clouds)}; {f'did you mean {near}?' if near else 'expected one of theirs'}"
+            f"is not a region of {' or '.join(clouds)}; "
+            f"{f'did you mean {near}?' if near else 'expected one of theirs'}"
         )
     if (
         regions
         and regions != (ANY,)
         and not any(api_region(cloud, region) == api_region(cloud, name) for name in regions)
     ):
-        return f"is not one of resources.regions: [{', '.join(regions)}]; add it there, or remove it"
+        return (
+            f"is not one of resources.regions: [{', '.join(regions)}]; add it there, or remove it"
+        )
     if clouds_by_scheme().get(bucket.partition("://")[0]) != cloud:
-        form = form_of(cloud).removesuffix("/...") if cloud in clouds_by_scheme().values() else "one of its cloud"
+        form = (
+            form_of(cloud).removesuffix("/...")
+            if cloud in clouds_by_scheme().values()
+            else "one of its cloud"
+        )
         return f"is in {cloud}, and {bucket} is a bucket of another cloud; write {form}"
+
     return ""

@@ -1,7 +1,8 @@
-"""The forms of values in a job file: each reads a value, writes it back, and describes itself to editors.
+"""The forms of values in a job file: each reads a value, writes it back, and describes itself to
+editors.
 
-Patterns hold for every value that is read, so that editors refuse nothing that is accepted. `conversions` has how
-values are read and written.
+Patterns hold for every value that is read, so that editors refuse nothing that is accepted.
+`conversions` has how values are read and written.
 """
 
 from __future__ import annotations
@@ -26,7 +27,15 @@ from pricing_data.units import MINUTE, format_time
 from spotctl.agent.cloud_parts import clouds_by_scheme, form_of
 from spotctl.files.job import conversions
 from spotctl.files.job.conversions import AUTO, STRATEGIES
-from spotctl.files.job.values import ACCELERATOR_SPEEDS, CLOSE, CPU, RAY, TRACKERS, Objective, ProgramKind
+from spotctl.files.job.values import (
+    ACCELERATOR_SPEEDS,
+    CLOSE,
+    CPU,
+    RAY,
+    TRACKERS,
+    Objective,
+    ProgramKind,
+)
 from spotctl.home import cloud_settings
 from spotctl.home.cloud import rented_clouds
 
@@ -47,7 +56,9 @@ ANY = "any"
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """One way to write a value. `expected` says in an error what may be written, `schema` is JSON Schema."""
+    """One way to write a value. `expected` says in an error what may be written, `schema` is JSON
+    Schema.
+    """
 
     read: Callable[[object], Any]
     expected: str
@@ -56,7 +67,7 @@ class Form:
     may_be_empty: bool = False
 
 
-# -- families of forms -------------------------------------------------------------------------------------------------
+# -- families of forms -----------------------------------------------------------------------------
 
 
 def _text(
@@ -66,7 +77,8 @@ def _text(
     write: Callable[[Any], object] = str,
     number: str = "",
 ) -> Form:
-    """A text with a pattern; `number` names the JSON type of numbers that may be written instead."""
+    """A text with a pattern; `number` names the JSON type of numbers that may be written
+    instead."""
     schema: dict[str, object] = {"type": "string", "pattern": f"^(?:{pattern})$"}
     if number:
         schema |= {"type": ["string", number], "minimum": 0}
@@ -85,9 +97,14 @@ def _whole(least: int, most: int) -> Form:
     return Form(read, f"a whole number from {least} to {most}", schema)
 
 
-def _number(expected: str, minimum: float = -inf, maximum: float = inf, exclusive_maximum: float = inf) -> Form:
+def _number(
+    expected: str, minimum: float = -inf, maximum: float = inf, exclusive_maximum: float = inf
+) -> Form:
     limits = {"minimum": minimum, "maximum": maximum, "exclusiveMaximum": exclusive_maximum}
-    schema = {"type": "number", **{name: limit for name, limit in limits.items() if isfinite(limit)}}
+    schema = {
+        "type": "number",
+        **{name: limit for name, limit in limits.items() if isfinite(limit)},
+    }
     read = partial(conversions.read_number, least=minimum, most=maximum, below=exclusive_maximum)
     return Form(read, expected, schema)
 
@@ -96,23 +113,34 @@ def _auto_or(form: Form) -> Form:
     """The form, or `auto`, which is None."""
     schema = {"anyOf": [{"const": AUTO}, dict(form.schema)]}
     return Form(
-        lambda written: None if written == AUTO else form.read(written), f"auto, or {form.expected}", schema, form.write
+        lambda written: None if written == AUTO else form.read(written),
+        f"auto, or {form.expected}",
+        schema,
+        form.write,
     )
 
 
-# -- the forms of a job file -------------------------------------------------------------------------------------------
+# -- the forms of a job file -----------------------------------------------------------------------
 
 _COMPLETE_STRATEGIES = [name for name, argument in STRATEGIES.items() if re.fullmatch(argument, "")]
 
-JOB_NAME = _text(_JOB_NAME, "up to 50 of a-z, 0-9 and -, beginning with a letter and not ending with -")
+JOB_NAME = _text(
+    _JOB_NAME, "up to 50 of a-z, 0-9 and -, beginning with a letter and not ending with -"
+)
 KIND = _choice(ProgramKind, ProgramKind)
 OBJECTIVE = _choice(Objective, Objective)
 QUEUE_POLICY = _choice((MEAN_COMPLETION, *POLICIES))
 CLOUD = _choice(cloud_names())
 STRATEGY = Form(
     conversions.read_strategy,
-    f"one of {', '.join(STRATEGIES)}, some with an argument: price-capacity:3 (pools), lookahead:12.5 (USD per hour)",
-    {"anyOf": [{"enum": _COMPLETE_STRATEGIES}, {"type": "string", "pattern": f"^(?:{conversions.STRATEGY_PATTERN})$"}]},
+    f"one of {', '.join(STRATEGIES)}, some with an argument: price-capacity:3 (pools), "
+    "lookahead:12.5 (USD per hour)",
+    {
+        "anyOf": [
+            {"enum": _COMPLETE_STRATEGIES},
+            {"type": "string", "pattern": f"^(?:{conversions.STRATEGY_PATTERN})$"},
+        ]
+    },
 )
 APP = _text(_APP, "a built-in app (mf), module:Class, FILE.py or FILE.py:NAME")
 FRAMEWORK = _text("|".join(FRAMEWORKS), f"one of {', '.join(FRAMEWORKS)}")
@@ -120,24 +148,40 @@ ENGINE = _choice((RAY,))
 WIRE = _choice(WIRES)
 RAY_ADDRESS = _text(_RAY_ADDRESS, "HOST:PORT of a Ray cluster, or auto on one of its machines")
 TEXT = Form(conversions.read_text, "text", {"type": "string", "pattern": r"\S"})
-FOLDER = _text(_FOLDER, "a folder", lambda written: Path(conversions.read_matching(_FOLDER, written)))
+FOLDER = _text(
+    _FOLDER, "a folder", lambda written: Path(conversions.read_matching(_FOLDER, written))
+)
 REGION = _text(r"[A-Za-z][-A-Za-z0-9 ]*", "a region's name such as us-east-1")
 ZONE = _text(r"[A-Za-z0-9][-A-Za-z0-9]*", "a zone's name such as us-east-1a")
 TYPE_NAME = _text(r"[-A-Za-z0-9._+]+", "a type's name such as c6i.2xlarge")
-TYPE_GLOB = _text(r"[-A-Za-z0-9._+*?\[\]]+", "a type's name such as c6i.2xlarge, or a glob such as c6i.*")
-LOCATION = _text(_LOCATION, f"a path, file:///PATH, {either([form_of(cloud) for _, cloud in _STORES])}")
+TYPE_GLOB = _text(
+    r"[-A-Za-z0-9._+*?\[\]]+", "a type's name such as c6i.2xlarge, or a glob such as c6i.*"
+)
+LOCATION = _text(
+    _LOCATION, f"a path, file:///PATH, {either([form_of(cloud) for _, cloud in _STORES])}"
+)
 BUCKET = _text(_BUCKET, f"a bucket without a folder: {either(_BUCKETS)}")
-PART_NAME = _text(r"[A-Za-z][-A-Za-z0-9_]*", "a name of letters, digits, - and _ that begins with a letter")
+PART_NAME = _text(
+    r"[A-Za-z][-A-Za-z0-9_]*", "a name of letters, digits, - and _ that begins with a letter"
+)
 RENTED_CLOUD = _text("|".join(rented_clouds()), f"a cloud: {either(rented_clouds())}")
-IMAGE = _text(r"[A-Za-z0-9/][-A-Za-z0-9._:/]*", "the name of an image as its cloud writes it, or auto")
+IMAGE = _text(
+    r"[A-Za-z0-9/][-A-Za-z0-9._:/]*", "the name of an image as its cloud writes it, or auto"
+)
 CONTAINER = _text(
     r"[A-Za-z0-9][-A-Za-z0-9._:/]*(?:@sha256:[0-9a-f]{64})?",
     "a container image such as ghcr.io/me/train:1, or python:3.12 for one of Docker Hub",
 )
 TAG_NAME = _text(cloud_settings.TAG_NAME, "up to 63 of a-z, 0-9, - and _, beginning with a letter")
-TAG_VALUE = _text(cloud_settings.TAG_VALUE, "up to 63 of a-z, 0-9, - and _, which every cloud accepts")
-VARIABLE = _text(conversions.VARIABLE_PATTERN, "the name of an environment variable", conversions.read_variable)
-VARIABLE_VALUE = Form(conversions.read_variable_value, "text", {"type": ["string", "number", "boolean"]})
+TAG_VALUE = _text(
+    cloud_settings.TAG_VALUE, "up to 63 of a-z, 0-9, - and _, which every cloud accepts"
+)
+VARIABLE = _text(
+    conversions.VARIABLE_PATTERN, "the name of an environment variable", conversions.read_variable
+)
+VARIABLE_VALUE = Form(
+    conversions.read_variable_value, "text", {"type": ["string", "number", "boolean"]}
+)
 KEYWORD = _text(r"[A-Za-z_]\w*", "the name of a Python argument")
 ARGUMENT = Form(
     conversions.read_argument,
@@ -145,15 +189,19 @@ ARGUMENT = Form(
     {},
     may_be_empty=True,
 )
-WEBHOOK = _text(_WEBHOOK, "https://HOST/..., http:// on this computer, or $NAME of an environment variable")
+WEBHOOK = _text(
+    _WEBHOOK, "https://HOST/..., http:// on this computer, or $NAME of an environment variable"
+)
 SERVICE = _text(
     _SERVICE,
-    "an address of Apprise without a secret such as mailtos://HOST?from=ME&to=YOU, or $NAME of an environment variable"
+    "an address of Apprise without a secret such as mailtos://HOST?from=ME&to=YOU, or $NAME of an "
+    "environment variable"
     " (https://... is for webhook)",
 )
 TRACK = Form(
     conversions.read_trackers,
-    "mlflow, wandb, or a mapping with a place: {mlflow: http://HOST:5000} without a password, {wandb: PROJECT}",
+    "mlflow, wandb, or a mapping with a place: {mlflow: http://HOST:5000} without a password, "
+    "{wandb: PROJECT}",
     {
         "anyOf": [
             {"enum": [*TRACKERS]},
@@ -173,7 +221,12 @@ TRACK = Form(
 NODES = Form(
     conversions.read_nodes,
     "a whole number from 1 to 10000, or a range such as 2..4",
-    {"type": ["string", "integer"], "pattern": f"^(?:{conversions.NODES_PATTERN})$", "minimum": 1, "maximum": 10_000},
+    {
+        "type": ["string", "integer"],
+        "pattern": f"^(?:{conversions.NODES_PATTERN})$",
+        "minimum": 1,
+        "maximum": 10_000,
+    },
     lambda nodes: str(nodes) if nodes.is_range else nodes.least,
 )
 FAILURE = _text(
@@ -224,7 +277,10 @@ PER_HOUR = _text(
     conversions.per_hour_text,
 )
 SIZE = _text(
-    conversions.SIZE_PATTERN, "a size with its unit: 500MB, 50GB or 1TB", conversions.read_size, conversions.size_text
+    conversions.SIZE_PATTERN,
+    "a size with its unit: 500MB, 50GB or 1TB",
+    conversions.read_size,
+    conversions.size_text,
 )
 MEMORY = _text(
     conversions.MEMORY_PATTERN,

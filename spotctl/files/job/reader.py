@@ -1,4 +1,6 @@
-"""From a job file to a `JobSpec`, and from the event log's copy of one; the JSON Schema of job files."""
+"""From a job file to a `JobSpec`, and from the event log's copy of one; the JSON Schema of job
+files.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,8 @@ _HAS_SCHEME = re.compile(r"\w+://")
 def load(path: Path, *, home: Path | None = None, to_launch: bool = False) -> JobSpec:
     """The job that a file describes; BadRequest names the first mistake, its line and a cure.
 
-    A job `to_launch` has the files with which its command begins; a plan does without them. Nothing of the job may be
-    written into the `home` of spotctl.
+    A job `to_launch` has the files with which its command begins; a plan does without them. Nothing
+    of the job may be written into the `home` of spotctl.
     """
     file = read(path)
     spec = _checked(file, home)
@@ -46,12 +48,15 @@ def load(path: Path, *, home: Path | None = None, to_launch: bool = False) -> Jo
 
 
 def loads(text: str, path: Path, home: Path | None = None) -> JobSpec:
-    """The job that some YAML describes; `path` is the file that it is from, or will be written to."""
+    """The job that some YAML describes; `path` is the file that it is from, or will be written
+    to."""
     return _checked(parse(text, path), home)
 
 
 def from_fields(fields: Mapping[str, Any], home: Path | None = None) -> JobSpec:
-    """The job that a program describes with the fields of a job file; paths are relative to the working directory."""
+    """The job that a program describes with the fields of a job file; paths are relative to the
+    working directory.
+    """
     name = Path("job")
     try:
         # JSON is YAML, so fields get the same checks as a file.
@@ -70,7 +75,8 @@ def _field_text(value: object) -> object:
 
 
 def restored(content: Mapping[str, Any], origin: Path) -> JobSpec:
-    """The job that `written` gave, also by an earlier version. The job's code may be gone: ending a run needs none.
+    """The job that `written` gave, also by an earlier version. The job's code may be gone: ending a
+    run needs none.
 
     UnreadableJob: something is missing or not as it should be.
     """
@@ -79,11 +85,16 @@ def restored(content: Mapping[str, Any], origin: Path) -> JobSpec:
         # A checkpoint that an earlier version has signed is read as any other.
         kept = {name: value for name, value in checkpoint.items() if name != "signed_with"}
         content = {**content, "checkpoint": kept}
+
     try:
-        return sections.build(JobSpec, _with_counts(_given(_in_todays_keys(YamlFile(origin, dict(content), None)))))
+        return sections.build(
+            JobSpec, _with_counts(_given(_in_todays_keys(YamlFile(origin, dict(content), None))))
+        )
     except (BadRequest, TypeError, ValueError, AttributeError, LookupError) as error:
         why = str(error).removeprefix(f"{origin}:1: ")
-        raise UnreadableJob(f"job {content.get('name', '?')}: its job file in the log cannot be read: {why}") from error
+        raise UnreadableJob(
+            f"job {content.get('name', '?')}: its job file in the log cannot be read: {why}"
+        ) from error
 
 
 def written(spec: JobSpec) -> dict[str, Any]:
@@ -96,12 +107,16 @@ def written(spec: JobSpec) -> dict[str, Any]:
 
 def _checked(file: YamlFile, home: Path | None) -> JobSpec:
     if file.content is None:
-        raise BadRequest(f"{file.path}:1: the file is empty; write a job (spotctl init writes a starter file)")
+        raise BadRequest(
+            f"{file.path}:1: the file is empty; write a job (spotctl init writes a starter file)"
+        )
+
     file = _in_todays_keys(file)
     given, folder = _given(file), file.path.parent.resolve()
     spec = sections.build(JobSpec, _with_counts(given))
     if mistakes := problems(spec, given):
         raise refusal(file, mistakes)
+
     spec = _resolved(spec, folder)
     if mistakes := [*code_problems(spec), *overlap_problems(spec, home)]:
         raise refusal(file, mistakes)
@@ -113,10 +128,22 @@ def _in_todays_keys(file: YamlFile) -> YamlFile:
     for old, new in OLD_NAMES.items():
         if isinstance(file.content, dict) and old in file.content:
             if new in file.content:
-                raise refusal(file, [Problem((old,), f"is the old name of {new}, which is there too; keep {new} only")])
+                raise refusal(
+                    file,
+                    [
+                        Problem(
+                            (old,), f"is the old name of {new}, which is there too; keep {new} only"
+                        )
+                    ],
+                )
             if file.root is not None:
-                warn(f"{file.place((old,))}: {old}: is called {new} now; rename it", OldName, stacklevel=4)
+                warn(
+                    f"{file.place((old,))}: {old}: is called {new} now; rename it",
+                    OldName,
+                    stacklevel=4,
+                )
             file = file.moved((old,), (new,))
+
     for above, section in (((), Command), (("resources",), Resources)):
         for name, path in section.spellings.items():
             part = file.content
@@ -124,10 +151,12 @@ def _in_todays_keys(file: YamlFile) -> YamlFile:
                 part = part.get(step) if isinstance(part, dict) else None
             if isinstance(part, dict) and part.get(name) is not None:
                 file = file.moved((*above, name), (*above, *path))
+
     content = file.content
     if isinstance(content, dict) and "kind" not in content:
         said = [kind for kind, names in _SAYING_KIND.items() if not names.isdisjoint(content)]
         return replace(file, content={**content, "kind": str(said[0])}) if len(said) == 1 else file
+
     return file
 
 
@@ -137,10 +166,13 @@ def _given(file: YamlFile) -> Given:
     if isinstance(content, dict):
         content = dict(content)
         if isinstance(env := content.get("env"), dict):
-            content["env"] = env | {name: text for name, text in file.texts("env").items() if name in env}
+            content["env"] = env | {
+                name: text for name, text in file.texts("env").items() if name in env
+            }
         if isinstance(made := content.get("trainer"), dict) and len(made) == 1:
             # A framework's function is the job's app, and says how many steps there are.
             content = {"app": next(iter(made.values())), "stop": {}} | content
+
     given = reader.section(JobSpec, content)
     if reader.problems:
         raise refusal(file, reader.problems)
@@ -156,8 +188,11 @@ def _with_counts(given: Given) -> Given:
     is_open = resources.get("clouds") == ("local",) and given.get("engine") is None
     usual = 0 if is_split or not is_training else None if is_open else 1
     reliable = {"machines": usual, **resources.get("reliable", {})}
+
     # Without `machines`, a training is refused by a later check.
-    machines = resources.get("machines", Range(0)) if is_training else Range(nodes.least, nodes.most)
+    machines = (
+        resources.get("machines", Range(0)) if is_training else Range(nodes.least, nodes.most)
+    )
     return {**given, "resources": {**resources, "machines": machines, "reliable": reliable}}
 
 
@@ -178,7 +213,9 @@ def _resolved(spec: JobSpec, folder: Path) -> JobSpec:
     track = {}
     for tracker, location in spec.track.items():
         # MLflow's place may be a folder, which is a path like any other of the file.
-        is_folder = tracker == MLFLOW and location and not re.match(r"[a-z+]+:|databricks$", location)
+        is_folder = (
+            tracker == MLFLOW and location and not re.match(r"[a-z+]+:|databricks$", location)
+        )
         track[tracker] = str(_path(location, folder)) if is_folder else location
 
     return replace(
@@ -213,7 +250,12 @@ def schema() -> Schema:
     root = _section(JobSpec, definitions)
     for old, new in OLD_NAMES.items():
         now = root["properties"][new]
-        root["properties"][old] = {**now, "description": f"The old name of {new}.", "deprecated": True}
+        root["properties"][old] = {
+            **now,
+            "description": f"The old name of {new}.",
+            "deprecated": True,
+        }
+
     choice = selected(JobSpec)
     assert choice is not None
 
@@ -221,7 +263,12 @@ def schema() -> Schema:
     keys = {kind: keys_of(section) for kind, section in choice.sections.items()}
     cases = []
     for kind, own in keys.items():
-        others = [name for other, theirs in keys.items() for name in theirs if other != kind and name not in own]
+        others = [
+            name
+            for other, theirs in keys.items()
+            for name in theirs
+            if other != kind and name not in own
+        ]
         needed = [name for name, (first, *_) in own.items() if first.is_needed]
         then = _keys([name for name in needed if name not in _OF_FRAMEWORK], others)
         if "trainer" in own:
@@ -243,7 +290,8 @@ def schema() -> Schema:
 
 
 def explained(name: str) -> dict[str, Schema]:
-    """The schemas of the keys with a name and of those below them, by where they are: `every` is checkpoint.every.
+    """The schemas of the keys with a name and of those below them, by where they are: `every` is
+    checkpoint.every.
 
     BadRequest: no key has this name.
     """
@@ -260,8 +308,15 @@ def explained(name: str) -> dict[str, Schema]:
     walk(whole, "")
     fitting = [name] if name in keys else [key for key in keys if key.endswith(f".{name}")]
     if not fitting:
-        raise BadRequest(f"schema: no key is called {name!r}{meant(name, keys)}; spotctl schema lists all")
-    return {key: value for key, value in keys.items() if key in fitting or key.rpartition(".")[0] in fitting}
+        raise BadRequest(
+            f"schema: no key is called {name!r}{meant(name, keys)}; spotctl schema lists all"
+        )
+
+    return {
+        key: value
+        for key, value in keys.items()
+        if key in fitting or key.rpartition(".")[0] in fitting
+    }
 
 
 def _section(section: type, definitions: dict[str, Schema]) -> Schema:
@@ -272,11 +327,18 @@ def _section(section: type, definitions: dict[str, Schema]) -> Schema:
         "properties": {name: _key(shapes, definitions) for name, shapes in keys.items()},
         "additionalProperties": False,
     }
+
     choice = selected(section)
-    required = [name for name, (first, *_) in keys.items() if first.is_needed and first.only_for is None]
+    required = [
+        name for name, (first, *_) in keys.items() if first.is_needed and first.only_for is None
+    ]
+
     if choice is not None:
         required.remove(choice.selector.name)
-        schema["anyOf"] = [_keys([name]) for name in (choice.selector.name, *chain(*_SAYING_KIND.values()))]
+        schema["anyOf"] = [
+            _keys([name]) for name in (choice.selector.name, *chain(*_SAYING_KIND.values()))
+        ]
+
     if required:
         schema["required"] = required
     if section is Resources:
@@ -290,6 +352,7 @@ def _key(options: tuple[Key, ...], definitions: dict[str, Schema]) -> Schema:
     if not first.is_needed or first.only_for is not None:
         shapes.append({"type": "null"})
     schema = shapes[0] if len(shapes) == 1 else {"anyOf": shapes}
+
     return {
         **schema,
         "description": " ".join(_once(option.description for option in options)),
@@ -317,6 +380,7 @@ def _shape(key: Key, definitions: dict[str, Schema]) -> Schema:
     if isinstance(shape, MapOf):
         values = {str(shape.name.schema["pattern"]): dict(shape.value.schema)}
         return {"type": "object", "patternProperties": values, "additionalProperties": False}
+
     assert isinstance(shape, type)
     definitions.setdefault(shape.__name__, {})
     definitions[shape.__name__] = _section(shape, definitions)
@@ -329,8 +393,13 @@ def _where(key: str, value: str, then: Schema) -> Schema:
 
 
 def _where_kind(kind: str, then: Schema) -> Schema:
-    """The schema that applies to a kind of job, whether the file says `kind` or has a key that says it."""
-    said = [{"not": {"required": ["kind"]}, **_keys([name])} for name in sorted(_SAYING_KIND[ProgramKind(kind)])]
+    """The schema that applies to a kind of job, whether the file says `kind` or has a key that says
+    it.
+    """
+    said = [
+        {"not": {"required": ["kind"]}, **_keys([name])}
+        for name in sorted(_SAYING_KIND[ProgramKind(kind)])
+    ]
     named = {"properties": {"kind": {"const": kind}}, "required": ["kind"]}
     return {"if": {"anyOf": [named, *said]}, "then": then}
 
@@ -338,7 +407,10 @@ def _where_kind(kind: str, then: Schema) -> Schema:
 def _keys(needed: Iterable[str], barred: Iterable[str] = ()) -> Schema:
     """A mapping in which some keys must stand, and others must not."""
     said: Mapping[str, Schema] = {name: {"not": {"type": "null"}} for name in needed}
-    return {"required": [*said], "properties": {**said, **{name: {"type": "null"} for name in barred}}}
+    return {
+        "required": [*said],
+        "properties": {**said, **{name: {"type": "null"} for name in barred}},
+    }
 
 
 _SAYING_KIND = {ProgramKind.COMMAND: {"run"}, ProgramKind.AGILEML: {"app", "trainer"}}

@@ -1,4 +1,5 @@
-"""Reservations of a job file: machines that are the user's until a moment, at a price of their own."""
+"""Reservations of a job file: machines that are the user's until a moment, at a price of their
+own."""
 
 import re
 from dataclasses import dataclass
@@ -24,7 +25,8 @@ _KEYS = (*_NEEDED, _BLOCK)
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """`machines` of one market at `price` nano-dollars an hour each, until a moment; `id` as its cloud names it.
+    """`machines` of one market at `price` nano-dollars an hour each, until a moment; `id` as its
+    cloud names it.
 
     A `block` is a Capacity Block of EC2, which is bought like a market of its own.
     """
@@ -73,45 +75,67 @@ def _used(cloud: str) -> UsedReservations:
 def clouds_with_reservations() -> tuple[str, ...]:
     """The clouds whose reservations can be used."""
     jobs = ((cloud, cloud_of(cloud).job) for cloud in rented_clouds())
-    return tuple(cloud for cloud, keys in jobs if keys is not None and keys.reservations is not None)
+    return tuple(
+        cloud for cloud, keys in jobs if keys is not None and keys.reservations is not None
+    )
 
 
 def read_reservation(written: object) -> Reservation:
     """A reservation from a mapping; ValueError says what is wrong with it."""
     if not isinstance(written, dict):
         raise ValueError("is not a mapping")
+
     for name in written:
         if name not in _KEYS:
             raise ValueError(f"has the unknown key {name}{meant(str(name), _KEYS)}")
+
     for name in _NEEDED:
         if written.get(name) is None:
             raise ValueError(f"has no {name}")
+
     given: dict[str, Any] = {name: _read(name, value) for name, value in written.items()}
     reservation = Reservation(**given)
     try:
         _ = reservation.market
     except PricingDataError as error:
         raise ValueError(f"names no market ({error})") from None
+
     return reservation
 
 
 def problem_of(reservation: Reservation) -> str:
-    """The reason why its cloud has no such reservation: its id, zone or block; empty if it can have one."""
+    """The reason why its cloud has no such reservation: its id, zone or block; empty if it can have
+    one.
+    """
     cloud, used, market = reservation.cloud, reservation.used, reservation.market
     if not re.fullmatch(used.form, reservation.id):
-        return f"has the id {reservation.id}, which is none of {cloud}; write one such as {used.example}"
+        return (
+            f"has the id {reservation.id}, which is none of {cloud}; write one such as "
+            f"{used.example}"
+        )
     if reservation.block and used.block_ends_early is None:
-        with_blocks = [name for name in clouds_with_reservations() if _used(name).block_ends_early is not None]
+        with_blocks = [
+            name for name in clouds_with_reservations() if _used(name).block_ends_early is not None
+        ]
         return f"has block: true, which is for {', '.join(with_blocks)} only; remove it"
+
     shape = markets_of(cloud).zone.replace("{region}", re.escape(market.region))
     is_zone = market.zone == NO_ZONE or re.fullmatch(shape, market.zone)
     if not is_region_of(cloud, market.region) or not is_zone:
-        return f"has the zone {reservation.zone}, which is none of {cloud}; write one such as {used.zone}"
+        return (
+            f"has the zone {reservation.zone}, which is none of {cloud}; write one such as "
+            f"{used.zone}"
+        )
     return ""
 
 
 def _read(name: str, value: object) -> object:
-    readers = {"machines": lambda v: read_whole(v, 1, MOST), "until": read_moment, "block": read_flag}
+    readers = {
+        "machines": lambda v: read_whole(v, 1, MOST),
+        "until": read_moment,
+        "block": read_flag,
+    }
+
     try:
         if name == "price":
             # What is paid already costs 0.
@@ -119,14 +143,21 @@ def _read(name: str, value: object) -> object:
                 return 0
             if not isinstance(value, str) or not re.fullmatch(_PRICE, value):
                 raise ValueError("is not an amount per hour such as 2.50 USD/h, or 0")
-            return int(Decimal(value.removesuffix("/h").removesuffix("USD").strip()) * NANOS_PER_DOLLAR)
+            return int(
+                Decimal(value.removesuffix("/h").removesuffix("USD").strip()) * NANOS_PER_DOLLAR
+            )
         if name in readers:
             return readers[name](value)
         text = read_text(value)
     except ValueError as error:
         raise ValueError(f"has {name} {value!r}, which {error}") from None
+
     if name == "cloud" and text not in clouds_with_reservations():
-        raise ValueError(f"has the cloud {text}, but reservations are for {', '.join(clouds_with_reservations())}")
+        raise ValueError(
+            f"has the cloud {text}, but reservations are for "
+            f"{', '.join(clouds_with_reservations())}"
+        )
+
     return text
 
 
@@ -157,7 +188,8 @@ _SCHEMA: dict[str, object] = {
 }
 RESERVATION = Form(
     read_reservation,
-    "a mapping such as {id: cr-0abc, cloud: aws, zone: us-east-1a, type: p5.48xlarge, machines: 2, price: 0, until:"
+    "a mapping such as {id: cr-0abc, cloud: aws, zone: us-east-1a, type: p5.48xlarge, machines: 2, "
+    "price: 0, until:"
     " 2026-12-01T11:30Z}",
     _SCHEMA,
     reservation_text,

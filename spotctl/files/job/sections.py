@@ -1,7 +1,9 @@
-"""Sections of a job file: from one declaration of each key follow reading, writing, errors and the JSON Schema.
+"""Sections of a job file: from one declaration of each key follow reading, writing, errors and the
+JSON Schema.
 
-A section is a frozen dataclass whose fields are declared with `key`. Each key has a shape: a form, a list
-or mapping of forms, another section, or one of several sections whose keys stand in the section itself.
+A section is a frozen dataclass whose fields are declared with `key`. Each key has a shape: a form,
+a list or mapping of forms, another section, or one of several sections whose keys stand in the
+section itself.
 """
 
 import dataclasses
@@ -75,7 +77,9 @@ def key(
     is_secret: bool = False,
     misplaced: str = "",
 ) -> Any:  # noqa: ANN401 - stands for a field of any type
-    """Declares a key that may be left out or be empty, or with `is_needed`, one that every file must have."""
+    """Declares a key that may be left out or be empty, or with `is_needed`, one that every file
+    must have.
+    """
     metadata = {"key": Key(name, shape, description, examples, is_needed, is_secret, misplaced)}
     if is_needed:
         return dataclasses.field(metadata=metadata)
@@ -88,7 +92,9 @@ def key(
 def fields_of(section: type) -> Mapping[str, Key]:
     """The declared keys by field."""
     return {
-        field.name: dataclasses.replace(declared, name=declared.name or field.name, field=field.name)
+        field.name: dataclasses.replace(
+            declared, name=declared.name or field.name, field=field.name
+        )
         for field in dataclasses.fields(section)
         if (declared := field.metadata.get("key"))
     }
@@ -96,8 +102,8 @@ def fields_of(section: type) -> Mapping[str, Key]:
 
 @cache
 def keys_of(section: type) -> Mapping[str, tuple[Key, ...]]:
-    """By their names, the keys that may stand in a section, in every spelling. One name may have two shapes: a list or
-    a section."""
+    """By their names, the keys that may stand in a section, in every spelling. One name may have
+    two shapes: a list or a section."""
     keys: list[Key] = []
     for declared in fields_of(section).values():
         shape = declared.shape
@@ -106,15 +112,22 @@ def keys_of(section: type) -> Mapping[str, tuple[Key, ...]]:
             continue
         keys.append(dataclasses.replace(shape.selector, field=shape.selector.name))
         for case, part in shape.sections.items():
-            keys += [dataclasses.replace(inner, only_for=case) for inner in chain(*keys_of(part).values())]
+            keys += [
+                dataclasses.replace(inner, only_for=case)
+                for inner in chain(*keys_of(part).values())
+            ]
+
     for name, path in getattr(section, "spellings", {}).items():
         holder = section
         for step in path[:-1]:
             inner = (option.shape for option in fields_of(holder).values() if option.name == step)
             holder = next(shape for shape in inner if isinstance(shape, type))
         spelled = next(option for option in fields_of(holder).values() if option.name == path[-1])
-        description = f"Another spelling of {': {'.join(path)}{'}' * (len(path) - 1)}. {spelled.description}"
+        description = (
+            f"Another spelling of {': {'.join(path)}{'}' * (len(path) - 1)}. {spelled.description}"
+        )
         keys.append(dataclasses.replace(spelled, name=name, description=description))
+
     by_name: dict[str, tuple[Key, ...]] = {}
     for declared in keys:
         by_name[declared.name] = (*by_name.get(declared.name, ()), declared)
@@ -127,10 +140,12 @@ def selected(section: type) -> OneOf | None:
     return next((shape for shape in shapes if isinstance(shape, OneOf)), None)
 
 
-# -- reading -----------------------------------------------------------------------------------------------------------
+# -- reading ---------------------------------------------------------------------------------------
 
 
-_GONE = {"signed_with": "checkpoints have no signatures; remove it (the policy of the bucket says who may write)"}
+_GONE = {
+    "signed_with": "checkpoints have no signatures; remove it (the policy of the bucket says who may write)"
+}
 """Keys that job files had, with what to do now."""
 
 
@@ -146,29 +161,40 @@ class Reader:
         if not isinstance(written, dict):
             self._refuse_shape(loc, written, "a mapping")
             return {}
+
         known = keys_of(section)
         for name in written:
             if name not in known:
                 self.problems.append(Problem((*loc, name), self._unknown(loc, section, name)))
+
         given: Given = {}
         for name, shapes in known.items():
             value = written.get(name)
-            fitting = (option for option in shapes if isinstance(option.shape, type) == isinstance(value, dict))
+            fitting = (
+                option
+                for option in shapes
+                if isinstance(option.shape, type) == isinstance(value, dict)
+            )
             declared = next(fitting, shapes[0])
             if name in written and (value is not None or declared.is_needed):
                 self._read(declared, value, (*loc, name), given)
             elif declared.is_needed and declared.only_for is None:
                 self.problems.append(missing((*loc, name), declared))
+
         self._check_case(section, written, given)
         return given
 
     def _check_case(self, section: type, written: Mapping[str, object], given: Given) -> None:
-        """Collects the keys of sections that another key does not select, and those that the selected one lacks."""
+        """Collects the keys of sections that another key does not select, and those that the
+        selected one lacks.
+        """
         choice = selected(section)
         if choice is None or (case := given.get(choice.selector.name)) is None:
             return
         for name, shapes in keys_of(section).items():
-            declared = next((option for option in shapes if option.only_for in (None, case)), shapes[0])
+            declared = next(
+                (option for option in shapes if option.only_for in (None, case)), shapes[0]
+            )
             if declared.only_for not in (None, case) and written.get(name) is not None:
                 cure = declared.misplaced or f"remove it, or change {choice.selector.name}"
                 message = f"is not allowed with {choice.selector.name}: {case}; {cure}"
@@ -195,11 +221,14 @@ class Reader:
             self._refuse_shape(loc, value, "a mapping", declared)
         elif isinstance(shape, MapOf):
             content = {
-                self._form(shape.name, name, (*loc, name)): self._form(shape.value, item, (*loc, name))
+                self._form(shape.name, name, (*loc, name)): self._form(
+                    shape.value, item, (*loc, name)
+                )
                 for name, item in value.items()
             }
         else:
             content = self.section(cast("type", shape), value, loc)
+
         if len(self.problems) == before:
             given[declared.field] = content
 
@@ -217,19 +246,35 @@ class Reader:
             self.problems.append(Problem(loc, f"{wrong}; expected {form.expected}"))
             return None
 
-    def _refuse_shape(self, loc: Loc, value: object, wanted: str, declared: Key | None = None) -> None:
+    def _refuse_shape(
+        self, loc: Loc, value: object, wanted: str, declared: Key | None = None
+    ) -> None:
         is_empty = value is None or value == []
         quoted = "" if declared is not None and declared.is_secret else f", found {shown(value)}"
         said = "is empty" if is_empty else f"expected {wanted}{quoted}"
-        cure = "keys with values (spotctl init writes a starter file)" if declared is None else example(declared)
+        cure = (
+            "keys with values (spotctl init writes a starter file)"
+            if declared is None
+            else example(declared)
+        )
+
         self.problems.append(Problem(loc, f"{said}; write {cure}"))
 
     def _unknown(self, loc: Loc, section: type, name: object) -> str:
         known, given = list(keys_of(section)), str(name)
-        below = [option for shapes in keys_of(section).values() for option in shapes if isinstance(option.shape, type)]
-        home = next((option.name for option in below if given in keys_of(cast("type", option.shape))), None)
+        below = [
+            option
+            for shapes in keys_of(section).values()
+            for option in shapes
+            if isinstance(option.shape, type)
+        ]
+
+        home = next(
+            (option.name for option in below if given in keys_of(cast("type", option.shape))), None
+        )
         if given in _GONE:
             return f"unknown key: {_GONE[given]}"
+
         if loc:
             inside = f" (it belongs below {home}, as in {home}: {{{given}: ...}})" if home else ""
             moved = " (it belongs at the top level)" if given in keys_of(self.root) else ""
@@ -237,7 +282,11 @@ class Reader:
             return f"unknown key{hint}; expected one of {', '.join(known)}"
         if home is None and (hint := meant(given, known)):
             return f"unknown key{hint}; spotctl schema lists all keys"
-        return f"unknown key at the top level; expected {f'{home}.{given}' if home else 'one of ' + ', '.join(known)}"
+
+        return (
+            "unknown key at the top level; expected "
+            f"{f'{home}.{given}' if home else 'one of ' + ', '.join(known)}"
+        )
 
 
 def missing(loc: Loc, declared: Key) -> Problem:
@@ -254,11 +303,13 @@ def flow(content: Mapping[str, object]) -> str:
     """A mapping as YAML on one line."""
     import yaml
 
-    dumped: str = yaml.safe_dump(dict(content), default_flow_style=True, sort_keys=False, width=1000)
+    dumped: str = yaml.safe_dump(
+        dict(content), default_flow_style=True, sort_keys=False, width=1000
+    )
     return dumped.strip()[1:-1]
 
 
-# -- building and writing ----------------------------------------------------------------------------------------------
+# -- building and writing --------------------------------------------------------------------------
 
 
 def build(section: type[T], given: Given) -> T:
@@ -274,12 +325,16 @@ def build(section: type[T], given: Given) -> T:
 
 
 def written(part: object) -> dict[str, Any]:
-    """A section as a file would say it, in values that JSON can hold: without what is empty, but with 0 and false."""
+    """A section as a file would say it, in values that JSON can hold: without what is empty, but
+    with 0 and false.
+    """
     content: dict[str, Any] = {}
     for field, declared in fields_of(cast("type", type(part))).items():
         value, shape = getattr(part, field), declared.shape
         if isinstance(shape, OneOf):
-            case = next(case for case, section in shape.sections.items() if isinstance(value, section))
+            case = next(
+                case for case, section in shape.sections.items() if isinstance(value, section)
+            )
             content |= {shape.selector.name: str(case), **written(value)}
             continue
         if value is None:
@@ -289,11 +344,14 @@ def written(part: object) -> dict[str, Any]:
         if isinstance(shape, Form):
             said = shape.write(value)
         elif isinstance(shape, ListOf):
-            said = shape.word if value == (shape.word,) else [shape.item.write(item) for item in value]
+            said = (
+                shape.word if value == (shape.word,) else [shape.item.write(item) for item in value]
+            )
         elif isinstance(shape, MapOf):
             said = {name: shape.value.write(item) for name, item in value.items()}
         else:
             said = written(value)
         if said not in ({}, []):
             content[declared.name] = said
+
     return content

@@ -1,8 +1,8 @@
 """`JobSpec`: a job as a job file describes it, in frozen values.
 
-Each key of the file is declared once: here, in `programs` or in `resources`. Paths are absolute: those in the file are
-relative to its folder. `reader` reads a file, `sections.written` is the way back, and `schema` describes the file to
-editors.
+Each key of the file is declared once: here, in `programs` or in `resources`. Paths are absolute:
+those in the file are relative to its folder. `reader` reads a file, `sections.written` is the way
+back, and `schema` describes the file to editors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,15 @@ from spotctl.files.job.forms import ANY
 from spotctl.files.job.programs import Command, Training
 from spotctl.files.job.resources import Image, Resources
 from spotctl.files.job.sections import Key, ListOf, MapOf, OneOf, key
-from spotctl.files.job.values import RAY, Accelerators, ByClock, Objective, ProgramKind, Range, Within
+from spotctl.files.job.values import (
+    RAY,
+    Accelerators,
+    ByClock,
+    Objective,
+    ProgramKind,
+    Range,
+    Within,
+)
 from spotctl.home.cloud import identities
 from spotctl.home.errors import BadRequest
 
@@ -49,8 +57,10 @@ OLD_NAMES = {"most": "max_bid"}
 _KIND = Key(
     "kind",
     forms.KIND,
-    "agileml: a trainer on a varying number of machines, which loses no update when some are evicted."
-    " command: any program that resumes from its own checkpoint. If left out, app or trainer says the one, and run the"
+    "agileml: a trainer on a varying number of machines, which loses no update when some are "
+    "evicted."
+    " command: any program that resumes from its own checkpoint. If left out, app or trainer says "
+    "the one, and run the"
     " other.",
     ("agileml",),
     is_needed=True,
@@ -61,7 +71,9 @@ _KIND = Key(
 class Notify:
     """Where to report how a run ended."""
 
-    webhook: str | None = key(forms.WEBHOOK, "Address that gets a POST request.", "https://example.com/hook")
+    webhook: str | None = key(
+        forms.WEBHOOK, "Address that gets a POST request.", "https://example.com/hook"
+    )
     heartbeat: str | None = key(
         forms.WEBHOOK,
         "Address of a health check for nights: gets /start, then the address itself, or /fail.",
@@ -69,7 +81,8 @@ class Notify:
     )
     to: tuple[str, ...] = key(
         ListOf(forms.SERVICE),
-        "Services that get a message through Apprise: e-mail, Telegram, SMS and many others. An address that holds a"
+        "Services that get a message through Apprise: e-mail, Telegram, SMS and many others. An "
+        "address that holds a"
         " secret is in an environment variable.",
         ["$TELEGRAM"],
         ["mailtos://mail.example.com?from=spotctl@example.com&to=me@example.com"],
@@ -87,24 +100,39 @@ class Notify:
 class LocalMarket:
     """How the market on this computer is replayed; only with clouds: [local]."""
 
-    speed: float = key(forms.SPEED, "Seconds of market time in one second; 600 if left out.", 600, default=600.0)
-    seed: int = key(forms.SEED, "Random seed of evictions without a warning; 0 if left out.", 0, default=0)
-    start: int | None = key(forms.MOMENT, "Where in the price history the replay begins.", "2026-01-25T06:00:00Z")
+    speed: float = key(
+        forms.SPEED, "Seconds of market time in one second; 600 if left out.", 600, default=600.0
+    )
+    seed: int = key(
+        forms.SEED, "Random seed of evictions without a warning; 0 if left out.", 0, default=0
+    )
+    start: int | None = key(
+        forms.MOMENT, "Where in the price history the replay begins.", "2026-01-25T06:00:00Z"
+    )
     warning: int = key(
-        forms.SPAN, "Market time between eviction warning and eviction; 2m if left out.", "2m", default=2 * MINUTE
+        forms.SPAN,
+        "Market time between eviction warning and eviction; 2m if left out.",
+        "2m",
+        default=2 * MINUTE,
     )
     unwarned: float = key(
-        forms.SHARE, "Share of evictions that come without a warning; 0.2 if left out.", 0.2, default=0.2
+        forms.SHARE,
+        "Share of evictions that come without a warning; 0.2 if left out.",
+        0.2,
+        default=0.2,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """How a job shares quotas with the others of its queue; jobs with the same tag `user` are one user's."""
+    """How a job shares quotas with the others of its queue; jobs with the same tag `user` are one
+    user's.
+    """
 
     policy: str | None = key(
         forms.QUEUE_POLICY,
-        "What divides quotas that are too small for all jobs; the setting queue_policy if left out. All jobs of a queue"
+        "What divides quotas that are too small for all jobs; the setting queue_policy if left "
+        "out. All jobs of a queue"
         " need the same.",
         "max-min-fairness",
     )
@@ -120,12 +148,22 @@ class Sharing:
 class JobSpec:
     """A job for spotctl: what to run, on which machines, by when and for how much."""
 
-    name: str = key(forms.JOB_NAME, "The job's name; a job has one run at a time.", "nightly-recsys", is_needed=True)
+    name: str = key(
+        forms.JOB_NAME,
+        "The job's name; a job has one run at a time.",
+        "nightly-recsys",
+        is_needed=True,
+    )
     program: Training | Command = key(
-        OneOf(_KIND, {ProgramKind.AGILEML: Training, ProgramKind.COMMAND: Command}), "", is_needed=True
+        OneOf(_KIND, {ProgramKind.AGILEML: Training, ProgramKind.COMMAND: Command}),
+        "",
+        is_needed=True,
     )
     resources: Resources = key(
-        Resources, "What may be rented, and where.", {"clouds": ["local"], "machines": "4..64"}, is_needed=True
+        Resources,
+        "What may be rented, and where.",
+        {"clouds": ["local"], "machines": "4..64"},
+        is_needed=True,
     )
     workdir: Path = key(
         forms.FOLDER,
@@ -133,7 +171,9 @@ class JobSpec:
         ".",
         default=Path(),
     )
-    setup: str | None = key(forms.TEXT, "Shell command that prepares each machine.", "pip install -r requirements.txt")
+    setup: str | None = key(
+        forms.TEXT, "Shell command that prepares each machine.", "pip install -r requirements.txt"
+    )
     env: Mapping[str, str] = key(
         MapOf(forms.VARIABLE, forms.VARIABLE_VALUE),
         "Environment variables. Values are taken as written: no, 1.0 and 0x10 stay these texts.",
@@ -149,7 +189,8 @@ class JobSpec:
     )
     data: Mapping[str, str] = key(
         MapOf(forms.PART_NAME, forms.LOCATION),
-        "Data that each machine has at $DATA_NAME. Rented machines fetch a folder of this computer from the bucket of"
+        "Data that each machine has at $DATA_NAME. Rented machines fetch a folder of this computer "
+        "from the bucket of"
         " the job's checkpoint or outputs.",
         {"ratings": "s3://bucket/ratings/"},
         {"corpus": "/data/corpus"},
@@ -157,41 +198,48 @@ class JobSpec:
     )
     data_buckets: Mapping[str, str] = key(
         MapOf(forms.REGION, forms.BUCKET),
-        "Buckets in regions of the job: data that rented machines fetch from the bucket of the job's checkpoint or"
+        "Buckets in regions of the job: data that rented machines fetch from the bucket of the "
+        "job's checkpoint or"
         " outputs is copied there once, for all machines of the region.",
         {"us-west-2": "s3://my-bucket-west"},
         default={},
     )
     outputs: Mapping[str, str] = key(
         MapOf(forms.PART_NAME, forms.LOCATION),
-        "Where results are written. agileml writes `model`, to a local folder if left out; a command finds each path in"
+        "Where results are written. agileml writes `model`, to a local folder if left out; a "
+        "command finds each path in"
         " $OUTPUT_NAME.",
         {"model": "s3://bucket/models/"},
         default={},
     )
     objective: Objective = key(
         forms.OBJECTIVE,
-        "What to optimize; min-cost-slo needs a deadline and makespan-within-budget a budget. min-cost if left out.",
+        "What to optimize; min-cost-slo needs a deadline and makespan-within-budget a budget. "
+        "min-cost if left out.",
         "min-cost",
         default=Objective.MIN_COST,
     )
     deadline: Within | ByClock | None = key(
         forms.DEADLINE,
-        "Latest finish: a time after launch (10h), or the next such time of day (22:00) in the time zone of the"
+        "Latest finish: a time after launch (10h), or the next such time of day (22:00) in the "
+        "time zone of the"
         " computer that launches the job. On the local market, market time counts.",
         "10h",
         "22:00",
     )
     hours: int | None = key(
         forms.SPAN,
-        "How long the job keeps all its machines busy without evictions, if throughputs and stop do not say.",
+        "How long the job keeps all its machines busy without evictions, if throughputs and stop "
+        "do not say.",
         "8h",
     )
     budget: int | None = key(forms.MONEY, "Spending stops before it exceeds this.", "25 USD")
     value_of_time: int | None = key(
         forms.PER_HOUR,
-        "What an hour less of run time is worth to you; lookahead and price-capacity pay up to that for speed. If left"
-        " out, lookahead uses a usual share of the on-demand cost, and price-capacity the price of its machines.",
+        "What an hour less of run time is worth to you; lookahead and price-capacity pay up to "
+        "that for speed. If left"
+        " out, lookahead uses a usual share of the on-demand cost, and price-capacity the price of "
+        "its machines.",
         "5 USD/h",
     )
     max_bid: int | None = key(
@@ -203,7 +251,9 @@ class JobSpec:
         {"c6i.2xlarge": 410},
         default={},
     )
-    image: Image = key(Image, "Image and disk of cloud machines.", {"disk_gib": 100}, default=Image())
+    image: Image = key(
+        Image, "Image and disk of cloud machines.", {"disk_gib": 100}, default=Image()
+    )
     identity: Mapping[str, str] = key(
         MapOf(forms.RENTED_CLOUD, forms.TEXT),
         f"The machines' identity by cloud: {either(identities())}."
@@ -213,25 +263,36 @@ class JobSpec:
     )
     tags: Mapping[str, str] = key(
         MapOf(forms.TAG_NAME, forms.TAG_VALUE),
-        "Labels by which `spotctl report cost` groups costs; cloud machines are tagged with them, too.",
+        "Labels by which `spotctl report cost` groups costs; cloud machines are tagged with them, "
+        "too.",
         {"team": "search"},
         default={},
     )
     strategy: str = key(
-        forms.STRATEGY, "How machines are chosen, bid for and returned.", "auto", "price-capacity", default=AUTO
+        forms.STRATEGY,
+        "How machines are chosen, bid for and returned.",
+        "auto",
+        "price-capacity",
+        default=AUTO,
     )
     notify: Notify = key(
-        Notify, "Where to report how a run ended.", {"webhook": "https://example.com/hook"}, default=Notify()
+        Notify,
+        "Where to report how a run ended.",
+        {"webhook": "https://example.com/hook"},
+        default=Notify(),
     )
     track: Mapping[str, str] = key(
         forms.TRACK,
-        "Experiment trackers that get a run's cost, evictions, machines and loss: mlflow or wandb, or with a place.",
+        "Experiment trackers that get a run's cost, evictions, machines and loss: mlflow or wandb, "
+        "or with a place.",
         "mlflow",
         {"mlflow": "http://127.0.0.1:5000"},
         {"wandb": "team/project"},
         default={},
     )
-    queue: Sharing = key(Sharing, "How the job shares quotas with other jobs.", {"weight": 2}, default=Sharing())
+    queue: Sharing = key(
+        Sharing, "How the job shares quotas with other jobs.", {"weight": 2}, default=Sharing()
+    )
     local: LocalMarket = key(
         LocalMarket,
         "How the market on this computer is replayed.",
@@ -252,7 +313,10 @@ class JobSpec:
     def cluster(self) -> dict[str, Any]:
         """Where a job trains on Ray, and its nodes there."""
         assert isinstance(self.program, Training)
-        nodes = {"reliable": self.resources.reliable.machines, "transient": self.resources.machines.least}
+        nodes = {
+            "reliable": self.resources.reliable.machines,
+            "transient": self.resources.machines.least,
+        }
         return {"engine": self.program.engine, "address": self.program.address or "", **nodes}
 
     def with_reliable(self, machines: int) -> JobSpec:
@@ -285,13 +349,16 @@ def output_variable(name: str) -> str:
 
 
 def check_planned_together(specs: Sequence[JobSpec]) -> None:
-    """Refuses jobs that cannot be planned together: two of one name, by which plans and runs are kept, or one that
-    rents nothing, where prices decide or a market is shared."""
+    """Refuses jobs that cannot be planned together: two of one name, by which plans and runs are
+    kept, or one that rents nothing, where prices decide or a market is shared."""
     names = [spec.name for spec in specs]
     if double := next((name for name in names if names.count(name) > 1), None):
-        raise BadRequest(f"two of the files describe a job named {double!r}; give each job its own name")
+        raise BadRequest(
+            f"two of the files describe a job named {double!r}; give each job its own name"
+        )
     if ray := next((spec for spec in specs if spec.on_ray), None):
         raise BadRequest(
-            f"{ray.name}: engine: ray rents nothing, so no prices decide about it; launch the job alone, with spotctl"
+            f"{ray.name}: engine: ray rents nothing, so no prices decide about it; launch the job "
+            "alone, with spotctl"
             " launch"
         )

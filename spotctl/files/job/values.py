@@ -63,7 +63,9 @@ class Range(Generic[LimitT]):
         >>> str(Range(4, 64)), str(Range(7.5)), str(Range(8, 8))
         ('4..64', '7.5..', '8')
         """
-        least, most = (None if end is None else f"{Decimal(str(end)):f}" for end in (self.least, self.most))
+        least, most = (
+            None if end is None else f"{Decimal(str(end)):f}" for end in (self.least, self.most)
+        )
         return f"{least}" if least == most else f"{least}..{most or ''}"
 
 
@@ -113,7 +115,8 @@ class ByClock:
         """The deadline, read in a time zone, of a job that is launched now."""
         here = to_datetime(now).astimezone(zone)
         today = here.replace(hour=self.hour, minute=self.minute, second=0, microsecond=0)
-        # A day is added to the wall clock, not to the moment: days with a daylight-saving change have other lengths.
+        # A day is added to the wall clock, not to the moment: days with a daylight-saving change
+        # have other lengths.
         return to_micros(today if to_micros(today) > now else today + timedelta(days=1))
 
 

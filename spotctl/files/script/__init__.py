@@ -1,1 +1,3 @@
-"""Reads a training script without running it: what it saves, loads and needs, and what to change for evictions."""
+"""Reads a training script without running it: what it saves, loads and needs, and what to change
+for evictions.
+"""

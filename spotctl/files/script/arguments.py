@@ -1,4 +1,6 @@
-"""Arguments of a script: flags of its command line, settings that words override, and variables that it reads."""
+"""Arguments of a script: flags of its command line, settings that words override, and variables
+that it reads.
+"""
 
 import ast
 import re
@@ -13,10 +15,11 @@ from spotctl.home.errors import BadRequest
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument: how it is written (`--save-dir`, `resume=`, or a positional's name), and the name that holds its
-    value.
+    """An argument: how it is written (`--save-dir`, `resume=`, or a positional's name), and the
+    name that holds its value.
 
-    A variable of the environment that the script reads is one, too, which is written before the command.
+    A variable of the environment that the script reads is one, too, which is written before the
+    command.
     """
 
     flag: str
@@ -33,7 +36,9 @@ class Argument:
     @property
     def before_value(self) -> str:
         """The words in front of the value on a command line."""
-        return "" if self.is_positional else self.flag if self.flag.endswith("=") else f"{self.flag} "
+        return (
+            "" if self.is_positional else self.flag if self.flag.endswith("=") else f"{self.flag} "
+        )
 
     def given(self, value: str) -> str:
         """The words that give the argument a value on a command line."""
@@ -52,6 +57,7 @@ def arguments_of(source: ScriptSource) -> tuple[Argument, ...]:
         *_of_environment(source),
     ):
         arguments.setdefault(argument.name, argument)
+
     return tuple(arguments.values())
 
 
@@ -59,7 +65,11 @@ def _declared(source: ScriptSource) -> Iterator[Argument]:
     """Arguments of argparse and of click, which are declared by calls."""
     for call in source.calls:
         name = source.called(call)
-        words = [word.value for word in call.args if isinstance(word, ast.Constant) and isinstance(word.value, str)]
+        words = [
+            word.value
+            for word in call.args
+            if isinstance(word, ast.Constant) and isinstance(word.value, str)
+        ]
         if not words:
             continue
         if name.endswith(".add_argument"):
@@ -76,9 +86,15 @@ def _argument(words: list[str], call: ast.Call, *, is_positional: bool) -> Argum
     default = _constant(given.get("default"))
     optional = _text(given.get("nargs")) in ("?", "*") or "default" in given
     required = _constant(given.get("required")) is True or (is_positional and not optional)
+
     # click writes `--resume/--fresh`.
     is_pair = any("/" in word for word in flags) and default is not True
-    is_switch = _text(given.get("action")) == "store_true" or _constant(given.get("is_flag")) is True or is_pair
+    is_switch = (
+        _text(given.get("action")) == "store_true"
+        or _constant(given.get("is_flag")) is True
+        or is_pair
+    )
+
     return Argument(flag, name.lstrip("-").replace("-", "_"), default, required, is_switch)
 
 
@@ -87,9 +103,12 @@ def _of_functions(source: ScriptSource) -> Iterator[Argument]:
     names = command_functions(source)
     for function in source.functions.values():
         decorators = (
-            decorator.func if isinstance(decorator, ast.Call) else decorator for decorator in function.decorator_list
+            decorator.func if isinstance(decorator, ast.Call) else decorator
+            for decorator in function.decorator_list
         )
-        is_typer = "typer" in source.text and any(source.dotted(item).endswith(".command") for item in decorators)
+        is_typer = "typer" in source.text and any(
+            source.dotted(item).endswith(".command") for item in decorators
+        )
         if function.name not in names and (not is_typer or "click" in source.aliases.values()):
             continue
 
@@ -111,16 +130,23 @@ def _of_functions(source: ScriptSource) -> Iterator[Argument]:
 
 def command_functions(source: ScriptSource) -> set[str]:
     """The functions that a call of typer or fire makes a command of."""
-    made = (call.args[0] for call in source.calls if source.called(call) in ("typer.run", "fire.Fire") and call.args)
+    made = (
+        call.args[0]
+        for call in source.calls
+        if source.called(call) in ("typer.run", "fire.Fire") and call.args
+    )
     return {function.id for function in made if isinstance(function, ast.Name)}
 
 
 def _of_dataclasses(source: ScriptSource) -> Iterator[Argument]:
     """Fields of the dataclasses that an `HfArgumentParser` of transformers is given."""
     parsers = [call for call in source.calls if source.called(call).endswith("HfArgumentParser")]
-    parsed = {node.id for parser in parsers for node in ast.walk(parser) if isinstance(node, ast.Name)}
+    parsed = {
+        node.id for parser in parsers for node in ast.walk(parser) if isinstance(node, ast.Name)
+    }
     if "TrainingArguments" in parsed or "Seq2SeqTrainingArguments" in parsed:
         yield Argument("--output_dir", "output_dir", "trainer_output")
+
     for node in source.nodes:
         if not isinstance(node, ast.ClassDef) or node.name not in parsed:
             continue
@@ -129,7 +155,10 @@ def _of_dataclasses(source: ScriptSource) -> Iterator[Argument]:
                 value, missing = field.value, field.value is None
                 if isinstance(value, ast.Call):
                     given = {keyword.arg: keyword.value for keyword in value.keywords}
-                    value, missing = given.get("default"), not given.keys() & {"default", "default_factory"}
+                    value, missing = (
+                        given.get("default"),
+                        not given.keys() & {"default", "default_factory"},
+                    )
                 yield Argument(f"--{field.target.id}", field.target.id, _constant(value), missing)
 
 
@@ -151,7 +180,8 @@ _OVERRIDING = re.compile(r"""\.(split|partition)\(["']=["']|\.from_cli\(|hydra\.
 
 
 def _of_overrides(source: ScriptSource) -> Iterator[Argument]:
-    """Settings in a dict of the script, or in a YAML file, that words of the command line override."""
+    """Settings in a dict of the script, or in a YAML file, that words of the command line
+    override."""
     if not _OVERRIDING.search(source.text) or "--" in "".join(map(str, _words_of(source))):
         return
     for settings in _settings(source):
@@ -164,10 +194,13 @@ def _of_overrides(source: ScriptSource) -> Iterator[Argument]:
 
 
 def _settings(source: ScriptSource) -> Iterator[dict[object, object]]:
-    """Dicts that the script assigns at its top, and the YAML files in its folder whose names it has."""
+    """Dicts that the script assigns at its top, and the YAML files in its folder whose names it
+    has.
+    """
     for node in source.tree.body:
         if isinstance(node, ast.Assign) and isinstance(written := _constant(node.value), dict):
             yield written
+
     folder, words = source.path.resolve().parent, set(_words_of(source))
     for path in sorted(folder.glob("*.y*ml")) + sorted(folder.glob("*/*.y*ml")):
         if path.name in words or path.stem in words or str(path.relative_to(folder)) in words:
@@ -178,7 +211,11 @@ def _settings(source: ScriptSource) -> Iterator[dict[object, object]]:
 
 
 def _words_of(source: ScriptSource) -> list[str]:
-    return [node.value for node in source.nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return [
+        node.value
+        for node in source.nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
 
 
 _OF_OTHERS = re.compile(
@@ -193,12 +230,18 @@ def _of_environment(source: ScriptSource) -> Iterator[Argument]:
     reads: list[tuple[ast.expr, ast.expr | None]] = []
     for node in source.nodes:
         match node:
-            case ast.Call(args=[name, *rest]) if source.called(node) in ("os.environ.get", "os.getenv"):
+            case ast.Call(args=[name, *rest]) if source.called(node) in (
+                "os.environ.get",
+                "os.getenv",
+            ):
                 reads.append((name, rest[0] if rest else None))
             case ast.Subscript(value=holder, slice=name) if source.dotted(holder) == "os.environ":
                 reads.append((name, None))
-            case ast.Compare(left=name, ops=[ast.In()], comparators=[holder]) if source.dotted(holder) == "os.environ":
+            case ast.Compare(left=name, ops=[ast.In()], comparators=[holder]) if (
+                source.dotted(holder) == "os.environ"
+            ):
                 reads.append((name, None))
+
     for name, default in reads:
         variable = _text(name)
         if variable.isidentifier() and not _OF_OTHERS.match(variable):

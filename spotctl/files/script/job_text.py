@@ -21,7 +21,8 @@ _ENVIRONMENT = "~/env/bin/python"
 _SHOWN_ARGUMENTS = 12
 _LONGEST_DEFAULT = 40
 _MARKET_SPAN = HOUR
-"""Shorter runs are replayed faster on the local market, or they would end before the first eviction."""
+"""Shorter runs are replayed faster on the local market, or they would end before the first
+eviction."""
 _FASTEST = 120
 _GPU = re.compile(r"\.cuda\(|[\"']cuda|accelerator=[\"'](gpu|cuda|auto)|nvidia|\.to\(device\)")
 _SMALL = {
@@ -38,7 +39,9 @@ _RANKS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ScriptAnswers:
-    """Answers of a person: where to run, how long it takes, and the bucket. `assumed` were not asked."""
+    """Answers of a person: where to run, how long it takes, and the bucket. `assumed` were not
+    asked.
+    """
 
     cloud: str = LOCAL
     span: int = MINUTE
@@ -65,7 +68,9 @@ class ScriptCommand:
     has_results: bool = False
 
 
-def job_text(script: TrainingScript, answers: ScriptAnswers, *, is_trial: bool = False) -> tuple[str, ScriptCommand]:
+def job_text(
+    script: TrainingScript, answers: ScriptAnswers, *, is_trial: bool = False
+) -> tuple[str, ScriptCommand]:
     """The text of the job file, and its command; for a trial, one that saves early."""
     command = command_of(script, "python" if answers.is_local else _ENVIRONMENT, is_trial=is_trial)
     # YAML reads it in another way where it looks like a mapping, a comment or a flow.
@@ -76,6 +81,7 @@ def job_text(script: TrainingScript, answers: ScriptAnswers, *, is_trial: bool =
     if answers.assumed:
         where = "the local market, replayed on this computer" if answers.is_local else answers.cloud
         assumed = [f"# Assumed: {where}; {span} of training if never evicted."]
+
     hours = f"hours: {span} # if never evicted"
     if answers.is_local:
         market = span_text(answers.span * answers.speed)
@@ -88,7 +94,9 @@ def job_text(script: TrainingScript, answers: ScriptAnswers, *, is_trial: bool =
         "",
         f"name: {job_name(script)}",
         "kind: command",
-        *_setup_and_run(script, command.text if is_plain else _single_quoted(command.text), answers),
+        *_setup_and_run(
+            script, command.text if is_plain else _single_quoted(command.text), answers
+        ),
         *_checkpoint(script, answers),
         *_outputs_and_data(script, command, answers),
         hours,
@@ -97,17 +105,24 @@ def job_text(script: TrainingScript, answers: ScriptAnswers, *, is_trial: bool =
         "",
         *_resources(script, answers),
     ]
+
     return "\n".join(lines) + "\n", command
 
 
 def command_of(script: TrainingScript, python: str, *, is_trial: bool = False) -> ScriptCommand:
-    """The command for a script as it is, with the data of this computer that it names by default."""
-    # Data of this computer that arguments name by default, and that the job's folder does not contain.
+    """The command for a script as it is, with the data of this computer that it names by
+    default."""
+    # Data of this computer that arguments name by default, and that the job's folder does not
+    # contain.
     data: dict[str, str] = {}
     saved = {save.place.name for save in (*script.saves, *script.loads)}
     for argument in script.arguments:
         default = argument.default
-        if not isinstance(default, str) or not re.search(r"[/\w]", default) or argument.name in saved:
+        if (
+            not isinstance(default, str)
+            or not re.search(r"[/\w]", default)
+            or argument.name in saved
+        ):
             continue
         path = (script.folder / Path(default).expanduser()).resolve()
         if path != script.folder and path.exists() and not path.is_relative_to(script.folder):
@@ -117,7 +132,11 @@ def command_of(script: TrainingScript, python: str, *, is_trial: bool = False) -
         **_switches(script),
         **_required(script),
         **{name: f'"$DATA_{name.upper()}"' for name in data},
-        **(dict(_argument_places(script, script.repeated_saves, CHECKPOINTS)) if script.resumes else {}),
+        **(
+            dict(_argument_places(script, script.repeated_saves, CHECKPOINTS))
+            if script.resumes
+            else {}
+        ),
         **_result_places(script),
         **(_small_steps(script) if is_trial else {}),
     }
@@ -125,8 +144,12 @@ def command_of(script: TrainingScript, python: str, *, is_trial: bool = False) -
     # Positionals keep their order.
     options_first = sorted(script.arguments, key=lambda argument: not argument.is_positional)
     chosen = [argument for argument in options_first if argument.name in given]
-    words = [argument.given(given[argument.name]) for argument in chosen if not argument.is_variable]
-    variables = [argument.given(given[argument.name]) for argument in chosen if argument.is_variable]
+    words = [
+        argument.given(given[argument.name]) for argument in chosen if not argument.is_variable
+    ]
+    variables = [
+        argument.given(given[argument.name]) for argument in chosen if argument.is_variable
+    ]
     copies = list(_copies(script))
     start = (
         f"{python} -m torch.distributed.run --standalone --nproc-per-node=$SPOTCTL_NPROC_PER_NODE"
@@ -139,6 +162,7 @@ def command_of(script: TrainingScript, python: str, *, is_trial: bool = False) -
     env = ["env", *variables] if variables else []
     text = " && ".join([" ".join([*env, start, shlex.quote(str(script.path)), *words]), *copies])
     missing = tuple(given[name] for name in _required(script) if given[name].isupper())
+
     return ScriptCommand(text, data, missing, RESULTS in text)
 
 
@@ -172,20 +196,35 @@ def _setup_and_run(script: TrainingScript, command: str, answers: ScriptAnswers)
             yield f"  ~/env/bin/pip install -q {install}"
     elif install:
         yield f"# setup: pip install {install} # on a cloud; local machines use what is installed here"
+
     yield f"run: {command}"
 
     known = []
     for argument in script.arguments:
-        if not (argument.is_positional or argument.is_variable) and argument.default not in (None, "", False):
-            text = "".join(letter for letter in " ".join(str(argument.default).split()) if letter.isprintable())
-            known.append(f"{argument.flag} {text[:_LONGEST_DEFAULT]}{'...' if len(text) > _LONGEST_DEFAULT else ''}")
+        if not (argument.is_positional or argument.is_variable) and argument.default not in (
+            None,
+            "",
+            False,
+        ):
+            text = "".join(
+                letter for letter in " ".join(str(argument.default).split()) if letter.isprintable()
+            )
+            known.append(
+                f"{argument.flag} "
+                f"{text[:_LONGEST_DEFAULT]}{'...' if len(text) > _LONGEST_DEFAULT else ''}"
+            )
+
     if known:
-        more = f", and {len(known) - _SHOWN_ARGUMENTS} more" if len(known) > _SHOWN_ARGUMENTS else ""
+        more = (
+            f", and {len(known) - _SHOWN_ARGUMENTS} more" if len(known) > _SHOWN_ARGUMENTS else ""
+        )
         yield f"# defaults of its arguments: {', '.join(known[:_SHOWN_ARGUMENTS])}{more}"
 
 
 def _checkpoint(script: TrainingScript, answers: ScriptAnswers) -> Iterator[str]:
-    folder = "checkpoints" if answers.is_local else f"{_store(answers)}{job_name(script)}/checkpoints/"
+    folder = (
+        "checkpoints" if answers.is_local else f"{_store(answers)}{job_name(script)}/checkpoints/"
+    )
     if script.resumes:
         yield f"checkpoint: {{path: {_in_flow(folder)}}} # copies of what the script saves, for the next machine"
     elif script.changes:
@@ -198,18 +237,23 @@ def _checkpoint(script: TrainingScript, answers: ScriptAnswers) -> Iterator[str]
         yield f"# checkpoint: {{path: {_in_flow(folder)}}}"
 
 
-def _outputs_and_data(script: TrainingScript, command: ScriptCommand, answers: ScriptAnswers) -> Iterator[str]:
+def _outputs_and_data(
+    script: TrainingScript, command: ScriptCommand, answers: ScriptAnswers
+) -> Iterator[str]:
     if command.has_results:
         folder = "results" if answers.is_local else f"{_store(answers)}{job_name(script)}/results/"
         yield f"outputs: {{model: {_in_flow(folder)}}} # the files that the command leaves in $OUTPUT_MODEL"
+
     if not command.data:
         return
+
     places, copied = command.data, ""
     if not answers.is_local and (script.resumes or command.has_results):
         copied = " # launch stores it in the bucket, and later only what has changed"
     elif not answers.is_local:
         places = {name: f"{_store(answers)}{name}/" for name in command.data}
         copied = f" # copies of {', '.join(command.data.values())}, made by you"
+
     yield f"data: {{{', '.join(f'{name}: {_in_flow(path)}' for name, path in places.items())}}}{copied}"
 
 
@@ -220,15 +264,22 @@ def _resources(script: TrainingScript, answers: ScriptAnswers) -> Sequence[str]:
             "  clouds: [local] # or aws, gcp, azure: spotctl init asks for what they need",
             "  types: [c4.2xlarge]",
             'env: {OMP_NUM_THREADS: 1} # local "machines" share your CPU',
-            "strategy: proteus # bids low, so that you see evictions; auto, the default, is for clouds",
-            f"local: {{speed: {answers.speed}, start: 2026-01-24T00:40:00Z, warning: 5m}} # replayed market",
+            "strategy: proteus # bids low, so that you see evictions; auto, the default, is for "
+            "clouds",
+            f"local: {{speed: {answers.speed}, start: 2026-01-24T00:40:00Z, warning: 5m}} # "
+            "replayed market",
         )
+
     wants_gpu = _GPU.search(script.source.text) and "torch" in script.source.text
     machines = 'accelerators: "T4:1"' if wants_gpu else "vcpus: 4..16, memory_gib: 8..64"
     words = cloud_of(answers.cloud).job
     identity = words.identity if words is not None else ""
     return (
-        *([f"# identity: {{{answers.cloud}: NAME}} # the {identity} that may write to the bucket"] if identity else ()),
+        *(
+            [f"# identity: {{{answers.cloud}: NAME}} # the {identity} that may write to the bucket"]
+            if identity
+            else ()
+        ),
         "resources:",
         f"  clouds: [{answers.cloud}]",
         *([f"  regions: [{region}]"] if (region := first_region(answers.cloud)) else ()),
@@ -278,32 +329,45 @@ def _small_steps(script: TrainingScript) -> dict[str, str]:
 def _required(script: TrainingScript) -> dict[str, str]:
     """Arguments without a default, with a word that stands for their value; a switch has none."""
     required = [argument for argument in script.arguments if argument.required]
-    return {argument.name: "" if argument.is_switch else argument.name.upper() for argument in required}
+    return {
+        argument.name: "" if argument.is_switch else argument.name.upper() for argument in required
+    }
 
 
 def _result_places(script: TrainingScript) -> dict[str, str]:
     """Arguments that say where only the result is saved."""
     used = {save.place.name for save in (*script.repeated_saves, *script.loads)}
     finals = [save for save in script.final_saves if save.place.name not in used]
-    # The callback of spotctl keeps checkpoints, so the folder of a Trainer of Hugging Face is a result.
-    folder = {name: RESULTS for name in ("output_dir",) if name in script.by_name and script.uses_tools}
+    # The callback of spotctl keeps checkpoints, so the folder of a Trainer of Hugging Face is a
+    # result.
+    folder = {
+        name: RESULTS for name in ("output_dir",) if name in script.by_name and script.uses_tools
+    }
     return folder | dict(_argument_places(script, finals, RESULTS))
 
 
-def _argument_places(script: TrainingScript, saves: Sequence[SaveCall], folder: str) -> Iterator[tuple[str, str]]:
+def _argument_places(
+    script: TrainingScript, saves: Sequence[SaveCall], folder: str
+) -> Iterator[tuple[str, str]]:
     for place in (save.place for save in saves):
         argument = script.by_name.get(place.name) if place.head in GIVEN else None
         if argument is not None:
             is_folder = place.tail or not Path(str(argument.default or "")).suffix
-            yield argument.name, folder if is_folder else f"{folder}/{Path(str(argument.default)).name}"
+            yield (
+                argument.name,
+                folder if is_folder else f"{folder}/{Path(str(argument.default)).name}",
+            )
 
 
 _NEWEST, _ON = ("latest", "last", "auto", "resume"), ("1", "true", "True", "yes", "on")
-"""Words by which a script is told to take its newest checkpoint, and the values of variables that do."""
+"""Words by which a script is told to take its newest checkpoint, and the values of variables that
+do."""
 
 
 def _resumption(script: TrainingScript, given: Mapping[str, str]) -> Iterator[tuple[Argument, str]]:
-    """The argument from which the script resumes, and the words that give it if there is a checkpoint."""
+    """The argument from which the script resumes, and the words that give it if there is a
+    checkpoint.
+    """
     saved = [save.place for save in script.repeated_saves if save.place.head is not Head.UNKNOWN]
     for argument in script.arguments:
         is_asked_for = RESUMING.search(argument.name.lower()) and argument.default is not True
@@ -317,19 +381,28 @@ def _resumption(script: TrainingScript, given: Mapping[str, str]) -> Iterator[tu
             word = next((word for word in _ON if word in compared), _ON[0])
         if argument.is_switch or isinstance(argument.default, bool) or word:
             # Some scripts fail if there is nothing to resume from.
-            yield argument, f"$(ls -d {path} >/dev/null 2>&1 && echo {argument.given(word or 'True')})"
+            yield (
+                argument,
+                f"$(ls -d {path} >/dev/null 2>&1 && echo {argument.given(word or 'True')})",
+            )
             return
         if not loads:
             continue
         if any(_is_whole(load, place) for load in loads for place in saved):
             # The script finds the newest below its folder.
-            yield argument, f"$(ls -d {CHECKPOINTS}/* >/dev/null 2>&1 && echo {argument.given(CHECKPOINTS)})"
+            yield (
+                argument,
+                f"$(ls -d {CHECKPOINTS}/* >/dev/null 2>&1 && echo {argument.given(CHECKPOINTS)})",
+            )
             return
         # A file whose name is known tells which folders are checkpoints.
         load = min(loads, key=lambda place: ("*" in place.tail, not place.tail))
         inner = load.tail
         wholes = [place for place in saved if inner and place.tail.endswith(inner)] or saved[:1]
-        path = " ".join(f"{CHECKPOINTS}/{_below(script, place)}" for place in wholes) or f"{CHECKPOINTS}/*"
+        path = (
+            " ".join(f"{CHECKPOINTS}/{_below(script, place)}" for place in wholes)
+            or f"{CHECKPOINTS}/*"
+        )
         if script.checks(load) and "*" not in path and not inner:
             yield argument, argument.given(path)
         else:
@@ -365,12 +438,16 @@ def _copies(script: TrainingScript) -> Iterator[str]:
         copy = f"cp -r {' '.join(map(shlex.quote, sorted(finals)))} {RESULTS}"
         switches = _switches(script)
         tests = (test for save in finals.values() for test in script.conditions(save))
-        is_certain = all(isinstance(test, ast.Attribute) and test.attr in switches for test in tests)
+        is_certain = all(
+            isinstance(test, ast.Attribute) and test.attr in switches for test in tests
+        )
         yield copy if is_certain else f"{{ {copy} || true; }}"
     elif script.resumes and not _result_places(script):
-        if script.uses_tools and (names := {_fixed_name(save.place) for save in script.repeated_saves} - {""}):
-            # spotctl keeps the state of the loop, and not what the script itself saves in it. The last machine may
-            # have had no reason to save.
+        if script.uses_tools and (
+            names := {_fixed_name(save.place) for save in script.repeated_saves} - {""}
+        ):
+            # spotctl keeps the state of the loop, and not what the script itself saves in it. The
+            # last machine may have had no reason to save.
             yield f"{{ cp -r {' '.join(map(shlex.quote, sorted(names)))} {RESULTS} || true; }}"
         yield f"cp -r {CHECKPOINTS}/. {RESULTS}"
 

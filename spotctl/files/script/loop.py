@@ -7,7 +7,16 @@ from dataclasses import dataclass
 
 from spotctl.files.script.source import ScriptScope, ScriptSource
 
-_STEPS = {"backward", "partial_fit", "train_on_batch", "fit", "training_step", "value_and_grad", "grad", "zero_grad"}
+_STEPS = {
+    "backward",
+    "partial_fit",
+    "train_on_batch",
+    "fit",
+    "training_step",
+    "value_and_grad",
+    "grad",
+    "zero_grad",
+}
 """Calls that show that a loop trains."""
 _WORDS = re.compile(r"epoch|iteration|\bstep|\bround", re.IGNORECASE)
 _OPTIMIZER = re.compile(
@@ -28,7 +37,8 @@ _METHODS = {
 
 @dataclass(frozen=True, slots=True)
 class TrainingLoop:
-    """The outermost loop that trains, the names of what it changes, and plain values that start again with it.
+    """The outermost loop that trains, the names of what it changes, and plain values that start
+    again with it.
 
     A `while` loop has neither: nothing says where it stands.
     """
@@ -45,12 +55,16 @@ def loop_of(source: ScriptSource) -> TrainingLoop | None:
     loops = [
         node
         for node in source.nodes
-        if isinstance(node, ast.For | ast.While) and any(_calls(source, part, trains) for part in node.body)
+        if isinstance(node, ast.For | ast.While)
+        and any(_calls(source, part, trains) for part in node.body)
     ]
+
     outer = [
         loop
         for loop in loops
-        if not any(isinstance(node, ast.For | ast.While) and node in loops for node in source.above(loop))
+        if not any(
+            isinstance(node, ast.For | ast.While) and node in loops for node in source.above(loop)
+        )
     ]
 
     ranked = []
@@ -58,11 +72,18 @@ def loop_of(source: ScriptSource) -> TrainingLoop | None:
         scope, is_called_from_loop, is_counted = source.scope(loop), False, False
         if not isinstance(scope, ast.Module):
             # A function with a loop over batches may itself be called in a loop over epochs.
-            callers = [call for call in source.calls if source.called(call).rpartition(".")[2] == scope.name]
-            is_called_from_loop = any(above in loops for call in callers for above in source.above(call))
+            callers = [
+                call
+                for call in source.calls
+                if source.called(call).rpartition(".")[2] == scope.name
+            ]
+            is_called_from_loop = any(
+                above in loops for call in callers for above in source.above(call)
+            )
         if isinstance(loop, ast.For):
             is_counted = any(_WORDS.search(source.code(part)) for part in (loop.target, loop.iter))
         ranked.append(((is_called_from_loop, not is_counted, loop.lineno), loop))
+
     if not ranked:
         return None
 
@@ -78,7 +99,9 @@ def _training_functions(source: ScriptSource) -> set[str]:
     names: set[str] = set()
     while True:
         more = {
-            name for name, function in source.functions.items() if name not in names and _calls(source, function, names)
+            name
+            for name, function in source.functions.items()
+            if name not in names and _calls(source, function, names)
         }
         if not more:
             return names
@@ -86,13 +109,18 @@ def _training_functions(source: ScriptSource) -> set[str]:
 
 
 def _calls(source: ScriptSource, node: ast.AST, functions: set[str]) -> bool:
-    names = {source.called(call).rpartition(".")[2] for call in ast.walk(node) if isinstance(call, ast.Call)}
+    names = {
+        source.called(call).rpartition(".")[2]
+        for call in ast.walk(node)
+        if isinstance(call, ast.Call)
+    }
     return bool(names & (_STEPS | functions))
 
 
 def _states(source: ScriptSource, loop: ast.For, scope: ScriptScope) -> tuple[str, ...]:
     """Models, optimizers and schedules that exist before the loop."""
-    # Names that the loop can see, and their values: of the module, and of its function up to the loop.
+    # Names that the loop can see, and their values: of the module, and of its function up to the
+    # loop.
     before: dict[str, ast.expr | None] = {}
     for place in dict.fromkeys((source.tree, scope)):
         if not isinstance(place, ast.Module):
@@ -107,13 +135,17 @@ def _states(source: ScriptSource, loop: ast.For, scope: ScriptScope) -> tuple[st
     held = {
         call.func.value.id
         for call in source.calls
-        if isinstance(call.func, ast.Attribute) and call.func.attr in _METHODS and isinstance(call.func.value, ast.Name)
+        if isinstance(call.func, ast.Attribute)
+        and call.func.attr in _METHODS
+        and isinstance(call.func.value, ast.Name)
     }
+
     states = [
         name
         for name, value in before.items()
         if name in held or (isinstance(value, ast.Call) and _OPTIMIZER.search(source.called(value)))
     ]
+
     return tuple(dict.fromkeys(states))
 
 
@@ -124,16 +156,35 @@ def _names(targets: list[ast.expr]) -> Iterator[ast.Name]:
 
 
 def _values(loop: ast.For, scope: ScriptScope) -> tuple[str, ...]:
-    """Plain values, such as the best accuracy so far, that are given before the loop and changed in it."""
+    """Plain values, such as the best accuracy so far, that are given before the loop and changed in
+    it.
+    """
     names: set[str] = set()
     for node in (node for statement in loop.body for node in ast.walk(statement)):
         if isinstance(node, ast.Assign):
             names |= {target.id for target in _names(node.targets)}
         elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
             names.add(node.target.id)
-    earlier = [node for node in ast.walk(scope) if isinstance(node, ast.Assign) and node.lineno < loop.lineno]
+
+    earlier = [
+        node
+        for node in ast.walk(scope)
+        if isinstance(node, ast.Assign) and node.lineno < loop.lineno
+    ]
+
     given = {target.id: node.value for node in earlier for target in _names(node.targets)}
     inner = [node for part in loop.body for node in ast.walk(part)]
-    read = {node.id for node in inner if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    read |= {node.target.id for node in inner if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)}
-    return tuple(sorted(name for name in names & given.keys() & read if not isinstance(given[name], ast.Call)))
+    read = {
+        node.id for node in inner if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
+    read |= {
+        node.target.id
+        for node in inner
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)
+    }
+
+    return tuple(
+        sorted(
+            name for name in names & given.keys() & read if not isinstance(given[name], ast.Call)
+        )
+    )

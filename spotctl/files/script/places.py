@@ -1,4 +1,6 @@
-"""Where a script saves and loads: paths that come from arguments, from the environment, or from its text."""
+"""Where a script saves and loads: paths that come from arguments, from the environment, or from its
+text.
+"""
 
 import ast
 import re
@@ -13,9 +15,28 @@ _MAX_STEPS, _MAX_CALLERS = 30, 4
 _ARGUMENT_HOLDERS = ("args", "arguments", "opt", "opts", "options", "hparams", "config", "cfg")
 """Attributes under which objects keep the script's arguments."""
 
-_JOINING = ("os.path.join", "pathlib.Path", "pathlib.PurePath", "str", "os.fspath", "os.path.expanduser", "open")
+_JOINING = (
+    "os.path.join",
+    "pathlib.Path",
+    "pathlib.PurePath",
+    "str",
+    "os.fspath",
+    "os.path.expanduser",
+    "open",
+)
 _CHOOSING = (
-    *("sorted", "max", "min", "list", "next", "iter", "reversed", "natsort.natsorted", "os.listdir", "os.scandir"),
+    *(
+        "sorted",
+        "max",
+        "min",
+        "list",
+        "next",
+        "iter",
+        "reversed",
+        "natsort.natsorted",
+        "os.listdir",
+        "os.scandir",
+    ),
     *("glob.glob", "glob.iglob"),
 )
 """Functions that list paths, or choose one: the place is that of their argument."""
@@ -46,7 +67,9 @@ GIVEN = (Head.ARGUMENT, Head.VARIABLE)
 
 @dataclass(frozen=True, slots=True)
 class ScriptPlace:
-    """A path: the argument, variable or text that it begins with, and the text after that, where it is known."""
+    """A path: the argument, variable or text that it begins with, and the text after that, where it
+    is known.
+    """
 
     head: Head
     name: str = ""
@@ -79,8 +102,13 @@ class Places:
         for self._caller in range(_MAX_CALLERS):
             place = self.of(node)
             places += [place] if all(place != other for other in places) else []
+
         self._caller = 0
-        return [self._below_name(node)] if all(place.head is Head.UNKNOWN for place in places) else places
+        return (
+            [self._below_name(node)]
+            if all(place.head is Head.UNKNOWN for place in places)
+            else places
+        )
 
     def _below_name(self, node: ast.expr | None) -> ScriptPlace:
         """A place below a folder of which only the name and the expression are known."""
@@ -92,6 +120,7 @@ class Places:
                     node = inner
                 case _:
                     return _UNKNOWN
+
         value = self._value(node)
         if not isinstance(value, ast.BinOp | ast.Call | ast.Subscript | ast.Attribute):
             return _UNKNOWN
@@ -101,6 +130,7 @@ class Places:
         """The place that an expression means."""
         if steps > _MAX_STEPS:
             return _UNKNOWN
+
         place = _UNKNOWN
         match node:
             case ast.Constant(value=str() as text) if text:
@@ -108,9 +138,13 @@ class Places:
             case ast.Attribute() | ast.Subscript():
                 place = self._of_item(node, steps)
             case ast.BinOp(left=left, right=right, op=ast.Div() | ast.Add() as operator):
-                place = self._joined([left, right], steps + 1, "/" if isinstance(operator, ast.Div) else "")
+                place = self._joined(
+                    [left, right], steps + 1, "/" if isinstance(operator, ast.Div) else ""
+                )
             case ast.JoinedStr(values=values):
-                parts = [part.value if isinstance(part, ast.FormattedValue) else part for part in values]
+                parts = [
+                    part.value if isinstance(part, ast.FormattedValue) else part for part in values
+                ]
                 place = self._joined(parts, steps + 1, "")
             case ast.BoolOp(values=values):
                 place = self._first_known(values, steps + 1)
@@ -120,6 +154,7 @@ class Places:
                 place = self._of_name(node, steps + 1)
             case ast.Call():
                 place = self._of_call(node, steps + 1)
+
         return place
 
     def _first_known(self, choices: list[ast.expr], steps: int) -> ScriptPlace:
@@ -131,10 +166,13 @@ class Places:
             # args.output_dir, or self.args.output_dir.
             holder = node.value.attr if isinstance(node.value, ast.Attribute) else ""
             root = self._source.dotted(node).partition(".")[0]
-            is_argument = isinstance(node.value, ast.Name) or not {holder, root}.isdisjoint(_ARGUMENT_HOLDERS)
+            is_argument = isinstance(node.value, ast.Name) or not {holder, root}.isdisjoint(
+                _ARGUMENT_HOLDERS
+            )
             if is_argument and node.attr in self._arguments:
                 return ScriptPlace(Head.ARGUMENT, node.attr)
             return self.of(self._source.own_values.get(node.attr), steps + 1)
+
         name = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if not isinstance(name, str):
             # One of several paths, such as the newest.
@@ -143,6 +181,7 @@ class Places:
             return ScriptPlace(Head.VARIABLE, name)
         if name in self._arguments:
             return ScriptPlace(Head.ARGUMENT, name)
+
         return self._of_setting(node, steps)
 
     def _of_setting(self, node: ast.Subscript, steps: int) -> ScriptPlace:
@@ -151,12 +190,14 @@ class Places:
         for other in self._source.nodes:
             if isinstance(other, ast.Assign) and ast.unparse(other.targets[0]) == code:
                 return self.of(other.value, steps + 1)
+
         root: ast.expr = node
         while isinstance(root, ast.Subscript | ast.Attribute):
             root = root.value
         reader = self._value(root) if isinstance(root, ast.Name) else None
         if isinstance(reader, ast.Call) and self._source.called(reader) in _SETTINGS:
             return ScriptPlace(Head.SETTING, self._source.code(node), reader=reader)
+
         return _UNKNOWN
 
     def _of_call(self, call: ast.Call, steps: int) -> ScriptPlace:
@@ -166,6 +207,7 @@ class Places:
             return ScriptPlace(Head.VARIABLE, str(first.value))
         if called in _CHOOSING and first is not None:
             return self.of(first, steps)
+
         if called in _JOINING or called.endswith((".joinpath", "().open")):
             if isinstance(call.func, ast.Attribute) and called.endswith((".joinpath", ".open")):
                 return self._joined([call.func.value, *call.args], steps, "/")
@@ -173,27 +215,41 @@ class Places:
         # Methods that return the same path: resolve(), absolute(), format(), with_suffix(".pt").
         if isinstance(call.func, ast.Attribute):
             return self.of(call.func.value, steps + 1)
+
         return _UNKNOWN
 
     def _joined(self, parts: list[ast.expr], steps: int, between: str) -> ScriptPlace:
         if not parts:
             return _UNKNOWN
+
         first = self.of(parts[0], steps + 1)
         rest = [self.of(part, steps + 1) for part in parts[1:]]
         texts = [place.name + place.tail if place.head is Head.LITERAL else "*" for place in rest]
         tail = between.join([first.tail, *texts]) if first.tail or texts else ""
-        return replace(first, tail=tail if not between or not texts or tail.startswith(between) else between + tail)
+        return replace(
+            first,
+            tail=tail if not between or not texts or tail.startswith(between) else between + tail,
+        )
 
     def _of_name(self, name: ast.Name, steps: int) -> ScriptPlace:
         value = self._value(name)
         if value is not None and (place := self.of(value, steps + 1)).head is not Head.UNKNOWN:
             return place
+
         scope = self._source.scope(name)
-        is_parameter = not isinstance(scope, ast.Module) and any(arg.arg == name.id for arg in _parameters(scope))
+        is_parameter = not isinstance(scope, ast.Module) and any(
+            arg.arg == name.id for arg in _parameters(scope)
+        )
         if not is_parameter:
             return _UNKNOWN
+
         # Functions whose parameters are the arguments: of click, typer and fire.
-        commands = {command for command, function in self._source.functions.items() if function.decorator_list}
+        commands = {
+            command
+            for command, function in self._source.functions.items()
+            if function.decorator_list
+        }
+
         commands |= command_functions(self._source)
         if name.id in self._arguments and scope.name in commands:  # type: ignore[union-attr]
             return ScriptPlace(Head.ARGUMENT, name.id)
@@ -205,8 +261,18 @@ class Places:
         position = ordered.index(name) - (ordered[0] == "self")
         # A class is called in place of its __init__.
         owner = self._source.parents.get(function)
-        called = owner.name if isinstance(owner, ast.ClassDef) and function.name == "__init__" else function.name
-        callers = [call for call in self._source.calls if self._source.called(call).rpartition(".")[2] == called]
+        called = (
+            owner.name
+            if isinstance(owner, ast.ClassDef) and function.name == "__init__"
+            else function.name
+        )
+
+        callers = [
+            call
+            for call in self._source.calls
+            if self._source.called(call).rpartition(".")[2] == called
+        ]
+
         first = self._caller % len(callers) if callers else 0
         for call in [*callers[first:], *callers[:first]]:
             given = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
@@ -214,6 +280,7 @@ class Places:
                 given = call.args[position]
             if given is not None and (place := self.of(given, steps + 1)).head is not Head.UNKNOWN:
                 return place
+
         defaults = dict(
             zip(
                 reversed([*function.args.posonlyargs, *function.args.args]),
@@ -221,7 +288,10 @@ class Places:
                 strict=False,
             )
         )
-        return self.of(next((value for arg, value in defaults.items() if arg.arg == name), None), steps + 1)
+
+        return self.of(
+            next((value for arg, value in defaults.items() if arg.arg == name), None), steps + 1
+        )
 
     def _value(self, name: ast.Name) -> ast.expr | None:
         """The expression that a name was last given before, in its function or in the module."""
@@ -238,6 +308,7 @@ class Places:
                 continue
             if best is None or (inner is scope, line) >= best:
                 best, value = (inner is scope, line), given
+
         return value
 
 
@@ -245,7 +316,11 @@ def _binding(node: ast.AST, name: str) -> ast.expr | None:
     """The expression that a statement gives to a name."""
     match node:
         case ast.Assign(targets=targets, value=value):
-            return value if any(isinstance(target, ast.Name) and target.id == name for target in targets) else None
+            return (
+                value
+                if any(isinstance(target, ast.Name) and target.id == name for target in targets)
+                else None
+            )
         case ast.NamedExpr(target=ast.Name(id=target), value=value) if target == name:
             return value
         case ast.AnnAssign(target=ast.Name(id=target), value=ast.expr() as value) if target == name:
@@ -333,15 +408,22 @@ def saves_of(source: ScriptSource, places: Places, framework: str) -> list[SaveC
             folder = "output_dir"
         if folder:
             saves.append(SaveCall(call, places.of(_given(call, 0, folder))))
+
     return saves or list(_databases(source, places))
 
 
 def _renamed(source: ScriptSource, places: Places, saves: Sequence[SaveCall]) -> Iterator[SaveCall]:
-    """The names that saved files have in the end, and the first ones as the renaming calls have them."""
+    """The names that saved files have in the end, and the first ones as the renaming calls have
+    them.
+    """
     known = {(save.place.head, save.place.name, save.place.tail) for save in saves}
     for call in source.calls:
         match call:
-            case ast.Call(args=[_, _] as ends) if source.called(call) in ("os.replace", "os.rename", "shutil.move"):
+            case ast.Call(args=[_, _] as ends) if source.called(call) in (
+                "os.replace",
+                "os.rename",
+                "shutil.move",
+            ):
                 pass
             case ast.Call(func=ast.Attribute(value=path, attr="replace" | "rename"), args=[target]):
                 ends = [path, target]
@@ -357,8 +439,16 @@ def loads_of(source: ScriptSource, places: Places) -> list[SaveCall]:
     """The calls that load."""
     # The Trainers of Lightning and Hugging Face load by themselves, as the callback of Keras does.
     options = ("ckpt_path", "resume_from_checkpoint")
-    given = [(call, keyword.value) for call in source.calls for keyword in call.keywords if keyword.arg in options]
-    given = [(call, value) for call, value in given if not isinstance(value, ast.Constant) or value.value]
+    given = [
+        (call, keyword.value)
+        for call in source.calls
+        for keyword in call.keywords
+        if keyword.arg in options
+    ]
+
+    given = [
+        (call, value) for call, value in given if not isinstance(value, ast.Constant) or value.value
+    ]
     restoring = (call for call in source.calls if source.called(call).endswith("BackupAndRestore"))
     return [
         *_matching(source, places, _LOADS, _LOADING_METHODS),
@@ -372,18 +462,24 @@ def loads_of(source: ScriptSource, places: Places) -> list[SaveCall]:
 def _of_torchtitan(source: ScriptSource) -> list[SaveCall]:
     """torchtitan saves and resumes by itself, in a folder of each step."""
     return [
-        SaveCall(call, ScriptPlace(Head.ARGUMENT, "dump_folder", "/checkpoint/step-*")) for call in source.calls[-1:]
+        SaveCall(call, ScriptPlace(Head.ARGUMENT, "dump_folder", "/checkpoint/step-*"))
+        for call in source.calls[-1:]
     ]
 
 
 def _databases(source: ScriptSource, places: Places) -> Iterator[SaveCall]:
-    """Connections to databases in which the script keeps its state: it writes there, and reads what it wrote."""
+    """Connections to databases in which the script keeps its state: it writes there, and reads what
+    it wrote.
+    """
     if _WRITES.search(source.text) and _READS.search(source.text):
         yield from _matching(source, places, {_DATABASE: (0, "database")}, {})
 
 
 def _matching(
-    source: ScriptSource, places: Places, functions: dict[str, tuple[int, str]], methods: dict[str, tuple[int, str]]
+    source: ScriptSource,
+    places: Places,
+    functions: dict[str, tuple[int, str]],
+    methods: dict[str, tuple[int, str]],
 ) -> Iterator[SaveCall]:
     for call in source.calls:
         name = source.called(call)
@@ -396,7 +492,11 @@ def _matching(
 
 def _given(call: ast.Call, position: int, name: str) -> ast.expr | None:
     value = next((keyword.value for keyword in call.keywords if keyword.arg in name.split()), None)
-    if value is None and position < len(call.args) and not any(isinstance(arg, ast.Starred) for arg in call.args):
+    if (
+        value is None
+        and position < len(call.args)
+        and not any(isinstance(arg, ast.Starred) for arg in call.args)
+    ):
         return call.args[position]
     return value
 

@@ -39,7 +39,9 @@ _FITS = re.compile(r"\.fit$|(?i:trainer)\w*\.train$")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """New text for a line, or a new line that comes before it; all numbers are those of the unchanged script."""
+    """New text for a line, or a new line that comes before it; all numbers are those of the
+    unchanged script.
+    """
 
     line: int
     act: str
@@ -72,7 +74,9 @@ class TrainingScript:
 
     @property
     def resumes(self) -> bool:
-        """Whether the script, as it is, goes on where its last save ended, with the arguments that a job gives it."""
+        """Whether the script, as it is, goes on where its last save ended, with the arguments that
+        a job gives it.
+        """
         if self.seen is not None and not self.changes:
             return self.seen
         return not self.changes and self.saves_in_time and self.can_load
@@ -88,7 +92,9 @@ class TrainingScript:
 
     @property
     def repeated_saves(self) -> tuple[SaveCall, ...]:
-        return tuple(save for save in self.saves if not _is_after(self.source, save.call, self.loop))
+        return tuple(
+            save for save in self.saves if not _is_after(self.source, save.call, self.loop)
+        )
 
     @property
     def final_saves(self) -> tuple[SaveCall, ...]:
@@ -108,11 +114,24 @@ class TrainingScript:
         places = Places(self.source, self.by_name)
 
         def is_named(node: ast.expr) -> bool:
-            return name in (getattr(node, "attr", ""), getattr(node, "id", ""), places.of(node).name)
+            return name in (
+                getattr(node, "attr", ""),
+                getattr(node, "id", ""),
+                places.of(node).name,
+            )
 
-        compares = [node for node in self.source.nodes if isinstance(node, ast.Compare) and is_named(node.left)]
+        compares = [
+            node
+            for node in self.source.nodes
+            if isinstance(node, ast.Compare) and is_named(node.left)
+        ]
+
         sides = [side for compare in compares for side in compare.comparators]
-        return {side.value for side in sides if isinstance(side, ast.Constant) and isinstance(side.value, str)}
+        return {
+            side.value
+            for side in sides
+            if isinstance(side, ast.Constant) and isinstance(side.value, str)
+        }
 
     def checks(self, place: ScriptPlace) -> bool:
         """Whether the script looks if a file is there before it loads the file."""
@@ -120,7 +139,9 @@ class TrainingScript:
             r"(?:exists|isfile|is_file|isdir|is_dir)\(\s*([\w.]*)|([\w.]+)\.(?:exists|is_file|is_dir)\(",
             self.source.text,
         )
-        return any(place.name in (part.rpartition(".")[2] or part for part in parts) for parts in tests)
+        return any(
+            place.name in (part.rpartition(".")[2] or part for part in parts) for parts in tests
+        )
 
 
 _OUTSIDE = re.compile(r"(?:[/~]|\.\./)[\w.@+~-]*(?:/[\w.@+~-]+)+/?|\.\./[\w.@+~-]+")
@@ -129,14 +150,24 @@ _OUTSIDE = re.compile(r"(?:[/~]|\.\./)[\w.@+~-]*(?:/[\w.@+~-]+)+/?|\.\./[\w.@+~-
 def outside_paths(source: ScriptSource) -> list[str]:
     """Paths outside of its folder that a script names."""
     # A part of a formatted string is a path only at its beginning.
-    parts = {part for node in source.nodes if isinstance(node, ast.JoinedStr) for part in node.values[1:]}
-    texts = (node.value for node in source.nodes if isinstance(node, ast.Constant) and node not in parts)
-    return sorted({text for text in texts if isinstance(text, str) and _OUTSIDE.fullmatch(text)} - {"/dev/null"})
+    parts = {
+        part for node in source.nodes if isinstance(node, ast.JoinedStr) for part in node.values[1:]
+    }
+    texts = (
+        node.value for node in source.nodes if isinstance(node, ast.Constant) and node not in parts
+    )
+
+    return sorted(
+        {text for text in texts if isinstance(text, str) and _OUTSIDE.fullmatch(text)}
+        - {"/dev/null"}
+    )
 
 
 def read_script(path: Path, folder: Path, text: str | None = None) -> TrainingScript:
     """The script, or another text in its place, read but not run."""
-    source = read_source(path) if text is None else ScriptSource(path, text, ast.parse(text, str(path)))
+    source = (
+        read_source(path) if text is None else ScriptSource(path, text, ast.parse(text, str(path)))
+    )
     arguments = arguments_of(source)
     libraries = libraries_of(source, folder)
     places = Places(source, {argument.name: argument for argument in arguments})
@@ -146,19 +177,28 @@ def read_script(path: Path, folder: Path, text: str | None = None) -> TrainingSc
     switches = [switch for load in matching if (switch := _switch(load, source, places))]
     off = [switch.load for switch in switches]
     loads = tuple(load for load in matching if load not in off)
-    imported = [name.rpartition(".")[2] for name in source.aliases.values() if name.startswith("spotctl.")]
+    imported = [
+        name.rpartition(".")[2] for name in source.aliases.values() if name.startswith("spotctl.")
+    ]
     uses_tools = not OWN_TOOLS.isdisjoint(imported)
-    proposed = () if uses_tools else _changes(source, libraries.framework, loop, saves, loads, switches)
+    proposed = (
+        () if uses_tools else _changes(source, libraries.framework, loop, saves, loads, switches)
+    )
     changes = tuple(checked(source, list(proposed)))
     condition = switches[0].condition if switches and not loads else ""
-    return TrainingScript(source, folder, libraries, arguments, saves, loads, loop, changes, uses_tools, condition)
+
+    return TrainingScript(
+        source, folder, libraries, arguments, saves, loads, loop, changes, uses_tools, condition
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _LoadSwitch:
-    """A load for another value of a constant, `if mode == "resume"` after `mode = "scratch"`, or of a setting.
+    """A load for another value of a constant, `if mode == "resume"` after `mode = "scratch"`, or of
+    a setting.
 
-    `chooses` is the constant's text in the script, or the setting, which `reader` reads from a file.
+    `chooses` is the constant's text in the script, or the setting, which `reader` reads from a
+    file.
     """
 
     load: SaveCall
@@ -174,7 +214,9 @@ def _switch(load: SaveCall, source: ScriptSource, places: Places) -> _LoadSwitch
         if isinstance(outer, ast.If) and below in outer.body:
             chooses, wanted = outer.test, "True"
             match outer.test:
-                case ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=str() as word)]):
+                case ast.Compare(
+                    left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=str() as word)]
+                ):
                     chooses, wanted = left, f'"{word}"'
             place, condition = places.of(chooses), ast.unparse(outer.test)
             if place.literal is not None and wanted not in ("True", f'"{place.name}"'):
@@ -182,10 +224,13 @@ def _switch(load: SaveCall, source: ScriptSource, places: Places) -> _LoadSwitch
             if place.reader is not None:
                 return _LoadSwitch(load, condition, chooses, wanted, place.reader)
         below = outer
+
     return None
 
 
-def _resumes(load: SaveCall, saves: Sequence[SaveCall], source: ScriptSource, loop: TrainingLoop | None) -> bool:
+def _resumes(
+    load: SaveCall, saves: Sequence[SaveCall], source: ScriptSource, loop: TrainingLoop | None
+) -> bool:
     """Whether a load is of what the script itself saved, and comes before it trains."""
     if _is_after(source, load.call, loop):
         return False
@@ -198,21 +243,30 @@ def _resumes(load: SaveCall, saves: Sequence[SaveCall], source: ScriptSource, lo
 
 
 def _is_after(source: ScriptSource, call: ast.Call, loop: TrainingLoop | None) -> bool:
-    """Whether a call comes after the loop, in its function or in one that is called only after it; or after a fit."""
+    """Whether a call comes after the loop, in its function or in one that is called only after it;
+    or after a fit.
+    """
     if loop is None:
         # `model.train()` only sets a mode.
         fits = (other for other in source.calls if _FITS.search(source.called(other)))
         return any(fit.lineno < call.lineno for fit in fits)
-    if call in ast.walk(loop.node) or source.called(call).rpartition(".")[2] == getattr(loop.scope, "name", ""):
+    if call in ast.walk(loop.node) or source.called(call).rpartition(".")[2] == getattr(
+        loop.scope, "name", ""
+    ):
         return False
+
     scope = source.scope(call)
     if scope is loop.scope:
         return call.lineno > (loop.node.end_lineno or loop.node.lineno)
     if isinstance(scope, ast.Module):
         return call.lineno > loop.node.lineno
+
     callers = [
-        other for other in source.calls if source.called(other).rpartition(".")[2] == scope.name and other is not call
+        other
+        for other in source.calls
+        if source.called(other).rpartition(".")[2] == scope.name and other is not call
     ]
+
     outside = [other for other in callers if source.scope(other) is not scope]
     return bool(outside) and all(_is_after(source, other, loop) for other in outside)
 
@@ -244,11 +298,22 @@ def _changes(
 def _kept_changes(
     source: ScriptSource, places: Sequence[ScriptPlace], switches: Sequence[_LoadSwitch]
 ) -> Iterator[Change]:
-    """Sends what the script saves under a fixed name to the folder that spotctl keeps, and loads it from there."""
+    """Sends what the script saves under a fixed name to the folder that spotctl keeps, and loads it
+    from there.
+    """
     fixed = [place for place in places if place.literal is not None]
-    texts = {place.literal: _kept_place(place, fixed, source) for place in fixed if place.literal is not None}
+    texts = {
+        place.literal: _kept_place(place, fixed, source)
+        for place in fixed
+        if place.literal is not None
+    }
+
     settings = {place.name: place.reader for place in places if place.reader is not None}
-    lines = [(call, f'{name} = os.environ.get("SPOTCTL_CHECKPOINT_DIR") or {name}') for name, call in settings.items()]
+    lines = [
+        (call, f'{name} = os.environ.get("SPOTCTL_CHECKPOINT_DIR") or {name}')
+        for name, call in settings.items()
+    ]
+
     for switch in switches:
         place = switch.load.place
         tail = f' + "{place.tail}"' if place.tail else ""
@@ -257,7 +322,13 @@ def _kept_changes(
             unchanged = source.code(switch.chooses)
             texts[switch.chooses] = f"{switch.wanted} if os.path.exists({file}) else {unchanged}"
         else:
-            lines.append((switch.reader, f"if os.path.exists({file}): {source.code(switch.chooses)} = {switch.wanted}"))
+            lines.append(
+                (
+                    switch.reader,
+                    f"if os.path.exists({file}): {source.code(switch.chooses)} = {switch.wanted}",
+                )
+            )
+
     if texts or lines:
         yield from _with_os(source)
     yield from _all_replaced(source, texts)
@@ -269,21 +340,28 @@ REPLACE, INSERT = "replace", "insert"
 
 
 _MOVABLE = (*GIVEN, Head.LITERAL, Head.EXPRESSION, Head.SETTING)
-"""Where a path begins that an argument, or a change of one line, sends to where the next machine looks."""
+"""Where a path begins that an argument, or a change of one line, sends to where the next machine
+looks."""
 
 _FOLDER = 'os.environ.get("SPOTCTL_CHECKPOINT_DIR", ".")'
 
 
 def _kept_place(place: ScriptPlace, fixed: Sequence[ScriptPlace], source: ScriptSource) -> str:
-    """A fixed file or folder as an expression in the folder that spotctl keeps: the only folder is that one."""
+    """A fixed file or folder as an expression in the folder that spotctl keeps: the only folder is
+    that one.
+    """
     if place.head is Head.EXPRESSION:
         chosen = f'os.environ.get("SPOTCTL_CHECKPOINT_DIR") or {place.name}'
-        path = next((name for name, full in source.aliases.items() if full == "pathlib.Path"), "pathlib.Path")
+        path = next(
+            (name for name, full in source.aliases.items() if full == "pathlib.Path"),
+            "pathlib.Path",
+        )
         return f"{path}({chosen})" if f"{path}(" in place.name else chosen
     if place.head is Head.SETTING:
         return place.name
     if place.head is not Head.LITERAL:
         return _FOLDER
+
     is_folder = "/" in place.tail or place.name.endswith("/")
     if is_folder and len({other.name for other in fixed}) == 1:
         return f'os.environ.get("SPOTCTL_CHECKPOINT_DIR", "{place.name}")'
@@ -300,15 +378,32 @@ def applied(text: str, changes: Sequence[Change]) -> str:
 
 
 def trainer_changes(source: ScriptSource, framework: str) -> list[Change]:
-    """Gives a Trainer of Lightning or Hugging Face the callback that saves, and the newest checkpoint."""
+    """Gives a Trainer of Lightning or Hugging Face the callback that saves, and the newest
+    checkpoint.
+    """
     begins = "fit" if framework == LIGHTNING else "train"
     option = "ckpt_path" if framework == LIGHTNING else "resume_from_checkpoint"
-    made = next((call for call in source.calls if source.called(call).rpartition(".")[2].endswith("Trainer")), None)
+    made = next(
+        (
+            call
+            for call in source.calls
+            if source.called(call).rpartition(".")[2].endswith("Trainer")
+        ),
+        None,
+    )
+
     starts = [call for call in source.calls if source.called(call).rpartition(".")[2] == begins]
     # `model.train()` only sets a mode; the call that trains is one on the Trainer's name.
     parent = None if made is None else source.parents.get(made)
-    trainers = {source.dotted(target) for target in parent.targets} if isinstance(parent, ast.Assign) else set()
-    start = next((call for call in starts if source.called(call).rpartition(".")[0] in trainers), None)
+    trainers = (
+        {source.dotted(target) for target in parent.targets}
+        if isinstance(parent, ast.Assign)
+        else set()
+    )
+
+    start = next(
+        (call for call in starts if source.called(call).rpartition(".")[0] in trainers), None
+    )
     if made is None or start is None:
         return []
 
@@ -318,6 +413,7 @@ def trainer_changes(source: ScriptSource, framework: str) -> list[Change]:
         newest = _with_argument(source, start, f"{option}=spot.newest()")
     else:
         newest = _replaced(source, given, "spot.newest()")
+
     return [
         _import(source, f"from spotctl.integrations.{module} import SpotCallback"),
         *_with_callback(source, made, "spot := SpotCallback()"),
@@ -328,13 +424,25 @@ def trainer_changes(source: ScriptSource, framework: str) -> list[Change]:
 def keras_changes(source: ScriptSource, _: str) -> list[Change]:
     """Gives `fit` the callback of Keras that saves after each epoch and resumes."""
     start = next(
-        (call for call in source.calls if isinstance(call.func, ast.Attribute) and call.func.attr == "fit"), None
+        (
+            call
+            for call in source.calls
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "fit"
+        ),
+        None,
     )
+
     if start is None:
         return []
-    keras = next((name for name, full in source.aliases.items() if full in ("keras", "tensorflow.keras")), "")
-    tensorflow = next((name for name, full in source.aliases.items() if full == "tensorflow"), "tensorflow")
+
+    keras = next(
+        (name for name, full in source.aliases.items() if full in ("keras", "tensorflow.keras")), ""
+    )
+    tensorflow = next(
+        (name for name, full in source.aliases.items() if full == "tensorflow"), "tensorflow"
+    )
     backup = f"{keras or f'{tensorflow}.keras'}.callbacks.BackupAndRestore({_FOLDER})"
+
     return [*_with_os(source), *_with_callback(source, start, backup)]
 
 
@@ -350,7 +458,8 @@ def _import(source: ScriptSource, line: str) -> Change:
 
 def _with_os(source: ScriptSource) -> list[Change]:
     named = any(
-        isinstance(node, ast.Import) and any(alias.name == "os" for alias in node.names) for node in source.tree.body
+        isinstance(node, ast.Import) and any(alias.name == "os" for alias in node.names)
+        for node in source.tree.body
     )
     return [] if named else [_import(source, "import os")]
 
@@ -372,6 +481,7 @@ def _with_argument(source: ScriptSource, call: ast.Call, argument: str) -> list[
     close = (call.end_lineno or call.lineno, (call.end_col_offset or 1) - 1)
     if not ends:
         return [_changed_line(source, close[0], close[1], close[1], argument)]
+
     line, column = max(ends)
     rest = source.lines[line - 1].encode()[column : close[1] if line == close[0] else None]
     # A last argument in parentheses of its own ends behind them.
@@ -384,6 +494,7 @@ def _replaced(source: ScriptSource, node: ast.expr, text: str) -> list[Change]:
     first, last = node.lineno, node.end_lineno or node.lineno
     if first == last:
         return [_changed_line(source, first, node.col_offset, node.end_col_offset or 0, text)]
+
     before = source.lines[first - 1].encode()[: node.col_offset].decode()
     after = source.lines[last - 1].encode()[node.end_col_offset or 0 :].decode()
     joined = " ".join(part.strip() for part in text.splitlines())
@@ -415,7 +526,10 @@ def _line_below(source: ScriptSource, call: ast.Call, line: str) -> Change:
         if not isinstance(outer, ast.With):
             break
         statement = outer
-    return Change((statement.end_lineno or statement.lineno) + 1, INSERT, " " * statement.col_offset + line)
+
+    return Change(
+        (statement.end_lineno or statement.lineno) + 1, INSERT, " " * statement.col_offset + line
+    )
 
 
 def _changed_line(source: ScriptSource, line: int, begin: int, end: int, text: str) -> Change:
@@ -425,7 +539,9 @@ def _changed_line(source: ScriptSource, line: int, begin: int, end: int, text: s
 
 
 def checked(source: ScriptSource, changes: Sequence[Change]) -> list[Change]:
-    """The changes, if the script is still Python with them and no two replace the same line; otherwise none."""
+    """The changes, if the script is still Python with them and no two replace the same line;
+    otherwise none.
+    """
     replaced = [change.line for change in changes if change.act == REPLACE]
     try:
         ast.parse(applied(source.text, changes))

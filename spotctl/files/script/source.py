@@ -37,11 +37,18 @@ class ScriptSource:
     @cached_property
     def calls(self) -> list[ast.Call]:
         """All calls, in the order of their lines."""
-        return sorted((node for node in self.nodes if isinstance(node, ast.Call)), key=lambda call: call.lineno)
+        return sorted(
+            (node for node in self.nodes if isinstance(node, ast.Call)),
+            key=lambda call: call.lineno,
+        )
 
     @cached_property
     def functions(self) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
-        return {node.name: node for node in self.nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+        return {
+            node.name: node
+            for node in self.nodes
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        }
 
     @cached_property
     def classes(self) -> set[str]:
@@ -49,7 +56,8 @@ class ScriptSource:
 
     @cached_property
     def own_values(self) -> dict[str, ast.expr | None]:
-        """Values of the attributes of `self`, by their names; None for one that is given several."""
+        """Values of the attributes of `self`, by their names; None for one that is given
+        several."""
         values: dict[str, ast.expr | None] = {}
         for node in self.nodes:
             if not isinstance(node, ast.Assign):
@@ -61,6 +69,7 @@ class ScriptSource:
             for place, given in pairs:
                 if isinstance(place, ast.Attribute) and self.dotted(place.value) == "self":
                     values[place.attr] = None if place.attr in values else given
+
         return values
 
     @cached_property
@@ -71,7 +80,11 @@ class ScriptSource:
             if isinstance(node, ast.Import):
                 names |= {alias.asname: alias.name for alias in node.names if alias.asname}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+                names |= {
+                    alias.asname or alias.name: f"{node.module}.{alias.name}"
+                    for alias in node.names
+                }
+
         return names
 
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
@@ -88,16 +101,20 @@ class ScriptSource:
         return self.tree
 
     def dotted(self, node: ast.AST) -> str:
-        """The full name of what an expression names: `torch.optim.SGD` for `optim.SGD`; empty for any other."""
+        """The full name of what an expression names: `torch.optim.SGD` for `optim.SGD`; empty for
+        any other.
+        """
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)
             node = node.value
+
         if isinstance(node, ast.Call):
             # A method of what a call returns: `Path(folder).mkdir`.
             return ".".join([f"{self.dotted(node.func)}()", *reversed(parts)])
         if not isinstance(node, ast.Name):
             return ""
+
         return ".".join([self.aliases.get(node.id, node.id), *reversed(parts)])
 
     def called(self, call: ast.Call) -> str:
@@ -110,20 +127,31 @@ class ScriptSource:
 def read_source(path: Path) -> ScriptSource:
     """The script; BadRequest if there is none, or if it is not Python."""
     if path.is_dir():
-        raise BadRequest(f"{path}: is a folder; name the script in it that trains, such as {path / 'train.py'}")
+        raise BadRequest(
+            f"{path}: is a folder; name the script in it that trains, such as {path / 'train.py'}"
+        )
     if path.suffix != ".py":
-        raise BadRequest(f"{path}: is not a Python script; name a .py file, or a new .yaml file for a starter job")
+        raise BadRequest(
+            f"{path}: is not a Python script; name a .py file, or a new .yaml file for a starter "
+            "job"
+        )
+
     try:
         content = path.read_bytes()
         text = content.decode("utf-8-sig")
     except FileNotFoundError:
-        near = ", ".join(sorted(file.name for file in path.parent.glob("*.py"))[:5]) if path.parent.is_dir() else ""
+        near = (
+            ", ".join(sorted(file.name for file in path.parent.glob("*.py"))[:5])
+            if path.parent.is_dir()
+            else ""
+        )
         there = f"; Python files there: {near}" if near else ""
         raise BadRequest(f"{path}: there is no such script{there}") from None
     except OSError as error:
         raise BadRequest(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise BadRequest(f"{path}: is not Python: it is not text in UTF-8") from None
+
     if len(content) > _MAX_BYTES:
         raise BadRequest(f"{path}: has {len(content):,} bytes; a script has at most {_MAX_BYTES:,}")
 
@@ -132,7 +160,9 @@ def read_source(path: Path) -> ScriptSource:
     try:
         return ScriptSource(path, text, ast.parse(text, str(path)))
     except SyntaxError as error:
-        raise BadRequest(f"{path}:{error.lineno or 1}: is not Python: {error.msg}; correct it") from None
+        raise BadRequest(
+            f"{path}:{error.lineno or 1}: is not Python: {error.msg}; correct it"
+        ) from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise BadRequest(f"{path}: is not Python: {error}; correct it") from None
 
@@ -156,7 +186,8 @@ _FRAMEWORKS = {
     "torch": TORCH,
     "sklearn": SKLEARN,
 }
-"""The framework of each import; the first that a script has counts, before torch, which all others may use."""
+"""The framework of each import; the first that a script has counts, before torch, which all others
+may use."""
 
 _PACKAGES = {
     "sklearn": "scikit-learn",
@@ -174,7 +205,14 @@ _PACKAGES = {
 }
 """Packages that have another name than what they install."""
 
-_PRESENT = {"spotctl", "agileml", "bidbrain", "pricing_data", "__future__", *sys.stdlib_module_names}
+_PRESENT = {
+    "spotctl",
+    "agileml",
+    "bidbrain",
+    "pricing_data",
+    "__future__",
+    *sys.stdlib_module_names,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +228,9 @@ def libraries_of(source: ScriptSource, folder: Path) -> Libraries:
     """The libraries of a script that runs in a folder."""
     imports = [node for node in source.nodes if isinstance(node, ast.Import)]
     froms = [node for node in source.nodes if isinstance(node, ast.ImportFrom) and not node.level]
-    names_of = [alias.name for node in imports for alias in node.names] + [node.module or "" for node in froms]
+    names_of = [alias.name for node in imports for alias in node.names] + [
+        node.module or "" for node in froms
+    ]
     imported = {name.partition(".")[0] for name in names_of} - {""}
     frameworks = [name for package, name in _FRAMEWORKS.items() if package in imported]
     uses_trainer = "transformers" in imported and any(
@@ -198,6 +238,7 @@ def libraries_of(source: ScriptSource, folder: Path) -> Libraries:
         for call in source.calls
     )
     framework = TRANSFORMERS if uses_trainer else next(iter(frameworks), PLAIN)
+
     for place in dict.fromkeys((folder, source.path.resolve().parent)):
         if (place / "requirements.txt").is_file():
             name = _relative(place / "requirements.txt", folder)
@@ -206,9 +247,17 @@ def libraries_of(source: ScriptSource, folder: Path) -> Libraries:
         if project.is_file() and "[project]" in project.read_text("utf-8", "replace"):
             name = _relative(place, folder)
             return Libraries(framework, name, "pyproject.toml")
+
     files = [path for place in (folder, source.path.resolve().parent) for path in place.glob("*")]
-    own = {path.stem for path in files if path.suffix == ".py" or (path.is_dir() and any(path.glob("*.py")))}
-    names = sorted(_PACKAGES.get(name, name.replace("_", "-")) for name in imported - _PRESENT - own)
+    own = {
+        path.stem
+        for path in files
+        if path.suffix == ".py" or (path.is_dir() and any(path.glob("*.py")))
+    }
+
+    names = sorted(
+        _PACKAGES.get(name, name.replace("_", "-")) for name in imported - _PRESENT - own
+    )
     return Libraries(framework, " ".join(names))
 
 

@@ -30,7 +30,12 @@ def _local(root: ast.AST) -> set[str]:
     inner = [node.target for node in ast.walk(root) if isinstance(node, ast.comprehension)]
     names = {node.id for target in inner for node in ast.walk(target) if isinstance(node, ast.Name)}
     lambdas = [node.args for node in ast.walk(root) if isinstance(node, ast.Lambda)]
-    return names | {node.arg for arguments in lambdas for node in ast.walk(arguments) if isinstance(node, ast.arg)}
+    return names | {
+        node.arg
+        for arguments in lambdas
+        for node in ast.walk(arguments)
+        if isinstance(node, ast.arg)
+    }
 
 
 def names_set(block: Iterable[ast.stmt]) -> set[str]:
@@ -43,7 +48,9 @@ def names_set(block: Iterable[ast.stmt]) -> set[str]:
         for node in ast.walk(statement):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 names.add(node.id)
-            elif isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+            elif isinstance(node, ast.Attribute | ast.Subscript) and isinstance(
+                node.ctx, ast.Store
+            ):
                 base: ast.AST = node
                 while isinstance(base, ast.Attribute | ast.Subscript):
                     base = base.value
@@ -51,37 +58,54 @@ def names_set(block: Iterable[ast.stmt]) -> set[str]:
             elif isinstance(node, ast.Import | ast.ImportFrom):
                 names |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
         names -= _local(statement)
+
     return names
 
 
 def names_read(statement: ast.stmt) -> set[str]:
     """Names that a statement reads; of a definition those that it does not give a value itself."""
-    read = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    read = {
+        node.id
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
+
     read -= _local(statement)
     if isinstance(statement, ast.AugAssign):
         read |= names_set([statement])
     if isinstance(statement, Definition):
         inner = [node for node in ast.walk(statement) if node is not statement]
         read -= {node.arg for node in inner if isinstance(node, ast.arg)}
-        read -= {node.id for node in inner if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        read -= {
+            node.id
+            for node in inner
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
+
     return read
 
 
 def names_changed(statement: ast.stmt) -> set[str]:
-    """Names of objects that a statement may change: by a call on a line of its own, or by setting a part."""
+    """Names of objects that a statement may change: by a call on a line of its own, or by setting a
+    part.
+    """
     if isinstance(statement, Definition):
         return set()
+
     names: set[str] = set()
     for node in ast.walk(statement):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             names |= names_in([node.value])
         elif isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
             names |= names_in([node])
+
     return names
 
 
 def globals_of(function: ast.AST) -> set[str]:
-    return {name for node in ast.walk(function) if isinstance(node, ast.Global) for name in node.names}
+    return {
+        name for node in ast.walk(function) if isinstance(node, ast.Global) for name in node.names
+    }
 
 
 def calls_in(block: Iterable[ast.AST]) -> Iterator[ast.Call]:
@@ -100,11 +124,19 @@ def own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
 
 def method_of(call: ast.Call) -> str:
     func = call.func
-    return func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+    return (
+        func.attr
+        if isinstance(func, ast.Attribute)
+        else func.id
+        if isinstance(func, ast.Name)
+        else ""
+    )
 
 
 def has_backward(node: ast.AST) -> bool:
-    return not isinstance(node, Definition) and any(method_of(call) == "backward" for call in calls_in([node]))
+    return not isinstance(node, Definition) and any(
+        method_of(call) == "backward" for call in calls_in([node])
+    )
 
 
 def is_call_of(source: ScriptSource, node: ast.AST, *names: str) -> bool:
@@ -113,7 +145,11 @@ def is_call_of(source: ScriptSource, node: ast.AST, *names: str) -> bool:
 
 def unwrapped(node: ast.expr) -> ast.expr:
     """The loader in `enumerate(tqdm(loader))`."""
-    while isinstance(node, ast.Call) and method_of(node) in ("enumerate", "tqdm", "resuming") and node.args:
+    while (
+        isinstance(node, ast.Call)
+        and method_of(node) in ("enumerate", "tqdm", "resuming")
+        and node.args
+    ):
         node = node.args[0]
     return node
 

@@ -1,6 +1,8 @@
-"""The training loop of a script, read as the parts of a trainer: network, data, loss, optimizer, schedule and steps.
+"""The training loop of a script, read as the parts of a trainer: network, data, loss, optimizer,
+schedule and steps.
 
-Each statement of the loop becomes a part, is known to leave the training as it is, or is a line that cannot be carried.
+Each statement of the loop becomes a part, is known to leave the training as it is, or is a line
+that cannot be carried.
 """
 
 import ast
@@ -29,19 +31,28 @@ from spotctl.files.script.statement_names import (
     unwrapped,
 )
 
-SEEDS = re.compile(r"(^|\.)(manual_seed\w*|seed|set_seed|seed_everything|use_deterministic_algorithms)$")
+SEEDS = re.compile(
+    r"(^|\.)(manual_seed\w*|seed|set_seed|seed_everything|use_deterministic_algorithms)$"
+)
 _QUIET_METHODS = frozenset(
-    "item detach cpu cuda to numpy mean sum argmax max min eq ne view view_as reshape size tolist long float double"
+    "item detach cpu cuda to numpy mean sum argmax max min eq ne view view_as reshape size tolist "
+    "long float double"
     " format items keys values join strip split state_dict parameters named_parameters numel"
-    " add_scalar add_scalars add_image add_text flush close write set_postfix set_description set_postfix_str get dim"
-    " norm abs sqrt pow exp log squeeze unsqueeze flatten type_as clone topk softmax log_softmax sigmoid t get_last_lr"
+    " add_scalar add_scalars add_image add_text flush close write set_postfix set_description "
+    "set_postfix_str get dim"
+    " norm abs sqrt pow exp log squeeze unsqueeze flatten type_as clone topk softmax log_softmax "
+    "sigmoid t get_last_lr"
     " isnan isfinite any all eval train expand expand_as zip count copy lower upper gt lt ge le set_epoch".split()
 )
 _CONTAINERS = frozenset("list dict set defaultdict deque Counter zeros empty full".split())
 _CHANGING_METHODS = frozenset("append extend update insert pop clear add remove setdefault".split())
 """Methods that change their object, and are quiet where that is a list, dict or set of the loop."""
-_TORCH_EFFECTS = re.compile(r"^torch\.(optim|autograd|set_|use_|seed|manual_seed|nn\.utils|nn\.init|distributed)|_$")
-_SHARES = re.compile(r"DistributedDataParallel|DataParallel|FullyShardedDataParallel|init_process_group|Accelerator$")
+_TORCH_EFFECTS = re.compile(
+    r"^torch\.(optim|autograd|set_|use_|seed|manual_seed|nn\.utils|nn\.init|distributed)|_$"
+)
+_SHARES = re.compile(
+    r"DistributedDataParallel|DataParallel|FullyShardedDataParallel|init_process_group|Accelerator$"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +65,9 @@ class UncarriedLine:
 
 @dataclass
 class ScriptTraining:
-    """The parts of a training. Statements are those of the script, functions on the way to the loop written out."""
+    """The parts of a training. Statements are those of the script, functions on the way to the loop
+    written out.
+    """
 
     source: ScriptSource
     setup: list[ast.stmt] = field(default_factory=list)
@@ -85,15 +98,22 @@ def training_of(script: TrainingScript) -> ScriptTraining:
     backwards = [call for call in source.calls if method_of(call) == "backward"]
     for call in source.calls:
         if _SHARES.search(source.called(call)):
-            training.refuse(call, "divides the work among processes itself; remove it, nodes of the trainer do that")
+            training.refuse(
+                call,
+                "divides the work among processes itself; remove it, nodes of the trainer do that",
+            )
         elif source.called(call).endswith("GradScaler"):
-            training.refuse(call, "a GradScaler leaves steps out by what it finds; train in bfloat16 without it")
+            training.refuse(
+                call, "a GradScaler leaves steps out by what it finds; train in bfloat16 without it"
+            )
+
     for call in backwards[1:]:
         training.refuse(call, "a second loss; a trainer has one")
     if not backwards:
         training.refuse(source.tree.body[0], "no loop calls backward()")
     if training.uncarried:
         return training
+
     program = FlatProgram(script, training.refuse).leading_to(backwards[0])
     if not training.uncarried:
         _find_parts(training, program)
@@ -101,29 +121,48 @@ def training_of(script: TrainingScript) -> ScriptTraining:
     return training
 
 
-# -- the parts ---------------------------------------------------------------------------------------------------------
+# -- the parts -------------------------------------------------------------------------------------
 
 
 def _find_parts(training: ScriptTraining, program: Statements) -> None:
     place = next(
-        (number for number, each in enumerate(program) if isinstance(each, LoopStatement) and has_backward(each)), None
+        (
+            number
+            for number, each in enumerate(program)
+            if isinstance(each, LoopStatement) and has_backward(each)
+        ),
+        None,
     )
+
     if place is None:
         culprit = next((each for each in program if has_backward(each)), program[0])
-        training.refuse(culprit, "backward() is called outside of a loop over batches, or only in some cases")
+        training.refuse(
+            culprit, "backward() is called outside of a loop over batches, or only in some cases"
+        )
         return
+
     training.setup = list(program[:place])
     loop = program[place]
     assert isinstance(loop, LoopStatement)
     training.outer = loop
+
     while (
-        deeper := next((each for each in loop.body if isinstance(each, LoopStatement) and has_backward(each)), None)
+        deeper := next(
+            (each for each in loop.body if isinstance(each, LoopStatement) and has_backward(each)),
+            None,
+        )
     ) is not None:
         loop = deeper
+
     loader = unwrapped(loop.iter) if isinstance(loop, ast.For) else None
-    if not isinstance(loop, ast.For) or loader is None or is_call_of(training.source, loader, "range", "count"):
+    if (
+        not isinstance(loop, ast.For)
+        or loader is None
+        or is_call_of(training.source, loader, "range", "count")
+    ):
         training.refuse(loop, "the loop does not take its batches from a DataLoader")
         return
+
     training.inner, training.loader = loop, loader
     _find_state(training)
     if not training.uncarried:
@@ -136,8 +175,11 @@ def _find_state(training: ScriptTraining) -> None:
     steps = [
         call
         for call in calls_in([training.outer])
-        if method_of(call) == "step" and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name)
+        if method_of(call) == "step"
+        and isinstance(call.func, ast.Attribute)
+        and isinstance(call.func.value, ast.Name)
     ]
+
     stepped: dict[str, ast.Call] = {}
     for call in steps:
         stepped.setdefault(call.func.value.id, call)  # type: ignore[attr-defined]
@@ -151,21 +193,33 @@ def _find_state(training: ScriptTraining) -> None:
         ]
         for name in stepped
     }
+
     schedulers = [
         name
         for name, values in made.items()
         if any(
-            names_in(value.args + [key.value for key in value.keywords]) & (stepped.keys() - {name}) for value in values
+            names_in(value.args + [key.value for key in value.keywords]) & (stepped.keys() - {name})
+            for value in values
         )
     ]
+
     optimizers = [name for name in stepped if name not in schedulers]
     for name in optimizers[1:]:
-        training.refuse(stepped[name], f"a second optimizer, {name}; a trainer's optimizer() returns those of one loss")
+        training.refuse(
+            stepped[name],
+            f"a second optimizer, {name}; a trainer's optimizer() returns those of one loss",
+        )
+
     for name in schedulers[1:]:
-        training.refuse(stepped[name], f"a second schedule, {name}; combine them in a SequentialLR or ChainedScheduler")
+        training.refuse(
+            stepped[name],
+            f"a second schedule, {name}; combine them in a SequentialLR or ChainedScheduler",
+        )
+
     if not optimizers:
         training.refuse(training.outer, "no optimizer made before the loop takes a step in it")
         return
+
     training.optimizer, training.scheduler = optimizers[0], next(iter(schedulers), "")
     closure = slice_of(training, {training.optimizer})
     owners = [
@@ -177,18 +231,29 @@ def _find_state(training: ScriptTraining) -> None:
         and isinstance(node.value, ast.Name)
         and not isinstance(statement, Definition)
     ]
+
     for owner in sorted({*owners} - {*owners[:1]}):
-        training.refuse(closure[-1], f"the optimizer trains {owners[0]} and {owner}; make them one module")
+        training.refuse(
+            closure[-1], f"the optimizer trains {owners[0]} and {owner}; make them one module"
+        )
+
     if not owners:
-        training.refuse(stepped[training.optimizer], "the optimizer is not made of a network's parameters()")
+        training.refuse(
+            stepped[training.optimizer], "the optimizer is not made of a network's parameters()"
+        )
         return
+
     training.module = owners[0]
     modes = [
         call for statement in training.setup if isinstance(statement, ast.Expr) for call in calls_in([statement])
         if method_of(call) in ("eval", "train") and names_in([call.func]) == {training.module}
     ]  # fmt: skip
+
     if modes and (method_of(modes[-1]) == "eval" or modes[-1].args) and not _sets_train(training):
-        training.refuse(modes[-1], "the network trains in the mode for evaluation; a trainer's is in that for training")
+        training.refuse(
+            modes[-1],
+            "the network trains in the mode for evaluation; a trainer's is in that for training",
+        )
 
 
 def _sets_train(training: ScriptTraining) -> bool:
@@ -204,15 +269,24 @@ class _LoopReader:
         assert training.inner is not None
         self.training, self.inner = training, training.inner
         self.loops = [training.outer]
+
         while self.loops[-1] is not self.inner:
             self.loops.append(
-                next(each for each in self.loops[-1].body if isinstance(each, LoopStatement) and has_backward(each))
+                next(
+                    each
+                    for each in self.loops[-1].body
+                    if isinstance(each, LoopStatement) and has_backward(each)
+                )
             )
+
         self.changed = names_set([training.outer])
         self.quiet = _QuietCode(training)
         target: ast.expr = self.inner.target
-        if is_call_of(training.source, self.inner.iter, "enumerate") and isinstance(target, ast.Tuple):
+        if is_call_of(training.source, self.inner.iter, "enumerate") and isinstance(
+            target, ast.Tuple
+        ):
             target = target.elts[-1]
+
         training.batch = target
         self.counters = self._counters()
         self.seen: set[str] = set()
@@ -226,18 +300,32 @@ class _LoopReader:
             for statement in loop.body:
                 if not (isinstance(statement, LoopStatement) and has_backward(statement)):
                     self._sort(statement, {"schedule", "zero"})
+
         for statement in (*before, *after):
-            self._sort(statement, {"schedule", "zero"} | ({"step", "clip"} if statement in after else set()))
+            self._sort(
+                statement,
+                {"schedule", "zero"} | ({"step", "clip"} if statement in after else set()),
+            )
+
         if "step" not in self.seen:
             training.refuse(self.inner, "the optimizer takes no step")
         elif "zero" not in self.seen:
             training.refuse(self.inner, "gradients are never set to zero")
-        if self.quiet.evaluates and not _sets_train(training) and not self.quiet.returns_to_training:
+
+        if (
+            self.quiet.evaluates
+            and not _sets_train(training)
+            and not self.quiet.returns_to_training
+        ):
             training.refuse(
-                training.outer or self.inner, "the network stays in the mode for evaluation after the first"
+                training.outer or self.inner,
+                "the network stays in the mode for evaluation after the first",
             )
+
         if not training.uncarried:
-            training.count = ast.fix_missing_locations(ast.Module(self._counted([self.loops[0]]), []))
+            training.count = ast.fix_missing_locations(
+                ast.Module(self._counted([self.loops[0]]), [])
+            )
 
     # -- the loss
 
@@ -248,23 +336,32 @@ class _LoopReader:
         outside = needed - names_in([training.batch]) - {training.module}
         for name in sorted(outside & self.changed):
             line = next(
-                (node for node in ast.walk(ast.Module(kept, [])) if isinstance(node, ast.Name) and node.id == name),
+                (
+                    node
+                    for node in ast.walk(ast.Module(kept, []))
+                    if isinstance(node, ast.Name) and node.id == name
+                ),
                 self.inner,
             )
-            why = "counts steps" if name in self.counters else "is carried from one step to the next"
+            why = (
+                "counts steps" if name in self.counters else "is carried from one step to the next"
+            )
             training.refuse(line, f"the loss depends on {name}, which {why}")
+
         if self.training.optimizer in outside:
             training.refuse(self.inner, f"the loss depends on {training.optimizer}")
         training.objective = kept
         return before, after
 
-    def _loss_block(self, block: Statements) -> tuple[list[ast.stmt], set[str], list[ast.stmt], list[ast.stmt]]:
+    def _loss_block(
+        self, block: Statements
+    ) -> tuple[list[ast.stmt], set[str], list[ast.stmt], list[ast.stmt]]:
         place = next(number for number, each in enumerate(block) if has_backward(each))
         last, before, after = block[place], list[ast.stmt](), list(block[place + 1 :])
         match last:
-            case ast.Expr(ast.Call(func=ast.Attribute(loss, "backward"), args=[], keywords=keywords)) if all(
-                keyword.arg == "retain_graph" for keyword in keywords
-            ):
+            case ast.Expr(
+                ast.Call(func=ast.Attribute(loss, "backward"), args=[], keywords=keywords)
+            ) if all(keyword.arg == "retain_graph" for keyword in keywords):
                 kept: list[ast.stmt] = [ast.copy_location(ast.Return(loss), last)]
                 needed = names_in([loss])
             case ast.With():
@@ -274,14 +371,20 @@ class _LoopReader:
                 after = [*inner_after, *after]
             case _:
                 self.training.refuse(
-                    last, "backward() is called in an expression, with arguments or only in some cases"
+                    last,
+                    "backward() is called in an expression, with arguments or only in some cases",
                 )
                 return [], set(), [], []
+
         earlier, needed, dropped = self._needed_of(block[:place], needed)
         return [*earlier, *kept], needed, [*dropped, *before], after
 
-    def _needed_of(self, block: Statements, needed: set[str]) -> tuple[list[ast.stmt], set[str], list[ast.stmt]]:
-        """The statements of a block on which names depend, the names that they need, and the other statements."""
+    def _needed_of(
+        self, block: Statements, needed: set[str]
+    ) -> tuple[list[ast.stmt], set[str], list[ast.stmt]]:
+        """The statements of a block on which names depend, the names that they need, and the other
+        statements.
+        """
         kept: list[ast.stmt] = []
         dropped: list[ast.stmt] = []
         for statement in reversed(block):
@@ -307,20 +410,28 @@ class _LoopReader:
             ):
                 needed = needed - names_set([statement])
             needed = needed | names_read(statement)
+
         return kept, needed, dropped
 
     # -- everything else
 
     def _role(self, statement: ast.stmt) -> str:
-        """The use of a statement for a trainer: a `step`, one of the `schedule`, `zero` of gradients, or `clip`."""
-        call, training = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None, self.training
+        """The use of a statement for a trainer: a `step`, one of the `schedule`, `zero` of
+        gradients, or `clip`.
+        """
+        call, training = (
+            statement.value if isinstance(statement, ast.Expr | ast.Assign) else None,
+            self.training,
+        )
         if not isinstance(call, ast.Call):
             return ""
         if isinstance(statement, ast.Assign):
             return "clip" if method_of(call) == "clip_grad_norm_" else ""
+
         owner = names_in([call.func])
         if method_of(call) == "step" and len(owner) == 1 and not call.args and not call.keywords:
             return {training.optimizer: "step", training.scheduler: "schedule"}.get(min(owner), "")
+
         is_zero = method_of(call) == "zero_grad" and owner <= {training.module, training.optimizer}
         return "zero" if is_zero else "clip" if method_of(call) == "clip_grad_norm_" else ""
 
@@ -332,15 +443,24 @@ class _LoopReader:
             self.seen.add(role)
         elif role in roles:
             self.seen.add(role)
-        elif isinstance(statement, ast.If) and self._is_counted(statement.test) and not self._is_quiet(statement):
+        elif (
+            isinstance(statement, ast.If)
+            and self._is_counted(statement.test)
+            and not self._is_quiet(statement)
+        ):
             for inner in (*statement.body, *statement.orelse):
                 self._sort(inner, roles)
         elif not isinstance(statement, ast.Break) and not self._is_quiet(statement):
-            training.refuse(statement, f"not known to leave the training as it is: {_short(statement)}")
+            training.refuse(
+                statement, f"not known to leave the training as it is: {_short(statement)}"
+            )
 
     def _is_quiet(self, statement: ast.stmt) -> bool:
-        if any(isinstance(node, ast.Break | ast.Return | ast.Continue) for node in own_nodes(statement)):
+        if any(
+            isinstance(node, ast.Break | ast.Return | ast.Continue) for node in own_nodes(statement)
+        ):
             return False
+
         protected = {self.training.module, self.training.optimizer, self.training.scheduler} - {""}
         for kept in self.training.objective:
             protected |= names_read(kept) - self.changed
@@ -352,12 +472,21 @@ class _LoopReader:
         given = {key.arg: key.value for key in call.keywords}
         norm = call.args[1] if len(call.args) > 1 else given.pop("max_norm", None)
         whole = call.args and ast.unparse(call.args[0]) == f"{self.training.module}.parameters()"
-        if not whole or norm is None or len(call.args) > 2 or given.keys() - {"max_norm"} or self.training.clip:
+
+        if (
+            not whole
+            or norm is None
+            or len(call.args) > 2
+            or given.keys() - {"max_norm"}
+            or self.training.clip
+        ):
             self.training.refuse(
-                statement, f"clip_norm clips {self.training.module}.parameters() as a whole, once a step"
+                statement,
+                f"clip_norm clips {self.training.module}.parameters() as a whole, once a step",
             )
         elif names_in([norm]) & self.changed:
             self.training.refuse(statement, "the largest norm changes during the training")
+
         self.training.clip = norm
 
     # -- how many steps
@@ -371,11 +500,18 @@ class _LoopReader:
             for node in ast.walk(loop.target)
             if isinstance(node, ast.Name)
         }
-        if is_call_of(self.training.source, self.inner.iter, "enumerate") and isinstance(self.inner.target, ast.Tuple):
+
+        if is_call_of(self.training.source, self.inner.iter, "enumerate") and isinstance(
+            self.inner.target, ast.Tuple
+        ):
             indices |= names_in([self.inner.target.elts[0]])
+
         stores = [
-            node for node in ast.walk(self.loops[0]) if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign)
+            node
+            for node in ast.walk(self.loops[0])
+            if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign)
         ]
+
         batch = names_in([self.training.batch])
         candidates = {name for store in stores for name in names_set([store])} | indices
         candidates -= batch
@@ -384,14 +520,18 @@ class _LoopReader:
                 name
                 for store in stores
                 for name in names_set([store])
-                if (names_read(store) & (self.changed - candidates)) or any(True for _ in calls_in([store]))
+                if (names_read(store) & (self.changed - candidates))
+                or any(True for _ in calls_in([store]))
             }
             if not wrong & candidates:
                 return candidates
             candidates -= wrong
 
     def _is_counted(self, test: ast.expr) -> bool:
-        lengths = all(is_call_of(self.training.source, call, "len", "min", "max", "int") for call in calls_in([test]))
+        lengths = all(
+            is_call_of(self.training.source, call, "len", "min", "max", "int")
+            for call in calls_in([test])
+        )
         return lengths and not names_in([test]) & (self.changed - self.counters)
 
     def _counted(self, block: Statements) -> list[ast.stmt]:
@@ -406,13 +546,16 @@ class _LoopReader:
                 body, orelse = self._counted(statement.body), self._counted(statement.orelse)
                 if body or orelse:
                     statements.append(
-                        ast.copy_location(ast.If(statement.test, body or [ast.Pass()], orelse), statement)
+                        ast.copy_location(
+                            ast.If(statement.test, body or [ast.Pass()], orelse), statement
+                        )
                     )
             elif isinstance(statement, ast.Break) or (
                 isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign)
                 and names_set([statement]) <= self.counters
             ):
                 statements.append(statement)
+
         return statements
 
     def _counted_loop(self, loop: LoopStatement) -> ast.stmt:
@@ -424,26 +567,43 @@ class _LoopReader:
             while is_call_of(self.training.source, plain, "tqdm", "trange", "resuming"):
                 assert isinstance(plain, ast.Call)
                 name = ast.Name("range", ast.Load())
-                plain = ast.Call(name, plain.args, []) if method_of(plain) == "trange" else plain.args[0]
+                plain = (
+                    ast.Call(name, plain.args, [])
+                    if method_of(plain) == "trange"
+                    else plain.args[0]
+                )
             return ast.copy_location(ast.For(loop.target, plain, body or [ast.Pass()], []), loop)
-        batches: ast.expr = ast.Call(ast.Name("range", ast.Load()), [ast.Name("_batches", ast.Load())], [])
+
+        batches: ast.expr = ast.Call(
+            ast.Name("range", ast.Load()), [ast.Name("_batches", ast.Load())], []
+        )
         target: ast.expr = ast.Name("_batch", ast.Store())
-        if is_call_of(self.training.source, loop.iter, "enumerate") and isinstance(loop.target, ast.Tuple):
+
+        if is_call_of(self.training.source, loop.iter, "enumerate") and isinstance(
+            loop.target, ast.Tuple
+        ):
             assert isinstance(loop.iter, ast.Call)
             batches = ast.Call(loop.iter.func, [batches, *loop.iter.args[1:]], loop.iter.keywords)
             target = ast.Tuple([loop.target.elts[0], target], ast.Store())
+
         return ast.copy_location(ast.For(target, batches, [_mark("batch", loop), *body], []), loop)
 
 
 class _QuietCode:
-    """Statements that leave network, optimizer, schedule and data as they are: they show, measure, evaluate, store."""
+    """Statements that leave network, optimizer, schedule and data as they are: they show, measure,
+    evaluate, store.
+    """
 
     def __init__(self, training: ScriptTraining) -> None:
         self._training, self._source = training, training.source
         self._open: set[str] = set()
         self.evaluates = self.returns_to_training = False
         self._values: dict[str, list[ast.expr]] = {}
-        for each in (*training.setup, *([] if training.outer is None else ast.walk(training.outer))):
+
+        for each in (
+            *training.setup,
+            *([] if training.outer is None else ast.walk(training.outer)),
+        ):
             if isinstance(each, ast.Assign):
                 for name in names_set([each]):
                     self._values.setdefault(name, []).append(each.value)
@@ -452,7 +612,9 @@ class _QuietCode:
         """Whether a statement changes nothing but names that are not `protected`."""
         if names_set([statement]) & protected or not self._stores_in_containers(statement):
             return False
-        if any(isinstance(node, ast.Delete | ast.Yield | ast.Await) for node in ast.walk(statement)):
+        if any(
+            isinstance(node, ast.Delete | ast.Yield | ast.Await) for node in ast.walk(statement)
+        ):
             return False
         evaluated = any(method_of(call) == "eval" for call in calls_in([statement]))
         return all(self._allows_call(call, evaluated, protected) for call in calls_in([statement]))
@@ -474,11 +636,13 @@ class _QuietCode:
         displays = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
         values = self._values.get(node.id, []) if isinstance(node, ast.Name) else []
         return bool(values) and all(
-            isinstance(value, displays) or (isinstance(value, ast.Call) and method_of(value) in _CONTAINERS)
+            isinstance(value, displays)
+            or (isinstance(value, ast.Call) and method_of(value) in _CONTAINERS)
             for value in values
         )
 
-    def _allows_call(self, call: ast.Call, evaluated: bool, protected: set[str]) -> bool:  # noqa: PLR0911 - kinds of calls
+    # Kinds of calls.
+    def _allows_call(self, call: ast.Call, evaluated: bool, protected: set[str]) -> bool:  # noqa: PLR0911
         name, method, module = self._source.called(call), method_of(call), self._training.module
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
         if method == "eval":
@@ -486,6 +650,7 @@ class _QuietCode:
             if not isinstance(owner, ast.Name):
                 # A part of the network that stays in this mode trains without dropout.
                 return False
+
         if method == "train":
             self.returns_to_training = self.returns_to_training or self.evaluates
             return not call.args and not call.keywords
@@ -495,25 +660,35 @@ class _QuietCode:
             return evaluated
         if name.startswith("torch.") or QUIET.search(name):
             return not _TORCH_EFFECTS.search(name)
+
         made = [
             self._source.called(value)
             for value in self._values.get(name.partition(".")[0], [])
             if isinstance(value, ast.Call)
         ]
-        if any(QUIET.search(function) or function.endswith(("SummaryWriter", "getLogger")) for function in made):
+
+        if any(
+            QUIET.search(function) or function.endswith(("SummaryWriter", "getLogger"))
+            for function in made
+        ):
             return True
         if owner is None:
             return any(function.startswith("torch.nn.") for function in made)
         if method in _CHANGING_METHODS:
             return self._is_container(owner) and not names_in([owner]) & protected
+
         moves = (
-            isinstance(owner, ast.Name) and owner.id == module and method in ("to", "cpu", "cuda", "float", "double")
+            isinstance(owner, ast.Name)
+            and owner.id == module
+            and method in ("to", "cpu", "cuda", "float", "double")
         )
+
         return method in _QUIET_METHODS and not moves
 
     def _allows_function(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
         if function.name in self._open:
             return True
+
         self._open.add(function.name)
         evaluated = any(method_of(call) == "eval" for call in calls_in(function.body))
         modes = [call for call in calls_in(function.body) if method_of(call) in ("eval", "train")]
@@ -524,7 +699,9 @@ class _QuietCode:
                 if isinstance(each, ast.Assign):
                     for name in names_set([each]):
                         self._values.setdefault(name, []).append(each.value)
-            quiet = all(self._allows_call(call, evaluated, set()) for call in calls_in(function.body))
+            quiet = all(
+                self._allows_call(call, evaluated, set()) for call in calls_in(function.body)
+            )
             return quiet and self._stores_in_containers(function)
         finally:
             self._open.discard(function.name)
@@ -533,16 +710,29 @@ class _QuietCode:
                 self.returns_to_training = method_of(last) == "train"
 
 
-def slice_of(training: ScriptTraining, names: Iterable[str], given: Iterable[str] = ()) -> list[ast.stmt]:
-    """The statements before the loop that names depend on, in order; `given` names are not looked for."""
+def slice_of(
+    training: ScriptTraining, names: Iterable[str], given: Iterable[str] = ()
+) -> list[ast.stmt]:
+    """The statements before the loop that names depend on, in order; `given` names are not looked
+    for.
+    """
     needed, left = {*names}, {*given}
     quiet = _QuietCode(training) if training.module else None
-    imported = names_set(each for each in training.setup if isinstance(each, ast.Import | ast.ImportFrom | Definition))
+    imported = names_set(
+        each
+        for each in training.setup
+        if isinstance(each, ast.Import | ast.ImportFrom | Definition)
+    )
+
     kept: list[ast.stmt] = []
     parts_of = _parts_of_objects(training)
     for statement in reversed(training.setup):
         writes, reached = names_set([statement]), names_changed(statement) - imported
-        while more := {owner for name in reached for owner in parts_of.get(name, ())} - reached - imported:
+        while (
+            more := {owner for name in reached for owner in parts_of.get(name, ())}
+            - reached
+            - imported
+        ):
             reached |= more
         if not ((writes | reached) & needed) - left:
             continue
@@ -552,17 +742,26 @@ def slice_of(training: ScriptTraining, names: Iterable[str], given: Iterable[str
                 if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
                 else ""
             )
-            if SEEDS.search(called) or called.endswith(".zero_grad") or quiet.allows(statement, needed - left):
+            if (
+                SEEDS.search(called)
+                or called.endswith(".zero_grad")
+                or quiet.allows(statement, needed - left)
+            ):
                 continue
         kept.insert(0, statement)
         needed |= (
-            names_read(statement) - left - (names_in([statement.target]) if isinstance(statement, ast.For) else set())
+            names_read(statement)
+            - left
+            - (names_in([statement.target]) if isinstance(statement, ast.For) else set())
         )
+
     return kept
 
 
 def _parts_of_objects(training: ScriptTraining) -> dict[str, set[str]]:
-    """The objects that may contain a name's value, by name: `model` for `head` in `head = model.head`."""
+    """The objects that may contain a name's value, by name: `model` for `head` in `head =
+    model.head`.
+    """
     owners: dict[str, set[str]] = {}
     for statement in training.setup:
         for node in ast.walk(statement):
@@ -572,6 +771,7 @@ def _parts_of_objects(training: ScriptTraining) -> dict[str, set[str]]:
             elif isinstance(node, ast.For) and not isinstance(statement, Definition):
                 for name in names_in([node.target]):
                     owners.setdefault(name, set()).update(names_in([node.iter]))
+
     return owners
 
 

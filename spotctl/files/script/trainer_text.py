@@ -1,4 +1,5 @@
-"""The text of a trainer (`TorchModule`) from the parts of a script's training, and of its job file."""
+"""The text of a trainer (`TorchModule`) from the parts of a script's training, and of its job
+file."""
 
 import ast
 import copy
@@ -14,12 +15,16 @@ from spotctl.files.script.statement_names import Definition, names_in, names_rea
 from spotctl.files.script.trainer_loop import SEEDS, ScriptTraining, slice_of
 
 _IMPORTS = (ast.Import, ast.ImportFrom)
-_PLAIN_CALLS = re.compile(r"^(SimpleNamespace|torch\.device|torch\.cuda\.is_available|int|float|str|len|min|max)$")
+_PLAIN_CALLS = re.compile(
+    r"^(SimpleNamespace|torch\.device|torch\.cuda\.is_available|int|float|str|len|min|max)$"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredTraining:
-    """The figures of a script's training that only running it shows: batches, steps and the values of arguments."""
+    """The figures of a script's training that only running it shows: batches, steps and the values
+    of arguments.
+    """
 
     batch_size: int
     batches: int
@@ -43,7 +48,9 @@ class MeasuredTraining:
 class TrainerText:
     """The text of a trainer's file. `problems` are lines of the script that cannot stand in it."""
 
-    def __init__(self, script: TrainingScript, training: ScriptTraining, measured: MeasuredTraining) -> None:
+    def __init__(
+        self, script: TrainingScript, training: ScriptTraining, measured: MeasuredTraining
+    ) -> None:
         self._script, self._measured = script, measured
         self._training = copy.copy(training)
         self._training.setup = [self._with_values(statement) for statement in training.setup]
@@ -51,11 +58,13 @@ class TrainerText:
         if measured.per_step > 1:
             self._training.loader = copy.deepcopy(training.loader)
             _enlarge_batches(self._training.loader, measured.per_step)
+
         self.problems: list[str] = []
         self._parts = self._slices()
         self._shared = self._shared_statements()
         own = names_set([*filter(_is_top, self._in_order(ast.stmt)), *self._shared])
         functions = "network", "dataset", "objective", "optimizer", "schedule"
+
         # The script may have a function or a class of such a name.
         self._names = {name: f"{name}_of_trainer" if name in own else name for name in functions}
 
@@ -71,13 +80,21 @@ class TrainerText:
             *([f"microbatch={microbatch}"] if microbatch else []),
             *([f"clip_norm={measured.clip_norm!r}"] if training.clip is not None else []),
         ]
+
         returned = ast.unparse(training.loader)
         schedule = training.scheduler
         if measured.schedule_every > 1:
             schedule = f"StepEvery({schedule}, {measured.schedule_every})"
         names = "StepEvery, TorchModule" if measured.schedule_every > 1 else "TorchModule"
-        made = ", ".join(self._names[name] for name in ("network", "dataset", "objective", "optimizer"))
-        uses_namespace = any("SimpleNamespace(" in ast.unparse(each) for part in self._parts.values() for each in part)
+        made = ", ".join(
+            self._names[name] for name in ("network", "dataset", "objective", "optimizer")
+        )
+        uses_namespace = any(
+            "SimpleNamespace(" in ast.unparse(each)
+            for part in self._parts.values()
+            for each in part
+        )
+
         lines = [
             f'"""The trainer of {self._script.path}, by spotctl init: machines may join and leave while it trains."""',
             "",
@@ -85,7 +102,11 @@ class TrainerText:
             *(["from types import SimpleNamespace"] if uses_namespace else []),
             "",
             f"from agileml.torch import {names}",
-            *(line for each in self._in_order(Definition) for line in ("", "", *self._definition(each))),
+            *(
+                line
+                for each in self._in_order(Definition)
+                for line in ("", "", *self._definition(each))
+            ),
             *(["", "", *(ast.unparse(each) for each in self._shared)] if self._shared else []),
             *self._function("network", "", training.module),
             *self._function("dataset", "", returned),
@@ -96,6 +117,7 @@ class TrainerText:
             *(f"        {option}," for option in options),
             "    )",
         ]
+
         return "\n".join(lines) + "\n"
 
     # -- statements of the script
@@ -115,36 +137,55 @@ class TrainerText:
         if measured.per_step > 1 and names_set([statement]) & names_in([self._training.loader]):
             _enlarge_batches(changed, measured.per_step)
         if isinstance(changed, ast.Assign) and _parses_arguments(changed.value, self._script):
-            given = [ast.keyword(name, ast.Constant(value)) for name, value in measured.arguments.items()]
+            given = [
+                ast.keyword(name, ast.Constant(value)) for name, value in measured.arguments.items()
+            ]
             changed.value = ast.Call(ast.Name("SimpleNamespace", ast.Load()), [], given)
+
         return ast.fix_missing_locations(changed)
 
     def _slices(self) -> dict[str, list[ast.stmt]]:
         training = self._training
-        free = {name for each in self._objective for name in names_read(each)} - names_in([training.batch])
+        free = {name for each in self._objective for name in names_read(each)} - names_in(
+            [training.batch]
+        )
         free -= names_set(self._objective)
         parts = {
             "network": slice_of(training, {training.module}),
             "dataset": slice_of(training, names_in([training.loader])),
             "objective": slice_of(training, free - {training.module}, {training.module}),
             "optimizer": slice_of(training, {training.optimizer}, {training.module}),
-            "schedule": slice_of(training, {training.scheduler} - {""}, {training.module, training.optimizer}),
+            "schedule": slice_of(
+                training, {training.scheduler} - {""}, {training.module, training.optimizer}
+            ),
         }
-        seeds = [each for each in training.setup if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call)]
+
+        seeds = [
+            each
+            for each in training.setup
+            if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call)
+        ]
+
         seeds = [each for each in seeds if SEEDS.search(training.source.called(each.value))]  # type: ignore[arg-type]
         for name in ("network", "dataset"):
             wanted = {id(each) for each in (*parts[name], *seeds)}
             for seed in seeds:
                 wanted |= {id(each) for each in slice_of(training, names_read(seed))}
             parts[name] = [each for each in training.setup if id(each) in wanted]
+
         given = {training.module, training.optimizer, training.scheduler} - {""}
         for name, part in parts.items():
             for each in part:
                 outside = names_read(each) & given
                 if isinstance(each, Definition) and outside:
-                    self.problems.append(f"line {each.lineno}: {each.name} uses {min(outside)} from outside; pass it")
+                    self.problems.append(
+                        f"line {each.lineno}: {each.name} uses {min(outside)} from outside; pass it"
+                    )
                 elif name == "objective" and outside and not isinstance(each, Definition):
-                    self.problems.append(f"line {each.lineno}: the loss depends on it, and it on {min(outside)}")
+                    self.problems.append(
+                        f"line {each.lineno}: the loss depends on it, and it on {min(outside)}"
+                    )
+
         return parts
 
     def _shared_statements(self) -> list[ast.stmt]:
@@ -152,8 +193,11 @@ class TrainerText:
         training = self._training
         inside = {name for each in self._in_order(Definition) for name in names_read(each)}
         given = {training.module, training.optimizer, training.scheduler}
-        shared = {id(each) for each in (*self._parts["objective"], *slice_of(training, inside - given))}
+        shared = {
+            id(each) for each in (*self._parts["objective"], *slice_of(training, inside - given))
+        }
         plain: set[str] = set()
+
         for each in self._in_order(ast.stmt):
             if _is_top(each) or id(each) in shared:
                 plain |= names_set([each])
@@ -164,16 +208,31 @@ class TrainerText:
                 "float",
             }:
                 calls = [node for node in ast.walk(each.value) if isinstance(node, ast.Call)]
-                sets_once = sum(bool(names_set([other]) & names_set([each])) for other in self._training.setup) == 1
-                if sets_once and all(_PLAIN_CALLS.search(self._training.source.called(call)) for call in calls):
+                sets_once = (
+                    sum(
+                        bool(names_set([other]) & names_set([each]))
+                        for other in self._training.setup
+                    )
+                    == 1
+                )
+                if sets_once and all(
+                    _PLAIN_CALLS.search(self._training.source.called(call)) for call in calls
+                ):
                     shared.add(id(each))
                     plain |= names_set([each])
-        return [each for each in self._in_order(ast.stmt) if id(each) in shared and not _is_top(each)]
+
+        return [
+            each for each in self._in_order(ast.stmt) if id(each) in shared and not _is_top(each)
+        ]
 
     def _in_order(self, kind: type | tuple[type, ...] | object) -> list[ast.stmt]:
         """The statements of all parts, in the order of the script."""
         used = {id(each) for part in self._parts.values() for each in part}
-        return [each for each in self._training.setup if id(each) in used and isinstance(each, kind)]  # type: ignore[arg-type]
+        return [
+            each
+            for each in self._training.setup
+            if id(each) in used and isinstance(each, kind)  # type: ignore[arg-type]
+        ]
 
     def _imports(self) -> Iterator[str]:
         """The imports, without names that nothing uses."""
@@ -184,10 +243,17 @@ class TrainerText:
             if not isinstance(each, _IMPORTS)
             for name in names_read(each)
         }
-        read |= {name for each in self._objective for name in names_read(each)} | names_in([self._training.loader])
+
+        read |= {name for each in self._objective for name in names_read(each)} | names_in(
+            [self._training.loader]
+        )
         for each in self._in_order(_IMPORTS):
             assert isinstance(each, ast.Import | ast.ImportFrom)
-            kept = [alias for alias in each.names if (alias.asname or alias.name.partition(".")[0]) in read]
+            kept = [
+                alias
+                for alias in each.names
+                if (alias.asname or alias.name.partition(".")[0]) in read
+            ]
             if kept:
                 statement = copy.copy(each)
                 statement.names = kept
@@ -204,8 +270,11 @@ class TrainerText:
     def _function(self, name: str, parameter: str, returned: str) -> Iterator[str]:
         yield from ("", "", f"def {self._names[name]}({parameter}):")
         body = [
-            each for each in self._parts[name] if not _is_top(each) and not any(each is other for other in self._shared)
+            each
+            for each in self._parts[name]
+            if not _is_top(each) and not any(each is other for other in self._shared)
         ]
+
         for each in body:
             yield from textwrap.indent(ast.unparse(each), "    ").splitlines()
         yield f"    return {returned}"
@@ -219,13 +288,16 @@ class TrainerText:
         yield from ("", "", f"{head}  # lines {first} to {last} of {self._script.path}")
         if parameter != target:
             yield f"    {target} = {parameter}"
+
         for each in self._objective:
             statement = copy.deepcopy(each)
             if measured.per_step > 1:
                 # The script sums this many gradients; the trainer takes their mean.
                 for node in ast.walk(statement):
                     if isinstance(node, ast.Return) and node.value is not None:
-                        node.value = ast.BinOp(node.value, ast.Mult(), ast.Constant(measured.per_step))
+                        node.value = ast.BinOp(
+                            node.value, ast.Mult(), ast.Constant(measured.per_step)
+                        )
             yield from textwrap.indent(ast.unparse(statement), "    ").splitlines()
 
 
@@ -238,7 +310,10 @@ def _parses_arguments(value: ast.expr, script: TrainingScript) -> bool:
         return False
     if isinstance(value.func, ast.Attribute):
         return value.func.attr == "parse_args"
-    function = script.source.functions.get(value.func.id) if isinstance(value.func, ast.Name) else None
+
+    function = (
+        script.source.functions.get(value.func.id) if isinstance(value.func, ast.Name) else None
+    )
     return function is not None and any(
         isinstance(node, ast.Attribute) and node.attr == "parse_args" for node in ast.walk(function)
     )
@@ -259,10 +334,13 @@ def _enlarge_batches(statement: ast.AST, times: int) -> None:
             return
 
 
-def trainer_job_text(script: TrainingScript, answers: ScriptAnswers, module: str, clocks: int) -> str:
+def trainer_job_text(
+    script: TrainingScript, answers: ScriptAnswers, module: str, clocks: int
+) -> str:
     """The job file of a trainer."""
     lines = [
-        f"# Written by spotctl init {script.path} --trainer, which compared three clocks with those of the script.",
+        f"# Written by spotctl init {script.path} --trainer, which compared three clocks with "
+        "those of the script.",
         "",
         f"name: {job_name(script)}",
         "kind: agileml # loses no work when machines are evicted",
@@ -272,7 +350,9 @@ def trainer_job_text(script: TrainingScript, answers: ScriptAnswers, module: str
         "",
         "resources:",
         f"  clouds: [{answers.cloud}] # or local, aws, gcp, azure",
-        "  types: [c4.2xlarge]" if answers.is_local else "  types: {vcpus: 4..16, memory_gib: 8..64}",
+        "  types: [c4.2xlarge]"
+        if answers.is_local
+        else "  types: {vcpus: 4..16, memory_gib: 8..64}",
         "  machines: 2..4 # spot machines",
         "  reliable: {machines: 1} # on demand; it keeps the model",
     ]
@@ -282,6 +362,7 @@ def trainer_job_text(script: TrainingScript, answers: ScriptAnswers, module: str
 def refusal_of(script: TrainingScript, lines: str) -> str:
     """A refusal with the lines of a script."""
     return (
-        f"{script.path} cannot become a trainer as it is: {lines}. Change these lines, or keep the script:"
+        f"{script.path} cannot become a trainer as it is: {lines}. Change these lines, or keep the "
+        "script:"
         f" spotctl init {script.path}"
     )

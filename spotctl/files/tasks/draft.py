@@ -1,4 +1,6 @@
-"""A job file that is made of another tool's task: what was carried, and what has no counterpart, with its line."""
+"""A job file that is made of another tool's task: what was carried, and what has no counterpart,
+with its line.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class JobDraft:
     """The job file to write, by its keys, and the parts of the task that it lacks."""
 
     def __init__(self, tool: str, file: YamlFile, variables: Mapping[str, str]) -> None:
-        """`variables` are those that the tool sets for the task's commands, as the shell finds them here."""
+        """`variables` are those that the tool sets for the task's commands, as the shell finds them
+        here.
+        """
         self.tool, self.file, self._variables = tool, file, variables
         self.left: list[Problem] = []
         self.program: dict[str, Any] = {"kind": "command"}
@@ -58,19 +62,27 @@ class JobDraft:
 
     def mapping(self, loc: Loc, part: object) -> dict[str, Any]:
         """A part that must be a mapping; an empty one is none. BadRequest: it is something else."""
-        if part is not None and (not isinstance(part, dict) or not all(isinstance(key, str) for key in part)):
+        if part is not None and (
+            not isinstance(part, dict) or not all(isinstance(key, str) for key in part)
+        ):
             self.refuse(loc, f"expected a mapping; correct it, as {self.tool} needs")
         return part if isinstance(part, dict) else {}
 
-    def leave_unknown(self, loc: Loc, keys: Iterable[str], carried: Iterable[str], reasons: Mapping[str, str]) -> None:
-        """Lists the keys of a part that are not carried, each with its reason or as one that the tool does not know."""
+    def leave_unknown(
+        self, loc: Loc, keys: Iterable[str], carried: Iterable[str], reasons: Mapping[str, str]
+    ) -> None:
+        """Lists the keys of a part that are not carried, each with its reason or as one that the
+        tool does not know.
+        """
         for key in keys:
             if key not in carried:
                 self.leave((*loc, key), reasons.get(key, f"is no key that {self.tool} has there"))
 
     def set_nodes(self, loc: Loc, nodes: object) -> None:
         """The number of nodes, if the task says one."""
-        if nodes is not None and (not isinstance(nodes, int) or isinstance(nodes, bool) or nodes < 1):
+        if nodes is not None and (
+            not isinstance(nodes, int) or isinstance(nodes, bool) or nodes < 1
+        ):
             self.refuse(loc, "expected a whole number from 1 up")
         if nodes not in (None, 1):
             self.program["nodes"] = nodes
@@ -87,7 +99,11 @@ class JobDraft:
         """On-demand machines, where the task does not ask for spot machines."""
         if not is_spot:
             self.options["strategy"] = "on-demand"
-            self.leave(loc, "asks for no spot machines: strategy: on-demand was written; remove it for spot machines")
+            self.leave(
+                loc,
+                "asks for no spot machines: strategy: on-demand was written; remove it for spot "
+                "machines",
+            )
 
     def set_tags(self, loc: Loc, tags: Mapping[str, object]) -> None:
         """The labels that every cloud accepts."""
@@ -96,17 +112,26 @@ class JobDraft:
             for name, value in tags.items()
             if _is_tag(TAG_NAME, name) and _is_tag(TAG_VALUE, str(value))
         }
+
         if kept:
             self.options["tags"] = kept
         for name in tags.keys() - kept.keys():
             self.leave((*loc, name), "tags have a-z, 0-9, - and _ only, which every cloud accepts")
 
-    def set_clouds(self, clouds: Iterable[str], regions: Iterable[str], zones: Iterable[str], loc: Loc) -> None:
-        """The clouds that are rented and have one of the regions; all of them where the task names none."""
+    def set_clouds(
+        self, clouds: Iterable[str], regions: Iterable[str], zones: Iterable[str], loc: Loc
+    ) -> None:
+        """The clouds that are rented and have one of the regions; all of them where the task names
+        none.
+        """
         named, places = list(dict.fromkeys(clouds)), list(dict.fromkeys(regions))
         for cloud in named:
             if cloud not in rented_clouds():
-                self.leave(loc, f"{cloud} is no cloud that spotctl rents from: {', '.join(rented_clouds())}")
+                self.leave(
+                    loc,
+                    f"{cloud} is no cloud that spotctl rents from: {', '.join(rented_clouds())}",
+                )
+
         rented = [cloud for cloud in named if cloud in rented_clouds()] or list(rented_clouds())
         if "nodes" in self.program:
             rented = self._with_networks(rented, named, loc)
@@ -114,7 +139,10 @@ class JobDraft:
         for place in places:
             if place not in known:
                 self.leave(loc, f"{place} is no region of {' or '.join(rented)}")
-        with_regions = [cloud for cloud in rented if any(is_region_of(cloud, place) for place in known)]
+
+        with_regions = [
+            cloud for cloud in rented if any(is_region_of(cloud, place) for place in known)
+        ]
         self.resources["clouds"] = with_regions or rented
         if known:
             self.resources["regions"] = known
@@ -126,10 +154,20 @@ class JobDraft:
         linked = [cloud for cloud in rented_clouds() if mapped_ports(cloud) is None]
         for cloud in named:
             if cloud in rented_clouds() and cloud not in linked:
-                self.leave(loc, f"machines of {cloud} reach each other at one port, and several nodes need more")
+                self.leave(
+                    loc,
+                    f"machines of {cloud} reach each other at one port, and several nodes need "
+                    "more",
+                )
+
         left = [cloud for cloud in rented if cloud in linked]
         if not left:
-            self.refuse(loc, f"several nodes cannot run on {' or '.join(rented)}; name another cloud, or one node")
+            self.refuse(
+                loc,
+                f"several nodes cannot run on {' or '.join(rented)}; name another cloud, or one "
+                "node",
+            )
+
         return left
 
     def set_variable(self, loc: Loc, name: str, value: object) -> None:
@@ -138,7 +176,9 @@ class JobDraft:
             read_variable(name)
         except ValueError:
             self.leave(
-                loc, f"{name} cannot be set: {RESERVED_PREFIX}... are spotctl's, and a name has letters, digits, _"
+                loc,
+                f"{name} cannot be set: {RESERVED_PREFIX}... are spotctl's, and a name has "
+                "letters, digits, _",
             )
             return
         if value is None:
@@ -149,27 +189,46 @@ class JobDraft:
             self.env[name] = str(value)
 
     def mount(self, loc: Loc, path: str, source: str, *, is_written: bool) -> None:
-        """A bucket or a folder at a path: data, or the checkpoint if it is written to and named so."""
+        """A bucket or a folder at a path: data, or the checkpoint if it is written to and named
+        so."""
         if _CREDENTIALS.search(path) or _CREDENTIALS.search(source):
-            self.leave(loc, "files with credentials are copied to no bucket; name variables in secrets")
+            self.leave(
+                loc, "files with credentials are copied to no bucket; name variables in secrets"
+            )
             return
+
         scheme, is_url, rest = source.partition("://")
         if is_url and scheme not in clouds_by_scheme():
             stores = ", ".join(f"{scheme}://" for scheme in clouds_by_scheme())
-            self.leave(loc, f"{source}: of buckets, only {stores} are read; copy it there, or fetch it in setup")
+            self.leave(
+                loc,
+                f"{source}: of buckets, only {stores} are read; copy it there, or fetch it in "
+                "setup",
+            )
             return
-        if is_url and is_written and _KEPT.search(f"{path} {rest}") and "checkpoint" not in self.program:
+        if (
+            is_url
+            and is_written
+            and _KEPT.search(f"{path} {rest}")
+            and "checkpoint" not in self.program
+        ):
             self.program["checkpoint"] = {"path": source}
             self._links.append(_link(path, "SPOTCTL_CHECKPOINT_DIR"))
             return
+
         name = re.sub(r"[^a-z0-9]+", "-", path.lower()).strip("-")
         name = name if name[:1].isalpha() else f"data-{name}".strip("-")
         while name in self.data:
             name += "-more"
         self.data[name] = source
         self._links.append(_link(path, data_variable(name)))
+
         if is_written:
-            self.leave(loc, f"what the job writes below {path} is not kept; use outputs (or checkpoint) for that")
+            self.leave(
+                loc,
+                f"what the job writes below {path} is not kept; use outputs (or checkpoint) for "
+                "that",
+            )
 
     def set_commands(self, setup: str, run: str) -> None:
         """The commands, after the variables that the tool sets and the mounted paths."""
@@ -183,7 +242,11 @@ class JobDraft:
                 continue
             command = f"bash -c {shlex.quote(text.strip())}" if _BASH.search(text) else text.strip()
             first = (
-                [*self._links, *used] if key == "run" else used if any(name in text for name in self._variables) else []
+                [*self._links, *used]
+                if key == "run"
+                else used
+                if any(name in text for name in self._variables)
+                else []
             )
             target = self.options if key == "setup" else self.program
             target[key] = "\n".join([*first, command])
@@ -192,34 +255,64 @@ class JobDraft:
         """The job file's content."""
         if self.machine and "types" not in self.resources:
             self.resources["types"] = self.machine
-        parts = {"env": self.env, "secrets": list(dict.fromkeys(self.secrets)), "data": self.data, "image": self.image}
+        parts = {
+            "env": self.env,
+            "secrets": list(dict.fromkeys(self.secrets)),
+            "data": self.data,
+            "image": self.image,
+        }
+
         given = {key: part for key, part in parts.items() if part}
-        return {"name": job_name(name), **self.program, **given, **self.options, "resources": self.resources}
+        return {
+            "name": job_name(name),
+            **self.program,
+            **given,
+            **self.options,
+            "resources": self.resources,
+        }
 
     def text(self, name: str) -> str:
         """The job file, with what was assumed and what was left out as comments."""
         content = self.job(name)
         lines = [
             f"# Written by spotctl init from {self.file.path}, a task of {self.tool}.",
-            "# Assumed: hours (how long the job runs if never evicted) and budget, which no such task says.",
+            "# Assumed: hours (how long the job runs if never evicted) and budget, which no such "
+            "task says.",
         ]
+
         if "checkpoint" not in content:
             lines.append("# Without a checkpoint, an eviction starts the job from scratch:")
-            lines.append("# checkpoint: {path: s3://my-bucket/checkpoints/}   # copies of $SPOTCTL_CHECKPOINT_DIR")
+            lines.append(
+                "# checkpoint: {path: s3://my-bucket/checkpoints/}   # copies of "
+                "$SPOTCTL_CHECKPOINT_DIR"
+            )
+
         if self.data or "checkpoint" in content:
-            lines.append("# Machines need an identity that may use the buckets: identity: {aws: NAME}")
+            lines.append(
+                "# Machines need an identity that may use the buckets: identity: {aws: NAME}"
+            )
+
         if self.left:
             lines.append(f"# Not carried from {self.file.path}:")
             lines += [f"#   line {line}: {key}: {why}" for line, key, why in self.listed()]
+
         assumed = {"hours": content.pop("hours", "1h"), "budget": content.pop("budget", "25 USD")}
         resources = content.pop("resources")
         content = {**content, **assumed, "resources": resources}
-        dumped: str = yaml.dump(content, Dumper=_Dumper, sort_keys=False, width=1000, allow_unicode=True)
+        dumped: str = yaml.dump(
+            content, Dumper=_Dumper, sort_keys=False, width=1000, allow_unicode=True
+        )
+
         return "\n".join(lines) + "\n\n" + dumped
 
     def listed(self) -> list[tuple[int, str, str]]:
         """The parts that the job lacks: line, key and reason, by line."""
-        return sorted({(self.file.line(part.loc), ".".join(map(str, part.loc)), part.message) for part in self.left})
+        return sorted(
+            {
+                (self.file.line(part.loc), ".".join(map(str, part.loc)), part.message)
+                for part in self.left
+            }
+        )
 
 
 def _is_tag(form: Form, text: str) -> bool:
@@ -235,7 +328,9 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+    return dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, style="|" if "\n" in text else None
+    )
 
 
 _Dumper.add_representer(str, _represent)

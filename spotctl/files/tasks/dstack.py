@@ -48,7 +48,18 @@ _WITHOUT_COUNTERPART = {
     "registry_auth": "image: {login: NAME} names a variable with USER:PASSWORD",
 }
 _CARRIED = (
-    *("type", "name", "commands", "nodes", "env", "image", "resources", "backends", "regions", "availability_zones"),
+    *(
+        "type",
+        "name",
+        "commands",
+        "nodes",
+        "env",
+        "image",
+        "resources",
+        "backends",
+        "regions",
+        "availability_zones",
+    ),
     *("instance_types", "spot_policy", "max_price", "working_dir", "tags", "home_dir"),
 )
 
@@ -57,7 +68,8 @@ _FILLED_IN = re.compile(r"\$\{\{[^}\n]*\}\}")
 
 
 def dstack_draft(file: YamlFile, folder: Path) -> JobDraft:
-    """The job of a task; paths are given below `folder`. BadRequest: the file is no task of dstack."""
+    """The job of a task; paths are given below `folder`. BadRequest: the file is no task of
+    dstack."""
     draft = JobDraft("dstack", file, _VARIABLES)
     task = draft.mapping((), file.content)
     if task.get("type") != "task":
@@ -67,21 +79,26 @@ def dstack_draft(file: YamlFile, folder: Path) -> JobDraft:
     if not commands:
         draft.refuse(("commands",), "is missing: the task runs nothing; write commands: [COMMAND]")
     nodes = task.get("nodes")
-    draft.set_nodes(("nodes",), int(nodes) if isinstance(nodes, str) and nodes.isdecimal() else nodes)
+    draft.set_nodes(
+        ("nodes",), int(nodes) if isinstance(nodes, str) and nodes.isdecimal() else nodes
+    )
     _set_environment(draft, task)
     if isinstance(task.get("image"), str):
         draft.image["container"] = task["image"]
     draft.options["workdir"] = str(folder)
+
     if isinstance(place := task.get("working_dir"), str) and not place.startswith(("/", "~")):
         draft.options["workdir"] = own_path(place, folder)
     elif place is not None:
         draft.leave(("working_dir",), "the job's folder has a path of its own on each machine")
+
     draft.set_clouds(
         _texts(draft, task, "backends"),
         _texts(draft, task, "regions"),
         _texts(draft, task, "availability_zones"),
         ("backends",),
     )
+
     if types := _texts(draft, task, "instance_types"):
         draft.resources["types"] = types
     _set_machine(draft, draft.mapping(("resources",), task.get("resources")))
@@ -90,8 +107,13 @@ def dstack_draft(file: YamlFile, folder: Path) -> JobDraft:
     draft.set_spot(("spot_policy",), is_spot=policy != "on-demand")
     draft.set_max_price(("max_price",), task.get("max_price"))
     draft.set_tags(("tags",), draft.mapping(("tags",), task.get("tags")))
+
     for place in sorted({place for text in commands for place in _FILLED_IN.findall(text)}):
-        draft.leave(("commands",), f"dstack fills in {place}, and nothing does here; write what belongs there")
+        draft.leave(
+            ("commands",),
+            f"dstack fills in {place}, and nothing does here; write what belongs there",
+        )
+
     commands = [_FILLED_IN.sub("", text) for text in commands]
     # A command that fails ends the task, as dstack joins them.
     draft.set_commands("", commands[0] if len(commands) == 1 else "\n".join(["set -e", *commands]))
@@ -114,9 +136,12 @@ def _set_environment(draft: JobDraft, task: dict[str, Any]) -> None:
             name, equals, value = str(entry).partition("=")
             _set_variable(draft, ("env", i), name, value if equals else None)
         return
+
     texts = draft.file.texts("env")
     for name, value in draft.mapping(("env",), env).items():
-        _set_variable(draft, ("env", name), name, None if value is None else texts.get(name, str(value)))
+        _set_variable(
+            draft, ("env", name), name, None if value is None else texts.get(name, str(value))
+        )
 
 
 def _set_variable(draft: JobDraft, loc: Loc, name: str, value: str | None) -> None:
@@ -135,6 +160,7 @@ def _set_machine(draft: JobDraft, resources: dict[str, Any]) -> None:
             if resources.get(key) is not None:
                 draft.leave((*loc, key), "follows from instance_types")
         resources = {key: part for key, part in resources.items() if key == "disk"}
+
     cpu = resources.get("cpu")
     if isinstance(cpu, dict):
         cpu = f"{cpu['arch']}:{cpu.get('count', '1..')}" if cpu.get("arch") else cpu.get("count")
@@ -146,6 +172,7 @@ def _set_machine(draft: JobDraft, resources: dict[str, Any]) -> None:
             draft.leave((*loc, "cpu"), "a machine has a vCPU at least")
         else:
             draft.machine["vcpus"] = _range(draft, count, (*loc, "cpu"))
+
     if resources.get("memory") is not None:
         draft.machine["memory_gib"] = _range(draft, resources["memory"], (*loc, "memory"))
     _set_disk(draft, resources.get("disk"), (*loc, "disk"))
@@ -163,20 +190,31 @@ def _set_disk(draft: JobDraft, disk: object, loc: Loc) -> None:
 
 
 def _set_gpu(draft: JobDraft, gpu: object, loc: Loc) -> None:
-    """A GPU as a model, a memory and a count, in a text or a mapping; what is not a model and a count is listed."""
+    """A GPU as a model, a memory and a count, in a text or a mapping; what is not a model and a
+    count is listed.
+    """
     if gpu is None:
         return
+
     models, sizes, count = _gpu_words(draft, gpu, loc)
     if sizes and len(models) == 1 and f"{models[0]}-{sizes[0]}" in GPU_MEMORY_GIB:
         models = [f"{models[0]}-{sizes.pop()}"]
     for size in sizes:
         if models and f"{GPU_MEMORY_GIB.get(models[0], 0)}GB" != size:
             draft.leave(loc, f"{size}: a GPU is named by its model, as in gpu: A100-80GB:8")
+
     if len(models) > 1:
-        draft.leave(loc, f"a job has one kind of machine: {models[0]} was taken, and not {', '.join(models[1:])}")
+        draft.leave(
+            loc,
+            f"a job has one kind of machine: {models[0]} was taken, and not "
+            f"{', '.join(models[1:])}",
+        )
+
     if not models:
         draft.leave(loc, "names no model, so no GPU was written; write one, as in gpu: A100-80GB:8")
-    elif not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*", models[0]) or not re.fullmatch(r"(\d+(\.\.\d*)?|\.\.\d+)?", count):
+    elif not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*", models[0]) or not re.fullmatch(
+        r"(\d+(\.\.\d*)?|\.\.\d+)?", count
+    ):
         draft.refuse(loc, f"{models[0]}:{count} is not a model with a count, as in A100:8")
     elif count == "0":
         draft.leave(loc, "no GPU is wanted")
@@ -192,6 +230,7 @@ def _gpu_words(draft: JobDraft, gpu: object, loc: Loc) -> tuple[list[str], list[
         names = gpu.get("name") or []
         models = [str(name) for name in names] if isinstance(names, list) else str(names).split(",")
         return models, [str(gpu["memory"])] if gpu.get("memory") else [], _count(gpu.get("count"))
+
     models, sizes, count = [], [], ""
     for word in str(gpu).split(":"):
         if re.fullmatch(r"(\d+(\.\.(\d+)?)?|\.\.\d+)", word):
@@ -204,6 +243,7 @@ def _gpu_words(draft: JobDraft, gpu: object, loc: Loc) -> tuple[list[str], list[
             draft.refuse(loc, f"{gpu} names two models, apart from a list such as A100,H100")
         else:
             models = [name.strip() for name in word.split(",") if name.strip()]
+
     return models, sizes, count
 
 
@@ -221,7 +261,10 @@ def _range(draft: JobDraft, written: object, loc: Loc) -> str:
         number = re.fullmatch(rf"({_SIZE}) ?([MGT]B)?", end.strip(), re.IGNORECASE)
         if end.strip() and (number is None or isinstance(written, bool)):
             draft.refuse(loc, f"{end!r} is not a number, with GB behind it for memory")
-        ends.append(f"{float(number[1]) * _IN_GIB[(number[2] or 'GB').upper()]:.12g}" if number else "")
+        ends.append(
+            f"{float(number[1]) * _IN_GIB[(number[2] or 'GB').upper()]:.12g}" if number else ""
+        )
+
     if not any(ends):
         draft.refuse(loc, "is empty; write a number or range")
     return f"{ends[0]}{dots}{ends[1]}"

@@ -62,11 +62,23 @@ _CARRIED: tuple[str, ...] = (
     "disk_size",
 )
 _CARRIED += ("image_id", "max_hourly_cost", "any_of", "ordered", "gpus", "labels")
-_TASK = ("name", "workdir", "setup", "run", "num_nodes", "envs", "secrets", "file_mounts", "resources")
+_TASK = (
+    "name",
+    "workdir",
+    "setup",
+    "run",
+    "num_nodes",
+    "envs",
+    "secrets",
+    "file_mounts",
+    "resources",
+)
 
 
 def skypilot_draft(file: YamlFile, folder: Path) -> JobDraft:
-    """The job of a task; paths are given below `folder`. BadRequest: the file is no task of SkyPilot."""
+    """The job of a task; paths are given below `folder`. BadRequest: the file is no task of
+    SkyPilot.
+    """
     draft = JobDraft("SkyPilot", file, _VARIABLES)
     task = draft.mapping((), file.content)
     for key in task.keys() & {"service", "pool"}:
@@ -80,6 +92,7 @@ def skypilot_draft(file: YamlFile, folder: Path) -> JobDraft:
     if not isinstance(task.get("setup"), str | None) or not isinstance(task.get("run"), str):
         draft.refuse(("run",), "expected commands as text in run, and in setup if it is there")
     draft.set_commands(task.get("setup") or "", task["run"])
+
     return draft
 
 
@@ -89,20 +102,28 @@ def _set_variables(draft: JobDraft, task: dict[str, Any]) -> None:
     for name, value in envs.items():
         draft.set_variable(("envs", name), name, None if value is None else texts.get(name, value))
     secrets = task.get("secrets")
-    names: Iterable[str] = map(str, secrets) if isinstance(secrets, list) else draft.mapping(("secrets",), secrets)
+    names: Iterable[str] = (
+        map(str, secrets) if isinstance(secrets, list) else draft.mapping(("secrets",), secrets)
+    )
+
     for i, name in enumerate(names):
         key = i if isinstance(secrets, list) else name
         plain = name.removeprefix("secrets:").rpartition("/")[2]
         draft.set_variable(("secrets", key), plain, None)
         if isinstance(secrets, dict) and secrets[name] is not None:
-            draft.leave(("secrets", key), f"its value is not copied: export {plain} where you launch the job")
+            draft.leave(
+                ("secrets", key),
+                f"its value is not copied: export {plain} where you launch the job",
+            )
 
 
 def _set_workdir(draft: JobDraft, workdir: object, folder: Path) -> None:
     if isinstance(workdir, str):
         draft.options["workdir"] = own_path(workdir, folder)
     elif workdir is not None:
-        draft.leave(("workdir",), "a repository is not fetched; clone it, and name its folder in workdir")
+        draft.leave(
+            ("workdir",), "a repository is not fetched; clone it, and name its folder in workdir"
+        )
 
 
 def _set_mounts(draft: JobDraft, task: dict[str, Any], folder: Path) -> None:
@@ -110,14 +131,18 @@ def _set_mounts(draft: JobDraft, task: dict[str, Any], folder: Path) -> None:
     known = {**draft.env}
 
     def filled(text: str) -> str:
-        return re.sub(r"\$\{(\w+)\}|\$(\w+)", lambda named: known.get(named[1] or named[2], named[0]), text)
+        return re.sub(
+            r"\$\{(\w+)\}|\$(\w+)", lambda named: known.get(named[1] or named[2], named[0]), text
+        )
 
     for path, source in mounts.items():
         loc: Loc = ("file_mounts", path)
         if isinstance(source, str):
             place = filled(source)
             is_local = "://" not in place
-            draft.mount(loc, filled(path), own_path(place, folder) if is_local else place, is_written=False)
+            draft.mount(
+                loc, filled(path), own_path(place, folder) if is_local else place, is_written=False
+            )
             continue
         storage = draft.mapping(loc, source)
         mode = str(storage.get("mode", "MOUNT")).upper()
@@ -128,11 +153,19 @@ def _set_mounts(draft: JobDraft, task: dict[str, Any], folder: Path) -> None:
         scheme = {"s3": "s3", "gcs": "gs"}.get(store)
         name = filled(storage["name"]) if isinstance(storage.get("name"), str) else ""
         if unknown := re.search(r"\$\{?(\w+)", name):
-            draft.leave(loc, f"names its bucket by ${unknown[1]}, which has no value in the file; write the name")
+            draft.leave(
+                loc,
+                f"names its bucket by ${unknown[1]}, which has no value in the file; write the "
+                "name",
+            )
         elif kept is None and name and scheme:
             draft.mount(loc, filled(path), f"{scheme}://{name}/", is_written=mode != "COPY")
         else:
-            draft.leave(loc, "a bucket that is made, or of a store that spotctl does not read; name an existing one")
+            draft.leave(
+                loc,
+                "a bucket that is made, or of a store that spotctl does not read; name an existing "
+                "one",
+            )
 
 
 def _set_resources(draft: JobDraft, task: dict[str, Any]) -> None:
@@ -143,20 +176,43 @@ def _set_resources(draft: JobDraft, task: dict[str, Any]) -> None:
     apart = [
         machine
         for machine in machines
-        if any(machine.get(key) != first.get(key) for key in first.keys() | machine.keys() if key not in _PLACE)
+        if any(
+            machine.get(key) != first.get(key)
+            for key in first.keys() | machine.keys()
+            if key not in _PLACE
+        )
     ]
+
     regions = [machine.get("region") for machine in machines]
     if apart or (any(regions) and not all(regions)):
-        key = next((key for key in ("any_of", "ordered", "accelerators", "gpus") if key in resources), "accelerators")
+        key = next(
+            (key for key in ("any_of", "ordered", "accelerators", "gpus") if key in resources),
+            "accelerators",
+        )
         others = "; ".join(_said(machine) for machine in machines[1:])
-        draft.leave((*loc, key), f"a job has one kind of machine: {_said(first)} was taken, and not {others}")
+        draft.leave(
+            (*loc, key),
+            f"a job has one kind of machine: {_said(first)} was taken, and not {others}",
+        )
         machines = [first]
+
     draft.set_clouds(
         [machine["cloud"] for machine in machines if machine.get("cloud")],
         [machine["region"] for machine in machines if machine.get("region")],
         [machine["zone"] for machine in machines if machine.get("zone")],
-        (*loc, next((key for key in ("infra", "region", "cloud", "any_of", "ordered") if key in resources), "cloud")),
+        (
+            *loc,
+            next(
+                (
+                    key
+                    for key in ("infra", "region", "cloud", "any_of", "ordered")
+                    if key in resources
+                ),
+                "cloud",
+            ),
+        ),
     )
+
     _set_machine(draft, first, loc)
     draft.set_spot((*loc, "use_spot"), is_spot=first["use_spot"])
     _set_image(draft, first, loc)
@@ -171,18 +227,34 @@ def _set_machine(draft: JobDraft, machine: dict[str, Any], loc: Loc) -> None:
             if machine.get(key) is not None:
                 draft.leave((*loc, key), f"follows from instance_type: {machine['instance_type']}")
         return
+
     if machine.get("cpus"):
-        least, plus = float(machine["cpus"].rstrip("+")), ".." if machine["cpus"].endswith("+") else ""
+        least, plus = (
+            float(machine["cpus"].rstrip("+")),
+            ".." if machine["cpus"].endswith("+") else "",
+        )
         draft.machine["vcpus"] = f"{ceil(least)}{plus}"
         if least != ceil(least):
             draft.leave((*loc, "cpus"), f"vCPUs are whole: {ceil(least)} were written")
+
     if machine.get("memory"):
-        least, plus = float(machine["memory"].rstrip("+")), ".." if machine["memory"].endswith("+") else ""
+        least, plus = (
+            float(machine["memory"].rstrip("+")),
+            ".." if machine["memory"].endswith("+") else "",
+        )
         draft.machine["memory_gib"] = f"{least:g}{plus}"
+
     if machine.get("accelerators"):
         (model, count), *_ = machine["accelerators"].items()
-        if count != int(count) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*", model) or "tpu" in model.lower():
-            draft.leave((*loc, "accelerators"), f"{model}:{count:g} is nothing that spotctl rents: whole GPUs, no TPUs")
+        if (
+            count != int(count)
+            or not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*", model)
+            or "tpu" in model.lower()
+        ):
+            draft.leave(
+                (*loc, "accelerators"),
+                f"{model}:{count:g} is nothing that spotctl rents: whole GPUs, no TPUs",
+            )
         else:
             draft.machine["accelerators"] = f"{model}:{int(count)}"
 
@@ -196,7 +268,7 @@ def _set_image(draft: JobDraft, machine: dict[str, Any], loc: Loc) -> None:
         draft.image["disk_gib"] = int(size)
 
 
-# -- resources as SkyPilot's parser reads them -----------------------------------------------------------------------
+# -- resources as SkyPilot's parser reads them -----------------------------------------------------
 
 
 def _alternatives(draft: JobDraft, resources: dict[str, Any]) -> list[dict[str, Any]]:
@@ -204,13 +276,17 @@ def _alternatives(draft: JobDraft, resources: dict[str, Any]) -> list[dict[str, 
     loc: Loc = ("resources",)
     draft.leave_unknown(loc, resources, _CARRIED, _OF_MACHINES)
     if resources.get("any_of") is not None and resources.get("ordered") is not None:
-        draft.refuse((*loc, "ordered"), "any_of is there too, and SkyPilot reads one of them; remove one")
+        draft.refuse(
+            (*loc, "ordered"), "any_of is there too, and SkyPilot reads one of them; remove one"
+        )
+
     key = "ordered" if resources.get("ordered") else "any_of"
     base = {name: value for name, value in resources.items() if name not in ("any_of", "ordered")}
     listed = resources.get(key)
     if listed is not None and not isinstance(listed, list):
         draft.refuse((*loc, key), "expected a list")
     machines = []
+
     for i, other in enumerate(listed or [{}]):
         given = draft.mapping((*loc, key, i), other)
         draft.leave_unknown((*loc, key, i), given, _CARRIED, _OF_MACHINES)
@@ -222,24 +298,36 @@ def _alternatives(draft: JobDraft, resources: dict[str, Any]) -> list[dict[str, 
             for chosen in _accelerators(draft, merged, where)
             for machine in [_machine(draft, merged, chosen, where)]
         ]
+
     return machines
 
 
-def _accelerators(draft: JobDraft, given: dict[str, Any], loc: Loc) -> list[dict[str, float] | None]:
+def _accelerators(
+    draft: JobDraft, given: dict[str, Any], loc: Loc
+) -> list[dict[str, float] | None]:
     key = "gpus" if given.get("gpus") is not None else "accelerators"
     if key == "gpus" and given.get("accelerators") is not None:
-        draft.refuse((*loc, "gpus"), "accelerators is there too, and SkyPilot reads one of them; remove one")
+        draft.refuse(
+            (*loc, "gpus"), "accelerators is there too, and SkyPilot reads one of them; remove one"
+        )
+
     part = given.get(key)
     if part is None:
         return [None]
+
     if isinstance(part, dict):
-        names = [f"{model}:{count}" if count is not None else str(model) for model, count in part.items()]
+        names = [
+            f"{model}:{count}" if count is not None else str(model) for model, count in part.items()
+        ]
     else:
         names = [str(name) for name in part] if isinstance(part, list) else [str(part)]
+
     models: list[dict[str, float] | None] = []
     for name in dict.fromkeys(names):
         if _BY_MEMORY.search(name):
-            draft.leave((*loc, key), f"{name} names memory; write the model, as in accelerators: A100:8")
+            draft.leave(
+                (*loc, key), f"{name} names memory; write the model, as in accelerators: A100:8"
+            )
             continue
         model, colon, count = name.partition(":")
         try:
@@ -249,24 +337,40 @@ def _accelerators(draft: JobDraft, given: dict[str, Any], loc: Loc) -> list[dict
         if not model or not 0 < number < 10**6:
             draft.refuse((*loc, key), f"{name!r} is not a model with a count above 0, as in A100:8")
         models.append({model: number})
+
     return models or [None]
 
 
-def _machine(draft: JobDraft, given: dict[str, Any], accelerators: dict[str, float] | None, loc: Loc) -> dict[str, Any]:
+def _machine(
+    draft: JobDraft, given: dict[str, Any], accelerators: dict[str, float] | None, loc: Loc
+) -> dict[str, Any]:
     """One alternative, with values in the form that SkyPilot's parser gives them."""
     kept = ("instance_type", "labels", "max_hourly_cost")
     machine = {key: given[key] for key in kept if given.get(key) is not None}
     if image := _image(given.get("image_id")):
         machine["image"] = image
     elif given.get("image_id") is not None:
-        draft.leave((*loc, "image_id"), "an image by region or of SkyPilot; image names one for each cloud")
-    for key, form, expected in (("instance_type", str, "text"), ("use_spot", bool, "true or false")):
+        draft.leave(
+            (*loc, "image_id"), "an image by region or of SkyPilot; image names one for each cloud"
+        )
+
+    for key, form, expected in (
+        ("instance_type", str, "text"),
+        ("use_spot", bool, "true or false"),
+    ):
         if not isinstance(given.get(key), form | None):
             draft.refuse((*loc, key), f"expected {expected}")
-    machine |= {**_place(draft, given, loc), "accelerators": accelerators, "use_spot": bool(given.get("use_spot"))}
+
+    machine |= {
+        **_place(draft, given, loc),
+        "accelerators": accelerators,
+        "use_spot": bool(given.get("use_spot")),
+    }
+
     for key in ("cpus", "memory", "disk_size"):
         if given.get(key) is not None:
             machine[key] = _amount(draft, given[key], (*loc, key))
+
     if not re.fullmatch(r"\d*[a-z]*", str(given.get("disk_size") or ""), re.IGNORECASE):
         draft.refuse((*loc, "disk_size"), "expected a whole number, with its unit")
     return machine
@@ -285,14 +389,18 @@ def _place(draft: JobDraft, given: dict[str, Any], loc: Loc) -> dict[str, str]:
     for key in (*_PLACE, "infra"):
         if not isinstance(given.get(key), str | None):
             draft.refuse((*loc, key), "expected text")
+
     place = {key: given[key] for key in _PLACE if given.get(key) is not None}
     if given.get("infra"):
         parts = [part.strip() for part in given["infra"].strip().strip("/").split("/")]
         if place:
             draft.refuse((*loc, "infra"), "cloud, region or zone is there too; keep infra or them")
-        if "" in parts or (len(parts) > len(_PLACE) and parts[0].lower() in (*rented_clouds(), "*")):
+        if "" in parts or (
+            len(parts) > len(_PLACE) and parts[0].lower() in (*rented_clouds(), "*")
+        ):
             draft.refuse((*loc, "infra"), "expected cloud, cloud/region or cloud/region/zone")
         place = {key: part for key, part in zip(_PLACE, parts, strict=False) if part != "*"}
+
     cloud = place.get("cloud", "").lower()
     if cloud and cloud not in rented_clouds():
         return {"cloud": cloud}
@@ -305,8 +413,15 @@ def _amount(draft: JobDraft, written: object, loc: Loc) -> str:
     plain, plus = text.removesuffix("+"), "+" if text.endswith("+") else ""
     matched = _MEMORY.fullmatch(plain)
     is_memory = loc[-1] != "cpus"
-    if isinstance(written, bool) or matched is None or not float(matched[1]) or (matched[2] and not is_memory):
+
+    if (
+        isinstance(written, bool)
+        or matched is None
+        or not float(matched[1])
+        or (matched[2] and not is_memory)
+    ):
         draft.refuse(loc, f"{text!r} is not a number above 0, with + behind it for at least")
+
     assert matched is not None
     unit = _UNITS[(matched[2] or "gb").lower().replace("i", "b")]
     return f"{float(matched[1]) * unit:.12g}{plus}"

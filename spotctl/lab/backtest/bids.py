@@ -1,5 +1,5 @@
-"""Ways of bidding in generated markets: the scenario of `backtest run` that lists `markets` with their rivals, and its
-results."""
+"""Ways of bidding in generated markets: the scenario of `backtest run` that lists `markets` with
+their rivals, and its results."""
 
 from __future__ import annotations
 
@@ -31,16 +31,33 @@ BIDS: tuple[Column[BidSummary], ...] = (
     Column("runtime_ratio", heading="run time", show="{:.2f}"),
     Column("outbid", heading="outbid", show="{:.1f}", rank=2),
     Column("displaced", heading="displaced", show="{:.1f}", rank=2),
-    Column("with_time_pct", value=lambda row: row.with_time_pct, heading="with time %", show="{:.1f}"),
+    Column(
+        "with_time_pct", value=lambda row: row.with_time_pct, heading="with time %", show="{:.1f}"
+    ),
     Column("saved", value=lambda row: row.saved, heading="saved", show="{:+.1f}"),
-    Column("saved_low", heading="90%", cell=lambda row: f"[{row.saved_low:+.1f}, {row.saved_high:+.1f}]", rank=1),
+    Column(
+        "saved_low",
+        heading="90%",
+        cell=lambda row: f"[{row.saved_low:+.1f}, {row.saved_high:+.1f}]",
+        rank=1,
+    ),
 )
 ODDS: tuple[Column[OddsScore], ...] = (
     Column("market", heading="generated market"),
     Column("bids", heading="bids"),
-    Column("outbid_stated", value=lambda row: row.outbid_stated, heading="outbid: stated", show="{:.3f}"),
+    Column(
+        "outbid_stated",
+        value=lambda row: row.outbid_stated,
+        heading="outbid: stated",
+        show="{:.3f}",
+    ),
     Column("outbid_seen", value=lambda row: row.outbid_seen, heading="seen", show="{:.3f}"),
-    Column("displaced_stated", value=lambda row: row.displaced_stated, heading="displaced: stated", show="{:.3f}"),
+    Column(
+        "displaced_stated",
+        value=lambda row: row.displaced_stated,
+        heading="displaced: stated",
+        show="{:.3f}",
+    ),
     Column("displaced_seen", value=lambda row: row.displaced_seen, heading="seen", show="{:.3f}"),
     Column("brier", heading="Brier", show="{:.4f}"),
     Column("skill", heading="skill", show="{:+.2f}"),
@@ -54,7 +71,11 @@ BANDS: tuple[Column[OddsBand], ...] = (
 )
 BIDS_ANSWER: tuple[Column[Any], ...] = (
     Column("results", "results by market, payment rule and way of bidding", each=BidSummary),
-    Column("odds", "stated odds by market, next to what became of bids that were held for an hour", each=OddsScore),
+    Column(
+        "odds",
+        "stated odds by market, next to what became of bids that were held for an hour",
+        each=OddsScore,
+    ),
     Column("bands", "the same bids by their stated odds of being outbid", each=OddsBand),
     Column("source", "where the markets come from"),
     WALL_SECONDS,
@@ -77,7 +98,9 @@ class Saving(BaseModel, extra="forbid"):
 
 
 class BidScenario(BaseModel, extra="forbid"):
-    """The whole file. An hour of a job is worth what it is in plans of jobs without `value_of_time`."""
+    """The whole file. An hour of a job is worth what it is in plans of jobs without
+    `value_of_time`.
+    """
 
     hours: _Hours
     checkpoint: Saving = Saving()
@@ -91,9 +114,15 @@ class BidScenario(BaseModel, extra="forbid"):
 
 
 def is_of_bids(path: Path) -> bool:
-    """Whether a scenario compares ways of bidding: other scenarios have prices, and a job with terms of its own."""
+    """Whether a scenario compares ways of bidding: other scenarios have prices, and a job with
+    terms of its own.
+    """
     content = yaml_file.read(path).content
-    return isinstance(content, dict) and "markets" in content and not {"prices", "store", "job"} & set(content)
+    return (
+        isinstance(content, dict)
+        and "markets" in content
+        and not {"prices", "store", "job"} & set(content)
+    )
 
 
 def portions_of(path: Path, starts: int) -> list[BidPortion]:
@@ -112,6 +141,7 @@ def portions_of(path: Path, starts: int) -> list[BidPortion]:
         job, ways = BidJob(file.hours, terms), tuple(file.schemes)
         seeds = range(starts or file.starts)
         portions += [BidPortion(name, assumed, seed, job, ways, file.tried_bids) for seed in seeds]
+
     return portions
 
 
@@ -126,7 +156,9 @@ class BidsAnswer:
     source: str = GENERATED
 
     @classmethod
-    def of(cls, played: Sequence[tuple[list[PlayedBid], list[TriedBid]]], wall_seconds: float) -> BidsAnswer:
+    def of(
+        cls, played: Sequence[tuple[list[PlayedBid], list[TriedBid]]], wall_seconds: float
+    ) -> BidsAnswer:
         """The results of all portions."""
         tried = [each for _, of_portion in played for each in of_portion]
         jobs = [each for of_portion, _ in played for each in of_portion]

@@ -1,4 +1,6 @@
-"""The deadline replay of `spotctl lab backtest deadline`: traces and options, the outcome of every job, and plots."""
+"""The deadline replay of `spotctl lab backtest deadline`: traces and options, the outcome of every
+job, and plots.
+"""
 
 from __future__ import annotations
 
@@ -66,18 +68,29 @@ DEADLINE: tuple[Column[Any], ...] = (
 def jobs_of(
     traces: str, hours: float, slack: str, on_demand_ratio: float, delay: str, starts: int
 ) -> tuple[DeadlineJobs, list[str]]:
-    """The jobs that the command's options ask for, and a remark for each slack for which some traces are too short.
+    """The jobs that the command's options ask for, and a remark for each slack for which some
+    traces are too short.
 
-    Raises BadRequest for an option that makes no sense, and if every trace is too short for a slack.
+    Raises BadRequest for an option that makes no sense, and if every trace is too short for a
+    slack.
     """
     if not 0 < hours * HOUR < 100 * 365 * DAY:
-        raise BadRequest(f"--hours {hours:g}: a job needs more than 0 hours of work, and fewer than a century")
+        raise BadRequest(
+            f"--hours {hours:g}: a job needs more than 0 hours of work, and fewer than a century"
+        )
     if not 0 < on_demand_ratio < float("inf"):
-        raise BadRequest(f"--on-demand-ratio {on_demand_ratio:g}: is not above 0 (3: on demand costs three times spot)")
+        raise BadRequest(
+            f"--on-demand-ratio {on_demand_ratio:g}: is not above 0 (3: on demand costs three "
+            "times spot)"
+        )
+
     terms = DeadlineTerms(round(hours * HOUR), parse_duration(delay, zero=True), on_demand_ratio)
     slacks = numbers("--slack", slack, "1.1,1.25,1.5,2")
     if wrong := [ratio for ratio in slacks if not 1 <= ratio < 1000]:
-        raise BadRequest(f"--slack {wrong[0]:g}: the deadline must be at least 1 and less than 1000 times the work")
+        raise BadRequest(
+            f"--slack {wrong[0]:g}: the deadline must be at least 1 and less than 1000 times the "
+            "work"
+        )
 
     histories = tuple(map(AvailabilityHistory.of, recorded(traces)))
     jobs = lay_out(histories, terms, slacks, starts)
@@ -85,10 +98,12 @@ def jobs_of(
         if ratio not in jobs.slack:
             longest = max(histories, key=lambda history: history.up.size * history.gap)
             raise BadRequest(
-                f"slack {ratio:g}: a job of {terms.work / HOUR:g} hours has {ratio * terms.work / HOUR:g} hours until"
+                f"slack {ratio:g}: a job of {terms.work / HOUR:g} hours has "
+                f"{ratio * terms.work / HOUR:g} hours until"
                 f" its deadline, and the longest trace, {longest.name}, has"
                 f" {longest.up.size * longest.gap / HOUR:.1f}; use longer traces or shorter jobs"
             )
+
     return jobs, _left_out(jobs, slacks)
 
 
@@ -97,7 +112,9 @@ def recorded(traces: str) -> tuple[AvailabilityTrace, ...]:
     names = glob(traces, recursive=True)  # noqa: PTH207  # Path.glob takes no absolute pattern
     paths = sorted(path for path in map(Path, names) if path.is_file())
     if not paths:
-        raise BadRequest(f"--traces {traces!r}: no file matches (quote the glob, or the shell expands it)")
+        raise BadRequest(
+            f"--traces {traces!r}: no file matches (quote the glob, or the shell expands it)"
+        )
     return tuple(map(read_availability, paths))
 
 
@@ -108,20 +125,29 @@ def _left_out(jobs: DeadlineJobs, slacks: Sequence[float]) -> list[str]:
         if replayed < len(jobs.histories):
             span = slack * jobs.terms.work / HOUR
             short = len(jobs.histories) - replayed
-            lines.append(f"slack {slack:g}: {short} of {len(jobs.histories)} traces are shorter than {span:g} hours")
+            lines.append(
+                f"slack {slack:g}: {short} of {len(jobs.histories)} traces are shorter than "
+                f"{span:g} hours"
+            )
+
     return lines
 
 
 def deadline_json(summaries: Sequence[DeadlineSummary], wall_seconds: float) -> dict[str, Any]:
     """The JSON of `backtest deadline --json`."""
     closed = [{"slack": slack, "share": share} for slack, share in _gap_closed(summaries).items()]
-    return as_json(DEADLINE, {"results": summaries, "gap_closed": closed, "wall_seconds": wall_seconds})
+    return as_json(
+        DEADLINE, {"results": summaries, "gap_closed": closed, "wall_seconds": wall_seconds}
+    )
 
 
 def table(summaries: Sequence[DeadlineSummary]) -> Table:
     """A row for each strategy with its cost by slack, then the share of the gap that is closed."""
     slacks = list(dict.fromkeys(summary.slack for summary in summaries))
-    shown = layout.plain_table("strategy", *(f"slack {slack:g}" for slack in slacks), "spot h", "on-demand h", "misses")
+    shown = layout.plain_table(
+        "strategy", *(f"slack {slack:g}" for slack in slacks), "spot h", "on-demand h", "misses"
+    )
+
     for scheme in dict.fromkeys(summary.scheme for summary in summaries):
         rows = [summary for summary in summaries if summary.scheme == scheme]
         jobs = sum(row.jobs for row in rows)
@@ -132,17 +158,22 @@ def table(summaries: Sequence[DeadlineSummary]) -> Table:
             f"{sum(row.on_demand_hours * row.jobs for row in rows) / jobs:.1f}",
             str(sum(row.misses for row in rows)),
         )
+
     closed = ("-" if share is None else f"{share:.0%}" for share in _gap_closed(summaries).values())
     shown.add_row("gap closed", *closed, "", "", "", style="dim")
     return shown
 
 
 def _gap_closed(summaries: Sequence[DeadlineSummary]) -> dict[float, float | None]:
-    """By slack, the share of the gap from uniform-progress to the optimum that the deadline strategy closes."""
+    """By slack, the share of the gap from uniform-progress to the optimum that the deadline
+    strategy closes.
+    """
     cost = {(summary.scheme, summary.slack): summary.cost_ratio for summary in summaries}
     shares = dict[float, float | None]()
     for slack in dict.fromkeys(summary.slack for summary in summaries):
-        plain, own, best = (cost[scheme, slack] for scheme in ("uniform-progress", "deadline", "optimal"))
+        plain, own, best = (
+            cost[scheme, slack] for scheme in ("uniform-progress", "deadline", "optimal")
+        )
         shares[slack] = (plain - own) / (plain - best) if plain > best else None
     return shares
 
@@ -155,10 +186,13 @@ def write(
 ) -> None:
     """Writes `cost_by_slack.png` and `one_replay.png`; creates the folder if needed.
 
-    The replay is of the job with the median saving over uniform-progress, among those with the least slack.
+    The replay is of the job with the median saving over uniform-progress, among those with the
+    least slack.
     """
     least = np.flatnonzero(jobs.slack == jobs.slack.min())
-    saved = (cost_ratios(jobs, outcomes["uniform-progress"]) - cost_ratios(jobs, outcomes["deadline"]))[least]
+    saved = (
+        cost_ratios(jobs, outcomes["uniform-progress"]) - cost_ratios(jobs, outcomes["deadline"])
+    )[least]
     job = int(least[np.argsort(saved, kind="stable")[saved.size // 2]])
     with output_folder(folder):
         save_plot(_cost_by_slack(summaries), folder / "cost_by_slack.png")
@@ -177,6 +211,7 @@ def _cost_by_slack(summaries: Sequence[DeadlineSummary]) -> Figure:
     axes.set_xlabel("slack: time until the deadline / work")
     axes.set_ylabel("cost / on-demand cost")
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False, ncols=len(costs))
+
     return figure
 
 
@@ -189,16 +224,28 @@ def _one_replay(job: DeadlineJobs) -> Figure:
         **{name: published(job, name) for name in BASELINES},
         "deadline": decided(job),
     }
+
     for row, outcome in enumerate(outcomes.values(), start=1):
         assert outcome.course is not None
         draw_stretches(axes, row, outcome.course[0] == SPOT, hours, 0.7, _SPOT)
         draw_stretches(axes, row, outcome.course[0] == ON_DEMAND, hours, 0.7, _ON_DEMAND)
+
     names = ["spot available", *outcomes]
     axes.axvline(float(job.ticks[0]) * hours, color=RED, linewidth=1.5)
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.set_xlabel("hours since the start (red line: deadline)")
-    axes.set_title(f"{job.histories[int(job.history[0])].name}, slack {job.slack[0]:g}", loc="left", fontsize=9)
+    axes.set_title(
+        f"{job.histories[int(job.history[0])].name}, slack {job.slack[0]:g}", loc="left", fontsize=9
+    )
     patches = legend_of({"spot": _SPOT, "on-demand": _ON_DEMAND})
-    axes.legend(handles=patches, loc="lower right", bbox_to_anchor=(1, 1), frameon=False, ncols=2, fontsize=8)
+    axes.legend(
+        handles=patches,
+        loc="lower right",
+        bbox_to_anchor=(1, 1),
+        frameon=False,
+        ncols=2,
+        fontsize=8,
+    )
+
     return figure

@@ -56,7 +56,12 @@ POINTS: tuple[Column[FrontierPoint], ...] = (
         show="{:.1f}",
         rank=3,
     ),
-    Column("runtime_ratio", "mean run time as a share of the baseline's", heading="run time", show="{:.3f}"),
+    Column(
+        "runtime_ratio",
+        "mean run time as a share of the baseline's",
+        heading="run time",
+        show="{:.3f}",
+    ),
     Column(
         "bound_pct",
         "least cost without refunds that any strategy can reach in that run time",
@@ -105,8 +110,12 @@ FRONTIER: tuple[Column[Any], ...] = (
 
 def table(points: Sequence[FrontierPoint], width: int) -> Table:
     """One row per strategy and job length, the fastest first."""
-    shown = chosen(POINTS, "scheme hours jobs runtime_ratio cost_pct cost_low gross_pct bound_pct beaten_by")
-    return columns.table(shown, sorted(points, key=lambda point: (point.hours, point.runtime_ratio)), width)
+    shown = chosen(
+        POINTS, "scheme hours jobs runtime_ratio cost_pct cost_low gross_pct bound_pct beaten_by"
+    )
+    return columns.table(
+        shown, sorted(points, key=lambda point: (point.hours, point.runtime_ratio)), width
+    )
 
 
 def verdict(points: Sequence[FrontierPoint], billing: str) -> str:
@@ -118,20 +127,37 @@ def verdict(points: Sequence[FrontierPoint], billing: str) -> str:
     beaten = [f"{point.beaten_by} for {point.hours:g} hours" for point in mine if point.beaten_by]
     if not beaten:
         return f"the default for {billing}, {default}, is on the frontier"
-    return f"the default for {billing}, {default}, is not on the frontier; cheaper and as fast: {', '.join(beaten)}"
+    return (
+        f"the default for {billing}, {default}, is not on the frontier; cheaper and as fast: "
+        f"{', '.join(beaten)}"
+    )
 
 
 def frontier_json(
-    frontiers: Mapping[str, Sequence[FrontierPoint]], bound: Sequence[BoundPoint], billing: str, wall_seconds: float
+    frontiers: Mapping[str, Sequence[FrontierPoint]],
+    bound: Sequence[BoundPoint],
+    billing: str,
+    wall_seconds: float,
 ) -> dict[str, Any]:
-    """The JSON of `backtest run --frontier --json`: the first window of the history, with its bound, and the others."""
+    """The JSON of `backtest run --frontier --json`: the first window of the history, with its
+    bound, and the others.
+    """
     default = default_for(billing).name
     judged = []
     for window, points in frontiers.items():
         leads = all(point.beaten_by is None for point in points if point.scheme == default)
-        judged.append({"window": window, "points": points, "default": {"scheme": default, "on_frontier": leads}})
+        judged.append(
+            {
+                "window": window,
+                "points": points,
+                "default": {"scheme": default, "on_frontier": leads},
+            }
+        )
+
     first, *others = judged
-    return as_json(FRONTIER, first | {"bound": bound, "windows": others or None, "wall_seconds": wall_seconds})
+    return as_json(
+        FRONTIER, first | {"bound": bound, "windows": others or None, "wall_seconds": wall_seconds}
+    )
 
 
 def write(folder: Path, points: Sequence[FrontierPoint], bound: Sequence[BoundPoint]) -> None:
@@ -151,15 +177,27 @@ def _picture(hours: float, points: Sequence[FrontierPoint], bound: Sequence[Boun
         color=_BOUND,
         label="bound without refunds, the future known",
     )
+
     shown = [point for point in points if point.cost_pct.mean <= _HIGHEST] or list(points)
     for on_frontier, color, label in ((True, _ON, "on the frontier"), (False, _OFF, "beaten")):
         drawn = [point for point in shown if (point.beaten_by is None) == on_frontier]
         axes.scatter(
-            [point.runtime_ratio for point in drawn], [point.cost_pct.mean for point in drawn], c=color, label=label
+            [point.runtime_ratio for point in drawn],
+            [point.cost_pct.mean for point in drawn],
+            c=color,
+            label=label,
         )
         for (time, cost), names in _together(drawn).items():
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            axes.annotate(names[0] + more, (time, cost), (4, 4), textcoords="offset points", fontsize=7, color=color)
+            axes.annotate(
+                names[0] + more,
+                (time, cost),
+                (4, 4),
+                textcoords="offset points",
+                fontsize=7,
+                color=color,
+            )
+
     axes.set_xlim(right=max((point.runtime_ratio for point in shown), default=1.0) * 1.15)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("run time / baseline run time")
@@ -169,6 +207,7 @@ def _picture(hours: float, points: Sequence[FrontierPoint], bound: Sequence[Boun
     axes.set_title(f"Jobs of {hours:g} hours{note}", fontsize=11)
     axes.grid(alpha=0.25)
     axes.legend(frameon=False)
+
     return figure
 
 
@@ -177,6 +216,11 @@ def _together(points: Sequence[FrontierPoint]) -> dict[tuple[float, float], list
     places: dict[tuple[float, float], list[str]] = {}
     for point in points:
         time, cost = point.runtime_ratio, point.cost_pct.mean
-        near = (place for place in places if abs(place[0] - time) < _NEAR[0] and abs(place[1] - cost) < _NEAR[1])
+        near = (
+            place
+            for place in places
+            if abs(place[0] - time) < _NEAR[0] and abs(place[1] - cost) < _NEAR[1]
+        )
         places.setdefault(next(near, (time, cost)), []).append(point.scheme)
+
     return places

@@ -1,4 +1,6 @@
-"""The replay of `backtest regions`: every window under every policy, sums by policy, and a picture of one window."""
+"""The replay of `backtest regions`: every window under every policy, sums by policy, and a picture
+of one window.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,16 @@ from bidbrain.lab.regions.policies import ONE_ZONE, played
 from bidbrain.lab.regions.replay import PlayedWindow
 from pricing_data.units import HOUR
 from spotctl.show.columns import WALL_SECONDS, Column
-from spotctl.show.plots import BLUE, ORANGE, RED, draw_stretches, legend_of, output_folder, panels, save_plot
+from spotctl.show.plots import (
+    BLUE,
+    ORANGE,
+    RED,
+    draw_stretches,
+    legend_of,
+    output_folder,
+    panels,
+    save_plot,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,9 +34,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PolicySummary:
-    """A policy over all windows: means per window, `excess` over the optimum's total, and totals of misses.
+    """A policy over all windows: means per window, `excess` over the optimum's total, and totals of
+    misses.
 
-    `excess` is None where the optimum was not played, or where the windows are others (a policy of single zones).
+    `excess` is None where the optimum was not played, or where the windows are others (a policy of
+    single zones).
     """
 
     policy: str
@@ -35,8 +48,8 @@ class PolicySummary:
     cost_usd: float
     """Mean cost."""
     excess: float | None
-    """Excess over the optimum's total cost, as a share of that; null where the optimum was not played or had other
-    windows."""
+    """Excess over the optimum's total cost, as a share of that; null where the optimum was not
+    played or had other windows."""
     moves: float
     """Mean number of moves."""
     probes: float
@@ -47,7 +60,9 @@ class PolicySummary:
     """Number of windows in which the deadline was missed."""
 
 
-def play_all(windows: Sequence[Window], policies: Sequence[str], on_window: Callable[[], None]) -> list[PlayedWindow]:
+def play_all(
+    windows: Sequence[Window], policies: Sequence[str], on_window: Callable[[], None]
+) -> list[PlayedWindow]:
     """All results, window by window."""
     results = list[PlayedWindow]()
     for window in windows:
@@ -77,6 +92,7 @@ def summarize(results: Sequence[PlayedWindow]) -> list[PolicySummary]:
             missed=sum(outcome.missed for outcome in outcomes),
         )
         summaries.append(summary)
+
     return summaries
 
 
@@ -94,7 +110,11 @@ POLICIES: tuple[Column[PolicySummary], ...] = (
 
 def _window(played: PlayedWindow) -> str:
     job = played.window.job
-    work, deadline, zones = job.work / HOUR, job.deadline / HOUR, ",".join(played.window.record.zones)
+    work, deadline, zones = (
+        job.work / HOUR,
+        job.deadline / HOUR,
+        ",".join(played.window.record.zones),
+    )
     return f"{zones} from {_start_hours(played):.2f} h, {work:.2f} of {deadline:.2f} h"
 
 
@@ -107,16 +127,32 @@ WINDOWS: tuple[Column[PlayedWindow], ...] = (
     Column("window", "zones, start and length of the window in words", _window),
     Column("start_hours", "its start in the record", _start_hours),
     Column("work_hours", "work of the job", lambda played: played.window.job.work / HOUR),
-    Column("deadline_hours", "time until the deadline", lambda played: played.window.job.deadline / HOUR),
-    Column("checkpoint_gb", "size of the checkpoint", lambda played: played.window.job.checkpoint_gb),
-    Column("zones", "zones that the policy may use", lambda played: list(played.window.record.zones)),
+    Column(
+        "deadline_hours",
+        "time until the deadline",
+        lambda played: played.window.job.deadline / HOUR,
+    ),
+    Column(
+        "checkpoint_gb", "size of the checkpoint", lambda played: played.window.job.checkpoint_gb
+    ),
+    Column(
+        "zones", "zones that the policy may use", lambda played: list(played.window.record.zones)
+    ),
     Column("cost_usd", "cost of the job", lambda played: played.bill.total),
     Column("machines_usd", "part for machines", lambda played: played.bill.machines),
     Column("moving_usd", "part for moving checkpoints", lambda played: played.bill.moving),
-    Column("probing_usd", "part for probing whether spot is available", lambda played: played.bill.probing),
+    Column(
+        "probing_usd",
+        "part for probing whether spot is available",
+        lambda played: played.bill.probing,
+    ),
     Column("moves", "number of moves", lambda played: played.bill.moves),
     Column("probes", "number of probes", lambda played: played.bill.probes),
-    Column("spot_hours", "hours on spot", lambda played: played.spot_steps * played.window.record.gap / HOUR),
+    Column(
+        "spot_hours",
+        "hours on spot",
+        lambda played: played.spot_steps * played.window.record.gap / HOUR,
+    ),
     Column(
         "on_demand_hours",
         "hours on demand",
@@ -150,24 +186,35 @@ def _spread(window: Sequence[PlayedWindow]) -> float:
 
 
 def picture(results: Sequence[PlayedWindow]) -> Figure:
-    """One window under several policies: zones as rows, when spot was up in each, and where the job ran."""
+    """One window under several policies: zones as rows, when spot was up in each, and where the job
+    ran.
+    """
     zones = len(results[0].window.record.zones)
     figure, rows = panels(11, 0.6 + len(results) * (0.7 + 0.2 * zones), len(results), sharex=True)
     for axes, result in zip(rows, results, strict=True):
         record = result.window.record
         hours = record.gap / HOUR
         for row in range(zones):
-            draw_stretches(axes, row, record.granted[row] >= result.window.job.at_least, hours, 0.8, _UP)
+            draw_stretches(
+                axes, row, record.granted[row] >= result.window.job.at_least, hours, 0.8, _UP
+            )
             for spot, color in ((True, _SPOT), (False, _ON_DEMAND)):
-                held = [held is not None and held.zone == row and held.spot is spot for held in result.course]
+                held = [
+                    held is not None and held.zone == row and held.spot is spot
+                    for held in result.course
+                ]
                 draw_stretches(axes, row, np.array(held, dtype=np.bool_), hours, 0.4, color)
         axes.axvline(result.window.job.deadline / HOUR, color=RED, linewidth=1.5)
         axes.set_yticks(range(zones), record.zones, fontsize=7)
         axes.invert_yaxis()
         title = f"{result.policy}: ${result.bill.total:,.2f}, {result.bill.moves} moves"
         axes.set_title(title, loc="left", fontsize=9)
+
     job = results[0].window.job
-    rows[-1].set_xlabel(f"hours since the start ({job.work / HOUR:.1f} h of work; red line: deadline)")
+    rows[-1].set_xlabel(
+        f"hours since the start ({job.work / HOUR:.1f} h of work; red line: deadline)"
+    )
     colors = {"spot available": _UP, "runs on spot": _SPOT, "runs on demand": _ON_DEMAND}
     figure.legend(handles=legend_of(colors), loc="outside upper right", ncols=3)
+
     return figure

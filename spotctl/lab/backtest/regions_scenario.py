@@ -1,4 +1,6 @@
-"""The scenario file of `backtest regions`: its schema, and the records and prices that it names, read into windows."""
+"""The scenario file of `backtest regions`: its schema, and the records and prices that it names,
+read into windows.
+"""
 
 from glob import glob
 from pathlib import Path
@@ -41,9 +43,12 @@ class RegionsJobPart(BaseModel, extra="forbid"):
     def job(self) -> RegionJob:
         """The job in microseconds."""
         work, deadline, delay = (
-            round(hours * HOUR) for hours in (self.work_hours, self.deadline_hours, self.start_delay_hours)
+            round(hours * HOUR)
+            for hours in (self.work_hours, self.deadline_hours, self.start_delay_hours)
         )
-        return RegionJob(work, deadline, delay, self.checkpoint_gb, self.machines, self.at_least or self.machines)
+        return RegionJob(
+            work, deadline, delay, self.checkpoint_gb, self.machines, self.at_least or self.machines
+        )
 
 
 class EveryPart(BaseModel, extra="forbid"):
@@ -83,15 +88,21 @@ class RegionsFile(BaseModel, extra="forbid"):
 
 
 def load(path: Path) -> tuple[list[Window], tuple[str, ...]]:
-    """Reads a scenario and the files that it names: the windows to play, and under which policies."""
+    """Reads a scenario and the files that it names: the windows to play, and under which
+    policies."""
     file = parsed(path, RegionsFile)
     policies = _policies(path, file)
     record = _record(path, file)
     pairs = dict[frozenset[str], float]()
+
     for name, usd in file.moving.pairs.items():
         if len(name.split()) != 2:
-            raise BadRequest(f"{path}: moving.pairs: {name!r} is not two regions (write 'us-east-1 us-east-2: 0.01')")
+            raise BadRequest(
+                f"{path}: moving.pairs: {name!r} is not two regions (write 'us-east-1 us-east-2: "
+                "0.01')"
+            )
         pairs[frozenset(name.split())] = usd
+
     rules = Rules(
         file.rules == "published",
         file.moving.usd_per_gb,
@@ -100,17 +111,21 @@ def load(path: Path) -> tuple[list[Window], tuple[str, ...]]:
         moving_time=round(file.moving.hours * HOUR),
         probe=round(file.probe.minutes * MINUTE),
     )
+
     windows = [
         Window.of(record, start, part.job(), rules)
         for part in file.job
         for start in _starts(path, file.starts, record, part.job())
     ]
+
     for window in windows:
         if not window.rules.published and not window.job.possible(window.record.gap):
             work, deadline = window.job.work / HOUR, window.job.deadline / HOUR
             raise BadRequest(
-                f"{path}: job: {work:g} hours of work and a start do not fit into {deadline:g} hours; allow more time"
+                f"{path}: job: {work:g} hours of work and a start do not fit into {deadline:g} "
+                "hours; allow more time"
             )
+
     return windows, policies
 
 
@@ -121,16 +136,22 @@ def _policies(path: Path, file: RegionsFile) -> tuple[str, ...]:
         if name not in NAMES:
             raise BadRequest(f"{path}: policies: {name!r} is unknown; use {', '.join(NAMES)}")
         if name not in possible:
-            raise BadRequest(f"{path}: policies: {name!r} needs all machines at once; use {', '.join(possible)}")
+            raise BadRequest(
+                f"{path}: policies: {name!r} needs all machines at once; use {', '.join(possible)}"
+            )
+
     return tuple(dict.fromkeys(file.policies or possible))
 
 
-def _starts(path: Path, starts: list[float] | EveryPart, record: ZonesRecord, job: RegionJob) -> list[int]:
+def _starts(
+    path: Path, starts: list[float] | EveryPart, record: ZonesRecord, job: RegionJob
+) -> list[int]:
     latest = record.steps - job.steps(record.gap)
     if latest < 0:
         longest = record.steps * record.gap / HOUR
         raise BadRequest(
-            f"{path}: job: {job.deadline / HOUR:g} hours are longer than the record of {longest:.1f} hours"
+            f"{path}: job: {job.deadline / HOUR:g} hours are longer than the record of "
+            f"{longest:.1f} hours"
         )
     if isinstance(starts, EveryPart):
         try:
@@ -138,12 +159,15 @@ def _starts(path: Path, starts: list[float] | EveryPart, record: ZonesRecord, jo
         except BadInput as error:
             raise BadRequest(f"{path}: starts: {error}") from None
         return list(range(0, latest + 1, every))
+
     steps = [round(start * HOUR / record.gap) for start in starts]
     if late := [start for start, step in zip(starts, steps, strict=True) if step > latest]:
         last = latest * record.gap / HOUR
         raise BadRequest(
-            f"{path}: starts: a job from hour {late[0]:g} ends after the record; start at {last:.2f} at most"
+            f"{path}: starts: a job from hour {late[0]:g} ends after the record; start at "
+            f"{last:.2f} at most"
         )
+
     return steps
 
 
@@ -152,18 +176,34 @@ def _record(path: Path, file: RegionsFile) -> ZonesRecord:
     constant, series = _prices(path, file.prices)
     if len({zone_trace.start is None for zone_trace in traces}) > 1:
         raise BadRequest(f"{path}: traces: some have times and others do not; use one kind")
+
     # Traces without times begin with the first moment at which all their zones have a price.
-    priced = [series[zone_trace.trace.name].first for zone_trace in traces if zone_trace.trace.name in series]
+    priced = [
+        series[zone_trace.trace.name].first
+        for zone_trace in traces
+        if zone_trace.trace.name in series
+    ]
+
     first = max(priced, default=0)
     gap = traces[0].trace.gap_seconds * SECOND
     begin = max((first if zone_trace.start is None else zone_trace.start) for zone_trace in traces)
-    skip = [(begin - (first if zone_trace.start is None else zone_trace.start)) // gap for zone_trace in traces]
-    steps = min(len(zone_trace.trace) - skipped for zone_trace, skipped in zip(traces, skip, strict=True))
+    skip = [
+        (begin - (first if zone_trace.start is None else zone_trace.start)) // gap
+        for zone_trace in traces
+    ]
+    steps = min(
+        len(zone_trace.trace) - skipped for zone_trace, skipped in zip(traces, skip, strict=True)
+    )
     if steps < 1:
         raise BadRequest(f"{path}: traces: the zones have no time in common")
+
     granted = np.stack(
-        [zone_trace.trace.up[skipped : skipped + steps] for zone_trace, skipped in zip(traces, skip, strict=True)]
+        [
+            zone_trace.trace.up[skipped : skipped + steps]
+            for zone_trace, skipped in zip(traces, skip, strict=True)
+        ]
     )
+
     spot, on_demand = [], []
     for zone_trace in traces:
         zone = zone_trace.trace.name
@@ -172,8 +212,13 @@ def _record(path: Path, file: RegionsFile) -> ZonesRecord:
         if listed is None and file.on_demand is None:
             raise BadRequest(f"{path}: prices: no on-demand price of {zone}; set on_demand")
         on_demand.append(file.on_demand if listed is None else listed)
+
     return ZonesRecord(
-        tuple(zone_trace.trace.name for zone_trace in traces), gap, granted, np.stack(spot), np.array(on_demand)
+        tuple(zone_trace.trace.name for zone_trace in traces),
+        gap,
+        granted,
+        np.stack(spot),
+        np.array(on_demand),
     )
 
 
@@ -181,7 +226,8 @@ def _traces(path: Path, file: RegionsFile) -> list[ZoneTrace]:
     files = list[Path]()
     for name in file.traces:
         # A name or glob, relative to the working directory or to the scenario's folder.
-        here = sorted(glob(name)) or sorted(glob(str(path.parent / name)))  # noqa: PTH207  # Path.glob takes no absolute pattern
+        # Path.glob takes no absolute pattern.
+        here = sorted(glob(name)) or sorted(glob(str(path.parent / name)))  # noqa: PTH207
         if not here:
             raise BadRequest(f"{path}: traces: no file matches {name}")
         files += map(Path, here)
@@ -189,14 +235,24 @@ def _traces(path: Path, file: RegionsFile) -> list[ZoneTrace]:
     by_zone: dict[str, ZoneTrace] = {}
     for zone_trace in (zone_trace for named in files for zone_trace in read_zones(named)):
         if zone_trace.trace.name in by_zone:
-            raise BadRequest(f"{path}: traces: {zone_trace.trace.name} is recorded twice; name one file of it")
+            raise BadRequest(
+                f"{path}: traces: {zone_trace.trace.name} is recorded twice; name one file of it"
+            )
         by_zone[zone_trace.trace.name] = zone_trace
+
     wanted = file.zones or list(by_zone)
     if missing := [zone for zone in wanted if zone not in by_zone]:
-        raise BadRequest(f"{path}: zones: no record of {missing[0]}; recorded: {', '.join(by_zone)}")
+        raise BadRequest(
+            f"{path}: zones: no record of {missing[0]}; recorded: {', '.join(by_zone)}"
+        )
+
     traces = [by_zone[zone] for zone in dict.fromkeys(wanted)]
     if len({zone_trace.trace.gap_seconds for zone_trace in traces}) > 1:
-        raise BadRequest(f"{path}: traces: the zones were recorded at different intervals; use those of one interval")
+        raise BadRequest(
+            f"{path}: traces: the zones were recorded at different intervals; use those of one "
+            "interval"
+        )
+
     return traces
 
 
@@ -209,17 +265,26 @@ def _prices(path: Path, files: list[Path]) -> tuple[dict[str, ZonePrice], dict[s
             events += [portion.fetched for portion in read(named)]
         else:
             constant |= {price.zone: price for price in prices}
+
     table = PriceTable.of(FetchedRows.joined(events).prices)
     series = dict[str, PriceSeries]()
     for history in table:
         if history.market.zone in series:
-            raise BadRequest(f"{path}: prices: two histories of {history.market.zone}; keep those of one machine type")
+            raise BadRequest(
+                f"{path}: prices: two histories of {history.market.zone}; keep those of one "
+                "machine type"
+            )
         series[history.market.zone] = history
+
     return constant, series
 
 
 def _zone_prices(
-    path: Path, zone: str, constant: dict[str, ZonePrice], series: dict[str, PriceSeries], times: Ints
+    path: Path,
+    zone: str,
+    constant: dict[str, ZonePrice],
+    series: dict[str, PriceSeries],
+    times: Ints,
 ) -> tuple[Floats, float | None]:
     """Spot prices by step, and the on-demand price."""
     if zone in constant:

@@ -12,7 +12,14 @@ from pydantic import BaseModel, BeforeValidator, Field
 from bidbrain.billing import billing_rule
 from bidbrain.eviction.hazard import evidence_of_lives, hazard_of
 from bidbrain.eviction.survival import AgeProfile
-from bidbrain.lab.backtest.scenario import PRICE_ALONE, ByAvailability, ByHazard, EvictionModel, Scenario, deal
+from bidbrain.lab.backtest.scenario import (
+    PRICE_ALONE,
+    ByAvailability,
+    ByHazard,
+    EvictionModel,
+    Scenario,
+    deal,
+)
 from bidbrain.replay.market import Mortality
 from bidbrain.strategies.base import Offer, Overheads, Rent
 from bidbrain.strategies.inputs import Checkpointing
@@ -41,7 +48,10 @@ def _micros(written: object) -> int:
 WrittenMoment = Annotated[int, BeforeValidator(_micros)]
 
 
-_WAYS = "price, {availability: {traces: GLOB}}, {hazard: {per_hour: RATE}} or {hazard: {lifetimes: [FILE]}}"
+_WAYS = (
+    "price, {availability: {traces: GLOB}}, {hazard: {per_hour: RATE}} or {hazard: {lifetimes: "
+    "[FILE]}}"
+)
 # Lower ends of age bands in hours, and the weight of the mean rate in each band, in evictions.
 _AGE_BANDS = (0.0, 0.25, 1.0, 3.0, 12.0, 23.0)
 _AGE_WEIGHT = 1.0
@@ -70,7 +80,9 @@ def _for_all(written: object) -> object:
 
 
 class Availability(BaseModel, extra="forbid"):
-    """Trace files by glob; which market uses which trace, if names do not tell; and the machines of a full trace."""
+    """Trace files by glob; which market uses which trace, if names do not tell; and the machines of
+    a full trace.
+    """
 
     traces: str
     markets: dict[str, str] = {}
@@ -78,7 +90,9 @@ class Availability(BaseModel, extra="forbid"):
 
 
 class Hazards(BaseModel, extra="forbid"):
-    """Evictions per machine-hour: one rate, rates by market glob (the first match counts), or files of lifetimes."""
+    """Evictions per machine-hour: one rate, rates by market glob (the first match counts), or files
+    of lifetimes.
+    """
 
     per_hour: Annotated[dict[str, HourlyRate] | None, BeforeValidator(_for_all)] = None
     lifetimes: Annotated[list[Path], Field(min_length=1)] | None = None
@@ -95,7 +109,8 @@ EvictionsKey = Annotated[EvictionsPart, BeforeValidator(_one_way)]
 
 
 class OnDemandTable(BaseModel, extra="forbid"):
-    """The moment at which list prices are read, and a file of them in addition to the stored ones."""
+    """The moment at which list prices are read, and a file of them in addition to the stored
+    ones."""
 
     file: Path | None = None
     asof: WrittenMoment
@@ -115,7 +130,9 @@ class FleetPart(BaseModel, extra="forbid"):
 
 
 class Jobs(BaseModel, extra="forbid"):
-    """Job lengths: the work that the baseline does on demand in each of `hours`. The deadline multiplies them."""
+    """Job lengths: the work that the baseline does on demand in each of `hours`. The deadline
+    multiplies them.
+    """
 
     baseline: FleetPart
     hours: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)]
@@ -123,7 +140,9 @@ class Jobs(BaseModel, extra="forbid"):
 
 
 class Markets(BaseModel, extra="forbid"):
-    """Types to rent, by glob; the region if files have several; and whether a job uses one zone or all."""
+    """Types to rent, by glob; the region if files have several; and whether a job uses one zone or
+    all.
+    """
 
     types: Annotated[list[str], Field(min_length=1)]
     region: str | None = None
@@ -164,42 +183,56 @@ class ScenarioFile(BaseModel, extra="forbid"):
     schemes: Annotated[list[str], Field(min_length=1)]
 
 
-def load(path: Path, library: Library, remark: Callable[[str], None]) -> tuple[Scenario, tuple[str, ...]]:
-    """Reads a scenario and the files that it names, with a remark for the user on how these were read; returns it with
-    the schemes to compare in it."""
+def load(
+    path: Path, library: Library, remark: Callable[[str], None]
+) -> tuple[Scenario, tuple[str, ...]]:
+    """Reads a scenario and the files that it names, with a remark for the user on how these were
+    read; returns it with the schemes to compare in it."""
     file = parsed(path, ScenarioFile)
     return scenario_of(file, path, library, remark), tuple(file.schemes)
 
 
-def scenario_of(file: ScenarioFile, path: Path, library: Library, remark: Callable[[str], None]) -> Scenario:
+def scenario_of(
+    file: ScenarioFile, path: Path, library: Library, remark: Callable[[str], None]
+) -> Scenario:
     """The scenario that a file at a path describes."""
     if bool(file.prices) == (file.store is not None):
         raise BadRequest(f"{path}: give either prices (files) or store (markets)")
+
     lists = [file.on_demand.file] if file.on_demand.file else []
     prices = tuple(price for part in _fetched_rows(path, lists) for price in part.on_demand)
     listed = library.catalog.merged(Catalog(prices=prices))
     histories = _histories(path, file, library)
+
     try:
         offers = tuple(_offer(series.market, listed, file) for series in histories)
         machines = {
-            offer.market: listed.instance_type(offer.market.cloud, offer.market.instance_type) for offer in offers
+            offer.market: listed.instance_type(offer.market.cloud, offer.market.instance_type)
+            for offer in offers
         }
         regime, how = evictions(path, file.evictions, machines, file.seed)
         scenario = replace(_scenario(file, histories, offers, listed), evictions=regime)
     except (UnknownPrice, UnknownInstanceType) as error:
         raise BadRequest(f"{path}: {error}") from None
+
     if how:
         remark(how)
     return scenario
 
 
 def _scenario(
-    file: ScenarioFile, histories: tuple[PriceSeries, ...], offers: tuple[Offer, ...], listed: Catalog
+    file: ScenarioFile,
+    histories: tuple[PriceSeries, ...],
+    offers: tuple[Offer, ...],
+    listed: Catalog,
 ) -> Scenario:
     places = {(series.market.cloud, series.market.region) for series in histories}
     if len(places) > 1:
         names = ", ".join("/".join(place) for place in sorted(places))
-        raise BadRequest(f"prices: a scenario covers one region, but these are from {names}; set markets.region")
+        raise BadRequest(
+            f"prices: a scenario covers one region, but these are from {names}; set markets.region"
+        )
+
     cloud, region = places.pop()
 
     def fleet(part: FleetPart) -> Rent:
@@ -219,9 +252,13 @@ def _scenario(
         depth=file.depth,
         billing=billing_rule(file.billing),
         overheads=Overheads(
-            int(file.startup_seconds * SECOND), int(file.lambda_seconds * SECOND), int(file.sigma_seconds * SECOND)
+            int(file.startup_seconds * SECOND),
+            int(file.lambda_seconds * SECOND),
+            int(file.sigma_seconds * SECOND),
         ),
-        checkpoints=Checkpointing(file.checkpoint.speed, int(file.checkpoint.write_seconds * SECOND)),
+        checkpoints=Checkpointing(
+            file.checkpoint.speed, int(file.checkpoint.write_seconds * SECOND)
+        ),
         starts=file.starts,
         seed=file.seed,
         zones_together=file.markets.zones == "together",
@@ -239,6 +276,7 @@ def _histories(path: Path, file: ScenarioFile, library: Library) -> tuple[PriceS
         table = library.table(library.require(Selection(file.store.markets)))
     else:
         table = PriceTable.of(FetchedRows.joined(_fetched_rows(path, file.prices)).prices)
+
     matching = [
         series
         for series in table
@@ -246,9 +284,14 @@ def _histories(path: Path, file: ScenarioFile, library: Library) -> tuple[PriceS
         and file.markets.region in (None, series.market.region)
         and any(fnmatchcase(series.market.instance_type, glob) for glob in file.markets.types)
     ]
+
     if not matching:
         place = f" in {file.markets.region}" if file.markets.region else ""
-        raise BadRequest(f"{path}: markets.types: no history of a type like {', '.join(file.markets.types)}{place}")
+        raise BadRequest(
+            f"{path}: markets.types: no history of a type like "
+            f"{', '.join(file.markets.types)}{place}"
+        )
+
     return tuple(matching)
 
 
@@ -264,38 +307,62 @@ def evictions(
     """The eviction model, and a remark for the user."""
     if part.availability is not None:
         traces, by_market = _traces(scenario, part.availability.traces), part.availability.markets
-        chosen = {market: _fitting(market, machine, traces, by_market) for market, machine in machines.items()}
+        chosen = {
+            market: _fitting(market, machine, traces, by_market)
+            for market, machine in machines.items()
+        }
         own = {market: fits[0] for market, fits in chosen.items() if fits}
         others = [market for market, fits in chosen.items() if not fits]
-        remark = f"availability: {len(own)} markets have their own trace, {len(others)} get an assigned one"
+        remark = (
+            f"availability: {len(own)} markets have their own trace, {len(others)} get an assigned "
+            "one"
+        )
         return ByAvailability({**own, **deal(others, traces)}, part.availability.machines), remark
     if part.hazard is None:
         return PRICE_ALONE, ""
     if part.hazard.lifetimes is not None:
         return ByHazard(_of_lives(scenario, part.hazard.lifetimes, tuple(machines)), seed), ""
+
     rates, mortalities = part.hazard.per_hour or {}, dict[Market, Mortality]()
     for market in machines:
         rate = next((rate for pattern, rate in rates.items() if market.matches(pattern)), None)
         if rate is None:
             raise BadRequest(
-                f"{scenario}: evictions.hazard.per_hour: no rate for {market} (add '*': RATE for all others)"
+                f"{scenario}: evictions.hazard.per_hour: no rate for {market} (add '*': RATE for "
+                "all others)"
             )
         mortalities[market] = Mortality(rate)
+
     return ByHazard(mortalities, seed), ""
 
 
 def _fitting(
-    market: Market, machine: InstanceType, traces: Sequence[AvailabilityTrace], by_market: dict[str, str]
+    market: Market,
+    machine: InstanceType,
+    traces: Sequence[AvailabilityTrace],
+    by_market: dict[str, str],
 ) -> Sequence[AvailabilityTrace]:
-    """The traces of a market, longest first: as the file says, else those named after its zone and accelerators."""
+    """The traces of a market, longest first: as the file says, else those named after its zone and
+    accelerators.
+    """
     for pattern, name in by_market.items():
         if market.matches(pattern):
             fits = [trace for trace in traces if fnmatchcase(trace.name, name)]
             if not fits:
-                raise BadRequest(f"evictions.availability.markets: no trace matches {name!r}, given for {pattern!r}")
+                raise BadRequest(
+                    f"evictions.availability.markets: no trace matches {name!r}, given for "
+                    f"{pattern!r}"
+                )
             return _longest_first(fits)
+
     kind = f"{machine.accelerator or ''}_{machine.accelerators}".lower()
-    return _longest_first([trace for trace in traces if machine.accelerators and f"{market.zone}_{kind}" in trace.name])
+    return _longest_first(
+        [
+            trace
+            for trace in traces
+            if machine.accelerators and f"{market.zone}_{kind}" in trace.name
+        ]
+    )
 
 
 def _longest_first(traces: Sequence[AvailabilityTrace]) -> Sequence[AvailabilityTrace]:
@@ -304,20 +371,26 @@ def _longest_first(traces: Sequence[AvailabilityTrace]) -> Sequence[Availability
 
 def _traces(scenario: Path, pattern: str) -> list[AvailabilityTrace]:
     for start in (Path(), scenario.parent):
-        names = glob(str(start / pattern), recursive=True)  # noqa: PTH207  # Path.glob takes no absolute pattern
+        # Path.glob takes no absolute pattern.
+        names = glob(str(start / pattern), recursive=True)  # noqa: PTH207
         paths = sorted(path for path in map(Path, names) if path.is_file())
         if paths:
             return [read_availability(path) for path in paths]
     raise BadRequest(f"{scenario}: evictions.availability.traces: no file matches {pattern!r}")
 
 
-def _of_lives(scenario: Path, files: Sequence[Path], markets: Sequence[Market]) -> dict[Market, Mortality]:
+def _of_lives(
+    scenario: Path, files: Sequence[Path], markets: Sequence[Market]
+) -> dict[Market, Mortality]:
     lives = [life for file in files for life in read_lifetimes(found_at(scenario, file))]
     ages = AgeProfile.of(lives, _AGE_BANDS, _AGE_WEIGHT)
     evidence, mortalities = evidence_of_lives(lives, ages), {}
     for market in markets:
         hazard = hazard_of(market, evidence, (), ages)
         if hazard is None:
-            raise BadRequest(f"{scenario}: evictions.hazard.lifetimes: no lifetimes from {market.cloud}")
+            raise BadRequest(
+                f"{scenario}: evictions.hazard.lifetimes: no lifetimes from {market.cloud}"
+            )
         mortalities[market] = Mortality(hazard.rate[0], ages)
+
     return mortalities

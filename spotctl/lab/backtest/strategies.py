@@ -1,4 +1,5 @@
-"""Strategies over a price history (`backtest run`), and the differences between them (`--against`)."""
+"""Strategies over a price history (`backtest run`), and the differences between them
+(`--against`)."""
 
 from __future__ import annotations
 
@@ -36,16 +37,31 @@ SUMMARIES: tuple[Column[BacktestSummary], ...] = (
     Column("scheme", heading="strategy"),
     Column("hours", heading="hours", show="{:g}"),
     Column("cost_pct", heading="cost %", show="{:.1f}"),
-    Column("cost_p50", value=lambda summary: summary.cost_p50, heading="p50", show="{:.1f}", rank=1),
-    Column("cost_p95", value=lambda summary: summary.cost_p95, heading="p95", show="{:.1f}", rank=2),
+    Column(
+        "cost_p50", value=lambda summary: summary.cost_p50, heading="p50", show="{:.1f}", rank=1
+    ),
+    Column(
+        "cost_p95", value=lambda summary: summary.cost_p95, heading="p95", show="{:.1f}", rank=2
+    ),
     Column("runtime_ratio", heading="run time", show="{:.2f}"),
-    Column("evictions_per_job", value=lambda summary: summary.evictions_per_job, heading="evictions", show="{:.1f}"),
-    Column("free_pct", value=lambda summary: summary.free_pct, heading="free %", show="{:.1f}", rank=3),
+    Column(
+        "evictions_per_job",
+        value=lambda summary: summary.evictions_per_job,
+        heading="evictions",
+        show="{:.1f}",
+    ),
+    Column(
+        "free_pct", value=lambda summary: summary.free_pct, heading="free %", show="{:.1f}", rank=3
+    ),
     Column("unfinished", heading="unfinished"),
 )
 
 RESULTS: tuple[Column[Any], ...] = (
-    Column("results", "results by strategy and job length; null where no job finished", each=BacktestSummary),
+    Column(
+        "results",
+        "results by strategy and job length; null where no job finished",
+        each=BacktestSummary,
+    ),
     Column("cheapest", "cheapest strategy that is as fast as the baseline; null if none is"),
     Column(
         "default",
@@ -58,7 +74,10 @@ RESULTS: tuple[Column[Any], ...] = (
 
 
 def results_json(
-    summaries: Sequence[BacktestSummary], billing: str, wall_seconds: float, remarks: Sequence[str] = ()
+    summaries: Sequence[BacktestSummary],
+    billing: str,
+    wall_seconds: float,
+    remarks: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The JSON of `backtest run --json`."""
     best, default = cheapest(summaries), default_for(billing)
@@ -69,7 +88,11 @@ def results_json(
 def choice(summaries: Sequence[BacktestSummary], billing: str) -> tuple[str, str]:
     """The cheapest strategy in these results, and the default under this billing rule."""
     best, default = cheapest(summaries), default_for(billing)
-    first = f"cheapest strategy as fast as the baseline: {best}" if best else "no strategy is as fast as the baseline"
+    first = (
+        f"cheapest strategy as fast as the baseline: {best}"
+        if best
+        else "no strategy is as fast as the baseline"
+    )
     return first, f"default for {billing} billing: {default.name}, because {default.reason}"
 
 
@@ -130,7 +153,11 @@ DIFFERENCES: tuple[Column[PairedDifference], ...] = (
 )
 
 COMPARISON: tuple[Column[Any], ...] = (
-    Column("differences", "differences between strategies over the jobs that both finished", each=DIFFERENCES),
+    Column(
+        "differences",
+        "differences between strategies over the jobs that both finished",
+        each=DIFFERENCES,
+    ),
 )
 RESULTS_AND_DIFFERENCES = (*RESULTS, *COMPARISON)
 
@@ -138,19 +165,31 @@ _SPOT, _ON_DEMAND, _FREE, _EVICTED = BLUE, INK, GREEN, RED
 _ON_DEMAND_NAME = "on demand"
 
 
-def write(folder: Path, scenario: Scenario, results: Sequence[JobResult], summaries: Sequence[BacktestSummary]) -> None:
-    """Writes `jobs.csv` with a row per job, and plots of costs, run times, machine-hours and one footprint."""
+def write(
+    folder: Path,
+    scenario: Scenario,
+    results: Sequence[JobResult],
+    summaries: Sequence[BacktestSummary],
+) -> None:
+    """Writes `jobs.csv` with a row per job, and plots of costs, run times, machine-hours and one
+    footprint.
+    """
     rows = []
     for result in results:
         end = "" if result.end is None else format_time(result.end)
         rows.append(asdict(result) | {"start": format_time(result.start), "end": end})
+
     with output_folder(folder):
         save_csv(folder / "jobs.csv", rows)
         for hours in sorted({summary.hours for summary in summaries}):
             of_length = [summary for summary in summaries if summary.hours == hours]
-            save_plot(_cost_and_runtime(hours, of_length), folder / f"cost_and_runtime_{hours:g}h.png")
+            save_plot(
+                _cost_and_runtime(hours, of_length), folder / f"cost_and_runtime_{hours:g}h.png"
+            )
             save_plot(_machine_hours(hours, of_length), folder / f"machine_hours_{hours:g}h.png")
-            footprint = _footprint(scenario, [result for result in results if result.hours == hours])
+            footprint = _footprint(
+                scenario, [result for result in results if result.hours == hours]
+            )
             if footprint is not None:
                 save_plot(footprint, folder / f"footprint_{hours:g}h.png")
 
@@ -166,20 +205,32 @@ def _cost_and_runtime(hours: float, summaries: Sequence[BacktestSummary]) -> Fig
         axes.bar_label(bars, fmt="%.1f" if axes is cost else "%.2f", padding=3)
         axes.set_xlabel(label)
         axes.margins(x=0.15)
+
     cost.invert_yaxis()
     figure.suptitle(f"Jobs of {hours:g} hours", fontsize=11)
     return figure
 
 
 def _machine_hours(hours: float, summaries: Sequence[BacktestSummary]) -> Figure:
-    rented = [summary for summary in summaries if summary.on_demand_hours + summary.spot_hours + summary.free_hours > 0]
+    rented = [
+        summary
+        for summary in summaries
+        if summary.on_demand_hours + summary.spot_hours + summary.free_hours > 0
+    ]
+
     figure, (axes,) = panels(10, 1.0 + 0.45 * len(rented))
     names, left = [summary.scheme for summary in rented], [0.0] * len(rented)
-    parts = (("on demand", "on_demand_hours", _ON_DEMAND), ("spot", "spot_hours", _SPOT), ("free", "free_hours", _FREE))
+    parts = (
+        ("on demand", "on_demand_hours", _ON_DEMAND),
+        ("spot", "spot_hours", _SPOT),
+        ("free", "free_hours", _FREE),
+    )
+
     for label, field, color in parts:
         values = [getattr(summary, field) for summary in rented]
         axes.barh(names, values, left=left, label=label, color=color)
         left = [a + b for a, b in zip(left, values, strict=True)]
+
     axes.invert_yaxis()
     axes.set_xlabel("machine-hours per job")
     axes.set_title(f"Where machine-hours went, jobs of {hours:g} hours", loc="left", fontsize=11)
@@ -188,23 +239,31 @@ def _machine_hours(hours: float, summaries: Sequence[BacktestSummary]) -> Figure
 
 
 def _footprint(scenario: Scenario, results: Sequence[JobResult]) -> Figure | None:
-    """The machines of every strategy that rents spot machines over time, for one typical job; None if none does."""
+    """The machines of every strategy that rents spot machines over time, for one typical job; None
+    if none does.
+    """
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
     from matplotlib.lines import Line2D
 
     job = _typical(results)
-    strategies = dict.fromkeys(result.scheme for result in results if result.spot_hours + result.free_hours > 0)
+    strategies = dict.fromkeys(
+        result.scheme for result in results if result.spot_hours + result.free_hours > 0
+    )
     runs = {name: run_of(scenario, name, job.zone, job.hours, job.start) for name in strategies}
     if not runs:
         return None
+
     names = sorted({_name(tenure) for run in runs.values() for tenure in run.tenures})
     tints = {name: to_hex(colormaps["tab20"](i % 20)) for i, name in enumerate(names)}
     colors = {name: _ON_DEMAND if name == _ON_DEMAND_NAME else tint for name, tint in tints.items()}
-    figure, rows = panels(10, 1.5 + 0.06 * len(colors) + 1.3 * len(runs), len(runs), sharex=True, sharey=True)
+    figure, rows = panels(
+        10, 1.5 + 0.06 * len(colors) + 1.3 * len(runs), len(runs), sharex=True, sharey=True
+    )
     for axes, (name, run) in zip(rows, runs.items(), strict=True):
         _draw_machines(axes, run, colors)
         axes.set_title(name, loc="left", fontsize=9)
+
     rows[-1].set_xlabel("hours since the start")
     figure.supylabel("capacity held (vCPUs)", fontsize=9)
     began = format_time(job.start // MINUTE * MINUTE)
@@ -212,6 +271,7 @@ def _footprint(scenario: Scenario, results: Sequence[JobResult]) -> Figure | Non
     evicted = Line2D([], [], linestyle="", marker="^", color=_EVICTED, label="eviction")
     handles = [*legend_of(colors), evicted]
     figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+
     return figure
 
 
@@ -221,6 +281,7 @@ def _typical(results: Sequence[JobResult]) -> JobResult:
     for result in results:
         if result.scheme != BOUND:
             costs.setdefault((result.zone, result.start), []).append(result.cost)
+
     ranked = sorted(costs, key=lambda job: (sum(costs[job]), job)) or [
         (result.zone, result.start) for result in results
     ]
@@ -231,15 +292,35 @@ def _typical(results: Sequence[JobResult]) -> JobResult:
 def _draw_machines(axes: Axes, run: Run, colors: dict[str, str]) -> None:
     """The capacity (work per hour) that is held of each market, and the evictions."""
     start = run.job.start
-    edges = np.unique([moment for tenure in run.tenures for moment in (tenure.start, tenure.end)] or [start])
+    edges = np.unique(
+        [moment for tenure in run.tenures for moment in (tenure.start, tenure.end)] or [start]
+    )
     levels = {name: np.zeros(edges.size) for name in colors}
     for tenure in run.tenures:
         held = (edges >= tenure.start) & (edges < tenure.end)
         levels[_name(tenure)][held] += tenure.rent.machines * tenure.rent.offer.nu
-    axes.stackplot((edges - start) / HOUR, list(levels.values()), step="post", colors=colors.values(), linewidth=0)
-    evictions = [(tenure.end - start) / HOUR for tenure in run.tenures if tenure.ended is End.EVICTED]
+
+    axes.stackplot(
+        (edges - start) / HOUR,
+        list(levels.values()),
+        step="post",
+        colors=colors.values(),
+        linewidth=0,
+    )
+
+    evictions = [
+        (tenure.end - start) / HOUR for tenure in run.tenures if tenure.ended is End.EVICTED
+    ]
     low = [0.07] * len(evictions)
-    axes.plot(evictions, low, "^", color=_EVICTED, markeredgecolor="white", transform=axes.get_xaxis_transform())
+    axes.plot(
+        evictions,
+        low,
+        "^",
+        color=_EVICTED,
+        markeredgecolor="white",
+        transform=axes.get_xaxis_transform(),
+    )
+
     axes.margins(x=0, y=0.1)
 
 

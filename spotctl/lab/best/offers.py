@@ -26,7 +26,9 @@ WantedBetween = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class MachineWish:
-    """Requirements of a machine; ranges are closed. `gpu` is a name such as A100, which A100-80GB also fits."""
+    """Requirements of a machine; ranges are closed. `gpu` is a name such as A100, which A100-80GB
+    also fits.
+    """
 
     selection: Selection
     gpu: str = ""
@@ -46,11 +48,13 @@ class MachineWish:
 
 @dataclass(frozen=True, slots=True)
 class RankedOffer:
-    """A machine at its price in nano-dollars per hour, as of `seen`; `estimated` if no spot price was published.
+    """A machine at its price in nano-dollars per hour, as of `seen`; `estimated` if no spot price
+    was published.
 
-    `eviction` is the probability of an eviction within an hour, `band` the provider's own words, `score` the chance
-    that a request is filled, from 1 to 10. `lost_hours` is what an eviction costs: the work since the last checkpoint
-    and the time until another machine works. The price of a `shipped` offer is by the lists in this package.
+    `eviction` is the probability of an eviction within an hour, `band` the provider's own words,
+    `score` the chance that a request is filled, from 1 to 10. `lost_hours` is what an eviction
+    costs: the work since the last checkpoint and the time until another machine works. The price of
+    a `shipped` offer is by the lists in this package.
     """
 
     market: Market
@@ -79,7 +83,9 @@ class RankedOffer:
 
     @property
     def usd_per_useful_hour(self) -> float | None:
-        """The price of an hour of progress; None where evictions are unknown, or would leave no progress."""
+        """The price of an hour of progress; None where evictions are unknown, or would leave no
+        progress.
+        """
         if self.eviction is None or self.eviction * self.lost_hours >= 1:
             return None
         return self.usd_per_hour / (1 - self.eviction * self.lost_hours)
@@ -90,7 +96,10 @@ class RankedOffer:
         if self.market.is_synthetic:
             return "synthetic"
         if self.shipped:
-            return f"{'list price minus saving' if self.estimated else 'list of spot prices'}, shipped with spotctl"
+            return (
+                f"{'list price minus saving' if self.estimated else 'list of spot prices'}, "
+                "shipped with spotctl"
+            )
         return "on-demand price minus published saving" if self.estimated else "spot price"
 
     def age_seconds(self, now: int) -> float:
@@ -116,6 +125,7 @@ def ranked(offers: Iterable[RankedOffer], by: str) -> list[RankedOffer]:
     """The offers, the best first."""
     if by not in SORTS:
         raise BadRequest(f"--sort {by!r} is not one of {', '.join(SORTS)}")
+
     figure = SORTS[by]
 
     def key(offer: RankedOffer) -> tuple[float, float, str]:
@@ -126,32 +136,50 @@ def ranked(offers: Iterable[RankedOffer], by: str) -> list[RankedOffer]:
 
 
 def offers(library: Library, wish: MachineWish, lost_hours: float) -> list[RankedOffer]:
-    """All offers that fit the wish: every spot market with its last price, an estimate where AWS publishes only the
-    saving against the on-demand price, and one by the shipped lists for a cloud of which no price is stored."""
+    """All offers that fit the wish: every spot market with its last price, an estimate where AWS
+    publishes only the saving against the on-demand price, and one by the shipped lists for a cloud
+    of which no price is stored."""
     figures = _InterruptionFigures(library.store.interruptions())
     fitting = [
-        _offer(library.catalog, figures, (series.market, int(series.prices[-1]), series.last, False), lost_hours)
+        _offer(
+            library.catalog,
+            figures,
+            (series.market, int(series.prices[-1]), series.last, False),
+            lost_hours,
+        )
         for series in library.table(_spot_markets(library, wish))
     ]
-    priced = {(offer.market.cloud, offer.market.region, offer.market.instance_type) for offer in fitting}
+
+    priced = {
+        (offer.market.cloud, offer.market.region, offer.market.instance_type) for offer in fitting
+    }
     fitting += [
         _offer(library.catalog, figures, (market, price, seen, True), lost_hours)
         for market, price, seen in _estimates(library.catalog, figures, wish)
         if (market.cloud, market.region, market.instance_type) not in priced
     ]
-    stored = {market.cloud for market in library.store.markets()} | {offer.market.cloud for offer in fitting}
+
+    stored = {market.cloud for market in library.store.markets()} | {
+        offer.market.cloud for offer in fitting
+    }
     shipped = {}
+
     for market, price, seen, estimated, on_demand in _shipped_prices(library.catalog, wish):
         place = (market.cloud, market.region, market.instance_type)
         if market.cloud not in stored and place not in shipped:
             offer = _offer(library.catalog, figures, (market, price, seen, estimated), lost_hours)
             shipped[place] = replace(offer, shipped=True, on_demand=on_demand)
+
     return [*fitting, *shipped.values()]
 
 
 def _spot_markets(library: Library, wish: MachineWish) -> list[Market]:
     markets = library.select(wish.selection)
-    return [market for market in markets if market.os == wish.os and _fits(library.catalog, wish, market)]
+    return [
+        market
+        for market in markets
+        if market.os == wish.os and _fits(library.catalog, wish, market)
+    ]
 
 
 def _estimates(
@@ -160,7 +188,11 @@ def _estimates(
     """On-demand price x (1 - saving), where the provider publishes the saving."""
     for saving in figures.savings():
         market = saving.market
-        if market.os != wish.os or not wish.selection.matches(market, catalog) or not _fits(catalog, wish, market):
+        if (
+            market.os != wish.os
+            or not wish.selection.matches(market, catalog)
+            or not _fits(catalog, wish, market)
+        ):
             continue
         on_demand = on_demand_of(market, saving.as_of, catalog)
         price = 0 if on_demand is None else round(on_demand.price * (1 - saving.low))
@@ -168,18 +200,27 @@ def _estimates(
             yield market, price, saving.as_of
 
 
-def _shipped_prices(catalog: Catalog, wish: MachineWish) -> Iterator[tuple[Market, int, int, bool, int]]:
-    """Spot prices by the lists that are shipped, the newest lists first: market, price, moment, whether it is an
-    estimate, and the price on demand. Of machines that the dated list of GPUs lacks, on-demand price x (1 - saving)."""
+def _shipped_prices(
+    catalog: Catalog, wish: MachineWish
+) -> Iterator[tuple[Market, int, int, bool, int]]:
+    """Spot prices by the lists that are shipped, the newest lists first: market, price, moment,
+    whether it is an estimate, and the price on demand. Of machines that the dated list of GPUs
+    lacks, on-demand price x (1 - saving)."""
     for market, row in _shipped_gpus(catalog, wish):
         if row["spot"]:
-            price, seen, is_estimate = parse_usd(row["spot"]), parse_time(row["spot_asof"]), row["certainty"] != "list"
+            price, seen, is_estimate = (
+                parse_usd(row["spot"]),
+                parse_time(row["spot_asof"]),
+                row["certainty"] != "list",
+            )
             yield market, price, seen, is_estimate, parse_usd(row["on_demand"])
     for on_demand in catalog.prices:
         saving = saving_of(on_demand.cloud, on_demand.instance_type)
         if saving is None or on_demand.os != wish.os:
             continue
-        market = Market(on_demand.cloud, on_demand.region, NO_ZONE, on_demand.instance_type, on_demand.os)
+        market = Market(
+            on_demand.cloud, on_demand.region, NO_ZONE, on_demand.instance_type, on_demand.os
+        )
         if wish.selection.matches(market, catalog) and _fits(catalog, wish, market):
             price, seen = round(on_demand.price * (1 - saving[0])), min(on_demand.as_of, saving[1])
             yield market, price, seen, True, on_demand.price
@@ -189,18 +230,27 @@ def _shipped_gpus(catalog: Catalog, wish: MachineWish) -> Iterator[tuple[Market,
     """The rows of the dated list of GPUs' prices that fit."""
     for row in rows_of("gpu_prices"):
         market = Market(row["cloud"], row["region"], NO_ZONE, row["instance_type"], wish.os)
-        if wish.os == LINUX and wish.selection.matches(market, catalog) and _fits(catalog, wish, market):
+        if (
+            wish.os == LINUX
+            and wish.selection.matches(market, catalog)
+            and _fits(catalog, wish, market)
+        ):
             yield market, row
 
 
 def on_demand_only(library: Library, wish: MachineWish, shown: Iterable[RankedOffer]) -> list[str]:
-    """For each cloud of which no offer is shown, the cheapest fitting machine of its shipped on-demand prices."""
+    """For each cloud of which no offer is shown, the cheapest fitting machine of its shipped
+    on-demand prices.
+    """
     with_offers = {offer.market.cloud for offer in shown}
     cheapest: dict[str, tuple[float, str, str]] = {}
     for market, row in _shipped_gpus(library.catalog, wish):
         if market.cloud not in with_offers:
             price = float(row["on_demand"])
-            cheapest[market.cloud] = min(cheapest.get(market.cloud, (inf, "", "")), (price, str(market), row["asof"]))
+            cheapest[market.cloud] = min(
+                cheapest.get(market.cloud, (inf, "", "")), (price, str(market), row["asof"])
+            )
+
     return [
         f"of {cloud}, only on-demand prices are shipped: {market} ${price:.2f}/h ({asof})"
         for cloud, (price, market, asof) in sorted(cheapest.items())
@@ -214,7 +264,10 @@ def _fits(catalog: Catalog, wish: MachineWish, market: Market) -> bool:
 
 
 def _offer(
-    catalog: Catalog, figures: "_InterruptionFigures", spot: tuple[Market, int, int, bool], lost_hours: float
+    catalog: Catalog,
+    figures: "_InterruptionFigures",
+    spot: tuple[Market, int, int, bool],
+    lost_hours: float,
 ) -> RankedOffer:
     market, price, seen, estimated = spot
     on_demand = on_demand_of(market, seen, catalog)
@@ -240,11 +293,18 @@ class _InterruptionFigures:
         self._of_type: dict[tuple[str, str, str], list[Interruption]] = {}
         for figure in sorted(published, key=lambda figure: figure.as_of):
             market = figure.market
-            self._newest[market.cloud, market.region, market.zone, market.instance_type, market.os, figure.measure] = (
-                figure
-            )
+            self._newest[
+                market.cloud,
+                market.region,
+                market.zone,
+                market.instance_type,
+                market.os,
+                figure.measure,
+            ] = figure
             if figure.measure in _EVICTION_MEASURES:
-                self._of_type.setdefault((market.cloud, market.region, market.instance_type), []).append(figure)
+                self._of_type.setdefault(
+                    (market.cloud, market.region, market.instance_type), []
+                ).append(figure)
 
     def savings(self) -> Iterator[Interruption]:
         return (figure for figure in self._newest.values() if figure.measure == "saving")
@@ -262,10 +322,22 @@ class _InterruptionFigures:
         return None if hazard is None else 1 - exp(-hazard.rate[0])
 
     def band(self, market: Market) -> str | None:
-        figure = next((candidate for candidate in (self._of(market, measure) for measure in _BANDS) if candidate), None)
+        figure = next(
+            (
+                candidate
+                for candidate in (self._of(market, measure) for measure in _BANDS)
+                if candidate
+            ),
+            None,
+        )
+
         if figure is None:
             return None
-        return f"{figure.low * 100:g}-{figure.high * 100:g}%" if figure.high < 1 else f">{figure.low * 100:g}%"
+        return (
+            f"{figure.low * 100:g}-{figure.high * 100:g}%"
+            if figure.high < 1
+            else f">{figure.low * 100:g}%"
+        )
 
     def score(self, market: Market) -> float | None:
         figure = self._of(market, "placement-score")
@@ -276,18 +348,29 @@ def check_gpu(wish: MachineWish, catalog: Catalog) -> None:
     """Raises `BadRequest` for a GPU that no known machine has."""
     known = catalog.accelerators | GPU_MEMORY_GIB.keys()
     named = wish.gpu.upper()
-    if wish.gpu and not any(name.upper() == named or name.upper().startswith(f"{named}-") for name in known):
-        raise BadRequest(f"--gpu {wish.gpu}: {catalog.unknown_accelerator(named, rented_clouds(), known)}")
+    if wish.gpu and not any(
+        name.upper() == named or name.upper().startswith(f"{named}-") for name in known
+    ):
+        raise BadRequest(
+            f"--gpu {wish.gpu}: {catalog.unknown_accelerator(named, rented_clouds(), known)}"
+        )
 
 
-def cloud_prices(library: Library, wish: MachineWish, fitting: Sequence[RankedOffer], now: int) -> list[CloudPrices]:
-    """How current the prices of the rented clouds are that a wish allows; `fitting` are all offers for it."""
+def cloud_prices(
+    library: Library, wish: MachineWish, fitting: Sequence[RankedOffer], now: int
+) -> list[CloudPrices]:
+    """How current the prices of the rented clouds are that a wish allows; `fitting` are all offers
+    for it.
+    """
     seen: dict[str, int] = {}
     for offer in fitting:
         if not offer.shipped:
             seen[offer.market.cloud] = max(offer.seen, seen.get(offer.market.cloud, 0))
+
     return [
-        CloudPrices(cloud, seen[cloud] if now - seen.get(cloud, 0) <= STALE else _newest(library, cloud))
+        CloudPrices(
+            cloud, seen[cloud] if now - seen.get(cloud, 0) <= STALE else _newest(library, cloud)
+        )
         for cloud in _asked_clouds(wish.selection)
     ]
 
@@ -296,31 +379,47 @@ def _asked_clouds(selection: Selection) -> Iterator[str]:
     for cloud in rented_clouds():
         if selection.clouds and cloud not in selection.clouds:
             continue
-        if selection.pattern and not fnmatchcase(cloud, selection.pattern.partition("/")[0].lower()):
+        if selection.pattern and not fnmatchcase(
+            cloud, selection.pattern.partition("/")[0].lower()
+        ):
             continue
-        if not selection.regions or any(is_region_of(cloud, region) for region in selection.regions):
+        if not selection.regions or any(
+            is_region_of(cloud, region) for region in selection.regions
+        ):
             yield cloud
 
 
 def _newest(library: Library, cloud: str) -> int | None:
     """The moment of a cloud's newest price, also of machines that do not fit."""
     markets = library.select(Selection(clouds=(cloud,)))
-    moments = [prices.newest for prices in freshness_of_stored(library, markets) if prices.newest is not None]
-    moments += [figure.as_of for figure in library.store.interruptions(cloud) if figure.measure == "saving"]
+    moments = [
+        prices.newest
+        for prices in freshness_of_stored(library, markets)
+        if prices.newest is not None
+    ]
+
+    moments += [
+        figure.as_of for figure in library.store.interruptions(cloud) if figure.measure == "saving"
+    ]
     return max(moments, default=None)
 
 
 def last_filter(library: Library, wish: MachineWish) -> tuple[str, int] | None:
-    """The filter, as an option, that no market passes, and how many passed those before it; None if some pass all."""
+    """The filter, as an option, that no market passes, and how many passed those before it; None if
+    some pass all.
+    """
     figures, catalog = _InterruptionFigures(library.store.interruptions()), library.catalog
     stored, before = {market.cloud for market in library.store.markets()}, 0
     for option, looser in _steps(wish):
-        shipped = {market for market, *_ in _shipped_prices(catalog, looser) if market.cloud not in stored}
+        shipped = {
+            market for market, *_ in _shipped_prices(catalog, looser) if market.cloud not in stored
+        }
         estimated = {market for market, _, _ in _estimates(catalog, figures, looser)}
         left = len({*_spot_markets(library, looser), *shipped, *estimated})
         if not left:
             return option, before
         before = left
+
     return None
 
 
@@ -335,15 +434,18 @@ def _steps(wish: MachineWish) -> Iterator[tuple[str, MachineWish]]:
         (" ".join(f"--type {name}" for name in whole.types), {"types": whole.types}),
         (f"--vcpus {_range_text(whole.vcpus or (0, inf))}", {"vcpus": whole.vcpus}),
     ]
+
     for option, change in parts:
         if any(change.values()):
             so_far = replace(so_far, selection=replace(so_far.selection, **change))  # type: ignore[arg-type]
             yield option, so_far
+
     if wish.gpu:
         so_far = replace(so_far, gpu=wish.gpu)
         yield f"--gpu {wish.gpu}", so_far
         so_far = replace(so_far, gpus=wish.gpus)
         yield f"--gpu {wish.gpu}:{_range_text(wish.gpus)}", so_far
+
     yield f"--memory {_range_text(wish.memory)}", replace(so_far, memory=wish.memory)
 
 

@@ -1,4 +1,6 @@
-"""Ranked offers (`prices best`) as a table and as JSON, and the condition that `prices best --below` waits for."""
+"""Ranked offers (`prices best`) as a table and as JSON, and the condition that `prices best
+--below` waits for.
+"""
 
 from __future__ import annotations
 
@@ -51,18 +53,26 @@ OFFERS: tuple[Column[RankedOffer], ...] = (
     Column("usd_per_vcpu_hour", "price per vCPU", heading="$/vCPU-h", show=_usd),
     Column(
         "usd_per_useful_hour",
-        "price per hour of work that evictions do not destroy; null if the eviction rate is unknown",
+        "price per hour of work that evictions do not destroy; null if the eviction rate is "
+        "unknown",
         heading="$/useful h",
         show=_usd,
     ),
     Column(
         "eviction",
-        "probability of an eviction within an hour, from what the cloud publishes; null if it publishes nothing",
+        "probability of an eviction within an hour, from what the cloud publishes; null if it "
+        "publishes nothing",
         heading="evicted/h",
         show=_share,
     ),
-    Column("band", "published band of interruptions or evictions; null if none is published", heading="band"),
-    Column("age_seconds", "age of the price", value_at=RankedOffer.age_seconds, heading="age", show=age),
+    Column(
+        "band",
+        "published band of interruptions or evictions; null if none is published",
+        heading="band",
+    ),
+    Column(
+        "age_seconds", "age of the price", value_at=RankedOffer.age_seconds, heading="age", show=age
+    ),
     Column(
         "as_of",
         "moment at which the price was last known to hold, or the date of the list that it is from",
@@ -89,10 +99,24 @@ OFFERS: tuple[Column[RankedOffer], ...] = (
         "on-demand price in dollars per hour",
         lambda offer: None if offer.on_demand is None else to_usd(offer.on_demand),
     ),
-    Column("vcpus", "number of vCPUs of a machine", lambda offer: offer.machine.vcpus, heading="vCPUs"),
-    Column("memory_gib", "memory of a machine", lambda offer: offer.machine.memory_gib, heading="GiB", show="{:g}"),
+    Column(
+        "vcpus", "number of vCPUs of a machine", lambda offer: offer.machine.vcpus, heading="vCPUs"
+    ),
+    Column(
+        "memory_gib",
+        "memory of a machine",
+        lambda offer: offer.machine.memory_gib,
+        heading="GiB",
+        show="{:g}",
+    ),
     Column("gpu", "model of its GPUs; null without", lambda offer: offer.machine.accelerator),
-    Column("gpus", "number of its GPUs", lambda offer: offer.machine.accelerators, heading="GPUs", cell=_gpus),
+    Column(
+        "gpus",
+        "number of its GPUs",
+        lambda offer: offer.machine.accelerators,
+        heading="GPUs",
+        cell=_gpus,
+    ),
     Column(
         "gpu_memory_gib",
         "memory of one GPU",
@@ -104,7 +128,9 @@ OFFERS: tuple[Column[RankedOffer], ...] = (
         "date of the shipped description of the machine; null if the cloud itself described it",
         lambda offer: None if offer.machine.as_of is None else format_time(offer.machine.as_of),
     ),
-    Column("synthetic", "whether the prices are generated", lambda offer: offer.market.is_synthetic),
+    Column(
+        "synthetic", "whether the prices are generated", lambda offer: offer.market.is_synthetic
+    ),
 )
 BEST: tuple[Column[Any], ...] = (
     Column("offers", "offers in the order of --sort, the best first", each=OFFERS),
@@ -114,7 +140,11 @@ BEST: tuple[Column[Any], ...] = (
         "filter that leaves no offer; absent if an offer fits",
         of=(
             Column("option", "the option", lambda removed: removed[0]),
-            Column("before", "number of markets that passed the filters before it", lambda removed: removed[1]),
+            Column(
+                "before",
+                "number of markets that passed the filters before it",
+                lambda removed: removed[1],
+            ),
         ),
         optional=True,
     ),
@@ -141,30 +171,44 @@ _SHOWN_FROM = {
     "placement_score": 170,
     "age_seconds": 0,
 }
-"""The columns of the table in their order, with the width of the terminal from which on each is shown."""
+"""The columns of the table in their order, with the width of the terminal from which on each is
+shown."""
 _ABOUT_GPUS = ("gpus", "gpu_memory_gib", "usd_per_gpu_hour")
 
 
 def offers_table(offers: Sequence[RankedOffer], now: int, width: int) -> Table:
-    """A row per offer; a narrow terminal gets the most important columns, and folds the markets' names.
+    """A row per offer; a narrow terminal gets the most important columns, and folds the markets'
+    names.
 
     Columns that would be empty are left out.
     """
     have_gpus = any(offer.machine.accelerators for offer in offers)
-    fitting = [key for key, least in _SHOWN_FROM.items() if width >= least and (have_gpus or key not in _ABOUT_GPUS)]
+    fitting = [
+        key
+        for key, least in _SHOWN_FROM.items()
+        if width >= least and (have_gpus or key not in _ABOUT_GPUS)
+    ]
+
     columns = chosen(OFFERS, " ".join(fitting))
-    known = [column for column in columns if any(column.text(offer, now) != UNKNOWN for offer in offers)]
+    known = [
+        column for column in columns if any(column.text(offer, now) != UNKNOWN for offer in offers)
+    ]
     return table(known, offers, now=now)
 
 
 def shipped_machines(offers: Sequence[RankedOffer]) -> list[str]:
-    """A line about the machines that no cloud has described yet, and the date of the list that they are from."""
+    """A line about the machines that no cloud has described yet, and the date of the list that they
+    are from.
+    """
     dates = [offer.machine.as_of for offer in offers if offer.machine.as_of is not None]
     if not dates:
         return []
     first, last = (format_time(date)[:10] for date in (min(dates), max(dates)))
     when = first if first == last else f"{first} to {last}"
-    return [f"vCPUs, memory and GPUs are from the shipped list, as of {when}, unless fetched with credentials"]
+    return [
+        f"vCPUs, memory and GPUs are from the shipped list, as of {when}, unless fetched with "
+        "credentials"
+    ]
 
 
 _WORDS = {
@@ -178,7 +222,9 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class PriceCondition:
-    """A limit on a figure of `prices best --sort`; the condition holds while an offer is below the limit."""
+    """A limit on a figure of `prices best --sort`; the condition holds while an offer is below the
+    limit.
+    """
 
     by: str
     below: float
@@ -197,7 +243,11 @@ class PriceCondition:
     def met_by(self, offers: Iterable[RankedOffer]) -> list[RankedOffer]:
         """The offers that meet the condition, the best first."""
         figure = SORTS[self.by]
-        return [offer for offer in ranked(offers, self.by) if (figure(offer) or float("inf")) < self.below]
+        return [
+            offer
+            for offer in ranked(offers, self.by)
+            if (figure(offer) or float("inf")) < self.below
+        ]
 
     def shown(self, offer: RankedOffer) -> str:
         """The offer's figure in words."""
@@ -215,7 +265,13 @@ def price_message(condition: PriceCondition, offers: Sequence[RankedOffer], now:
         "Price seen": f"{age(best.age_seconds(now))} ago",
         "Offers that fit": counted(len(offers), "offer"),
     }
-    facts = {"event": "price condition holds", "condition": condition.text, **as_json(OFFERS, best, now)}
+
+    facts = {
+        "event": "price condition holds",
+        "condition": condition.text,
+        **as_json(OFFERS, best, now),
+    }
+
     return Message(
         f"{best.market} {best.seen} {best.price} {condition.text}",
         f"{best.market}: {condition.shown(best)}",

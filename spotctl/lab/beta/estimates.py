@@ -29,7 +29,9 @@ CURVE_BIDS = 16
 
 @dataclass(frozen=True, slots=True)
 class BetaQuery:
-    """A market's history, what it and the closest markets say at a moment, and a window in microseconds."""
+    """A market's history, what it and the closest markets say at a moment, and a window in
+    microseconds.
+    """
 
     library: Library
     series: PriceSeries
@@ -44,7 +46,9 @@ class BetaQuery:
 
 @dataclass(frozen=True, slots=True)
 class BidEstimate:
-    """The estimate for one bid; `crossing` is the part that prices explain, `evidence` is the basis of the rest."""
+    """The estimate for one bid; `crossing` is the part that prices explain, `evidence` is the basis
+    of the rest.
+    """
 
     market: Market
     bid: Bid
@@ -67,9 +71,14 @@ def query(library: Library, market: str, window: str, at: str) -> BetaQuery:
         )
 
     span = parse_duration(window)
-    table = library.table(closest(series.market, library.select(Selection(clouds=(series.market.cloud,)))))
+    table = library.table(
+        closest(series.market, library.select(Selection(clouds=(series.market.cloud,))))
+    )
     seen = table.with_last_seen()
-    return BetaQuery(library, series, PriceOutlook(seen.markets, seen.series, moment, span), span, moment)
+
+    return BetaQuery(
+        library, series, PriceOutlook(seen.markets, seen.series, moment, span), span, moment
+    )
 
 
 def bid_of(query: BetaQuery, delta: str, bid: str) -> Bid:
@@ -80,6 +89,7 @@ def bid_of(query: BetaQuery, delta: str, bid: str) -> Bid:
         return BidAbove(_delta(delta))
     if bid and bid != ON_DEMAND:
         return FixedBid(parse_usd(bid, "bid"))
+
     try:
         return FixedBid(query.library.catalog.on_demand(query.market, query.at).price)
     except UnknownPrice as error:
@@ -93,16 +103,24 @@ def answer(query: BetaQuery, bid: Bid, hazard: Hazard | None) -> BidEstimate:
     """
     with _as_bad_request():
         known = query.series.window(query.series.first, query.at)
-        crossing, present = bid.crossing(CrossingHistory(known, query.window)), known.price_at(query.at)
+        crossing, present = (
+            bid.crossing(CrossingHistory(known, query.window)),
+            known.price_at(query.at),
+        )
         distance = bid.price - present if isinstance(bid, FixedBid) else bid.delta
         if distance < 0:
             why = f"the price is above {bid} now, so no machine could be started"
             price = share_only(crossing, why)
         else:
-            price = query.outlook.of(known.window(max(known.first, query.at - MEMORY), query.at), distance)
+            price = query.outlook.of(
+                known.window(max(known.first, query.at - MEMORY), query.at), distance
+            )
         estimate = together(price, hazard, query.window)
+
     evidence = "price" if hazard is None else hazard.kind
-    return BidEstimate(query.market, bid, query.window, query.at, estimate, price, evidence, crossing.share)
+    return BidEstimate(
+        query.market, bid, query.window, query.at, estimate, price, evidence, crossing.share
+    )
 
 
 def hazard_of_market(query: BetaQuery) -> Hazard | None:
@@ -120,8 +138,8 @@ def hazard_of_market(query: BetaQuery) -> Hazard | None:
 def curve(query: BetaQuery, hazard: Hazard | None, step: Callable[[], None]) -> list[BidEstimate]:
     """Estimates over bids from 0.1% to 100% above the price.
 
-    Each bid is learned separately, so by chance a higher bid may look worse. A price above a bid is above every lower
-    bid, too, so each estimate is capped by those of lower bids.
+    Each bid is learned separately, so by chance a higher bid may look worse. A price above a bid is
+    above every lower bid, too, so each estimate is capped by those of lower bids.
     """
     price = query.series.price_at(query.at)
     deltas = dict.fromkeys(round(price * share) for share in np.geomspace(*_CURVE, CURVE_BIDS))
@@ -140,6 +158,7 @@ def curve(query: BetaQuery, hazard: Hazard | None, step: Callable[[], None]) -> 
             at_bid = replace(at_bid, estimate=estimate)
         answers.append(at_bid)
         step()
+
     return answers
 
 
@@ -147,7 +166,9 @@ def plan(window: str, history: str, horizon: str) -> CalibrationPlan:
     """The calibration plan of the options; origins are one horizon apart."""
     spans = [parse_duration(text) for text in (window, history, horizon, horizon)]
     if spans[0] >= spans[1]:
-        raise BadRequest(f"calibrate: a history of {history} does not exceed the window of {window}")
+        raise BadRequest(
+            f"calibrate: a history of {history} does not exceed the window of {window}"
+        )
     return CalibrationPlan(*spans)
 
 
@@ -177,17 +198,26 @@ def calibrations(
     return scored
 
 
-def priced_at(library: Library, series: Sequence[PriceSeries], delta: str) -> list[tuple[PriceSeries, Bid]]:
-    """Markets with one of the bids to calibrate; for on-demand bids, markets without a known price are left out."""
+def priced_at(
+    library: Library, series: Sequence[PriceSeries], delta: str
+) -> list[tuple[PriceSeries, Bid]]:
+    """Markets with one of the bids to calibrate; for on-demand bids, markets without a known price
+    are left out.
+    """
     if delta != ON_DEMAND:
         return [(history, BidAbove(_delta(delta))) for history in series]
-    known = [(history, on_demand_of(history.market, history.last, library.catalog)) for history in series]
+
+    known = [
+        (history, on_demand_of(history.market, history.last, library.catalog)) for history in series
+    ]
     priced: list[tuple[PriceSeries, Bid]] = [
         (history, FixedBid(listed.price)) for history, listed in known if listed is not None
     ]
+
     if not priced:
         raise BadRequest(
-            "calibrate: no on-demand price is known for these markets (run spotctl prices import --on-demand TABLE)"
+            "calibrate: no on-demand price is known for these markets (run spotctl prices import "
+            "--on-demand TABLE)"
         )
     return priced
 

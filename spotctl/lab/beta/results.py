@@ -41,9 +41,17 @@ ESTIMATE: tuple[Column[BidEstimate], ...] = (
         "median time to the eviction of the machines that are evicted; null if none are",
         lambda at_bid: at_bid.estimate.median_seconds_to_eviction,
     ),
-    Column("observations", "number of observations behind the estimate", lambda at_bid: at_bid.estimate.observations),
+    Column(
+        "observations",
+        "number of observations behind the estimate",
+        lambda at_bid: at_bid.estimate.observations,
+    ),
     Column("basis", "how it was estimated, and from what", lambda at_bid: at_bid.estimate.basis),
-    Column("bid", "the bid: relative to the price at the start, or absolute", lambda at_bid: str(at_bid.bid)),
+    Column(
+        "bid",
+        "the bid: relative to the price at the start, or absolute",
+        lambda at_bid: str(at_bid.bid),
+    ),
     Column("window_seconds", "length of the window", lambda at_bid: at_bid.window / 1e6),
     Column("at", "moment from which the window begins", lambda at_bid: format_time(at_bid.at)),
     Column("evidence", "what the rate of evictions for other reasons than the price rests on"),
@@ -77,7 +85,9 @@ ScoredBid = tuple[str, Calibration]
 SCORES: tuple[Column[ScoredBid], ...] = (
     Column("bid", "the bid", lambda scored: scored[0], heading="bid above price"),
     Column(
-        "origins", "number of moments at which the model was fitted and then tested", lambda scored: scored[1].origins
+        "origins",
+        "number of moments at which the model was fitted and then tested",
+        lambda scored: scored[1].origins,
     ),
     Column(
         "starts",
@@ -153,29 +163,44 @@ def estimate_view(at_bid: BidEstimate) -> Group:
         ("eviction", f"{chance(estimated.probability)} within {span} of {format_time(at_bid.at)}"),
         ("95% interval", f"{chance(estimated.low)} to {chance(estimated.high)}"),
         ("evidence", EVIDENCE[at_bid.evidence]),
-        ("price alone", f"{chance(at_bid.crossing.probability)}: the chance that the price rises above the bid"),
+        (
+            "price alone",
+            f"{chance(at_bid.crossing.probability)}: the chance that the price rises above the bid",
+        ),
         ("bid", str(at_bid.bid)),
         (
             "historical",
-            f"after {chance(at_bid.historical_share)} of past starts, the price rose above the bid within that time",
+            f"after {chance(at_bid.historical_share)} of past starts, the price rose above the bid "
+            "within that time",
         ),
-        ("if evicted", "no eviction so far" if seconds is None else f"after {age(seconds)} (median)"),
+        (
+            "if evicted",
+            "no eviction so far" if seconds is None else f"after {age(seconds)} (median)",
+        ),
         ("sample size", f"{estimated.observations:,.0f} independent windows"),
         ("basis", estimated.basis),
     ]
+
     return Group(market_name(at_bid.market), pairs_table(rows))
 
 
 def scores_view(scored: Mapping[str, Calibration], width: int) -> Group:
-    """The scores of several bids as a table, and a verdict on each. A narrow terminal gets fewer columns."""
+    """The scores of several bids as a table, and a verdict on each. A narrow terminal gets fewer
+    columns.
+    """
     rows, verdicts = list(scored.items()), list[Text]()
     for bid, scores in rows:
-        relied = ", ".join(f"{method} at {count}" for method, count in scores.methods.items() if count)
+        relied = ", ".join(
+            f"{method} at {count}" for method, count in scores.methods.items() if count
+        )
         better = "better than" if scores.beats_both else "not significantly better than"
-        verdict = f"{better} both constant shares; methods used at {scores.origins} origins: {relied}"
+        verdict = (
+            f"{better} both constant shares; methods used at {scores.origins} origins: {relied}"
+        )
         if not scores.crossed:
             verdict = "no bid was crossed, as every method predicted"
         verdicts.append(Text(f"{bid}: {verdict}"))
+
     return Group(table(SCORES, rows, width), *verdicts)
 
 
@@ -183,23 +208,46 @@ def draw_curve(curve: Sequence[BidEstimate], path: Path) -> None:
     """Probability with its interval and the historical share, above the median time to eviction."""
     figure, (chances, times) = panels(8, 6.5, 2, sharex=True, height_ratios=(2, 1))
     deltas = [
-        bid_estimate.bid.delta / NANOS_PER_DOLLAR for bid_estimate in curve if isinstance(bid_estimate.bid, BidAbove)
+        bid_estimate.bid.delta / NANOS_PER_DOLLAR
+        for bid_estimate in curve
+        if isinstance(bid_estimate.bid, BidAbove)
     ]
+
     estimates = [bid_estimate.estimate for bid_estimate in curve]
-    lows, highs = [estimate.low for estimate in estimates], [estimate.high for estimate in estimates]
-    chances.fill_between(deltas, lows, highs, color=_ESTIMATE, alpha=0.18, linewidth=0, label="95% interval")
-    chances.plot(
-        deltas, [estimate.probability for estimate in estimates], color=_ESTIMATE, marker="o", ms=3, label="estimate"
+    lows, highs = (
+        [estimate.low for estimate in estimates],
+        [estimate.high for estimate in estimates],
     )
+    chances.fill_between(
+        deltas, lows, highs, color=_ESTIMATE, alpha=0.18, linewidth=0, label="95% interval"
+    )
+    chances.plot(
+        deltas,
+        [estimate.probability for estimate in estimates],
+        color=_ESTIMATE,
+        marker="o",
+        ms=3,
+        label="estimate",
+    )
+
     shares = [bid_estimate.historical_share for bid_estimate in curve]
     chances.plot(deltas, shares, color=_HISTORY, linestyle="--", label="historical share")
     chances.set_ylim(0, min(1.0, max([*highs, *shares, 0.01]) * 1.05))
     chances.set_ylabel(f"evicted within {age(curve[0].window / 1e6)}")
     chances.yaxis.set_major_formatter(lambda share, _: f"{share:.3g}")
     chances.legend(frameon=False, fontsize=9)
-    chances.set_title(f"{market_name(curve[0].market)}, {format_time(curve[0].at)}", loc="left", fontsize=10)
+    chances.set_title(
+        f"{market_name(curve[0].market)}, {format_time(curve[0].at)}", loc="left", fontsize=10
+    )
     medians = [estimate.median_seconds_to_eviction for estimate in estimates]
-    times.plot(deltas, [float("nan") if m is None else m / 60 for m in medians], color=_ESTIMATE, marker="o", ms=3)
+    times.plot(
+        deltas,
+        [float("nan") if m is None else m / 60 for m in medians],
+        color=_ESTIMATE,
+        marker="o",
+        ms=3,
+    )
+
     times.set_ylim(bottom=0)
     times.set_ylabel("median minutes\nto eviction")
     times.set_xlabel("bid above the price ($ per hour)")
@@ -209,10 +257,14 @@ def draw_curve(curve: Sequence[BidEstimate], path: Path) -> None:
 
 
 def draw_reliability(scored: Mapping[str, Calibration], path: Path) -> None:
-    """Predicted against observed frequency for each bid; a perfect prediction lies on the diagonal."""
+    """Predicted against observed frequency for each bid; a perfect prediction lies on the
+    diagonal."""
     figure, across = panels(4.2 * len(scored), 4.4, across=len(scored))
     for axes, (bid, calibration) in zip(across, scored.items(), strict=True):
-        top = max(max(band.predicted, band.observed) for band in calibration.reliability) * 1.08 + 1e-3
+        top = (
+            max(max(band.predicted, band.observed) for band in calibration.reliability) * 1.08
+            + 1e-3
+        )
         axes.plot([0, top], [0, top], color=_HISTORY, linestyle="--", linewidth=1)
         largest = max(band.starts for band in calibration.reliability)
         predicted = [band.predicted for band in calibration.reliability]
@@ -228,8 +280,11 @@ def draw_reliability(scored: Mapping[str, Calibration], path: Path) -> None:
         axes.set_ylabel("observed share of crossings")
         title = bid if bid == "on-demand" else f"price + \\${bid}"
         axes.set_title(
-            f"bid {title}: Brier {calibration.against_own.skill:.1%} better than own share", loc="left", fontsize=9
+            f"bid {title}: Brier {calibration.against_own.skill:.1%} better than own share",
+            loc="left",
+            fontsize=9,
         )
+
     _save(figure, path)
 
 

@@ -1,4 +1,6 @@
-"""The price analysis of `spotctl lab gavel analyze`: from a scenario file to the figures of chapter 6."""
+"""The price analysis of `spotctl lab gavel analyze`: from a scenario file to the figures of chapter
+6.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,7 +25,13 @@ from bidbrain.lab.gavel.pricing.analysis import (
     spot_discounts,
     transfers,
 )
-from bidbrain.lab.gavel.pricing.strategies import AcceleratorOffer, PriceBoard, board_of, ladder, left_out
+from bidbrain.lab.gavel.pricing.strategies import (
+    AcceleratorOffer,
+    PriceBoard,
+    board_of,
+    ladder,
+    left_out,
+)
 from pricing_data.catalog import Catalog, InstanceType
 from pricing_data.errors import BadInput, UnknownPrice
 from pricing_data.fetched_rows import FetchedRows
@@ -44,8 +52,9 @@ _ACCELERATORS = re.compile(r"([A-Za-z0-9-]+)x(\d+)")
 class PriceAnalysisFile(BaseModel, extra="forbid"):
     """The scenario file: where prices and throughputs come from, and the terms of the comparison.
 
-    Without price files, stored markets that match the glob are used. Job lengths are days on the `baseline`, evictions
-    are per machine-hour, and `move` is what each of them and each move costs: time that is paid, without progress.
+    Without price files, stored markets that match the glob are used. Job lengths are days on the
+    `baseline`, evictions are per machine-hour, and `move` is what each of them and each move costs:
+    time that is paid, without progress.
     """
 
     throughputs: Path
@@ -56,7 +65,9 @@ class PriceAnalysisFile(BaseModel, extra="forbid"):
     jobs: Annotated[list[str], Field(min_length=1)] = ["*"]
     home: str = "aws/us-east-1"
     baseline: str = "V100"
-    days: Annotated[list[Annotated[float, Field(gt=0, allow_inf_nan=False)]], Field(min_length=1)] = [0.5, 1, 2, 4, 7]
+    days: Annotated[
+        list[Annotated[float, Field(gt=0, allow_inf_nan=False)]], Field(min_length=1)
+    ] = [0.5, 1, 2, 4, 7]
     starts: Annotated[int, Field(gt=0)] = 20
     dataset_gb: float = 150
     checkpoint_gb: float = 0.098
@@ -85,26 +96,45 @@ def analyze(path: Path, library: Library) -> Analysis:
 def analysis(
     file: PriceAnalysisFile, path: Path, library: Library, types: tuple[JobType, ...] | None = None
 ) -> Analysis:
-    """The figures of a scenario that stands at `path`; `types` take the place of those that it names."""
+    """The figures of a scenario that stands at `path`; `types` take the place of those that it
+    names.
+    """
     jobs = types or _job_types(found_at(path, file.throughputs), file.jobs)
     lists = tuple(price for rows in _fetched_rows(path, file.on_demand) for price in rows.on_demand)
-    catalog = library.catalog.merged(Catalog(prices=lists)).merged(Catalog(types=_machines(file.machines)))
+    catalog = library.catalog.merged(Catalog(prices=lists)).merged(
+        Catalog(types=_machines(file.machines))
+    )
+
     if file.prices:
         table = PriceTable.of(FetchedRows.joined(list(_fetched_rows(path, file.prices))).prices)
         stored = [series for series in table if series.market.matches(file.markets)]
     else:
         stored = list(library.table(library.require(Selection(file.markets))))
+
     histories = [series for series in stored if series.market.os == LINUX]
     usable, remarks = _usable(histories, catalog, jobs)
     plan = _plan(file)
-    board = board_of(usable, lambda market: catalog.instance_type(market.cloud, market.instance_type), _shares(file))
+    board = board_of(
+        usable,
+        lambda market: catalog.instance_type(market.cloud, market.instance_type),
+        _shares(file),
+    )
+
     if short := left_out(usable, board):
-        remarks.append(f"left out: {len(short)} markets not known throughout the common span, such as {short[0]}")
+        remarks.append(
+            f"left out: {len(short)} markets not known throughout the common span, such as "
+            f"{short[0]}"
+        )
+
     runnable = tuple(job for job in jobs if job.on(plan.strategies[0].accelerator) > 0)
     if len(runnable) < len(jobs):
-        remarks.append(f"left out: {len(jobs) - len(runnable)} job types that do not run on {file.baseline}")
+        remarks.append(
+            f"left out: {len(jobs) - len(runnable)} job types that do not run on {file.baseline}"
+        )
+
     if not runnable:
         raise BadRequest(f"baseline: no job type runs on {file.baseline}")
+
     results = priced(board, runnable, plan)
     remarks += _too_long(runnable, plan, results)
     figures = [*claims(results), *_figures(usable, board, runnable, plan, catalog)]
@@ -115,17 +145,24 @@ def _job_types(path: Path, patterns: Sequence[str]) -> tuple[JobType, ...]:
     """The single-worker job types in a table of throughputs that match a pattern."""
     table = read_throughputs(path)
     types = tuple(
-        JobType(kind.name, {name.lower(): float(rate) for name, rate in zip(table.types, rates, strict=True)})
+        JobType(
+            kind.name,
+            {name.lower(): float(rate) for name, rate in zip(table.types, rates, strict=True)},
+        )
         for kind, rates in zip(table.kinds, table.alone, strict=True)
         if kind.scale == 1
     )
+
     if not types:
         raise BadRequest(f"{path}: has no job type of one worker")
+
     matching = tuple(job for job in types if any(fnmatchcase(job.name, glob) for glob in patterns))
     if not matching:
         raise BadRequest(
-            f"jobs: no job type matches {', '.join(patterns)} (known: {', '.join(job.name for job in types[:4])}, ...)"
+            f"jobs: no job type matches {', '.join(patterns)} (known: "
+            f"{', '.join(job.name for job in types[:4])}, ...)"
         )
+
     return matching
 
 
@@ -139,14 +176,19 @@ def _fetched_rows(scenario: Path, files: Iterable[Path]) -> Iterable[FetchedRows
 
 
 def _machines(written: Mapping[str, str]) -> tuple[InstanceType, ...]:
-    """Machine types that the file defines, in addition to the catalog; size and memory do not matter here."""
+    """Machine types that the file defines, in addition to the catalog; size and memory do not
+    matter here.
+    """
     types = []
     for name, accelerators in written.items():
         cloud, _, kind = name.partition("/")
         match = _ACCELERATORS.fullmatch(accelerators)
         if match is None or not kind or not is_cloud(cloud) or int(match[2]) == 0:
-            raise BadRequest(f"machines: {name}: {accelerators} is not azure/Standard_NC24rs_v2: P100x4")
+            raise BadRequest(
+                f"machines: {name}: {accelerators} is not azure/Standard_NC24rs_v2: P100x4"
+            )
         types.append(InstanceType(cloud, kind, 1, 1.0, match[1], int(match[2])))
+
     return tuple(types)
 
 
@@ -165,19 +207,28 @@ def _usable(
             usable.append(series)
         else:
             others.add(f"{cloud}/{name}")
+
     remarks = []
     if unknown:
         names = ", ".join(sorted(unknown)[:4]) + (", ..." if len(unknown) > 4 else "")
         remarks.append(
-            f"left out: types missing from the catalog: {names} (add them: machines: {{{min(unknown)}: P100x4}})"
+            f"left out: types missing from the catalog: {names} (add them: machines: "
+            f"{{{min(unknown)}: P100x4}})"
         )
+
     if others:
-        remarks.append(f"left out: {len(others)} types without an accelerator that the job types were measured on")
+        remarks.append(
+            f"left out: {len(others)} types without an accelerator that the job types were "
+            "measured on"
+        )
+
     if not usable:
         raise BadRequest(
-            f"no price history of a machine that a job type runs on ({len(histories)} markets checked; `prices`"
+            f"no price history of a machine that a job type runs on ({len(histories)} markets "
+            "checked; `prices`"
             " names files, `machines` defines types)"
         )
+
     return usable, remarks
 
 
@@ -185,10 +236,14 @@ def _plan(file: PriceAnalysisFile) -> PriceComparison:
     cloud, slash, region = file.home.strip().partition("/")
     if not slash or not is_cloud(cloud) or not region or "/" in region:
         raise BadRequest(f"home: {file.home!r} is not a cloud and region (write aws/us-east-1)")
+
     home = f"{cloud}/{api_region(cloud, region)}"
     clouds = file.dataset_on or [cloud]
     if unknown := [cloud for cloud in clouds if not is_cloud(cloud)]:
-        raise BadRequest(f"dataset_on: cloud {unknown[0]!r} is not one of {', '.join(cloud_names())}")
+        raise BadRequest(
+            f"dataset_on: cloud {unknown[0]!r} is not one of {', '.join(cloud_names())}"
+        )
+
     movement = Movement(
         file.checkpoint_gb,
         file.dataset_gb,
@@ -196,32 +251,57 @@ def _plan(file: PriceAnalysisFile) -> PriceComparison:
         parse_duration(file.move, zero=True) / HOUR,
         LIST_TARIFFS_2020,
     )
-    return PriceComparison(ladder(home, file.baseline), tuple(dict.fromkeys(file.days)), file.starts, movement)
+
+    return PriceComparison(
+        ladder(home, file.baseline), tuple(dict.fromkeys(file.days)), file.starts, movement
+    )
 
 
 def _shares(file: PriceAnalysisFile) -> Callable[[Market], float]:
-    """The useful share of machine time by cloud: each eviction costs the time of a move. Unnamed clouds never evict."""
+    """The useful share of machine time by cloud: each eviction costs the time of a move. Unnamed
+    clouds never evict.
+    """
     if unknown := [cloud for cloud in file.evictions if not is_cloud(cloud)]:
-        raise BadRequest(f"evictions: cloud {unknown[0]!r} is not one of {', '.join(cloud_names())}")
+        raise BadRequest(
+            f"evictions: cloud {unknown[0]!r} is not one of {', '.join(cloud_names())}"
+        )
+
     hours = parse_duration(file.move, zero=True) / HOUR
-    shares = {cloud: EvictionLoss(rate, startup_hours=hours).useful_share for cloud, rate in file.evictions.items()}
+    shares = {
+        cloud: EvictionLoss(rate, startup_hours=hours).useful_share
+        for cloud, rate in file.evictions.items()
+    }
+
     return lambda market: shares.get(market.cloud, 1.0)
 
 
-def _too_long(jobs: Sequence[JobType], plan: PriceComparison, results: Sequence[PricedJob]) -> list[str]:
+def _too_long(
+    jobs: Sequence[JobType], plan: PriceComparison, results: Sequence[PricedJob]
+) -> list[str]:
     if not results:
-        raise BadRequest(f"days: jobs of {min(plan.days):g} days do not end within the price history; use shorter ones")
+        raise BadRequest(
+            f"days: jobs of {min(plan.days):g} days do not end within the price history; use "
+            "shorter ones"
+        )
+
     ended = {(result.job, result.days) for result in results}
-    missing = {days: [job.name for job in jobs if (job.name, days) not in ended] for days in plan.days}
+    missing = {
+        days: [job.name for job in jobs if (job.name, days) not in ended] for days in plan.days
+    }
     return [
-        f"{days:g} days: {len(names)} job types do not end within the price history, such as {names[0]}"
+        f"{days:g} days: {len(names)} job types do not end within the price history, such as "
+        f"{names[0]}"
         for days, names in missing.items()
         if names
     ]
 
 
 def _figures(
-    usable: Sequence[PriceSeries], board: PriceBoard, jobs: Sequence[JobType], plan: PriceComparison, catalog: Catalog
+    usable: Sequence[PriceSeries],
+    board: PriceBoard,
+    jobs: Sequence[JobType],
+    plan: PriceComparison,
+    catalog: Catalog,
 ) -> list[Figure]:
     """The figures; lowest prices are over the whole history, not only over the common span."""
     lowest = {}
@@ -229,10 +309,15 @@ def _figures(
         machine = catalog.instance_type(series.market.cloud, series.market.instance_type)
         offer = AcceleratorOffer(series.market, str(machine.accelerator), machine.accelerators)
         lowest[offer] = to_usd(int(series.prices.min()))
+
     baseline = plan.strategies[0]
     fixed = [usd for offer, usd in lowest.items() if baseline.may_use(offer)]
     tariff = LIST_TARIFFS_2020.get(baseline.home.partition("/")[0])
-    shares = transfers(min(fixed), tariff) if tariff is not None and baseline.accelerator == "V100" else []
+    shares = (
+        transfers(min(fixed), tariff)
+        if tariff is not None and baseline.accelerator == "V100"
+        else []
+    )
 
     def on_demand_usd(market: Market) -> float | None:
         try:

@@ -25,7 +25,18 @@ from pricing_data.units import format_time
 from spotctl.lab.gavel.analyze import Analysis
 from spotctl.show.columns import WALL_SECONDS, Column, as_json, save_csv, table
 from spotctl.show.layout import plain_table
-from spotctl.show.plots import BLUE, GOLD, GREEN, INK, ORANGE, PALE, draw_bars, output_folder, panels, save_plot
+from spotctl.show.plots import (
+    BLUE,
+    GOLD,
+    GREEN,
+    INK,
+    ORANGE,
+    PALE,
+    draw_bars,
+    output_folder,
+    panels,
+    save_plot,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,11 +70,14 @@ def analysis_json(analysis: Analysis, wall_seconds: float) -> dict[str, Any]:
         "figures": analysis.figures,
         "remarks": list(analysis.remarks),
     }
+
     return as_json(ANALYSIS, figures | {"wall_seconds": wall_seconds})
 
 
 def shown_length(analysis: Analysis) -> float:
-    """The job length of the main table: the paper's if it was requested, otherwise the longest with results."""
+    """The job length of the main table: the paper's if it was requested, otherwise the longest with
+    results.
+    """
     lengths = {result.days for result in analysis.results}
     return LENGTH_OF_FIGURE_6_5 if LENGTH_OF_FIGURE_6_5 in lengths else max(lengths)
 
@@ -84,16 +98,24 @@ def tables(analysis: Analysis, width: int) -> Group:
 def _by_job(analysis: Analysis, width: int) -> Table:
     """A row per job type; a narrow terminal gets the reductions of all job types together."""
     days, names = shown_length(analysis), [strategy.name for strategy in analysis.plan.strategies]
-    by_case = {(result.job, result.strategy): result for result in analysis.results if result.days == days}
+    by_case = {
+        (result.job, result.strategy): result for result in analysis.results if result.days == days
+    }
     cases = {
-        job.name: [by_case[job.name, name] for name in names if (job.name, name) in by_case] for job in analysis.jobs
+        job.name: [by_case[job.name, name] for name in names if (job.name, name) in by_case]
+        for job in analysis.jobs
     }
     rows = {job: row for job, row in cases.items() if row}
     length = f"a job of {days:g} {analysis.plan.strategies[0].accelerator}-days on one accelerator"
-    full = plain_table("job type", *names, "moves", "starts", title=f"Dollars for {length} (and reduction)")
+    full = plain_table(
+        "job type", *names, "moves", "starts", title=f"Dollars for {length} (and reduction)"
+    )
+
     for job, row in rows.items():
         cells = (f"{result.usd:.2f} ({result.reduction:.2f}x)" for result in row)
-        full.add_row(Text(job), *cells, f"{max(result.moves for result in row):.1f}", str(row[0].jobs))
+        full.add_row(
+            Text(job), *cells, f"{max(result.moves for result in row):.1f}", str(row[0].jobs)
+        )
 
     # It fits if nothing but its title has to be folded.
     untitled, console = copy(full), Console(width=1000)
@@ -130,11 +152,16 @@ LENGTHS: tuple[Column[dict[str, Any]], ...] = (
 
 
 def _by_length(analysis: Analysis, width: int) -> Table:
-    """The gain from moving while training, by length: multi-cloud over dynamic, as in Figure 6.6."""
+    """The gain from moving while training, by length: multi-cloud over dynamic, as in Figure
+    6.6."""
     rows = []
     for days in dict.fromkeys(result.days for result in analysis.results):
         fixed, moved, loaded = (
-            [result for result in analysis.results if result.days == days and result.strategy == name]
+            [
+                result
+                for result in analysis.results
+                if result.days == days and result.strategy == name
+            ]
             for name in ("multi-cloud", "dynamic", "dynamic+data")
         )
         gains = _gains(fixed, moved)
@@ -150,8 +177,11 @@ def _by_length(analysis: Analysis, width: int) -> Table:
                 "jobs": len(gains),
             }
         )
+
     shown = table(LENGTHS, rows, width)
-    shown.title = "Cost reduction from moving while training, by length (multi-cloud / dynamic, Figure 6.6)"
+    shown.title = (
+        "Cost reduction from moving while training, by length (multi-cloud / dynamic, Figure 6.6)"
+    )
     return shown
 
 
@@ -176,8 +206,12 @@ def _effective(analysis: Analysis) -> Table:
         heading=f"with data, {prices[0].hours:g} h",
         show="{:.4f}",
     )
+
     shown = table((*EFFECTIVE, with_data), prices)
-    shown.title = "Dollars per accelerator-hour at the cheapest place; effective: per hour of work that was kept"
+    shown.title = (
+        "Dollars per accelerator-hour at the cheapest place; effective: per hour of work that was "
+        "kept"
+    )
     return shown
 
 
@@ -193,24 +227,36 @@ def _against_paper(figures: Sequence[PaperFigure]) -> Table:
         low, high = alike[0], alike[-1]
         here = _text(low) if low is high else f"{_text(low)} to {_text(high)}"
         shown.add_row(f"{source}  {what}", here, _text(replace(low, found=low.paper or 0.0)))
+
     return shown
 
 
 def _text(figure: PaperFigure) -> str:
-    return f"{figure.found:.2g}{figure.unit}" if abs(figure.found) < 0.1 else f"{figure.found:.2f}{figure.unit}"
+    return (
+        f"{figure.found:.2g}{figure.unit}"
+        if abs(figure.found) < 0.1
+        else f"{figure.found:.2f}{figure.unit}"
+    )
 
 
 def write(folder: Path, analysis: Analysis) -> None:
-    """Writes `costs.csv` (a row per job type, length and strategy), `figures.csv`, and pictures: `reduction.png`,
-    `by_length.png` and `prices.png`. Creates the folder if needed."""
+    """Writes `costs.csv` (a row per job type, length and strategy), `figures.csv`, and pictures:
+    `reduction.png`, `by_length.png` and `prices.png`. Creates the folder if needed."""
     costs = []
     for result in analysis.results:
         most_first = sorted(result.offers.items(), key=lambda item: -item[1])
-        costs.append(asdict(result) | {"offers": ", ".join(f"{kind} {count}" for kind, count in most_first)})
+        costs.append(
+            asdict(result) | {"offers": ", ".join(f"{kind} {count}" for kind, count in most_first)}
+        )
+
     with output_folder(folder):
         save_csv(folder / "costs.csv", costs)
         save_csv(folder / "figures.csv", [asdict(figure) for figure in analysis.figures])
-        for name, draw in (("reduction", _draw_reductions), ("by_length", _draw_lengths), ("prices", _draw_prices)):
+        for name, draw in (
+            ("reduction", _draw_reductions),
+            ("by_length", _draw_lengths),
+            ("prices", _draw_prices),
+        ):
             save_plot(draw(analysis), folder / f"{name}.png")
 
 
@@ -220,13 +266,16 @@ def _draw_reductions(analysis: Analysis) -> Figure:
     jobs = list(dict.fromkeys(result.job for result in results))
     names = [strategy.name for strategy in analysis.plan.strategies]
     figure, (axes,) = panels(max(8.0, 0.75 * len(jobs) + 2), 4.8)
-    heights = {name: [result.reduction for result in results if result.strategy == name] for name in names}
+    heights = {
+        name: [result.reduction for result in results if result.strategy == name] for name in names
+    }
     draw_bars(axes, heights, 0.85, dict(zip(names, _COLORS, strict=False)))
     axes.set_xticks(np.arange(len(jobs)), jobs, rotation=35, ha="right", fontsize=8)
     baseline = analysis.plan.strategies[0]
     axes.set_ylabel(f"cost reduction over 1x{baseline.accelerator} in {baseline.home}")
     axes.set_title(f"jobs of {days:g} {baseline.accelerator}-days", loc="left", fontsize=9)
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.03), frameon=False, ncols=len(names))
+
     return figure
 
 
@@ -239,10 +288,14 @@ def _draw_lengths(analysis: Analysis) -> Figure:
     usd = {(result.job, result.days, result.strategy): result.usd for result in analysis.results}
     for job in analysis.jobs:
         days = [length for length in analysis.plan.days if (job.name, length, "dynamic") in usd]
-        gains = [usd[job.name, length, "multi-cloud"] / usd[job.name, length, "dynamic"] for length in days]
+        gains = [
+            usd[job.name, length, "multi-cloud"] / usd[job.name, length, "dynamic"]
+            for length in days
+        ]
         gaining = bool(gains) and max(gains) > 1.01
         color, label = (next(colors, None), job.name) if gaining else ("#d0d7de", None)
         axes.plot(days, gains, marker="o", markersize=3, linewidth=1.2, color=color, label=label)
+
     axes.set_xlabel(f"length of the job, {analysis.plan.strategies[0].accelerator}-days")
     axes.set_ylabel("cost reduction from moving while training")
     if axes.get_legend_handles_labels()[0]:
@@ -251,26 +304,39 @@ def _draw_lengths(analysis: Analysis) -> Figure:
 
 
 def _draw_prices(analysis: Analysis) -> Figure:
-    """Price per accelerator-hour in each cloud's cheapest zone, for machines with one accelerator and with several."""
+    """Price per accelerator-hour in each cloud's cheapest zone, for machines with one accelerator
+    and with several.
+    """
     board = analysis.board
     kinds = sorted({offer.accelerator for offer in board.offers})
     clouds = sorted({offer.market.cloud for offer in board.offers})
     figure, grid = panels(9, 2.4 * len(kinds), len(kinds), sharex=True)
     days = np.append(board.hours, board.span) / _DAY
+
     for axes, kind in zip(grid, kinds, strict=True):
         for color, cloud in zip(_COLORS[3:], clouds, strict=False):
             for style, single in zip(_STYLES, (True, False), strict=False):
                 rows = [
                     i
                     for i, offer in enumerate(board.offers)
-                    if (offer.accelerator, offer.market.cloud) == (kind, cloud) and (offer.accelerators == 1) == single
+                    if (offer.accelerator, offer.market.cloud) == (kind, cloud)
+                    and (offer.accelerators == 1) == single
                 ]
                 if rows:
                     low = board.usd[rows].min(axis=0)
                     label = f"{cloud}, {'one' if single else 'several'} per machine"
-                    axes.step(days, np.append(low, low[-1]), style, where="post", color=color, linewidth=1, label=label)
+                    axes.step(
+                        days,
+                        np.append(low, low[-1]),
+                        style,
+                        where="post",
+                        color=color,
+                        linewidth=1,
+                        label=label,
+                    )
         axes.set_ylim(bottom=0)
         axes.set_ylabel(f"{kind}, $/h")
         axes.legend(frameon=False, fontsize=7, ncols=4)
+
     grid[-1].set_xlabel("days since the start of the common period")
     return figure

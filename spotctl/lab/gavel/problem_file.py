@@ -39,7 +39,9 @@ def _of_usual_size(value: float) -> float:
     return value
 
 
-PlainNumber = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_number), AfterValidator(_of_usual_size)]
+PlainNumber = Annotated[
+    float, Field(allow_inf_nan=False), BeforeValidator(_number), AfterValidator(_of_usual_size)
+]
 Positive = Annotated[PlainNumber, Field(gt=0)]
 NotNegative = Annotated[PlainNumber, Field(ge=0)]
 Workers = Annotated[int, Field(ge=0, le=_MAX_WORKERS), BeforeValidator(_number)]
@@ -56,7 +58,9 @@ class EstimatePart(BaseModel, extra="forbid"):
 
 
 class JobPart(BaseModel, extra="forbid"):
-    """A job in the file. `estimates` describe throughputs by type; a throughput without an estimate counts as exact."""
+    """A job in the file. `estimates` describe throughputs by type; a throughput without an estimate
+    counts as exact.
+    """
 
     id: Name
     throughputs: dict[str, NotNegative]
@@ -105,7 +109,9 @@ Estimates = dict[str, dict[str, EstimatePart]]
 def load(path: Path) -> tuple[AllocationProblem, Estimates]:
     """Reads a problem; raises BadRequest that names the first mistake and its place in the file."""
     try:
-        content = json.loads(path.read_text(), object_pairs_hook=_without_repetition, parse_constant=_refused)
+        content = json.loads(
+            path.read_text(), object_pairs_hook=_without_repetition, parse_constant=_refused
+        )
         file = ProblemFile.model_validate(content)
         return problem(file), {part.id: part.estimates for part in file.jobs if part.estimates}
     except OSError as error:
@@ -124,40 +130,50 @@ def load(path: Path) -> tuple[AllocationProblem, Estimates]:
 def problem(file: ProblemFile) -> AllocationProblem:
     """The allocation problem in the form that policies solve.
 
-    A type of workers that are spread over servers is no type of its own: it draws on the workers of its type.
+    A type of workers that are spread over servers is no type of its own: it draws on the workers of
+    its type.
     """
     if not any(file.workers.values()):
         raise _Misfit("workers: no type has any: give at least one type workers")
+
     for where, given in (("workers", file.workers), ("prices", file.prices or {})):
         for name, value in given.items():
             base = name.removesuffix(SPREAD)
             if value != given.get(base, value):
                 raise _Misfit(
-                    f"{where}.{name}: {value:g}, and {given[base]:g} for {base!r}: they are the same workers, so give"
+                    f"{where}.{name}: {value:g}, and {given[base]:g} for {base!r}: they are the "
+                    "same workers, so give"
                     " both the same number, or leave this one out"
                 )
+
     types = tuple(
         name
         for name in file.workers
         if name.removesuffix(SPREAD) == name or name.removesuffix(SPREAD) not in file.workers
     )
+
     _known("servers", file.servers, types)
     prices = None
     if file.prices is not None:
         _known("prices", file.prices, types)
         for name in types:
             if name not in file.prices:
-                raise _Misfit(f"prices.{name}: is missing: give a price for every worker type, or for none")
+                raise _Misfit(
+                    f"prices.{name}: is missing: give a price for every worker type, or for none"
+                )
         prices = np.array([file.prices[name] for name in types])
+
     workers = np.array([file.workers[name] for name in types], dtype=np.float64)
     jobs, placement = _jobs(file, types), None
-    spread = np.array([[_throughput(part, name + SPREAD) for name in types] for part in file.jobs]).reshape(
-        -1, len(types)
-    )
+    spread = np.array(
+        [[_throughput(part, name + SPREAD) for name in types] for part in file.jobs]
+    ).reshape(-1, len(types))
+
     if file.servers or (spread > 0)[jobs.scale > 1].any():
         sizes = np.array([file.servers.get(name, np.inf) for name in types])
         placement = Placement(jobs.throughputs, spread, sizes)
         jobs = replace(jobs, throughputs=placement.best(jobs.scale))
+
     return AllocationProblem(
         Cluster(types, workers, prices),
         jobs,
@@ -191,7 +207,12 @@ def _first_of(error: ValidationError) -> str:
     first = sorted(error.errors(), key=lambda mistake: mistake["type"] != "extra_forbidden")[0]
     where = ".".join(map(str, first["loc"])) or "the file"
     given = first["input"]
-    shown = f", not {given!r}" if isinstance(given, str | int | float) and first["type"] != "extra_forbidden" else ""
+    shown = (
+        f", not {given!r}"
+        if isinstance(given, str | int | float) and first["type"] != "extra_forbidden"
+        else ""
+    )
+
     unknown = " (no such field: check its spelling)" if first["type"] == "extra_forbidden" else ""
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     return f"{where}: {first['msg']}{shown}{unknown}{more}"
@@ -200,40 +221,56 @@ def _first_of(error: ValidationError) -> str:
 def _known(where: str, given: Iterable[str], types: Sequence[str]) -> None:
     for name in given:
         if name not in types and name.removesuffix(SPREAD) not in types:
-            raise _Misfit(f"{where}.{name}: unknown worker type (expected one of {', '.join(types)})")
+            raise _Misfit(
+                f"{where}.{name}: unknown worker type (expected one of {', '.join(types)})"
+            )
 
 
 def _jobs(file: ProblemFile, types: Sequence[str]) -> ClusterJobs:
     parts = file.jobs
     if repeated := _repeated(part.id for part in parts):
         raise _Misfit(f"jobs: id {repeated!r} is used twice: each job needs its own id")
+
     for i, part in enumerate(parts):
         _known(f"jobs.{i}.throughputs", part.throughputs, types)
         for name, estimate in part.estimates.items():
             if name not in part.throughputs:
-                raise _Misfit(f"jobs.{i}.estimates.{name}: the job has no throughput on {name}: add it, or remove this")
+                raise _Misfit(
+                    f"jobs.{i}.estimates.{name}: the job has no throughput on {name}: add it, or "
+                    "remove this"
+                )
             (low, high), given = estimate.interval, part.throughputs[name]
             if not low <= given <= high:
                 raise _Misfit(
-                    f"jobs.{i}.estimates.{name}.interval: {low:g} to {high:g} does not contain the throughput"
+                    f"jobs.{i}.estimates.{name}.interval: {low:g} to {high:g} does not contain the "
+                    "throughput"
                     f" {given:g}: correct one of them"
                 )
         if part.entity is not None and part.entity not in file.entities:
             raise _Misfit(f"jobs.{i}.entity: {part.entity!r} is not in entities: add it there")
         if part.slo_seconds is not None and part.slo_seconds <= part.elapsed_seconds:
             raise _Misfit(
-                f"jobs.{i}.slo_seconds: {part.slo_seconds:g} is in the past, {part.elapsed_seconds:g} s after the job's"
+                f"jobs.{i}.slo_seconds: {part.slo_seconds:g} is in the past, "
+                f"{part.elapsed_seconds:g} s after the job's"
                 " arrival: give a later deadline, or none"
             )
-    isolated = [part.elapsed_seconds if part.isolated_seconds is None else part.isolated_seconds for part in parts]
+
+    isolated = [
+        part.elapsed_seconds if part.isolated_seconds is None else part.isolated_seconds
+        for part in parts
+    ]
     return ClusterJobs(
         ids=tuple(part.id for part in parts),
-        throughputs=np.array([[_throughput(part, name) for name in types] for part in parts]).reshape(-1, len(types)),
+        throughputs=np.array(
+            [[_throughput(part, name) for name in types] for part in parts]
+        ).reshape(-1, len(types)),
         scale=np.array([part.scale for part in parts], dtype=np.int64),
         weight=_column(part.weight for part in parts),
         steps=_column(np.inf if part.steps is None else part.steps for part in parts),
         elapsed_seconds=_column(part.elapsed_seconds for part in parts),
-        slo_seconds=_column(np.inf if part.slo_seconds is None else part.slo_seconds for part in parts),
+        slo_seconds=_column(
+            np.inf if part.slo_seconds is None else part.slo_seconds for part in parts
+        ),
         arrival=_column(part.arrival for part in parts),
         entity=tuple(part.entity for part in parts),
         isolated_seconds=_column(isolated),
@@ -259,14 +296,22 @@ def _pairs(file: ProblemFile, types: Sequence[str]) -> Pairs:
                 raise _Misfit(f"pairs.{i}.jobs: unknown job {name!r}")
         first, second = (file.jobs[rows[name]] for name in part.jobs)
         if first is second:
-            raise _Misfit(f"pairs.{i}.jobs: {first.id!r} cannot be paired with itself: name two different jobs")
+            raise _Misfit(
+                f"pairs.{i}.jobs: {first.id!r} cannot be paired with itself: name two different "
+                "jobs"
+            )
         if first.scale != second.scale:
             scales = f"{first.scale} and {second.scale}"
-            raise _Misfit(f"pairs.{i}.jobs: scales {scales} differ: only jobs of the same scale can share workers")
+            raise _Misfit(
+                f"pairs.{i}.jobs: scales {scales} differ: only jobs of the same scale can share "
+                "workers"
+            )
+
     if repeated := _repeated("+".join(sorted(part.jobs)) for part in file.pairs):
         raise _Misfit(f"pairs: {repeated!r} is listed twice: give both throughputs in one pair")
     if clash := {"+".join(part.jobs) for part in file.pairs} & set(rows):
         raise _Misfit(f"jobs: id {min(clash)!r} is also the name of a pair: rename the job")
+
     nothing = (0.0, 0.0)
     return Pairs(
         np.array([[rows[name] for name in part.jobs] for part in file.pairs], dtype=np.int64),
@@ -278,7 +323,8 @@ _BASES = {"profiled": "profile", "scaled": "formula"}
 
 
 def write_throughput(path: Path, job: str, kind: str, plan: ParallelPlan, batch: int) -> None:
-    """Sets a job's throughput on a worker type in updates per second, its interval, and the workers that it takes.
+    """Sets a job's throughput on a worker type in updates per second, its interval, and the workers
+    that it takes.
 
     The rest of the file stays as it is.
     """
@@ -287,18 +333,23 @@ def write_throughput(path: Path, job: str, kind: str, plan: ParallelPlan, batch:
     content = json.loads(path.read_text())
     if kind not in content["workers"]:
         raise BadRequest(
-            f"{path}: no worker type {kind!r} (--devices names it): expected {', '.join(content['workers'])}"
+            f"{path}: no worker type {kind!r} (--devices names it): expected "
+            f"{', '.join(content['workers'])}"
         )
+
     entry = next((job_entry for job_entry in content["jobs"] if job_entry["id"] == job), None)
     if entry is None:
         raise BadRequest(f"{path}: no job {job!r}: expected one of {', '.join(problem.jobs.ids)}")
+
     others = sorted(entry["throughputs"].keys() - {kind})
     scale = entry.get("scale", 1)
     if others and scale != workers:
         raise BadRequest(
-            f"{path}: job {job!r} has scale {scale} for {', '.join(others)}, and the plan takes {workers} workers:"
+            f"{path}: job {job!r} has scale {scale} for {', '.join(others)}, and the plan takes "
+            f"{workers} workers:"
             f" plan {scale} devices, or remove the other throughputs"
         )
+
     entry["throughputs"][kind], entry["scale"] = plan.samples_per_second / batch, workers
     interval = [speed / batch for speed in plan.interval]
     entry.setdefault("estimates", {})[kind] = {"basis": _BASES[plan.basis], "interval": interval}

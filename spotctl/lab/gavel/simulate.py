@@ -1,5 +1,5 @@
-"""The cluster simulation of `spotctl lab gavel simulate`: from options to a simulation and its dispatcher, and its
-results as a table, JSON, CSV and plots."""
+"""The cluster simulation of `spotctl lab gavel simulate`: from options to a simulation and its
+dispatcher, and its results as a table, JSON, CSV and plots."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ from bidbrain.gavel import ENTITY_POLICIES
 from bidbrain.gavel.estimator import BadFingerprint
 from bidbrain.gavel.problem import Cluster, Entity
 from bidbrain.lab.gavel.rounds import SPREAD
-from bidbrain.lab.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRules, InOrder, WithinBudget
+from bidbrain.lab.gavel.simulator.dispatch import (
+    ByShares,
+    Dispatcher,
+    DispatchRules,
+    InOrder,
+    WithinBudget,
+)
 from bidbrain.lab.gavel.simulator.published import (
     DROPS,
     INTERVAL,
@@ -43,7 +49,17 @@ from spotctl.home.errors import BadRequest
 from spotctl.lab.gavel.throughputs_file import read_throughputs, read_trace
 from spotctl.lab.option_values import amounts
 from spotctl.show.columns import WALL_SECONDS, Column, chosen, save_csv
-from spotctl.show.plots import BLUE, GOLD, GREEN, INK, ORANGE, PURPLE, output_folder, panels, save_plot
+from spotctl.show.plots import (
+    BLUE,
+    GOLD,
+    GREEN,
+    INK,
+    ORANGE,
+    PURPLE,
+    output_folder,
+    panels,
+    save_plot,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,7 +68,8 @@ if TYPE_CHECKING:
     from bidbrain.lab.gavel.simulator.engine import SimulationOutcome
 
 
-# Random arrivals continue to this multiple of the last measured job, so that an overloaded cluster stays full.
+# Random arrivals continue to this multiple of the last measured job, so that an overloaded cluster
+# stays full.
 _ARRIVALS = 4
 # Random streams of deadlines, of a queue that ignores throughputs, and of owners.
 _SLO_STREAM, _BLIND_STREAM, _OWNER_STREAM = 10, 11, 13
@@ -90,7 +107,8 @@ class Options:
         named = frozenset(part.strip() for part in self.published.split(",")) - {""}
         if unknown := sorted(named - SWITCHES):
             raise BadRequest(
-                f"--published {self.published}: {unknown[0]!r} is not all, or one of {', '.join(sorted(SWITCHES))}"
+                f"--published {self.published}: {unknown[0]!r} is not all, or one of "
+                f"{', '.join(sorted(SWITCHES))}"
             )
         return named
 
@@ -98,29 +116,40 @@ class Options:
 def scenario(options: Options) -> tuple[ClusterSimulation, list[str]]:
     """The simulation, and remarks on jobs that were left out."""
     workers, per_server = _workers(options.cluster)
-    cluster = Cluster(tuple(workers), np.array(list(workers.values())), _prices(options.prices, workers))
+    cluster = Cluster(
+        tuple(workers), np.array(list(workers.values())), _prices(options.prices, workers)
+    )
+
     if any(count % 1 for count in workers.values()) or not sum(workers.values()):
-        raise BadRequest(f"--cluster {options.cluster}: numbers of workers must be whole, and not all 0")
+        raise BadRequest(
+            f"--cluster {options.cluster}: numbers of workers must be whole, and not all 0"
+        )
     if not (isfinite(options.round_seconds) and options.round_seconds > 0):
         raise BadRequest(f"--round {options.round_seconds:g}: must be above 0 seconds")
     if options.budget is not None and not (isfinite(options.budget) and options.budget > 0):
         raise BadRequest(f"--budget {options.budget:g}: must be above 0 dollars")
+
     measurements = read_throughputs(options.throughputs)
     throughputs = measurements.on(tuple(workers), per_server)
     # The same jobs, wherever they are placed.
     workload, measured, remarks = _workload(options, measurements.on(tuple(workers)))
     workload = replace(workload, throughputs=throughputs)
+
     if options.slo:
         rng = np.random.default_rng([options.seed, _SLO_STREAM])
         factors = _factors("--slo", options.slo, "multiples of a job's duration", "1.2,2,10")
         workload = replace(workload, slo_factor=rng.choice(factors, len(workload.names)))
+
     if options.entities:
         rng = np.random.default_rng([options.seed, _OWNER_STREAM])
         workload = workload.with_entities(_entities(options.entities), rng)
+
     if not 0 <= options.checkpoint_seconds < options.round_seconds:
         raise BadRequest(
-            f"--checkpoint-seconds {options.checkpoint_seconds:g}: must be at least 0 and less than a round"
+            f"--checkpoint-seconds {options.checkpoint_seconds:g}: must be at least 0 and less "
+            "than a round"
         )
+
     simulation = ClusterSimulation(
         workload,
         cluster,
@@ -128,44 +157,62 @@ def scenario(options: Options) -> tuple[ClusterSimulation, list[str]]:
         options.round_seconds,
         checkpoint_seconds=options.checkpoint_seconds,
         believed=_believed(options, throughputs),
-        per_server=np.array([per_server.get(name, np.inf) for name in workers]) if per_server else None,
+        per_server=np.array([per_server.get(name, np.inf) for name in workers])
+        if per_server
+        else None,
         drops=DROPS in options.switches(),
     )
+
     return simulation, remarks
 
 
 def _workers(text: str) -> tuple[dict[str, float], dict[str, float]]:
-    """Reads `v100=8/4,k80=4`: workers by type, and those of a server where jobs may be spread (infinite if unknown)."""
+    """Reads `v100=8/4,k80=4`: workers by type, and those of a server where jobs may be spread
+    (infinite if unknown).
+    """
     parts = [part.partition("/") for part in text.split(",")]
-    named = amounts("--cluster", ",".join(workers for workers, _, _ in parts), "v100=8,p100=16,k80=24")
+    named = amounts(
+        "--cluster", ",".join(workers for workers, _, _ in parts), "v100=8,p100=16,k80=24"
+    )
     per_server = dict[str, float]()
+
     for name, (workers, slash, size) in zip(named, parts, strict=True):
         if slash and not (size.isdecimal() and int(size)):
             raise BadRequest(
-                f"--cluster {text}: {workers}/{size}: write v100=8/4 for eight workers, four on each server"
+                f"--cluster {text}: {workers}/{size}: write v100=8/4 for eight workers, four on "
+                "each server"
             )
         if slash:
             per_server[name] = float(size)
-    for name in [name for name in named if name.endswith(SPREAD) and name.removesuffix(SPREAD) in named]:
+
+    for name in [
+        name for name in named if name.endswith(SPREAD) and name.removesuffix(SPREAD) in named
+    ]:
         count, base = named.pop(name), name.removesuffix(SPREAD)
         per_server.pop(name, None)
         if count != named[base]:
             raise BadRequest(
-                f"--cluster {text}: {name}={count:g} and {base}={named[base]:g} are the same workers: give both the"
+                f"--cluster {text}: {name}={count:g} and {base}={named[base]:g} are the same "
+                "workers: give both the"
                 f" same number, or write {base}={named[base]:g}/N for servers of N workers"
             )
         per_server.setdefault(base, np.inf)
+
     return named, per_server
 
 
 def _believed(options: Options, throughputs: Throughputs) -> Throughputs | None:
-    """The throughputs of pairs that share workers, as far as the scheduler knows them; None if no jobs share any."""
+    """The throughputs of pairs that share workers, as far as the scheduler knows them; None if no
+    jobs share any.
+    """
     if options.measured_pairs is None:
         return throughputs if options.space_sharing else None
     if not options.space_sharing:
         raise BadRequest(
-            f"--measured-pairs {options.measured_pairs}: needs --space-sharing, the only mode that uses pairs of jobs"
+            f"--measured-pairs {options.measured_pairs}: needs --space-sharing, the only mode that "
+            "uses pairs of jobs"
         )
+
     try:
         return with_estimated_pairs(throughputs, options.measured_pairs, options.seed)
     except BadFingerprint as error:
@@ -178,31 +225,45 @@ def dispatcher(options: Options, simulation: ClusterSimulation) -> Dispatcher:
     switches = options.switches()
     if options.budget is not None and queued != _ON_BUDGET:
         raise BadRequest(f"--budget {options.budget:g}: only --policy {_ON_BUDGET} has a budget")
+
     if switches and options.space_sharing:
         raise BadRequest(
-            f"--published {options.published}: is for jobs alone on their workers; leave out --space-sharing"
+            f"--published {options.published}: is for jobs alone on their workers; leave out "
+            "--space-sharing"
         )
     if options.policy in {"fifo", "fifo-perf"}:
         return _queue(options, simulation, switches)
+
     if kind == "queue" or queued == MEAN_COMPLETION:
         if options.agnostic or options.space_sharing or switches:
-            option = "--agnostic" if options.agnostic else "--space-sharing" if options.space_sharing else "--published"
+            option = (
+                "--agnostic"
+                if options.agnostic
+                else "--space-sharing"
+                if options.space_sharing
+                else "--published"
+            )
             raise BadRequest(
-                f"{option}: queues never do that; leave it out, or use another --policy than {options.policy}"
+                f"{option}: queues never do that; leave it out, or use another --policy than "
+                f"{options.policy}"
             )
         return Queued(simulation, queued, options.budget)
+
     name = "fifo" if options.policy == "fifo-preemptive" else options.policy
     policy = policy_of(name, switches, simulation.workload.throughputs, agnostic=options.agnostic)
     # Rented machines are available at once, so an allocation is due as soon as a job arrives.
     rented = simulation if INTERVAL in switches else replace(simulation, allocation_seconds=0.0)
     if name == _ON_BUDGET:
         if options.budget is None:
-            raise BadRequest(f"--budget: is missing: --policy {_ON_BUDGET} needs a budget in dollars")
+            raise BadRequest(
+                f"--budget: is missing: --policy {_ON_BUDGET} needs a budget in dollars"
+            )
         return WithinBudget(rented, policy, options.budget)
     if name in {"min-cost", "min-cost-slo"}:
         # They leave workers idle on purpose; who plans for deadlines plans again every ten rounds.
         rules = DispatchRules(beyond_shares=False, periodic=name == "min-cost-slo")
         return ByShares(rented, policy, rules_of(rules, switches))
+
     return ByShares(simulation, policy, rules_of(DispatchRules(blind=options.agnostic), switches))
 
 
@@ -210,8 +271,10 @@ def _queue(options: Options, simulation: ClusterSimulation, switches: Set[str]) 
     """Jobs in the order of their arrival, which stay where they are or move to faster types."""
     if options.space_sharing:
         raise BadRequest(
-            f"--space-sharing: --policy {options.policy} cannot share workers; use --policy fifo-preemptive"
+            f"--space-sharing: --policy {options.policy} cannot share workers; use --policy "
+            "fifo-preemptive"
         )
+
     moves, wait = options.policy == "fifo-perf", WAIT in switches
     if moves and options.agnostic:
         raise BadRequest("--agnostic: --policy fifo-perf chooses by throughput; use --policy fifo")
@@ -220,15 +283,22 @@ def _queue(options: Options, simulation: ClusterSimulation, switches: Set[str]) 
         # Jobs without a worker of their own wait, and debts never count.
         queue = LastTypeQueue(Random(options.seed))  # noqa: S311 - the published draws, no secret
         return ByShares(simulation, queue, replace(rules, beyond_shares=False, debt_rounds=np.inf))
+
     blind = np.random.default_rng([options.seed, _BLIND_STREAM]) if options.agnostic else None
     return InOrder(simulation, blind, moves=moves, newcomers_wait=wait)
 
 
-def _workload(options: Options, throughputs: Throughputs) -> tuple[ClusterWorkload, range, list[str]]:
+def _workload(
+    options: Options, throughputs: Throughputs
+) -> tuple[ClusterWorkload, range, list[str]]:
     if (options.trace is None) == (not options.arrivals):
-        raise BadRequest("no workload: give either --trace FILE.csv, or --arrivals poisson:900 with --jobs 4000:5000")
+        raise BadRequest(
+            "no workload: give either --trace FILE.csv, or --arrivals poisson:900 with --jobs "
+            "4000:5000"
+        )
     if options.scale not in ("single", "multiple"):
         raise BadRequest(f"--scale {options.scale}: must be single or multiple")
+
     if options.trace is not None:
         workload, unknown = read_trace(options.trace, throughputs, options.seed)
         measured, remarks = range(len(workload.names)), list[str]()
@@ -243,19 +313,27 @@ def _workload(options: Options, throughputs: Throughputs) -> tuple[ClusterWorklo
             )
         return workload, measured, remarks
     if not options.jobs:
-        raise BadRequest("--arrivals: also needs --jobs, the range of measured jobs (--jobs 4000:5000)")
+        raise BadRequest(
+            "--arrivals: also needs --jobs, the range of measured jobs (--jobs 4000:5000)"
+        )
+
     measured = _window(options.jobs)
     process, _, mean = options.arrivals.partition(":")
     try:
         seconds = float(mean)
     except ValueError:
         seconds = float("nan")
+
     if process != "poisson" or not 0 <= seconds <= _MAX_SECONDS:
         raise BadRequest(
-            f"--arrivals {options.arrivals}: write poisson:900 for 900 seconds between two arrivals, 0 for all at once"
+            f"--arrivals {options.arrivals}: write poisson:900 for 900 seconds between two "
+            "arrivals, 0 for all at once"
         )
+
     count = measured.stop * (_ARRIVALS if seconds else 1)
-    workload = generate(throughputs, seconds, count, options.seed, multiple=options.scale == "multiple")
+    workload = generate(
+        throughputs, seconds, count, options.seed, multiple=options.scale == "multiple"
+    )
     return workload, measured, []
 
 
@@ -266,20 +344,28 @@ def _window(text: str) -> range:
         window = range(int(first), int(last)) if colon else range(int(first))
     except ValueError:
         window = range(0)
+
     if not window or window.start < 0 or window.stop > _MAX_JOBS:
         raise BadRequest(
-            f"--jobs {text}: is not a range of at most {_MAX_JOBS:,} jobs (write 4000:5000; 5000 is not included)"
+            f"--jobs {text}: is not a range of at most {_MAX_JOBS:,} jobs (write 4000:5000; 5000 "
+            "is not included)"
         )
     return window
 
 
-def _prices(text: str, workers: Mapping[str, float]) -> np.ndarray[tuple[int], np.dtype[np.float64]] | None:
+def _prices(
+    text: str, workers: Mapping[str, float]
+) -> np.ndarray[tuple[int], np.dtype[np.float64]] | None:
     if not text:
         return None
+
     prices = amounts("--prices", text, "v100=0.74,p100=0.43,k80=0.135")
     missing = [name for name in workers if name not in prices]
     if missing:
-        raise BadRequest(f"--prices {text}: has no price for {missing[0]!r}, which is in the cluster")
+        raise BadRequest(
+            f"--prices {text}: has no price for {missing[0]!r}, which is in the cluster"
+        )
+
     return np.array([prices[name] for name in workers])
 
 
@@ -306,10 +392,12 @@ def _entities(text: str) -> list[Entity]:
         valid = name and name not in entities and isfinite(entity.weight) and entity.weight > 0
         if not valid or entity.policy not in ENTITY_POLICIES:
             raise BadRequest(
-                f"--entities {text}: {part.strip()!r} is not NAME=WEIGHT:POLICY with fairness or fifo"
+                f"--entities {text}: {part.strip()!r} is not NAME=WEIGHT:POLICY with fairness or "
+                "fifo"
                 " (write research=2:fairness,product=1:fifo, each name once)"
             )
         entities[name] = entity
+
     return list(entities.values())
 
 
@@ -359,7 +447,8 @@ SUMMARY: tuple[Column[SimulationSummary], ...] = (
 )
 _SPREAD: Column[SimulationSummary] = Column(
     "spread",
-    "with servers: share of the worker time of jobs on several workers that was spread over servers",
+    "with servers: share of the worker time of jobs on several workers that was spread over "
+    "servers",
     heading="spread over servers, of the time of jobs on several workers",
     show="{:.1%}",
     optional=True,
@@ -378,7 +467,12 @@ SIMULATION: tuple[Column[Any], ...] = (
 )
 _ONLY_SHOWN: tuple[Column[SimulationSummary], ...] = (
     Column("finish_time_fairness", heading="finish-time fairness, mean", show="{:.2f}"),
-    Column("moves_per_job", value=lambda summary: summary.moves_per_job, heading="moves per job", show="{:.1f}"),
+    Column(
+        "moves_per_job",
+        value=lambda summary: summary.moves_per_job,
+        heading="moves per job",
+        show="{:.1f}",
+    ),
 )
 
 
@@ -389,17 +483,26 @@ def table(summary: SimulationSummary) -> Table:
     rows = Table(box=None, show_header=False, pad_edge=False)
     rows.add_column(no_wrap=True)
     rows.add_column(justify="right", no_wrap=True)
-    order = "jobs average_jct_seconds makespan_seconds utilization finish_time_fairness moves_per_job cost_usd"
+    order = (
+        "jobs average_jct_seconds makespan_seconds utilization finish_time_fairness moves_per_job "
+        "cost_usd"
+    )
     spread = "" if summary.spread is None else "spread"
     for column in chosen((*SUMMARY, *_ONLY_SHOWN, _SPREAD), f"{order} slo_violations {spread}"):
         rows.add_row(column.heading, column.text(summary))
+
     for group in summary.groups:
-        rows.add_row(f"completion time, {group.jobs:,} jobs of {group.name}", _hours(group.average_jct_seconds))
+        rows.add_row(
+            f"completion time, {group.jobs:,} jobs of {group.name}",
+            _hours(group.average_jct_seconds),
+        )
+
     return rows
 
 
 def write(folder: Path, outcome: SimulationOutcome) -> None:
-    """Writes `jobs.csv` with a row per measured job, and `jct_cdf.png`, `jct_by_load.png` and `allocation.png`.
+    """Writes `jobs.csv` with a row per measured job, and `jct_cdf.png`, `jct_by_load.png` and
+    `allocation.png`.
 
     Cells without a value are empty; the seconds on each worker type have columns of their own.
     """
@@ -408,6 +511,7 @@ def write(folder: Path, outcome: SimulationOutcome) -> None:
         row = asdict(result)
         seconds = {f"{kind}_seconds": seconds for kind, seconds in row.pop("held_seconds").items()}
         rows.append({**row, **seconds})
+
     measured = np.array(outcome.scenario.measured)
     jct = (outcome.finish - outcome.scenario.workload.arrival)[measured] / _HOUR
     with output_folder(folder):
@@ -421,25 +525,45 @@ def draw_completion(hours: Mapping[str, Floats]) -> Figure:
     """The share of jobs completed within a number of hours; a line per policy."""
     figure, (axes,) = panels(7, 4)
     for color, (label, values) in zip(_COLORS, hours.items(), strict=False):
-        axes.step(np.sort(values), np.arange(1, len(values) + 1) / len(values), where="post", label=label, color=color)
+        axes.step(
+            np.sort(values),
+            np.arange(1, len(values) + 1) / len(values),
+            where="post",
+            label=label,
+            color=color,
+        )
+
     axes.set_xscale("log")
     axes.set_xlabel("completion time, hours")
     axes.set_ylabel("share of jobs")
     axes.set_ylim(0, 1.02)
     if any(hours):
         axes.legend(frameon=False)
+
     return figure
 
 
-def _draw_load(outcome: SimulationOutcome, measured: np.ndarray[tuple[int], np.dtype[np.int64]], jct: Floats) -> Figure:
-    """Completion time by the number of jobs in the cluster at arrival; the line is the mean of similar jobs."""
+def _draw_load(
+    outcome: SimulationOutcome, measured: np.ndarray[tuple[int], np.dtype[np.int64]], jct: Floats
+) -> Figure:
+    """Completion time by the number of jobs in the cluster at arrival; the line is the mean of
+    similar jobs.
+    """
     arrival = outcome.scenario.workload.arrival
     arrived = np.searchsorted(arrival, arrival[measured], side="right")
     present = arrived - np.searchsorted(np.sort(outcome.finish), arrival[measured], side="right")
     figure, (axes,) = panels(7, 4)
     axes.scatter(present, jct, s=8, alpha=0.4, color=_COLORS[0])
-    groups = [group for group in np.array_split(np.argsort(present, kind="stable"), _BINS) if group.size]
-    axes.plot([present[g].mean() for g in groups], [jct[g].mean() for g in groups], color=_COLORS[2], marker="o")
+    groups = [
+        group for group in np.array_split(np.argsort(present, kind="stable"), _BINS) if group.size
+    ]
+    axes.plot(
+        [present[g].mean() for g in groups],
+        [jct[g].mean() for g in groups],
+        color=_COLORS[2],
+        marker="o",
+    )
+
     axes.set_yscale("log")
     axes.set_xlabel("jobs in the cluster at arrival")
     axes.set_ylabel("completion time, hours")
@@ -448,18 +572,34 @@ def _draw_load(outcome: SimulationOutcome, measured: np.ndarray[tuple[int], np.d
 
 def _draw_allocation(outcome: SimulationOutcome) -> Figure:
     """The busy share of each type's workers over time, above the number of jobs in the cluster."""
-    edges = np.linspace(outcome.round_start[0], outcome.end, min(_STEPS, len(outcome.round_start)) + 1)
-    done = np.vstack([np.zeros(outcome.busy_worker_seconds.shape[1]), np.cumsum(outcome.busy_worker_seconds, axis=0)])
+    edges = np.linspace(
+        outcome.round_start[0], outcome.end, min(_STEPS, len(outcome.round_start)) + 1
+    )
+    done = np.vstack(
+        [
+            np.zeros(outcome.busy_worker_seconds.shape[1]),
+            np.cumsum(outcome.busy_worker_seconds, axis=0),
+        ]
+    )
+
     at = np.append(outcome.round_start[:1], outcome.round_end)
     figure, (busy, jobs) = panels(9, 5, 2, sharex=True, height_ratios=(2, 1))
     cluster = outcome.scenario.cluster
     for j, color in zip(range(len(cluster.types)), _COLORS, strict=False):
         if cluster.workers[j]:
             share = np.diff(np.interp(edges, at, done[:, j])) / np.diff(edges) / cluster.workers[j]
-            busy.stairs(share, edges / _HOUR, label=f"{cluster.workers[j]:g} {cluster.types[j]}", color=color)
+            busy.stairs(
+                share,
+                edges / _HOUR,
+                label=f"{cluster.workers[j]:g} {cluster.types[j]}",
+                color=color,
+            )
+
     busy.set_ylabel("share of workers busy")
     busy.set_ylim(0, 1.05)
-    busy.legend(loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False, ncols=len(cluster.types))
+    busy.legend(
+        loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False, ncols=len(cluster.types)
+    )
     arrival = outcome.scenario.workload.arrival
     present = np.searchsorted(arrival, edges, side="right") - np.searchsorted(
         np.sort(outcome.finish), edges, side="right"
@@ -467,4 +607,5 @@ def _draw_allocation(outcome: SimulationOutcome) -> Figure:
     jobs.stairs(present[:-1], edges / _HOUR, color=_COLORS[4])
     jobs.set_ylabel("jobs in the cluster")
     jobs.set_xlabel("hours")
+
     return figure

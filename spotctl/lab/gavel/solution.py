@@ -13,7 +13,8 @@ from spotctl.lab.gavel.problem_file import EstimatePart, Estimates
 from spotctl.show.columns import Column, as_json
 from spotctl.show.layout import plain_table
 
-# Shares below this are the solver's rounding errors. Where jobs differ a lot, a real share may be very small.
+# Shares below this are the solver's rounding errors. Where jobs differ a lot, a real share may be
+# very small.
 _MIN_SHARE = 1e-12
 # Shares from this one on are all of the time; the times of more jobs are only in the JSON.
 _WHOLE, _MAX_TIMES = 0.9995, 50
@@ -23,7 +24,9 @@ _BASES = {"profile": "from a profile", "formula": "by formula", "measured": "mea
 
 SOLUTION: tuple[Column[Any], ...] = (
     Column(
-        "status", "`optimal`, `relaxed` if a constraint could not be kept, `approximate` if a cheaper plan may exist"
+        "status",
+        "`optimal`, `relaxed` if a constraint could not be kept, `approximate` if a cheaper plan "
+        "may exist",
     ),
     Column("objective", "value of the policy's objective; null if it is infinite"),
     Column(
@@ -42,7 +45,9 @@ SOLUTION: tuple[Column[Any], ...] = (
     Column(
         "estimates",
         "estimated throughputs, by job and type",
-        named=Column("", "one job", named=Column("", "the estimate for this type", of=EstimatePart)),
+        named=Column(
+            "", "one job", named=Column("", "the estimate for this type", of=EstimatePart)
+        ),
         optional=True,
     ),
     Column(
@@ -93,11 +98,18 @@ def solution_json(
         ]
         for name, pieces in _schedule(problem, allocation).items()
     }
+
     figures = {
-        "status": "relaxed" if allocation.infeasible else "optimal" if allocation.exact else "approximate",
+        "status": "relaxed"
+        if allocation.infeasible
+        else "optimal"
+        if allocation.exact
+        else "approximate",
         "objective": allocation.objective,
         "allocation": _by_row(problem, allocation.shares),
-        "effective_throughput": dict(zip(problem.jobs.ids, allocation.effective_throughput.tolist(), strict=True)),
+        "effective_throughput": dict(
+            zip(problem.jobs.ids, allocation.effective_throughput.tolist(), strict=True)
+        ),
         "cost_usd_per_hour": usd_per_hour(problem, allocation.shares),
         "infeasible": list(allocation.infeasible),
         "solve_seconds": seconds,
@@ -108,10 +120,13 @@ def solution_json(
         "schedule": schedule or None,
         "notes": allocation.notes or None,
     }
+
     return as_json(SOLUTION, figures)
 
 
-def _schedule(problem: AllocationProblem, allocation: ClusterAllocation) -> dict[str, list[PlannedPiece]]:
+def _schedule(
+    problem: AllocationProblem, allocation: ClusterAllocation
+) -> dict[str, list[PlannedPiece]]:
     """The pieces of each row that has any, by its name."""
     names, by_name = row_names(problem), dict[str, list[PlannedPiece]]()
     for piece in timetable(problem, allocation):
@@ -120,7 +135,9 @@ def _schedule(problem: AllocationProblem, allocation: ClusterAllocation) -> dict
 
 
 def times(problem: AllocationProblem, allocation: ClusterAllocation) -> list[str]:
-    """A line for each job: when it runs on which type. None for policies that do not plan to the end of the work."""
+    """A line for each job: when it runs on which type. None for policies that do not plan to the
+    end of the work.
+    """
     schedule, lines = _schedule(problem, allocation), list[str]()
     for name, of_row in list(schedule.items())[:_MAX_TIMES]:
         pieces = list[str]()
@@ -129,6 +146,7 @@ def times(problem: AllocationProblem, allocation: ClusterAllocation) -> list[str
             kind = problem.cluster.types[piece.type]
             pieces.append(f"{kind} {clock(piece.start)} to {clock(piece.end)}{part}")
         lines.append(f"{name}: {', '.join(pieces)}")
+
     if len(schedule) > _MAX_TIMES:
         lines.append(f"{len(schedule) - _MAX_TIMES:,} more jobs: --json has the times of all")
     return ["when each job runs, in hours from now:", *lines] if lines else []
@@ -152,9 +170,12 @@ def _by_row(problem: AllocationProblem, matrix: Floats) -> dict[str, dict[str, f
     jobs, types = len(problem.jobs.ids), problem.cluster.types
     rows = {}
     for i, (name, row) in enumerate(zip(row_names(problem), matrix.tolist(), strict=True)):
-        entries = {kind: value for kind, value in zip(types, row, strict=True) if value > _MIN_SHARE}
+        entries = {
+            kind: value for kind, value in zip(types, row, strict=True) if value > _MIN_SHARE
+        }
         if entries or i < jobs:
             rows[name] = entries
+
     return rows
 
 
@@ -171,17 +192,25 @@ def _intervals(
                 continue
             j = problem.cluster.types.index(kind)
             share, given = float(allocation.shares[m, j]), float(problem.jobs.throughputs[m, j])
-            low, high = low + share * (estimate.interval[0] - given), high + share * (estimate.interval[1] - given)
+            low, high = (
+                low + share * (estimate.interval[0] - given),
+                high + share * (estimate.interval[1] - given),
+            )
         intervals[job] = (low, high)
+
     return intervals
 
 
 def table(problem: AllocationProblem, allocation: ClusterAllocation) -> Table:
-    """A row for each job, and each pair that gets time: its share of each type and the resulting throughput."""
+    """A row for each job, and each pair that gets time: its share of each type and the resulting
+    throughput.
+    """
     hours = () if allocation.hours is None else ("hours",)
     rows = plain_table("job", *problem.cluster.types, "steps/s", "of best", *hours)
     best = best_throughput(problem)
-    for i, (name, row) in enumerate(zip(row_names(problem), allocation.shares.tolist(), strict=True)):
+    for i, (name, row) in enumerate(
+        zip(row_names(problem), allocation.shares.tolist(), strict=True)
+    ):
         job = i < len(problem.jobs.ids)
         if not job and max(row) <= _MIN_SHARE:
             continue
@@ -194,6 +223,7 @@ def table(problem: AllocationProblem, allocation: ClusterAllocation) -> Table:
         if allocation.hours is not None:
             cells.append(f"{allocation.hours[i].sum():.3g}")
         rows.add_row(Text(name), *cells)
+
     return rows
 
 
@@ -202,17 +232,23 @@ def remarks(
 ) -> list[str]:
     lines = [f"objective {allocation.objective:.6g}, solved in {seconds * 1000:.3g} ms"]
     if not allocation.exact:
-        lines.append("approximate: too many deadlines for an exact plan; the least cost may be lower")
+        lines.append(
+            "approximate: too many deadlines for an exact plan; the least cost may be lower"
+        )
+
     hourly = usd_per_hour(problem, allocation.shares)
     if hourly is not None:
         lines.append(f"costs ${hourly:.4g} per hour")
     if allocation.cost_usd is not None:
         lines.append(f"costs ${allocation.cost_usd:.6g} in total")
     lines += [f"{name.replace('_', ' ')}: {value:.6g}" for name, value in allocation.notes.items()]
+
     for job, (low, high) in _intervals(problem, allocation, estimates).items():
         given = ", ".join(
-            f"{kind} {estimate.interval[0]:.4g} to {estimate.interval[1]:.4g} ({_BASES[estimate.basis]})"
+            f"{kind} {estimate.interval[0]:.4g} to {estimate.interval[1]:.4g} "
+            f"({_BASES[estimate.basis]})"
             for kind, estimate in estimates[job].items()
         )
         lines.append(f"{job}: {low:.4g} to {high:.4g} steps/s, from estimates: {given}")
+
     return [*lines, *times(problem, allocation), *allocation.infeasible]

@@ -1,4 +1,6 @@
-"""Files of the cluster simulator: measured throughputs (JSON) and job traces (CSV), plain or gzipped."""
+"""Files of the cluster simulator: measured throughputs (JSON) and job traces (CSV), plain or
+gzipped.
+"""
 
 import ast
 import csv
@@ -24,18 +26,27 @@ _COLUMNS = ("job_type", "total_steps", "scale_factor", "arrival_time_s")
 
 
 def read_throughputs(path: Path) -> Throughputs:
-    """Reads a table `{type: {kind: {"null" or other kind: steps per second}}}`; a kind is `"('name', workers)"`."""
+    """Reads a table `{type: {kind: {"null" or other kind: steps per second}}}`; a kind is
+    `"('name', workers)"`.
+    """
     with _opened(path) as file:
         try:
             table = json.load(file)
         except (ValueError, RecursionError) as error:
             raise BadRequest(f"{path}: is not JSON ({error})") from error
-    if not (isinstance(table, dict) and table and all(isinstance(of_type, dict) for of_type in table.values())):
+
+    if not (
+        isinstance(table, dict)
+        and table
+        and all(isinstance(of_type, dict) for of_type in table.values())
+    ):
         raise BadRequest(f"{path}: is not a table of throughputs (one object per worker type)")
+
     kinds = {text: _kind(path, text) for of_type in table.values() for text in of_type}
     at = {text: number for number, text in enumerate(kinds)}
     alone = np.zeros((len(kinds), len(table)))
     together = np.zeros((len(kinds), len(kinds), len(table), 2))
+
     for j, (type_, of_type) in enumerate(table.items()):
         for text, entries in of_type.items():
             where = f"{path}: {type_}, {text}"
@@ -47,32 +58,46 @@ def read_throughputs(path: Path) -> Throughputs:
                     continue
                 if not (isinstance(both, list) and len(both) == 2):
                     raise BadRequest(f"{where} with {other}: {both!r} is not a pair of throughputs")
-                together[at[text], at[other], j] = [_rate(f"{where} with {other}", rate) for rate in both]
+                together[at[text], at[other], j] = [
+                    _rate(f"{where} with {other}", rate) for rate in both
+                ]
+
     return Throughputs(tuple(table), tuple(kinds.values()), alone, together)
 
 
-def read_trace(path: Path, throughputs: Throughputs, seed: int) -> tuple[ClusterWorkload, Mapping[JobKind, int]]:
-    """The jobs of a CSV by arrival, those of one seed if the file has several; and by kind the number of jobs that are
-    left out because their throughput is unknown."""
+def read_trace(
+    path: Path, throughputs: Throughputs, seed: int
+) -> tuple[ClusterWorkload, Mapping[JobKind, int]]:
+    """The jobs of a CSV by arrival, those of one seed if the file has several; and by kind the
+    number of jobs that are left out because their throughput is unknown."""
     with _opened(path) as file:
         rows = csv.DictReader(file)
         missing = [name for name in _COLUMNS if name not in (rows.fieldnames or ())]
         if missing:
-            raise BadRequest(f"{path}: has no column {missing[0]!r} (a trace has {', '.join(_COLUMNS)})")
+            raise BadRequest(
+                f"{path}: has no column {missing[0]!r} (a trace has {', '.join(_COLUMNS)})"
+            )
         try:
             read = [_TraceRow.of(f"{path}, line {rows.line_num}", row) for row in rows]
         except (csv.Error, UnicodeDecodeError) as error:
             raise BadRequest(f"{path}, line {rows.line_num}: is not CSV ({error})") from error
+
     seeds = {row.seed for row in read}
     if len(seeds) > 1:
         read = [row for row in read if row.seed == str(seed)]
         if not read:
-            raise BadRequest(f"{path}: has jobs of seeds {', '.join(sorted(seeds))}, not of --seed {seed}")
+            raise BadRequest(
+                f"{path}: has jobs of seeds {', '.join(sorted(seeds))}, not of --seed {seed}"
+            )
+
     at = {kind: number for number, kind in enumerate(throughputs.kinds)}
     unknown = Counter(row.kind for row in read if row.kind not in at)
     known = sorted((row for row in read if row.kind in at), key=lambda row: row.arrival)
     if not known:
-        raise BadRequest(f"{path}: has no job with a known throughput (is this the right throughput table?)")
+        raise BadRequest(
+            f"{path}: has no job with a known throughput (is this the right throughput table?)"
+        )
+
     workload = ClusterWorkload(
         throughputs,
         tuple(str(number) for number in range(len(known))),
@@ -83,6 +108,7 @@ def read_trace(path: Path, throughputs: Throughputs, seed: int) -> tuple[Cluster
         np.array([row.slo_factor for row in known]),
         tuple(row.entity for row in known),
     )
+
     return workload, unknown
 
 
@@ -101,6 +127,7 @@ class _TraceRow:
         scale = _number(where, row, "scale_factor", least=1)
         if scale % 1:
             raise BadRequest(f"{where}: scale_factor {scale:g} is not a number of workers")
+
         slo = _number(where, row, "slo", least=-_MOST, default=-1.0)
         return cls(
             JobKind(row["job_type"] or "", int(scale)),
@@ -114,14 +141,18 @@ class _TraceRow:
         )
 
 
-def _number(where: str, row: Mapping[str, str | None], name: str, least: float, default: float | None = None) -> float:
+def _number(
+    where: str, row: Mapping[str, str | None], name: str, least: float, default: float | None = None
+) -> float:
     text = row.get(name)
     if not text and default is not None:
         return default
+
     try:
         number = float(text or "")
     except ValueError:
         number = float("nan")
+
     if not least <= number <= _MOST:
         raise BadRequest(f"{where}: {name} {text!r} is not a number from {least:g} to {_MOST:g}")
     return number
@@ -132,8 +163,11 @@ def _kind(path: Path, text: str) -> JobKind:
         name, scale = ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         name = scale = None
+
     if not (isinstance(name, str) and isinstance(scale, int) and scale > 0):
-        raise BadRequest(f"{path}: {text[:80]!r} is not a kind of job (write \"('name', workers)\")")
+        raise BadRequest(
+            f"{path}: {text[:80]!r} is not a kind of job (write \"('name', workers)\")"
+        )
     return JobKind(name, scale)
 
 
@@ -152,4 +186,6 @@ def _opened(path: Path) -> Iterator[IO[str]]:
             yield file
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         # A damaged gzip file raises any of these while it is read.
-        raise BadRequest(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
+        raise BadRequest(
+            f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})"
+        ) from error

@@ -1,8 +1,9 @@
-"""AgileML's stages and elasticity in virtual time, with the network of the dissertation's Cluster-A.
+"""AgileML's stages and elasticity in virtual time, with the network of the dissertation's
+Cluster-A.
 
-The job is the matrix factorization of Netflix. Its arrays are numbers, and its messages weigh what the real ones would.
-One number is fitted: the computing of a worker, so that stage 2 at 15:1 takes 1.18 times as long as the traditional
-server.
+The job is the matrix factorization of Netflix. Its arrays are numbers, and its messages weigh what
+the real ones would. One number is fitted: the computing of a worker, so that stage 2 at 15:1 takes
+1.18 times as long as the traditional server.
 """
 
 from __future__ import annotations
@@ -21,7 +22,15 @@ from agileml.engines.sim.network import HEADER_BYTES, Network
 from agileml.engines.sim.simulation import Simulation
 from agileml.params.layout import Params
 from agileml.policies.stage import StageByRatio, Thresholds
-from agileml.protocol.messages import Collected, Handover, Patch, PendingPush, Push, Restore, Snapshot
+from agileml.protocol.messages import (
+    Collected,
+    Handover,
+    Patch,
+    PendingPush,
+    Push,
+    Restore,
+    Snapshot,
+)
 from agileml.roles.node import JobSettings
 from agileml.trainer import ParamReader, ParamView, Sample
 from spotctl.lab.papers.results import Experiment, FigureValues, PaperData
@@ -41,7 +50,8 @@ SHARE = 1 / 64
 """The share of the users' rows that a worker among 64 reads and writes."""
 
 COMPUTE_SECONDS = 19.0
-"""Computing of one of 64 workers in an iteration: the one number that is fitted, to 1.18 in stage 2 at 15:1."""
+"""Computing of one of 64 workers in an iteration: the one number that is fitted, to 1.18 in stage 2
+at 15:1."""
 
 CLOCKS = 8
 STEADY = 4
@@ -77,7 +87,15 @@ class Flat:
         """All alike."""
         return [OneItem()] * self.shard_count
 
-    def step(self, shard: OneItem, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+    def step(
+        self,
+        shard: OneItem,
+        lo: int,
+        hi: int,
+        params: ParamView,
+        clock: int,
+        rng: np.random.Generator,
+    ) -> None:
         """Adds the same to every row."""
         del shard, lo, hi, clock, rng
         params.update("w", None, np.full_like(params.read("w"), 1e-3))
@@ -92,8 +110,9 @@ class Flat:
 class Netflix:
     """Bytes of messages of a matrix factorization whose factors are cut into partitions.
 
-    A worker reads and updates every movie's row and those of its own users; a backup is sent every row that changed,
-    which is all of them. `whole`: readers are sent whole partitions, not the rows that they use.
+    A worker reads and updates every movie's row and those of its own users; a backup is sent every
+    row that changed, which is all of them. `whole`: readers are sent whole partitions, not the rows
+    that they use.
     """
 
     partitions: int
@@ -118,7 +137,10 @@ class Netflix:
         return 0.0
 
     def _updates(self, message: Push | PendingPush) -> float:
-        return MOVIE_BYTES + USER_BYTES * sum(last - first for _, first, last in message.covers) / self.shards
+        return (
+            MOVIE_BYTES
+            + USER_BYTES * sum(last - first for _, first, last in message.covers) / self.shards
+        )
 
 
 # -- stages
@@ -140,7 +162,9 @@ def iteration_seconds(reliable: int, transient: int, stage: int, *, whole: bool 
     """The time of an iteration once things run evenly, with a partition for each server."""
     policy = StageByRatio(ALWAYS[stage])
     partitions = reliable if stage == 1 else -(-transient // 2)
-    simulation = netflix(ControllerSettings(reliable, transient, CLOCKS, policy), Netflix(partitions, SHARDS, whole))
+    simulation = netflix(
+        ControllerSettings(reliable, transient, CLOCKS, policy), Netflix(partitions, SHARDS, whole)
+    )
     simulation.run()
     return statistics.median(iteration.seconds for iteration in simulation.log[-STEADY:])
 
@@ -187,7 +211,9 @@ FEWER_SHARDS = 960
 
 @dataclass
 class _Comings:
-    """4 reliable machines, 60 more in iteration 11, which are warned at the start of iteration 35 (Figure 4.15)."""
+    """4 reliable machines, 60 more in iteration 11, which are warned at the start of iteration 35
+    (Figure 4.15).
+    """
 
     warning: float
     came: bool = False
@@ -200,6 +226,7 @@ class _Comings:
             self.came = True
             for _ in range(60):
                 simulation.join(reliable=False, loading=COMPUTE_SECONDS)
+
         if clock == LEAVE_AFTER and not self.warned:
             self.warned = True
             for name in list(simulation.nodes):
@@ -209,13 +236,19 @@ class _Comings:
 
 def _elasticity(_: int, __: PaperData, *, warning: float = WARNING_SECONDS) -> FigureValues:
     """The iterations in which machines come and go, against those on the 4 machines that stay."""
-    simulation = netflix(ControllerSettings(4, 0, ITERATIONS), Netflix(32, FEWER_SHARDS), _Comings(warning))
+    simulation = netflix(
+        ControllerSettings(4, 0, ITERATIONS), Netflix(32, FEWER_SHARDS), _Comings(warning)
+    )
     simulation.run()
     seconds = [iteration.seconds for iteration in simulation.log]
-    before, after = statistics.median(seconds[: JOIN_AFTER - 1]), statistics.median(seconds[LEAVE_AFTER + 1 :])
+    before, after = (
+        statistics.median(seconds[: JOIN_AFTER - 1]),
+        statistics.median(seconds[LEAVE_AFTER + 1 :]),
+    )
     values = {f"seconds @ {number}": time for number, time in enumerate(seconds, 1)}
     values["iteration in which 60 machines join, over those on 4"] = seconds[JOIN_AFTER] / before
     values["iteration in which 60 machines leave, over those on 4"] = seconds[LEAVE_AFTER] / after
+
     return values
 
 
@@ -224,7 +257,8 @@ RESULTS = (
         "agileml-stages",
         _stages,
         80.0,
-        "Simulated: servers send the rows that a worker uses, and cards of 1 Gbit/s are the only limit of the network.",
+        "Simulated: servers send the rows that a worker uses, and cards of 1 Gbit/s are the only "
+        "limit of the network.",
         seeds=1,
         cause="servers that send whole partitions",
         switched=partial(_stages, whole=True),
@@ -233,10 +267,12 @@ RESULTS = (
         "agileml-elasticity",
         _elasticity,
         12.0,
-        "Simulated: within the two minutes of AWS's warning, machines finish their share of the iteration before they"
+        "Simulated: within the two minutes of AWS's warning, machines finish their share of the "
+        "iteration before they"
         " go, so it takes less time than on the four that stay.",
         seeds=1,
-        cause="machines that go 5 seconds after the warning, as often as the text looks for one (H1525)",
+        cause="machines that go 5 seconds after the warning, as often as the text looks for one "
+        "(H1525)",
         switched=partial(_elasticity, warning=5.0),
         axes=("iteration", "seconds"),
     ),

@@ -1,7 +1,8 @@
-"""DBW: training with backup workers whose number is chosen for each clock, against the best fixed numbers.
+"""DBW: training with backup workers whose number is chosen for each clock, against the best fixed
+numbers.
 
-Logistic regression by minibatches, without the training engine, so that many seeds take a minute. Workers take
-1 - a + a Exp(1) for a clock and stop at a tenth of it when they are late.
+Logistic regression by minibatches, without the training engine, so that many seeds take a minute.
+Workers take 1 - a + a Exp(1) for a clock and stop at a tenth of it when they are late.
 """
 
 from __future__ import annotations
@@ -13,7 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agileml.apps.mlr import LogisticRegression
-from agileml.policies.dbw import DBW, ClockBegins, FixedWait, GradientArrived, GradientsSummed, WaitPolicy
+from agileml.policies.dbw import (
+    DBW,
+    ClockBegins,
+    FixedWait,
+    GradientArrived,
+    GradientsSummed,
+    WaitPolicy,
+)
 from spotctl.lab.papers.results import Experiment, FigureValues, PaperData
 
 CHUNKS = 10
@@ -52,13 +60,20 @@ class LearningTask:
             batch=setting.batch, rate=setting.rate, seed=seed,
         )  # fmt: skip
         seen = [shard.examples for shard in app.shards()]
-        self._inputs, self._classes = [part.features for part in seen], [part.classes for part in seen]
+        self._inputs, self._classes = (
+            [part.features for part in seen],
+            [part.classes for part in seen],
+        )
         step = 1 + app.examples // SHOWN
         self._shown = np.concatenate(self._inputs)[::step], np.concatenate(self._classes)[::step]
         weights = np.zeros((33, 10), np.float32)
+
         for clock in range(ENOUGH):
-            mean = np.mean([self.gradient(weights, worker, clock) for worker in range(workers)], axis=0)
+            mean = np.mean(
+                [self.gradient(weights, worker, clock) for worker in range(workers)], axis=0
+            )
             weights = weights - np.float32(setting.rate) * mean
+
         self.target = self.loss(weights)
 
     def gradient(self, weights: Floats, worker: int, clock: int) -> Floats:
@@ -84,12 +99,17 @@ def _shares(scores: Floats) -> Floats:
     return powers
 
 
-def seconds_to_target(task: LearningTask, policy: WaitPolicy, variance: float, rate: float | None = None) -> float:
-    """Virtual seconds until the loss is at its target; with a learning rate of its own, or that of the setting."""
+def seconds_to_target(
+    task: LearningTask, policy: WaitPolicy, variance: float, rate: float | None = None
+) -> float:
+    """Virtual seconds until the loss is at its target; with a learning rate of its own, or that of
+    the setting.
+    """
     rng = np.random.default_rng((task.seed, int(100 * variance)))
     drawn = 1 - variance + variance * rng.exponential(size=(task.workers, DRAWN))
     weights, before = np.zeros((33, 10), np.float32), None
     now, free, clock, waited = 0.0, np.zeros(task.workers), 0, task.workers
+
     while now < MOST and task.loss(weights) > task.target:
         clock += 1
         policy, (proposal,) = policy.observe(ClockBegins(clock, task.workers))
@@ -106,11 +126,18 @@ def seconds_to_target(task: LearningTask, policy: WaitPolicy, variance: float, r
         gradients = np.stack([task.gradient(weights, worker, clock - 1) for worker in counted])
         mean = gradients.mean(axis=0)
         policy = policy.observe(gradients_summed(clock, gradients, mean, before))[0]
-        weights, before, waited = weights - np.float32(rate or task.setting.rate) * mean, mean, len(counted)
+        weights, before, waited = (
+            weights - np.float32(rate or task.setting.rate) * mean,
+            mean,
+            len(counted),
+        )
+
     return min(now, MOST)
 
 
-def gradients_summed(clock: int, gradients: Floats, mean: Floats, before: Floats | None) -> GradientsSummed:
+def gradients_summed(
+    clock: int, gradients: Floats, mean: Floats, before: Floats | None
+) -> GradientsSummed:
     """The sums over the gradients of a clock, for the policy."""
     count = len(gradients)
     spread = float(((gradients - mean) ** 2).sum()) / (count - 1) if count > 1 else None
@@ -120,11 +147,14 @@ def gradients_summed(clock: int, gradients: Floats, mean: Floats, before: Floats
 
 WORKERS = 16
 QUIET, NOISY = Setting(500, 4, 0.2, 4.0), Setting(10, 50, 1.0, 4.0)
-"""The paper's batches, whose gradients hardly differ here, and batches as small as make them differ."""
+"""The paper's batches, whose gradients hardly differ here, and batches as small as make them
+differ."""
 
 
 def _against_fixed(seed: int, data: PaperData, *, setting: Setting) -> FigureValues:
-    """How many times sooner DBW is at the loss than the best fixed number, whose learning rate is in proportion."""
+    """How many times sooner DBW is at the loss than the best fixed number, whose learning rate is
+    in proportion.
+    """
     del data
     task, values = LearningTask(setting, WORKERS, seed), {}
     for variance in (0.2, 1.0):
@@ -134,6 +164,7 @@ def _against_fixed(seed: int, data: PaperData, *, setting: Setting) -> FigureVal
             for k in (4, 6, 8, 10, 12, 14, 16)
         )
         values[f"best fixed number over DBW, a = {variance:g}"] = fixed / dbw
+
     return values
 
 
@@ -142,8 +173,10 @@ RESULTS = (
         "dbw-fixed",
         partial(_against_fixed, setting=QUIET),
         4.0,
-        "Logistic regression on drawn examples, where the paper trains a network on MNIST: DBW gains more the less"
-        " gradients differ; where they differ much and times vary (a = 1), it is slower than the best fixed number.",
+        "Logistic regression on drawn examples, where the paper trains a network on MNIST: DBW "
+        "gains more the less"
+        " gradients differ; where they differ much and times vary (a = 1), it is slower than the "
+        "best fixed number.",
         cause="gradients that differ (batches of 10 in place of 500)",
         switched=partial(_against_fixed, setting=NOISY),
     ),

@@ -1,6 +1,8 @@
-"""Proteus and TierML: jobs at random moments of a recorded spot market, as `examples/backtest_2016.yaml` plays them.
+"""Proteus and TierML: jobs at random moments of a recorded spot market, as
+`examples/backtest_2016.yaml` plays them.
 
-Neither paper's record can be had. Ours is another period of the same region, without the papers' machine types.
+Neither paper's record can be had. Ours is another period of the same region, without the papers'
+machine types.
 """
 
 import tempfile
@@ -23,11 +25,15 @@ from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 from spotctl.lab.backtest.scenario import ScenarioFile, scenario_of
 from spotctl.lab.papers.results import Experiment, FigureValues, PaperData
 
-PRICES, LISTED = "prices/aws_us-east-1_2016-02-24_2016-04-05.csv.gz", "prices/aws_on_demand_linux.csv.gz"
+PRICES, LISTED = (
+    "prices/aws_us-east-1_2016-02-24_2016-04-05.csv.gz",
+    "prices/aws_on_demand_linux.csv.gz",
+)
 RECORD = "AWS us-east-1, 25 February to 5 April 2016, without c4"
 TYPES = ("m4.4xlarge", "m4.10xlarge", "cr1.8xlarge", "hi1.4xlarge", "d2.*")
 TWO_SIZES = ("d2.xlarge", "d2.2xlarge")
-"""The only family in all zones of the record with a size and its double, as the papers' c4.xlarge and c4.2xlarge."""
+"""The only family in all zones of the record with a size and its double, as the papers' c4.xlarge
+and c4.2xlarge."""
 STARTS = 20
 """Jobs for each seed, zone and length."""
 CHECKPOINTS, AGILEML, PROTEUS = "standard+checkpoint", "standard+agileml", "proteus"
@@ -35,7 +41,8 @@ CHECKPOINTS, AGILEML, PROTEUS = "standard+checkpoint", "standard+agileml", "prot
 
 @cache
 def recorded(data: PaperData, types: Sequence[str] = TYPES) -> Scenario:
-    """64 c4.2xlarge on demand against spot machines of these types, in jobs of 2 and of 20 hours."""
+    """64 c4.2xlarge on demand against spot machines of these types, in jobs of 2 and of 20
+    hours."""
     path = data.file(PRICES)
     file = ScenarioFile.model_validate(
         {
@@ -51,6 +58,7 @@ def recorded(data: PaperData, types: Sequence[str] = TYPES) -> Scenario:
             "schemes": [PROTEUS],
         }
     )
+
     with tempfile.TemporaryDirectory() as empty:
         return scenario_of(file, path, Library(PriceStore(Path(empty))), lambda _: None)
 
@@ -73,8 +81,12 @@ def _standard(scenario: Scenario, name: str = CHECKPOINTS, *, by_machine: bool) 
     for zone in scenario.zones:
         chosen = set_ups_in(scenario, name, zone)
         if by_machine:
-            chosen = {hours: replace(each, strategy=Standard(by_machine=True)) for hours, each in chosen.items()}
+            chosen = {
+                hours: replace(each, strategy=Standard(by_machine=True))
+                for hours, each in chosen.items()
+            }
         results += run_strategy(scenario, zone, chosen)
+
     return results
 
 
@@ -86,23 +98,31 @@ def _saved(ours: BacktestSummary, other: BacktestSummary) -> float:
 
 
 def _proteus(seed: int, data: PaperData, *, at_once: bool = False) -> FigureValues:
-    """Proteus against the standard strategy with checkpoints; `at_once`, machines start and leave in no time."""
+    """Proteus against the standard strategy with checkpoints; `at_once`, machines start and leave
+    in no time.
+    """
     scenario = _seeded(data, seed)
     if at_once:
         scenario = replace(scenario, overheads=Overheads(0, 0, 0))
     table = _by_hours(backtest(scenario, [CHECKPOINTS, PROTEUS]))
     values = {}
+
     for hours, ours in table[PROTEUS].items():
         other, jobs = table[CHECKPOINTS][hours], f"{hours:g}-hour jobs"
         values[f"{jobs}: saved against on demand"] = 1 - ours.cost_pct / 100
         values[f"{jobs}: saved against standard with checkpoints"] = _saved(ours, other)
-        values[f"{jobs}: time saved against standard with checkpoints"] = 1 - ours.runtime_ratio / other.runtime_ratio
+        values[f"{jobs}: time saved against standard with checkpoints"] = (
+            1 - ours.runtime_ratio / other.runtime_ratio
+        )
         values[f"{jobs}: share of free computing"] = ours.free_pct / 100
+
     return values
 
 
 def _other_causes(seed: int, data: PaperData) -> FigureValues:
-    """Proteus against the standard strategy with checkpoints in jobs of 20 hours, with one thing changed at a time."""
+    """Proteus against the standard strategy with checkpoints in jobs of 20 hours, with one thing
+    changed at a time.
+    """
     plain = replace(_seeded(data, seed), hours=(20.0,))
     ours = _by_hours(backtest(plain, [PROTEUS, _LOWEST]))
     cheap = {
@@ -112,8 +132,10 @@ def _other_causes(seed: int, data: PaperData) -> FigureValues:
             replace(plain, checkpoints=replace(plain.checkpoints, speed=0.5)), [CHECKPOINTS]
         ),
     }
+
     values = {
-        name: _saved(ours[PROTEUS][20.0], _by_hours(results)[CHECKPOINTS][20.0]) for name, results in cheap.items()
+        name: _saved(ours[PROTEUS][20.0], _by_hours(results)[CHECKPOINTS][20.0])
+        for name, results in cheap.items()
     }
     others = {
         "all zones together": replace(plain, zones_together=True),
@@ -122,6 +144,7 @@ def _other_causes(seed: int, data: PaperData) -> FigureValues:
     for name, scenario in others.items():
         table = _by_hours(backtest(scenario, [CHECKPOINTS, PROTEUS]))
         values[name] = _saved(table[PROTEUS][20.0], table[CHECKPOINTS][20.0])
+
     standard = _by_hours(cheap["nothing changed"])[CHECKPOINTS][20.0]
     values["bids just above the price"] = _saved(ours[_LOWEST][20.0], standard)
     return values
@@ -134,7 +157,9 @@ def _elastic(seed: int, data: PaperData, *, reliable: bool = True) -> FigureValu
         scenario = replace(scenario, reliable=None)
     table = _by_hours(backtest(scenario, [CHECKPOINTS, AGILEML]))
     return {
-        f"{hours:g}-hour jobs: saved against standard with checkpoints": _saved(ours, table[CHECKPOINTS][hours])
+        f"{hours:g}-hour jobs: saved against standard with checkpoints": _saved(
+            ours, table[CHECKPOINTS][hours]
+        )
         for hours, ours in table[AGILEML].items()
     }
 
@@ -143,8 +168,8 @@ _LOWEST = "fixed-bid:0.0001"
 
 
 def _low_bids(seed: int, data: PaperData, *, checkpoints: bool = False) -> FigureValues:
-    """Bids just above the price against those of Proteus; with `checkpoints`, which take half of the time at such bids
-    (T295), an eviction undoes work."""
+    """Bids just above the price against those of Proteus; with `checkpoints`, which take half of
+    the time at such bids (T295), an eviction undoes work."""
     scenario, results = _seeded(data, seed), list[JobResult]()
     for zone in scenario.zones:
         chosen = set_ups_in(scenario, _LOWEST, zone)
@@ -152,12 +177,14 @@ def _low_bids(seed: int, data: PaperData, *, checkpoints: bool = False) -> Figur
             recovery = replace(set_up_in(scenario, CHECKPOINTS, zone).recovery, speed=0.5)
             chosen = {hours: replace(each, recovery=recovery) for hours, each in chosen.items()}
         results += run_strategy(scenario, zone, chosen)
+
     table = _by_hours([*results, *backtest(scenario, [PROTEUS])])
     values = {}
     for hours, low in table[_LOWEST].items():
         usual = table[PROTEUS][hours]
         values[f"{hours:g}-hour jobs: run time"] = low.runtime_ratio / usual.runtime_ratio
         values[f"{hours:g}-hour jobs: cost"] = low.cost_pct / usual.cost_pct
+
     return values
 
 
@@ -166,7 +193,9 @@ def _lookahead(seed: int, data: PaperData) -> FigureValues:
     values = {}
     for hours, ours in table["lookahead"].items():
         values[f"{hours:g}-hour jobs: cost"] = ours.cost_pct / table[PROTEUS][hours].cost_pct
-        values[f"{hours:g}-hour jobs: run time"] = ours.runtime_ratio / table[PROTEUS][hours].runtime_ratio
+        values[f"{hours:g}-hour jobs: run time"] = (
+            ours.runtime_ratio / table[PROTEUS][hours].runtime_ratio
+        )
     return values
 
 
@@ -182,7 +211,10 @@ def _tierml(seed: int, data: PaperData, *, by_machine: bool = False) -> FigureVa
     values = {}
     for hours, ours in table[_TIERML].items():
         values[f"{hours:g}-hour jobs: saved against on demand"] = 1 - ours.cost_pct / 100
-        values[f"{hours:g}-hour jobs: saved against checkpoints"] = _saved(ours, table[CHECKPOINTS][hours])
+        values[f"{hours:g}-hour jobs: saved against checkpoints"] = _saved(
+            ours, table[CHECKPOINTS][hours]
+        )
+
     return values
 
 
@@ -198,7 +230,9 @@ class _NearBids:
     def decide(self, situation: Situation) -> Decision:
         decision = self.inner.decide(situation)
         actions = tuple(
-            replace(action, bid=self._bid(action, situation)) if isinstance(action, Rent) and action.spot else action
+            replace(action, bid=self._bid(action, situation))
+            if isinstance(action, Rent) and action.spot
+            else action
             for action in decision.actions
         )
         return replace(decision, actions=actions)
@@ -219,15 +253,23 @@ def _paid_bids(seed: int, data: PaperData, *, by_machine: bool = False) -> Figur
                 chosen = replace(chosen, strategy=Standard(by_machine=by_machine))
             for hours, share in _shares_paid(scenario, zone, chosen):
                 by_hours.setdefault(hours, []).append(share)
+
     values = {}
     for hours, ours in costs[_TIERML].items():
         values[f"{hours:g}-hour jobs: saved against on demand"] = 1 - sum(ours) / len(ours)
-        values[f"{hours:g}-hour jobs: saved against checkpoints"] = 1 - sum(ours) / sum(costs[CHECKPOINTS][hours])
+        values[f"{hours:g}-hour jobs: saved against checkpoints"] = 1 - sum(ours) / sum(
+            costs[CHECKPOINTS][hours]
+        )
+
     return values
 
 
-def _shares_paid(scenario: Scenario, zone: str, chosen: StrategySetup) -> Iterable[tuple[float, float]]:
-    """The cost of each job as a share of on demand, with its length; machines cost what was bid for them."""
+def _shares_paid(
+    scenario: Scenario, zone: str, chosen: StrategySetup
+) -> Iterable[tuple[float, float]]:
+    """The cost of each job as a share of on demand, with its length; machines cost what was bid for
+    them.
+    """
     strategy, market = _NearBids(chosen.strategy), scenario.replay_in(zone)
     for hours, job in jobs_in(scenario, zone):
         run = run_job(job, strategy, market, scenario.overheads, chosen.recovery)
@@ -239,7 +281,9 @@ def _shares_paid(scenario: Scenario, zone: str, chosen: StrategySetup) -> Iterab
         dollars = sum(machines * usd(bill.amount) for machines, bill in paid)
         if chosen.reliable and scenario.reliable is not None:
             held = scenario.reliable
-            dollars += held.machines * held.offer.on_demand / NANOS_PER_DOLLAR * (end - job.start) / HOUR
+            dollars += (
+                held.machines * held.offer.on_demand / NANOS_PER_DOLLAR * (end - job.start) / HOUR
+            )
         usual = scenario.baseline
         yield hours, dollars / (usual.machines * usual.offer.on_demand / NANOS_PER_DOLLAR * hours)
 
@@ -247,9 +291,14 @@ def _shares_paid(scenario: Scenario, zone: str, chosen: StrategySetup) -> Iterab
 def _switching(seed: int, data: PaperData, *, types: Sequence[str] = TWO_SIZES) -> FigureValues:
     """TierML that chooses among types, against the same with one of them, on average."""
     among = _by_hours(backtest(_seeded(data, seed, types), [_TIERML]))[_TIERML]
-    known = dict.fromkeys(offer.market.instance_type for offer in recorded(data, tuple(types)).offers)
-    alone = [_by_hours(backtest(_seeded(data, seed, (name,)), [_TIERML]))[_TIERML] for name in known]
+    known = dict.fromkeys(
+        offer.market.instance_type for offer in recorded(data, tuple(types)).offers
+    )
+    alone = [
+        _by_hours(backtest(_seeded(data, seed, (name,)), [_TIERML]))[_TIERML] for name in known
+    ]
     values = {}
+
     for hours, ours in among.items():
         values[f"{hours:g}-hour jobs: cost saved"] = 1 - ours.cost_pct * len(alone) / sum(
             each[hours].cost_pct for each in alone
@@ -257,6 +306,7 @@ def _switching(seed: int, data: PaperData, *, types: Sequence[str] = TWO_SIZES) 
         values[f"{hours:g}-hour jobs: time saved"] = 1 - ours.runtime_ratio * len(alone) / sum(
             each[hours].runtime_ratio for each in alone
         )
+
     return values
 
 
@@ -269,7 +319,8 @@ RESULTS = (
         "proteus-cost",
         _proteus,
         6.0,
-        "The texts state no start-up time of machines and no lengths of pauses; with ours, Proteus buys less often and"
+        "The texts state no start-up time of machines and no lengths of pauses; with ours, Proteus "
+        "buys less often and"
         " close to the price less often, so that fewer of its hours are refunded.",
         needs=_FILES,
         cause=_AT_ONCE,
@@ -280,8 +331,10 @@ RESULTS = (
         "proteus-other-causes",
         _other_causes,
         15.0,
-        "Each row changes one thing, for jobs of 20 hours; the first changes none. The texts let the standard strategy"
-        " choose by the price of a machine, which is far from the price of a vCPU where sizes differ by 10 times.",
+        "Each row changes one thing, for jobs of 20 hours; the first changes none. The texts let "
+        "the standard strategy"
+        " choose by the price of a machine, which is far from the price of a vCPU where sizes "
+        "differ by 10 times.",
         needs=_FILES,
         record=RECORD,
     ),
@@ -299,7 +352,8 @@ RESULTS = (
         "bidbrain-low-bids",
         _low_bids,
         15.0,
-        "An elastic job only pauses for a minute when it is evicted, so here low bids are cheaper and hardly slower;"
+        "An elastic job only pauses for a minute when it is evicted, so here low bids are cheaper "
+        "and hardly slower;"
         " the text speaks of applications with significant overheads of evictions.",
         needs=_FILES,
         cause="recovery from checkpoints, which take half of the time at such bids (T295)",
@@ -310,7 +364,8 @@ RESULTS = (
         "proteus-lookahead",
         _lookahead,
         12.0,
-        "The project's own strategy on the same record, at the price of time at which it was as fast as Proteus before"
+        "The project's own strategy on the same record, at the price of time at which it was as "
+        "fast as Proteus before"
         " (decision 7).",
         needs=_FILES,
         record=RECORD,
@@ -319,7 +374,8 @@ RESULTS = (
         "tierml-cost",
         _tierml,
         3.0,
-        "Both papers' checkpointing schemes take the least expensive option; here that is the cheapest vCPU, which is"
+        "Both papers' checkpointing schemes take the least expensive option; here that is the "
+        "cheapest vCPU, which is"
         " hardly more expensive than what TierML takes.",
         needs=_FILES,
         cause=_BY_MACHINE,

@@ -23,7 +23,18 @@ from spotctl.lab.papers.results import (
     papers_file,
 )
 from spotctl.show.columns import WALL_SECONDS, Column, finite
-from spotctl.show.plots import BLUE, GOLD, GREEN, INK, ORANGE, PURPLE, RED, output_folder, panels, save_plot
+from spotctl.show.plots import (
+    BLUE,
+    GOLD,
+    GREEN,
+    INK,
+    ORANGE,
+    PURPLE,
+    RED,
+    output_folder,
+    panels,
+    save_plot,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,7 +69,9 @@ def estimated(estimate: SeedMean | None, unit: str) -> str:
     """A mean, and its interval where several seeds differ."""
     if estimate is None:
         return ""
-    mean, low, high = (amount(value, unit) for value in (estimate.mean, estimate.low, estimate.high))
+    mean, low, high = (
+        amount(value, unit) for value in (estimate.mean, estimate.low, estimate.high)
+    )
     return mean if low == high else f"{mean} ({low} to {high})"
 
 
@@ -72,7 +85,9 @@ def planned(result: Experiment, seeds: int | None) -> str:
     if result.run is None:
         return "not reproducible"
     each = result.seeds_of(seeds)
-    return f"about {lasting(result.planned_seconds(seeds) / CORES)}" + (f", {each} seeds" if each > 1 else "")
+    return f"about {lasting(result.planned_seconds(seeds) / CORES)}" + (
+        f", {each} seeds" if each > 1 else ""
+    )
 
 
 SEED_MEAN: tuple[Column[SeedMean], ...] = (
@@ -84,7 +99,9 @@ FIGURE: tuple[Column[Comparison], ...] = (
     Column("what", "the figure", heading="figure"),
     Column("where", "its table, figure or section in the paper", lambda row: row.paper.where),
     Column("line", "text of the paper and line: H, N, T, P or D", lambda row: row.paper.line),
-    Column("unit", "x (times), % (a share of 1), s, h, days, $, or none", lambda row: row.paper.unit),
+    Column(
+        "unit", "x (times), % (a share of 1), s, h, days, $, or none", lambda row: row.paper.unit
+    ),
     Column(
         "paper",
         "what the paper prints, as an interval; null is unbounded",
@@ -99,11 +116,21 @@ FIGURE: tuple[Column[Comparison], ...] = (
         heading="here",
         cell=lambda row: estimated(row.ours, row.paper.unit),
     ),
-    Column("ratio", "ours by the paper's, or by the middle of its spread", heading="ratio", show="{:.2f}"),
-    Column("switched", "what was found here with the suspected cause switched; null without one", of=SEED_MEAN),
+    Column(
+        "ratio",
+        "ours by the paper's, or by the middle of its spread",
+        heading="ratio",
+        show="{:.2f}",
+    ),
+    Column(
+        "switched",
+        "what was found here with the suspected cause switched; null without one",
+        of=SEED_MEAN,
+    ),
     Column(
         "verdict",
-        "reproduced, explained or not explained; better or not better for what the paper does not do",
+        "reproduced, explained or not explained; better or not better for what the paper does not "
+        "do",
         heading="verdict",
     ),
 )
@@ -112,20 +139,39 @@ RESULT: tuple[Column[Reproduction], ...] = (
     Column("paper", "the paper", lambda row: row.text.paper),
     Column("title", "what is measured", lambda row: row.text.title),
     Column("seeds", "number of seeds; 0 if it could not run"),
-    Column("label", "other record, not reproducible, or the missing file; empty for the paper's own setting"),
-    Column("difference", "why the figures differ, or what is alike", lambda row: row.result.difference),
-    Column("cause", "what was switched to explain a gap; empty if nothing", lambda row: row.result.cause),
+    Column(
+        "label",
+        "other record, not reproducible, or the missing file; empty for the paper's own setting",
+    ),
+    Column(
+        "difference", "why the figures differ, or what is alike", lambda row: row.result.difference
+    ),
+    Column(
+        "cause",
+        "what was switched to explain a gap; empty if nothing",
+        lambda row: row.result.cause,
+    ),
     Column("figures", "figures of the paper", each=FIGURE),
     Column(
         "curves",
         "points of pictures by series: x and the estimate",
-        lambda row: {name: [[x, y.mean, y.low, y.high] for x, y in line] for name, line in row.curves.items()},
+        lambda row: {
+            name: [[x, y.mean, y.low, y.high] for x, y in line] for name, line in row.curves.items()
+        },
     ),
 )
-ANSWER: tuple[Column[Any], ...] = (Column("results", "one for each result", each=RESULT), WALL_SECONDS)
+ANSWER: tuple[Column[Any], ...] = (
+    Column("results", "one for each result", each=RESULT),
+    WALL_SECONDS,
+)
 LISTED: tuple[Column[Experiment], ...] = (
     Column("name", "name of the result", heading="result"),
-    Column("title", "what is measured", lambda row: papers_file().results[row.name].title, heading="what"),
+    Column(
+        "title",
+        "what is measured",
+        lambda row: papers_file().results[row.name].title,
+        heading="what",
+    ),
     Column(
         "seconds",
         "about how long it takes with all seeds on two cores",
@@ -159,7 +205,7 @@ def _switched(done: Reproduction) -> str:
     return f"With only {done.result.cause}: {'; '.join(remarks)}." if remarks else ""
 
 
-# -- docs/papers.md ----------------------------------------------------------------------------------------------------
+# -- docs/papers.md --------------------------------------------------------------------------------
 
 _HEAD = """# The papers, reproduced
 
@@ -183,18 +229,26 @@ def page(done: Iterable[Reproduction], old: str) -> str:
     blocks |= {each.result.name: _block(each) for each in done}
     counts, parts = [], []
     for name, paper in papers_file().papers.items():
-        own = [result for result in all_results() if papers_file().results[result].paper == name and result in blocks]
+        own = [
+            result
+            for result in all_results()
+            if papers_file().results[result].paper == name and result in blocks
+        ]
         if not own:
             continue
         verdicts = Counter[str]()
         for result in own:
             rows = re.findall(r"^\|.*\| ([^|]+) \|$", blocks[result], flags=re.MULTILINE)
             verdicts.update(row for row in rows if row in _VERDICTS)
-        counts.append(f"| {paper.title} | {' | '.join(str(verdicts[verdict] or '') for verdict in _VERDICTS)} |")
+        counts.append(
+            f"| {paper.title} | "
+            f"{' | '.join(str(verdicts[verdict] or '') for verdict in _VERDICTS)} |"
+        )
         parts.append(f"## {paper.title}\n")
         if paper.beyond:
             parts.append(f"{_filled(f'*Beyond the paper:* {paper.beyond}')}\n")
         parts += [f"<!-- {result} -->\n{blocks[result]}\n<!-- end -->\n" for result in own]
+
     head = f"| figures | {' | '.join(_VERDICTS)} |\n| --- |{' ---: |' * len(_VERDICTS)}"
     return "\n".join([_HEAD, head, *counts, "", *parts])
 
@@ -205,15 +259,22 @@ def _block(done: Reproduction) -> str:
     if done.label:
         written.append(f"*{done.label[0].upper()}{done.label[1:]}.*\n")
     written.append("| figure | paper | here | ratio | verdict |\n| --- | --- | --- | ---: | --- |")
+
     if done.figures:
         rows = [
-            (row.what, row.paper, estimated(row.ours, row.paper.unit), _ratio(row), row.verdict) for row in done.figures
+            (row.what, row.paper, estimated(row.ours, row.paper.unit), _ratio(row), row.verdict)
+            for row in done.figures
         ]
     else:
         unknown = "not reproducible" if done.result.run is None else "missing file"
         rows = [(what, figure, "", "", unknown) for what, figure in done.text.figures.items()]
+
     for what, figure, ours, ratio, said in rows:
-        written.append(f"| {what} | {printed(figure)} ({figure.where}, {figure.line}) | {ours} | {ratio} | {said} |")
+        written.append(
+            f"| {what} | {printed(figure)} ({figure.where}, {figure.line}) | {ours} | {ratio} | "
+            f"{said} |"
+        )
+
     seeds = f"{done.seeds} seeds, " if done.seeds > 1 else ""
     about = lasting(done.result.planned_seconds(done.seeds or None) / CORES)
     command = f"`spotctl lab reproduce {name}`" + (f" ({seeds}about {about})" if done.seeds else "")
@@ -222,6 +283,7 @@ def _block(done: Reproduction) -> str:
     written.append(f"\n{command}")
     if done.curves:
         written.append(f"\n![{done.text.title}](pictures/papers/{name}.svg)")
+
     return "\n".join(written)
 
 
@@ -256,8 +318,13 @@ def _draw_curves(done: Reproduction) -> Figure:
     figure, (axes,) = panels(7, 4)
     for color, (series, points) in zip(_COLORS * 2, done.curves.items(), strict=False):
         across = [x for x, _ in points]
-        axes.plot(across, [y.mean for _, y in points], marker="o", markersize=3, label=series, color=color)
-        axes.fill_between(across, [y.low for _, y in points], [y.high for _, y in points], color=color, alpha=0.2)
+        axes.plot(
+            across, [y.mean for _, y in points], marker="o", markersize=3, label=series, color=color
+        )
+        axes.fill_between(
+            across, [y.low for _, y in points], [y.high for _, y in points], color=color, alpha=0.2
+        )
+
     axes.set(xlabel=done.result.axes[0], ylabel=done.result.axes[1], ylim=(0, None))
     axes.legend(frameon=False, fontsize=8)
     return figure
@@ -271,9 +338,18 @@ def _draw_figures(done: Reproduction) -> Figure:
         assert row.ratio is not None
         by = row.ours.mean / row.ratio
         low, high = row.paper.spread
-        axes.plot([max(low / by, 0.0), min(high / by, 2.0)], [place, place], color=GOLD, linewidth=9, alpha=0.4)
-        axes.plot([row.ours.low / by, row.ours.high / by], [place, place], color=BLUE, linewidth=1.5)
+        axes.plot(
+            [max(low / by, 0.0), min(high / by, 2.0)],
+            [place, place],
+            color=GOLD,
+            linewidth=9,
+            alpha=0.4,
+        )
+        axes.plot(
+            [row.ours.low / by, row.ours.high / by], [place, place], color=BLUE, linewidth=1.5
+        )
         axes.plot([row.ratio], [place], "o", color=BLUE, markersize=5)
+
     axes.set_yticks(range(len(rows)), [row.what for row in reversed(rows)], fontsize=8)
     axes.axvline(1.0, color=INK, linewidth=0.8)
     axes.set_xlabel("here by paper; the band is what counts as reproduced")

@@ -1,7 +1,9 @@
-"""PipeDream, PipeDream-2BW and PTD-P: the planner's splits and closed forms, for models and clusters of the papers.
+"""PipeDream, PipeDream-2BW and PTD-P: the planner's splits and closed forms, for models and
+clusters of the papers.
 
-Measured profiles exist of convolutional networks and of GNMT. Transformers are computed from their shapes and a speed
-of the GPUs that the text states, so these results are arithmetic, without chance.
+Measured profiles exist of convolutional networks and of GNMT. Transformers are computed from their
+shapes and a speed of the GPUs that the text states, so these results are arithmetic, without
+chance.
 """
 
 from dataclasses import dataclass, replace
@@ -59,12 +61,18 @@ def straight_seconds(profile: ModelProfile, topology: Topology, workers: int) ->
     return max([computing, *sending])
 
 
-def data_parallel_seconds(profile: ModelProfile, topology: Topology, *, flat_ring: bool = False) -> float:
+def data_parallel_seconds(
+    profile: ModelProfile, topology: Topology, *, flat_ring: bool = False
+) -> float:
     """Seconds per input of data parallelism on all GPUs, with synchronization behind compute.
 
-    In a flat ring, the GPUs of a server share its slowest link, because each hop leads to another server.
+    In a flat ring, the GPUs of a server share its slowest link, because each hop leads to another
+    server.
     """
-    n, slowest = topology.devices, topology.bandwidths[-1] / (topology.counts[0] if flat_ring else 1)
+    n, slowest = (
+        topology.devices,
+        topology.bandwidths[-1] / (topology.counts[0] if flat_ring else 1),
+    )
     return max(profile.seconds, sync_factor(n, "ring") * profile.weight_bytes / slowest) / n
 
 
@@ -75,35 +83,60 @@ def _splits(_: int, data: PaperData, *, usual: bool = False) -> FigureValues:
     large = GPUS["4x4 (A)"]
     chosen = {model: partition(profile, large, CostRules()) for model, profile in profiles.items()}
     values: dict[str, float] = {}
+
     for end, stage in (("first", 0), ("last", -1)):
-        values[f"VGG-16, 4x4 (A): workers of the {end} stage"] = chosen["VGG-16"].stages[stage].replicas
+        values[f"VGG-16, 4x4 (A): workers of the {end} stage"] = (
+            chosen["VGG-16"].stages[stage].replicas
+        )
+
     values["ResNet-50, 4x4 (A): stages"] = len(chosen["ResNet-50"].stages)
     # The last stage is where the fully connected layers are.
     alexnet = profiles["AlexNet"]
     published = {"AlexNet": _two_stages(alexnet, chosen["AlexNet"], large, (12, 1))}
-    published |= {model: straight_seconds(profiles[model], large, large.devices) for model in ("GNMT-8", "GNMT-16")}
+    published |= {
+        model: straight_seconds(profiles[model], large, large.devices)
+        for model in ("GNMT-8", "GNMT-16")
+    }
+
     for model, seconds in published.items():
-        values[f"{model}, 4x4 (A): planned time of the published split over ours"] = seconds / chosen[model].seconds
+        values[f"{model}, 4x4 (A): planned time of the published split over ours"] = (
+            seconds / chosen[model].seconds
+        )
+
     return values
 
 
 def without_outlier(profile: ModelProfile) -> ModelProfile:
     """The slowest layer's backward pass as much longer than its forward pass as in other layers."""
     slowest = max(profile.layers, key=lambda layer: layer.seconds)
-    known = [layer for layer in profile.layers if layer.forward_seconds > 0.1 * slowest.forward_seconds]
+    known = [
+        layer for layer in profile.layers if layer.forward_seconds > 0.1 * slowest.forward_seconds
+    ]
     ratio = median(layer.backward_seconds / layer.forward_seconds for layer in known)
     usual = replace(slowest, backward_seconds=ratio * slowest.forward_seconds)
-    return replace(profile, layers=tuple(usual if layer is slowest else layer for layer in profile.layers))
+
+    return replace(
+        profile, layers=tuple(usual if layer is slowest else layer for layer in profile.layers)
+    )
 
 
-def _two_stages(profile: ModelProfile, like: ModelSplit, topology: Topology, workers: tuple[int, int]) -> float:
-    """Seconds per input with the cut of a split of two stages, on other numbers of workers, as far as links go."""
+def _two_stages(
+    profile: ModelProfile, like: ModelSplit, topology: Topology, workers: tuple[int, int]
+) -> float:
+    """Seconds per input with the cut of a split of two stages, on other numbers of workers, as far
+    as links go.
+    """
     tables, cut = SpanTables.of(profile), like.stages[0].last
     spans = ((0, cut), (cut + 1, len(profile.layers) - 1))
     times = [2 * float(tables.outputs[cut]) / topology.bandwidths[-1]]
     for (first, last), count in zip(spans, workers, strict=True):
-        synced = sync_factor(count, "ring") * float(tables.weights[first, last]) / topology.bandwidths[-1]
+        synced = (
+            sync_factor(count, "ring")
+            * float(tables.weights[first, last])
+            / topology.bandwidths[-1]
+        )
         times.append(max(float(tables.seconds[first, last]), synced) / count)
+
     return max(times)
 
 
@@ -122,7 +155,9 @@ _FOUR = 4
 
 
 def _stashing(_: int, data: PaperData) -> FigureValues:
-    """Weight stashing on four GPUs of a server: what it holds, and what more inputs in flight bring."""
+    """Weight stashing on four GPUs of a server: what it holds, and what more inputs in flight
+    bring.
+    """
     values: dict[str, float] = {}
     gains = []
     for model in ("VGG-16", "GNMT-8", "GNMT-16"):
@@ -130,15 +165,22 @@ def _stashing(_: int, data: PaperData) -> FigureValues:
         tables, spans = SpanTables.of(profile), balanced_spans(SpanTables.of(profile), _FOUR)[_FOUR]
         held = [stage_bytes(tables, *span, _FOUR - s, CostRules()) for s, span in enumerate(spans)]
         alone = stage_bytes(tables, 0, len(profile.layers) - 1, 1, CostRules())
-        values[f"{model}: memory of the fullest of 4 stages over data parallelism"] = max(held) / alone
+        values[f"{model}: memory of the fullest of 4 stages over data parallelism"] = (
+            max(held) / alone
+        )
+
     for model in ("VGG-16", "AlexNet", "GNMT-8", "GNMT-16"):
         profile = profile_of(model, data)
         gains.append(profile.seconds / straight_seconds(profile, GPUS["1x4 (A)"], _FOUR))
+
     values["least gain of a straight pipeline over model parallelism"] = min(gains)
     # As many inputs as the pipeline is deep, and three more.
     times = _stage_times(profile_of("GNMT-8", data), GPUS["1x4 (A)"], _FOUR)
-    few, many = (play(replicated_orders((1,) * _FOUR, 60, extra), times).period() for extra in (0, 3))
+    few, many = (
+        play(replicated_orders((1,) * _FOUR, 60, extra), times).period() for extra in (0, 3)
+    )
     values["GNMT-8: throughput with 7 inputs in flight over 4"] = few / many
+
     return values
 
 
@@ -147,7 +189,9 @@ V100_BYTES = 16e9
 
 
 def _within_memory(_: int, data: PaperData) -> FigureValues:
-    """Splits that fit into the memory of 16 V100s, next to the published algorithm's, which knows no memory."""
+    """Splits that fit into the memory of 16 V100s, next to the published algorithm's, which knows
+    no memory.
+    """
     values = {}
     for model in ("VGG-16", "ResNet-50"):
         profile, topology = profile_of(model, data), GPUS["4x4 (A)"]
@@ -155,8 +199,13 @@ def _within_memory(_: int, data: PaperData) -> FigureValues:
         splits = {whose: partition(profile, topology, each) for whose, each in rules.items()}
         for whose, split in splits.items():
             fullest = max(split_bytes(split, SpanTables.of(profile), rules[whose]))
-            values[f"{model}: memory of the fullest stage over the GPU's, {whose}"] = fullest / V100_BYTES
-        values[f"{model}: time over that of the published split"] = splits["ours"].seconds / splits["published"].seconds
+            values[f"{model}: memory of the fullest stage over the GPU's, {whose}"] = (
+                fullest / V100_BYTES
+            )
+        values[f"{model}: time over that of the published split"] = (
+            splits["ours"].seconds / splits["published"].seconds
+        )
+
     return values
 
 
@@ -165,17 +214,24 @@ def _stage_times(profile: ModelProfile, topology: Topology, stages: int) -> list
     times = []
     for first, last in balanced_spans(tables, stages)[stages]:
         layers = profile.layers[first : last + 1]
-        send = 0.0 if last == len(profile.layers) - 1 else profile.layers[last].output_bytes / slowest
+        send = (
+            0.0 if last == len(profile.layers) - 1 else profile.layers[last].output_bytes / slowest
+        )
         times.append(
             StageTimes(
-                sum(layer.forward_seconds for layer in layers), sum(layer.backward_seconds for layer in layers), send
+                sum(layer.forward_seconds for layer in layers),
+                sum(layer.backward_seconds for layer in layers),
+                send,
             )
         )
+
     return times
 
 
 def _flushes(_: int, data: PaperData, *, recompute: bool = False) -> FigureValues:
-    """GPipe with as many inputs as PipeDream has in flight, on the same straight pipeline of GNMT-16 over 16 GPUs."""
+    """GPipe with as many inputs as PipeDream has in flight, on the same straight pipeline of
+    GNMT-16 over 16 GPUs.
+    """
     profile, stages = profile_of("GNMT-16", data), 16
     values = {}
     for name in ("4x4 (A)", "2x8 (B)"):
@@ -184,7 +240,10 @@ def _flushes(_: int, data: PaperData, *, recompute: bool = False) -> FigureValue
         lines = [[order] for order in orders(ScheduleShape("gpipe", stages, stages, 6))]
         if recompute:
             times = [replace(stage, backward=stage.backward + stage.forward) for stage in times]
-        values[f"{name}: throughput lost with flushes"] = 1 - stashed * stages / play(lines, times).period()
+        values[f"{name}: throughput lost with flushes"] = (
+            1 - stashed * stages / play(lines, times).period()
+        )
+
     return values
 
 
@@ -193,10 +252,11 @@ def _flushes(_: int, data: PaperData, *, recompute: bool = False) -> FigureValue
 
 @dataclass(frozen=True)
 class GpuServers:
-    """Servers of `gpus` GPUs. `within` is the bytes per second between two GPUs of a server, `card` those of each of
-    its network `cards`, of which `ring_cards` serve an all-reduce.
+    """Servers of `gpus` GPUs. `within` is the bytes per second between two GPUs of a server, `card`
+    those of each of its network `cards`, of which `ring_cards` serve an all-reduce.
 
-    A GPU computes at `flops` per second; a microbatch of b samples runs as fast as b + `fixed` samples without it.
+    A GPU computes at `flops` per second; a microbatch of b samples runs as fast as b + `fixed`
+    samples without it.
     """
 
     gpus: int
@@ -215,15 +275,23 @@ class GpuServers:
         return self.card * min(1.0, self.cards / min(senders, self.gpus))
 
     def around(self, ring: int, rings: int) -> float:
-        """Bytes per second of each of several rings of neighbors; beyond a server, they share its cards."""
-        return self.within if ring <= self.gpus else self.card * self.ring_cards / min(rings, self.gpus)
+        """Bytes per second of each of several rings of neighbors; beyond a server, they share its
+        cards.
+        """
+        return (
+            self.within
+            if ring <= self.gpus
+            else self.card * self.ring_cards / min(rings, self.gpus)
+        )
 
 
 V100 = GpuServers(gpus=8, within=NVLINK, card=2.5 * TEN_GBIT, cards=1, flops=45e12)
 """N2837: about 45 teraFLOP/s on one GPU; N1613."""
-A100 = GpuServers(gpus=8, within=300e9, card=25e9, cards=8, flops=163e12 * 1.3, fixed=0.3, ring_cards=8)
-"""N4084: eight cards of 200 Gbit/s. A larger microbatch is up to 1.3 times as fast (N3906); the trillion parameters run
-at 163 teraFLOP/s with microbatches of 1 (N4318)."""
+A100 = GpuServers(
+    gpus=8, within=300e9, card=25e9, cards=8, flops=163e12 * 1.3, fixed=0.3, ring_cards=8
+)
+"""N4084: eight cards of 200 Gbit/s. A larger microbatch is up to 1.3 times as fast (N3906); the
+trillion parameters run at 163 teraFLOP/s with microbatches of 1 (N4318)."""
 
 _BYTES = 2
 """Bytes of an element in mixed precision."""
@@ -231,7 +299,9 @@ _BYTES = 2
 
 @dataclass(frozen=True)
 class GptTraining:
-    """A transformer of a paper on some servers: `batch` sequences, split over stages, pipelines and tensor parts."""
+    """A transformer of a paper on some servers: `batch` sequences, split over stages, pipelines and
+    tensor parts.
+    """
 
     shape: TransformerShape
     servers: GpuServers
@@ -256,16 +326,23 @@ class GptTraining:
         """The slowest stage, whose link leaves the server if the pipeline does."""
         t, p, d = self.layout.tensor, self.layout.stages, self.layout.pipelines
         moved = traffic(self.shape, self.layout, self.microbatch, self.chunks, scatter=self.scatter)
-        # With the recomputed forward pass, there are four parts of equal size: two of them are the backward pass.
+        # With the recomputed forward pass, there are four parts of equal size: two of them are the
+        # backward pass.
         operations = self.shape.batch_operations(self.microbatch) / 4 / (p * t)
         forward = self.servers.compute_seconds(operations, self.microbatch)
+
         # Half of the exchange between tensor parts is the forward pass's.
         exchange = self.shape.layers / p * moved.tensor * _BYTES / 2 / self.servers.around(t, 1)
         link = self.servers.within if p * t <= self.servers.gpus else self.servers.between(t)
         passing = moved.cut * _BYTES / link
         if self.scatter:
             passing += moved.cut * (t - 1) * _BYTES / self.servers.within
-        sync = moved.batch * _BYTES / self.servers.around(p * t * d, p * t) if d > 1 and not self.hidden else 0.0
+        sync = (
+            moved.batch * _BYTES / self.servers.around(p * t * d, p * t)
+            if d > 1 and not self.hidden
+            else 0.0
+        )
+
         return StageCost(
             forward_seconds=forward + exchange,
             backward_seconds=2 * forward + exchange,
@@ -282,7 +359,11 @@ class GptTraining:
         stages, m = [self.stage()] * self.layout.stages, self.microbatches
         if scheme == "2bw":
             return double_buffered_seconds(stages, m) * m
-        return flush_batch_seconds(stages, m, self.chunks) if scheme == "flush" else unpipelined_seconds(stages, m) * m
+        return (
+            flush_batch_seconds(stages, m, self.chunks)
+            if scheme == "flush"
+            else unpipelined_seconds(stages, m) * m
+        )
 
     @property
     def teraflops(self) -> float:
@@ -297,17 +378,25 @@ def gpt(layers: int, hidden: int, sequence: int = 2048) -> TransformerShape:
 # -- 2BW
 
 SMALL_GPT, LARGE_GPT = gpt(48, 1920, 512), gpt(48, 2560, 512)
-"""2.2 and 3.9 billion parameters with sequences of 512 (N2941); the text states neither layers nor widths."""
+"""2.2 and 3.9 billion parameters with sequences of 512 (N2941); the text states neither layers nor
+widths."""
 GPIPE_SEQUENCES = 32
 """As many sequences of a batch as GPipe holds at a time (N3103)."""
 
 
 def _double_buffered(_: int, __: PaperData, *, hidden: bool = False) -> FigureValues:
-    """Batches of 512 and of 2048 on 64 GPUs in microbatches of 4, against the same pipelines with flushes."""
-    small = GptTraining(SMALL_GPT, V100, TransformerLayout(1, 8, 8), batch=512, microbatch=4, hidden=hidden)
+    """Batches of 512 and of 2048 on 64 GPUs in microbatches of 4, against the same pipelines with
+    flushes.
+    """
+    small = GptTraining(
+        SMALL_GPT, V100, TransformerLayout(1, 8, 8), batch=512, microbatch=4, hidden=hidden
+    )
     large = replace(small, shape=LARGE_GPT, layout=TransformerLayout(1, 16, 4))
     rounds = replace(small, batch=GPIPE_SEQUENCES * small.layout.pipelines)
-    values = {"time with GPipe": small.batch // rounds.batch * rounds.seconds() / small.seconds("2bw")}
+    values = {
+        "time with GPipe": small.batch // rounds.batch * rounds.seconds() / small.seconds("2bw")
+    }
+
     for batch in (512, 2048):
         both = [replace(model, batch=batch) for model in (small, large)]
         slower = max(model.seconds() / model.seconds("2bw") for model in both)
@@ -324,6 +413,7 @@ def _unpipelined(_: int, __: PaperData, *, servers: GpuServers = V100) -> Figure
         replace(each, layout=TransformerLayout(each.layout.stages, 1, each.layout.pipelines))
         for each in (server, large)
     )
+
     return {
         "time with tensor parallelism on 8 GPUs": split.seconds() / server.seconds("2bw"),
         "time with tensor parallelism on 64 GPUs": wide.seconds() / large.seconds("2bw"),
@@ -337,9 +427,16 @@ GPT_3 = gpt(96, 12288)
 
 
 def _sizes(_: int, __: PaperData) -> FigureValues:
-    shapes = {"GPT-3": GPT_3, "32 layers of 20480": gpt(32, 20480), "32 layers of 3840": gpt(32, 3840)}
+    shapes = {
+        "GPT-3": GPT_3,
+        "32 layers of 20480": gpt(32, 20480),
+        "32 layers of 3840": gpt(32, 3840),
+    }
+
     shapes |= {"80 layers of 12288": gpt(80, 12288), "24 layers of 20480": gpt(24, 20480)}
-    return {f"{name}: billions of parameters": shape.parameters / 1e9 for name, shape in shapes.items()}
+    return {
+        f"{name}: billions of parameters": shape.parameters / 1e9 for name, shape in shapes.items()
+    }
 
 
 _DAYS = (
@@ -353,7 +450,10 @@ _DAYS = (
 
 def _days(_: int, __: PaperData) -> FigureValues:
     """Eq. 4.4: 8 T P / (n X)."""
-    return {name: 8 * tokens * size / (gpus * speed * 1e12) / 86_400 for name, tokens, size, gpus, speed in _DAYS}
+    return {
+        name: 8 * tokens * size / (gpus * speed * 1e12) / 86_400
+        for name, tokens, size, gpus, speed in _DAYS
+    }
 
 
 def _tensor_and_pipeline(_: int, __: PaperData, *, servers: GpuServers = A100) -> FigureValues:
@@ -362,27 +462,37 @@ def _tensor_and_pipeline(_: int, __: PaperData, *, servers: GpuServers = A100) -
     worst = 1.0
     for batch in (32, 128):
         speeds = {
-            t: GptTraining(gpt(32, 20480), servers, TransformerLayout(t, 64 // t, 1), batch).teraflops
+            t: GptTraining(
+                gpt(32, 20480), servers, TransformerLayout(t, 64 // t, 1), batch
+            ).teraflops
             for t in (2, 4, 8, 16, 32)
         }
-        values[f"batch of {batch}: fastest tensor-parallel size"] = max(speeds, key=lambda t: speeds[t])
+        values[f"batch of {batch}: fastest tensor-parallel size"] = max(
+            speeds, key=lambda t: speeds[t]
+        )
         values |= {f"batch of {batch} @ {t}": speed for t, speed in speeds.items()}
         worst = max(worst, max(speeds.values()) / min(speeds.values()))
+
     values["fastest over slowest combination"] = worst
     return values
 
 
 def _data_and_model(_: int, __: PaperData, *, axis: str) -> FigureValues:
-    """Figures 4.14 and 4.15: a model that fits on two GPUs, split further by stages or by tensor parts."""
+    """Figures 4.14 and 4.15: a model that fits on two GPUs, split further by stages or by tensor
+    parts.
+    """
     values: dict[str, float] = {}
     falls = []
     for batch in (32, 128, 512):
         speeds = []
         for parts in (2, 4, 8, 16, 32):
-            layout = TransformerLayout(*((1, parts) if axis == "stages" else (parts, 1)), pipelines=64 // parts)
+            layout = TransformerLayout(
+                *((1, parts) if axis == "stages" else (parts, 1)), pipelines=64 // parts
+            )
             speeds.append(GptTraining(gpt(32, 3840), A100, layout, batch).teraflops)
             values[f"batch of {batch} @ {parts}"] = speeds[-1]
         falls += [after < before for before, after in pairwise(speeds)]
+
     values["steps to twice as many parts that lower the throughput"] = sum(falls) / len(falls)
     return values
 
@@ -390,12 +500,18 @@ def _data_and_model(_: int, __: PaperData, *, axis: str) -> FigureValues:
 def _microbatch(_: int, __: PaperData) -> FigureValues:
     """Figure 4.16, and the estimate of Figure 4.8."""
     values: dict[str, float] = {}
-    for name, shape in (("91 billion parameters", gpt(112, 8192)), ("a billion parameters", gpt(64, 4096))):
+    for name, shape in (
+        ("91 billion parameters", gpt(112, 8192)),
+        ("a billion parameters", gpt(64, 4096)),
+    ):
         for batch in (128, 512):
             plain = GptTraining(shape, A100, TransformerLayout(8, 8, 1), batch)
             speeds = {b: replace(plain, microbatch=b).teraflops for b in (1, 2, 4, 8)}
-            values[f"{name}, batch of {batch}: fastest microbatch"] = max(speeds, key=lambda b: speeds[b])
+            values[f"{name}, batch of {batch}: fastest microbatch"] = max(
+                speeds, key=lambda b: speeds[b]
+            )
             values |= {f"{name}, batch of {batch} @ {b}": speed for b, speed in speeds.items()}
+
     return values
 
 
@@ -403,7 +519,10 @@ def _recomputing(_: int, __: PaperData) -> FigureValues:
     """Figure 4.17."""
     plain = GptTraining(gpt(80, 12288), A100, TransformerLayout(8, 16, 1), 16, recompute=False)
     longer = replace(plain, recompute=True).seconds() / plain.seconds()
-    return {"time added by recomputing": longer - 1, "throughput lost to recomputing": 1 - 1 / longer}
+    return {
+        "time added by recomputing": longer - 1,
+        "throughput lost to recomputing": 1 - 1 / longer,
+    }
 
 
 def _interleaving(_: int, __: PaperData, *, chunks: int = 2) -> FigureValues:
@@ -413,15 +532,21 @@ def _interleaving(_: int, __: PaperData, *, chunks: int = 2) -> FigureValues:
     for batch in (12, 24, 36, 48, 60):
         default = GptTraining(GPT_3, A100, TransformerLayout(8, 12, 1), batch)
         interleaved = replace(default, chunks=chunks)
-        values[f"default @ {batch}"], values[f"interleaved @ {batch}"] = default.teraflops, interleaved.teraflops
+        values[f"default @ {batch}"], values[f"interleaved @ {batch}"] = (
+            default.teraflops,
+            interleaved.teraflops,
+        )
         gains.append(interleaved.teraflops / default.teraflops - 1)
+
     return values | {"largest gain": max(gains), "gain at the largest batch": gains[-1]}
 
 
 def _scattering(_: int, __: PaperData, *, chunks: int = 2) -> FigureValues:
     """Figure 4.18: GPT-3 on 96 GPUs with interleaved stages."""
     ours = GptTraining(GPT_3, A100, TransformerLayout(8, 12, 1), 60, chunks=chunks)
-    return {"gain at the largest batch": ours.teraflops / replace(ours, scatter=False).teraflops - 1}
+    return {
+        "gain at the largest batch": ours.teraflops / replace(ours, scatter=False).teraflops - 1
+    }
 
 
 # -- the table
@@ -437,10 +562,14 @@ RESULTS = (
         "pipedream-splits",
         _splits,
         _QUICK,
-        "The second text's splits come out for VGG-16 and ResNet-50; for AlexNet, 6-1 and the published split take the"
-        " same time, which the link behind the convolutions limits, and the planner takes the fewest GPUs. GNMT-8 is"
-        " limited by one layer in a straight pipeline; the second text says that it has too few layers for 16 stages.",
-        cause="a backward pass of the slowest layer that is as much longer than its forward pass as in others",
+        "The second text's splits come out for VGG-16 and ResNet-50; for AlexNet, 6-1 and the "
+        "published split take the"
+        " same time, which the link behind the convolutions limits, and the planner takes the "
+        "fewest GPUs. GNMT-8 is"
+        " limited by one layer in a straight pipeline; the second text says that it has too few "
+        "layers for 16 stages.",
+        cause="a backward pass of the slowest layer that is as much longer than its forward pass "
+        "as in others",
         switched=partial(_splits, usual=True),
         needs=_PROFILES,
         seeds=1,
@@ -449,10 +578,13 @@ RESULTS = (
         "pipedream-speed-up",
         _speedups,
         _QUICK,
-        "Time for each input with data parallelism over that of our split, at the nominal bandwidths of the clusters;"
-        " the papers measured time to accuracy with Gloo. The profile of GNMT-8 computes so little for each byte of"
+        "Time for each input with data parallelism over that of our split, at the nominal "
+        "bandwidths of the clusters;"
+        " the papers measured time to accuracy with Gloo. The profile of GNMT-8 computes so little "
+        "for each byte of"
         " weights that data parallelism is slower than in the papers at any of these bandwidths.",
-        cause="a ring that leaves the server at each hop, so that all GPUs of a server share its link",
+        cause="a ring that leaves the server at each hop, so that all GPUs of a server share its "
+        "link",
         switched=partial(_speedups, flat_ring=True),
         needs=_PROFILES,
         seeds=1,
@@ -461,7 +593,8 @@ RESULTS = (
         "pipedream-stashing",
         _stashing,
         _QUICK,
-        "Sums of weight versions, gradients and stashed activations, without the workspaces and the framework's own"
+        "Sums of weight versions, gradients and stashed activations, without the workspaces and "
+        "the framework's own"
         " memory, which are the same on both sides and draw the papers' ratio towards 1.",
         needs=_PROFILES,
         seeds=1,
@@ -470,7 +603,8 @@ RESULTS = (
         "pipedream-memory",
         _within_memory,
         _QUICK,
-        "The published algorithm takes no account of memory: where its split needs more than a GPU has, the planner"
+        "The published algorithm takes no account of memory: where its split needs more than a GPU "
+        "has, the planner"
         " pays with time for one that fits.",
         needs=_PROFILES,
         seeds=1,
@@ -479,7 +613,8 @@ RESULTS = (
         "pipedream-gpipe",
         _flushes,
         _QUICK,
-        "The flush alone costs (p-1)/(m+p-1) = 48% with as many inputs as stages; the rest is what the papers'"
+        "The flush alone costs (p-1)/(m+p-1) = 48% with as many inputs as stages; the rest is what "
+        "the papers'"
         " implementation loses besides, which differs between their clusters.",
         cause="a second forward pass in GPipe",
         switched=partial(_flushes, recompute=True),
@@ -497,8 +632,10 @@ RESULTS = (
         "2bw",
         _double_buffered,
         _QUICK,
-        f"From the {_FORMULA}; the text states no shapes for its models and no microbatches, so 48 layers and"
-        " microbatches of 4 are ours. GPipe runs rounds of the 32 sequences that fit into memory; if it reduced"
+        f"From the {_FORMULA}; the text states no shapes for its models and no microbatches, so 48 "
+        "layers and"
+        " microbatches of 4 are ours. GPipe runs rounds of the 32 sequences that fit into memory; "
+        "if it reduced"
         " gradients behind the backward passes, it would take 1.9 times as long, not 3.3.",
         cause="gradients that are reduced behind the backward passes",
         switched=partial(_double_buffered, hidden=True),
@@ -508,7 +645,8 @@ RESULTS = (
         "2bw-unpipelined",
         _unpipelined,
         _QUICK,
-        f"From the {_FORMULA}; one NVLink of 30 GB/s makes tensor parallelism within a server too slow.",
+        f"From the {_FORMULA}; one NVLink of 30 GB/s makes tensor parallelism within a server too "
+        "slow.",
         cause="five such links for an all-reduce within a server",
         switched=partial(_unpipelined, servers=replace(V100, within=5 * NVLINK)),
         seeds=1,
@@ -524,15 +662,18 @@ RESULTS = (
         "ptd-p-days",
         _days,
         _QUICK,
-        "Arithmetic: Eq. 4.4 with the throughput that the paper measured; nothing of it is measured here.",
+        "Arithmetic: Eq. 4.4 with the throughput that the paper measured; nothing of it is "
+        "measured here.",
         seeds=1,
     ),
     Experiment(
         "ptd-p-tensor-pipeline",
         _tensor_and_pipeline,
         _QUICK,
-        f"Figure 4.13 from the {_FORMULA}: with small batches, the pipeline's flush costs more than exchanging parts"
-        " between two servers. The batches of 32 and 128 are ours: those of the figure are not in the text.",
+        f"Figure 4.13 from the {_FORMULA}: with small batches, the pipeline's flush costs more "
+        "than exchanging parts"
+        " between two servers. The batches of 32 and 128 are ours: those of the figure are not in "
+        "the text.",
         cause="one of a server's eight cards for an all-reduce between servers",
         switched=partial(_tensor_and_pipeline, servers=replace(A100, ring_cards=1)),
         axes=("tensor-parallel size", _SPEED),
@@ -542,7 +683,8 @@ RESULTS = (
         "ptd-p-pipeline-data",
         partial(_data_and_model, axis="stages"),
         _QUICK,
-        f"Figure 4.14 from the {_FORMULA}: the throughput falls with each doubling, as in the paper.",
+        f"Figure 4.14 from the {_FORMULA}: the throughput falls with each doubling, as in the "
+        "paper.",
         axes=("stages", _SPEED),
         seeds=1,
     ),
@@ -550,7 +692,8 @@ RESULTS = (
         "ptd-p-tensor-data",
         partial(_data_and_model, axis="tensor"),
         _QUICK,
-        f"Figure 4.15 from the {_FORMULA}: the throughput falls with each doubling, as in the paper.",
+        f"Figure 4.15 from the {_FORMULA}: the throughput falls with each doubling, as in the "
+        "paper.",
         axes=("tensor-parallel size", _SPEED),
         seeds=1,
     ),
@@ -558,8 +701,10 @@ RESULTS = (
         "ptd-p-microbatch",
         _microbatch,
         _QUICK,
-        "Figures 4.16 and 4.8: a microbatch of b samples is taken to run (1 + .3/b) times as long per sample, from the"
-        " text's largest gain of 1.3. Neighbors of the best microbatch are within 5%, so it moves with the batch; the"
+        "Figures 4.16 and 4.8: a microbatch of b samples is taken to run (1 + .3/b) times as long "
+        "per sample, from the"
+        " text's largest gain of 1.3. Neighbors of the best microbatch are within 5%, so it moves "
+        "with the batch; the"
         " batches of 128 and 512 are ours.",
         axes=("microbatch", _SPEED),
         seeds=1,
@@ -568,8 +713,10 @@ RESULTS = (
         "ptd-p-recomputing",
         _recomputing,
         _QUICK,
-        "A second forward pass adds a third to the time, as section 3.4.7 says; that takes a quarter of the throughput,"
-        " not the third that the text of Figure 4.17 prints. It states no memory for activations, so the gain from"
+        "A second forward pass adds a third to the time, as section 3.4.7 says; that takes a "
+        "quarter of the throughput,"
+        " not the third that the text of Figure 4.17 prints. It states no memory for activations, "
+        "so the gain from"
         " larger batches is not computed.",
         seeds=1,
     ),
@@ -577,8 +724,10 @@ RESULTS = (
         "ptd-p-interleaving",
         _interleaving,
         _QUICK,
-        "Two chunks for each GPU, as in Figure 4.4; the text states neither the chunks nor the batches of Figure 4.12."
-        " At smaller batches the formula gains more: without other overheads, the flush is all that the schedules"
+        "Two chunks for each GPU, as in Figure 4.4; the text states neither the chunks nor the "
+        "batches of Figure 4.12."
+        " At smaller batches the formula gains more: without other overheads, the flush is all "
+        "that the schedules"
         " differ in.",
         cause="four chunks for each GPU",
         switched=partial(_interleaving, chunks=4),
@@ -589,7 +738,8 @@ RESULTS = (
         "ptd-p-scatter-gather",
         _scattering,
         _QUICK,
-        "Two chunks for each GPU, as in Figure 4.4; the text states neither the chunks nor the batches of Figure 4.18.",
+        "Two chunks for each GPU, as in Figure 4.4; the text states neither the chunks nor the "
+        "batches of Figure 4.18.",
         cause="eight chunks for each GPU, of a layer each",
         switched=partial(_scattering, chunks=8),
         seeds=1,

@@ -1,4 +1,6 @@
-"""Chapter 6 of the Gavel dissertation: what training costs where prices change, on AWS's and Azure's prices of 2020."""
+"""Chapter 6 of the Gavel dissertation: what training costs where prices change, on AWS's and
+Azure's prices of 2020.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ MACHINES = {"azure/Standard_NC24rs_v2": "P100x4", "azure/Standard_NC24rs_v3": "V
 def _analysis(data: PaperData, types: tuple[JobType, ...] | None = None) -> Analysis:
     """All figures of the chapter; the catalog that is packaged has the list prices."""
     file = PriceAnalysisFile(
-        throughputs=data.file(THROUGHPUTS), prices=[data.file(AWS), data.file(AZURE)], machines=MACHINES
+        throughputs=data.file(THROUGHPUTS),
+        prices=[data.file(AWS), data.file(AZURE)],
+        machines=MACHINES,
     )
     with tempfile.TemporaryDirectory() as nothing:
         return analysis(file, Path(), Library(PriceStore(Path(nothing))), types)
@@ -30,11 +34,16 @@ def _analysis(data: PaperData, types: tuple[JobType, ...] | None = None) -> Anal
 def _tables(seed: int, data: PaperData) -> FigureValues:
     """Tables 6.2 and 6.3, which depend on prices alone."""
     del seed
-    return {figure.what: figure.found / (100 if figure.unit == "%" else 1) for figure in _analysis(data).figures}
+    return {
+        figure.what: figure.found / (100 if figure.unit == "%" else 1)
+        for figure in _analysis(data).figures
+    }
 
 
 def _speedups(seed: int, data: PaperData, *, closest: bool = False) -> FigureValues:
-    """Table 6.1: the mean over a model's batch sizes, or the batch size that is closest to the printed figures."""
+    """Table 6.1: the mean over a model's batch sizes, or the batch size that is closest to the
+    printed figures.
+    """
     del seed
     by_batch: dict[str, dict[str, dict[str, float]]] = {}
     printed = {}
@@ -44,12 +53,19 @@ def _speedups(seed: int, data: PaperData, *, closest: bool = False) -> FigureVal
             what = figure.what.removesuffix(": throughput")
             by_batch.setdefault(model, {}).setdefault(figure.case, {})[what] = figure.found
             printed[what] = figure.paper or 1.0
+
     values: dict[str, float] = {}
     for batches in by_batch.values():
         cases = list(batches.values())
         if closest:
-            cases = [min(cases, key=lambda case: max(abs(case[what] / printed[what] - 1) for what in case))]
+            cases = [
+                min(
+                    cases,
+                    key=lambda case: max(abs(case[what] / printed[what] - 1) for what in case),
+                )
+            ]
         values |= {what: sum(case[what] for case in cases) / len(cases) for what in cases[0]}
+
     return values
 
 
@@ -59,8 +75,10 @@ def _reductions(seed: int, data: PaperData, *, printed: bool = False) -> FigureV
     types = None
     if printed:
         types = tuple(
-            JobType(model, {"k80": 1.0, "p100": by["p100"][0], "v100": by["v100"][0]}) for model, by in SPEEDUPS.items()
+            JobType(model, {"k80": 1.0, "p100": by["p100"][0], "v100": by["v100"][0]})
+            for model, by in SPEEDUPS.items()
         )
+
     by_name = {figure.what: figure.found for figure in _analysis(data, types).figures}
     return {
         "largest reduction, jobs of 4 days": by_name["dynamic over fixed-type, 4 days, best"],
@@ -82,7 +100,8 @@ RESULTS = (
         "pricing-speedups",
         _speedups,
         2.0,
-        "Table 6.1 names no batch sizes, and our throughputs are measured at one to five of them for each model.",
+        "Table 6.1 names no batch sizes, and our throughputs are measured at one to five of them "
+        "for each model.",
         1,
         (THROUGHPUTS, AWS, AZURE),
         cause="of each model's batch sizes the one closest to the printed figure",
@@ -92,7 +111,8 @@ RESULTS = (
         "pricing-reductions",
         _reductions,
         4.0,
-        "Our record has the paper's clouds and season, from 24 February to 25 March 2020, and other batch sizes.",
+        "Our record has the paper's clouds and season, from 24 February to 25 March 2020, and "
+        "other batch sizes.",
         1,
         (THROUGHPUTS, AWS, AZURE),
         cause="the speed-ups of Table 6.1 in place of our throughputs",
@@ -102,7 +122,8 @@ RESULTS = (
         "pricing-google",
         None,
         0.0,
-        "Google's spot prices of early 2020 are in no record that we have: ours begins in May 2023.",
+        "Google's spot prices of early 2020 are in no record that we have: ours begins in May "
+        "2023.",
         1,
     ),
 )

@@ -1,7 +1,9 @@
-"""Results of papers: what a paper prints (`papers.toml`), what a run here gives, and whether the two agree.
+"""Results of papers: what a paper prints (`papers.toml`), what a run here gives, and whether the
+two agree.
 
-Agreement: the mean over seeds lies in the paper's own spread, or within 10% of a single figure. Otherwise the gap
-counts as explained if switching the suspected cause, and nothing else, closes two thirds of it.
+Agreement: the mean over seeds lies in the paper's own spread, or within 10% of a single figure.
+Otherwise the gap counts as explained if switching the suspected cause, and nothing else, closes two
+thirds of it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from pydantic import BaseModel, Field
 from spotctl.home.errors import BadRequest
 
 FigureValues = Mapping[str, float]
-"""A figure of the result by its name in `papers.toml`; `SERIES @ X` is a point of a curve, for the picture."""
+"""A figure of the result by its name in `papers.toml`; `SERIES @ X` is a point of a curve, for the
+picture."""
 
 TOLERANCE, CLOSED, MIN_SEEDS = 0.10, 2 / 3, 5
 TEN_MINUTES, CORES = 600.0, 2
@@ -31,7 +34,9 @@ _MODULES = ("market", "agileml", "stragglers", "backups", "pipelines", "gavel", 
 
 @dataclass(frozen=True)
 class PaperData:
-    """Files of other people's measurements, by their path in `pricing_data/samples/papers` or in the user's folder."""
+    """Files of other people's measurements, by their path in `pricing_data/samples/papers` or in
+    the user's folder.
+    """
 
     folder: Path | None = None
 
@@ -46,7 +51,9 @@ ExperimentRun = Callable[[int, PaperData], FigureValues]
 
 @dataclass(frozen=True)
 class Experiment:
-    """One result of a paper, and how it is reproduced: its table in `papers.toml` has the same name."""
+    """One result of a paper, and how it is reproduced: its table in `papers.toml` has the same
+    name.
+    """
 
     name: str
     run: ExperimentRun | None
@@ -67,14 +74,20 @@ class Experiment:
 
     def planned_seconds(self, seeds: int | None) -> float:
         """About what all seeds take on one core, with the cause switched and without."""
-        return self.seconds * self.seeds_of(seeds) * (0 if self.run is None else 1 + (self.switched is not None))
+        return (
+            self.seconds
+            * self.seeds_of(seeds)
+            * (0 if self.run is None else 1 + (self.switched is not None))
+        )
 
     def seeds_of(self, seeds: int | None) -> int:
         return self.seeds if seeds is None or self.seeds == 1 else seeds
 
 
 class PaperFigure(BaseModel, extra="forbid", frozen=True):
-    """A figure as the paper prints it. `low` and `high` are the paper's own spread; one of them alone is a bound."""
+    """A figure as the paper prints it. `low` and `high` are the paper's own spread; one of them
+    alone is a bound.
+    """
 
     paper: float | None = None
     low: float | None = None
@@ -131,7 +144,9 @@ class PapersFile(BaseModel, extra="forbid", frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class SeedMean:
-    """A mean over seeds, and its 95% interval by Student's t; without several seeds the interval is the mean."""
+    """A mean over seeds, and its 95% interval by Student's t; without several seeds the interval is
+    the mean.
+    """
 
     mean: float
     low: float
@@ -143,7 +158,9 @@ class SeedMean:
         if len(values) > 1 and isfinite(mean):
             from scipy.stats import t
 
-            spread = float(t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / len(values) ** 0.5)
+            spread = float(
+                t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / len(values) ** 0.5
+            )
         return cls(mean, mean - spread, mean + spread)
 
 
@@ -193,29 +210,39 @@ class Reproduction:
 @cache
 def papers_file() -> PapersFile:
     """All figures that the papers print."""
-    return PapersFile.model_validate(tomllib.loads((files(__package__) / "papers.toml").read_text(encoding="utf-8")))
+    return PapersFile.model_validate(
+        tomllib.loads((files(__package__) / "papers.toml").read_text(encoding="utf-8"))
+    )
 
 
 @cache
 def all_results() -> Mapping[str, Experiment]:
     """Every result by name, in the order of the page."""
-    known = {result.name: result for name in _MODULES for result in import_module(f"{__package__}.{name}").RESULTS}
+    known = {
+        result.name: result
+        for name in _MODULES
+        for result in import_module(f"{__package__}.{name}").RESULTS
+    }
     return {name: known[name] for name in papers_file().results}
 
 
 def chosen(names: Sequence[str], seeds: int | None) -> list[Experiment]:
-    """The named results; without names those that fit into ten minutes on two cores, the quickest first."""
+    """The named results; without names those that fit into ten minutes on two cores, the quickest
+    first.
+    """
     results = all_results()
     if unknown := [name for name in names if name not in results]:
         raise BadRequest(f"{unknown[0]!r} is no result (spotctl lab reproduce --list names them)")
     if names:
         return [results[name] for name in dict.fromkeys(names)]
+
     left, fitting = TEN_MINUTES * CORES, set()
     for result in sorted(results.values(), key=lambda result: result.planned_seconds(seeds)):
         left -= result.planned_seconds(seeds)
         # A run is not divided: the last one may be alone on its core.
         if left >= 0 and result.seconds <= TEN_MINUTES:
             fitting.add(result.name)
+
     return [result for result in results.values() if result.name in fitting]
 
 
@@ -225,7 +252,9 @@ Task = tuple[str, int, bool]
 
 def tasks(results: Iterable[Experiment], data: PaperData, seeds: int | None) -> list[Task]:
     """The runs to make, the longest first; results whose files are missing have none."""
-    runnable = [result for result in results if result.run is not None and not missing(result, data)]
+    runnable = [
+        result for result in results if result.run is not None and not missing(result, data)
+    ]
     return [
         (result.name, seed, switched)
         for result in sorted(runnable, key=lambda result: -result.seconds)
@@ -255,20 +284,28 @@ def compare(
     lacking = missing(result, data)
     if result.run is None or lacking:
         return Reproduction(result, text, 0, (), {}, lacking)
+
     plain = [measured[result.name, seed, False] for seed in range(count)]
     # Few seeds explain nothing.
     explains = result.switched is not None and (result.seeds == 1 or count >= MIN_SEEDS)
     switched = [measured[result.name, seed, True] for seed in range(count)] if explains else []
     figures = []
+
     for what, figure in text.figures.items():
         ours = SeedMean.of([values[what] for values in plain])
         other = SeedMean.of([values[what] for values in switched]) if switched else None
-        figures.append(Comparison(what, figure, ours, other, verdict(figure, ours.mean, other.mean if other else None)))
+        figures.append(
+            Comparison(
+                what, figure, ours, other, verdict(figure, ours.mean, other.mean if other else None)
+            )
+        )
+
     points: dict[str, dict[float, SeedMean]] = {}
     for key in plain[0]:
         series, at, x = key.rpartition(" @ ")
         if at:
             points.setdefault(series, {})[float(x)] = SeedMean.of([values[key] for values in plain])
+
     curves = {series: tuple(sorted(along.items())) for series, along in points.items()}
     return Reproduction(result, text, count, tuple(figures), curves)
 
@@ -279,10 +316,12 @@ def verdict(figure: PaperFigure, ours: float, switched: float | None) -> str:
     if figure.beyond:
         better = ours < figure.printed[0] if figure.beyond == "lower" else ours > figure.printed[1]
         return "better" if better else "not better"
+
     # Ends of a spread are printed figures: a rounding error does not leave it.
     slack = 1e-9 * max(1.0, abs(ours))
     if low - slack <= ours <= high + slack:
         return "reproduced"
     if switched is not None and figure.gap(switched) <= (1 - CLOSED) * figure.gap(ours):
         return "explained"
+
     return "not explained"

@@ -1,6 +1,8 @@
-"""Slow workers and slow servers in virtual time: FlexRR (chapter 3 of the dissertation of A. Harlap), DBW and PSLD.
+"""Slow workers and slow servers in virtual time: FlexRR (chapter 3 of the dissertation of A.
+Harlap), DBW and PSLD.
 
-What the papers ran on clusters runs here in the simulated engine, with work that takes virtual time only.
+What the papers ran on clusters runs here in the simulated engine, with work that takes virtual time
+only.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ WORKERS, CLOCKS = 8, 20
 
 
 class Light:
-    """Work that takes virtual time only; four shards for each worker, so that uneven work can be dealt out."""
+    """Work that takes virtual time only; four shards for each worker, so that uneven work can be
+    dealt out.
+    """
 
     name = "light"
     chunk = 1
@@ -65,7 +69,15 @@ class Light:
         """Four for each worker."""
         return [range(self.chunks // 4) for _ in range(4 * self.workers)]
 
-    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+    def step(
+        self,
+        shard: range,
+        lo: int,
+        hi: int,
+        params: ParamView,
+        clock: int,
+        rng: np.random.Generator,
+    ) -> None:
         """Adds the number of processed items to one row of the table; what it learns does not
         matter."""
         del shard, rng, clock
@@ -79,7 +91,9 @@ class Light:
 
 @dataclass(frozen=True)
 class Measured:
-    """Mean seconds of a clock, the fraction of the items that others than their owners did, and a worker's work."""
+    """Mean seconds of a clock, the fraction of the items that others than their owners did, and a
+    worker's work.
+    """
 
     seconds: float
     lent: float
@@ -95,13 +109,16 @@ def measured(
     seed: int = 0,
     engine: Engine | None = None,
 ) -> Measured:
-    """One job, with one reliable node among its workers; in virtual time unless another engine is given."""
+    """One job, with one reliable node among its workers; in virtual time unless another engine is
+    given.
+    """
     slack, stragglers = mode
     workers, log = trainer.workers, list[Iteration]()
     train(
         trainer,
         f"1+{workers - 1}",
-        engine or SimulatedEngine(Machines(seconds_per_item=CHUNK_SECONDS * CHUNKS / trainer.chunks)),
+        engine
+        or SimulatedEngine(Machines(seconds_per_item=CHUNK_SECONDS * CHUNKS / trainer.chunks)),
         clocks=clocks + SKIPPED,
         chaos=chaos,
         listener=log.append,
@@ -113,22 +130,29 @@ def measured(
         loss_sample=0,
         checkpoint_every=0,
     )
+
     counted = log[SKIPPED:]
-    lent = sum(iteration.sums.helped_items for iteration in counted) / (len(counted) * workers * trainer.chunks)
+    lent = sum(iteration.sums.helped_items for iteration in counted) / (
+        len(counted) * workers * trainer.chunks
+    )
     work = sum(iteration.sums.seconds for iteration in counted) / (len(counted) * workers)
+
     return Measured(sum(iteration.seconds for iteration in counted) / len(counted), lent, work)
 
 
 def ideal(chaos: str, workers: int, clocks: int, seed: int = 0) -> float:
-    """Seconds of a clock if all work were at all times perfectly balanced: work over the sum of the workers' speeds.
+    """Seconds of a clock if all work were at all times perfectly balanced: work over the sum of the
+    workers' speeds.
 
-    Each worker is followed for itself, clock after clock, as fast as its slowness lets it; what all have done by a time
-    is the work that a perfect balance would have done by then. It is an estimate: patterns that draw by clock hit other
-    clocks of a worker that lends work than of one that does not.
+    Each worker is followed for itself, clock after clock, as fast as its slowness lets it; what all
+    have done by a time is the work that a perfect balance would have done by then. It is an
+    estimate: patterns that draw by clock hit other clocks of a worker that lends work than of one
+    that does not.
     """
     slowdowns = Chaos.parse(chaos).slowdowns
     if uneven_share(slowdowns):
         return CHUNKS * CHUNK_SECONDS
+
     ends: list[float] = []
     for number in range(workers):
         slowness = Slowness(slowdowns, seed, f"{'t' if number else 'r'}{number}")
@@ -137,6 +161,7 @@ def ideal(chaos: str, workers: int, clocks: int, seed: int = 0) -> float:
             for _ in range(CHUNKS):
                 now += CHUNK_SECONDS * slowness.factor(clock, CHUNK_SECONDS, now)
                 ends.append(now)
+
     done = np.sort(np.array(ends))
     first, last = SKIPPED * workers * CHUNKS, (SKIPPED + clocks) * workers * CHUNKS
     return float(done[last - 1] - done[first - 1]) / clocks
@@ -144,12 +169,17 @@ def ideal(chaos: str, workers: int, clocks: int, seed: int = 0) -> float:
 
 def _modes(chaos: str, seed: int) -> dict[str, float]:
     """Seconds of a clock in each mode, and if all work were perfectly balanced."""
-    times = {mode: measured(how, chaos, Light(WORKERS), CLOCKS, seed).seconds for mode, how in MODES.items()}
+    times = {
+        mode: measured(how, chaos, Light(WORKERS), CLOCKS, seed).seconds
+        for mode, how in MODES.items()
+    }
     return {**times, "ideal": ideal(chaos, WORKERS, CLOCKS, seed)}
 
 
 def _by_delay(seed: int, data: PaperData, *, pattern: str, delays: Sequence[int]) -> FigureValues:
-    """All modes by delay; the pattern says where its percentage stands, or how many times as long work takes."""
+    """All modes by delay; the pattern says where its percentage stands, or how many times as long
+    work takes.
+    """
     del data
     values: dict[str, float] = {}
     shorter: dict[str, list[float]] = {}
@@ -158,11 +188,14 @@ def _by_delay(seed: int, data: PaperData, *, pattern: str, delays: Sequence[int]
         values |= {f"{mode} @ {delay}": seconds for mode, seconds in times.items()}
         values["FlexRR over ideal at the longest delay"] = times["FlexRR"] / times["ideal"]
         saved = {mode: times["BSP"] - times[mode] for mode in ("SSP", "BSP+RR", "FlexRR")}
-        shorter.setdefault("FlexRR shorter than BSP, at most", []).append(saved["FlexRR"] / times["BSP"])
+        shorter.setdefault("FlexRR shorter than BSP, at most", []).append(
+            saved["FlexRR"] / times["BSP"]
+        )
         if times["BSP"] > times["ideal"]:
             for mode in ("SSP", "BSP+RR"):
                 avoided = saved[mode] / (times["BSP"] - times["ideal"])
                 shorter.setdefault(f"{mode}: delay of BSP avoided, at most", []).append(avoided)
+
     return values | {name: max(shares) for name, shares in shorter.items()}
 
 
@@ -170,7 +203,10 @@ def _power_law(seed: int, data: PaperData) -> FigureValues:
     """Times of a clock drawn with the exponent that was measured on real clusters."""
     del data
     times = _modes("power law 11", seed)
-    return {f"{mode} shorter than BSP": 1 - times[mode] / times["BSP"] for mode in ("SSP", "BSP+RR", "FlexRR")}
+    return {
+        f"{mode} shorter than BSP": 1 - times[mode] / times["BSP"]
+        for mode in ("SSP", "BSP+RR", "FlexRR")
+    }
 
 
 def _uneven(seed: int, data: PaperData) -> FigureValues:
@@ -180,8 +216,12 @@ def _uneven(seed: int, data: PaperData) -> FigureValues:
     return {f"{mode} over even work": times[mode] / times["ideal"] for mode in ("SSP", "FlexRR")}
 
 
-def _settings(seed: int, data: PaperData, *, name: str, values: Sequence[float], least: float) -> FigureValues:
-    """One setting of reassignment varied, at delays of 100% and 400%; `least`: where the paper finds it near ideal."""
+def _settings(
+    seed: int, data: PaperData, *, name: str, values: Sequence[float], least: float
+) -> FigureValues:
+    """One setting of reassignment varied, at delays of 100% and 400%; `least`: where the paper
+    finds it near ideal.
+    """
     del data
     points, worst = {}, dict.fromkeys((100, 400), 0.0)
     for delay in (100, 400):
@@ -189,16 +229,25 @@ def _settings(seed: int, data: PaperData, *, name: str, values: Sequence[float],
         best = ideal(chaos, WORKERS, CLOCKS, seed)
         for value in values:
             chunks = int(value) if name == "checks" else CHUNKS
-            settings = Reassignment(first=value / 2) if name == "follow-up" else Reassignment(**{name: int(value)})
-            seconds = measured((1, Stragglers(reassign=settings)), chaos, Light(WORKERS, chunks), CLOCKS, seed).seconds
+            settings = (
+                Reassignment(first=value / 2)
+                if name == "follow-up"
+                else Reassignment(**{name: int(value)})
+            )
+            seconds = measured(
+                (1, Stragglers(reassign=settings)), chaos, Light(WORKERS, chunks), CLOCKS, seed
+            ).seconds
             points[f"{delay}% delay @ {value:g}"] = seconds / best
             if value >= least:
                 worst[delay] = max(worst[delay], seconds / best)
-    by_delay = {f"FlexRR over ideal, worst at a delay of {delay}%": ratio for delay, ratio in worst.items()}
+
+    by_delay = {
+        f"FlexRR over ideal, worst at a delay of {delay}%": ratio for delay, ratio in worst.items()
+    }
     return {**points, **by_delay, "FlexRR over ideal, worst": max(worst.values())}
 
 
-# -- PSLD --------------------------------------------------------------------------------------------------------------
+# -- PSLD ------------------------------------------------------------------------------------------
 
 PARTITIONS, ROWS = 40, 400
 RATE = 2e6
@@ -226,7 +275,15 @@ class Heavy:
         """One for each node."""
         return [range(4) for _ in range(self.workers)]
 
-    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+    def step(
+        self,
+        shard: range,
+        lo: int,
+        hi: int,
+        params: ParamView,
+        clock: int,
+        rng: np.random.Generator,
+    ) -> None:
         """Adds something to every number."""
         del shard, clock, rng
         params.update("w", None, np.full((ROWS, 64), hi - lo, np.float32))
@@ -240,12 +297,16 @@ class Heavy:
 def served(
     stragglers: str, chaos: str, clocks: int, nodes: str, network: Network, compute: float = 0.0
 ) -> list[Iteration]:
-    """A job whose reliable nodes serve; `compute`: seconds of a worker in a clock, in addition to the network's."""
+    """A job whose reliable nodes serve; `compute`: seconds of a worker in a clock, in addition to
+    the network's.
+    """
     log: list[Iteration] = []
     train(
         Heavy(sum(map(int, nodes.split("+")))),
         nodes,
-        SimulatedEngine(Machines(compute / 4, network=network) if compute else Machines(network=network)),
+        SimulatedEngine(
+            Machines(compute / 4, network=network) if compute else Machines(network=network)
+        ),
         clocks=clocks,
         chaos=chaos,
         listener=log.append,
@@ -255,6 +316,7 @@ def served(
         loss_sample=0,
         checkpoint_every=0,
     )
+
     return log
 
 
@@ -270,13 +332,19 @@ def _servers(seed: int, data: PaperData, *, compute: float = 0.0) -> FigureValue
     even = settled(served("", "", SETTLED + 5, "8+8", network, compute))
     for slow in (1, 2, 4):
         stays, balanced = (
-            settled(served(how, f"slow server {slow} to 10%", SETTLED + 10, "8+8", network, compute))
+            settled(
+                served(how, f"slow server {slow} to 10%", SETTLED + 10, "8+8", network, compute)
+            )
             for how in ("", "balance")
         )
         values[f"faster than partitions that stay, {slow} slow"] = stays / balanced - 1
         values[f"times as fast as partitions that stay, {slow} slow"] = stays / balanced
         values[f"slower by {slow} slow"] = 1 - even / stays
-        values[f"PSLD @ {slow}"], values[f"partitions that stay @ {slow}"] = even / balanced, even / stays
+        values[f"PSLD @ {slow}"], values[f"partitions that stay @ {slow}"] = (
+            even / balanced,
+            even / stays,
+        )
+
     return values
 
 
@@ -295,11 +363,14 @@ RESULTS = (
         "flexrr-disrupt",
         partial(_by_delay, pattern="disrupt 20% every 4s by {times:g}x", delays=(100, 200)),
         25.0,
-        f"{_SHORT} The paper's figures are the largest in its Figure 3.9, whose delays the text does not name.",
+        f"{_SHORT} The paper's figures are the largest in its Figure 3.9, whose delays the text "
+        "does not name.",
         3,
         axes=_DELAY,
     ),
-    Experiment("flexrr-power-law", _power_law, 12.0, f"{_SHORT} They are drawn as in the paper.", 3),
+    Experiment(
+        "flexrr-power-law", _power_law, 12.0, f"{_SHORT} They are drawn as in the paper.", 3
+    ),
     Experiment("flexrr-uneven", _uneven, 12.0, f"{_SHORT} Nothing is drawn.", 1),
     Experiment(
         "flexrr-helpers",
@@ -321,13 +392,15 @@ RESULTS = (
         "flexrr-replication",
         None,
         0.0,
-        "Our workers read the data of those that they help from where it is stored, and never copy a part of it.",
+        "Our workers read the data of those that they help from where it is stored, and never copy "
+        "a part of it.",
     ),
     Experiment(
         "psld-slow",
         _servers,
         8.0,
-        "Communication takes all of a clock here. The paper's models compute, too, most of all ResNet-50.",
+        "Communication takes all of a clock here. The paper's models compute, too, most of all "
+        "ResNet-50.",
         1,
         cause="a fifth of a second of computing in a clock",
         switched=partial(_servers, compute=0.2),

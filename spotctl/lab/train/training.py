@@ -44,7 +44,9 @@ _STAGES: Mapping[str, TrainingPolicy] = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The options of a training run, which ends at the first criterion that holds: clocks, seconds, loss, converged."""
+    """The options of a training run, which ends at the first criterion that holds: clocks, seconds,
+    loss, converged.
+    """
 
     file: str
     arguments: Sequence[str]
@@ -76,9 +78,14 @@ class Request:
 
 
 def prepare(request: Request) -> Callable[[Listener, Output], Trained]:
-    """Checks the options and returns the run, ready to start; raises BadRequest for options that cannot work."""
+    """Checks the options and returns the run, ready to start; raises BadRequest for options that
+    cannot work.
+    """
     if request.stage not in _STAGES:
-        raise BadRequest(f"--stage {request.stage}: unknown stage; expected one of {', '.join(_STAGES)}")
+        raise BadRequest(
+            f"--stage {request.stage}: unknown stage; expected one of {', '.join(_STAGES)}"
+        )
+
     engine = _engine(request)
     _find_modules_here()
     _check_against(request)
@@ -93,11 +100,17 @@ def prepare(request: Request) -> Callable[[Listener, Output], Trained]:
         "checkpoint_every": request.checkpoint_every,
         "wire": request.wire,
     }
+
     seconds = amounts("--timeouts", request.timeouts, "hang=60") if request.timeouts else {}
     if unknown := seconds.keys() - TIMEOUTS:
-        raise BadRequest(f"--timeouts {request.timeouts!r}: {min(unknown)!r} is not one of {', '.join(TIMEOUTS)}")
+        raise BadRequest(
+            f"--timeouts {request.timeouts!r}: {min(unknown)!r} is not one of {', '.join(TIMEOUTS)}"
+        )
     if too_short := [name for name, value in seconds.items() if value < _SHORTEST]:
-        raise BadRequest(f"--timeouts {request.timeouts!r}: {too_short[0]} is below {_SHORTEST} seconds")
+        raise BadRequest(
+            f"--timeouts {request.timeouts!r}: {too_short[0]} is below {_SHORTEST} seconds"
+        )
+
     options["heartbeat_timeout"] = seconds.get("heartbeat", 1.0)
     options["hang_timeout"] = seconds.get("hang", 30.0)
     options["startup_timeout"] = seconds.get("startup", 300.0)
@@ -129,43 +142,62 @@ def prepare(request: Request) -> Callable[[Listener, Output], Trained]:
 
 
 def replay_log(request: Request, log: Path) -> tuple[int, str | None, Params]:
-    """Repeats the decisions of a logged run in this process; returns its clocks, the digest of its model, and the model
-    that results here."""
+    """Repeats the decisions of a logged run in this process; returns its clocks, the digest of its
+    model, and the model that results here."""
     accepted, digest = read_log(log)
     _find_modules_here()
     source = TrainerSource(request.file, parse_arguments(list(request.arguments)))
     with redirect_stdout(sys.stderr), _traceback_of_trainer():
-        return len(accepted), digest, replay(source.load(), accepted, request.seed, request.partitions, request.wire)
+        return (
+            len(accepted),
+            digest,
+            replay(source.load(), accepted, request.seed, request.partitions, request.wire),
+        )
 
 
-def plain_fields(request: Request, history: Sequence[Iteration], trained: Trained) -> dict[str, Any]:
-    """With --against plain, `curves`: the losses of the run, and those of plain PyTorch after as many clocks."""
+def plain_fields(
+    request: Request, history: Sequence[Iteration], trained: Trained
+) -> dict[str, Any]:
+    """With --against plain, `curves`: the losses of the run, and those of plain PyTorch after as
+    many clocks.
+    """
     if not request.against or trained.interrupted:
         return {}
+
     from agileml.roles.node import JobSettings
     from agileml.torch.plain import plain_losses
 
-    losses = {iteration.clock - 1: iteration.loss for iteration in history} | {trained.clocks: trained.loss}
+    losses = {iteration.clock - 1: iteration.loss for iteration in history} | {
+        trained.clocks: trained.loss
+    }
     ours = {clocks: loss for clocks, loss in sorted(losses.items()) if loss is not None}
+
     with redirect_stdout(sys.stderr), _traceback_of_trainer():
-        theirs = plain_losses(_torch_module(request), [*ours], request.seed, JobSettings().loss_sample)
+        theirs = plain_losses(
+            _torch_module(request), [*ours], request.seed, JobSettings().loss_sample
+        )
         curves = [
             {"clocks": clocks, "loss": loss, "plain_loss": plain}
             for (clocks, loss), plain in zip(ours.items(), theirs, strict=True)
         ]
+
     return {"curves": curves}
 
 
 def _check_against(request: Request) -> None:
     """Refuses a training that cannot be compared, before it starts."""
     if request.against not in ("", "plain"):
-        raise BadRequest(f"--against {request.against}: unknown; expected plain, the loop of PyTorch in one process")
+        raise BadRequest(
+            f"--against {request.against}: unknown; expected plain, the loop of PyTorch in one "
+            "process"
+        )
     if request.against:
         with redirect_stdout(sys.stderr), _traceback_of_trainer():
             _torch_module(request)
 
 
-def _torch_module(request: Request) -> Any:  # noqa: ANN401 - a TorchModule, whose module takes seconds to import
+# A TorchModule, whose module takes seconds to import.
+def _torch_module(request: Request) -> Any:  # noqa: ANN401
     from agileml.torch.plain import check_plain
 
     return check_plain(TrainerSource(request.file, parse_arguments(list(request.arguments))).load())
@@ -191,20 +223,31 @@ def _traceback_of_trainer() -> Iterator[None]:
 def _engine(request: Request) -> str | Engine:
     """The engine by name, or the one that waits for nodes at an address."""
     if request.address is not None and request.engine not in ("attach", "ray"):
-        raise BadRequest("--address is only for --engine attach and ray, whose nodes run on other machines")
+        raise BadRequest(
+            "--address is only for --engine attach and ray, whose nodes run on other machines"
+        )
+
     given = {"--address HOST:PORT": request.address, "--secret-file FILE": request.secret_file}
     state = None if request.state is None else request.state.absolute()
     if request.engine != "attach":
         if request.secret_file is not None:
-            raise BadRequest("--secret-file is only for --engine attach, whose nodes join from other machines")
+            raise BadRequest(
+                "--secret-file is only for --engine attach, whose nodes join from other machines"
+            )
         if request.engine == "ray":
             return RayEngine(request.address, state=state)
         if state is not None:
-            raise BadRequest("--state is only for --engine attach and ray, whose nodes run on other machines")
+            raise BadRequest(
+                "--state is only for --engine attach and ray, whose nodes run on other machines"
+            )
         return request.engine
+
     for option, value in given.items():
         if value is None:
-            raise BadRequest(f"--engine attach also needs {option}, so that nodes can join and authenticate")
+            raise BadRequest(
+                f"--engine attach also needs {option}, so that nodes can join and authenticate"
+            )
+
     assert request.address is not None
     assert request.secret_file is not None
     return AttachEngine(parse_host_port(request.address), read_secret(request.secret_file), state)
@@ -228,11 +271,14 @@ def _slack(text: str, deterministic: bool) -> int | None:
         slack = int(text)
     else:
         raise BadRequest(f"--slack {text}: is not a number of clocks; write 0, 1, ... or asp")
+
     if deterministic and slack != 0:
         raise BadRequest(
-            f"--deterministic with --slack {text}: workers that run ahead see updates in varying order, so results"
+            f"--deterministic with --slack {text}: workers that run ahead see updates in varying "
+            "order, so results"
             " differ between runs; remove one of the options"
         )
+
     return slack
 
 

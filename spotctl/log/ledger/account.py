@@ -1,7 +1,7 @@
 """The account of a run: its timeline, the rows of its ledger, and their sums.
 
-A timeline is a run's times, outcome, machines, stages, evictions and plan. Sums add up over runs; their steps lead from
-the on-demand cost of the same work to the amount paid.
+A timeline is a run's times, outcome, machines, stages, evictions and plan. Sums add up over runs;
+their steps lead from the on-demand cost of the same work to the amount paid.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +17,9 @@ from spotctl.home.cloud import is_replayed
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow, SameWork, Use, nano_dollars
 from spotctl.log.outcomes import FAILED
 
-NOT_MACHINE_TIME = frozenset({ChargeKind.DISK, ChargeKind.ADDRESS, ChargeKind.EGRESS, ChargeKind.UNKNOWN})
+NOT_MACHINE_TIME = frozenset(
+    {ChargeKind.DISK, ChargeKind.ADDRESS, ChargeKind.EGRESS, ChargeKind.UNKNOWN}
+)
 """Charges for anything but the time of machines."""
 
 STEPS = (
@@ -72,8 +74,8 @@ class MinimumBid:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The plan of a run as far as it was logged; `assumed` if the amount of work was a guess. `turns` are the machines
-    of a job that shares quotas, each from a moment on."""
+    """The plan of a run as far as it was logged; `assumed` if the amount of work was a guess.
+    `turns` are the machines of a job that shares quotas, each from a moment on."""
 
     usd: float | None = None
     usd_low: float | None = None
@@ -89,8 +91,9 @@ class Expected:
 class RunTimeline:
     """A run. `wall_*` are times of this computer's clock, all others of the provider's.
 
-    `work` is in clocks, None for jobs that count none; `samples` are the items that a finished training went through.
-    `outcome` is None while the run is going on. `is_cut`: only a part of the run is in the report.
+    `work` is in clocks, None for jobs that count none; `samples` are the items that a finished
+    training went through. `outcome` is None while the run is going on. `is_cut`: only a part of the
+    run is in the report.
     """
 
     run: str
@@ -115,13 +118,15 @@ class RunTimeline:
     is_cut: bool = False
     received: int | None = None
     sent: int | None = None
-    """Bytes that its machines received and sent, as far as machines reported them; None if none has."""
+    """Bytes that its machines received and sent, as far as machines reported them; None if none
+    has."""
     left_plan: tuple[str, ...] = ()
     """The purchases that departed from its plan."""
     rows_lost: int = 0
     """How many of its rows the log has lost."""
     is_least: bool = False
-    """Whether there are costs that its rows do not have: rows of the log are lost, or a price, or an order is open."""
+    """Whether there are costs that its rows do not have: rows of the log are lost, or a price, or
+    an order is open."""
 
     @property
     def failed(self) -> bool:
@@ -135,7 +140,9 @@ class RunTimeline:
 
     @property
     def on_ray(self) -> bool:
-        """Whether the run trained on a Ray cluster: it rented nothing, and the cost of the cluster is unknown here."""
+        """Whether the run trained on a Ray cluster: it rented nothing, and the cost of the cluster
+        is unknown here.
+        """
         return self.provider == RAY
 
     @property
@@ -145,7 +152,9 @@ class RunTimeline:
 
 
 class Sums(NamedTuple):
-    """Sums over rows in whole nano-dollars, which add up over runs; the interval of the on-demand cost does not."""
+    """Sums over rows in whole nano-dollars, which add up over runs; the interval of the on-demand
+    cost does not.
+    """
 
     on_demand: int
     on_demand_low: int
@@ -179,19 +188,26 @@ class RunPart:
         return cls.of(run, shared(run, rows))
 
     def stored(self) -> tuple[str, str]:
-        """The account as the log keeps it: the timeline with the sums, and the rows, both in JSON."""
-        columns = dict(zip(LedgerRow._fields, map(list, zip(*self.rows, strict=True)), strict=False))
+        """The account as the log keeps it: the timeline with the sums, and the rows, both in
+        JSON."""
+        columns = dict(
+            zip(LedgerRow._fields, map(list, zip(*self.rows, strict=True)), strict=False)
+        )
+
         # Most rows have the same few markets, so a row names the position of its market.
         markets = list(dict.fromkeys(row.market for row in self.rows))
         number = {market: i for i, market in enumerate(markets)}
         columns["market"] = [number[row.market] for row in self.rows]
         lines = msgspec.json.encode((markets, columns), enc_hook=str)
         account = msgspec.json.encode((self.run, self.sums, len(self.rows)), enc_hook=str)
+
         return account.decode(), lines.decode()
 
 
 def from_stored(costs: Iterable[tuple[str, str]]) -> list[RunPart]:
-    """Accounts as the log keeps them. Rows are decoded each time they are read: most reports need their sums."""
+    """Accounts as the log keeps them. Rows are decoded each time they are read: most reports need
+    their sums.
+    """
     every = list(costs)
     # All in one go is faster than one by one.
     accounts = msgspec.json.decode(
@@ -199,6 +215,7 @@ def from_stored(costs: Iterable[tuple[str, str]]) -> list[RunPart]:
         type=list[tuple[RunTimeline, Sums, int]],
         dec_hook=lambda kind, text: kind(text),
     )
+
     return [
         RunPart(run, RowsInTurn(count, partial(_rows, lines)), sums)
         for (run, sums, count), (_, lines) in zip(accounts, every, strict=True)
@@ -223,26 +240,35 @@ class RowsInTurn(Sequence[LedgerRow]):
 
 
 RoundedRow = tuple[LedgerRow, int, int, int, int]
-"""A row, and in whole nano-dollars its amount, its on-demand cost, the doubtful part of its amount, and the part of it
-that was paid for waiting while at work."""
+"""A row, and in whole nano-dollars its amount, its on-demand cost, the doubtful part of its amount,
+and the part of it that was paid for waiting while at work."""
 
 
 def rounded(run: RunTimeline, rows: Iterable[LedgerRow]) -> Iterator[RoundedRow]:
-    """The rows of a run in whole nano-dollars, so that groups of them, however they are formed, add up to the total to
-    the last digit.
+    """The rows of a run in whole nano-dollars, so that groups of them, however they are formed, add
+    up to the total to the last digit.
 
-    Each row has what it adds to the rounded sum of the rows up to it. So the total of a run is its exact cost, rounded
-    once, and no run changes the digits of another. The parts of a row have together what the row has.
+    Each row has what it adds to the rounded sum of the rows up to it. So the total of a run is its
+    exact cost, rounded once, and no run changes the digits of another. The parts of a row have
+    together what the row has.
     """
     worked, useful = run.same_work.useful.denominator, run.same_work.useful.numerator
-    paid = on_demand = doubtful = waited = paid_before = listed_before = doubtful_before = waited_before = 0
+    paid = on_demand = doubtful = waited = paid_before = listed_before = doubtful_before = (
+        waited_before
+    ) = 0
+
     for row in rows:
         paid += row.amount
         on_demand += row.on_demand
         doubtful += row.doubtful
         if row.use is Use.WORKING and row.kind is ChargeKind.COMPUTE and not row.reliable:
             waited += row.amount * (worked - useful)
-        now = nano_dollars(paid), nano_dollars(on_demand), nano_dollars(doubtful), nano_dollars(waited // worked)
+        now = (
+            nano_dollars(paid),
+            nano_dollars(on_demand),
+            nano_dollars(doubtful),
+            nano_dollars(waited // worked),
+        )
         yield (
             row,
             3600 * (now[0] - paid_before),
@@ -271,15 +297,30 @@ def sums_of(run: RunTimeline, rows: Iterable[RoundedRow]) -> Sums:
             machine_micros += row.end - row.begin
         elif kind is ChargeKind.REFUND:
             free -= amount
+
     steps["spot discount"] += on_demand
     work = run.same_work
     low = on_demand * work.low // work.amount if work.amount else on_demand
     high = on_demand * work.high // work.amount if work.amount else on_demand
     by_use, by_step = tuple(uses.values()), tuple(steps.values())
-    return Sums(on_demand, low, high, free, other_charges, unsettled, doubtful, machine_micros, by_use, by_step)
+
+    return Sums(
+        on_demand,
+        low,
+        high,
+        free,
+        other_charges,
+        unsettled,
+        doubtful,
+        machine_micros,
+        by_use,
+        by_step,
+    )
 
 
-def _take_step(steps: dict[str, int], run: RunTimeline, row: LedgerRow, amount: int, waited: int) -> None:
+def _take_step(
+    steps: dict[str, int], run: RunTimeline, row: LedgerRow, amount: int, waited: int
+) -> None:
     """Subtracts the amount of a row from the step that it belongs to."""
     if run.failed:
         steps["failed runs"] -= amount
@@ -297,10 +338,12 @@ def _take_step(steps: dict[str, int], run: RunTimeline, row: LedgerRow, amount: 
 
 
 def shared(run: RunTimeline, rows: Sequence[LedgerRow]) -> list[LedgerRow]:
-    """The rows, each with its part of the on-demand cost of the run's work, so that groups add up to that cost.
+    """The rows, each with its part of the on-demand cost of the run's work, so that groups add up
+    to that cost.
 
-    Rows of time at work share all of the cost, in proportion to their list prices; starting, waiting and repeating were
-    not needed. Reliable machines, which mostly keep the state, share it only where they did all of the work.
+    Rows of time at work share all of the cost, in proportion to their list prices; starting,
+    waiting and repeating were not needed. Reliable machines, which mostly keep the state, share it
+    only where they did all of the work.
     """
     worked = [row.kind is ChargeKind.COMPUTE and row.use is Use.WORKING for row in rows]
     alone = not any(is_work and not row.reliable for is_work, row in zip(worked, rows, strict=True))
@@ -309,6 +352,7 @@ def shared(run: RunTimeline, rows: Sequence[LedgerRow]) -> list[LedgerRow]:
         # Machines that are paid for already may have no known list price.
         shares = is_work and (alone or not row.reliable)
         weights.append(max(row.listed, 1) * (row.end - row.begin) if shares else 0)
+
     whole, total = run.same_work.amount, sum(weights) or 1
     costed, so_far, before = list[LedgerRow](), 0, 0
     for row, weight in zip(rows, weights, strict=True):
@@ -316,6 +360,7 @@ def shared(run: RunTimeline, rows: Sequence[LedgerRow]) -> list[LedgerRow]:
         upto = whole * so_far // total
         costed.append(row._replace(on_demand=upto - before))
         before = upto
+
     return costed
 
 

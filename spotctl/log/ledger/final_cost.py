@@ -1,11 +1,20 @@
-"""The cost of a run that has ended, for the log, and the timeline of any run, from its events. Pure."""
+"""The cost of a run that has ended, for the log, and the timeline of any run, from its events.
+Pure.
+"""
 
 from collections.abc import Sequence
 
 from pricing_data.units import usd
 from spotctl.log import events as ev
 from spotctl.log.folding import fold
-from spotctl.log.ledger.account import Eviction, Expected, KindCounts, MinimumBid, RunPart, RunTimeline
+from spotctl.log.ledger.account import (
+    Eviction,
+    Expected,
+    KindCounts,
+    MinimumBid,
+    RunPart,
+    RunTimeline,
+)
 from spotctl.log.ledger.project import RECORDED_ONLY, is_settled, project_run
 from spotctl.log.ledger.same_work import same_work
 from spotctl.log.state import EVICTED, LogRow, RunState
@@ -23,29 +32,42 @@ def final_account(rows: Sequence[LogRow]) -> RunPart | None:
     return RunPart.whole(timeline_of(rows, state, is_least=ledger.is_least), ledger.rows)
 
 
-def timeline_of(rows: Sequence[LogRow], state: RunState | None = None, *, is_least: bool = False) -> RunTimeline:
-    """The timeline of one run from its log rows, and the state that follows from them; `is_least` says whether there
-    are costs that no row has."""
+def timeline_of(
+    rows: Sequence[LogRow], state: RunState | None = None, *, is_least: bool = False
+) -> RunTimeline:
+    """The timeline of one run from its log rows, and the state that follows from them; `is_least`
+    says whether there are costs that no row has."""
     state, stages, minimum_bids = state or fold(rows), list[tuple[int, int]](), list[MinimumBid]()
     for row in rows:
-        if isinstance(row.event, ev.Progressed) and (not stages or stages[-1][1] != row.event.stage):
+        if isinstance(row.event, ev.Progressed) and (
+            not stages or stages[-1][1] != row.event.stage
+        ):
             stages.append((row.at, row.event.stage))
         elif isinstance(row.event, ev.HostsListed) and row.event.hosts:
             minimum_bids.append(MinimumBid(row.at, row.event.market, row.event.least))
+
     began, ended = state.began, state.ended
     assert began is not None, "a run begins with RunBegan"
     tags = began.spec.get("tags")
     evictions = [
-        Eviction(held.ended, held.id, state.allocations[held.allocation].market, held.warned_until is not None)
+        Eviction(
+            held.ended,
+            held.id,
+            state.allocations[held.allocation].market,
+            held.warned_until is not None,
+        )
         for held in state.machines.values()
         if held.end_reason == EVICTED and held.ended is not None
     ]
+
     counted = [held.traffic for held in state.machines.values() if held.traffic is not None]
     return RunTimeline(
         run=state.run,
         job=began.job,
         provider=began.provider,
-        tags={str(name): str(value) for name, value in tags.items()} if isinstance(tags, dict) else {},
+        tags={str(name): str(value) for name, value in tags.items()}
+        if isinstance(tags, dict)
+        else {},
         wall_began=began.wall_us,
         wall_ended=None if ended is None else ended.wall_us,
         began=state.started,
@@ -78,16 +100,20 @@ def _mixes(state: RunState) -> tuple[KindCounts, ...]:
         for at, sign in ((held.started, 1), (held.ended, -1)):
             if at is not None:
                 changes.setdefault(at, [0] * len(_MIXED))[kind] += sign
+
     mixes, counts = list[KindCounts](), [0] * len(_MIXED)
     for at in sorted(changes):
         counts = [count + change for count, change in zip(counts, changes[at], strict=True)]
         if any(changes[at]):
             mixes.append(KindCounts(at, *counts))
+
     return tuple(mixes)
 
 
 def _work(state: RunState) -> int | None:
-    """Completed clocks: from the end of the run if that states them, else from the last progress. None for commands."""
+    """Completed clocks: from the end of the run if that states them, else from the last progress.
+    None for commands.
+    """
     assert state.began is not None
     clocks = None if state.ended is None else state.ended.facts.get("clocks")
     if isinstance(clocks, int):
@@ -105,6 +131,9 @@ def _expected(began: ev.RunBegan, state: RunState) -> Expected:
         budget = usd(state.budget_set)
     if planned is None:
         return Expected(budget_usd=budget)
+
     low, high = planned.usd_low, planned.usd_high
     on_demand, assumed = planned.on_demand_usd, planned.assumed
-    return Expected(planned.usd, low, high, planned.hours, on_demand, assumed, budget, planned.turns)
+    return Expected(
+        planned.usd, low, high, planned.hours, on_demand, assumed, budget, planned.turns
+    )

@@ -1,8 +1,9 @@
 """The ledger as a projection of the event log. Pure.
 
-A run's rows are settled once it has ended. From then on they follow from its events alone, because the last of these
-record the prices and billing rules of its machines (`Priced`): every projection, at any time and with any price store,
-gives the same rows. So they are stored nowhere else, and cannot differ from the log.
+A run's rows are settled once it has ended. From then on they follow from its events alone, because
+the last of these record the prices and billing rules of its machines (`Priced`): every projection,
+at any time and with any price store, gives the same rows. So they are stored nowhere else, and
+cannot differ from the log.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,15 @@ from pricing_data.market import NO_ZONE, Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, SECOND
 from spotctl.home.errors import SpotctlError
-from spotctl.log.budget import LISTING_DELAY, Tariff, bill_of, life_of, rule_of, seconds_of, sent_amount
+from spotctl.log.budget import (
+    LISTING_DELAY,
+    Tariff,
+    bill_of,
+    life_of,
+    rule_of,
+    seconds_of,
+    sent_amount,
+)
 from spotctl.log.events import Priced
 from spotctl.log.ledger.rows import ChargeKind, CostSoFar, LedgerRow, Use
 from spotctl.log.ledger.same_work import UseSpan, replacements, use_spans
@@ -32,8 +41,9 @@ _UNKNOWN_PRICE = (PricingDataError, TooLittleHistory, SpotctlError)
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The rows of some runs. `is_least`: there are costs that are not in the rows. `is_settled`: the rows follow from
-    the log alone, because the run has ended, and all its prices are in the log."""
+    """The rows of some runs. `is_least`: there are costs that are not in the rows. `is_settled`:
+    the rows follow from the log alone, because the run has ended, and all its prices are in the
+    log."""
 
     rows: tuple[LedgerRow, ...] = ()
     is_least: bool = False
@@ -45,19 +55,24 @@ class Ledger:
         return sum(row.amount for row in self.rows)
 
 
-def project_run(state: RunState, tariff: Tariff, now: int | None = None, *, attended: bool = True) -> Ledger:
+def project_run(
+    state: RunState, tariff: Tariff, now: int | None = None, *, attended: bool = True
+) -> Ledger:
     """The ledger of one run, from the state that follows from its events.
 
-    Unless the run is `attended` by a process, or has ended, its machines are charged until their leases end.
+    Unless the run is `attended` by a process, or has ended, its machines are charged until their
+    leases end.
     """
     if state.began is None:
         return Ledger()
+
     until = state.at if now is None or state.ended is not None else max(now, state.at)
     watched = attended if state.ended is None else not state.lost
     tariff, settled = recorded(state, tariff), is_settled(state)
     seen = state if watched else charged(state, until)
     billing, rows, is_whole = tariff if watched else at_most(state, tariff), list[LedgerRow](), True
     renewed = replacements(state)
+
     for held in _in_order(seen):
         try:
             of_machine = _rows_of_machine(seen, held, until, billing, held.id in renewed, settled)
@@ -66,16 +81,24 @@ def project_run(state: RunState, tariff: Tariff, now: int | None = None, *, atte
         except _UNKNOWN_PRICE:
             is_whole, of_machine = False, []
         rows += of_machine
+
     rows += _egress(state, settled=settled)
     # An order without an answer may have brought machines that the log does not have.
     is_whole &= not state.lost and (watched or not state.has_open_order)
     spent = None if state.ended is None else state.ended.facts.get("spent")
     if not is_whole and spent is not None:
-        rows = [*(row._replace(doubtful=0) for row in rows), *_rest(state, spent - sum(row.amount for row in rows))]
+        rows = [
+            *(row._replace(doubtful=0) for row in rows),
+            *_rest(state, spent - sum(row.amount for row in rows)),
+        ]
+
     is_least = bool(state.lost) or (not is_whole and spent is None)
     for event in state.corrections:
         page = _Page(state, state.machines[event.id], state.at, replaces=False, settled=True)
-        rows.append(page.row(ChargeKind.CORRECTION, event.at, event.at, Use.WORKING, 0, event.amount, 0))
+        rows.append(
+            page.row(ChargeKind.CORRECTION, event.at, event.at, Use.WORKING, 0, event.amount, 0)
+        )
+
     return Ledger(tuple(rows), is_least, settled)
 
 
@@ -86,7 +109,9 @@ def spending(state: RunState, tariff: Tariff, now: int, *, attended: bool) -> Co
         amount = spent + sum(correction.amount for correction in state.corrections)
         return CostSoFar(amount, amount, bool(state.lost))
     ledger = project_run(state, tariff, now, attended=attended)
-    return CostSoFar(ledger.amount, ledger.amount - sum(row.doubtful for row in ledger.rows), ledger.is_least)
+    return CostSoFar(
+        ledger.amount, ledger.amount - sum(row.doubtful for row in ledger.rows), ledger.is_least
+    )
 
 
 def rows_of(state: RunState, now: int, tariff: Tariff, *, settled: bool = False) -> list[LedgerRow]:
@@ -109,7 +134,7 @@ def _rows_of_machine(
     return [*page.computing(bill_of(state, held, now, tariff)), *page.disk_and_address()]
 
 
-# -- what is settled ---------------------------------------------------------------------------------------------------
+# -- what is settled -------------------------------------------------------------------------------
 
 
 def priced(state: RunState, now: int, tariff: Tariff) -> list[Priced]:
@@ -130,45 +155,69 @@ def priced(state: RunState, now: int, tariff: Tariff) -> list[Priced]:
             # Repeated prices can go, but the last one says until when prices are known.
             changed = np.diff(whole.prices, prepend=0) != 0
             changed[-1] = True
-            times, prices = tuple(whole.times[changed].tolist()), tuple(whole.prices[changed].tolist())
+            times, prices = (
+                tuple(whole.times[changed].tolist()),
+                tuple(whole.prices[changed].tolist()),
+            )
         events.append(Priced(market, rule, times, prices))
+
     return events
 
 
 def unrecorded(state: RunState, now: int, tariff: Tariff) -> list[Priced]:
-    """The prices of spot machines that the log does not have yet: those since the run began to use each market."""
+    """The prices of spot machines that the log does not have yet: those since the run began to use
+    each market.
+    """
     news = list[Priced]()
     allocations = state.allocations
     for market in dict.fromkeys(allocations[held.allocation].market for held in state.alive):
         on_market = (held for held in state.alive if allocations[held.allocation].market == market)
-        started = [held.started for held in on_market if allocations[held.allocation].bid is not None]
+        started = [
+            held.started for held in on_market if allocations[held.allocation].bid is not None
+        ]
         if not started:
             continue
         known = state.prices.get(market)
         since = min(started) if known is None or not known.times else known.times[-1]
         whole = tariff.prices(market, now)
         new = whole.window(max(since, whole.first), max(min(now, whole.last), since))
-        changed = np.diff(new.prices, prepend=0 if known is None or not known.times else known.prices[-1]) != 0
+        changed = (
+            np.diff(new.prices, prepend=0 if known is None or not known.times else known.prices[-1])
+            != 0
+        )
         if changed.any():
             times, prices = new.times[changed].tolist(), new.prices[changed].tolist()
             news.append(Priced(market, tariff.rule(market).name, tuple(times), tuple(prices)))
+
     return news
 
 
 def is_settled(state: RunState) -> bool:
-    """Whether the run has ended and its log has all prices; a provider may no longer know some of them."""
-    if state.ended is None or not state.prices.keys() >= {held.market for held in state.allocations.values()}:
+    """Whether the run has ended and its log has all prices; a provider may no longer know some of
+    them.
+    """
+    if state.ended is None or not state.prices.keys() >= {
+        held.market for held in state.allocations.values()
+    }:
         return False
-    ends = [(state.allocations[held.allocation], held.ended or state.at) for held in state.machines.values()]
+
+    ends = [
+        (state.allocations[held.allocation], held.ended or state.at)
+        for held in state.machines.values()
+    ]
     lasting = {market: priced.times[-1] for market, priced in state.prices.items() if priced.times}
+
     return all(of.bid is None or end <= lasting.get(of.market, 0) for of, end in ends)
 
 
 def recorded(state: RunState, otherwise: Tariff) -> Tariff:
-    """The tariff that a run's own events record; the last price holds. `otherwise` prices the rest."""
+    """The tariff that a run's own events record; the last price holds. `otherwise` prices the
+    rest."""
     known = state.prices
     series = {
-        market: PriceSeries(market, np.array(event.times, dtype=np.int64), np.array(event.prices, dtype=np.int64))
+        market: PriceSeries(
+            market, np.array(event.times, dtype=np.int64), np.array(event.prices, dtype=np.int64)
+        )
         for market, event in known.items()
         if event.times
     }
@@ -180,7 +229,9 @@ def recorded(state: RunState, otherwise: Tariff) -> Tariff:
         if market not in series:
             return otherwise.prices(market, now)
         whole = series[market].held_until(now)
-        return whole if state.ended is not None else whole.window(whole.first, max(now, whole.first))
+        return (
+            whole if state.ended is not None else whole.window(whole.first, max(now, whole.first))
+        )
 
     return Tariff(rule, prices)
 
@@ -193,23 +244,35 @@ RECORDED_ONLY = Tariff(rule_of, _unrecorded)
 """The tariff for runs whose log has all prices."""
 
 
-# -- one machine -------------------------------------------------------------------------------------------------------
+# -- one machine -----------------------------------------------------------------------------------
 
 
 class _Page:
     """The rows of one machine."""
 
-    def __init__(self, state: RunState, held: Held, now: int, *, replaces: bool, settled: bool) -> None:
-        self.state, self.held, self.now, self.replaces, self.settled = state, held, now, replaces, settled
+    def __init__(
+        self, state: RunState, held: Held, now: int, *, replaces: bool, settled: bool
+    ) -> None:
+        self.state, self.held, self.now, self.replaces, self.settled = (
+            state,
+            held,
+            now,
+            replaces,
+            settled,
+        )
+
         self._spans = list[UseSpan]()
         for begin, end, use in use_spans(state, held, life_of(held, now).end):
             midnights = range((begin // DAY + 1) * DAY, end, DAY)
-            self._spans += [(since, until, use) for since, until in pairwise((begin, *midnights, end))]
+            self._spans += [
+                (since, until, use) for since, until in pairwise((begin, *midnights, end))
+            ]
 
     def computing(self, bill: Bill) -> Iterator[LedgerRow]:
         """The bill cut into parts: a second belongs to the part, and to the day, in which it began.
 
-        Time that a rule bills beyond the end of a life (the rest of an hour, a minimum) was paid and not used.
+        Time that a rule bills beyond the end of a life (the rest of an hour, a minimum) was paid
+        and not used.
         """
         whole, billed = life_of(self.held, self.now), 0
         for charge in bill.charges:
@@ -225,24 +288,35 @@ class _Page:
             billed = last
 
     def disk_and_address(self) -> Iterator[LedgerRow]:
-        """The rows of the machine's disk and address, by the second; evictions do not refund them."""
+        """The rows of the machine's disk and address, by the second; evictions do not refund
+        them."""
         allocation = self.state.allocations[self.held.allocation]
-        for kind, price in ((ChargeKind.DISK, allocation.disk), (ChargeKind.ADDRESS, allocation.address)):
+        for kind, price in (
+            (ChargeKind.DISK, allocation.disk),
+            (ChargeKind.ADDRESS, allocation.address),
+        ):
             for begin, end, use in self._spans if price else ():
                 amount = price * (self._second(end) - self._second(begin))
                 yield self.row(kind, begin, end, use, price, amount, amount)
 
-    def _charged(self, charge: Charge, begin: int, end: int, use: Use, seconds: int) -> Iterator[LedgerRow]:
+    def _charged(
+        self, charge: Charge, begin: int, end: int, use: Use, seconds: int
+    ) -> Iterator[LedgerRow]:
         amount = charge.price * seconds
         listed = self.state.allocations[self.held.allocation].listed * seconds
         yield self.row(ChargeKind.COMPUTE, begin, end, use, charge.price, amount, listed)
         if charge.refunded:
             yield self.row(ChargeKind.REFUND, begin, end, use, charge.price, -amount, 0)
 
-    def row(self, kind: ChargeKind, begin: int, end: int, use: Use, price: int, amount: int, listed: int) -> LedgerRow:
-        """A row of the machine. Time that only an eviction made necessary has no on-demand price."""
+    def row(
+        self, kind: ChargeKind, begin: int, end: int, use: Use, price: int, amount: int, listed: int
+    ) -> LedgerRow:
+        """A row of the machine. Time that only an eviction made necessary has no on-demand
+        price."""
         allocation = self.state.allocations[self.held.allocation]
-        needed = use is not Use.REDONE and not (self.replaces and use in (Use.STARTING, Use.LOADING))
+        needed = use is not Use.REDONE and not (
+            self.replaces and use in (Use.STARTING, Use.LOADING)
+        )
         return LedgerRow(
             self.state.run,
             self.state.job,
@@ -266,7 +340,7 @@ class _Page:
         return -(-(at - self.held.started) // SECOND)
 
 
-# -- other rows -------------------------------------------------------------------------------------------------------
+# -- other rows ------------------------------------------------------------------------------------
 
 
 def _egress(state: RunState, *, settled: bool) -> Iterator[LedgerRow]:
@@ -275,7 +349,9 @@ def _egress(state: RunState, *, settled: bool) -> Iterator[LedgerRow]:
         if sent.id in state.machines:
             amount, held = sent_amount(sent), state.machines[sent.id]
             page = _Page(state, held, state.at, replaces=False, settled=settled)
-            row = page.row(ChargeKind.EGRESS, sent.at, sent.at, Use.WORKING, sent.price, amount, amount)
+            row = page.row(
+                ChargeKind.EGRESS, sent.at, sent.at, Use.WORKING, sent.price, amount, amount
+            )
             yield row._replace(target=sent.target, sent=sent.bytes)
 
 
@@ -286,21 +362,32 @@ def _rest(state: RunState, amount: int) -> Iterator[LedgerRow]:
     if not markets:
         clouds = state.began.provider.split("+")
         markets = [Market(clouds[0], "unknown", NO_ZONE, "unknown")]
+
     if amount:
-        row = (state.run, state.job, "", markets[0], False, False, state.at, state.at, ChargeKind.UNKNOWN)
+        row = (
+            state.run,
+            state.job,
+            "",
+            markets[0],
+            False,
+            False,
+            state.at,
+            state.at,
+            ChargeKind.UNKNOWN,
+        )
         yield LedgerRow(*row, Use.WORKING, 0, amount, 0, settled=True)
 
 
-# -- machines whose end is not known -----------------------------------------------------------------------------------
-#
-# They cost at most until their leases end, and at least as long as they are known to have run. A machine of an
-# interrupted run ends with its lease, unless it was evicted before; until then, no price is higher than its bid. If
-# the end of a machine is in lost rows, only the time counts in which it is known to have run.
+# -- machines whose end is not known ---------------------------------------------------------------
+#  They cost at most until their leases end, and at least as long as they are known to have run. A
+# machine of an interrupted run ends with its lease, unless it was evicted before; until then, no
+# price is higher than its bid. If the end of a machine is in lost rows, only the time counts in
+# which it is known to have run.
 
 
 def charged(state: RunState, now: int) -> RunState:
-    """The state by `now`, if machines without an end in the log ended with their leases, or, where rows are lost, when
-    they are last known to have run."""
+    """The state by `now`, if machines without an end in the log ended with their leases, or, where
+    rows are lost, when they are last known to have run."""
     machines = dict(state.machines)
     for held in state.alive:
         end = known_until(state, held) if state.lost else max(held.lease_until, held.started)
@@ -313,42 +400,61 @@ def known_until(state: RunState, held: Held) -> int:
     """The last moment at which a machine without a known end is known to have run."""
     seen = [held.started, held.ran or 0, *held.turns, held.gpus_at, held.traffic_at]
     if not state.lost:
-        # The last event was written while the machine was listed, by a list that may have been late.
+        # The last event was written while the machine was listed, by a list that may have been
+        # late.
         seen.append(min(state.at - LISTING_DELAY, held.lease_until))
     return max(seen)
 
 
 def least(state: RunState, held: Held, tariff: Tariff) -> int:
-    """The least that a machine without a known end has cost: it may have been evicted, and that hour may be free."""
+    """The least that a machine without a known end has cost: it may have been evicted, and that
+    hour may be free.
+    """
     allocation, until = state.allocations[held.allocation], known_until(state, held)
     ends = (End.LEFT,) if allocation.bid is None else (End.LEFT, End.EVICTED)
-    prices, rule = tariff.paid(allocation, held, max(until, held.started)), tariff.rule(allocation.market)
-    least_bill = min(rule.bill(Life(held.started, max(until, held.started), end), prices).amount for end in ends)
+    prices, rule = (
+        tariff.paid(allocation, held, max(until, held.started)),
+        tariff.rule(allocation.market),
+    )
+    least_bill = min(
+        rule.bill(Life(held.started, max(until, held.started), end), prices).amount for end in ends
+    )
+
     return least_bill + (allocation.disk + allocation.address) * seconds_of(held, until)
 
 
 def at_most(state: RunState, tariff: Tariff) -> Tariff:
-    """The tariff of an interrupted run: after its last event, each market costs the highest bid for its machines."""
+    """The tariff of an interrupted run: after its last event, each market costs the highest bid for
+    its machines.
+    """
 
     def prices(market: Market, now: int) -> PriceSeries:
         if now <= state.at:
             return tariff.prices(market, now)
+
         known = tariff.prices(market, state.at)
         of_market = [
             (allocation, held)
             for held in state.machines.values()
             if (allocation := state.allocations[held.allocation]).market == market
         ]
-        highest = max(0 if held.bid is None else allocation.highest_price(held.bid) for allocation, held in of_market)
+
+        highest = max(
+            0 if held.bid is None else allocation.highest_price(held.bid)
+            for allocation, held in of_market
+        )
         times, amounts = np.append(known.times, now), np.append(known.prices, highest)
         amounts[-2] = max(highest, amounts[-2])
+
         return PriceSeries(market, times, amounts)
 
     return Tariff(tariff.rule, prices)
 
 
 def doubted(rows: Sequence[LedgerRow], least: int) -> list[LedgerRow]:
-    """The rows of a machine, with what they say beyond the least as their doubtful part, the latest rows first."""
+    """The rows of a machine, with what they say beyond the least as their doubtful part, the latest
+    rows first.
+    """
     doubt, marked = max(sum(row.amount for row in rows) - least, 0), list[LedgerRow]()
     for row in reversed(rows):
         part = min(max(row.amount, 0), doubt)

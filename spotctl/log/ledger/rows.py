@@ -1,4 +1,6 @@
-"""The values of the ledger: its rows, the on-demand cost of the same work, and the one rounding of amounts."""
+"""The values of the ledger: its rows, the on-demand cost of the same work, and the one rounding of
+amounts.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -37,19 +39,21 @@ class Use(StrEnum):
     REDONE = "redone"
     """Work that was lost in an eviction and done again."""
     IDLE = "idle"
-    """The machine ran without working: before other machines were ready, or after the job was done."""
+    """The machine ran without working: before other machines were ready, or after the job was
+    done."""
 
 
 class LedgerRow(NamedTuple):
     """A part of a machine's life and its cost.
 
-    Rows are settled when their run has ended and its prices are in the log; they never change afterwards, and
-    corrections are new rows. `begin` and `end` are microseconds UTC on the provider's clock (a replayed market's is in
-    the past), `price` is in nano-dollars per hour, by the billing rule. `amount` and `on_demand` are exact, in
-    nano-dollar-seconds; `on_demand` is the on-demand price of the same time. Refunds have negative amounts.
-    `listed` is the list price per hour (or GiB). `target` is where traffic went, `gcp/us-central1`, if that is known,
-    and `sent` its bytes.
-    `doubtful` is the part of the amount that only counts because the end of the machine is not known.
+    Rows are settled when their run has ended and its prices are in the log; they never change
+    afterwards, and corrections are new rows. `begin` and `end` are microseconds UTC on the
+    provider's clock (a replayed market's is in the past), `price` is in nano-dollars per hour, by
+    the billing rule. `amount` and `on_demand` are exact, in nano-dollar-seconds; `on_demand` is the
+    on-demand price of the same time. Refunds have negative amounts. `listed` is the list price per
+    hour (or GiB). `target` is where traffic went, `gcp/us-central1`, if that is known, and `sent`
+    its bytes. `doubtful` is the part of the amount that only counts because the end of the machine
+    is not known.
     """
 
     run: str
@@ -74,10 +78,11 @@ class LedgerRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SameWork:
-    """The on-demand cost of a run's work in nano-dollar-seconds, with its interval; where it is unknown, it is 0, and
-    `unknown` says why.
+    """The on-demand cost of a run's work in nano-dollar-seconds, with its interval; where it is
+    unknown, it is 0, and `unknown` says why.
 
-    `useful` is the share of the time at work that undisturbed machines would have needed for it; the rest is waiting.
+    `useful` is the share of the time at work that undisturbed machines would have needed for it;
+    the rest is waiting.
     """
 
     amount: int = 0
@@ -91,8 +96,8 @@ class SameWork:
 class CostSoFar:
     """The cost of a run so far, in nano-dollar-seconds, and the least that this can be.
 
-    The amount is also the most, unless a part is unknown (`is_least`): because of lost rows, of a missing price, or of
-    an order whose outcome is not known.
+    The amount is also the most, unless a part is unknown (`is_least`): because of lost rows, of a
+    missing price, or of an order whose outcome is not known.
     """
 
     amount: int

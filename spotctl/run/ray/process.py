@@ -1,8 +1,10 @@
-"""A training on a Ray cluster, as a process of its own: `python -m spotctl.run.ray.process RESULTS STATE`.
+"""A training on a Ray cluster, as a process of its own: `python -m spotctl.run.ray.process RESULTS
+STATE`.
 
-Ray changes the process that it runs in, and a job must not change the one that launches it. The job is read from the
-folder RESULTS, and not from the arguments, which all users of a computer can see. The iteration log and the model go
-there too, and to STATE what another process needs to continue the training. SIGINT ends the training and its nodes.
+Ray changes the process that it runs in, and a job must not change the one that launches it. The job
+is read from the folder RESULTS, and not from the arguments, which all users of a computer can see.
+The iteration log and the model go there too, and to STATE what another process needs to continue
+the training. SIGINT ends the training and its nodes.
 """
 
 import json
@@ -31,12 +33,15 @@ from spotctl.run.work.training_workload import CHECKPOINT_FILE, LOG_FILE, MODEL_
 
 
 def main(folder: str, state: str) -> int:
-    """Trains to the end; with exit code 1 it failed, as the last line printed says; with `HEAD_LOST` it can go on."""
+    """Trains to the end; with exit code 1 it failed, as the last line printed says; with
+    `HEAD_LOST` it can go on.
+    """
     results = Path(folder)
     spec = restored(json.loads((results / JOB_FILE).read_text()), Path("job"))
     program, transient = spec.program, spec.resources.machines.least
     assert isinstance(program, Training)
     sys.path.append(str(spec.workdir))
+
     try:
         job: TrainingJob | RunnableJob
         training = training_job(spec)
@@ -45,7 +50,9 @@ def main(folder: str, state: str) -> int:
         else:
             # Each node of a pipeline is replaced.
             nodes = training.reliable + transient
-            job = prepared(replace(training, reliable=nodes), program.parallel, nodes, spec.workdir, {})
+            job = prepared(
+                replace(training, reliable=nodes), program.parallel, nodes, spec.workdir, {}
+            )
         with IterationLog(results / LOG_FILE, resumes=is_unfinished(Path(state))) as log:
             trained = RayEngine(program.address, state=Path(state)).run(job, QUIET, log.write)
             check_nothing_lost(trained.counters)
@@ -55,7 +62,10 @@ def main(folder: str, state: str) -> int:
             deliver(results, published, LAUNCHER)
     except GaveUp as error:
         save_model(error.trained.model, results / CHECKPOINT_FILE)
-        sys.stderr.write(f"{error}; the model after clock {error.trained.clocks} is {results / CHECKPOINT_FILE}\n")
+        sys.stderr.write(
+            f"{error}; the model after clock {error.trained.clocks} is "
+            f"{results / CHECKPOINT_FILE}\n"
+        )
         return 1
     except HeadLost as error:
         sys.stderr.write(f"{error}\n")
@@ -63,6 +73,7 @@ def main(folder: str, state: str) -> int:
     except (AgentError, AgileMLError, PricingDataError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
+
     return 0
 
 

@@ -43,22 +43,30 @@ _END_SECONDS = 30.0
 class RayTraining:
     """The training's process. In a resumed run, the training goes on from the newest checkpoint."""
 
-    def __init__(self, spec: JobSpec, environment: RunEnvironment, content: Mapping[str, Any]) -> None:
+    def __init__(
+        self, spec: JobSpec, environment: RunEnvironment, content: Mapping[str, Any]
+    ) -> None:
         self._job, self._environment, self._results = spec.name, environment, environment.results
         self._results.mkdir(parents=True, exist_ok=True)
         resume_state.make_rendezvous(environment.rendezvous)
         state = environment.rendezvous / _STATE
+
         if not is_unfinished(state):
             # The files of an earlier run of the job.
             for name in (LOG_FILE, MODEL_FILE):
                 (self._results / name).unlink(missing_ok=True)
+
         (self._results / JOB_FILE).write_text(json.dumps(content))
         command = [sys.executable, "-m", "spotctl.run.ray.process", str(self._results), str(state)]
         assert environment.output is not None
         environment.output.mkdir(parents=True, exist_ok=True)
         self._output = environment.output / CLUSTER
+
         with self._output.open("wb") as output:
-            self._process = start_group(command, spec.workdir, os.environ, output, subprocess.STDOUT)
+            self._process = start_group(
+                command, spec.workdir, os.environ, output, subprocess.STDOUT
+            )
+
         self._read = 0
         self._latest: ev.Progressed | None = None
         self._loss: float | None = None
@@ -72,21 +80,26 @@ class RayTraining:
         return latest
 
     def ending(self) -> ev.StopRequested | None:
-        """How the training ended; None while it goes on. Raises SpotctlError if the run is to be resumed."""
+        """How the training ended; None while it goes on. Raises SpotctlError if the run is to be
+        resumed.
+        """
         code = exit_code_of(self._process)
         if code is None:
             return None
         if code == HEAD_LOST:
             raise SpotctlError(
-                f"job {self._job}: the head of the Ray cluster does not answer; once there is a cluster,"
+                f"job {self._job}: the head of the Ray cluster does not answer; once there is a "
+                "cluster,"
                 f" 'spotctl resume {self._job}' continues from the newest checkpoint"
             )
+
         self._read_log()
         if code or self._last is None:
             # The last line that was printed says why the training failed.
             lines = self._output.read_text(encoding="utf-8", errors="replace").split("\n")
             last_words = next((line.strip() for line in reversed(lines) if line.strip()), "")
             return ev.StopRequested(FAILED, last_words or f"its process ended with status {code}")
+
         loss = self._last["loss"]
         message = f"{self._last['clocks']} clocks" + ("" if loss is None else f", loss {loss:.4g}")
         folder = self._environment.published.rstrip("/") or str(self._results)
@@ -119,7 +132,11 @@ class RayTraining:
 
 
 def train(
-    spec: JobSpec, journal: Journal, environment: RunEnvironment, pause: Callable[[], None], wall_us: Callable[[], int]
+    spec: JobSpec,
+    journal: Journal,
+    environment: RunEnvironment,
+    pause: Callable[[], None],
+    wall_us: Callable[[], int],
 ) -> ev.RunEnded:
     """Runs the job to its end, or until it is asked to stop; `pause` is called between turns."""
     if journal.state.stopping is None:
@@ -140,9 +157,11 @@ def train(
                 journal.catch_up()
         finally:
             training.close()
+
     stop = journal.state.stopping
     assert stop is not None
     facts = {**stop.facts, "spent": 0, "cluster": spec.cluster}
     journal.write(ev.RunEnded(stop.outcome, stop.message, wall_us(), facts))
     assert journal.state.ended is not None
+
     return journal.state.ended

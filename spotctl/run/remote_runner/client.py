@@ -1,7 +1,8 @@
 """The launcher as client of a run whose runner lives on a rented machine.
 
-Its event log follows the copy of the run's, and the runner's machine carries out commands over ssh, with the terminal
-of this computer. The client ends the run, through the runner or in its place, and removes what the run leaves.
+Its event log follows the copy of the run's, and the runner's machine carries out commands over ssh,
+with the terminal of this computer. The client ends the run, through the runner or in its place, and
+removes what the run leaves.
 """
 
 import shutil
@@ -53,15 +54,18 @@ LEFTOVER_SECONDS = 90.0
 _ASK_SECONDS, _LOOK_SECONDS = 10.0, 5.0
 
 _CLEAR_SECONDS = 30.0
-"""How long a machine that was returned from here may take to be gone, and the looks and fetches in addition."""
+"""How long a machine that was returned from here may take to be gone, and the looks and fetches in
+addition."""
 
 HEAR_SECONDS, CLAIM_SECONDS, RETURN_SECONDS = 38.0, 15.0, 15.0
-"""How long a runner may take to hear that its run ends, the object store to take the claim after that, and then the
-cloud to return the machines: less than `REACH_SECONDS`, as a store that answers does so at once."""
+"""How long a runner may take to hear that its run ends, the object store to take the claim after
+that, and then the cloud to return the machines: less than `REACH_SECONDS`, as a store that answers
+does so at once."""
 
 
 class RunnerClient:
-    """A run whose runner lives on a machine, from a computer that has the run's ssh key in a home of its own.
+    """A run whose runner lives on a machine, from a computer that has the run's ssh key in a home
+    of its own.
 
     The log of the computer's own home, which `own_settings` name, follows that of the run.
     """
@@ -73,7 +77,9 @@ class RunnerClient:
     @cached_property
     def settings(self) -> Settings:
         """Settings with the home of the run."""
-        return replace(self.own_settings, home=Paths(self.own_settings.home).elsewhere(self.place.job))
+        return replace(
+            self.own_settings, home=Paths(self.own_settings.home).elsewhere(self.place.job)
+        )
 
     @cached_property
     def state(self) -> RunState:
@@ -109,21 +115,29 @@ class RunnerClient:
         try:
             return self._copy.rows()
         except (OSError, AgileMLError) as error:
-            raise RunnerLost(f"run {self.place.run}: the copy of its log cannot be read: {error}") from error
+            raise RunnerLost(
+                f"run {self.place.run}: the copy of its log cannot be read: {error}"
+            ) from error
 
     def read_state(self) -> RunState:
-        """The state of the run, which is also in the home's log now. RunnerLost: it cannot be read."""
+        """The state of the run, which is also in the home's log now. RunnerLost: it cannot be
+        read."""
         rows = self.rows()
         with EventLog(Paths(self.own_settings.home).log) as log:
             add_missing(log, self.place.run, rows)
             return fold(log.of_run(self.place.run))
 
     def follow(
-        self, on_turn: Callable[[RunState], None], left: Callable[[], bool], note: Callable[[str], None]
+        self,
+        on_turn: Callable[[RunState], None],
+        left: Callable[[], bool],
+        note: Callable[[str], None],
     ) -> RunEnd | None:
-        """Waits for the end of the run; None if the user has `left` before. `note` is told when the store fails.
+        """Waits for the end of the run; None if the user has `left` before. `note` is told when the
+        store fails.
 
-        RunnerLost: its runner is not there, or the object store fails for longer than its machines wait for it.
+        RunnerLost: its runner is not there, or the object store fails for longer than its machines
+        wait for it.
         """
         watch, answered_at, is_noted, state = Watch(), time.monotonic(), False, self.state
         with waits_said(lambda: end_awaited(state), note):
@@ -131,7 +145,10 @@ class RunnerClient:
                 try:
                     state = self._look(watch)
                 except RunnerLost as error:
-                    if not is_temporary(error) or time.monotonic() - answered_at >= PATIENCE_SECONDS:
+                    if (
+                        not is_temporary(error)
+                        or time.monotonic() - answered_at >= PATIENCE_SECONDS
+                    ):
                         raise
                     if not is_noted:
                         note(f"{error}; trying again")
@@ -143,6 +160,7 @@ class RunnerClient:
                     if state.ended is not None:
                         return state, state.ended
                 time.sleep(LOOK_SECONDS)
+
         return None
 
     def _look(self, watch: Watch) -> RunState:
@@ -150,9 +168,14 @@ class RunnerClient:
         state, claim = self.read_state(), self.claim()
         if state.ended is None and claim is not None:
             if claim.failure:
-                raise RunnerLost(f"run {self.place.run}: its runner has failed: {claim.failure}; {self.ways_out}")
+                raise RunnerLost(
+                    f"run {self.place.run}: its runner has failed: {claim.failure}; {self.ways_out}"
+                )
             if watch.is_stale(claim, time.monotonic()):
-                raise RunnerLost(f"run {self.place.run}: its runner on {claim.holder} is silent; {self.ways_out}")
+                raise RunnerLost(
+                    f"run {self.place.run}: its runner on {claim.holder} is silent; {self.ways_out}"
+                )
+
         return state
 
     @property
@@ -164,37 +187,55 @@ class RunnerClient:
         """The machine of the runner. RunnerLost: there is none."""
         claim = self.claim()
         if claim is None or not claim.holder:
-            raise RunnerLost(f"run {self.place.run}: its runner is not on any machine; {self.ways_out}")
+            raise RunnerLost(
+                f"run {self.place.run}: its runner is not on any machine; {self.ways_out}"
+            )
         if claim.failure:
-            raise RunnerLost(f"run {self.place.run}: its runner has failed: {claim.failure}; {self.ways_out}")
+            raise RunnerLost(
+                f"run {self.place.run}: its runner has failed: {claim.failure}; {self.ways_out}"
+            )
+
         return claim.holder
 
     def machines(self) -> tuple[Machine, ...]:
-        """The machines of the run that are not gone, as the cloud lists them. Raises ProviderError."""
-        return tuple(machine for machine in self.provider.list(self.tags) if machine.state is not MachineState.GONE)
+        """The machines of the run that are not gone, as the cloud lists them. Raises
+        ProviderError."""
+        return tuple(
+            machine
+            for machine in self.provider.list(self.tags)
+            if machine.state is not MachineState.GONE
+        )
 
     def call(self, words: Sequence[str], *, terminal: bool = False) -> int:
-        """Runs a command of spotctl on the runner's machine; returns its exit code. RunnerLost: no connection."""
+        """Runs a command of spotctl on the runner's machine; returns its exit code. RunnerLost: no
+        connection.
+        """
         invocation = self._invocation([COMMAND, *words])
         stdin = None if terminal else subprocess.DEVNULL
         process = subprocess.Popen(
             invocation.words, env=dict(invocation.environment), cwd=invocation.folder, stdin=stdin
         )
+
         try:
             code = process.wait()
         except BaseException:
             process.terminate()
             process.wait()
             raise
+
         if invocation.lost(code) is not None:
             raise RunnerLost(
-                f"run {self.place.run}: the connection to its runner failed; if the public address of this computer"
+                f"run {self.place.run}: the connection to its runner failed; if the public address "
+                "of this computer"
                 f" has changed: spotctl ssh {self.place.job} --admit ADDRESS/32; or {self.ways_out}"
             )
+
         return code
 
     def ask(self, words: Sequence[str], seconds: float) -> bool:
-        """Runs a command of spotctl there silently; returns whether the command has succeeded in that time."""
+        """Runs a command of spotctl there silently; returns whether the command has succeeded in
+        that time.
+        """
         invocation = self._invocation([COMMAND, *words])
         try:
             done = subprocess.run(
@@ -208,6 +249,7 @@ class RunnerClient:
             )
         except subprocess.TimeoutExpired:
             return False
+
         return done.returncode == 0
 
     def _invocation(self, words: Sequence[str]) -> Invocation:
@@ -218,15 +260,19 @@ class RunnerClient:
             raise RunnerLost(f"run {self.place.run}: {error}; {self.ways_out}") from None
 
 
-def stop_run(client: RunnerClient, on_turn: Callable[[RunState], None], note: Callable[[str], None]) -> RunEnd:
-    """Stops a run and returns its machines. If the runner is gone, this process takes its place. RunnerLost: it cannot,
-    because the object store does not answer."""
+def stop_run(
+    client: RunnerClient, on_turn: Callable[[RunState], None], note: Callable[[str], None]
+) -> RunEnd:
+    """Stops a run and returns its machines. If the runner is gone, this process takes its place.
+    RunnerLost: it cannot, because the object store does not answer."""
     runner = f"the runner of {client.place.run}"
     hears = (
-        f"to hear that its run ends; if it does not, or is silent for {SILENT_SECONDS:.0f} s, this computer returns its"
+        f"to hear that its run ends; if it does not, or is silent for {SILENT_SECONDS:.0f} s, this "
+        "computer returns its"
         " machines"
     )
     costs = f"they cost at most {bid_usd(hourly(client.state))} an hour meanwhile"
+
     try:
         if runner not in in_time({runner: partial(_ask, client)}, HEAR_SECONDS, hears, costs, note):
             raise RunnerLost(f"run {client.place.run}: its runner has not heard that its run ends")
@@ -235,21 +281,36 @@ def stop_run(client: RunnerClient, on_turn: Callable[[RunState], None], note: Ca
     except RunnerLost as error:
         note(str(error))
         ending = take_over(client, on_turn, note)
+
     clear_up(client, note)
     return ending
 
 
-def take_over(client: RunnerClient, on_turn: Callable[[RunState], None], note: Callable[[str], None]) -> RunEnd:
-    """Becomes the runner, and ends the run: returns every machine that the copied log or the cloud knows. RunnerLost:
-    the object store does not take the claim of this process."""
-    name, costs = f"the claim of run {client.place.run}", f"{bid_usd(hourly(client.state))} an hour at most meanwhile"
+def take_over(
+    client: RunnerClient, on_turn: Callable[[RunState], None], note: Callable[[str], None]
+) -> RunEnd:
+    """Becomes the runner, and ends the run: returns every machine that the copied log or the cloud
+    knows. RunnerLost: the object store does not take the claim of this process."""
+    name, costs = (
+        f"the claim of run {client.place.run}",
+        f"{bid_usd(hourly(client.state))} an hour at most meanwhile",
+    )
     calls = {name: lambda: (client.claim(), Fence(client.place.claim(LAUNCHER), ""))}
+
     try:
-        taken = in_time(calls, CLAIM_SECONDS, "to be taken by its object store", f"its machines cost {costs}", note)
+        taken = in_time(
+            calls,
+            CLAIM_SECONDS,
+            "to be taken by its object store",
+            f"its machines cost {costs}",
+            note,
+        )
     except StoreRefused as error:
         raise RunnerLost(f"run {client.place.run}: {error}") from error
+
     if name not in taken:
         raise RunnerLost(f"{name} was not taken within {CLAIM_SECONDS:.0f} s")
+
     earlier, fence = taken[name]
 
     def returned() -> set[str]:
@@ -259,21 +320,36 @@ def take_over(client: RunnerClient, on_turn: Callable[[RunState], None], note: C
 
     try:
         cloud = client.provider.name
-        answers = in_time({cloud: returned}, RETURN_SECONDS, "to return the machines", f"they cost {costs}", note)
+        answers = in_time(
+            {cloud: returned}, RETURN_SECONDS, "to return the machines", f"they cost {costs}", note
+        )
         if cloud not in answers:
             raise Unanswered(f"{cloud}: no answer within {RETURN_SECONDS:.0f} s")
         note(f"{counted(len(answers[cloud]), 'machine')} returned")
-        is_gone = earlier is None or not earlier.holder or bool(earlier.failure) or earlier.holder not in answers[cloud]
+        is_gone = (
+            earlier is None
+            or not earlier.holder
+            or bool(earlier.failure)
+            or earlier.holder not in answers[cloud]
+        )
     except ProviderError as error:
-        leases = ", ".join(f"{held.id} at {format_time(held.lease_until)}" for held in client.state.alive)
+        leases = ", ".join(
+            f"{held.id} at {format_time(held.lease_until)}" for held in client.state.alive
+        )
         note(
-            f"not all machines could be returned: {error}; those left end with their leases: {leases}; they cost"
+            f"not all machines could be returned: {error}; those left end with their leases: "
+            f"{leases}; they cost"
             f" {costs}"
         )
         is_gone = False
+
     if not is_gone:
-        note(f"machines that its runner has just ordered may still appear: waiting {SETTLE_SECONDS:.0f} s for them")
+        note(
+            f"machines that its runner has just ordered may still appear: waiting "
+            f"{SETTLE_SECONDS:.0f} s for them"
+        )
         settle(fence)
+
     start = len(client.rows())
     own_log, run = Paths(client.settings.home).log, client.place.run
     with EventLog(own_log) as log:
@@ -288,39 +364,48 @@ def take_over(client: RunnerClient, on_turn: Callable[[RunState], None], note: C
     with suppress(OSError):
         copier.copy()
         fence.renew(ended=True)
+
     with EventLog(own_log) as log, EventLog(Paths(client.own_settings.home).log) as own:
         add_missing(own, run, log.of_run(run))
     return ending
 
 
 def refresh_run(client: RunnerClient, note: Callable[[str], None]) -> set[str]:
-    """Reads the state of a run; returns the run if a runner attends to it. Removes what an ended run left.
+    """Reads the state of a run; returns the run if a runner attends to it. Removes what an ended
+    run left.
 
-    `note` gets a line if the runner seems silent: clocks of two computers may differ, so no figure depends on that.
-    RunnerLost: the state cannot be read, or the runner has failed.
+    `note` gets a line if the runner seems silent: clocks of two computers may differ, so no figure
+    depends on that. RunnerLost: the state cannot be read, or the runner has failed.
     """
     state = client.read_state()
     if state.ended is not None:
         clear_up(client, note, 0.0)
         return set()
+
     client.runner()
     claim = client.claim()
     if claim is not None and claim.at and time.time() - claim.at > STALE_SECONDS:
         heard = format_time(round(claim.at) * SECOND)
         until = max((held.lease_until for held in state.alive), default=state.at)
         note(
-            f"run {client.place.run}: its runner on {claim.holder} was last heard of at {heard}, by its clock. Unless"
-            f" another machine takes over, the last lease ends at {format_time(until)}; {client.ways_out}"
+            f"run {client.place.run}: its runner on {claim.holder} was last heard of at {heard}, "
+            "by its clock. Unless"
+            f" another machine takes over, the last lease ends at {format_time(until)}; "
+            f"{client.ways_out}"
         )
+
     return {client.place.run}
 
 
-def clear_up(client: RunnerClient, note: Callable[[str], None], seconds: float = LEFTOVER_SECONDS) -> None:
-    """Fetches what the machines of an ended run printed, and removes what the runner's machine was still using.
+def clear_up(
+    client: RunnerClient, note: Callable[[str], None], seconds: float = LEFTOVER_SECONDS
+) -> None:
+    """Fetches what the machines of an ended run printed, and removes what the runner's machine was
+    still using.
 
-    Once nothing of the run is left elsewhere, its home with its keys is removed. A machine that the runner has not
-    returned after `seconds`, perhaps because its call failed, is returned from here; with 0 this is only a look. If it
-    takes longer, the next command tries again.
+    Once nothing of the run is left elsewhere, its home with its keys is removed. A machine that the
+    runner has not returned after `seconds`, perhaps because its call failed, is returned from here;
+    with 0 this is only a look. If it takes longer, the next command tries again.
     """
 
     def cleared() -> bool:
@@ -329,20 +414,30 @@ def clear_up(client: RunnerClient, note: Callable[[str], None], seconds: float =
             give_up = time.monotonic() + patience
             while not (nothing_left := _nothing_left(client)) and time.monotonic() < give_up:
                 time.sleep(_LOOK_SECONDS)
-            # The runner copies the output after the end of the run is in the log, and before its machine is gone.
-            # If it cannot be fetched, it stays in the object store.
+            # The runner copies the output after the end of the run is in the log, and before its
+            # machine is gone. If it cannot be fetched, it stays in the object store.
             with suppress(OSError):
-                fetch_output(client.place.location, Paths(client.own_settings.home).output(client.place.run), LAUNCHER)
+                fetch_output(
+                    client.place.location,
+                    Paths(client.own_settings.home).output(client.place.run),
+                    LAUNCHER,
+                )
             if nothing_left:
                 break
             if seconds > 0:
                 with suppress(ProviderError):
                     client.provider.terminate([machine.id for machine in client.machines()])
+
         return nothing_left
 
     # The wait ends even if the cloud or the store does not answer.
-    name, limit = f"the machine of the runner of {client.place.run}", max(seconds, 0.0) + 2 * _CLEAR_SECONDS
-    answers = in_time({name: cleared}, limit, "to be gone after the run's end, and for its output", UNPRICED, note)
+    name, limit = (
+        f"the machine of the runner of {client.place.run}",
+        max(seconds, 0.0) + 2 * _CLEAR_SECONDS,
+    )
+    answers = in_time(
+        {name: cleared}, limit, "to be gone after the run's end, and for its output", UNPRICED, note
+    )
     if answers.get(name):
         shutil.rmtree(client.settings.home, ignore_errors=True)
 
@@ -358,7 +453,8 @@ def _nothing_left(client: RunnerClient) -> bool:
 
 
 def _ask(client: RunnerClient) -> None:
-    """Asks the runner to stop until it has heard. RunnerLost: it is silent, or its machine is gone."""
+    """Asks the runner to stop until it has heard. RunnerLost: it is silent, or its machine is
+    gone."""
     watch = Watch(SILENT_SECONDS)
     while not client.ask(["stop", client.place.job], _ASK_SECONDS):
         state, claim = client.read_state(), client.claim()
@@ -372,7 +468,9 @@ def _ask(client: RunnerClient) -> None:
 
 
 def _is_gone(client: RunnerClient) -> bool:
-    """Whether the runner's machine is gone, or there never was one. False if the cloud does not say."""
+    """Whether the runner's machine is gone, or there never was one. False if the cloud does not
+    say.
+    """
     try:
         runner = client.runner()
         return all(machine.id != runner for machine in client.machines())

@@ -1,10 +1,11 @@
 """The fence: at most one runner of a run buys machines, however many believe that they run it.
 
-A small object in the object store holds the *claim* of the current runner. A process that takes over writes a claim
-with a higher epoch, on the condition that nothing has changed since it read the object. A runner renews its claim in
-the same way before it buys; if that is refused, it has been superseded and changes nothing any more. A renewal allows
-purchases for `WINDOW_SECONDS`, so a process that has just taken over waits until the last window of the runner before
-it has closed, and until purchases that were made in it have arrived (`SETTLE_SECONDS`). No clocks of two computers are
+A small object in the object store holds the *claim* of the current runner. A process that takes
+over writes a claim with a higher epoch, on the condition that nothing has changed since it read the
+object. A runner renews its claim in the same way before it buys; if that is refused, it has been
+superseded and changes nothing any more. A renewal allows purchases for `WINDOW_SECONDS`, so a
+process that has just taken over waits until the last window of the runner before it has closed, and
+until purchases that were made in it have arrived (`SETTLE_SECONDS`). No clocks of two computers are
 compared: each measures only its own waiting.
 """
 
@@ -41,23 +42,27 @@ WINDOW_SECONDS = 10.0
 """How long after the start of a renewal purchases may begin."""
 
 SETTLE_SECONDS = 90.0
-"""How long a process that took over waits before reading what its predecessor did. A purchase that began in the last
-window has been answered or has failed by then: a cloud's call ends after 60 s at most."""
+"""How long a process that took over waits before reading what its predecessor did. A purchase that
+began in the last window has been answered or has failed by then: a cloud's call ends after 60 s at
+most."""
 
 BEAT_SECONDS = 15.0
 STALE_SECONDS = 75.0
 SILENT_SECONDS = 35.0
-"""A runner renews its claim this often; one that has not for this long is replaced, and sooner if it should stop."""
+"""A runner renews its claim this often; one that has not for this long is replaced, and sooner if
+it should stop."""
 
 _RENEW_EVERY = MINUTE
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Who runs a run. `holder` is a machine, or empty for the launcher. `key` is a random number of the process.
+    """Who runs a run. `holder` is a machine, or empty for the launcher. `key` is a random number of
+    the process.
 
-    `beat` counts the renewals. `at` is the time of the last one, in seconds since 1970 on the holder's clock, for
-    people to read. A run that has `ended` is taken over by no process; `failure` says why a runner gave up.
+    `beat` counts the renewals. `at` is the time of the last one, in seconds since 1970 on the
+    holder's clock, for people to read. A run that has `ended` is taken over by no process;
+    `failure` says why a runner gave up.
     """
 
     epoch: int
@@ -77,7 +82,8 @@ class Claim:
 
 
 class Watch:
-    """Decides, by this computer's clock, when a runner that no longer renews its claim is given up."""
+    """Decides, by this computer's clock, when a runner that no longer renews its claim is given
+    up."""
 
     def __init__(self, stale_after: float = STALE_SECONDS) -> None:
         self._stale_after = stale_after
@@ -85,15 +91,16 @@ class Watch:
         self._since = 0.0
 
     def is_stale(self, claim: Claim, now: float) -> bool:
-        """Whether the claim has been the same for too long; `now` is a moment of a monotonic clock."""
+        """Whether the claim has been the same for too long; `now` is a moment of a monotonic
+        clock."""
         if claim != self._seen:
             self._seen, self._since = claim, now
         return not claim.ended and now - self._since > self._stale_after
 
 
 def is_anothers(cell: SharedObject, machine: str) -> bool:
-    """Whether the runner is on another machine than this one. A claim of the launcher does not count: the launcher
-    hands it over."""
+    """Whether the runner is on another machine than this one. A claim of the launcher does not
+    count: the launcher hands it over."""
     stored = cell.read()
     return stored is not None and Claim.from_bytes(stored.data).holder not in ("", machine)
 
@@ -114,7 +121,9 @@ class Fence:
     A call that gets no answer may have been carried out; the next call finds that out.
     """
 
-    def __init__(self, cell: SharedObject, holder: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, cell: SharedObject, holder: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """Takes over. ObjectChanged: another process did so at the same time."""
         stored = cell.read()
         self._cell, self._clock, self._lock = cell, clock, Lock()
@@ -122,7 +131,9 @@ class Fence:
         self._claim = Claim(epoch, holder, secrets.token_hex(8), at=time.time())
         self._superseded = False
         began = clock()
-        self._version = cell.write(self._claim.to_bytes(), None if stored is None else stored.version)
+        self._version = cell.write(
+            self._claim.to_bytes(), None if stored is None else stored.version
+        )
         self._open_until = began + WINDOW_SECONDS
 
     @property
@@ -132,7 +143,9 @@ class Fence:
     def check(self) -> None:
         """Raises Superseded if it is known that another process has taken over."""
         if self._superseded:
-            raise Superseded("another runner has taken over this run; this one ends and changes nothing")
+            raise Superseded(
+                "another runner has taken over this run; this one ends and changes nothing"
+            )
 
     def hold(self) -> None:
         """Makes sure that purchases may begin now. Superseded: never again."""
@@ -147,7 +160,9 @@ class Fence:
         with self._lock:
             self.check()
             began = self._clock()
-            claim = replace(self._claim, beat=self._claim.beat + 1, ended=ended, failure=failure, at=time.time())
+            claim = replace(
+                self._claim, beat=self._claim.beat + 1, ended=ended, failure=failure, at=time.time()
+            )
             self._version = self._write(claim)
             self._claim, self._open_until = claim, began + WINDOW_SECONDS
 
@@ -157,7 +172,11 @@ class Fence:
         except ObjectChanged:
             stored = self._cell.read()
             earlier = None if stored is None else Claim.from_bytes(stored.data)
-            if stored is None or earlier is None or (earlier.epoch, earlier.key) != (claim.epoch, claim.key):
+            if (
+                stored is None
+                or earlier is None
+                or (earlier.epoch, earlier.key) != (claim.epoch, claim.key)
+            ):
                 self._superseded = True
                 self.check()
                 raise
@@ -188,15 +207,17 @@ class FencedProvider(ForwardingProvider):
         self._renewed = 0
 
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
-        """See `CloudProvider`. Unanswered: the object store did not answer, and nothing was bought. NotSent: meanwhile
-        the run was asked to stop."""
+        """See `CloudProvider`. Unanswered: the object store did not answer, and nothing was bought.
+        NotSent: meanwhile the run was asked to stop."""
         self._hold(f"{request.market}: nothing is bought")
         if self._stops():
             raise NotSent("the run ends")
         return self._provider.create(request)
 
     def raise_bid(self, machine: str, bid: int) -> int:
-        """See `CloudProvider`. Unanswered: the object store did not answer, and the bid was not raised."""
+        """See `CloudProvider`. Unanswered: the object store did not answer, and the bid was not
+        raised.
+        """
         self._hold(f"{machine}: its bid stays")
         return self._provider.raise_bid(machine, bid)
 
@@ -217,6 +238,7 @@ class FencedProvider(ForwardingProvider):
                 with suppress(ProviderError):
                     self._provider.link(self._own).renew(now + self._lease)
                     self._renewed = now
+
         return tuple(map(self._seen, self._provider.list(tags)))
 
     def terminate(self, ids: Sequence[str]) -> None:
@@ -231,7 +253,9 @@ class FencedProvider(ForwardingProvider):
         self._provider.terminate([self._own])
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
-        """See `CloudProvider`. Resources that the own machine uses outlive it, so a launcher removes them."""
+        """See `CloudProvider`. Resources that the own machine uses outlive it, so a launcher
+        removes them.
+        """
         return () if self._stops() else self._provider.resources(tags)
 
     def remove(self, resources: Sequence[Resource]) -> None:
@@ -242,4 +266,6 @@ class FencedProvider(ForwardingProvider):
         if machine.id != self._own or not self._is_returned or not self._stops():
             return machine
         # What the run still does on it, such as storing the model, is paid for.
-        return replace(machine, state=MachineState.GONE, ended=self.now(), end_reason=EndReason.RETURNED)
+        return replace(
+            machine, state=MachineState.GONE, ended=self.now(), end_reason=EndReason.RETURNED
+        )

@@ -1,5 +1,5 @@
-"""Launches a run whose runner lives on a rented machine: this computer rents the first reliable machine, then moves the
-runner there."""
+"""Launches a run whose runner lives on a rented machine: this computer rents the first reliable
+machine, then moves the runner there."""
 
 import tempfile
 import threading
@@ -48,7 +48,9 @@ LOOK_SECONDS = 0.3
 
 
 class OnlyReliable:
-    """A strategy that wants nothing besides the reliable machines: everything else is the moved runner's decision."""
+    """A strategy that wants nothing besides the reliable machines: everything else is the moved
+    runner's decision.
+    """
 
     name = "only reliable"
 
@@ -57,9 +59,11 @@ class OnlyReliable:
 
 
 class Deferred(Workload):
-    """The workload of a run while its runner moves: machines are prepared for the work, but the work does not begin.
+    """The workload of a run while its runner moves: machines are prepared for the work, but the
+    work does not begin.
 
-    Machines boot without a payload, which could not wait for as long as the move takes, and get no tunnels to here.
+    Machines boot without a payload, which could not wait for as long as the move takes, and get no
+    tunnels to here.
     """
 
     def __init__(self, workload: Workload) -> None:
@@ -81,10 +85,15 @@ class Moved:
 
 
 def launch_and_hand_over(
-    plan: JobPlan, expected: Planned, settings: Settings, observer: RunObserver, *, fresh: bool = False
+    plan: JobPlan,
+    expected: Planned,
+    settings: Settings,
+    observer: RunObserver,
+    *,
+    fresh: bool = False,
 ) -> Moved | RunEnd:
-    """Launches a planned job. Returns where the runner lives now, or the end of the run if the run ended before the
-    move. The observer gets a remark for each step of the move."""
+    """Launches a planned job. Returns where the runner lives now, or the end of the run if the run
+    ended before the move. The observer gets a remark for each step of the move."""
     spec, paths = plan.job.spec, Paths(settings.home)
     with JobLock(paths.locks, spec.name):
         with EventLog(paths.log) as own_log:
@@ -92,16 +101,24 @@ def launch_and_hand_over(
             before = latest_run(own_log, spec.name)
         if before is not None and before.ended is None:
             raise AlreadyRunning(
-                f"run {before.run} of job {spec.name} has not ended: spotctl status {spec.name} shows it, spotctl stop"
+                f"run {before.run} of job {spec.name} has not ended: spotctl status {spec.name} "
+                "shows it, spotctl stop"
                 f" {spec.name} ends it"
             )
-        spec = store_data(spec, settings, partial(observer.on_remark, spec.name), observer.is_stopped)
+        spec = store_data(
+            spec, settings, partial(observer.on_remark, spec.name), observer.is_stopped
+        )
         prepare_places(spec, fresh=fresh)
         if fresh:
             resume_state.forget(paths.kept(spec.name))
         run_settings = homes.new_home(spec.name, settings)
-        with JobLock(Paths(run_settings.home).locks, spec.name), EventLog(Paths(run_settings.home).log) as log:
-            journal, environment = runs.begin_run(spec, run_settings, log, plan=plan, expected=expected)
+        with (
+            JobLock(Paths(run_settings.home).locks, spec.name),
+            EventLog(Paths(run_settings.home).log) as log,
+        ):
+            journal, environment = runs.begin_run(
+                spec, run_settings, log, plan=plan, expected=expected
+            )
             move = _Move(plan, settings, observer, run_settings, journal, environment)
             if (machine := move.carry_out()) is not None:
                 return Moved(move.place, machine)
@@ -128,11 +145,15 @@ class _Move:
         self._journal, self._environment = journal, environment
         self._note = partial(observer.on_remark, self._spec.name)
         self.place = place_of_run(self._spec, journal.run)
+
         try:
             self._fence = Fence(self.place.claim(LAUNCHER), "")
             publish(self.place, environment.installation, LAUNCHER)
         except StoreRefused as error:
-            raise BadRequest(f"the runner cannot keep its log at {self.place.location}: {error}") from error
+            raise BadRequest(
+                f"the runner cannot keep its log at {self.place.location}: {error}"
+            ) from error
+
         keep(self.place, settings)
 
     def carry_out(self) -> str | None:
@@ -140,31 +161,49 @@ class _Move:
         spec, run, environment = self._spec, self._journal.run, self._environment
         resume_state.make_rendezvous(environment.rendezvous)
         if spec.kind is ProgramKind.AGILEML:
-            resume_state.restore(spec, environment.rendezvous, Paths(self._settings.home).kept(spec.name))
+            resume_state.restore(
+                spec, environment.rendezvous, Paths(self._settings.home).kept(spec.name)
+            )
+
         try:
-            # No machine is paid for meanwhile. One with another system or Python gets packages for it once it answers.
+            # No machine is paid for meanwhile. One with another system or Python gets packages for
+            # it once it answers.
             self._note("packing the runner")
             (cloud,) = spec.resources.clouds
             archives = homes.archives_of(self._settings.home)
-            target = self._installed_runner(RunnerArchives.pack(spec, environment.rendezvous, archives, cloud, here()))
+            target = self._installed_runner(
+                RunnerArchives.pack(spec, environment.rendezvous, archives, cloud, here())
+            )
             if target is None:
                 return None
             with tempfile.TemporaryDirectory(prefix="spotctl-") as scratch:
                 home = Path(scratch) / "home"
                 homes.copy_home(self._run_settings, run, JOB, home)
                 target.give_home(home)
-                LogCopier(self.place.store(LAUNCHER), Paths(home).log, run, self._fence.epoch, 0).copy()
+                LogCopier(
+                    self.place.store(LAUNCHER), Paths(home).log, run, self._fence.epoch, 0
+                ).copy()
             self._note("starting the runner")
-            target.start(RunnerStart(spec.name, run, self.place.location, target.id, secrets_of(spec)))
+            target.start(
+                RunnerStart(spec.name, run, self.place.location, target.id, secrets_of(spec))
+            )
         except Exception as error:  # noqa: BLE001 - whatever went wrong, the machines are returned
             why = str(error) or type(error).__name__
-            self._journal.write(StopRequested(FAILED, f"the runner could not move to a machine: {why}"))
+            self._journal.write(
+                StopRequested(FAILED, f"the runner could not move to a machine: {why}")
+            )
             return None
+
         return target.id
 
     def report_turn(self, state: RunState) -> None:
-        """Brings the launcher's own log up to date, from which its commands and `gc` read what is under way."""
-        with EventLog(Paths(self._run_settings.home).log) as log, EventLog(Paths(self._settings.home).log) as own:
+        """Brings the launcher's own log up to date, from which its commands and `gc` read what is
+        under way.
+        """
+        with (
+            EventLog(Paths(self._run_settings.home).log) as log,
+            EventLog(Paths(self._settings.home).log) as own,
+        ):
             add_missing(own, self._journal.run, log.of_run(self._journal.run))
         self._observer.on_turn(state)
 
@@ -174,7 +213,8 @@ class _Move:
             self._fence.renew(ended=True)
 
     def _installed_runner(self, packed: RunnerArchives) -> RunnerMachine | None:
-        """The first reliable machine whose agent answers, with a runner; None if the run is to stop.
+        """The first reliable machine whose agent answers, with a runner; None if the run is to
+        stop.
 
         The run goes on while the runner is sent there, so that no lease ends.
         """
@@ -198,16 +238,26 @@ class _Move:
                 elif sending.done():
                     return sending.result()
                 time.sleep(LOOK_SECONDS)
+
         return None
 
-    def _begin_sending(self, state: RunState, packed: RunnerArchives) -> "Future[RunnerMachine] | None":
-        """Sends a runner to the first reliable machine whose agent answers, if there is one, in a thread that does not
-        keep this process from ending. The result is the machine, once the runner has arrived."""
+    def _begin_sending(
+        self, state: RunState, packed: RunnerArchives
+    ) -> "Future[RunnerMachine] | None":
+        """Sends a runner to the first reliable machine whose agent answers, if there is one, in a
+        thread that does not keep this process from ending. The result is the machine, once the
+        runner has arrived."""
         provider, (cloud,) = self._environment.provider, self._spec.resources.clouds
-        reliable = (held.id for held in state.alive if held.running and state.allocations[held.allocation].reliable)
+        reliable = (
+            held.id
+            for held in state.alive
+            if held.running and state.allocations[held.allocation].reliable
+        )
+
         machine = next(reliable, None)
         if machine is None:
             return None
+
         target, sending = RunnerMachine(machine, provider, self._note), Future[RunnerMachine]()
         folder = homes.archives_of(self._settings.home)
 
@@ -219,7 +269,8 @@ class _Move:
                     archives = replace(packed, packages=packages.pack().path.read_bytes())
                 target.install(archives)
                 sending.set_result(target)
-            except BaseException as error:  # noqa: BLE001 - the run says it, and returns its machines
+            # The run says it, and returns its machines.
+            except BaseException as error:  # noqa: BLE001
                 sending.set_exception(error)
 
         threading.Thread(target=send, daemon=True).start()

@@ -1,12 +1,14 @@
-"""The home of a run whose runner lives elsewhere, and the copy of its event log in the object store.
+"""The home of a run whose runner lives elsewhere, and the copy of its event log in the object
+store.
 
-The home has a key of its own for the run's machines, and its own log. It is made next to the launcher's, serves the
-launcher until the first reliable machine answers, and is then copied to that machine. The launcher's own ssh key stays
-where it is.
+The home has a key of its own for the run's machines, and its own log. It is made next to the
+launcher's, serves the launcher until the first reliable machine answers, and is then copied to that
+machine. The launcher's own ssh key stays where it is.
 
-The copy of the log grows with it and outlives every machine. It consists of segments, objects of up to `SEGMENT_ROWS`
-rows, named by the epoch of their runner (`fence`) and by the number of their first row. If two epochs have the same
-row, the later epoch counts: a runner that was cut off may still add rows that were never part of the run.
+The copy of the log grows with it and outlives every machine. It consists of segments, objects of up
+to `SEGMENT_ROWS` rows, named by the epoch of their runner (`fence`) and by the number of their
+first row. If two epochs have the same row, the later epoch counts: a runner that was cut off may
+still add rows that were never part of the run.
 """
 
 import json
@@ -51,15 +53,18 @@ def new_home(job: str, settings: Settings) -> Settings:
     prices = settings.price_store.absolute()
     prices.mkdir(parents=True, exist_ok=True)
     (folder / "prices").symlink_to(prices, target_is_directory=True)
+
     # What is copied to machines is packed once, and not for every run.
     archives = archives_of(settings.home.absolute())
     archives.mkdir(parents=True, exist_ok=True, mode=0o700)
     archives_of(folder).parent.mkdir(mode=0o700)
     archives_of(folder).symlink_to(archives, target_is_directory=True)
+
     with EventLog(Paths(settings.home).log) as known, EventLog(Paths(folder).log) as log:
         for run, began in known.runs().items():
             if began.job == job:
                 add_missing(log, run, known.of_run(run))
+
     return replace(settings, home=folder)
 
 
@@ -69,7 +74,9 @@ def archives_of(home: Path) -> Path:
 
 
 def copy_home(settings: Settings, run: str, workdir: str, into: Path) -> None:
-    """Copies the home of a run to a folder that is sent to a machine, where the job's folder is `workdir`."""
+    """Copies the home of a run to a folder that is sent to a machine, where the job's folder is
+    `workdir`.
+    """
     home, into_paths = settings.home, Paths(into)
     into.mkdir(parents=True, mode=0o700)
     shutil.copy2(home / "installation", into / "installation")
@@ -80,17 +87,20 @@ def copy_home(settings: Settings, run: str, workdir: str, into: Path) -> None:
         shutil.copy2(home / "machines" / name, keys / name)
     shutil.copytree(home / "machines" / "known_hosts", keys / "known_hosts")
     (into / "config.toml").write_text(config_text(settings))
+
     with EventLog(Paths(home).log) as log, EventLog(into_paths.log) as new:
         for row in (row for name in log.runs() for row in log.of_run(name)):
             event = row.event
             if row.run == run and isinstance(event, RunBegan):
-                folder = f"/tmp/{Path(event.folder).name}"  # noqa: S108 - only the owner can read the folder
+                # Only the owner can read the folder.
+                folder = f"/tmp/{Path(event.folder).name}"  # noqa: S108
                 event = replace(event, spec={**event.spec, "workdir": workdir}, folder=folder)
             new.append(row.run, row.at, event)
 
 
 def config_text(settings: Settings) -> str:
-    """The settings for a runner on a machine, as a file. JSON's strings, lists and numbers are also TOML's.
+    """The settings for a runner on a machine, as a file. JSON's strings, lists and numbers are also
+    TOML's.
 
     Addresses of services are left out, because networks differ.
     """
@@ -99,15 +109,19 @@ def config_text(settings: Settings) -> str:
     for of_cloud in clouds.values():
         # Single settings that hold on a machine as well, which lacks the SDK's variables for them.
         variables = of_cloud.variables.items()
-        named = {name: settings.text(name) or os.environ.get(variable) for name, variable in variables}
+        named = {
+            name: settings.text(name) or os.environ.get(variable) for name, variable in variables
+        }
         if any(named.values()):
             lines += _lines({**named, **of_cloud.on_machines})
+
     for cloud, of_cloud in clouds.items():
         table: Any = settings.table(cloud, of_cloud.table)
         values = {field.name: getattr(table, field.name) for field in fields(table)}
         # A runner on a machine reaches the others at private addresses.
         private = {"private_ssh": True} if "private_ssh" in values else {}
         lines += [f"[{cloud}]", *_lines({**values, **private})]
+
     return "\n".join(lines) + "\n"
 
 
@@ -127,7 +141,9 @@ def _lines(values: Mapping[str, Any]) -> list[str]:
 
 def _toml(value: object) -> str:
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_toml(name)} = {_toml(item)}" for name, item in value.items()) + "}"
+        return (
+            "{" + ", ".join(f"{_toml(name)} = {_toml(item)}" for name, item in value.items()) + "}"
+        )
     return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
 
 
@@ -138,7 +154,9 @@ def to_line(row: LogRow) -> bytes:
 
 
 def from_line(line: bytes) -> LogRow:
-    """A copied row, which has no position in a log of this computer, and names no run: all are of the one."""
+    """A copied row, which has no position in a log of this computer, and names no run: all are of
+    the one.
+    """
     values = json.loads(line)
     return LogRow(0, "", values["at"], from_json(values["kind"], json.dumps(values["body"])))
 
@@ -177,7 +195,8 @@ def join_segments(segments: Mapping[tuple[int, int], Sequence[LogRow]]) -> list[
 
 
 class LogCopier:
-    """Writes the copy while the run of an epoch goes on; the first `start` rows are in segments of earlier epochs.
+    """Writes the copy while the run of an epoch goes on; the first `start` rows are in segments of
+    earlier epochs.
 
     Its methods may be called from any thread.
     """
@@ -189,7 +208,9 @@ class LogCopier:
         self._first, self._segment, self._changed = start, list[LogRow](), False
 
     def copy(self) -> None:
-        """Adds the new rows of the log. Raises OSError; the next call then copies the rows that are missing."""
+        """Adds the new rows of the log. Raises OSError; the next call then copies the rows that are
+        missing.
+        """
         with self._lock:
             with EventLog(self._path) as log:
                 new = log.of_run(self._run, self._after)
@@ -211,11 +232,12 @@ class LogCopier:
 
 
 class OutputCopier:
-    """Copies what the machines of a run have printed to the run's place, so that it outlives the runner's machine.
+    """Copies what the machines of a run have printed to the run's place, so that it outlives the
+    runner's machine.
 
-    Files are copied whole: the larger they are, the more seldom. That may take long, so it has a thread of its own.
-    `hold` makes sure that this is still the runner, and raises Superseded if it is not: one that stood still must not
-    overwrite what its successor has copied.
+    Files are copied whole: the larger they are, the more seldom. That may take long, so it has a
+    thread of its own. `hold` makes sure that this is still the runner, and raises Superseded if it
+    is not: one that stood still must not overwrite what its successor has copied.
     """
 
     def __init__(self, folder: Path, location: str, hold: Callable[[], None]) -> None:
@@ -224,7 +246,8 @@ class OutputCopier:
         self._lock = Lock()
 
     def run(self, stop: Event) -> None:
-        """Copies until `stop` is set, or another runner has taken over. What fails is tried again."""
+        """Copies until `stop` is set, or another runner has taken over. What fails is tried
+        again."""
         took = 0.0
         while not stop.wait(max(OUTPUT_SECONDS, _TIMES_AS_LONG * took)):
             begun = time.monotonic()
@@ -259,7 +282,9 @@ def fetch_output(location: str, folder: Path, who: StoreIdentity) -> None:
 
 
 def add_missing(log: EventLog, run: str, rows: Iterable[LogRow]) -> int:
-    """Appends to a log the rows of a run that the log lacks; returns how many. What a repair dropped is not added."""
+    """Appends to a log the rows of a run that the log lacks; returns how many. What a repair
+    dropped is not added.
+    """
     known = rows_written(log.of_run(run))
     new = list(rows)[known:]
     for row in new:

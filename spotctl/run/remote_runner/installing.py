@@ -1,4 +1,5 @@
-"""Copies all that a runner needs to a machine of its run, over ssh, and starts the service there."""
+"""Copies all that a runner needs to a machine of its run, over ssh, and starts the service
+there."""
 
 import hashlib
 import io
@@ -17,10 +18,29 @@ from spotctl.clouds.remote.job_folder import job_archive
 from spotctl.clouds.remote.platforms import REPORT, MachinePlatform, platform_of
 from spotctl.files.job.spec import JobSpec, Notify
 from spotctl.home.cloud import cloud_of
-from spotctl.run.remote_runner.start import CODE, HOME, JOB, PACKAGES, RENDEZVOUS, ROOT, RunnerLost, RunnerStart
+from spotctl.run.remote_runner.start import (
+    CODE,
+    HOME,
+    JOB,
+    PACKAGES,
+    RENDEZVOUS,
+    ROOT,
+    RunnerLost,
+    RunnerStart,
+)
 
 _PACKAGES = (
-    *("cloudpickle", "cryptography", "highspy", "httpx", "msgspec", "numpy", "obstore", "packaging", "platformdirs"),
+    *(
+        "cloudpickle",
+        "cryptography",
+        "highspy",
+        "httpx",
+        "msgspec",
+        "numpy",
+        "obstore",
+        "packaging",
+        "platformdirs",
+    ),
     *("pyarrow", "pydantic", "pyyaml", "rich", "scipy", "stamina", "typer"),
 )
 
@@ -64,14 +84,21 @@ class RunnerArchives:
 
     @classmethod
     def pack(
-        cls, spec: JobSpec, rendezvous: Path, folder: Path, cloud: str, machine: MachinePlatform | None
+        cls,
+        spec: JobSpec,
+        rendezvous: Path,
+        folder: Path,
+        cloud: str,
+        machine: MachinePlatform | None,
     ) -> "RunnerArchives":
-        """Packs what a machine needs; the archives are kept in a folder, because packing takes time. Without packages
-        if its platform is unknown."""
+        """Packs what a machine needs; the archives are kept in a folder, because packing takes
+        time. Without packages if its platform is unknown."""
         names = packages_on(cloud, spec.notify)
         return cls(
             whole_wheel(folder).path.read_bytes(),
-            b"" if machine is None else packages_for(folder, names, machine).pack().path.read_bytes(),
+            b""
+            if machine is None
+            else packages_for(folder, names, machine).pack().path.read_bytes(),
             job_archive(spec.workdir, folder).path.read_bytes(),
             _pack_folder(rendezvous),
         )
@@ -102,12 +129,17 @@ class RunnerMachine:
     def give_home(self, home: Path) -> None:
         """Copies the home of the run there, to a machine with a runner."""
         self._send(HOME, _pack_folder(home))
-        self.run(("/bin/sh", "-c", f"cat >{ROOT}/spotctl && chmod 700 {ROOT}/spotctl"), _COMMAND.encode())
+        self.run(
+            ("/bin/sh", "-c", f"cat >{ROOT}/spotctl && chmod 700 {ROOT}/spotctl"), _COMMAND.encode()
+        )
 
     def start(self, start: RunnerStart) -> None:
-        """Starts the service; the secrets go to its standard input. RunnerLost: the service does not start."""
+        """Starts the service; the secrets go to its standard input. RunnerLost: the service does
+        not start.
+        """
         service = (
-            f"cd / && exec env -i PYTHONPATH={CODE}:{PACKAGES} HOME={ROOT} PATH=/usr/local/bin:/usr/bin:/bin"
+            f"cd / && exec env -i PYTHONPATH={CODE}:{PACKAGES} HOME={ROOT} "
+            "PATH=/usr/local/bin:/usr/bin:/bin"
             f" {layout.PYTHON} -s -S -m spotctl.run.remote_runner.service"
         )
         said = self.run(("/bin/sh", "-c", service), json.dumps(asdict(start)).encode())
@@ -115,7 +147,9 @@ class RunnerMachine:
             raise RunnerLost(f"{self.id}: the runner did not start: {said.strip()[:300]}")
 
     def run(self, words: Sequence[str], stdin: bytes = b"", seconds: float = _CALL_SECONDS) -> str:
-        """Runs a command, and returns its output. RunnerLost: the command failed, with its last words."""
+        """Runs a command, and returns its output. RunnerLost: the command failed, with its last
+        words.
+        """
         try:
             invocation = self.provider.invocation(self.id, words)
             done = subprocess.run(
@@ -129,11 +163,17 @@ class RunnerMachine:
             )
         except (ProviderError, subprocess.TimeoutExpired) as error:
             raise RunnerLost(f"{self.id}: {error}") from None
+
         if (why := invocation.lost(done.returncode)) is not None:
             raise RunnerLost(str(why))
         if done.returncode != 0:
-            lines = done.stderr.decode(errors="replace").strip().splitlines() or ["it gave no reason"]
-            raise RunnerLost(f"{self.id}: status {done.returncode} of a command over ssh: {lines[-1][:300]}")
+            lines = done.stderr.decode(errors="replace").strip().splitlines() or [
+                "it gave no reason"
+            ]
+            raise RunnerLost(
+                f"{self.id}: status {done.returncode} of a command over ssh: {lines[-1][:300]}"
+            )
+
         return done.stdout.decode(errors="replace")
 
     def _send(self, target: str, content: bytes, *, zipped: bool = False) -> None:
@@ -147,7 +187,9 @@ class RunnerMachine:
 
 
 def _pack_folder(folder: Path) -> bytes:
-    """A folder and its content as a tar file in memory, so that its secrets reach no file of this computer."""
+    """A folder and its content as a tar file in memory, so that its secrets reach no file of this
+    computer.
+    """
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=_FASTEST) as archive:
         for path in sorted(folder.rglob("*")):

@@ -1,7 +1,9 @@
-"""The place of a run whose runner lives on a rented machine: a folder in the object store, and a record of it here.
+"""The place of a run whose runner lives on a rented machine: a folder in the object store, and a
+record of it here.
 
-Through this folder another computer is let in: it asks there, and the runner admits its ssh key. Only a computer that
-may write to the job's outputs can ask. The key is public; nothing in the object store is a secret.
+Through this folder another computer is let in: it asks there, and the runner admits its ssh key.
+Only a computer that may write to the job's outputs can ask. The key is public; nothing in the
+object store is a secret.
 """
 
 from __future__ import annotations
@@ -38,9 +40,11 @@ _RECORD, _DESCRIPTION = "place.json", "run"
 
 @dataclass(frozen=True, slots=True)
 class RunPlace:
-    """A run and its folder in the object store: its claim (`fence`), and the copy of its log (`log_copy`).
+    """A run and its folder in the object store: its claim (`fence`), and the copy of its log
+    (`log_copy`).
 
-    Most commands look for such runs, and most homes have none: the object stores' clients are imported for one only.
+    Most commands look for such runs, and most homes have none: the object stores' clients are
+    imported for one only.
     """
 
     job: str
@@ -72,7 +76,8 @@ def publish(place: RunPlace, installation: str, who: StoreIdentity) -> None:
 
 
 def attach(location: str, settings: Settings, who: StoreIdentity) -> RunPlace:
-    """Makes this computer a client of the run at a place: with a home for the run, and a key that its runner admits.
+    """Makes this computer a client of the run at a place: with a home for the run, and a key that
+    its runner admits.
 
     BadRequest: there is no run, or the job has another one here.
     """
@@ -86,19 +91,25 @@ def attach(location: str, settings: Settings, who: StoreIdentity) -> RunPlace:
         home = Paths(settings.home).elsewhere(place.job)
         known = known_place(place.job, settings)
         if known is not None and known.run != place.run:
-            raise BadRequest(f"job {place.job} has a run {known.run} here; end it first: spotctl stop {place.job}")
+            raise BadRequest(
+                f"job {place.job} has a run {known.run} here; end it first: spotctl stop "
+                f"{place.job}"
+            )
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         read_or_create(home / "installation", installation.encode())
         ask_admission(store, public_key(home / "machines"))
     except (OSError, UnreadableBlob) as error:
-        raise BadRequest(f"{location}: found no run that this computer can reach: {error}") from None
+        raise BadRequest(
+            f"{location}: found no run that this computer can reach: {error}"
+        ) from None
+
     keep(place, settings)
     return place
 
 
 def _read_description(content: bytes, location: str) -> tuple[RunPlace, str]:
-    """The place and the installation that `publish` wrote. The job's name becomes that of a folder, so other text is
-    refused."""
+    """The place and the installation that `publish` wrote. The job's name becomes that of a folder,
+    so other text is refused."""
     try:
         about = json.loads(content)
         job, run, installation = (str(about[key]) for key in ("job", "run", "installation"))
@@ -122,7 +133,9 @@ def known_place(job: str, settings: Settings) -> RunPlace | None:
 
 def all_places(settings: Settings) -> list[RunPlace]:
     """The records of all jobs."""
-    names = sorted(path.parent.name for path in Paths(settings.home).elsewhere("x").parent.glob(f"*/{_RECORD}"))
+    names = sorted(
+        path.parent.name for path in Paths(settings.home).elsewhere("x").parent.glob(f"*/{_RECORD}")
+    )
     return [place for name in names if (place := known_place(name, settings)) is not None]
 
 
@@ -130,35 +143,49 @@ def stays_because(spec: JobSpec) -> str:
     """Why the runner of a job does not move to a machine; empty if the runner moves."""
     if spec.is_local:
         return "its machines are processes of this computer"
+
     jobs = {cloud: cloud_of(cloud).job for cloud in spec.resources.clouds}
     if without := [cloud for cloud, job in jobs.items() if job is not None and not job.identity]:
         return f"machines of {without[0]} have no identity with which it could rent others"
     if spec.resources.reliable.machines is None:
-        return "the plan decides whether the job has a reliable machine (to move: resources: reliable: {machines: 1})"
+        return (
+            "the plan decides whether the job has a reliable machine (to move: resources: "
+            "reliable: {machines: 1})"
+        )
     if not spec.resources.reliable.machines:
         return "the job has no reliable machine (resources: reliable: {machines: 1})"
+
     return ""
 
 
 def check_movable(spec: JobSpec, settings: Settings) -> None:
-    """BadRequest: the runner of this job cannot live on its reliable machine; says what is missing."""
+    """BadRequest: the runner of this job cannot live on its reliable machine; says what is
+    missing."""
     or_else = "; or keep the runner on this computer with --attached"
     if len(spec.resources.clouds) > 1 or len(spec.resources.regions) != 1:
         raise BadRequest(
-            f"{spec.name}: a runner on a machine reaches the others at private addresses, so they share a cloud and a"
+            f"{spec.name}: a runner on a machine reaches the others at private addresses, so they "
+            "share a cloud and a"
             f" region: name one of each under resources{or_else}"
         )
+
     (cloud,) = spec.resources.clouds
     of_machines = cloud_of(cloud).settings_of_machines
-    configured: str | None = getattr(settings.table(cloud, of_machines.table), of_machines.identity, None)
+    configured: str | None = getattr(
+        settings.table(cloud, of_machines.table), of_machines.identity, None
+    )
+
     if (spec.identity.get(cloud) or configured) is None:
         raise BadRequest(
-            f"{spec.name}: the runner rents with the identity of its machine, and none is named: write identity:"
-            f" {{{cloud}: NAME}} (spotctl doctor --policy prints the permissions that it needs){or_else}"
+            f"{spec.name}: the runner rents with the identity of its machine, and none is named: "
+            "write identity:"
+            f" {{{cloud}: NAME}} (spotctl doctor --policy prints the permissions that it "
+            f"needs){or_else}"
         )
     if _base(spec) is None:
         raise BadRequest(
-            f"{spec.name}: the runner's machine is gone when the run ends, so results and log go to an object store:"
+            f"{spec.name}: the runner's machine is gone when the run ends, so results and log go "
+            "to an object store:"
             f" write outputs: {{model: s3://BUCKET/PATH}} (or gs://, az://){or_else}"
         )
 
@@ -172,7 +199,9 @@ def _base(spec: JobSpec) -> str | None:
 
 def ask_admission(store: BlobStore, public_key: str) -> None:
     """Asks the runner to admit a key."""
-    store.put(f"{_FOLDER}{hashlib.sha256(public_key.encode()).hexdigest()[:32]}", [public_key.encode()])
+    store.put(
+        f"{_FOLDER}{hashlib.sha256(public_key.encode()).hexdigest()[:32]}", [public_key.encode()]
+    )
 
 
 class Admission:

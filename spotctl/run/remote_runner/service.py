@@ -1,8 +1,9 @@
-"""The runner as a service of a rented machine: `python3 -m spotctl.run.remote_runner.service`, started over ssh.
+"""The runner as a service of a rented machine: `python3 -m spotctl.run.remote_runner.service`,
+started over ssh.
 
-The service reads one JSON object (`RunnerStart`) from its standard input, so that the job's secrets are in no file. The
-service goes on when the connection closes. A parent process restarts a runner that was killed by a signal: all that a
-runner needs is in the log.
+The service reads one JSON object (`RunnerStart`) from its standard input, so that the job's secrets
+are in no file. The service goes on when the connection closes. A parent process restarts a runner
+that was killed by a signal: all that a runner needs is in the log.
 """
 
 import json
@@ -29,10 +30,12 @@ def main() -> int:
     except BlockingIOError:
         print("running")  # noqa: T201
         return 0
+
     ready = os.pipe()
     if os.fork() == 0:
         os.close(ready[0])
         _become_service(start, ready[1])
+
     os.close(ready[1])
     os.close(lock)
     is_up = bool(os.read(ready[0], 1))
@@ -41,7 +44,9 @@ def main() -> int:
 
 
 def _become_service(start: RunnerStart, ready: int) -> NoReturn:
-    """Leaves the ssh session, and runs the runner in a process of its own, again and again while signals kill it."""
+    """Leaves the ssh session, and runs the runner in a process of its own, again and again while
+    signals kill it.
+    """
     code = 1
     try:
         os.setsid()
@@ -61,7 +66,8 @@ def _become_service(start: RunnerStart, ready: int) -> NoReturn:
             if code >= 0:
                 break
             time.sleep(_AGAIN_SECONDS)
-    except BaseException:  # noqa: BLE001 - a fork must not continue in its parent's code, whatever happens
+    # A fork must not continue in its parent's code, whatever happens.
+    except BaseException:  # noqa: BLE001
         traceback.print_exc()
     finally:
         sys.stderr.flush()

@@ -1,7 +1,8 @@
-"""One runner, from its claim to the end of its run: it resumes the run that the log in its home describes.
+"""One runner, from its claim to the end of its run: it resumes the run that the log in its home
+describes.
 
-Meanwhile it keeps a standby on another machine of the run, which has all that a runner needs, and takes over when the
-runner is gone.
+Meanwhile it keeps a standby on another machine of the run, which has all that a runner needs, and
+takes over when the runner is gone.
 """
 
 import os
@@ -39,7 +40,15 @@ from spotctl.log.state import Held, RunState
 from spotctl.log.store import EventLog
 from spotctl.run.notify import notify_of_alarm, notify_of_end
 from spotctl.run.remote_runner import homes
-from spotctl.run.remote_runner.fence import BEAT_SECONDS, Claim, Fence, FencedProvider, Watch, is_anothers, settle
+from spotctl.run.remote_runner.fence import (
+    BEAT_SECONDS,
+    Claim,
+    Fence,
+    FencedProvider,
+    Watch,
+    is_anothers,
+    settle,
+)
 from spotctl.run.remote_runner.homes import (
     LogCopier,
     LogCopy,
@@ -50,7 +59,15 @@ from spotctl.run.remote_runner.homes import (
 )
 from spotctl.run.remote_runner.installing import RunnerArchives, RunnerMachine
 from spotctl.run.remote_runner.place import Admission, RunPlace
-from spotctl.run.remote_runner.start import CODE, HOME, JOB, PACKAGES, RENDEZVOUS, RunnerStart, Superseded
+from spotctl.run.remote_runner.start import (
+    CODE,
+    HOME,
+    JOB,
+    PACKAGES,
+    RENDEZVOUS,
+    RunnerStart,
+    Superseded,
+)
 from spotctl.run.start import runs
 from spotctl.run.start.observing import RunObserver
 
@@ -59,11 +76,14 @@ COPY_SECONDS = 5.0
 
 LOOK_SECONDS = 15.0
 LOOKS_PER_CHECK = 4
-"""Looks from one check to the next whether the standby still runs on its machine: each check needs a connection."""
+"""Looks from one check to the next whether the standby still runs on its machine: each check needs
+a connection."""
 
 
 def serve(start: RunnerStart, up: Callable[[], None]) -> None:
-    """Runs the run to its end, and then returns this machine. `up` is called once the runner or standby is there."""
+    """Runs the run to its end, and then returns this machine. `up` is called once the runner or
+    standby is there.
+    """
     settings = config.load(os.environ, Path(HOME))
     place, paths = RunPlace(start.job, start.run, start.location), Paths(settings.home)
     with EventLog(paths.log) as log:
@@ -72,6 +92,7 @@ def serve(start: RunnerStart, up: Callable[[], None]) -> None:
     spec = restored(began.spec, paths.home)
     homes.restore_rendezvous(Path(RENDEZVOUS), Path(began.folder))
     claim, stop_with = place.claim(MACHINE), None
+
     if start.standby:
         up()
         if not is_due(claim):
@@ -87,17 +108,22 @@ def serve(start: RunnerStart, up: Callable[[], None]) -> None:
     else:
         fence = Fence(claim, start.machine)
         up()
+
     _serve(start, settings, place, fence, LeaseTimes.of(spec).lease, stop_with)
 
 
-def _complete_log(place: RunPlace, paths: Paths, spec: JobSpec, fence: Fence) -> StopRequested | None:
+def _complete_log(
+    place: RunPlace, paths: Paths, spec: JobSpec, fence: Fence
+) -> StopRequested | None:
     """Completes the log of a standby; returns why the run cannot go on, None if it can."""
     settle(fence)
     with EventLog(paths.log) as log:
         add_missing(log, place.run, LogCopy(place.store(MACHINE)).rows())
     if spec.kind is ProgramKind.COMMAND:
         return None
-    return StopRequested(FAILED, "the machine of its runner is gone, and with it the state of the training")
+    return StopRequested(
+        FAILED, "the machine of its runner is gone, and with it the state of the training"
+    )
 
 
 def _serve(
@@ -122,13 +148,16 @@ def _serve(
     output = OutputCopier(paths.output(start.run), place.location, fence.hold)
     threading.Thread(target=attend, args=(fence, copier, admission, stop), daemon=True).start()
     threading.Thread(target=output.run, args=(stop,), daemon=True).start()
-    threading.Thread(target=StandbyKeeper(start, settings, _note).run, args=(stop,), daemon=True).start()
+    threading.Thread(
+        target=StandbyKeeper(start, settings, _note).run, args=(stop,), daemon=True
+    ).start()
     failure = ""
     observer = RunObserver(
         on_end=lambda *ended: _note("\n".join(sent.text for sent in notify_of_end(*ended)) or None),
         on_alarm=partial(notify_of_alarm, done=_note),
         on_remark=lambda _, line: _note(line),
     )
+
     try:
         runs.resume(start.job, settings, observer, stop_with, fenced, MACHINE)
     except Superseded:
@@ -140,6 +169,7 @@ def _serve(
         stop.set()
         with suppress(Superseded):
             _finish(copier, output, fence, failure)
+
     for provider in own:
         try:
             provider.return_own()
@@ -162,9 +192,11 @@ class _Stops:
 
 
 def attend(fence: Fence, copier: LogCopier, admission: Admission, stop: threading.Event) -> None:
-    """Copies the log, renews the claim and admits clients until the run has ended, or another runner has taken over.
+    """Copies the log, renews the claim and admits clients until the run has ended, or another
+    runner has taken over.
 
-    If one of these fails, such as reading a log that is being written, the others go on, and it is tried again.
+    If one of these fails, such as reading a log that is being written, the others go on, and it is
+    tried again.
     """
     beat = time.monotonic() + BEAT_SECONDS
     while not stop.wait(COPY_SECONDS):
@@ -203,16 +235,23 @@ def _note(what: object) -> None:
 
 
 def host_of(state: RunState, runner: str, now_on: str | None) -> str | None:
-    """The machine that should hold the standby: the present one while it lasts, else a reliable or the oldest one."""
+    """The machine that should hold the standby: the present one while it lasts, else a reliable or
+    the oldest one.
+    """
 
     def lasts(held: Held) -> bool:
-        leaves = held.returning or held.warned_until is not None or state.leaves_at(held) is not None
+        leaves = (
+            held.returning or held.warned_until is not None or state.leaves_at(held) is not None
+        )
         return held.running and not leaves and held.id != runner
 
     able = [held for held in state.alive if lasts(held)]
     if any(held.id == now_on for held in able):
         return now_on
-    able.sort(key=lambda held: (not state.allocations[held.allocation].reliable, held.started, held.id))
+
+    able.sort(
+        key=lambda held: (not state.allocations[held.allocation].reliable, held.started, held.id)
+    )
     return able[0].id if able else None
 
 
@@ -248,7 +287,9 @@ class StandbyKeeper:
         self._looks = 0
 
     def run(self, stop: threading.Event) -> None:
-        """Looks after the standby until `stop` is set. A failure is noted, and the next look tries again."""
+        """Looks after the standby until `stop` is set. A failure is noted, and the next look tries
+        again.
+        """
         while not stop.wait(LOOK_SECONDS):
             try:
                 self.turn()
@@ -258,33 +299,44 @@ class StandbyKeeper:
     def turn(self) -> None:
         with EventLog(Paths(self._settings.home).log) as log:
             state = fold(log.of_run(self._start.run))
-        wanted = None if state.stopping is not None else host_of(state, self._start.machine, self._now_on)
+        wanted = (
+            None
+            if state.stopping is not None
+            else host_of(state, self._start.machine, self._now_on)
+        )
+
         self._looks += 1
         if wanted is not None and (wanted != self._now_on or self._target is None):
             self._target = None
             self._target = self._install(state, wanted)
         elif wanted is not None and self._looks % LOOKS_PER_CHECK == 0:
-            # A standby that has died is started again; one that runs ignores this. If the start fails, the next look
-            # installs the standby again.
+            # A standby that has died is started again; one that runs ignores this. If the start
+            # fails, the next look installs the standby again.
             target, self._target = self._target, None
             assert target is not None
             target.start(replace(self._start, machine=wanted, standby=True))
             self._target = target
+
         self._now_on = wanted
 
     def _install(self, state: RunState, machine: str) -> RunnerMachine:
         assert state.began is not None
         home, run = self._settings.home, self._start.run
         spec = restored(state.began.spec, home)
+
         # The standby gets a provider of its own: the run's provider belongs to the run's thread.
         target = RunnerMachine(machine, provider_of(self._settings, spec), self._note)
         with tempfile.TemporaryDirectory(prefix="spotctl-") as scratch:
             copy = Path(scratch) / "home"
             copy_home(self._settings, run, JOB, copy)
             # The same archives that this machine received.
-            received = (Path(f"{folder}.archive").read_bytes() for folder in (CODE, PACKAGES, JOB, RENDEZVOUS))
+            received = (
+                Path(f"{folder}.archive").read_bytes()
+                for folder in (CODE, PACKAGES, JOB, RENDEZVOUS)
+            )
             target.install(RunnerArchives(*received))
             target.give_home(copy)
+
         self._note("starting the standby")
         target.start(replace(self._start, machine=machine, standby=True))
         return target

@@ -7,7 +7,8 @@ from spotctl.agent import layout
 from spotctl.home.errors import SpotctlError
 
 ROOT = f"{layout.AGENT_FOLDER}/runner"
-"""Folder of a runner on its machine: our code and the packages it imports, the run's home, and the job's folder."""
+"""Folder of a runner on its machine: our code and the packages it imports, the run's home, and the
+job's folder."""
 
 CODE, PACKAGES, HOME, JOB = f"{ROOT}/code", f"{ROOT}/packages", f"{ROOT}/home", f"{ROOT}/job"
 RENDEZVOUS = f"{ROOT}/rendezvous"

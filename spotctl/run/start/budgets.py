@@ -1,9 +1,10 @@
-"""The budget of a run that goes on: its user sets it, and the runner keeps to it from its next turn on.
+"""The budget of a run that goes on: its user sets it, and the runner keeps to it from its next turn
+on.
 
-The runner appends an event that commits money (`LogEvent.commits`), or an end at the budget, only if no other budget
-was set since it decided (`Journal.write_within`), and a budget is set only if nothing was committed since it was found
-to be enough for what is committed. So what is committed never exceeds the budget that the log has, in whichever order
-the two write.
+The runner appends an event that commits money (`LogEvent.commits`), or an end at the budget, only
+if no other budget was set since it decided (`Journal.write_within`), and a budget is set only if
+nothing was committed since it was found to be enough for what is committed. So what is committed
+never exceeds the budget that the log has, in whichever order the two write.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ _TRIES = 50
 
 @dataclass(frozen=True, slots=True)
 class ChangedBudget:
-    """A budget that was set for a run, and the one before, None for no limit; in nano-dollar-seconds."""
+    """A budget that was set for a run, and the one before, None for no limit; in
+    nano-dollar-seconds.
+    """
 
     run: str
     limit: int
@@ -59,8 +62,10 @@ def set_budget(job: str, settings: Settings, limit: int) -> ChangedBudget:
             spec = restored(state.began.spec, settings.home)
             if spec.on_ray:
                 raise BadRequest(
-                    f"job {job} runs on a Ray cluster: spotctl rents nothing for it, so a budget has no use"
+                    f"job {job} runs on a Ray cluster: spotctl rents nothing for it, so a budget "
+                    "has no use"
                 )
+
             earlier = state.limit(None if spec.budget is None else spec.budget * 3600)
             # A higher budget covers whatever the earlier one did.
             if earlier is None or limit < earlier:
@@ -71,10 +76,13 @@ def set_budget(job: str, settings: Settings, limit: int) -> ChangedBudget:
 
 
 def change_budget(
-    log: EventLog, read: Callable[[], RunState], may_change: Callable[[RunState], int | None], limit: int
+    log: EventLog,
+    read: Callable[[], RunState],
+    may_change: Callable[[RunState], int | None],
+    limit: int,
 ) -> ChangedBudget:
-    """Sets the budget of a run if, in the state that `read` returns, it `may_change`, which returns the earlier budget
-    or raises BadRequest."""
+    """Sets the budget of a run if, in the state that `read` returns, it `may_change`, which returns
+    the earlier budget or raises BadRequest."""
     for _ in range(_TRIES):
         state = read()
         earlier = may_change(state)
@@ -86,12 +94,16 @@ def change_budget(
 def _active_run(log: EventLog, job: str) -> RunState:
     state = latest_run(log, job)
     if state is None:
-        raise BadRequest(f"job {job} has no run whose budget can be set ('spotctl status' lists all jobs)")
+        raise BadRequest(
+            f"job {job} has no run whose budget can be set ('spotctl status' lists all jobs)"
+        )
     if state.ended is not None or state.stopping is not None:
         word = "is ending" if state.ended is None else "has ended"
         raise BadRequest(
-            f"run {state.run} {word}, so its budget stays: raise `budget:` in the job file, and launch it again"
+            f"run {state.run} {word}, so its budget stays: raise `budget:` in the job file, and "
+            "launch it again"
         )
+
     return state
 
 
@@ -101,17 +113,27 @@ def _check_covers(limit: int, state: RunState, spec: JobSpec, settings: Settings
     try:
         committed = budget.committed(state, now, tariff, LeaseTimes.of(spec).teardown)
     except (ProviderError, PricingDataError) as error:
-        raise BadRequest(f"run {state.run}: its cost so far is not known, so its budget stays: {error}") from error
+        raise BadRequest(
+            f"run {state.run}: its cost so far is not known, so its budget stays: {error}"
+        ) from error
+
     if committed > limit:
         raise BadRequest(
-            f"run {state.run}: {usd_text(usd(committed))} is spent, or committed until its leases end, so its budget"
+            f"run {state.run}: {usd_text(usd(committed))} is spent, or committed until its leases "
+            "end, so its budget"
             f" cannot be {usd_text(usd(limit))}; 'spotctl stop {spec.name}' ends the run"
         )
 
 
 def _is_unchanged(log: EventLog, state: RunState) -> bool:
-    """Whether nothing was committed since a state, no other budget was set, and the run has not begun to end."""
+    """Whether nothing was committed since a state, no other budget was set, and the run has not
+    begun to end.
+    """
     rows = log.of_run(state.run, state.last_row)
     now = fold(rows, state)
-    is_same = (now.budget_set, now.stopping, now.ended) == (state.budget_set, state.stopping, state.ended)
+    is_same = (now.budget_set, now.stopping, now.ended) == (
+        state.budget_set,
+        state.stopping,
+        state.ended,
+    )
     return is_same and not any(row.event.commits for row in rows)

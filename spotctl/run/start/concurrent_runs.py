@@ -1,4 +1,5 @@
-"""Several jobs launched together: one plan for all, and a run for each, side by side or one after the other.
+"""Several jobs launched together: one plan for all, and a run for each, side by side or one after
+the other.
 
 If the launcher of a job that waits for its turn was killed, another process begins the job.
 """
@@ -21,7 +22,14 @@ from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
 from spotctl.log.events import Planned
-from spotctl.log.jobs import JobLock, WaitingJob, add_waiting, is_running, is_waiting, remove_waiting
+from spotctl.log.jobs import (
+    JobLock,
+    WaitingJob,
+    add_waiting,
+    is_running,
+    is_waiting,
+    remove_waiting,
+)
 from spotctl.log.outcomes import WITHDRAWN
 from spotctl.log.queue import JobJoined
 from spotctl.log.store import EventLog
@@ -37,8 +45,8 @@ _LOOK_SECONDS = 0.2
 
 @dataclass(slots=True)
 class Launched:
-    """A job that was launched with others, and the end of its run or the error that prevented the run. A job
-    `is_withdrawn` if it was stopped while it waited."""
+    """A job that was launched with others, and the end of its run or the error that prevented the
+    run. A job `is_withdrawn` if it was stopped while it waited."""
 
     spec: JobSpec
     ending: RunEnd | None = None
@@ -52,13 +60,16 @@ def check_together(specs: Sequence[JobSpec]) -> None:
     for first, second in combinations(specs, 2):
         if (place := checkpoint_place(first)) is not None and place == checkpoint_place(second):
             raise BadRequest(
-                f"{first.name} and {second.name} both keep their checkpoint at {place}, and would resume from"
+                f"{first.name} and {second.name} both keep their checkpoint at {place}, and would "
+                "resume from"
                 " each other's; give each its own checkpoint.path"
             )
+
     if len({spec.is_local for spec in specs}) > 1:
         names = ", ".join(spec.name for spec in specs)
         raise BadRequest(
-            f"{names}: jobs on the local market and jobs on clouds have different clocks; launch them separately"
+            f"{names}: jobs on the local market and jobs on clouds have different clocks; launch "
+            "them separately"
         )
 
 
@@ -71,9 +82,9 @@ def launch(
     fresh: bool = False,
     expected: Mapping[str, Planned] = MappingProxyType({}),
 ) -> list[Launched]:
-    """Runs planned jobs, each to its end, even if others fail. Under quotas that are too small for all jobs of this
-    home, the rounds of their queue decide who begins. `expected` are the forecasts that the user has seen, by
-    job: each is logged as it was.
+    """Runs planned jobs, each to its end, even if others fail. Under quotas that are too small for
+    all jobs of this home, the rounds of their queue decide who begins. `expected` are the forecasts
+    that the user has seen, by job: each is logged as it was.
 
     This process locks all jobs before any begins, so that no other one launches a job that waits.
     """
@@ -95,15 +106,25 @@ def launch(
                 continue
             locks.callback(remove_waiting, paths, name)
             ahead, begins = queue.ahead(name), plan.share.turn.begin
-            add_waiting(paths, WaitingJob(name, ahead, plan.at if 0 < begins < inf else None, str(file.absolute())))
+            add_waiting(
+                paths,
+                WaitingJob(
+                    name, ahead, plan.at if 0 < begins < inf else None, str(file.absolute())
+                ),
+            )
             observer.on_remark(name, f"waits for {' and '.join(ahead) or 'its turn'}")
 
         # From here on, each job's thread decides.
         locks.pop_all()
-    jobs, turns = [Launched(spec) for spec in specs], _Turns(queue, settings, observer, fresh, expected)
+
+    jobs, turns = (
+        [Launched(spec) for spec in specs],
+        _Turns(queue, settings, observer, fresh, expected),
+    )
     if len(jobs) == 1:
         turns.run(jobs[0], plans[0], held[0])
         return jobs
+
     # Daemons: a second Ctrl-C ends the process at once, and the leases end what still runs.
     threads = [
         Thread(target=turns.keep_end_of, args=(job, plan, lock), daemon=True)
@@ -113,6 +134,7 @@ def launch(
         thread.start()
     for thread in threads:
         thread.join()
+
     return jobs
 
 
@@ -121,11 +143,19 @@ def _joined(plan: JobPlan) -> JobJoined:
     program, decider, claim = plan.job.spec.program, plan.decider, plan.share.claim
     assert claim is not None
     on_demand = {quota.name: quota.amount for quota in plan.share.on_demand_quotas}
-    deadline = None if claim.job.deadline is None or plan.job.deadline is None else plan.job.deadline / SECOND
+    deadline = (
+        None
+        if claim.job.deadline is None or plan.job.deadline is None
+        else plan.job.deadline / SECOND
+    )
+
     job = replace(claim.job, deadline=deadline)
-    row = JobJoined(job, claim.quotas, on_demand, usd_per_hour=claim.usd_per_hour, terms=claim.terms)
+    row = JobJoined(
+        job, claim.quotas, on_demand, usd_per_hour=claim.usd_per_hour, terms=claim.terms
+    )
     if isinstance(program, Training):
         return replace(row, clocks=program.stop.clocks, span=program.stop.span)
+
     lasts = plan.fleet.work / (decider.most_nu * decider.speed)
     return replace(row, lasts=lasts if isfinite(lasts) else None)
 
@@ -133,24 +163,38 @@ def _joined(plan: JobPlan) -> JobJoined:
 def within(plan: JobPlan, parts: Mapping[str, int]) -> JobPlan:
     """The plan with other parts of some quotas, with which its run begins."""
     shares = tuple(
-        replace(share, slice=replace(share.slice, amount=parts.get(share.quota.name, share.slice.amount)))
+        replace(
+            share,
+            slice=replace(share.slice, amount=parts.get(share.quota.name, share.slice.amount)),
+        )
         for share in plan.share.quotas
     )
+
     on_demand = tuple(
-        replace(quota, amount=parts.get(quota.name, quota.amount)) for quota in plan.share.on_demand_quotas
+        replace(quota, amount=parts.get(quota.name, quota.amount))
+        for quota in plan.share.on_demand_quotas
     )
     return replace(plan, share=replace(plan.share, quotas=shares, on_demand_quotas=on_demand))
 
 
 def _begins_with(plan: JobPlan, parts: Mapping[str, int]) -> bool:
-    """Whether these parts of the quotas are those with which the plan begins: they hold as many machines."""
+    """Whether these parts of the quotas are those with which the plan begins: they hold as many
+    machines.
+    """
     claim = plan.share.claim
     assert claim is not None or not parts
     each = {quota.name: min(quota.per_machine.values()) for quota in claim.quotas} if claim else {}
     planned = {
-        part.quota.name: own.amount for part in plan.share.quotas for own in part.slices if own.job == plan.demand.name
+        part.quota.name: own.amount
+        for part in plan.share.quotas
+        for own in part.slices
+        if own.job == plan.demand.name
     }
-    return all(0 <= parts[name] - planned[name] < each[name] for name in parts.keys() & planned.keys() & each.keys())
+
+    return all(
+        0 <= parts[name] - planned[name] < each[name]
+        for name in parts.keys() & planned.keys() & each.keys()
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +211,8 @@ class _Turns:
         """Runs a job next to others, and keeps how that ended."""
         try:
             self.run(job, plan, lock)
-        except Exception as error:  # noqa: BLE001 - one job's failure ends no other; its exit code follows at the end
+        # One job's failure ends no other; its exit code follows at the end.
+        except Exception as error:  # noqa: BLE001
             job.error = error
             self.observer.on_remark(job.spec.name, str(error))
 
@@ -195,27 +240,32 @@ class _Turns:
                 self.queue.leave(name)
 
     def awaited_parts(self, name: str) -> Mapping[str, int] | None:
-        """Waits for a job's turn, and returns its parts of the quotas; None if it was withdrawn before."""
+        """Waits for a job's turn, and returns its parts of the quotas; None if it was withdrawn
+        before.
+        """
         paths = Paths(self.settings.home)
         waits = is_waiting(paths, name)
         while (parts := self.queue.parts(name)) is None:
             if self.observer.is_stopped() or (waits and not is_waiting(paths, name)):
                 break
             time.sleep(_LOOK_SECONDS)
+
         # The last word: `spotctl stop` removes it, too.
         is_left = not waits or remove_waiting(paths, name)
         return parts if is_left and not self.observer.is_stopped() else None
 
 
 def begin_late(job: WaitingJob, settings: Settings, observer: RunObserver) -> RunEnd | None:
-    """Waits for the turn of a job whose launcher was killed, and runs it as a new launch of its file. None if it was
-    withdrawn while it waited."""
+    """Waits for the turn of a job whose launcher was killed, and runs it as a new launch of its
+    file. None if it was withdrawn while it waited."""
     paths, spec = Paths(settings.home), load(Path(job.file), home=settings.home, to_launch=True)
     if spec.name != job.name:
         raise BadRequest(
-            f"{job.file} now describes job {spec.name}, not {job.name}: 'spotctl launch {job.file}' launches it,"
+            f"{job.file} now describes job {spec.name}, not {job.name}: 'spotctl launch "
+            f"{job.file}' launches it,"
             f" 'spotctl stop {job.name}' forgets the other"
         )
+
     runs.check_launchable(spec)
     queue = queue_of(spec, settings)
     turns = _Turns(queue, settings, observer, fresh=False, expected={})
@@ -242,6 +292,7 @@ def _with_cure(job: str, paths: Paths) -> str:
     if is_running(paths.locks, job):
         return job
     return (
-        f"{job}, which no process attends to: its machines end with their leases ('spotctl resume {job}' continues it,"
+        f"{job}, which no process attends to: its machines end with their leases ('spotctl resume "
+        f"{job}' continues it,"
         f" 'spotctl stop {job}' ends it)"
     )

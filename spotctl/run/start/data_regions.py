@@ -22,11 +22,16 @@ RegionOf = Callable[[str], Location | None]
 
 
 def far_data(plan: JobPlan, region_of: RegionOf) -> Iterator[str]:
-    """A line for each part of the data that is in another region than the machines that the plan rents first."""
-    markets = [choice.rent.offer.market for choice in plan.cost.choice] or [plan.decider.baseline.offer.market]
+    """A line for each part of the data that is in another region than the machines that the plan
+    rents first.
+    """
+    markets = [choice.rent.offer.market for choice in plan.cost.choice] or [
+        plan.decider.baseline.offer.market
+    ]
     here = Location(markets[0].cloud, markets[0].region)
     spec = plan.job.spec
     near = bucket_at(spec, here.cloud, here.region)
+
     for name, location in stored_data(spec).items():
         there = region_of(location)
         if there is None or _is_same(there, here):
@@ -56,16 +61,19 @@ def bucket_location(location: str, identity: StoreIdentity = LAUNCHER) -> Locati
     cloud = clouds_by_scheme().get(scheme)
     if cloud is None:
         return None
+
     try:
         region = buckets_of(cloud).region_of(rest.partition("/")[0], identity(cloud))
     except StoreRefused:
         # Whoever may only read objects cannot ask; the launch goes on without the line.
         return None
+
     return Location(cloud, region) if region else None
 
 
 def stored_data(spec: JobSpec) -> dict[str, str]:
-    """The places in object stores from which rented machines read data, by the names of the data."""
+    """The places in object stores from which rented machines read data, by the names of the
+    data."""
     if spec.is_local:
         return {}
     places = {**spec.data, **dict.fromkeys(stored_folders(spec), bucket_of(spec))}

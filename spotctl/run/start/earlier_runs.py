@@ -35,10 +35,13 @@ if TYPE_CHECKING:
 
 _MAX_OTHERS = 24
 _SAME_WORK = ("kind", "app", "args", "run", "nodes", "data")
-"""Keys that must be equal for two runs to be comparable: with another program or other arguments, a clock differs."""
+"""Keys that must be equal for two runs to be comparable: with another program or other arguments, a
+clock differs."""
 
 
-def learn_from_runs(settings: Settings, known: Library, specs: Iterable[JobSpec], before: int) -> dict[str, Learned]:
+def learn_from_runs(
+    settings: Settings, known: Library, specs: Iterable[JobSpec], before: int
+) -> dict[str, Learned]:
     """By job, estimates from its runs that ended before a moment of this computer's clock."""
     estimates = {spec.name: _learn(settings, known, spec, before) for spec in specs}
     return {name: learned for name, learned in estimates.items() if learned is not None}
@@ -47,11 +50,13 @@ def learn_from_runs(settings: Settings, known: Library, specs: Iterable[JobSpec]
 def speeds_of_others(
     settings: Settings, known: Library, specs: Iterable[JobSpec], before: int
 ) -> tuple[dict[str, float], ...]:
-    """By other job of this home, the newest: throughputs by type, as its file states them, or as its last run before a
-    moment of this computer's clock measured them. Only jobs that know those of several types tell anything."""
+    """By other job of this home, the newest: throughputs by type, as its file states them, or as
+    its last run before a moment of this computer's clock measured them. Only jobs that know those
+    of several types tell anything."""
     paths, named = Paths(settings.home), {spec.name for spec in specs}
     if not store.exists(paths.log):
         return ()
+
     with store.EventLog(paths.log) as log:
         earlier = ((run, began) for run, began in log.runs().items() if began.wall_us < before)
         last = {began.job: (began, run) for run, began in earlier if began.job not in named}
@@ -59,14 +64,28 @@ def speeds_of_others(
         if len(newest) < LEAST_JOBS:
             return ()
         runs = [(began, tuple(log.of_run(run))) for began, run in newest]
-    tariff, vcpus = stored(lambda: known), {machine.name: machine.steady_vcpus for machine in known.catalog.types}
+
+    tariff, vcpus = (
+        stored(lambda: known),
+        {machine.name: machine.steady_vcpus for machine in known.catalog.types},
+    )
     every = list[dict[str, float]]()
+
     for began, events in runs:
-        speeds = {str(kind): float(nu) for kind, nu in (began.spec.get("throughputs") or {}).items()}
-        if (observed := observations_of(events, tariff)) is not None and observed.wall_ended <= before:
+        speeds = {
+            str(kind): float(nu) for kind, nu in (began.spec.get("throughputs") or {}).items()
+        }
+        if (
+            observed := observations_of(events, tariff)
+        ) is not None and observed.wall_ended <= before:
             learned = learn([observed], vcpus, None, OVERHEADS.startup, OVERHEADS.eviction)
-            speeds |= {} if learned is None else {kind: speed.nu for kind, speed in learned.speeds.items()}
+            speeds |= (
+                {}
+                if learned is None
+                else {kind: speed.nu for kind, speed in learned.speeds.items()}
+            )
         every.append(speeds)
+
     return tuple(speeds for speeds in every if len(speeds) > 1)
 
 
@@ -78,17 +97,25 @@ def _learn(settings: Settings, known: Library, spec: JobSpec, before: int) -> Le
 
     runs = events_of(settings, is_comparable, MAX_RUNS)
     tariff = stored(lambda: known)
-    observations = [observation for events in runs if (observation := observations_of(events, tariff)) is not None]
+    observations = [
+        observation
+        for events in runs
+        if (observation := observations_of(events, tariff)) is not None
+    ]
+
     vcpus = {
-        machine.name: machine.steady_vcpus for machine in known.catalog.types if machine.cloud in spec.resources.clouds
+        machine.name: machine.steady_vcpus
+        for machine in known.catalog.types
+        if machine.cloud in spec.resources.clouds
     }
+
     ended = [observation for observation in observations if observation.wall_ended <= before]
     return learn(ended, vcpus, most_machines(spec), OVERHEADS.startup, OVERHEADS.eviction)
 
 
 def _work(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a job that must be equal in two runs: the program, the replay speed, which scales throughputs, and
-    the stopping criteria except clocks."""
+    """The part of a job that must be equal in two runs: the program, the replay speed, which scales
+    throughputs, and the stopping criteria except clocks."""
     ends = {name: value for name, value in (spec.get("stop") or {}).items() if name != "clocks"}
     return {
         **{name: spec.get(name) for name in _SAME_WORK},
@@ -102,9 +129,15 @@ def observations_of(events: Sequence[LogRow], tariff: Tariff) -> Observed | None
     state = fold(events)
     if state.ended is None or state.lost:
         return None
+
     rows = rows_of(state, state.at, recorded(state, tariff))
     counts = state.began is not None and state.began.spec.get("kind") == ProgramKind.AGILEML
-    working = [row for row in rows if row.kind is ChargeKind.COMPUTE and row.use is Use.WORKING and not row.reliable]
+    working = [
+        row
+        for row in rows
+        if row.kind is ChargeKind.COMPUTE and row.use is Use.WORKING and not row.reliable
+    ]
+
     return Observed(
         state.ended.wall_us,
         state.ended.outcome == DONE,
@@ -113,11 +146,15 @@ def observations_of(events: Sequence[LogRow], tariff: Tariff) -> Observed | None
         tuple(_startups(state)),
         tuple(_losses(state)),
         tuple(_evidence(state)),
-        tuple(row.event.seconds for row in events if isinstance(row.event, Checkpointed) and not row.event.rank),
+        tuple(
+            row.event.seconds
+            for row in events
+            if isinstance(row.event, Checkpointed) and not row.event.rank
+        ),
     )
 
 
-# -- throughput --------------------------------------------------------------------------------------------------------
+# -- throughput ------------------------------------------------------------------------------------
 
 
 def _work_by_size(
@@ -125,11 +162,16 @@ def _work_by_size(
 ) -> tuple[dict[int, float], dict[int, dict[str, float]]]:
     """The clocks, and the hours by type, by number of machines at work.
 
-    Clocks between two progress events are spread evenly over the work. Empty for a command, whose work is not counted
-    in clocks.
+    Clocks between two progress events are spread evenly over the work. Empty for a command, whose
+    work is not counted in clocks.
     """
     spans = _spans(working)
-    progress = [(row.at, row.event.clock) for row in events if isinstance(row.event, Progressed)] if counts else []
+    progress = (
+        [(row.at, row.event.clock) for row in events if isinstance(row.event, Progressed)]
+        if counts
+        else []
+    )
+
     clocks, hours = defaultdict[int, float](float), defaultdict[int, dict[str, float]](dict)
     edges = [(spans[0][0] if spans else 0, 0), *progress]
     for (begin, before), (end, after) in pairwise(edges):
@@ -139,7 +181,10 @@ def _work_by_size(
             clocks[size] += (after - before) * sum(types.values()) / estimate if estimate else 0.0
             for name, span in types.items():
                 hours[size][name] = hours[size].get(name, 0.0) + span / HOUR
-    return {size: clocks[size] for size in sorted(hours)}, {size: hours[size] for size in sorted(hours)}
+
+    return {size: clocks[size] for size in sorted(hours)}, {
+        size: hours[size] for size in sorted(hours)
+    }
 
 
 _WorkSpan = tuple[int, int, Mapping[str, int]]
@@ -154,6 +199,7 @@ def _spans(working: Sequence[LedgerRow]) -> list[_WorkSpan]:
         name = row.market.instance_type
         counts[row.begin][name] = counts[row.begin].get(name, 0) + 1
         counts[row.end][name] = counts[row.end].get(name, 0) - 1
+
     spans, now = list[_WorkSpan](), dict[str, int]()
     for begin, end in pairwise(marks):
         for name, change in counts[begin].items():
@@ -161,11 +207,16 @@ def _spans(working: Sequence[LedgerRow]) -> list[_WorkSpan]:
         alive = {name: number for name, number in now.items() if number}
         if alive:
             spans.append((begin, end, alive))
+
     return spans
 
 
-def _within(spans: Sequence[_WorkSpan], begin: int, end: int) -> Iterator[tuple[int, dict[str, int]]]:
-    """For the parts of spans within a period: the number of machines, and machine-microseconds by type."""
+def _within(
+    spans: Sequence[_WorkSpan], begin: int, end: int
+) -> Iterator[tuple[int, dict[str, int]]]:
+    """For the parts of spans within a period: the number of machines, and machine-microseconds by
+    type.
+    """
     first = max(bisect_right(spans, begin, key=itemgetter(0)) - 1, 0)
     for since, until, types in spans[first:]:
         if since >= end:
@@ -175,14 +226,14 @@ def _within(spans: Sequence[_WorkSpan], begin: int, end: int) -> Iterator[tuple[
             yield sum(types.values()), {name: number * length for name, number in types.items()}
 
 
-# -- changes of machines -----------------------------------------------------------------------------------------------
+# -- changes of machines ---------------------------------------------------------------------------
 
 
 def _startups(state: RunState) -> Iterator[float]:
     """One observation per order, because its machines start together.
 
-    The first clock counts as worked from its beginning, which may be before machines were rented that others' loss
-    called for: theirs say nothing.
+    The first clock counts as worked from its beginning, which may be before machines were rented
+    that others' loss called for: theirs say nothing.
     """
     for number in state.allocations:
         came = (held for held in state.machines.values() if held.allocation == number)
@@ -194,7 +245,13 @@ def _startups(state: RunState) -> Iterator[float]:
 
 def _losses(state: RunState) -> Iterator[float]:
     """The work that was repeated after each eviction and before the next."""
-    moments = sorted({held.ended for held in state.machines.values() if held.end_reason == EVICTED and held.ended})
+    moments = sorted(
+        {
+            held.ended
+            for held in state.machines.values()
+            if held.end_reason == EVICTED and held.ended
+        }
+    )
     for moment, following in pairwise((*moments, state.at)):
         yield sum(
             stretch.end - stretch.begin
@@ -203,14 +260,15 @@ def _losses(state: RunState) -> Iterator[float]:
         )
 
 
-# -- evictions that no price explains ----------------------------------------------------------------------------------
+# -- evictions that no price explains --------------------------------------------------------------
 
 
 def _evidence(state: RunState) -> Iterator[Evidence]:
     """Evictions without a price crossing, and the hours observed, by market.
 
-    A market that is replayed from prices alone has no such evictions, so its hours are no evidence. Machines of one
-    order mostly go together, so they count as one machine: `python -m bench.forecast_clusters` shows it on records.
+    A market that is replayed from prices alone has no such evictions, so its hours are no evidence.
+    Machines of one order mostly go together, so they count as one machine: `python -m
+    bench.forecast_clusters` shows it on records.
     """
     ordered = Counter(held.allocation for held in state.machines.values())
     seen = defaultdict[Market, Exposure](Exposure)
@@ -224,6 +282,9 @@ def _evidence(state: RunState) -> Iterator[Evidence]:
         taken = held.end_reason == EVICTED and price <= allocation.bid
         life = Exposure(float(taken), (held.ended - held.started) / HOUR)
         seen[allocation.market] += life.scaled(1 / ordered[held.allocation])
+
     return (
-        Evidence(market, exposure) for market, exposure in seen.items() if exposure.evictions or not market.is_synthetic
+        Evidence(market, exposure)
+        for market, exposure in seen.items()
+        if exposure.evictions or not market.is_synthetic
     )

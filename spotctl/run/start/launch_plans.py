@@ -1,5 +1,5 @@
-"""Plans of jobs: from what is stored, before a launch also with the quotas that their clouds state, and of a run from
-its log. All go one way, and differ only in the facts."""
+"""Plans of jobs: from what is stored, before a launch also with the quotas that their clouds state,
+and of a run from its log. All go one way, and differ only in the facts."""
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing, suppress
@@ -31,10 +31,12 @@ from spotctl.run.start.stored_facts import LoggedTerms, PlanMoment, read_facts
 
 @dataclass(frozen=True, slots=True)
 class JobPlans:
-    """The plans of some jobs, remarks on the data they rest on, and how current the prices of rented clouds were.
+    """The plans of some jobs, remarks on the data they rest on, and how current the prices of
+    rented clouds were.
 
-    If they were asked for, `pace` has the plans of a job that is planned alone at the next points of cost and time,
-    `modes` the ways to run it, and `mean_ends` what policies would make of jobs that share quotas.
+    If they were asked for, `pace` has the plans of a job that is planned alone at the next points
+    of cost and time, `modes` the ways to run it, and `mean_ends` what policies would make of jobs
+    that share quotas.
     """
 
     plans: Sequence[JobPlan] = ()
@@ -46,17 +48,21 @@ class JobPlans:
     mean_ends: Mapping[str, float] = field(default_factory=dict)
 
 
-def stored_plans(specs: Sequence[JobSpec], settings: Settings, at: str = "", hours: str = "") -> JobPlans:
-    """Plans jobs together, from what is stored. `at` replaces the present moment; `hours` is the length of jobs whose
-    files do not say."""
+def stored_plans(
+    specs: Sequence[JobSpec], settings: Settings, at: str = "", hours: str = ""
+) -> JobPlans:
+    """Plans jobs together, from what is stored. `at` replaces the present moment; `hours` is the
+    length of jobs whose files do not say."""
     check_planned_together(specs)
-    moment = PlanMoment(parse_time(at) if at else None, parse_duration(hours) / HOUR if hours else None)
+    moment = PlanMoment(
+        parse_time(at) if at else None, parse_duration(hours) / HOUR if hours else None
+    )
     return _plans(specs, settings, moment, wall_us() if moment.at is None else moment.at)
 
 
 def explained(planned: JobPlans, settings: Settings, at: str = "", hours: str = "") -> JobPlans:
-    """The plans with what other policies of their queue would do, that of one job also with the next points of its cost
-    and time, and the ways to run it."""
+    """The plans with what other policies of their queue would do, that of one job also with the
+    next points of its cost and time, and the ways to run it."""
     planned = replace(planned, mean_ends=mean_ends(planned.plans[0]))
     if len(planned.plans) != 1:
         return planned
@@ -68,15 +74,22 @@ def explained(planned: JobPlans, settings: Settings, at: str = "", hours: str = 
             return None
 
     (plan,) = planned.plans
-    return replace(planned, pace=tuple(other_paces(plan, plan_of)), modes=tuple(training_modes(plan, plan_of)))
+    return replace(
+        planned, pace=tuple(other_paces(plan, plan_of)), modes=tuple(training_modes(plan, plan_of))
+    )
 
 
 def plan_of_run(
-    began: RunBegan, settings: Settings, started: int, quotas: str | None = None, place: tuple[str, str] | None = None
+    began: RunBegan,
+    settings: Settings,
+    started: int,
+    quotas: str | None = None,
+    place: tuple[str, str] | None = None,
 ) -> JobPlan:
     """The plan of a run: every process that works on the run makes the same plan.
 
-    `quotas` are the parts that the run may use, if they differ from its first ones; machines then stay in `place`.
+    `quotas` are the parts that the run may use, if they differ from its first ones; machines then
+    stay in `place`.
     """
     parts = quotas_from(began.quotas if quotas is None else quotas)
     terms = LoggedTerms(began.wall_us, started, began.deadline, parts, place)
@@ -84,18 +97,30 @@ def plan_of_run(
     return plan
 
 
-def _plans(specs: Sequence[JobSpec], settings: Settings, terms: PlanMoment | LoggedTerms, at: int) -> JobPlans:
+def _plans(
+    specs: Sequence[JobSpec], settings: Settings, terms: PlanMoment | LoggedTerms, at: int
+) -> JobPlans:
     facts = read_facts(specs, settings, terms)
     plans, account, catalog = plan_jobs(facts), facts.account, facts.snapshot.catalog
-    lacking = on_demand_remarks(plans, account.on_demand, list(account.on_demand_held.values()), catalog)
-    asked = dict.fromkeys(cloud for spec in specs for cloud in spec.resources.clouds if not is_replayed(cloud))
-    return JobPlans(plans, facts.remarks + lacking, tuple(freshness_of(facts.snapshot.table, asked)), at)
+    lacking = on_demand_remarks(
+        plans, account.on_demand, list(account.on_demand_held.values()), catalog
+    )
+    asked = dict.fromkeys(
+        cloud for spec in specs for cloud in spec.resources.clouds if not is_replayed(cloud)
+    )
+
+    return JobPlans(
+        plans, facts.remarks + lacking, tuple(freshness_of(facts.snapshot.table, asked)), at
+    )
 
 
-def plans_to_launch(specs: Sequence[JobSpec], settings: Settings, max_cost: int | None = None) -> JobPlans:
+def plans_to_launch(
+    specs: Sequence[JobSpec], settings: Settings, max_cost: int | None = None
+) -> JobPlans:
     """Plans jobs within the quotas that their clouds state now.
 
-    `max_cost` limits the jobs together: each gets a share in proportion to its cost without the limit.
+    `max_cost` limits the jobs together: each gets a share in proportion to its cost without the
+    limit.
     """
     if max_cost is None:
         return _within_account(specs, settings)
@@ -122,7 +147,11 @@ def _within_account(specs: Sequence[JobSpec], settings: Settings) -> JobPlans:
         for plan in plans.plans:
             if not plan.job.spec.is_local:
                 # Where the plan rents, or may rent on demand.
-                rents = [plan.decider.baseline, plan.decider.reliable, *(choice.rent for choice in plan.cost.choice)]
+                rents = [
+                    plan.decider.baseline,
+                    plan.decider.reliable,
+                    *(choice.rent for choice in plan.cost.choice),
+                ]
                 markets |= {rent.offer.market for rent in rents if rent is not None}
         unasked = unknown_quotas(markets, settings) - asked
         if not unasked:
@@ -132,16 +161,24 @@ def _within_account(specs: Sequence[JobSpec], settings: Settings) -> JobPlans:
 
 
 def unknown_quotas(markets: Collection[Market], settings: Settings) -> set[Market]:
-    """The markets without a quota that was read in the last day; spot and on-demand quotas are read together."""
-    stated = [entry.quota for entry in account_quotas.read_lately(settings, wall_us()) if entry.quota.spot]
-    # A cloud with quotas by region may state one of all regions, too, which says nothing of a region's own.
+    """The markets without a quota that was read in the last day; spot and on-demand quotas are read
+    together.
+    """
+    stated = [
+        entry.quota for entry in account_quotas.read_lately(settings, wall_us()) if entry.quota.spot
+    ]
+
+    # A cloud with quotas by region may state one of all regions, too, which says nothing of a
+    # region's own.
     by_region = {quota.cloud for quota in stated if quota.region is not None}
     read = [quota for quota in stated if quota.region is not None or quota.cloud not in by_region]
     return {
         market
         for market in markets
         if not any(
-            quota.covers(market.cloud, market.region, family_of(market.instance_type), market.instance_type)
+            quota.covers(
+                market.cloud, market.region, family_of(market.instance_type), market.instance_type
+            )
             for quota in read
         )
     }

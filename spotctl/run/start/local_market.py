@@ -1,4 +1,6 @@
-"""The clock of the local market: the first launch starts it, and later launches join while others run."""
+"""The clock of the local market: the first launch starts it, and later launches join while others
+run.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,19 +22,26 @@ from spotctl.log.store import EventLog
 
 
 def on_one_market(specs: Sequence[JobSpec]) -> tuple[list[JobSpec], tuple[str, ...]]:
-    """The jobs changed to share one local market, which has one clock, and a remark if any of the jobs changed.
+    """The jobs changed to share one local market, which has one clock, and a remark if any of the
+    jobs changed.
 
-    The market begins at the first `local.start`, and runs at the lowest `local.speed`: at a higher speed, the start-up
-    of that job's program would take more market time than the job file allows for.
+    The market begins at the first `local.start`, and runs at the lowest `local.speed`: at a higher
+    speed, the start-up of that job's program would take more market time than the job file allows
+    for.
     """
     asked = [spec.local for spec in specs if spec.is_local]
     if len({(local.start, local.speed) for local in asked}) < 2:
         return list(specs), ()
+
     start = next((local.start for local in asked if local.start is not None), None)
     speed = min(local.speed for local in asked)
     shared = [
-        replace(spec, local=replace(spec.local, start=start, speed=speed)) if spec.is_local else spec for spec in specs
+        replace(spec, local=replace(spec.local, start=start, speed=speed))
+        if spec.is_local
+        else spec
+        for spec in specs
     ]
+
     begins = "" if start is None else f" from {format_time(start)} on"
     return shared, (f"the jobs share one local market, which runs at speed {speed:g}{begins}",)
 
@@ -43,7 +52,8 @@ def begin_market(spec: JobSpec, settings: Settings) -> None:
     moment = market_start(library(settings)) if start is None else start
     if not _start_market(provider, moment, spec, settings) and provider.speed != spec.local.speed:
         raise BadRequest(
-            f"local.speed is {spec.local.speed:g}, but other jobs run on the local market at {provider.speed:g}"
+            f"local.speed is {spec.local.speed:g}, but other jobs run on the local market at "
+            f"{provider.speed:g}"
             f" (its time is {format_time(provider.now())}); wait for them, or set the same speed"
         )
 
@@ -56,18 +66,23 @@ def market_start(known: Library) -> int:
 
 
 def continue_market(state: RunState, spec: JobSpec, settings: Settings) -> None:
-    """Sets the market back to where a run was interrupted, if another job has restarted the market since then."""
+    """Sets the market back to where a run was interrupted, if another job has restarted the market
+    since then.
+    """
     assert state.began is not None
     provider = local_provider(settings, spec)
     now, waited = provider.now(), wall_us() - state.began.wall_us
     if state.at <= now <= state.started + round(waited * spec.local.speed) + HOUR:
         return
+
     # The run's last machines have ended with their leases at the latest.
     moment = max([state.at, *(held.lease_until for held in state.alive)])
     if not _start_market(provider, moment, spec, settings) and now < state.at:
         raise BadRequest(
-            f"run {state.run} was interrupted at {format_time(state.at)}, but the local market was started again for"
-            f" other jobs (its time is {format_time(now)}); resume it once they have ended (spotctl status)"
+            f"run {state.run} was interrupted at {format_time(state.at)}, but the local market was "
+            "started again for"
+            f" other jobs (its time is {format_time(now)}); resume it once they have ended "
+            "(spotctl status)"
         )
 
 
@@ -77,6 +92,7 @@ def _start_market(provider: LocalProvider, moment: int, spec: JobSpec, settings:
 
     if _is_used(settings, spec.name):
         return False
+
     try:
         provider.begin(moment, spec.local.speed)
     except MarketBusy:
@@ -85,7 +101,9 @@ def _start_market(provider: LocalProvider, moment: int, spec: JobSpec, settings:
 
 
 def _is_used(settings: Settings, job: str = "") -> bool:
-    """Whether processes attend to runs on the local market, other than of a `job`. A run may hold no machine now."""
+    """Whether processes attend to runs on the local market, other than of a `job`. A run may hold
+    no machine now.
+    """
     from spotctl.clouds.local.provider import LocalProvider
 
     paths = Paths(settings.home)
@@ -93,19 +111,25 @@ def _is_used(settings: Settings, job: str = "") -> bool:
         return False
     with EventLog(paths.log) as log:
         return any(
-            began.job != job and began.provider == LocalProvider.name and is_running(paths.locks, began.job)
+            began.job != job
+            and began.provider == LocalProvider.name
+            and is_running(paths.locks, began.job)
             for began in not_ended(log).values()
         )
 
 
 def market_now(specs: Sequence[JobSpec], settings: Settings) -> int | None:
-    """The local market's time while jobs run on it; None if the next launch starts the market again."""
+    """The local market's time while jobs run on it; None if the next launch starts the market
+    again.
+    """
     from spotctl.clouds.provider import MachineState
 
     if not all(spec.is_local for spec in specs):
         return None
+
     provider = local_provider(settings, specs[0])
     if not provider.has_begun:
         return None
+
     held = any(machine.state is not MachineState.GONE for machine in provider.list({}))
     return provider.now() if held or _is_used(settings) else None

@@ -24,9 +24,11 @@ from spotctl.run.work.training_workload import NODE_PACKAGES
 _PROCESSORS = {X86: ("x86_64",), ARM: ("aarch64",), ANY: ("x86_64", "aarch64")}
 
 
-def check_machine_packages(spec: JobSpec, settings: Settings, of_runner: Sequence[str] = ()) -> None:
-    """Chooses the packages of a job's nodes, and of a runner that is to move to a machine. BadRequest: some of the
-    machines that the job may rent could not get theirs."""
+def check_machine_packages(
+    spec: JobSpec, settings: Settings, of_runner: Sequence[str] = ()
+) -> None:
+    """Chooses the packages of a job's nodes, and of a runner that is to move to a machine.
+    BadRequest: some of the machines that the job may rent could not get theirs."""
     of_nodes = (*(NODE_PACKAGES if spec.kind is ProgramKind.AGILEML else ()), *store_packages(spec))
     if spec.is_local or spec.on_ray or not (of_nodes or of_runner):
         return
@@ -42,16 +44,24 @@ def possible_platforms(
 ) -> Iterator[tuple[MachinePlatform, ...]]:
     """For each processor that the job's machines may have, the platforms of which one is needed.
 
-    spotctl's own image has a known Python; another one, as on the clouds `own`, may have any that is supported.
+    spotctl's own image has a known Python; another one, as on the clouds `own`, may have any that
+    is supported.
     """
-    known = any(spec.image.of(cloud) is None and cloud not in own for cloud in spec.resources.clouds)
-    unknown = any(spec.image.of(cloud) is not None or cloud in own for cloud in spec.resources.clouds)
+    known = any(
+        spec.image.of(cloud) is None and cloud not in own for cloud in spec.resources.clouds
+    )
+    unknown = any(
+        spec.image.of(cloud) is not None or cloud in own for cloud in spec.resources.clouds
+    )
+
     for processor in _PROCESSORS[spec.resources.arch or X86]:
         if known:
             yield (MachinePlatform(USUAL_PYTHON, processor, USUAL_GLIBC),)
         if unknown:
             any_python = [MachinePlatform(python, processor, OLDEST_GLIBC) for python in PYTHONS]
-            yield tuple(sorted(any_python, key=lambda machine: not machine.runs_packages_of(launcher)))
+            yield tuple(
+                sorted(any_python, key=lambda machine: not machine.runs_packages_of(launcher))
+            )
 
 
 def _refusal(folder: Path, names: Sequence[str], alternatives: Sequence[MachinePlatform]) -> str:
@@ -64,4 +74,5 @@ def _refusal(folder: Path, names: Sequence[str], alternatives: Sequence[MachineP
             why = why or str(error)
         else:
             return ""
+
     return why

@@ -19,24 +19,32 @@ from spotctl.planning.values import JobPlan
 
 @dataclass(frozen=True, slots=True)
 class CheckedOrders:
-    """The findings about a plan's orders, each once. If no order of the plan can succeed, why the first one fails."""
+    """The findings about a plan's orders, each once. If no order of the plan can succeed, why the
+    first one fails.
+    """
 
     findings: tuple[Finding, ...]
     obstacles: tuple[Finding, ...]
 
     def refuse(self) -> None:
-        """Raises the first reason why no order of the plan can succeed. NotPermitted: permissions are missing."""
+        """Raises the first reason why no order of the plan can succeed. NotPermitted: permissions
+        are missing.
+        """
         if self.obstacles:
             kind = (
-                NotPermitted if any(finding.level is Level.NO_ACCESS for finding in self.obstacles) else ProviderError
+                NotPermitted
+                if any(finding.level is Level.NO_ACCESS for finding in self.obstacles)
+                else ProviderError
             )
             # What nobody but an administrator can change comes first.
-            raise kind(str(max(self.obstacles, key=lambda finding: finding.level is Level.NO_ACCESS)))
+            raise kind(
+                str(max(self.obstacles, key=lambda finding: finding.level is Level.NO_ACCESS))
+            )
 
 
 def checked(plan: JobPlan, settings: Settings) -> CheckedOrders:
-    """Asks the clouds of a plan about the orders that it begins with, all at the same time. A zone without a network is
-    no reason against orders in others."""
+    """Asks the clouds of a plan about the orders that it begins with, all at the same time. A zone
+    without a network is no reason against orders in others."""
     findings, failing = dict[tuple[str, str, str], Finding](), list[tuple[Market, list[Finding]]]()
     requests = _requests(plan, installation_id(settings.home))
     for cloud in dict.fromkeys(request.market.cloud for request in requests):
@@ -46,17 +54,28 @@ def checked(plan: JobPlan, settings: Settings) -> CheckedOrders:
             answers = iter(all_found(cloud, [check for checks in each for check in checks]))
             for request, checks in zip(own, each, strict=True):
                 of_order = [next(answers) for _ in checks]
-                failing.append((request.market, [finding for finding in of_order if finding.is_bad]))
-                findings |= {(finding.about, finding.what, finding.detail): finding for finding in of_order}
+                failing.append(
+                    (request.market, [finding for finding in of_order if finding.is_bad])
+                )
+                findings |= {
+                    (finding.about, finding.what, finding.detail): finding for finding in of_order
+                }
+
     return CheckedOrders(tuple(findings.values()), _obstacles(plan, failing))
 
 
-def _obstacles(plan: JobPlan, failing: Sequence[tuple[Market, Sequence[Finding]]]) -> tuple[Finding, ...]:
-    """The problems of the first order, if all orders fail, and for reasons that reach all markets of the plan."""
+def _obstacles(
+    plan: JobPlan, failing: Sequence[tuple[Market, Sequence[Finding]]]
+) -> tuple[Finding, ...]:
+    """The problems of the first order, if all orders fail, and for reasons that reach all markets
+    of the plan.
+    """
     barred = [(finding.scope.value, market) for market, problems in failing for finding in problems]
     markets = {market for market, _ in failing} | {offer.market for offer in plan.decider.offers}
     fail = all(problems for _, problems in failing)
-    fail = fail and all(any(covers(scope, refused, market) for scope, refused in barred) for market in markets)
+    fail = fail and all(
+        any(covers(scope, refused, market) for scope, refused in barred) for market in markets
+    )
     return tuple(failing[0][1]) if failing and fail else ()
 
 
@@ -65,7 +84,13 @@ def _requests(plan: JobPlan, installation: str) -> Sequence[MachineRequest]:
     spec = plan.job.spec
     if spec.is_local or spec.on_ray:
         return ()
-    rents = [*(choice.rent for choice in plan.cost.choice), plan.decider.reliable, plan.decider.baseline]
+
+    rents = [
+        *(choice.rent for choice in plan.cost.choice),
+        plan.decider.reliable,
+        plan.decider.baseline,
+    ]
+
     orders = {(rent.offer.market, rent.spot): rent for rent in rents if rent is not None}
     return [
         MachineRequest(

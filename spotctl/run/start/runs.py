@@ -1,8 +1,9 @@
 """Launches, resumes and stops runs.
 
-Everything known of a run is in the event log and in its rendezvous folder, so that any process can take over from one
-that was killed. The rendezvous folder is outside of the home: sockets need short paths, and the secret by which a run's
-processes authenticate each other is not kept next to the log.
+Everything known of a run is in the event log and in its rendezvous folder, so that any process can
+take over from one that was killed. The rendezvous folder is outside of the home: sockets need short
+paths, and the secret by which a run's processes authenticate each other is not kept next to the
+log.
 """
 
 import secrets
@@ -75,10 +76,11 @@ def launch(
     fresh: bool = False,
     expected: Planned | None = None,
 ) -> RunEnd:
-    """Runs a job from start to end. A `fresh` run does not resume from the checkpoint of an earlier, stopped run.
+    """Runs a job from start to end. A `fresh` run does not resume from the checkpoint of an
+    earlier, stopped run.
 
-    `expected` is the forecast that the user has seen: it is logged as it was, and not played again while the market's
-    clock runs.
+    `expected` is the forecast that the user has seen: it is logged as it was, and not played again
+    while the market's clock runs.
     """
     with JobLock(Paths(settings.home).locks, spec.name):
         return launch_locked(spec, settings, observer, fresh=fresh, expected=expected)
@@ -96,15 +98,18 @@ def launch_locked(
 ) -> RunEnd:
     """Runs a job whose lock this process holds.
 
-    `plan` is given if the job was planned together with others; the local market then runs already. Unless it begins
-    `is_as_planned`, it is planned again, within the parts of the quotas that the plan gives it.
+    `plan` is given if the job was planned together with others; the local market then runs already.
+    Unless it begins `is_as_planned`, it is planned again, within the parts of the quotas that the
+    plan gives it.
     """
     paths = Paths(settings.home)
     with EventLog(paths.log) as log:
         check_ended(spec.name, log)
         remove_waiting(paths, spec.name)
         check_checkpoint_is_free(spec, log)
-        spec = store_data(spec, settings, partial(observer.on_remark, spec.name), observer.is_stopped)
+        spec = store_data(
+            spec, settings, partial(observer.on_remark, spec.name), observer.is_stopped
+        )
         prepare_places(spec, fresh=fresh)
         if fresh:
             resume_state.forget(paths.kept(spec.name))
@@ -119,7 +124,8 @@ def check_ended(job: str, log: EventLog) -> None:
     before = latest_run(log, job)
     if before is not None and before.ended is None:
         raise AlreadyRunning(
-            f"run {before.run} of job {job} was interrupted: 'spotctl resume {job}' resumes it, 'spotctl stop {job}'"
+            f"run {before.run} of job {job} was interrupted: 'spotctl resume {job}' resumes it, "
+            f"'spotctl stop {job}'"
             " returns its machines"
         )
 
@@ -140,23 +146,32 @@ def begin_run(
         # The run keeps what is decided now, also when its machines are planned again.
         planned = plan or stored_plans([spec], settings).plans[0]
         spec = spec.with_reliable(planned.job.spec.resources.reliable.machines or 0)
+
     if plan is not None and plan.job.reserved is not None:
         # So it keeps its part of reservations that other jobs of the launch name, too.
         spec = replace(spec, resources=replace(spec.resources, reservations=plan.job.reserved))
+
     spec = replace(spec, tags={**settings.tags, **spec.tags})
     paths, provider = Paths(settings.home), provider_of(settings, spec)
     run, folder = f"{spec.name}-{secrets.token_hex(3)}", resume_state.new_rendezvous()
     environment = environment_of(spec, run, folder, provider, paths)
     journal = Journal(log, run, environment.clock)
     deadline = deadline_of(spec, provider.now()) if plan is None else plan.job.deadline
+
     if plan is None:
         # What running jobs of this home leave of the known quotas.
         quotas = read_account(settings, wall_us()).left(library(settings).catalog)
     else:
         quotas = (*(share.slice for share in plan.share.quotas), *plan.share.on_demand_quotas)
+
     quota_text = ", ".join(map(str, quotas))
     rented_from = RAY if spec.on_ray else provider.name
-    journal.write(RunBegan(spec.name, rented_from, written(spec), str(folder), wall_us(), deadline, quota_text))
+    journal.write(
+        RunBegan(
+            spec.name, rented_from, written(spec), str(folder), wall_us(), deadline, quota_text
+        )
+    )
+
     delete_old(paths.runs, time.time())
     if expected is not None:
         journal.write(expected)
@@ -173,7 +188,8 @@ def resume(
 ) -> RunEnd:
     """Resumes a run whose process is gone; with `stop`, only returns its machines and ends it.
 
-    A runner that is itself on a rented machine wraps the provider with `around`, and has an identity of its own.
+    A runner that is itself on a rented machine wraps the provider with `around`, and has an
+    identity of its own.
     """
     paths = Paths(settings.home)
     with JobLock(paths.locks, job), EventLog(paths.log) as log:
@@ -183,19 +199,25 @@ def resume(
         folder = Path(state.began.folder)
         if stop is None and state.orders and not folder.is_dir():
             raise BadRequest(
-                f"run {state.run} cannot be resumed: its folder {folder} is gone, for example after a restart of the"
+                f"run {state.run} cannot be resumed: its folder {folder} is gone, for example "
+                "after a restart of the"
                 f" computer ('spotctl stop {job}' closes it, 'spotctl launch' starts from scratch)"
             )
         if stop is None:
             resume_state.check_rendezvous(folder)
-        spec, ending = restored(state.began.spec, paths.home), stop is not None or state.stopping is not None
+        spec, ending = (
+            restored(state.began.spec, paths.home),
+            stop is not None or state.stopping is not None,
+        )
         if not ending:
             # Opening a cloud takes seconds, and a missing secret is known at once.
             secrets_of(spec)
             if spec.is_local:
                 continue_market(state, spec, settings)
         provider = around(provider_of(settings, spec))
-        environment = environment_of(spec, state.run, folder, provider, paths, ending=ending, identity=identity)
+        environment = environment_of(
+            spec, state.run, folder, provider, paths, ending=ending, identity=identity
+        )
         journal = Journal(log, state.run, environment.clock)
         journal.write(RunResumed(wall_us()))
         if stop is not None:
@@ -204,8 +226,8 @@ def resume(
 
 
 def stop(job: str, settings: Settings, observer: RunObserver, *, takes_over: bool = True) -> RunEnd:
-    """Stops a run and returns its machines: through its process, or here if that process is gone. AlreadyRunning: it is
-    gone, and this process may not take over."""
+    """Stops a run and returns its machines: through its process, or here if that process is gone.
+    AlreadyRunning: it is gone, and this process may not take over."""
     paths = Paths(settings.home)
     with EventLog(paths.log) as log:
         # A process that holds the lock is about to begin a run, or has just ended one.
@@ -213,18 +235,27 @@ def stop(job: str, settings: Settings, observer: RunObserver, *, takes_over: boo
             process = f"process {runner_of(paths.locks, job)}"
             if state is None or state.ended is not None:
                 return (
-                    f"waiting for {process}, which is about to begin a run or has just ended one; it is stopped as soon"
+                    f"waiting for {process}, which is about to begin a run or has just ended one; "
+                    "it is stopped as soon"
                     " as it begins, and nothing is rented before that"
                 )
+
             ends = end_awaited(state)
-            return ends and f"{ends}; {process} ends the run, and this command does if that process is killed"
+            return (
+                ends
+                and f"{ends}; {process} ends the run, and this command does if that process is killed"
+            )
 
         state: RunState | None = None
         with waits_said(awaited, partial(observer.on_remark, job)):
-            while ((state := latest_run(log, job)) is None or state.ended is not None) and is_running(paths.locks, job):
+            while (
+                (state := latest_run(log, job)) is None or state.ended is not None
+            ) and is_running(paths.locks, job):
                 time.sleep(LOOK_SECONDS)
             if state is None:
-                raise BadRequest(f"no job named {job!r} was launched ('spotctl status' lists all jobs)")
+                raise BadRequest(
+                    f"no job named {job!r} was launched ('spotctl status' lists all jobs)"
+                )
             if state.ended is None and is_running(paths.locks, job):
                 log.append(state.run, state.at, ON_REQUEST)
             while state.ended is None and is_running(paths.locks, job):
@@ -232,10 +263,15 @@ def stop(job: str, settings: Settings, observer: RunObserver, *, takes_over: boo
                 state = fold(log.of_run(state.run, state.last_row), state)
                 observer.on_turn(state)
         state = fold(log.of_run(state.run, state.last_row), state)
+
     if state.ended is not None:
         return state, state.ended
     if not takes_over:
-        raise AlreadyRunning(f"job {job}: its runner on this machine is gone; stop the run from where it was launched")
+        raise AlreadyRunning(
+            f"job {job}: its runner on this machine is gone; stop the run from where it was "
+            "launched"
+        )
+
     return resume(job, settings, observer, ON_REQUEST)
 
 
@@ -263,6 +299,7 @@ def check_launchable(spec: JobSpec) -> None:
     secrets_of(spec)
     if not spec.is_local and not spec.on_ray:
         check_folder(spec.workdir)
+
     for place in spec.data.values():
         if "://" not in place:
             try:
@@ -282,25 +319,34 @@ def _conduct(
     assert began is not None
     spec, kept = restored(began.spec, settings.home), Paths(settings.home).kept(began.job)
     if spec.on_ray:
-        ended = ray_training.train(spec, journal, environment, lambda: observer.on_turn(journal.state), wall_us)
+        ended = ray_training.train(
+            spec, journal, environment, lambda: observer.on_turn(journal.state), wall_us
+        )
         observer.on_turn(journal.state)
         if began.folder:
             shutil.rmtree(began.folder, ignore_errors=True)
         observer.on_end(spec, journal.state, ended)
         return journal.state, ended
+
     if not journal.state.orders and journal.state.stopping is None:
         resume_state.make_rendezvous(environment.rendezvous)
         if spec.kind is ProgramKind.AGILEML:
             resume_state.restore(spec, environment.rendezvous, kept)
+
     environment.provider.attend(starting="" if journal.state.orders else "the run")
     environment = replace(
         environment,
         lists=lambda: library(settings).catalog.lists,
-        list_price=lambda market: on_demand_price(library(settings).catalog, market, journal.now()) or 0,
+        list_price=lambda market: (
+            on_demand_price(library(settings).catalog, market, journal.now()) or 0
+        ),
     )
+
     plan = _planner(journal, settings, made)
     queue, others = queue_of(spec, settings), OtherRuns(settings)
-    rules = replace(rules_of(spec, journal, environment, plan), shared=others.shared, fits=others.leave_room)
+    rules = replace(
+        rules_of(spec, journal, environment, plan), shared=others.shared, fits=others.leave_room
+    )
     rules = replace(rules, quotas=queue.changed_parts, surplus=queue.surplus)
     say = partial(observer.on_remark, spec.name)
     runner: Runner | None = None
@@ -308,7 +354,8 @@ def _conduct(
     def awaited() -> str:
         if journal.state.ended is not None:
             return (
-                "waiting for connections and copies of the run to be closed, for some seconds; nothing costs any more"
+                "waiting for connections and copies of the run to be closed, for some seconds; "
+                "nothing costs any more"
             )
         return end_awaited(journal.state, "" if runner is None else runner.awaited)
 
@@ -317,37 +364,47 @@ def _conduct(
         closing(environment.provider),
         closing(workload_of(spec, environment, plan)) as workload,
         _fresh_prices(environment, plan, settings),
-        closing(RegionalCopies(spec, environment.installation, environment.identity, say)) as copies,
+        closing(
+            RegionalCopies(spec, environment.installation, environment.identity, say)
+        ) as copies,
     ):
         runner = Runner(journal, environment, workload, rules)
-        # The first turn orders machines, which may take long; from here on, users know which run they can stop.
+        # The first turn orders machines, which may take long; from here on, users know which run
+        # they can stop.
         observer.on_turn(runner.state)
         report = turn_reports(spec, runner, observer)
 
         def between_turns() -> None:
-            environment.provider.attend(starting="programs" if awaits_programs(spec, runner.state) else "")
+            environment.provider.attend(
+                starting="programs" if awaits_programs(spec, runner.state) else ""
+            )
             report()
             copies.look(runner.state)
 
         ended = runner.run(between_turns, wall_us, lambda: observer.on_turn(runner.state))
+
     queue.leave(began.job)
     observer.on_turn(runner.state)
     _keep_for_later_runs(spec, runner.state, ended, settings, environment.rendezvous)
     if began.folder:
         shutil.rmtree(began.folder, ignore_errors=True)
     observer.on_end(spec, runner.state, ended)
+
     return runner.state, ended
 
 
 def awaits_programs(spec: JobSpec, state: RunState) -> bool:
-    """Whether a run has the machines that it needs, and none works: those of a training load their libraries until its
-    first clock, and those of a command wait to be told what to run."""
+    """Whether a run has the machines that it needs, and none works: those of a training load their
+    libraries until its first clock, and those of a command wait to be told what to run."""
     least, works = 1, state.progress is not None
     if isinstance(spec.program, Command):
         least, works = spec.program.nodes.least, state.work.runs
     staying = [
-        held for held in state.alive if not held.returning and state.leaves_at(held) is None and not held.warned_until
+        held
+        for held in state.alive
+        if not held.returning and state.leaves_at(held) is None and not held.warned_until
     ]
+
     return not works and state.stopping is None and len(staying) >= least
 
 
@@ -366,7 +423,9 @@ def _fresh_prices(
 
 
 def _planner(journal: Journal, settings: Settings, made: JobPlan | None) -> Callable[[], JobPlan]:
-    """The plan within the present parts of the quotas; lazy, since a run that only returns machines needs no plan."""
+    """The plan within the present parts of the quotas; lazy, since a run that only returns machines
+    needs no plan.
+    """
     from spotctl.run.start.launch_plans import plan_of_run
 
     began = journal.state.began
@@ -377,6 +436,7 @@ def _planner(journal: Journal, settings: Settings, made: JobPlan | None) -> Call
         started = journal.state.started
         if quotas == began.quotas:
             return made or plan_of_run(began, settings, started)
+
         first = within(began.quotas)
         home = first.cost.choice[0].rent.offer.market
         try:
@@ -387,14 +447,17 @@ def _planner(journal: Journal, settings: Settings, made: JobPlan | None) -> Call
     return lambda: within(journal.state.quotas)
 
 
-def _keep_for_later_runs(spec: JobSpec, state: RunState, ended: RunEnded, settings: Settings, rendezvous: Path) -> None:
-    """Keeps what a run has seen of spot markets, and a training that ended early, so that the job's next run can resume
-    from it."""
+def _keep_for_later_runs(
+    spec: JobSpec, state: RunState, ended: RunEnded, settings: Settings, rendezvous: Path
+) -> None:
+    """Keeps what a run has seen of spot markets, and a training that ended early, so that the job's
+    next run can resume from it."""
     spans = availability_of(state, ended.wall_us)
     if spans:
         # If the store cannot be written, the log still has them.
         with suppress(StoreError):
             price_store(settings).commit(FetchedRows(availability=spans))
+
     if spec.kind is ProgramKind.AGILEML:
         kept = Paths(settings.home).kept(spec.name)
         if ended.outcome == DONE:

@@ -1,4 +1,6 @@
-"""The queue of this home's jobs under quotas: whichever process looks first after a change decides the next round."""
+"""The queue of this home's jobs under quotas: whichever process looks first after a change decides
+the next round.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -35,12 +37,16 @@ def queue_terms(specs: Sequence[JobSpec], settings: Settings) -> QueueTerms:
     """How these jobs share quotas: by the policy that they name, or that of the settings."""
     named = {spec.queue.policy: spec.name for spec in specs}
     if len(named) > 1:
-        (policy, first), (other, second) = [(name or settings.queue_policy, job) for name, job in named.items()][:2]
+        (policy, first), (other, second) = [
+            (name or settings.queue_policy, job) for name, job in named.items()
+        ][:2]
         if policy != other:
             raise BadRequest(
-                f"{first} shares quotas by queue.policy {policy}, and {second} by {other}: give jobs that are launched"
+                f"{first} shares quotas by queue.policy {policy}, and {second} by {other}: give "
+                "jobs that are launched"
                 " together the same"
             )
+
     return settings.queue_terms(next(iter(named)))
 
 
@@ -52,13 +58,14 @@ def queue_of(spec: JobSpec, settings: Settings) -> "SharedQueue":
 
 
 class SharedQueue:
-    """One queue of a home, `local` or `clouds`, on its clock in microseconds. All that it knows is in the log, so that
-    the processes of several launches agree."""
+    """One queue of a home, `local` or `clouds`, on its clock in microseconds. All that it knows is
+    in the log, so that the processes of several launches agree."""
 
     def __init__(self, settings: Settings, name: str, now: Callable[[], int]) -> None:
         self._settings, self._name, self._clock = settings, name, now
         self._paths, self._known = Paths(settings.home), JobsQueued()
-        # When machines outside of the queue were last looked at, and the ends of the leases of jobs without a process.
+        # When machines outside of the queue were last looked at, and the ends of the leases of jobs
+        # without a process.
         self._looked, self._leases = 0.0, dict[str, int]()
 
     def join(self, jobs: Sequence[JobJoined]) -> None:
@@ -73,7 +80,9 @@ class SharedQueue:
                     self._check_terms(known, each.terms, each.job.name)
                 again = [JobLeft(each.job.name) for each in jobs if each.job.name in known.joined]
                 now = self._now()
-                fresh = [replace(each, job=replace(each.job, arrival=now, since=now)) for each in jobs]
+                fresh = [
+                    replace(each, job=replace(each.job, arrival=now, since=now)) for each in jobs
+                ]
                 if log.add_to_queue(self._name, known.rows, [*again, *fresh]):
                     return
 
@@ -95,7 +104,9 @@ class SharedQueue:
             return JobQueue(0.0, (), (), terms)
         with EventLog(self._paths.log) as log:
             known = self._read(log)
-            jobs = [name for name in known.joined if name not in besides and self._counts(name, log)]
+            jobs = [
+                name for name in known.joined if name not in besides and self._counts(name, log)
+            ]
             if not jobs:
                 return JobQueue(0.0, (), (), terms)
             self._check_terms(known, terms, besides[0])
@@ -113,59 +124,92 @@ class SharedQueue:
         return tuple(name for name in dict.fromkeys([*last.machines, *before]) if name != job)
 
     def parts(self, job: str) -> Mapping[str, int] | None:
-        """A job's parts of the quotas in the present round, by name: what its machines use, and what no job uses. None
-        if it holds nothing."""
+        """A job's parts of the quotas in the present round, by name: what its machines use, and
+        what no job uses. None if it holds nothing."""
         known = self._decided()
         joined, last = known.joined.get(job), known.last
         if joined is None or last is None or not last.machines.get(job):
             return None
+
         parts = dict[str, int]()
-        for quota in (quota for quota in last.queue.quotas if quota.name in {own.name for own in joined.quotas}):
+        for quota in (
+            quota
+            for quota in last.queue.quotas
+            if quota.name in {own.name for own in joined.quotas}
+        ):
             uses = {name: _use(quota, held) for name, held in last.machines.items()}
             # Machines outside of the queue may have taken what jobs keep.
             free = max(quota.amount - sum(uses.values()), 0.0)
             parts[quota.name] = int(uses[job] + free + 1e-6)
+
         for whole in account_quotas.known(self._settings, wall_us(), spot=False):
             if whole.name in joined.on_demand:
-                others = (each.on_demand.get(whole.name, 0) for name, each in known.joined.items() if name != job)
+                others = (
+                    each.on_demand.get(whole.name, 0)
+                    for name, each in known.joined.items()
+                    if name != job
+                )
                 parts[whole.name] = max(joined.on_demand[whole.name], whole.amount - sum(others))
+
         return parts
 
     def changed_parts(self, state: RunState) -> QuotasShared | None:
-        """The parts of the quotas that a run may use from now on; None for no change. A run that has lost its turn
-        keeps its parts in mind, and waits."""
+        """The parts of the quotas that a run may use from now on; None for no change. A run that
+        has lost its turn keeps its parts in mind, and waits."""
         parts = self.parts(state.job) if state.quotas else None
         joined = self._known.joined.get(state.job)
         if joined is None:
             return None
+
         job = joined.job
         if job.gang and job.least == job.most and parts is not None and not state.waits:
             # A number of nodes uses no larger part.
             return None
+
         own = quotas_from(state.quotas)
-        text = ", ".join(str(replace(quota, amount=(parts or {}).get(quota.name, quota.amount))) for quota in own)
-        return None if (text, parts is None) == (state.quotas, state.waits) else QuotasShared(text, parts is None)
+        text = ", ".join(
+            str(replace(quota, amount=(parts or {}).get(quota.name, quota.amount))) for quota in own
+        )
+        return (
+            None
+            if (text, parts is None) == (state.quotas, state.waits)
+            else QuotasShared(text, parts is None)
+        )
 
     def surplus(self, state: RunState) -> tuple[str, ...]:
         """The machines by which a run exceeds its parts of the quotas, the newest first."""
         joined = self._known.joined.get(state.job)
         if joined is None:
             return ()
-        own = {quota.name: 0 if state.waits else quota.amount for quota in quotas_from(state.quotas) if quota.spot}
+
+        own = {
+            quota.name: 0 if state.waits else quota.amount
+            for quota in quotas_from(state.quotas)
+            if quota.spot
+        }
+
         staying = [
             held
             for held in state.alive
             if state.allocations[held.allocation].bid is not None
-            and not (held.returning or held.warned_until is not None or state.leaves_at(held) is not None)
+            and not (
+                held.returning or held.warned_until is not None or state.leaves_at(held) is not None
+            )
         ]
+
         names = list[str]()
         for quota in joined.quotas:
-            uses = {held.id: quota.per_machine.get(_kind(state, held), 0.0) for held in staying if held.id not in names}
+            uses = {
+                held.id: quota.per_machine.get(_kind(state, held), 0.0)
+                for held in staying
+                if held.id not in names
+            }
             over = sum(uses.values()) - own.get(quota.name, inf)
             for held in sorted(staying, key=lambda held: (-held.started, held.id)):
                 if over > 1e-6 and uses.get(held.id):
                     names.append(held.id)
                     over -= uses[held.id]
+
         return tuple(names)
 
     def _now(self) -> float:
@@ -184,54 +228,83 @@ class SharedQueue:
                     return known
                 now = self._now()
                 jobs, last = [name for name in known.joined if self._counts(name, log)], known.last
-                is_changed = known.changed or last is None or {job.name for job in last.queue.jobs} != set(jobs)
+                is_changed = (
+                    known.changed
+                    or last is None
+                    or {job.name for job in last.queue.jobs} != set(jobs)
+                )
                 if last is not None and not is_changed:
                     ends = max(self._looked, last.queue.now) + last.queue.terms.round_seconds
                     if now < ends:
                         return known
                 self._looked = now
                 quotas = self._left_of(known.quotas_of(jobs), known, log)
-                queue = known.queue_of([self._present(known, name, now, log) for name in jobs], now, quotas)
+                queue = known.queue_of(
+                    [self._present(known, name, now, log) for name in jobs], now, quotas
+                )
                 decided = next_round(queue, last)
-                is_same = last is not None and (decided.machines, quotas) == (last.machines, last.queue.quotas)
-                # A round like the last one goes on with it: what jobs have received counts from its beginning.
+                is_same = last is not None and (decided.machines, quotas) == (
+                    last.machines,
+                    last.queue.quotas,
+                )
+                # A round like the last one goes on with it: what jobs have received counts from its
+                # beginning.
                 if is_same and not is_changed:
                     return known
                 log.add_to_queue(self._name, known.rows, [decided])
 
-    def _left_of(self, quotas: Sequence[QueueQuota], known: JobsQueued, log: EventLog) -> tuple[QueueQuota, ...]:
+    def _left_of(
+        self, quotas: Sequence[QueueQuota], known: JobsQueued, log: EventLog
+    ) -> tuple[QueueQuota, ...]:
         """The quotas without the machines of runs that are not in the queue."""
         outside = Counter[Market]()
         for run in latest_runs(log):
             if run.ended is None and run.began is not None and run.job not in known.joined:
                 outside += run.by_market(spot=True, at=self._clock())
+
         if not outside:
             return tuple(quotas)
+
         catalog, stated = library(self._settings).catalog, self._stated(quotas)
         taken = {name: used(whole, outside, catalog) for name, whole in stated.items()}
-        return tuple(replace(quota, amount=max(quota.amount - taken.get(quota.name, 0), 0.0)) for quota in quotas)
+        return tuple(
+            replace(quota, amount=max(quota.amount - taken.get(quota.name, 0), 0.0))
+            for quota in quotas
+        )
 
     def _whole(self, quotas: Sequence[QueueQuota]) -> tuple[QueueQuota, ...]:
-        """The quotas with their amounts before any run takes something of them, as far as these are known."""
+        """The quotas with their amounts before any run takes something of them, as far as these are
+        known.
+        """
         amounts = {name: float(quota.amount) for name, quota in self._stated(quotas).items()}
-        return tuple(replace(quota, amount=amounts.get(quota.name, quota.amount)) for quota in quotas)
+        return tuple(
+            replace(quota, amount=amounts.get(quota.name, quota.amount)) for quota in quotas
+        )
 
     def _stated(self, quotas: Sequence[QueueQuota]) -> dict[str, Quota]:
         """The known quotas by name, those for every region in the regions of the queue."""
         known = account_quotas.known(self._settings, wall_us())
         regions = {kind.split("/")[1] for quota in quotas for kind in quota.per_machine}
-        return {(there := quota.within(region)).name: there for quota in known for region in regions}
+        return {
+            (there := quota.within(region)).name: there for quota in known for region in regions
+        }
 
     def _counts(self, job: str, log: EventLog) -> bool:
-        """Whether a process attends to a job, or its run holds machines, which end with their leases."""
+        """Whether a process attends to a job, or its run holds machines, which end with their
+        leases.
+        """
         if is_running(self._paths.locks, job):
             self._leases.pop(job, None)
             return True
+
         if job not in self._leases:
             # No process renews these leases.
             state, now = latest_run(log, job), self._clock()
             alive = () if state is None else state.alive
-            self._leases[job] = max((held.lease_until for held in alive if held.exists_at(now)), default=now)
+            self._leases[job] = max(
+                (held.lease_until for held in alive if held.exists_at(now)), default=now
+            )
+
         return self._clock() < self._leases[job]
 
     def _present(self, known: JobsQueued, name: str, now: float, log: EventLog) -> QueueJob:
@@ -239,12 +312,14 @@ class SharedQueue:
         job, joined, state = known.job(name, now), known.joined[name], latest_run(log, name)
         if state is None or state.started / SECOND < job.arrival:
             return job
+
         left = 1.0 - _share_done(joined, state, self._clock())
         high = None if job.work_high is None else job.work_high * left
         work = None if job.work is None else job.work * max(left, 1e-9)
         job = replace(job, work=work, work_low=job.work_low * left, work_high=high)
         spot = [held for held in state.alive if not state.allocations[held.allocation].reliable]
         paid = min((_paid_until(state, held, self._clock()) for held in spot), default=0) / SECOND
+
         return replace(_measured(job, joined, state, self._clock()), paid_until=paid)
 
     def _check_terms(self, known: JobsQueued, terms: QueueTerms, job: str) -> None:
@@ -255,20 +330,32 @@ class SharedQueue:
                 if ours == theirs:
                     ours, theirs = "other weights of users", "its weights"
                 raise BadRequest(
-                    f"{job} would share quotas by {ours}, but job {name} was launched with {theirs}: launch with the"
-                    " same (queue.policy of the job file, settings queue_policy, queue_users, queue_round_minutes), or"
+                    f"{job} would share quotas by {ours}, but job {name} was launched with "
+                    f"{theirs}: launch with the"
+                    " same (queue.policy of the job file, settings queue_policy, queue_users, "
+                    "queue_round_minutes), or"
                     " once that job has ended"
                 )
 
     def _check_amounts(self, known: JobsQueued, jobs: Sequence[JobJoined]) -> None:
         """Refuses other amounts than those by which the jobs of the queue were planned."""
-        amounts = {quota.name: (name, quota.amount) for name, each in known.joined.items() for quota in each.quotas}
+        amounts = {
+            quota.name: (name, quota.amount)
+            for name, each in known.joined.items()
+            for quota in each.quotas
+        }
+
         stated = {quota.name.split("/")[0] for quota in self._settings.quotas}
         for quota in (quota for each in jobs for quota in each.quotas):
             name, amount = amounts.get(quota.name, ("", quota.amount))
-            if amount != quota.amount and quota.name.split("/")[0] in stated and is_running(self._paths.locks, name):
+            if (
+                amount != quota.amount
+                and quota.name.split("/")[0] in stated
+                and is_running(self._paths.locks, name)
+            ):
                 raise BadRequest(
-                    f"quota {quota.name} is {quota.amount:g} here, but job {name} was launched with {amount:g}: launch"
+                    f"quota {quota.name} is {quota.amount:g} here, but job {name} was launched "
+                    f"with {amount:g}: launch"
                     " with the same quotas, or once that job has ended"
                 )
 
@@ -278,7 +365,9 @@ def _stated_terms(terms: QueueTerms) -> str:
 
 
 def _paid_until(state: RunState, held: Held, now: int) -> int:
-    """The end of the hour of a machine that is paid already; 0 where machines cost only the time that they run."""
+    """The end of the hour of a machine that is paid already; 0 where machines cost only the time
+    that they run.
+    """
     rule = rule_of_cloud(state.allocations[held.allocation].market.cloud)
     if not isinstance(rule, HourlyRefund):
         return 0
@@ -295,9 +384,12 @@ def _use(quota: QueueQuota, machines: Mapping[str, int]) -> float:
 
 
 def _measured(job: QueueJob, joined: JobJoined, state: RunState, now: int) -> QueueJob:
-    """A training with its speeds, or the length that was unknown, by the clocks of its run until now."""
+    """A training with its speeds, or the length that was unknown, by the clocks of its run until
+    now.
+    """
     if joined.clocks is None or state.progress is None:
         return job
+
     done, planned = state.progress.clock - (state.resumed_clock or 0), 0.0
     for held in state.machines.values():
         if state.allocations[held.allocation].reliable:
@@ -305,10 +397,14 @@ def _measured(job: QueueJob, joined: JobJoined, state: RunState, now: int) -> Qu
         turns = (*held.turns, held.ended or now) if len(held.turns) % 2 else held.turns
         hours = sum(end - begin for begin, end in zip(turns[::2], turns[1::2], strict=True)) / HOUR
         planned += job.rates.get(_kind(state, held), 0.0) * hours
+
     if done < _MEASURED_CLOCKS or not planned:
         return job
     if joined.job.work is None:
-        return replace(job, work=max(joined.clocks - state.progress.clock, 1) * planned / done, work_high=None)
+        return replace(
+            job, work=max(joined.clocks - state.progress.clock, 1) * planned / done, work_high=None
+        )
+
     faster = joined.job.work * done / joined.clocks / planned
     return replace(job, rates={kind: rate * faster for kind, rate in job.rates.items()})
 

@@ -1,7 +1,7 @@
 """Step 1 of a plan: reads everything that plans depend on.
 
-That is prices, the catalog and interruption records; earlier runs and those under way, with the machines they hold;
-quotas; profiles; the clock and the time zone.
+That is prices, the catalog and interruption records; earlier runs and those under way, with the
+machines they hold; quotas; profiles; the clock and the time zone.
 """
 
 import os
@@ -42,7 +42,9 @@ _LOCALTIME = Path("/etc/localtime")
 
 @dataclass(frozen=True, slots=True)
 class PlanMoment:
-    """The moment `at` that the user names instead of now, and the user's estimate of a job's length in hours."""
+    """The moment `at` that the user names instead of now, and the user's estimate of a job's length
+    in hours.
+    """
 
     at: int | None = None
     hours: float | None = None
@@ -50,10 +52,11 @@ class PlanMoment:
 
 @dataclass(frozen=True, slots=True)
 class LoggedTerms:
-    """The terms of a run that its log keeps, so that every process that works on the run makes the same plan.
+    """The terms of a run that its log keeps, so that every process that works on the run makes the
+    same plan.
 
-    The run was launched at `launched` on this computer's clock, and `started` in market time. `quotas` are its parts,
-    and its machines stay in `place`, a cloud and a region.
+    The run was launched at `launched` on this computer's clock, and `started` in market time.
+    `quotas` are its parts, and its machines stay in `place`, a cloud and a region.
     """
 
     launched: int
@@ -63,7 +66,9 @@ class LoggedTerms:
     place: tuple[str, str] | None = None
 
 
-def read_facts(specs: Sequence[JobSpec], settings: Settings, terms: PlanMoment | LoggedTerms) -> PlanningFacts:
+def read_facts(
+    specs: Sequence[JobSpec], settings: Settings, terms: PlanMoment | LoggedTerms
+) -> PlanningFacts:
     """The facts for jobs that begin together, as they are now, or for a run as its log has them."""
     known = library(settings)
     # These tell users apart, too.
@@ -71,6 +76,7 @@ def read_facts(specs: Sequence[JobSpec], settings: Settings, terms: PlanMoment |
     table, catalog, images = price_table(known, specs), known.catalog, own_images(settings)
     records = records_of_evictions(known, specs)
     account, remarks = AccountQuotas(), tuple[str, ...]()
+
     if isinstance(terms, LoggedTerms):
         before = terms.launched
         begin, quotas = terms.started, terms.quotas
@@ -78,8 +84,13 @@ def read_facts(specs: Sequence[JobSpec], settings: Settings, terms: PlanMoment |
         before = now = wall_us()
         # A remark for each quota that the jobs' clouds stated, with its age.
         clouds = {cloud for spec in specs for cloud in spec.resources.clouds}
-        read_quotas = [read for read in account_quotas.stated(settings, now) if read.quota.cloud in clouds]
-        stated = tuple(f"quota {read.quota}, as read {age((now - read.read) / SECOND)} ago" for read in read_quotas)
+        read_quotas = [
+            read for read in account_quotas.stated(settings, now) if read.quota.cloud in clouds
+        ]
+        stated = tuple(
+            f"quota {read.quota}, as read {age((now - read.read) / SECOND)} ago"
+            for read in read_quotas
+        )
         account = read_account(settings, now)
         market = market_now(specs, settings) if terms.at is None else None
         sharing = queue_terms(specs, settings)
@@ -92,24 +103,34 @@ def read_facts(specs: Sequence[JobSpec], settings: Settings, terms: PlanMoment |
         account = replace(account, spot_held=others, queue=queue)
         quotas, held = account.left(catalog), account.remarks(catalog)
         if queued:
-            held += (f"quotas are shared with {', '.join(sorted(queued))}: rounds of their queue divide them",)
+            held += (
+                f"quotas are shared with {', '.join(sorted(queued))}: rounds of their queue divide "
+                "them",
+            )
         begin, remarks = beginning(specs, table, now, market, terms.at)
         remarks += stated + held
+
     learned, profiles = learn_from_runs(settings, known, specs, before), profiles_of(specs)
-    jobs = [_job(spec, terms, begin, learned.get(spec.name), profiles.get(spec.name, ())) for spec in specs]
+    jobs = [
+        _job(spec, terms, begin, learned.get(spec.name), profiles.get(spec.name, ()))
+        for spec in specs
+    ]
     snapshot = MarketSnapshot.of(table, catalog, begin)
     snapshot = replace(snapshot, own_images=images, hosts=host_markets(settings, specs, snapshot))
     of_others = tuple[dict[str, float], ...]()
     if any(_lacks_speeds(spec, learned.get(spec.name)) for spec in specs):
         of_others = speeds_of_others(settings, known, specs, before)
     facts = arranged_facts(jobs, snapshot, *records, learned, quotas, of_others)
-    measured = tuple(f"{name}: {words}" for name, estimates in learned.items() for words in estimates.remarks)
+    measured = tuple(
+        f"{name}: {words}" for name, estimates in learned.items() for words in estimates.remarks
+    )
+
     return replace(facts, account=account, remarks=remarks + measured)
 
 
 def _lacks_speeds(spec: JobSpec, learned: Learned | None) -> bool:
-    """Whether other jobs' speeds may tell how fast a job is on a type: it knows those of some types, not of all that
-    it names."""
+    """Whether other jobs' speeds may tell how fast a job is on a type: it knows those of some
+    types, not of all that it names."""
     known = {*spec.throughputs, *(learned.speeds if learned is not None else ())}
     types = spec.resources.types
     return bool(known) and (not types or not known.issuperset(types))
@@ -123,11 +144,16 @@ def _job(
     profiles: tuple[ModelProfile, ...],
 ) -> Job:
     if isinstance(terms, PlanMoment):
-        return job_of(spec, begin, learned, deadline_of(spec, begin), terms.hours, profiles=profiles)
+        return job_of(
+            spec, begin, learned, deadline_of(spec, begin), terms.hours, profiles=profiles
+        )
+
     deadline = terms.deadline
     if deadline is None and spec.deadline is not None:
-        # Logs of earlier versions have no resolved deadline; their planner read times of day as UTC.
+        # Logs of earlier versions have no resolved deadline; their planner read times of day as
+        # UTC.
         deadline = spec.deadline.moment(begin, UTC)
+
     return job_of(spec, begin, learned, deadline, place=terms.place, profiles=profiles)
 
 
@@ -143,8 +169,12 @@ def own_images(settings: Settings) -> frozenset[str]:
 
 def read_account(settings: Settings, now: int) -> AccountQuotas:
     """The known quotas, and what running jobs of this home hold of them."""
-    spot, on_demand = account_quotas.known(settings, now), account_quotas.known(settings, now, spot=False)
+    spot, on_demand = (
+        account_quotas.known(settings, now),
+        account_quotas.known(settings, now, spot=False),
+    )
     running = unfinished_runs(settings) if spot or on_demand else {}
+
     return AccountQuotas(
         spot,
         on_demand,
@@ -163,17 +193,24 @@ def price_table(library: Library, specs: Sequence[JobSpec]) -> PriceTable:
 def records_of_evictions(
     library: Library, specs: Sequence[JobSpec]
 ) -> tuple[tuple[Interruption, ...], tuple[AvailabilitySpan, ...]]:
-    """Published interruption figures, and observed availability, of the clouds that jobs may use."""
+    """Published interruption figures, and observed availability, of the clouds that jobs may
+    use."""
     clouds = _clouds_of(specs)
     figures = tuple(figure for cloud in clouds for figure in library.store.interruptions(cloud))
     return figures, tuple(span for cloud in clouds for span in library.store.availability(cloud))
 
 
-def host_markets(settings: Settings, specs: Sequence[JobSpec], snapshot: MarketSnapshot) -> dict[Market, HostMarket]:
-    """The markets in which each host runs the highest bid, by the offers of hosts that were recorded of them."""
+def host_markets(
+    settings: Settings, specs: Sequence[JobSpec], snapshot: MarketSnapshot
+) -> dict[Market, HostMarket]:
+    """The markets in which each host runs the highest bid, by the offers of hosts that were
+    recorded of them.
+    """
     hosts: dict[Market, HostMarket] = {}
     for cloud in _clouds_of(specs):
-        for market, record in recorded_hosts(settings, cloud, snapshot.at - MEMORY, snapshot.at).items():
+        for market, record in recorded_hosts(
+            settings, cloud, snapshot.at - MEMORY, snapshot.at
+        ).items():
             if market in snapshot.markets:
                 hosts[market] = HostMarket.of(record)
     return hosts
@@ -184,12 +221,15 @@ def _clouds_of(specs: Sequence[JobSpec]) -> tuple[str, ...]:
 
 
 def deadline_of(spec: JobSpec, moment: int) -> int | None:
-    """The deadline of a job that begins at a moment, in the computer's time zone; None without one."""
+    """The deadline of a job that begins at a moment, in the computer's time zone; None without
+    one."""
     return None if spec.deadline is None else spec.deadline.moment(moment, computer_zone())
 
 
 def computer_zone() -> tzinfo:
-    """The computer's time zone with its daylight-saving rules, from TZ or /etc/localtime; else its current offset."""
+    """The computer's time zone with its daylight-saving rules, from TZ or /etc/localtime; else its
+    current offset.
+    """
     name = os.environ.get("TZ", "").removeprefix(":")
     try:
         if name:

@@ -1,5 +1,5 @@
-"""Watches the prices of a run's markets, which decide what it buys and what it costs, and the machines of other runs,
-which count against the same quotas."""
+"""Watches the prices of a run's markets, which decide what it buys and what it costs, and the
+machines of other runs, which count against the same quotas."""
 
 from __future__ import annotations
 
@@ -47,15 +47,29 @@ def fresh_prices(markets: Sequence[Market], settings: Settings) -> Iterator[None
 
 
 def fetch_spot_prices(
-    settings: Settings, clouds: Iterable[str], regions: Iterable[str], types: Iterable[str], systems: Iterable[str] = ()
+    settings: Settings,
+    clouds: Iterable[str],
+    regions: Iterable[str],
+    types: Iterable[str],
+    systems: Iterable[str] = (),
 ) -> list[TaskReport]:
-    """Stores the newest spot prices. A part that fails is fetched next time; the last known price applies."""
+    """Stores the newest spot prices. A part that fails is fetched next time; the last known price
+    applies.
+    """
     from pricing_data.ingest import fetch
     from pricing_data.sources.base import FetchRequest
 
     store, now = price_store(settings), wall_us()
-    request = FetchRequest(now - DAY, now, tuple(regions), tuple(types), tuple(systems), store.covered)
-    return fetch(store, sources(settings, clouds), request, workers=settings.fetch_workers, spot_prices_only=True)
+    request = FetchRequest(
+        now - DAY, now, tuple(regions), tuple(types), tuple(systems), store.covered
+    )
+    return fetch(
+        store,
+        sources(settings, clouds),
+        request,
+        workers=settings.fetch_workers,
+        spot_prices_only=True,
+    )
 
 
 def _fetch_repeatedly(markets: Sequence[Market], settings: Settings, stop: Event) -> None:
@@ -63,7 +77,9 @@ def _fetch_repeatedly(markets: Sequence[Market], settings: Settings, stop: Event
         # Whatever goes wrong now, a run of many hours needs prices again later.
         with suppress(Exception):
             places = [(market.cloud, market.region, market.instance_type) for market in markets]
-            fetch_spot_prices(settings, *(tuple(dict.fromkeys(column)) for column in zip(*places, strict=True)))
+            fetch_spot_prices(
+                settings, *(tuple(dict.fromkeys(column)) for column in zip(*places, strict=True))
+            )
 
 
 class OtherRuns:
@@ -73,22 +89,26 @@ class OtherRuns:
         self._settings, self._read = settings, dict[str, RunState]()
 
     def shared(self, state: RunState) -> bool:
-        """Whether another run of the home holds machines, which may fill a quota that this run needs."""
+        """Whether another run of the home holds machines, which may fill a quota that this run
+        needs.
+        """
         with EventLog(Paths(self._settings.home).log) as log:
             return any(other.alive for other in self._unfinished(log) if other.run != state.run)
 
     def leave_room(self, log: EventLog, order: RentIntended, now: int) -> bool:
-        """Whether the quotas of the home hold an order next to all machines that exist now; a machine exists until
-        its end, or that of its lease."""
+        """Whether the quotas of the home hold an order next to all machines that exist now; a
+        machine exists until its end, or that of its lease."""
         spot, held = order.bid is not None, Counter({order.market: order.machines})
         if order.market.reservation:
             return True
+
         for other in self._unfinished(log):
             held += other.by_market(spot=spot, at=now)
         known = account_quotas.known(self._settings, wall_us(), spot=spot)
         quotas = (quota.within(order.market.region) for quota in known)
         return all(
-            not used(quota, {order.market: 1}, self._catalog) or used(quota, held, self._catalog) <= quota.amount
+            not used(quota, {order.market: 1}, self._catalog)
+            or used(quota, held, self._catalog) <= quota.amount
             for quota in quotas
         )
 

@@ -29,22 +29,35 @@ if TYPE_CHECKING:
     from spotctl.planning.values import JobPlan
 
 
-def workload_of(spec: JobSpec, environment: RunEnvironment, plan: Callable[[], JobPlan]) -> Workload:
-    """The work of a run that starts or is resumed. `plan` is called only when the workload needs the plan."""
+def workload_of(
+    spec: JobSpec, environment: RunEnvironment, plan: Callable[[], JobPlan]
+) -> Workload:
+    """The work of a run that starts or is resumed. `plan` is called only when the workload needs
+    the plan.
+    """
     if isinstance(spec.program, Command):
         from spotctl.planning.facts import SAVE_TIME
         from spotctl.run.work.command_workload import CommandWorkload
 
         split_text = partial(_split_text, spec.program, plan)
         return CommandWorkload(
-            spec, environment, partial(_mean_life, plan), lambda: plan().demand.save_time or SAVE_TIME, split_text
+            spec,
+            environment,
+            partial(_mean_life, plan),
+            lambda: plan().demand.save_time or SAVE_TIME,
+            split_text,
         )
+
     from spotctl.run.work.training_workload import TrainingWorkload
 
-    return TrainingWorkload(spec, environment, lambda: max(rate.least_stages for rate in plan().fleet.rates.values()))
+    return TrainingWorkload(
+        spec, environment, lambda: max(rate.least_stages for rate in plan().fleet.rates.values())
+    )
 
 
-def _mean_life(plan: Callable[[], JobPlan], market: Market, bid: int | None, machines: int) -> float:
+def _mean_life(
+    plan: Callable[[], JobPlan], market: Market, bid: int | None, machines: int
+) -> float:
     """The expected microseconds until the first of these machines of a market is evicted."""
     from bidbrain.strategies.base import Rent
     from spotctl.planning.cost import mean_life
@@ -53,12 +66,15 @@ def _mean_life(plan: Callable[[], JobPlan], market: Market, bid: int | None, mac
     offer = next((offer for offer in plan().decider.offers if offer.market == market), None)
     if bid is None or offer is None:
         return inf
+
     newest_price = int(history.histories[market].prices[-1])
     return mean_life(history, Rent(offer, machines, bid), newest_price)
 
 
 def _split_text(command: Command, plan: Callable[[], JobPlan], market: Market) -> str:
-    """How the command's model is split over machines of a market, as JSON; empty for a job without a split."""
+    """How the command's model is split over machines of a market, as JSON; empty for a job without
+    a split.
+    """
     if command.parallel is None:
         return ""
     split = plan().fleet.rates[market.instance_type].split
@@ -72,22 +88,26 @@ def checkpoint_place(spec: JobSpec) -> str | None:
 
 
 def check_checkpoint_is_free(spec: JobSpec, log: EventLog) -> None:
-    """Refuses a place for checkpoints where the run of another job, which has not ended, keeps its own."""
+    """Refuses a place for checkpoints where the run of another job, which has not ended, keeps its
+    own.
+    """
     if (place := checkpoint_place(spec)) is None:
         return
     for run, began in not_ended(log).items():
         theirs = (began.spec.get("checkpoint") or {}).get("path", "").rstrip("/")
         if began.job != spec.name and place == theirs:
             raise BadRequest(
-                f"{spec.name}: checkpoint.path is {place}, where run {run} of job {began.job}, which has not ended,"
-                f" keeps its checkpoint; write another path, or stop that run (spotctl stop {began.job})"
+                f"{spec.name}: checkpoint.path is {place}, where run {run} of job {began.job}, "
+                "which has not ended,"
+                f" keeps its checkpoint; write another path, or stop that run (spotctl stop "
+                f"{began.job})"
             )
 
 
 def prepare_places(spec: JobSpec, *, fresh: bool) -> None:
-    """Removes a command's checkpoints if the job is finished or starts `fresh`; otherwise it resumes from them. Removes
-    the parts of files that killed machines, or launches, have left where the job writes: they would be billed for
-    ever."""
+    """Removes a command's checkpoints if the job is finished or starts `fresh`; otherwise it
+    resumes from them. Removes the parts of files that killed machines, or launches, have left where
+    the job writes: they would be billed for ever."""
     program = spec.program
     if isinstance(program, Command) and program.checkpoint is not None:
         from spotctl.agent.checkpoints.stored import discard_checkpoints
@@ -96,15 +116,20 @@ def prepare_places(spec: JobSpec, *, fresh: bool) -> None:
             discard_checkpoints(program.checkpoint.path, fresh=fresh, who=LAUNCHER)
         except AgentError as error:
             raise BadRequest(f"{spec.name}: {error}") from error
+
     for location in sorted(written_places(spec)):
         drop_abandoned_parts(location, LAUNCHER)
 
 
 def drop_abandoned_parts(location: str, who: StoreIdentity) -> None:
-    """Removes parts of objects that were left below a location more than a day ago, as far as `who` may."""
+    """Removes parts of objects that were left below a location more than a day ago, as far as `who`
+    may.
+    """
     scheme, _, rest = location.partition("://")
     name, _, prefix = rest.partition("/")
     before = datetime.now(UTC) - timedelta(days=1)
     cloud = clouds_by_scheme()[scheme]
     with suppress(StoreRefused):
-        buckets_of(cloud).drop_abandoned(name, f"{prefix.strip('/')}/".lstrip("/"), before, who(cloud))
+        buckets_of(cloud).drop_abandoned(
+            name, f"{prefix.strip('/')}/".lstrip("/"), before, who(cloud)
+        )

@@ -1,1 +1,3 @@
-"""Data folders of this computer in object stores: described, stored once, and removed when no job has used them."""
+"""Data folders of this computer in object stores: described, stored once, and removed when no job
+has used them.
+"""

@@ -1,6 +1,7 @@
 """Copies of a job's data in the buckets of its regions: made once, when a machine is rented there.
 
-A bucket in which a copy cannot be made costs a line, and the machines near it read the job's first bucket.
+A bucket in which a copy cannot be made costs a line, and the machines near it read the job's first
+bucket.
 """
 
 import hashlib
@@ -14,7 +15,15 @@ from agileml.runtime.blob_store import BlobBytes
 from pricing_data.units import counted
 from spotctl.agent.cloud_parts import clouds_by_scheme
 from spotctl.agent.data.locations import StoreIdentity, place_of
-from spotctl.agent.data.sets import CONNECTIONS, FILES, WHOLE, DataSet, SetLocation, gigabytes, set_content
+from spotctl.agent.data.sets import (
+    CONNECTIONS,
+    FILES,
+    WHOLE,
+    DataSet,
+    SetLocation,
+    gigabytes,
+    set_content,
+)
 from spotctl.agent.data.stores import Bucket, StoreRefused, StoreUnavailable
 from spotctl.clouds.wiring import buckets_of
 from spotctl.files.job.data_places import bucket_at, copy_in
@@ -32,33 +41,52 @@ class _Stopped(Exception):
 
 
 def reserved(
-    spec: JobSpec, home: Path, installation: str, say: Callable[[str], object], identity: StoreIdentity
+    spec: JobSpec,
+    home: Path,
+    installation: str,
+    say: Callable[[str], object],
+    identity: StoreIdentity,
 ) -> JobSpec:
-    """The job with those of its `data_buckets` in which this home may keep copies of the data; the others are said.
+    """The job with those of its `data_buckets` in which this home may keep copies of the data; the
+    others are said.
 
-    This home names the data sets as used there, so that it, and no other home, removes what a runner elsewhere copies.
+    This home names the data sets as used there, so that it, and no other home, removes what a
+    runner elsewhere copies.
     """
     buckets = dict(spec.data_buckets)
     for region, bucket in spec.data_buckets.items():
         for name, location in spec.data.items():
-            first, near = SetLocation.parse(location), SetLocation.parse(copy_in(bucket.rstrip("/"), location))
+            first, near = (
+                SetLocation.parse(location),
+                SetLocation.parse(copy_in(bucket.rstrip("/"), location)),
+            )
             if first is None or near is None:
                 continue
             try:
                 _reserve(first, near, spec.name, DataUses(home), installation, identity)
             except StoreRefused as error:
-                say(f"data {name}: no copy in {near.bucket}, machines in {region} read {first.bucket}: {error}")
+                say(
+                    f"data {name}: no copy in {near.bucket}, machines in {region} read "
+                    f"{first.bucket}: {error}"
+                )
                 buckets.pop(region)
                 break
+
     return replace(spec, data_buckets=buckets)
 
 
 def _reserve(
-    first: SetLocation, near: SetLocation, job: str, uses: DataUses, installation: str, identity: StoreIdentity
+    first: SetLocation,
+    near: SetLocation,
+    job: str,
+    uses: DataUses,
+    installation: str,
+    identity: StoreIdentity,
 ) -> None:
     listed = DataSet.of(set_content(_bucket(first, identity), first.digest))
     earlier = next((use for use in uses.all() if use.location == near), None)
     may_lack = earlier is None or earlier.may_lack
+
     # Noted before anything is sent: `spotctl gc` then knows of it, however this ends.
     uses.note(DataUse(near, listed.size, job, wall_us(), may_lack))
     try:
@@ -78,8 +106,8 @@ def copy_set(
     identity: StoreIdentity,
     check: Callable[[float], object] = lambda _: None,
 ) -> Mapping[str, int]:
-    """Copies a data set to another bucket, as far as it is not there; returns the sizes of the files that were not
-    there before, by digest. Its mark `WHOLE` comes last.
+    """Copies a data set to another bucket, as far as it is not there; returns the sizes of the
+    files that were not there before, by digest. Its mark `WHOLE` comes last.
 
     `check` waits for the seconds that it is given, and raises if the copy is to end.
     StoreRefused: one of the buckets refuses it.
@@ -90,6 +118,7 @@ def copy_set(
     claim(target, listed.digest, content, installation, lambda: check(_WAIT_SECONDS))
     present = {key.removeprefix(FILES) for key in target.list(FILES)}
     missing = {digest: size for digest, size in listed.contents.items() if digest not in present}
+
     # Within one store, the store itself copies.
     copies = _copies(first.bucket, near.bucket, identity)
 
@@ -108,6 +137,7 @@ def copy_set(
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
     target.put(WHOLE + near.digest, str(wall_us()).encode())
     return missing
 
@@ -119,12 +149,17 @@ def _checked(source: Bucket, digest: str, check: Callable[[float], object]) -> I
         check(0.0)
         hashed.update(piece)
         yield piece
+
     if hashed.hexdigest() != digest:
-        raise StoreRefused(f"{FILES}{digest} is damaged: remove it from the bucket, and launch the job again")
+        raise StoreRefused(
+            f"{FILES}{digest} is damaged: remove it from the bucket, and launch the job again"
+        )
 
 
 def _copies(first: str, near: str, identity: StoreIdentity) -> Callable[[str], None] | None:
-    """Has a store copy an object of this name between two of its buckets; None if they are in two stores."""
+    """Has a store copy an object of this name between two of its buckets; None if they are in two
+    stores.
+    """
     (scheme, _, source), (other, _, target) = (bucket.partition("://") for bucket in (first, near))
     if scheme != other:
         return None
@@ -140,10 +175,24 @@ def _bucket(location: SetLocation, identity: StoreIdentity) -> Bucket:
 
 
 class RegionalCopies:
-    """Copies a run's data to the buckets of the regions of its machines, each in a thread: that may take long."""
+    """Copies a run's data to the buckets of the regions of its machines, each in a thread: that may
+    take long.
+    """
 
-    def __init__(self, spec: JobSpec, installation: str, identity: StoreIdentity, say: Callable[[str], object]) -> None:
-        self._spec, self._installation, self._identity, self._say = spec, installation, identity, say
+    def __init__(
+        self,
+        spec: JobSpec,
+        installation: str,
+        identity: StoreIdentity,
+        say: Callable[[str], object],
+    ) -> None:
+        self._spec, self._installation, self._identity, self._say = (
+            spec,
+            installation,
+            identity,
+            say,
+        )
+
         self._seen = set[str]()
         self._threads: dict[str, threading.Thread] = {}
         self._whole = set[str]()
@@ -151,9 +200,12 @@ class RegionalCopies:
         self._ended = threading.Event()
 
     def look(self, state: RunState) -> None:
-        """Begins copies for machines that were rented since the last look, and says what has become of others."""
+        """Begins copies for machines that were rented since the last look, and says what has become
+        of others.
+        """
         if not self._spec.data_buckets:
             return
+
         for held in () if state.stopping is not None else state.alive:
             if held.id in self._seen:
                 continue
@@ -164,9 +216,13 @@ class RegionalCopies:
             if bucket and bucket not in self._whole and (earlier is None or not earlier.is_alive()):
                 # A daemon: a request that does not end keeps no process from ending.
                 self._threads[bucket] = threading.Thread(
-                    target=self._copy, args=(bucket, market.region), name=f"copy to {bucket}", daemon=True
+                    target=self._copy,
+                    args=(bucket, market.region),
+                    name=f"copy to {bucket}",
+                    daemon=True,
                 )
                 self._threads[bucket].start()
+
         while self._lines:
             self._say(self._lines.pop(0))
 
@@ -185,14 +241,18 @@ class RegionalCopies:
                 copied = copy_set(first, near, self._installation, self._identity, self._check)
             except _Stopped:
                 return
-            except Exception as error:  # noqa: BLE001 - whatever is wrong, the machines read the first bucket
+            # Whatever is wrong, the machines read the first bucket.
+            except Exception as error:  # noqa: BLE001
                 self._lines.append(
-                    f"data {name}: no copy in {bucket}, machines in {region} read {first.bucket}: {error}"
+                    f"data {name}: no copy in {bucket}, machines in {region} read {first.bucket}: "
+                    f"{error}"
                 )
                 return
             if copied:
                 size, files = gigabytes(sum(copied.values())), counted(len(copied), "file")
-                self._lines.append(f"data {name}: {files}, {size}, copied to {bucket} for machines in {region}")
+                self._lines.append(
+                    f"data {name}: {files}, {size}, copied to {bucket} for machines in {region}"
+                )
         self._whole.add(bucket)
 
     def _check(self, seconds: float) -> None:

@@ -1,6 +1,8 @@
-"""Which data the jobs of this home use in buckets, and the removal of what no job has used for long.
+"""Which data the jobs of this home use in buckets, and the removal of what no job has used for
+long.
 
-That is data sets that no other home uses either, and copies for machines that are processes of this computer.
+That is data sets that no other home uses either, and copies for machines that are processes of this
+computer.
 """
 
 from __future__ import annotations
@@ -21,7 +23,16 @@ from typing import Any
 from agileml.runtime.ground import locked, move
 from pricing_data.units import DAY
 from spotctl.agent.data.locations import StoreIdentity, place_of
-from spotctl.agent.data.sets import CONNECTIONS, FILES, FOLDER, SETS, WHOLE, DataSet, SetLocation, read_whole
+from spotctl.agent.data.sets import (
+    CONNECTIONS,
+    FILES,
+    FOLDER,
+    SETS,
+    WHOLE,
+    DataSet,
+    SetLocation,
+    read_whole,
+)
 from spotctl.agent.data.stores import Bucket, NoSuchObject, StoreRefused
 from spotctl.agent.files import replace_json
 from spotctl.files.job.data_places import copy_in
@@ -34,7 +45,8 @@ from spotctl.log.statuses import read_log
 from spotctl.run.environment import LAUNCHER
 
 _BATCH = 1000
-"""Files that are removed before a home says again that it removes files; that takes much less than an hour."""
+"""Files that are removed before a home says again that it removes files; that takes much less than
+an hour."""
 
 USERS = f"{FOLDER}/users/"
 """Below it, SHA256/INSTALLATION says that a home uses a data set."""
@@ -47,20 +59,27 @@ COLLECTING_SECONDS = 3600
 
 
 def unused_data(settings: Settings, days: int) -> list[DataUse]:
-    """The data sets of this home that no job has used for this many days, and that no run of this home needs."""
+    """The data sets of this home that no job has used for this many days, and that no run of this
+    home needs.
+    """
     uses = DataUses(Paths(settings.home).data).all()
     going = _jobs_going(settings) if uses else None
     if going is None:
         return []
+
     needed = {
         place
         for spec in going
         for location in spec.get("data", {}).values()
         for place in (
             location,
-            *(copy_in(bucket.rstrip("/"), location) for bucket in spec.get("data_buckets", {}).values()),
+            *(
+                copy_in(bucket.rstrip("/"), location)
+                for bucket in spec.get("data_buckets", {}).values()
+            ),
         )
     }
+
     before = wall_us() - days * DAY
     return [use for use in uses if use.used < before and str(use.location) not in needed]
 
@@ -70,17 +89,24 @@ def _jobs_going(settings: Settings) -> list[dict[str, Any]] | None:
     log = read_log(settings)
     if log.damage:
         return None
-    return [state.began.spec for state in log.latest if state.ended is None and state.began is not None]
+    return [
+        state.began.spec for state in log.latest if state.ended is None and state.began is not None
+    ]
 
 
-def remove_data(settings: Settings, unused: Sequence[DataUse], identity: StoreIdentity = LAUNCHER) -> list[str]:
-    """Removes data sets; returns what could not be removed. BadRequest: a launch is storing data."""
+def remove_data(
+    settings: Settings, unused: Sequence[DataUse], identity: StoreIdentity = LAUNCHER
+) -> list[str]:
+    """Removes data sets; returns what could not be removed. BadRequest: a launch is storing
+    data."""
     home, failures = Paths(settings.home).data, list[str]()
     ordered = sorted(unused, key=_bucket)
     with store_lock(home, to_remove=True):
         # A launch may have used some of it since it was listed.
         still = {use.location: use for use in DataUses(home).all()}
-        for name, group in groupby((use for use in ordered if still.get(use.location) == use), _bucket):
+        for name, group in groupby(
+            (use for use in ordered if still.get(use.location) == use), _bucket
+        ):
             try:
                 place = place_of(name, identity)
                 assert place is not None
@@ -90,6 +116,7 @@ def remove_data(settings: Settings, unused: Sequence[DataUse], identity: StoreId
                 DataUses(home).forget(locations)
             except StoreRefused as error:
                 failures.append(f"data in {name}: not all was removed: {error}")
+
     return failures
 
 
@@ -98,11 +125,11 @@ def _bucket(use: DataUse) -> str:
 
 
 def _remove_sets(bucket: Bucket, installation: str, digests: Iterable[str]) -> None:
-    """Gives up this home's use of data sets in a bucket, and removes what no home uses, also if an earlier removal left
-    it.
+    """Gives up this home's use of data sets in a bucket, and removes what no home uses, also if an
+    earlier removal left it.
 
-    A launch names its data set before it reads which files are there, and the removal says that it goes on before it
-    reads which data sets are named: one of the two sees the other.
+    A launch names its data set before it reads which files are there, and the removal says that it
+    goes on before it reads which data sets are named: one of the two sees the other.
     """
     _announce(bucket, installation)
     try:
@@ -145,14 +172,20 @@ class UnusedCopy:
 
 
 def unused_copies(settings: Settings, days: int) -> list[UnusedCopy]:
-    """The copies that no job has used for this many days; none while a run on this computer may need one."""
+    """The copies that no job has used for this many days; none while a run on this computer may
+    need one.
+    """
     cache, before = Paths(settings.home).cache, wall_us() - days * DAY
     if not cache.is_dir():
         return []
-    folders = [folder for folder in sorted(cache.iterdir()) if folder.is_dir() and _used(folder) < before]
+
+    folders = [
+        folder for folder in sorted(cache.iterdir()) if folder.is_dir() and _used(folder) < before
+    ]
     going = _jobs_going(settings) if folders else None
     if going is None or any(spec["resources"]["clouds"] == ["local"] for spec in going):
         return []
+
     return [UnusedCopy(folder, _size(folder), _used(folder)) for folder in folders]
 
 
@@ -168,7 +201,10 @@ def remove_copies(settings: Settings, copies: Sequence[UnusedCopy]) -> list[str]
                     move(copy.folder, leaving)
                     shutil.rmtree(leaving)
             except OSError as error:
-                failures.append(f"data {copy.folder}: not all was removed: {error.strerror or error}")
+                failures.append(
+                    f"data {copy.folder}: not all was removed: {error.strerror or error}"
+                )
+
     return failures
 
 
@@ -178,7 +214,9 @@ def _used(folder: Path) -> int:
 
 
 def _size(folder: Path) -> int:
-    return sum(Path(root, name).lstat().st_size for root, _, names in os.walk(folder) for name in names)
+    return sum(
+        Path(root, name).lstat().st_size for root, _, names in os.walk(folder) for name in names
+    )
 
 
 def missing_sets(bucket: str, locations: Iterable[SetLocation], identity: StoreIdentity) -> int:
@@ -189,11 +227,14 @@ def missing_sets(bucket: str, locations: Iterable[SetLocation], identity: StoreI
     return sum(SETS + location.digest not in present for location in locations)
 
 
-def claim(bucket: Bucket, digest: str, listed: bytes, installation: str, wait: Callable[[], object]) -> None:
-    """Names a data set, with the list of its files, as used by a home, so that no home removes files that this one
-    counts on. `wait` is called while a removal goes on.
+def claim(
+    bucket: Bucket, digest: str, listed: bytes, installation: str, wait: Callable[[], object]
+) -> None:
+    """Names a data set, with the list of its files, as used by a home, so that no home removes
+    files that this one counts on. `wait` is called while a removal goes on.
 
-    A removal first says that it goes on, and then reads what is in use: one of the two sees the other.
+    A removal first says that it goes on, and then reads what is in use: one of the two sees the
+    other.
     """
     while True:
         bucket.put(user_key(digest, installation), str(wall_us()).encode())
@@ -218,9 +259,11 @@ def user_key(digest: str, installation: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DataUse:
-    """A data set in a bucket: its bytes, the job that used it last, and when that was, in microseconds UTC.
+    """A data set in a bucket: its bytes, the job that used it last, and when that was, in
+    microseconds UTC.
 
-    `may_lack`: the bucket is one of a job's `data_buckets`, which get a copy when a machine is rented near them.
+    `may_lack`: the bucket is one of a job's `data_buckets`, which get a copy when a machine is
+    rented near them.
     """
 
     location: SetLocation
@@ -244,13 +287,19 @@ class DataUses:
                 location = SetLocation.parse(text)
                 if location is None:
                     raise ValueError(f"{text!r} is no place of data")
-                size, used, may_lack = int(str(value["size"])), int(str(value["used"])), value.get("may_lack") is True
+                size, used, may_lack = (
+                    int(str(value["size"])),
+                    int(str(value["used"])),
+                    value.get("may_lack") is True,
+                )
                 uses.append(DataUse(location, size, str(value["job"]), used, may_lack))
             return uses
         except FileNotFoundError:
             return []
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise BadRequest(f"{self._file}: is damaged ({error}): remove it; launches write it again") from None
+            raise BadRequest(
+                f"{self._file}: is damaged ({error}): remove it; launches write it again"
+            ) from None
 
     def note(self, use: DataUse) -> None:
         """Notes that a job uses a data set."""
@@ -264,7 +313,12 @@ class DataUses:
 
     def _write(self, uses: Mapping[SetLocation, DataUse]) -> None:
         values = {
-            str(use.location): {"size": use.size, "job": use.job, "used": use.used, "may_lack": use.may_lack}
+            str(use.location): {
+                "size": use.size,
+                "job": use.job,
+                "used": use.used,
+                "may_lack": use.may_lack,
+            }
             for use in uses.values()
         }
         replace_json(self._file, values, lasting=True)
@@ -272,9 +326,11 @@ class DataUses:
 
 @contextmanager
 def store_lock(home: Path, *, to_remove: bool) -> Iterator[None]:
-    """Keeps this home from removing data while any number of launches store some, and from storing it `to_remove` some.
+    """Keeps this home from removing data while any number of launches store some, and from storing
+    it `to_remove` some.
 
-    BadRequest: data is to be removed, and a launch stores some at this moment. A launch waits for the end of a removal.
+    BadRequest: data is to be removed, and a launch stores some at this moment. A launch waits for
+    the end of a removal.
     """
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     seconds = 0.0 if to_remove else inf
@@ -282,5 +338,7 @@ def store_lock(home: Path, *, to_remove: bool) -> Iterator[None]:
         try:
             held.enter_context(locked(home / ".storing", shared=not to_remove, seconds=seconds))
         except BlockingIOError:
-            raise BadRequest("a launch of this home is storing data: remove old data when that has ended") from None
+            raise BadRequest(
+                "a launch of this home is storing data: remove old data when that has ended"
+            ) from None
         yield

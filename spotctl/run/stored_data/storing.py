@@ -38,8 +38,8 @@ _WAIT_SECONDS = 5.0
 _GIB = 1 << 30
 _SAVE_SECONDS = 30.0
 _SETTLED_NS = 2 * 10**9
-"""A file that changed this shortly before it was read may change again within the same tick of the file system's clock:
-it is read again the next time."""
+"""A file that changed this shortly before it was read may change again within the same tick of the
+file system's clock: it is read again the next time."""
 
 _KEY_DIGITS = 24
 
@@ -51,11 +51,11 @@ def store_data(
     is_stopped: Callable[[], bool] = lambda: False,
     identity: StoreIdentity = LAUNCHER,
 ) -> JobSpec:
-    """The job with its local data in its bucket, where the machines fetch them, and with those of its `data_buckets`
-    where copies can be made; other jobs unchanged.
+    """The job with its local data in its bucket, where the machines fetch them, and with those of
+    its `data_buckets` where copies can be made; other jobs unchanged.
 
-    TransferFailed: the data cannot be read or stored. Nothing has been rented then, and what is stored already is not
-    sent again by the next launch.
+    TransferFailed: the data cannot be read or stored. Nothing has been rented then, and what is
+    stored already is not sent again by the next launch.
     """
     folders = stored_folders(spec)
     if not folders and not spec.data_buckets:
@@ -63,13 +63,18 @@ def store_data(
 
     def check() -> None:
         if is_stopped():
-            raise Interrupted("stopped before anything was rented; the next launch sends only the data that is missing")
+            raise Interrupted(
+                "stopped before anything was rented; the next launch sends only the data that is "
+                "missing"
+            )
 
     home, stored = Paths(settings.home).data, dict[str, str]()
     uses, own = DataUses(home), installation_id(settings.home)
     with store_lock(home, to_remove=False):
         for name, path in folders.items():
-            storing = _Storing(name, Path(path), bucket_of(spec), own, uses, say, check, spec.image.disk_gib)
+            storing = _Storing(
+                name, Path(path), bucket_of(spec), own, uses, say, check, spec.image.disk_gib
+            )
             stored[name] = str(storing.store(home, spec.name, identity))
         return reserved(replace(spec, data={**spec.data, **stored}), home, own, say, identity)
 
@@ -98,7 +103,8 @@ class _Storing:
                 known.keep()
                 if self.disk_gib is not None and listed.size > self.disk_gib * _GIB:
                     raise BadRequest(
-                        f"data {self.source}: has {gigabytes(listed.size)}, and the machines' disk only"
+                        f"data {self.source}: has {gigabytes(listed.size)}, and the machines' disk "
+                        "only"
                         f" {self.disk_gib} GiB: raise image.disk_gib"
                     )
                 location = SetLocation(self.bucket, listed.digest)
@@ -110,10 +116,14 @@ class _Storing:
             except DataChanged as error:
                 changed = error
             except StoreRefused as error:
-                raise TransferFailed(f"data {self.source}: cannot be stored in {self.bucket}: {error}") from error
+                raise TransferFailed(
+                    f"data {self.source}: cannot be stored in {self.bucket}: {error}"
+                ) from error
             else:
                 return location
-        raise TransferFailed(f"data {self.source}: {changed} keeps changing; launch again when nothing writes to it")
+        raise TransferFailed(
+            f"data {self.source}: {changed} keeps changing; launch again when nothing writes to it"
+        )
 
     def _send(self, listed: DataSet, bucket: Bucket) -> None:
         is_said = False
@@ -129,16 +139,32 @@ class _Storing:
         claim(bucket, listed.digest, listed.content(), self.installation, wait)
         present = {key.removeprefix(FILES) for key in bucket.list(FILES)}
         paths = {file.digest: path for path, file in listed.files.items()}
-        missing = {digest: size for digest, size in listed.contents.items() if digest not in present}
+        missing = {
+            digest: size for digest, size in listed.contents.items() if digest not in present
+        }
         folder = self.source.parent
-        _send_files(bucket, {digest: (folder / paths[digest], size) for digest, size in missing.items()}, self)
+        _send_files(
+            bucket,
+            {digest: (folder / paths[digest], size) for digest, size in missing.items()},
+            self,
+        )
+
         files, size = counted(len(listed.files), "file"), gigabytes(listed.size)
-        sent = f"{len(missing)} of them sent, {gigabytes(sum(missing.values()))}" if missing else "nothing to send"
+        sent = (
+            f"{len(missing)} of them sent, {gigabytes(sum(missing.values()))}"
+            if missing
+            else "nothing to send"
+        )
+
         self.say(f"data {self.name}: {files}, {size}, in {self.bucket}; {sent}")
 
 
 def _send_files(bucket: Bucket, files: Mapping[str, tuple[Path, int]], storing: _Storing) -> None:
-    total, sent, ended = sum(size for _, size in files.values()), dict.fromkeys(files, 0), threading.Event()
+    total, sent, ended = (
+        sum(size for _, size in files.values()),
+        dict.fromkeys(files, 0),
+        threading.Event(),
+    )
 
     def send(digest: str, path: Path) -> None:
         bucket.write(FILES + digest, lambda: _checked_pieces(path, digest, sent, ended))
@@ -162,9 +188,11 @@ def _send_files(bucket: Bucket, files: Mapping[str, tuple[Path, int]], storing: 
             raise
 
 
-def _checked_pieces(path: Path, digest: str, sent: dict[str, int], ended: threading.Event) -> Iterator[bytes]:
-    """The content of a file, whose bytes are counted in `sent`. DataChanged, before its last piece can count: it is not
-    what was described."""
+def _checked_pieces(
+    path: Path, digest: str, sent: dict[str, int], ended: threading.Event
+) -> Iterator[bytes]:
+    """The content of a file, whose bytes are counted in `sent`. DataChanged, before its last piece
+    can count: it is not what was described."""
     hashed = hashlib.sha256()
     sent[digest] = 0
     try:
@@ -176,6 +204,7 @@ def _checked_pieces(path: Path, digest: str, sent: dict[str, int], ended: thread
             sent[digest] += len(piece)
     except OSError as error:
         raise DataChanged(os.fspath(path)) from error
+
     if hashed.hexdigest() != digest:
         raise DataChanged(os.fspath(path))
 
@@ -185,8 +214,8 @@ class DataChanged(Exception):
 
 
 class KnownDigests:
-    """The digests of one folder, in a file below `home`. A file counts as unchanged with the same size, number and
-    times; no program can set the time of its last change."""
+    """The digests of one folder, in a file below `home`. A file counts as unchanged with the same
+    size, number and times; no program can set the time of its last change."""
 
     def __init__(self, home: Path, folder: Path, is_stopped: Callable[[], None]) -> None:
         key = hashlib.sha256(os.fsencode(folder)).hexdigest()[:_KEY_DIGITS]
@@ -205,13 +234,16 @@ class KnownDigests:
         if known is not None and known[:-1] == stamp:
             self._met[name] = known
             return str(known[-1])
+
         read_at, hashed, size = time.time_ns(), hashlib.sha256(), 0
         for piece in file_pieces(path):
             self._check()
             hashed.update(piece)
             size += len(piece)
+
         if size != status.st_size:
             raise DataChanged(os.fspath(path))
+
         if max(status.st_mtime_ns, status.st_ctime_ns) < read_at - _SETTLED_NS:
             self._known[name] = self._met[name] = [*stamp, hashed.hexdigest()]
         if time.monotonic() > self._saved_at + _SAVE_SECONDS:

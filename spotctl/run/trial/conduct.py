@@ -58,19 +58,29 @@ STEPS = "account orders machines token lease launcher eviction training runner l
 """The names of the steps; the eviction also reports on the checkpoint."""
 
 SHARED = ("account", "orders", "machines", "eviction")
-"""The steps for a stranger's account: permissions and dry runs, one machine until its agent answers, one eviction."""
+"""The steps for a stranger's account: permissions and dry runs, one machine until its agent
+answers, one eviction."""
 
 _NEEDED = {"token": "machines", "lease": "machines"}
 """Steps that use what another has rented."""
 
-_ANY = "name: try\nkind: command\nrun: 'true'\nresources: {{clouds: [{cloud}], regions: [{region}]{arch}}}\n"
+_ANY = (
+    "name: try\nkind: command\nrun: 'true'\nresources: {{clouds: [{cloud}], regions: "
+    "[{region}]{arch}}}\n"
+)
 
 
 def conduct(kit: Kit, chosen: Collection[str], report: Callable[[StepResult], None]) -> TrialRecord:
     """Carries out the chosen steps, or all, and reports each result as soon as it is there."""
     if unknown := [name for name in chosen if name not in STEPS]:
         raise BadRequest(f"step {unknown[0]!r} is not one of {', '.join(STEPS)}")
-    wanted = {*chosen, *(_NEEDED[name] for name in chosen if name in _NEEDED), "left"} if chosen else set(STEPS)
+
+    wanted = (
+        {*chosen, *(_NEEDED[name] for name in chosen if name in _NEEDED), "left"}
+        if chosen
+        else set(STEPS)
+    )
+
     machines, results = BareMachines(kit), list[StepResult]()
     try:
         for name, step in _steps(kit, machines).items():
@@ -83,13 +93,17 @@ def conduct(kit: Kit, chosen: Collection[str], report: Callable[[StepResult], No
                 report(result)
     finally:
         _end(machines)
+
     packages = ("spotctl", *cloud_of(kit.cloud).packages.needed)
     return TrialRecord(
         cloud=kit.cloud,
         region=kit.region,
         endpoint=kit.provider.endpoint,
         date=datetime.now(UTC).date().isoformat(),
-        versions={"python": platform.python_version(), **{name: version(name) for name in packages}},
+        versions={
+            "python": platform.python_version(),
+            **{name: version(name) for name in packages},
+        },
         steps=tuple(results),
         most_usd=kit.spent_usd,
     )
@@ -136,11 +150,22 @@ def _find_left(kit: Kit, machines: BareMachines) -> Iterator[StepResult]:
     """Everything that the cloud still lists under the tags of the trial's runs."""
     _end(machines)
     runs = [kit.bare_run, *kit.runs]
-    left = [resource for run in runs for resource in left_under(kit.provider, {**kit.tags, RUN_TAG: run})]
+    left = [
+        resource
+        for run in runs
+        for resource in left_under(kit.provider, {**kit.tags, RUN_TAG: run})
+    ]
+
     if left:
         names = ", ".join(f"{resource.kind} {resource.id}" for resource in left)
         raise TrialFailed(f"left: {names} (spotctl gc removes it)")
-    yield StepResult("left", PASSED, f"nothing is left of {counted(len(runs), 'run')}", figures={"runs": len(runs)})
+
+    yield StepResult(
+        "left",
+        PASSED,
+        f"nothing is left of {counted(len(runs), 'run')}",
+        figures={"runs": len(runs)},
+    )
 
 
 def open_kit(
@@ -152,36 +177,48 @@ def open_kit(
     bucket: str,
     identity: str,
 ) -> Kit:
-    """The kit for one region, the cloud's largest if none is named. BadRequest: its cloud cannot be tried, or no price
-    is known."""
+    """The kit for one region, the cloud's largest if none is named. BadRequest: its cloud cannot be
+    tried, or no price is known."""
     job = cloud_of(cloud).job
     region = regions[0] if regions else (job.region if job is not None else "")
     if len(regions) > 1 or not region:
         raise BadRequest("a full trial is in one region: --region NAME")
+
     kinds = _kinds(cloud, region, types, known, settings)
     provider = cloud_provider(settings, [cloud], [region])
     if not provider.endpoint:
         raise BadRequest(
-            f"{cloud} does not say how its orders are checked and its machines evicted; try it without --full"
+            f"{cloud} does not say how its orders are checked and its machines evicted; try it "
+            "without --full"
         )
+
     every = tuple(known_types(cloud, [region], known))
-    return Kit(cloud, region, settings, known, provider, kinds, every, bucket, identity, cap_usd=CAP_USD)
+    return Kit(
+        cloud, region, settings, known, provider, kinds, every, bucket, identity, cap_usd=CAP_USD
+    )
 
 
 def _kinds(
     cloud: str, region: str, types: Sequence[str], known: Library, settings: Settings
 ) -> tuple[InstanceType, InstanceType]:
-    """The named types, or the smallest that suits, and the smallest of another architecture or else another type."""
+    """The named types, or the smallest that suits, and the smallest of another architecture or else
+    another type.
+    """
     if types:
         if len(types) > 2:
             raise BadRequest("a full trial rents two kinds of machines: --type NAME, once or twice")
         first, second = (known.catalog.instance_type(cloud, name) for name in (types[0], types[-1]))
         return first, second
+
     fitting = fitting_types(_spec(cloud, region), cloud, [region], known)
     others = [machine for machine in fitting if machine.name != fitting[0].name] or fitting
-    if getattr(settings.table(cloud, cloud_of(cloud).settings_of_machines.table), "image", None) is None:
+    if (
+        getattr(settings.table(cloud, cloud_of(cloud).settings_of_machines.table), "image", None)
+        is None
+    ):
         with suppress(BadRequest):  # no price of an ARM machine may be known
             others = fitting_types(_spec(cloud, region, ", arch: arm64"), cloud, [region], known)
+
     return fitting[0], others[0]
 
 
@@ -190,7 +227,9 @@ def _spec(cloud: str, region: str, arch: str = "") -> JobSpec:
 
 
 def keep(kit: Kit, record: TrialRecord) -> Path:
-    """Writes the record, and what a later comparison with a bill needs, to the home; returns the record's file."""
+    """Writes the record, and what a later comparison with a bill needs, to the home; returns the
+    record's file.
+    """
     words = private_words(kit)
     shown = as_json(record, words)
     path = kit.folder / f"record-{record.cloud}-{record.date}.json"
@@ -215,16 +254,22 @@ def private_words(kit: Kit) -> tuple[str, ...]:
         kit.bucket,
         kit.identity,
     ]
+
     of_cloud = cloud_of(kit.cloud).settings_of_machines
-    words += [kit.settings.text(name) or os.environ.get(of_cloud.variables.get(name, ""), "") for name in of_cloud.keys]
+    words += [
+        kit.settings.text(name) or os.environ.get(of_cloud.variables.get(name, ""), "")
+        for name in of_cloud.keys
+    ]
     words += [os.environ.get(name, "") for name in of_cloud.variables.values()]
     table: Any = kit.settings.table(kit.cloud, of_cloud.table)
+
     for field in fields(table):
         value = getattr(table, field.name)
         if isinstance(value, str) and field.name != of_cloud.image:
             words.append(value)
         elif isinstance(value, tuple) and field.name != "regions":
             words += map(str, value)
+
     return tuple(word for word in words if word)
 
 
@@ -247,7 +292,8 @@ _LOOKS, _PAUSE_SECONDS = 6, 10.0
 
 
 def trial_job(cloud: str, regions: Sequence[str], known: Library, home: Path) -> JobSpec:
-    """A job of one command on the smallest machine with a known price, with a budget of a dollar."""
+    """A job of one command on the smallest machine with a known price, with a budget of a
+    dollar."""
     folder = home / "try"
     folder.mkdir(parents=True, exist_ok=True)
     named = f", regions: [{', '.join(regions)}]" if regions else ""
@@ -261,27 +307,47 @@ def known_types(cloud: str, regions: Sequence[str], known: Library) -> list[Inst
     """The types with a known price of Linux machines."""
     chosen = known.select(Selection(clouds=(cloud,), regions=tuple(regions)))
     names = {market.instance_type for market in chosen if market.os == LINUX}
-    return [known.catalog.instance_type(cloud, name) for name in sorted(names) if known.catalog.knows(cloud, name)]
+    return [
+        known.catalog.instance_type(cloud, name)
+        for name in sorted(names)
+        if known.catalog.knows(cloud, name)
+    ]
 
 
-def fitting_types(spec: JobSpec, cloud: str, regions: Sequence[str], known: Library) -> list[InstanceType]:
-    """The types without accelerators that suit a job, the smallest first. BadRequest: no price is known."""
+def fitting_types(
+    spec: JobSpec, cloud: str, regions: Sequence[str], known: Library
+) -> list[InstanceType]:
+    """The types without accelerators that suit a job, the smallest first. BadRequest: no price is
+    known.
+    """
     now, machines = wall_us(), known_types(cloud, regions, known)
-    fitting = [machine for machine in machines if not machine.accelerators and not why_unsuitable(machine, spec, now)]
+    fitting = [
+        machine
+        for machine in machines
+        if not machine.accelerators and not why_unsuitable(machine, spec, now)
+    ]
+
     if not fitting:
         where = "".join(f" --region {region}" for region in regions)
         raise BadRequest(
             f"no price of a machine on {cloud} that boots is stored; first run:"
             f" spotctl prices fetch --cloud {cloud}{where}"
         )
+
     return sorted(fitting, key=lambda machine: (machine.vcpus, machine.memory_gib, machine.name))
 
 
 class TrialPatience:
-    """Watches the turns of a trial: says why orders are refused, and ends a run whose machine does not run in time."""
+    """Watches the turns of a trial: says why orders are refused, and ends a run whose machine does
+    not run in time.
+    """
 
     def __init__(
-        self, spec: JobSpec, settings: Settings, remark: Callable[[str], None], now: Callable[[], int] = wall_us
+        self,
+        spec: JobSpec,
+        settings: Settings,
+        remark: Callable[[str], None],
+        now: Callable[[], int] = wall_us,
     ) -> None:
         self._spec, self._settings, self._remark, self._now = spec, settings, remark, now
         self._refusal, self._gave_up = "", False
@@ -289,19 +355,26 @@ class TrialPatience:
     def look(self, state: RunState) -> None:
         if state.began is None or any(held.ran is not None for held in state.machines.values()):
             return
+
         if state.refusal != self._refusal:
             self._refusal = state.refusal
             self._remark(f"refused: {state.refusal}; trying again")
+
         if self._now() - state.began.wall_us > GIVE_UP_AFTER and not self._gave_up:
             self._gave_up = True
-            why = f" (the last refusal: {state.refusal})" if state.refusal else "; spotctl doctor checks the account"
+            why = (
+                f" (the last refusal: {state.refusal})"
+                if state.refusal
+                else "; spotctl doctor checks the account"
+            )
             type_, minutes = self._spec.resources.types[0], GIVE_UP_AFTER // MINUTE
             message = f"gave up: no {type_} was running after {minutes} minutes{why}"
             request_stop(self._spec.name, self._settings, StopRequested(NO_CAPACITY, message))
 
 
 def left_in_cloud(spec: JobSpec, run: str, settings: Settings) -> tuple[Resource, ...]:
-    """The resources that the cloud still lists under a run's tags, after waiting a minute for them to vanish.
+    """The resources that the cloud still lists under a run's tags, after waiting a minute for them
+    to vanish.
 
     ProviderError: the cloud does not answer, or not in all regions.
     """
@@ -312,7 +385,8 @@ def left_in_cloud(spec: JobSpec, run: str, settings: Settings) -> tuple[Resource
 
 
 def left_under(provider: CloudProvider, tags: Mapping[str, str]) -> tuple[Resource, ...]:
-    """The resources that a provider still lists under the tags of a run, after waiting a minute for them to vanish.
+    """The resources that a provider still lists under the tags of a run, after waiting a minute for
+    them to vanish.
 
     ProviderError: the cloud does not answer, or not in all regions.
     """
@@ -321,9 +395,12 @@ def left_under(provider: CloudProvider, tags: Mapping[str, str]) -> tuple[Resour
         if not left or look == _LOOKS - 1:
             break
         time.sleep(_PAUSE_SECONDS)
+
     if failure is not None:
         run = tags[RUN_TAG]
         raise ProviderError(
-            f"not everything that may be left of {run} could be listed: {failure}; check again with spotctl gc"
+            f"not everything that may be left of {run} could be listed: {failure}; check again "
+            "with spotctl gc"
         )
+
     return left

@@ -1,4 +1,5 @@
-"""Steps with jobs, which are launched by the command line as users launch them, and watched through the log.
+"""Steps with jobs, which are launched by the command line as users launch them, and watched through
+the log.
 
 A killed launcher, an eviction and a checkpoint, a training, and a runner that moves.
 """
@@ -19,7 +20,10 @@ from spotctl.log.store import EventLog
 from spotctl.run.remote_runner.place import known_place
 from spotctl.run.trial.record import PASSED, Kit, StepResult, StepSkipped, TrialFailed
 
-_SAVE = "echo saved > $SPOTCTL_CHECKPOINT_DIR/.step && mv $SPOTCTL_CHECKPOINT_DIR/.step $SPOTCTL_CHECKPOINT_DIR/step"
+_SAVE = (
+    "echo saved > $SPOTCTL_CHECKPOINT_DIR/.step && mv $SPOTCTL_CHECKPOINT_DIR/.step "
+    "$SPOTCTL_CHECKPOINT_DIR/step"
+)
 
 _RESTORED = "grep saved $SPOTCTL_CHECKPOINT_DIR/step"
 
@@ -64,7 +68,9 @@ budget: {budget:.2f} USD
 
 
 def kill_launcher(kit: Kit) -> Iterator[StepResult]:
-    """SIGKILL to the launcher once its machine works, then `spotctl resume`: nothing may be bought twice."""
+    """SIGKILL to the launcher once its machine works, then `spotctl resume`: nothing may be bought
+    twice.
+    """
     job = TrialJob(kit, "killed", _SHORT)
     with job.launched("--attached") as process:
         job.wait_for(process, works, "a machine worked")
@@ -73,50 +79,68 @@ def kill_launcher(kit: Kit) -> Iterator[StepResult]:
         began = time.monotonic()
         resumed = job.run("resume", job.name, "--foreground", "--json")
         state = job.require_done(resumed.stdout, resumed.stderr)
+
     if len(state.machines) != 1:
         raise TrialFailed(f"{len(state.machines)} machines were bought for a job of one")
+
     seconds = time.monotonic() - began
     figures = {"resumed_seconds": round(seconds, 1), "machines": 1}
-    detail = f"resumed and done {seconds:.0f} s after SIGKILL, on the machine that was bought before"
+    detail = (
+        f"resumed and done {seconds:.0f} s after SIGKILL, on the machine that was bought before"
+    )
     yield StepResult("launcher", PASSED, detail, figures=figures)
 
 
 def evict(kit: Kit) -> Iterator[StepResult]:
-    """The cloud's simulator evicts a working machine; with a bucket, the next one continues from a checkpoint there."""
+    """The cloud's simulator evicts a working machine; with a bucket, the next one continues from a
+    checkpoint there.
+    """
     provider = kit.provider
     place = f"{kit.bucket.rstrip('/')}/{kit.bare_run}/checkpoint/"
     checkpoint = f"checkpoint: {{path: {place}, every: 2s}}\n" if kit.bucket else ""
     save, check = (_SAVE, _RESTORED) if kit.bucket else ("true", "true")
     job = TrialJob(kit, "evicted", _EVICTED.format(save=save, check=check, checkpoint=checkpoint))
+
     with job.launched("--attached") as process:
-        state = job.wait_for(process, lambda state: _is_ready(state, saves=bool(kit.bucket)), "its work was saved")
+        state = job.wait_for(
+            process, lambda state: _is_ready(state, saves=bool(kit.bucket)), "its work was saved"
+        )
         (machine,) = (held.id for held in state.machines.values() if is_at_work(held))
         asked = provider.now()
         provider.simulate_eviction(machine)
         state = job.done(process)
+
     detail, figures = seen_of_eviction(state.machines[machine], asked)
     detail += f"; done on {counted(len(state.machines), 'machine')}"
     yield StepResult("eviction", PASSED, detail, figures=figures)
     if not kit.bucket:
-        yield StepResult("checkpoint", "skipped", "needs --bucket, where the machines' identity may write")
+        yield StepResult(
+            "checkpoint", "skipped", "needs --bucket, where the machines' identity may write"
+        )
         return
+
     saved = state.work.checkpoint
     detail = "saved with the machine's identity, and restored on the next machine"
     yield StepResult("checkpoint", PASSED, detail, figures={"saved": int(saved is not None)})
 
 
 def seen_of_eviction(held: Held, asked: int) -> tuple[str, dict[str, float | int | str]]:
-    """The course of an eviction that was asked for, in words and seconds. TrialFailed: there was none.
+    """The course of an eviction that was asked for, in words and seconds. TrialFailed: there was
+    none.
 
     After a notice, a run saves its work and may return the machine before the cloud takes it.
     """
     if held.ended is None or (held.warned_until is None and held.end_reason != EVICTED):
-        raise TrialFailed(f"the machine was neither warned nor evicted: {held.end_reason or 'it is still listed'}")
+        raise TrialFailed(
+            f"the machine was neither warned nor evicted: {held.end_reason or 'it is still listed'}"
+        )
+
     figures: dict[str, float | int | str] = {"end_seconds": round((held.ended - asked) / SECOND, 1)}
     how = "taken" if held.end_reason == EVICTED else "saved and returned"
     detail = f"{how} {figures['end_seconds']:.0f} s after the request"
     if held.warned_until is None:
         return f"{detail}, without a notice", figures
+
     figures["notice_seconds"] = round((held.warned_until - asked) / SECOND, 1)
     return f"{detail}, with a notice of {figures['notice_seconds']:.0f} s", figures
 
@@ -129,20 +153,33 @@ def train(kit: Kit) -> Iterator[StepResult]:
     clock = 0 if state.progress is None else state.progress.clock
     figures = {"clocks": clock, "machines": len(state.machines)}
     yield StepResult(
-        "training", PASSED, f"{clock} clocks on {counted(len(state.machines), 'machine')}", figures=figures
+        "training",
+        PASSED,
+        f"{clock} clocks on {counted(len(state.machines), 'machine')}",
+        figures=figures,
     )
 
 
 def move_runner(kit: Kit) -> Iterator[StepResult]:
-    """A job whose runner moves to its reliable machine, which rents, returns itself and keeps the result."""
+    """A job whose runner moves to its reliable machine, which rents, returns itself and keeps the
+    result.
+    """
     if not kit.bucket:
         raise StepSkipped("needs --bucket, where the machines' identity may write")
+
     place = f"{kit.bucket.rstrip('/')}/{kit.bare_run}/moved/"
     job = TrialJob(kit, "moved", _MOVED.format(place=place), "  reliable: {machines: 1}\n")
     with job.launched() as process:
-        job.wait_for(process, lambda _: known_place(job.name, kit.settings) is not None, "its runner had moved")
+        job.wait_for(
+            process,
+            lambda _: known_place(job.name, kit.settings) is not None,
+            "its runner had moved",
+        )
         state = job.done(process)
-    detail = f"the runner moved, the result is in the bucket, {counted(len(state.machines), 'machine')}"
+
+    detail = (
+        f"the runner moved, the result is in the bucket, {counted(len(state.machines), 'machine')}"
+    )
     yield StepResult("runner", PASSED, detail, figures={"machines": len(state.machines)})
 
 
@@ -152,12 +189,16 @@ def _is_ready(state: RunState, *, saves: bool) -> bool:
 
 
 class TrialJob:
-    """A job on machines of the first kind; `more` are further lines of its job file, `resources` of that section."""
+    """A job on machines of the first kind; `more` are further lines of its job file, `resources` of
+    that section.
+    """
 
     def __init__(self, kit: Kit, name: str, more: str, resources: str = "") -> None:
         self.kit, self.name = kit, f"try-{name}"
         self.file = kit.folder / f"{self.name}.yaml"
-        identity = f"identity: {{{kit.cloud}: {json.dumps(kit.identity)}}}\n" if kit.identity else ""
+        identity = (
+            f"identity: {{{kit.cloud}: {json.dumps(kit.identity)}}}\n" if kit.identity else ""
+        )
         head = _HEAD.format(
             name=self.name,
             budget=max(kit.cap_usd - kit.spent_usd, 0.01),
@@ -166,6 +207,7 @@ class TrialJob:
             region=kit.region,
             type=kit.kinds[0].name,
         )
+
         self.file.write_text(f"{head}{resources}{more}")
 
     @contextmanager
@@ -188,17 +230,26 @@ class TrialJob:
                 if state.run not in self.kit.runs:
                     self.kit.runs.append(state.run)
                 # Its machines cost at most their time by list prices.
-                hours = sum(((held.ended or state.at) - held.started) / HOUR for held in state.machines.values())
+                hours = sum(
+                    ((held.ended or state.at) - held.started) / HOUR
+                    for held in state.machines.values()
+                )
                 self.kit.spent_usd += hours * self.kit.usd_per_hour(self.kit.kinds[0].name)
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Runs spotctl to its end. TrialFailed: it does not end."""
         try:
             return subprocess.run(
-                self._words(*words), capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+                self._words(*words),
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE_SECONDS,
+                check=False,
             )
         except subprocess.TimeoutExpired:
-            raise TrialFailed(f"spotctl {words[0]} has not ended after {PATIENCE_SECONDS:.0f} s") from None
+            raise TrialFailed(
+                f"spotctl {words[0]} has not ended after {PATIENCE_SECONDS:.0f} s"
+            ) from None
 
     def done(self, process: subprocess.Popen[str]) -> RunState:
         """The run, once it is done. TrialFailed: it ended in another way, or does not end."""
@@ -224,8 +275,12 @@ class TrialJob:
             raise TrialFailed(f"{self.name} was not launched")
         return state
 
-    def wait_for(self, process: subprocess.Popen[str], happened: Callable[[RunState], bool], what: str) -> RunState:
-        """The run, once something has happened. TrialFailed: the run ended before, or it takes too long."""
+    def wait_for(
+        self, process: subprocess.Popen[str], happened: Callable[[RunState], bool], what: str
+    ) -> RunState:
+        """The run, once something has happened. TrialFailed: the run ended before, or it takes too
+        long.
+        """
         give_up = time.monotonic() + PATIENCE_SECONDS
         while True:
             if process.poll() is not None:

@@ -1,4 +1,5 @@
-"""Steps without a job: checks of the account, orders that buy nothing, and the course of a machine."""
+"""Steps without a job: checks of the account, orders that buy nothing, and the course of a
+machine."""
 
 import re
 import time
@@ -41,8 +42,8 @@ _SIZE = re.compile(r"(?<=[A-Z])\d+(-\d+)?")
 
 @dataclass
 class _Rented:
-    """A machine that was ordered at `since`, and the seconds from then until the cloud had granted it, its console had
-    shown the host key, and its agent had answered."""
+    """A machine that was ordered at `since`, and the seconds from then until the cloud had granted
+    it, its console had shown the host key, and its agent had answered."""
 
     request: MachineRequest
     machine: Machine
@@ -59,7 +60,9 @@ class BareMachines:
         self._kit, self._rented = kit, list[_Rented]()
 
     def boot(self) -> Iterator[StepResult]:
-        """Rents a spot machine, and one on demand of the other kind if there is one, until their agents answer."""
+        """Rents a spot machine, and one on demand of the other kind if there is one, until their
+        agents answer.
+        """
         for number, kind in enumerate(self._kit.kinds):
             self._rented.append(self._rent(number, kind.name))
         _wait(self._all_answer, BOOT_SECONDS, self._late)
@@ -67,15 +70,24 @@ class BareMachines:
             what = "on demand" if rented.request.bid is None else "spot"
             seconds = {"granted": rented.granted, "console": rented.console, "agent": rented.agent}
             figures: dict[str, float | int | str] = {"type": kind.name}
-            figures |= {f"{name}_seconds": round(taken, 1) for name, taken in seconds.items() if taken}
-            detail = f"{kind.name}, {what}: granted after {rented.granted:.0f} s, console {rented.console:.0f} s, "
-            yield StepResult("machines", PASSED, f"{detail}agent {rented.agent:.0f} s", figures=figures)
+            figures |= {
+                f"{name}_seconds": round(taken, 1) for name, taken in seconds.items() if taken
+            }
+            detail = (
+                f"{kind.name}, {what}: granted after {rented.granted:.0f} s, console "
+                f"{rented.console:.0f} s, "
+            )
+            yield StepResult(
+                "machines", PASSED, f"{detail}agent {rented.agent:.0f} s", figures=figures
+            )
 
     def _rent(self, number: int, type_: str) -> _Rented:
         """A machine in the first market of its type that has one."""
         kit, refusal = self._kit, NoCapacity(f"{type_} is not sold in {self._kit.region}")
         for place, market in enumerate(kit.markets(type_)):
-            request = replace(order(kit, type_, number, f"boot-{place}", spot=number == 0), market=market)
+            request = replace(
+                order(kit, type_, number, f"boot-{place}", spot=number == 0), market=market
+            )
             began = time.monotonic()
             try:
                 (machine,) = _patiently(partial(kit.provider.create, request))
@@ -83,27 +95,50 @@ class BareMachines:
                 refusal = error
             else:
                 return _Rented(request, machine, began, time.monotonic() - began)
+
         raise refusal
 
     def repeat_token(self) -> Iterator[StepResult]:
-        """Sends an order again: the cloud must return the machine that it has granted, and refuse another order."""
+        """Sends an order again: the cloud must return the machine that it has granted, and refuse
+        another order.
+        """
         rented = self._first()
-        again = _patiently(lambda: self._kit.provider.create(replace(rented.request, lease_until=wall_us())))
+        again = _patiently(
+            lambda: self._kit.provider.create(replace(rented.request, lease_until=wall_us()))
+        )
+
         if [machine.id for machine in again] != [rented.machine.id]:
-            raise TrialFailed(f"the repeated order returned {len(again)} machines, not the one that it had bought")
+            raise TrialFailed(
+                f"the repeated order returned {len(again)} machines, not the one that it had bought"
+            )
+
         try:
             bought = self._kit.provider.create(replace(rented.request, count=2))
         except TokenTaken:
-            yield StepResult("token", PASSED, "a repeated order buys nothing; its token is refused for another order")
+            yield StepResult(
+                "token",
+                PASSED,
+                "a repeated order buys nothing; its token is refused for another order",
+            )
             return
-        raise TrialFailed(f"another order with the token of the first returned {len(bought)} machines")
+
+        raise TrialFailed(
+            f"another order with the token of the first returned {len(bought)} machines"
+        )
 
     def let_lease_end(self) -> Iterator[StepResult]:
-        """Shortens the lease of a machine to a minute, and then leaves it alone: it must end itself."""
+        """Shortens the lease of a machine to a minute, and then leaves it alone: it must end
+        itself.
+        """
         rented, provider = self._first(), self._kit.provider
         end = provider.now() + round(_LAST_LEASE_SECONDS * SECOND)
         _patiently(lambda: provider.link(rented.machine.id).renew(end))
-        _wait(lambda: self._is_gone(rented.machine), _LAST_LEASE_SECONDS + _END_SECONDS, lambda: "it still runs")
+        _wait(
+            lambda: self._is_gone(rented.machine),
+            _LAST_LEASE_SECONDS + _END_SECONDS,
+            lambda: "it still runs",
+        )
+
         late = (provider.now() - end) / SECOND
         yield StepResult(
             "lease",
@@ -117,11 +152,15 @@ class BareMachines:
         provider = self._kit.provider
         _patiently(lambda: provider.terminate([rented.machine.id for rented in self._rented]))
         _wait(
-            lambda: all(self._is_gone(rented.machine) for rented in self._rented), _END_SECONDS, lambda: "still listed"
+            lambda: all(self._is_gone(rented.machine) for rented in self._rented),
+            _END_SECONDS,
+            lambda: "still listed",
         )
+
         for kind, rented in zip(self._kit.kinds, self._rented, strict=False):
             hours = (time.monotonic() - rented.since) / HOUR_SECONDS
             self._kit.spent_usd += self._kit.usd_per_hour(kind.name) * hours
+
         _patiently(lambda: provider.remove(provider.resources(self._kit.tags)))
         self._rented.clear()
 
@@ -134,9 +173,14 @@ class BareMachines:
         for rented in self._rented:
             provider = self._kit.provider
             if self._is_gone(rented.machine):
-                raise TrialFailed(f"the {rented.request.market.instance_type} ended before its agent answered")
+                raise TrialFailed(
+                    f"the {rented.request.market.instance_type} ended before its agent answered"
+                )
             with suppress(Throttled, Unanswered, NotFound):
-                if rented.console is None and host_key_of(provider.console(rented.machine.id)) is not None:
+                if (
+                    rented.console is None
+                    and host_key_of(provider.console(rented.machine.id)) is not None
+                ):
                     rented.console = time.monotonic() - rented.since
                 provider.prepare(rented.machine, MachineSupplies())
                 if rented.agent is None:
@@ -150,19 +194,24 @@ class BareMachines:
         try:
             self._kit.provider.link(silent[0].machine.id).status()
         except Unanswered as error:
-            return f"the agent of the {silent[0].request.market.instance_type} does not answer: {error}"
+            return (
+                f"the agent of the {silent[0].request.market.instance_type} does not answer: "
+                f"{error}"
+            )
         return "an agent answered too late"
 
     def _is_gone(self, machine: Machine) -> bool:
         listed = {known.id: known for known in self._kit.provider.list(self._kit.tags)}
         if (known := listed.get(machine.id)) is not None:
             return known.state is MachineState.GONE
+
         try:
             self._kit.provider.link(machine.id).status()
         except NotFound:
             return True
         except (Throttled, Unanswered):
             pass
+
         return False
 
 
@@ -191,44 +240,66 @@ def check_account(kit: Kit) -> Iterator[StepResult]:
     """The checks of `spotctl doctor` for the cloud, and of an order in this region."""
     try:
         findings = list(doctor_of(kit.cloud).findings(kit.settings, Answers()))
-        findings += all_found(kit.cloud, kit.provider.checks(order(kit, kit.kinds[0].name, 0, "check", spot=True)))
+        findings += all_found(
+            kit.cloud, kit.provider.checks(order(kit, kit.kinds[0].name, 0, "check", spot=True))
+        )
     except CloudError as error:
         raise TrialFailed(str(error)) from error
+
     wrong = [finding for finding in findings if finding.level in (Level.FAILS, Level.NO_ACCESS)]
     if wrong:
         raise TrialFailed(f"{wrong[0].what}: {wrong[0].detail} -> {wrong[0].cure}")
-    notes = [f"{finding.what}: {finding.detail}" for finding in findings if finding.level is Level.NOTE]
+
+    notes = [
+        f"{finding.what}: {finding.detail}" for finding in findings if finding.level is Level.NOTE
+    ]
     detail = f"spotctl doctor finds no problem in {counted(len(findings), 'check')}"
-    yield StepResult("account", PASSED, "; ".join((detail, *notes)), figures={"checks": len(findings)})
+    yield StepResult(
+        "account", PASSED, "; ".join((detail, *notes)), figures={"checks": len(findings)}
+    )
 
 
 def check_orders(kit: Kit) -> Iterator[StepResult]:
-    """An order of the smallest type of each family, as far as the cloud checks it without buying."""
+    """An order of the smallest type of each family, as far as the cloud checks it without
+    buying."""
     accepted: dict[str, str] = {}
     absent: list[str] = []
     unusable: list[str] = []
     refused: list[str] = []
+
     for number, machine in enumerate(_one_of_each_family(kit)):
         try:
-            accepted[machine.name] = kit.provider.check_order(order(kit, machine.name, number, "check", spot=True))
+            accepted[machine.name] = kit.provider.check_order(
+                order(kit, machine.name, number, "check", spot=True)
+            )
         except NotFound:
             absent.append(machine.name)
         except BadRequest as error:
             unusable.append(f"{machine.name}: {error}")
         except (SpotctlError, PricingDataError) as error:
             refused.append(f"{machine.name}: {error}")
+
     if refused or not accepted:
         first = (refused or unusable or ["no type has a known price"])[0]
         raise TrialFailed(
-            f"{counted(len(refused), 'order')} refused, of {counted(len(accepted), 'order')} more none; {first}"
+            f"{counted(len(refused), 'order')} refused, of {counted(len(accepted), 'order')} more "
+            f"none; {first}"
         )
+
     families = "family" if len(accepted) == 1 else "families"
     images = counted(len(set(accepted.values())), "image")
     detail = f"orders of {len(accepted)} {families} of types pass, with {images}"
     if absent:
-        detail += f"; not sold here: {', '.join(absent[:_MAX_NAMED])}{' and more' if len(absent) > _MAX_NAMED else ''}"
+        detail += (
+            "; not sold here: "
+            f"{', '.join(absent[:_MAX_NAMED])}{' and more' if len(absent) > _MAX_NAMED else ''}"
+        )
+
     if unusable:
-        detail += f"; cannot be used: {unusable[0]}" + (f" and {len(unusable) - 1} more" if len(unusable) > 1 else "")
+        detail += f"; cannot be used: {unusable[0]}" + (
+            f" and {len(unusable) - 1} more" if len(unusable) > 1 else ""
+        )
+
     figures = {"accepted": len(accepted), "absent": len(absent), "unusable": len(unusable)}
     yield StepResult("orders", PASSED, detail, figures=figures)
 
@@ -262,5 +333,8 @@ def _one_of_each_family(kit: Kit) -> list[InstanceType]:
     for machine in sorted(kit.types, key=lambda known: (known.vcpus, known.memory_gib, known.name)):
         smallest.setdefault(family_of(machine.name), machine)
     if not smallest:
-        raise StepSkipped(f"no prices are stored; run spotctl prices fetch --cloud {kit.cloud} --region {kit.region}")
+        raise StepSkipped(
+            f"no prices are stored; run spotctl prices fetch --cloud {kit.cloud} --region "
+            f"{kit.region}"
+        )
     return list(smallest.values())[:MAX_FAMILIES]

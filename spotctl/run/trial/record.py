@@ -1,4 +1,5 @@
-"""`Kit`, which the steps of a full trial share, and the record that they make: a line for each step.
+"""`Kit`, which the steps of a full trial share, and the record that they make: a line for each
+step.
 
 Nothing in the record identifies the account. Pure.
 """
@@ -42,7 +43,9 @@ PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """A step that was carried out or skipped. `figures` are its measurements, with units in their names."""
+    """A step that was carried out or skipped. `figures` are its measurements, with units in their
+    names.
+    """
 
     name: str
     outcome: str
@@ -53,8 +56,9 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class TrialRecord:
-    """`endpoint` is the host that answered, `versions` those of spotctl, Python and the SDK. `most_usd` bounds the cost
-    of the machines, and `bill` is the comparison with a bill, once there is one."""
+    """`endpoint` is the host that answered, `versions` those of spotctl, Python and the SDK.
+    `most_usd` bounds the cost of the machines, and `bill` is the comparison with a bill, once there
+    is one."""
 
     cloud: str
     region: str
@@ -72,12 +76,16 @@ class TrialRecord:
 
     @property
     def is_of_a_real_cloud(self) -> bool:
-        """Whether the cloud itself answered, rather than a server on this computer or in its network."""
+        """Whether the cloud itself answered, rather than a server on this computer or in its
+        network.
+        """
         return not re.fullmatch(r"localhost|[\d.]+|\[?[0-9a-f:]+\]?|[^.]*", self.endpoint)
 
 
 def as_json(record: TrialRecord, private: Sequence[str] = ()) -> dict[str, Any]:
-    """The record without anything that identifies the account: words of `private` and what clouds' ids look like."""
+    """The record without anything that identifies the account: words of `private` and what clouds'
+    ids look like.
+    """
     return {
         "format": FORMAT,
         "cloud": record.cloud,
@@ -111,7 +119,9 @@ def from_json(record: Mapping[str, Any]) -> TrialRecord:
 
 def redacted(text: str, private: Sequence[str] = ()) -> str:
     """A text without the private words and without ids of a cloud."""
-    for word in sorted({word for word in private if len(word) > 2} - _GENERAL, key=len, reverse=True):
+    for word in sorted(
+        {word for word in private if len(word) > 2} - _GENERAL, key=len, reverse=True
+    ):
         text = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "<PRIVATE>", text)
     for name, pattern in _PRIVATE:
         text = pattern.sub(f"<{name}>", text)
@@ -133,9 +143,9 @@ class StepSkipped(Exception):
 
 @dataclass
 class Kit:
-    """`kinds` are the types of machines to rent, one or two, and `types` all with known prices. `bucket` is a location
-    in the cloud's object store, and `identity` the machines'. `runs` are those of the trial, and `spent_usd` is at
-    least what it has cost."""
+    """`kinds` are the types of machines to rent, one or two, and `types` all with known prices.
+    `bucket` is a location in the cloud's object store, and `identity` the machines'. `runs` are
+    those of the trial, and `spent_usd` is at least what it has cost."""
 
     cloud: str
     region: str

@@ -1,7 +1,8 @@
-"""`LiveBids`: the bids of a run in markets where each host runs the highest bid, as snapshots of hosts change.
+"""`LiveBids`: the bids of a run in markets where each host runs the highest bid, as snapshots of
+hosts change.
 
-Machines are held, raised or let go by the expected cost of the work that is left; one that is let go is returned like
-one that a strategy moves, and the strategy rents again.
+Machines are held, raised or let go by the expected cost of the work that is left; one that is let
+go is returned like one that a strategy moves, and the strategy rents again.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.reconcile import Instruction, RaiseBid, ScheduleReturn
 
 _UNKNOWN_HOURS = 24.0
-"""The work for which bids are compared if it is unknown how much is left; more would change little."""
+"""The work for which bids are compared if it is unknown how much is left; more would change
+little."""
 
 
 class LiveBids:
-    """Looks at hosts every now and then while machines run. `work_left` says how much work is left, in microseconds
-    times nu."""
+    """Looks at hosts every now and then while machines run. `work_left` says how much work is left,
+    in microseconds times nu."""
 
     def __init__(
         self,
@@ -39,21 +41,30 @@ class LiveBids:
         environment: RunEnvironment,
         work_left: Callable[[JobPlan, RunState, int], float],
     ) -> None:
-        self._plan, self._journal, self._environment, self._work_left = plan, journal, environment, work_left
+        self._plan, self._journal, self._environment, self._work_left = (
+            plan,
+            journal,
+            environment,
+            work_left,
+        )
         self._records: dict[Market, HostRecord] = {}
         self._look_at: dict[Market, int] = {}
 
     def of_machines(self) -> list[Instruction]:
-        """The machines that are to be raised or let go; none until the hosts of a market are looked at again."""
+        """The machines that are to be raised or let go; none until the hosts of a market are looked
+        at again.
+        """
         every, now = self._environment.provider.look_at_hosts_every, self._journal.now()
         if every is None:
             return []
+
         held = [each for each in self._journal.state.alive if self._may_change(each)]
         changes = list[Instruction]()
         for market in dict.fromkeys(self._market(each) for each in held):
             if now >= self._look_at.setdefault(market, now + every):
                 own = [each for each in held if self._market(each) == market]
                 changes += self._changes(market, own)
+
         return changes
 
     def _changes(self, market: Market, own: Iterable[Held]) -> Iterator[Instruction]:
@@ -67,12 +78,20 @@ class LiveBids:
             yield from self._step(held, advice)
 
     def _step(self, held: Held, advice: Advice) -> Iterator[Instruction]:
-        """The instruction that an advice asks for. A machine goes alone only if its order brought no other."""
+        """The instruction that an advice asks for. A machine goes alone only if its order brought
+        no other.
+        """
         if advice.step is BidStep.RAISE and advice.bid.bid is not None and held.bid is not None:
-            yield RaiseBid(held.id, advice.bid.bid, f"{held.id} bids {bid_usd(held.bid)}/h; {advice}")
+            yield RaiseBid(
+                held.id, advice.bid.bid, f"{held.id} bids {bid_usd(held.bid)}/h; {advice}"
+            )
         elif advice.step is BidStep.LEAVE and len(self._journal.state.of(held.allocation)) == 1:
-            leaves = ScheduleReturn(held.allocation, self._journal.now() + self._environment.lease_times.notice)
-            self._journal.write(ev.Decided((described(leaves),), f"{held.id} on host {held.host}: {advice}"))
+            leaves = ScheduleReturn(
+                held.allocation, self._journal.now() + self._environment.lease_times.notice
+            )
+            self._journal.write(
+                ev.Decided((described(leaves),), f"{held.id} on host {held.host}: {advice}")
+            )
             yield leaves
 
     def _adviser(self, market: Market) -> BidAdviser | None:
@@ -80,6 +99,7 @@ class LiveBids:
         plan, state, provider = self._plan(), self._journal.state, self._environment.provider
         if (terms := plan.decider.bid_terms.get(market)) is None:
             return None
+
         self._look_at[market] = self._journal.now() + (provider.look_at_hosts_every or 0)
         try:
             listed = provider.hosts(market, disk_gib=self._environment.image.disk_gib)
@@ -87,22 +107,35 @@ class LiveBids:
             if state.reason != (reason := f"bids stay as they are: {error}"):
                 self._journal.write(ev.Decided((), reason))
             return None
+
         if listed is None:
             return None
+
         least = int(listed.least_bid.min()) if listed.host.size else 0
         self._journal.write(ev.HostsListed(market, listed.host.size, least))
         if not listed.host.size:
             return None
-        record = self._records.get(market, plan.fleet.market_history.hosts[market].record).joined(listed)
+
+        record = self._records.get(market, plan.fleet.market_history.hosts[market].record).joined(
+            listed
+        )
         self._records[market] = record
         offer = next(offer for offer in plan.decider.offers if offer.market == market)
-        most = offer.on_demand if plan.decider.most_bid is None else min(plan.decider.most_bid, offer.on_demand)
+        most = (
+            offer.on_demand
+            if plan.decider.most_bid is None
+            else min(plan.decider.most_bid, offer.on_demand)
+        )
+
         return BidAdviser.of(record, own_runs(state, market, record), terms, most)
 
     def _may_change(self, held: Held) -> bool:
         """Whether a machine runs at a bid on a known host, and is to stay."""
         state = self._journal.state
-        raising = any(isinstance(intent, ev.BidIntended) and intent.id == held.id for intent in state.open.values())
+        raising = any(
+            isinstance(intent, ev.BidIntended) and intent.id == held.id
+            for intent in state.open.values()
+        )
         known = held.bid is not None and held.host is not None and held.ran is not None
         return known and not raising and not held.returning and state.leaves_at(held) is None
 
@@ -112,7 +145,11 @@ class LiveBids:
     def _hours_left(self) -> float:
         """The hours that one machine would take for its part of the work that is left."""
         plan = self._plan()
-        left = self._work_left(plan, self._journal.state, self._journal.now()) / plan.decider.most_nu / HOUR
+        left = (
+            self._work_left(plan, self._journal.state, self._journal.now())
+            / plan.decider.most_nu
+            / HOUR
+        )
         return left if isfinite(left) else _UNKNOWN_HOURS
 
     def _unsaved_hours(self) -> float:
@@ -121,8 +158,9 @@ class LiveBids:
 
 
 def own_runs(state: RunState, market: Market, record: HostRecord) -> list[OwnRun]:
-    """The times in which machines of a run were at a bid, and how each ended: after it, its host is either listed at a
-    higher bid, or rented on demand. A host whose machine is ours is in no snapshot."""
+    """The times in which machines of a run were at a bid, and how each ended: after it, its host is
+    either listed at a higher bid, or rented on demand. A host whose machine is ours is in no
+    snapshot."""
     runs = list[OwnRun]()
     for held in state.machines.values():
         if held.host is None or state.allocations[held.allocation].market != market:
@@ -137,4 +175,5 @@ def own_runs(state: RunState, market: Market, record: HostRecord) -> list[OwnRun
             last = until == end
             if until > since:
                 runs.append(OwnRun(held.host, bid, since, until, fate if last else Fate.STAYS))
+
     return runs

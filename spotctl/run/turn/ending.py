@@ -1,4 +1,5 @@
-"""The end of a run: when it gives up, when its last machine is gone, what it left, and what it cost.
+"""The end of a run: when it gives up, when its last machine is gone, what it left, and what it
+cost.
 
 A run without machines gives up at once where waiting cannot help, else after a while.
 """
@@ -37,10 +38,12 @@ from spotctl.run.turn.reconcile import Buy, Instruction, StrategyTerms
 from spotctl.run.work.workload import Workload
 
 REMOVAL_PATIENCE = 3 * MINUTE
-"""How long a cloud may fail before a run leaves its remaining resources, which cost nothing, to `spotctl gc`."""
+"""How long a cloud may fail before a run leaves its remaining resources, which cost nothing, to
+`spotctl gc`."""
 
 STORE_PATIENCE = round(PATIENCE_SECONDS) * SECOND
-"""How long an object store may fail at the end of a run: less than the lease of a machine on which its runner lives."""
+"""How long an object store may fail at the end of a run: less than the lease of a machine on which
+its runner lives."""
 
 LONGEST_PAUSE = 30
 """Seconds of the provider's clock between two attempts; the first pause is one second."""
@@ -53,7 +56,12 @@ class EndOfRun:
     """Says when a run is over, and writes its end to the log."""
 
     def __init__(
-        self, journal: Journal, environment: RunEnvironment, executor: Executor, tariff: Tariff, check: BudgetCheck
+        self,
+        journal: Journal,
+        environment: RunEnvironment,
+        executor: Executor,
+        tariff: Tariff,
+        check: BudgetCheck,
     ) -> None:
         self._journal = journal
         self._speed = environment.provider.speed
@@ -67,8 +75,8 @@ class EndOfRun:
         return self._journal.state
 
     def over(self, *, listed: bool) -> bool:
-        """Whether all machines are gone. `listed`: the provider was asked after the request to stop, so its answer
-        also shows machines whose order was never answered.
+        """Whether all machines are gone. `listed`: the provider was asked after the request to
+        stop, so its answer also shows machines whose order was never answered.
 
         A cloud that does not answer is waited for until the leases are over.
         """
@@ -82,7 +90,9 @@ class EndOfRun:
         return known and not state.alive and not state.has_open_order
 
     def record_prices(self) -> None:
-        """Logs the prices of spot machines as they change, so that every copy of the log says what the run costs."""
+        """Logs the prices of spot machines as they change, so that every copy of the log says what
+        the run costs.
+        """
         try:
             news = unrecorded(self._state, self._journal.now(), self._tariff)
         except (ProviderError, PricingDataError):
@@ -91,7 +101,9 @@ class EndOfRun:
         for prices in news:
             self._journal.write(prices)
 
-    def write_end(self, wall_us: int, workload: Workload, work_left: Callable[[], float | None]) -> ev.RunEnded:
+    def write_end(
+        self, wall_us: int, workload: Workload, work_left: Callable[[], float | None]
+    ) -> ev.RunEnded:
         """Removes what is left in the cloud, stores the results and writes the end, once.
 
         `work_left` returns the share of the work that is left, None if unknown.
@@ -101,7 +113,11 @@ class EndOfRun:
             assert stop is not None
             outcome, missing = self._store(workload, stop.outcome)
             left = self._remove_leftovers() if self._rented and self._state.orders else ()
-            recorded, costs, message = {**stop.facts, **workload.facts()}, self._costs(outcome), stop.message + missing
+            recorded, costs, message = (
+                {**stop.facts, **workload.facts()},
+                self._costs(outcome),
+                stop.message + missing,
+            )
             if left is None:
                 message += "; what is left of it in the cloud could not be listed: run spotctl gc"
             elif left:
@@ -112,9 +128,14 @@ class EndOfRun:
                 share_left = work_left()
                 more = None if share_left is None else self._budget.to_finish(share_left)
                 known = {"work_left": share_left, "to_finish_usd": more}
-                unfinished: dict[str, Any] = {name: value for name, value in known.items() if value is not None}
+                unfinished: dict[str, Any] = {
+                    name: value for name, value in known.items() if value is not None
+                }
                 unfinished["checkpoint"] = recorded.get("checkpoint")
-                recorded, message = {**recorded, **unfinished}, f"{message}{unfinished_text(unfinished)}"
+                recorded, message = (
+                    {**recorded, **unfinished},
+                    f"{message}{unfinished_text(unfinished)}",
+                )
             if self._state.left_plan:
                 recorded["left_plan"] = list(self._state.left_plan)
             if costs is not None:
@@ -123,11 +144,14 @@ class EndOfRun:
                 for prices in proofs:
                     self._journal.write(prices)
             self._journal.write(ev.RunEnded(outcome, message, wall_us, recorded))
+
         assert self._state.ended is not None
         return self._state.ended
 
     def _store(self, workload: Workload, outcome: str) -> tuple[str, str]:
-        """Stores the results, trying again while a store fails; returns the outcome, and an addition to its message."""
+        """Stores the results, trying again while a store fails; returns the outcome, and an
+        addition to its message.
+        """
         is_noted = False
         for is_last in self._attempts(STORE_PATIENCE, "its results to be stored"):
             try:
@@ -137,15 +161,21 @@ class EndOfRun:
                     is_lost = outcome == DONE and isinstance(error, TransferFailed)
                     return FAILED if is_lost else outcome, f"; {error}"
                 if not is_noted:
-                    self._journal.write(ev.Decided((), f"all machines are returned; trying again: {error}"))
+                    self._journal.write(
+                        ev.Decided((), f"all machines are returned; trying again: {error}")
+                    )
                     is_noted = True
             else:
                 break
+
         return outcome, ""
 
     def _remove_leftovers(self) -> tuple[Resource, ...] | None:
-        """Returns what of the run could not be removed from the cloud, None if that is not known."""
-        for is_last in self._attempts(REMOVAL_PATIENCE, "what is left of it in the cloud to be removed"):
+        """Returns what of the run could not be removed from the cloud, None if that is not
+        known."""
+        for is_last in self._attempts(
+            REMOVAL_PATIENCE, "what is left of it in the cloud to be removed"
+        ):
             left, may_pass = self._executor.remove_leftovers()
             if is_last or not may_pass:
                 break
@@ -156,7 +186,9 @@ class EndOfRun:
         until = self._journal.now() + patience
         clock = " of the market's clock" if self._state.is_replayed else ""
         self.awaited = f"{awaited}, tried until {moment(until)}{clock}"
-        for pause in accumulate(repeat(2), lambda pause, _: min(2 * pause, LONGEST_PAUSE), initial=1):
+        for pause in accumulate(
+            repeat(2), lambda pause, _: min(2 * pause, LONGEST_PAUSE), initial=1
+        ):
             is_last = self._journal.now() >= until
             yield is_last
             if is_last:
@@ -172,7 +204,9 @@ class EndOfRun:
         self.end_hidden_orders(unlisted)
 
     def end_hidden_orders(self, unlisted: tuple[str, ...]) -> None:
-        """Settles orders without an answer: any machine that they brought has ended by the end of its lease."""
+        """Settles orders without an answer: any machine that they brought has ended by the end of
+        its lease.
+        """
         over = self._journal.now() - self._teardown
         for intent in self._state.unclear:
             order = self._state.orders[intent]
@@ -180,8 +214,8 @@ class EndOfRun:
                 self._journal.write(ev.OrderSettled(intent))
 
     def _costs(self, outcome: str) -> tuple[dict[str, Any], tuple[ev.Priced, ...]] | None:
-        """The amount paid and the on-demand price of the same work, and the prices that prove them, for the log. Why an
-        on-demand price is unknown is there, too.
+        """The amount paid and the on-demand price of the same work, and the prices that prove them,
+        for the log. Why an on-demand price is unknown is there, too.
 
         None if the provider no longer has the prices.
         """
@@ -202,10 +236,10 @@ class EndOfRun:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Where a run can get machines. `closed` has pairs of a market and whether spot is meant, that do not exist for the
-    account, for which the quota holds no machine, or which refuse for an unknown reason; and the scope of each.
-    `silent` are the beginnings of the ids of machines that cannot be listed. In `dead` zones machines never answered,
-    so others are preferred."""
+    """Where a run can get machines. `closed` has pairs of a market and whether spot is meant, that
+    do not exist for the account, for which the quota holds no machine, or which refuse for an
+    unknown reason; and the scope of each. `silent` are the beginnings of the ids of machines that
+    cannot be listed. In `dead` zones machines never answered, so others are preferred."""
 
     closed: Mapping[tuple[Market, bool], str] = field(default_factory=dict)
     silent: tuple[str, ...] = ()
@@ -213,26 +247,42 @@ class Reach:
 
     @classmethod
     def of(
-        cls, state: RunState, silent: tuple[str, ...], since: int = 0, *, shared: bool = False, fewest: float = inf
+        cls,
+        state: RunState,
+        silent: tuple[str, ...],
+        since: int = 0,
+        *,
+        shared: bool = False,
+        fewest: float = inf,
     ) -> "Reach":
-        """The reach of a run. If the account is `shared` with another run, a quota that is used up may be free again
-        later. A quota that is too small for an order may still hold the `fewest` machines that the job needs. Only
-        unknown reasons of orders after number `since` count."""
-        missing = {key: back_off.scope for key, back_off in state.back_offs.items() if not back_off.exists}
+        """The reach of a run. If the account is `shared` with another run, a quota that is used up
+        may be free again later. A quota that is too small for an order may still hold the `fewest`
+        machines that the job needs. Only unknown reasons of orders after number `since` count."""
+        missing = {
+            key: back_off.scope for key, back_off in state.back_offs.items() if not back_off.exists
+        }
         refused = {key: state.refused[key] for key in (frozenset() if shared else state.denied)}
-        denied = {key: refusal.scope for key, refusal in refused.items() if refusal.machines <= fewest}
-        return cls({**puzzling(state, since), **denied, **missing}, silent, zones_without_answer(state))
+        denied = {
+            key: refusal.scope for key, refusal in refused.items() if refusal.machines <= fewest
+        }
+
+        return cls(
+            {**puzzling(state, since), **denied, **missing}, silent, zones_without_answer(state)
+        )
 
     def admits(self, market: Market, *, spot: bool) -> bool:
         """Whether an order may bring machines of a market."""
         return not hidden(market, self.silent) and not any(
-            side is spot and covers(scope, refused, market) for (refused, side), scope in self.closed.items()
+            side is spot and covers(scope, refused, market)
+            for (refused, side), scope in self.closed.items()
         )
 
     def within(self, terms: StrategyTerms) -> StrategyTerms:
         """The terms with the offers that can be had."""
         offers = tuple(offer for offer in terms.offers if self.admits(offer.market, spot=True))
-        places = {offer: (offer.market.cloud, offer.market.region, offer.market.zone) for offer in offers}
+        places = {
+            offer: (offer.market.cloud, offer.market.region, offer.market.zone) for offer in offers
+        }
         alive = tuple(offer for offer in offers if places[offer] not in self.dead)
         return replace(terms, offers=alive or offers)
 
@@ -241,7 +291,9 @@ class Reach:
         return not isinstance(instruction, Buy) or self._sells(instruction.rent)
 
     def blocks(self, state: RunState, terms: StrategyTerms) -> bool:
-        """Whether a run that lacks machines cannot get any: no spot machines, nor those on demand in their place."""
+        """Whether a run that lacks machines cannot get any: no spot machines, nor those on demand
+        in their place.
+        """
         held = {state.allocations[machine.allocation].reliable for machine in state.alive}
         if terms.reliable is not None and True not in held and not self._sells(terms.reliable):
             return True
@@ -254,9 +306,11 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """When to give up: the job's budget in nano-dollar-seconds, and how long (microseconds) to wait for any machine.
+    """When to give up: the job's budget in nano-dollar-seconds, and how long (microseconds) to wait
+    for any machine.
 
-    The job cannot work with fewer than `least` machines. If it `shrinks`, refused orders are repeated for fewer.
+    The job cannot work with fewer than `least` machines. If it `shrinks`, refused orders are
+    repeated for fewer.
     """
 
     budget: int | None = None
@@ -267,63 +321,94 @@ class RunLimits:
 
 @dataclass(slots=True)
 class Patience:
-    """Since when a run has had no machines although it wanted some, and since when it cannot get any."""
+    """Since when a run has had no machines although it wanted some, and since when it cannot get
+    any.
+    """
 
     limits: RunLimits
     without_machines_since: int | None = None
     blocked_since: int | None = None
 
-    def without_machines(self, state: RunState, now: int, *, waits: bool, short: bool) -> StopRequested | None:
-        """The end of a run that got no machine for too long. A run `waits` if it wants none now, and may be `short` of
-        money."""
+    def without_machines(
+        self, state: RunState, now: int, *, waits: bool, short: bool
+    ) -> StopRequested | None:
+        """The end of a run that got no machine for too long. A run `waits` if it wants none now,
+        and may be `short` of money."""
         alive = state.alive
         if short:
             # Reliable machines alone cost money and do nothing.
             alive = tuple(held for held in alive if not state.allocations[held.allocation].reliable)
+
         if alive or waits:
             self.without_machines_since = None
             return None
+
         if self.without_machines_since is None:
             self.without_machines_since = now
         since = self.without_machines_since
         if now - since <= self.limits.without_machines:
             return None
+
         limit = state.limit(self.limits.budget)
         if short and limit is not None:
             return StopRequested(BUDGET, exhausted(limit))
+
         last = f" (the last refusal: {state.refusal})" if state.refusal else ""
         minutes = (now - since) / MINUTE
-        message = f"no market offered a machine for {minutes:.0f} minutes; allow more types or regions{last}"
+        message = (
+            f"no market offered a machine for {minutes:.0f} minutes; allow more types or "
+            f"regions{last}"
+        )
         return StopRequested(NO_CAPACITY, message)
 
     def blocked(
-        self, state: RunState, reach: Reach, terms: StrategyTerms, now: int, failure: str, since: int
+        self,
+        state: RunState,
+        reach: Reach,
+        terms: StrategyTerms,
+        now: int,
+        failure: str,
+        since: int,
     ) -> StopRequested | None:
-        """The end of a run that the account allows no machine, or whose clouds do not answer: `failure` says why."""
+        """The end of a run that the account allows no machine, or whose clouds do not answer:
+        `failure` says why.
+        """
         if not reach.blocks(state, terms):
             self.blocked_since = None
             return None
         if replace(reach, silent=()).blocks(state, terms):
             if puzzling(state, since):
-                message = "refused twice for a reason that spotctl does not know, so nothing more is ordered"
+                message = (
+                    "refused twice for a reason that spotctl does not know, so nothing more is "
+                    "ordered"
+                )
                 return StopRequested(FAILED, f"{message}: {state.refusal}")
-            message = f"the account may rent none of the machines that the job needs: {state.refusal}"
+            message = (
+                f"the account may rent none of the machines that the job needs: {state.refusal}"
+            )
             ruled = "organisation" in reach.closed.values()
             return StopRequested(NOT_PERMITTED if ruled else NO_CAPACITY, message)
+
         if self.blocked_since is None:
             self.blocked_since = now
         blocked = now - self.blocked_since
         if blocked <= (self.limits.without_machines if state.machines else WAIT_WITHOUT_ANSWER):
             return None
-        message = f"the job's regions have not answered for {blocked / MINUTE:.0f} minutes: {failure}"
+
+        message = (
+            f"the job's regions have not answered for {blocked / MINUTE:.0f} minutes: {failure}"
+        )
         return StopRequested(NO_CAPACITY, message)
 
 
 def puzzling(state: RunState, since: int) -> dict[tuple[Market, bool], str]:
-    """The regions that are not asked again, because two orders in one region were refused with the same code, which is
-    in no table: that region, and each other that answered with the code once. Nothing is as long as machines work."""
+    """The regions that are not asked again, because two orders in one region were refused with the
+    same code, which is in no table: that region, and each other that answered with the code once.
+    Nothing is as long as machines work."""
     codes = {state.orders[intent]: code for intent, code in state.unknown.items() if intent > since}
-    counts = Counter((code, order.market.cloud, order.market.region) for order, code in codes.items())
+    counts = Counter(
+        (code, order.market.cloud, order.market.region) for order, code in codes.items()
+    )
     final = {code for (code, *_), count in counts.items() if count > 1}
     working = any(not state.allocations[held.allocation].reliable for held in state.alive)
     closed = [order.market for order, code in codes.items() if code in final and not working]

@@ -1,7 +1,8 @@
-"""Carries out instructions: logs each change before it is requested from the provider, and its outcome afterwards.
+"""Carries out instructions: logs each change before it is requested from the provider, and its
+outcome afterwards.
 
-A request without an answer may have succeeded. Its intent stays open, and is repeated with the same token, by which
-the provider recognizes the request. Nothing else is rented meanwhile.
+A request without an answer may have succeeded. Its intent stays open, and is repeated with the same
+token, by which the provider recognizes the request. Nothing else is rented meanwhile.
 """
 
 import re
@@ -43,7 +44,14 @@ from spotctl.log.folding import ABANDONED, fold
 from spotctl.log.store import EventLog
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.machine_output import KeptOutput
-from spotctl.run.turn.reconcile import Buy, Instruction, RaiseBid, Renew, ReturnMachines, ScheduleReturn
+from spotctl.run.turn.reconcile import (
+    Buy,
+    Instruction,
+    RaiseBid,
+    Renew,
+    ReturnMachines,
+    ScheduleReturn,
+)
 from spotctl.run.work.workload import Workload
 
 T = TypeVar("T")
@@ -64,7 +72,9 @@ _NOT_REPEATED = (NotPermitted, NotHere, PartlyListed)
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often a request is sent within a turn, and the seconds (of this computer's clock) between attempts."""
+    """How often a request is sent within a turn, and the seconds (of this computer's clock) between
+    attempts.
+    """
 
     attempts: int = 4
     first_pause: float = 0.2
@@ -72,8 +82,8 @@ class RetryPolicy:
 
 
 class Journal:
-    """The log of a run, together with the state that follows from it, and the `RunState.budget_set` for which orders
-    and renewals were `decided_on`."""
+    """The log of a run, together with the state that follows from it, and the `RunState.budget_set`
+    for which orders and renewals were `decided_on`."""
 
     def __init__(self, log: EventLog, run: str, clock: Callable[[], int]) -> None:
         self._log = log
@@ -87,17 +97,25 @@ class Journal:
         return max(self._clock(), self.state.at)
 
     def write(self, event: Event) -> None:
-        """Appends the event to the log, then updates the state, including events that other processes wrote before."""
+        """Appends the event to the log, then updates the state, including events that other
+        processes wrote before.
+        """
         self._log.append(self.run, self.now(), event)
         self.catch_up()
 
-    def order(self, intent: ev.RentIntended, fits: Callable[[EventLog, ev.RentIntended, int], bool]) -> bool:
-        """Appends an order if it fits next to what other runs hold; no run orders meanwhile. See `write_within`."""
+    def order(
+        self, intent: ev.RentIntended, fits: Callable[[EventLog, ev.RentIntended, int], bool]
+    ) -> bool:
+        """Appends an order if it fits next to what other runs hold; no run orders meanwhile. See
+        `write_within`.
+        """
         return self.write_within(intent, lambda log, now: fits(log, intent, now))
 
-    def write_within(self, event: Event, holds: Callable[[EventLog, int], bool] = lambda *_: True) -> bool:
-        """Appends an event that follows from the budget, if that is still the one that was `decided_on`: otherwise the
-        next turn decides again."""
+    def write_within(
+        self, event: Event, holds: Callable[[EventLog, int], bool] = lambda *_: True
+    ) -> bool:
+        """Appends an event that follows from the budget, if that is still the one that was
+        `decided_on`: otherwise the next turn decides again."""
         now = self.now()
 
         def still_holds() -> bool:
@@ -113,9 +131,19 @@ class Journal:
         self.state = fold(self._log.of_run(self.run, self.state.last_row), self.state)
 
 
-def request_of(order: ev.RentIntended, environment: RunEnvironment, workload: Workload) -> MachineRequest:
-    """The request that carries out an order: the same for every attempt, in every process of the run."""
-    run, image, cloud, supplies = environment.run, environment.image, order.market.cloud, workload.supplies()
+def request_of(
+    order: ev.RentIntended, environment: RunEnvironment, workload: Workload
+) -> MachineRequest:
+    """The request that carries out an order: the same for every attempt, in every process of the
+    run.
+    """
+    run, image, cloud, supplies = (
+        environment.run,
+        environment.image,
+        order.market.cloud,
+        workload.supplies(),
+    )
+
     reserved = environment.reservations.get(order.market.reservation)
     own = {INSTALLATION_TAG: environment.installation, RUN_TAG: run, INTENT_TAG: str(order.intent)}
     return MachineRequest(
@@ -133,7 +161,8 @@ def request_of(order: ev.RentIntended, environment: RunEnvironment, workload: Wo
         containers=image.container is not None,
         # A reliable machine keeps the runner, and is no node.
         close=environment.close and not order.reliable,
-        # A job file that was changed since may not name it any more; the market's name is a plain id.
+        # A job file that was changed since may not name it any more; the market's name is a plain
+        # id.
         reservation=order.market.reservation if reserved is None else reserved.id,
         block=reserved is not None and reserved.block,
         ports=supplies.ports if environment.rented and mapped_ports(cloud) else (),
@@ -146,9 +175,10 @@ def _may_succeed(error: Exception) -> bool:
 
 
 class Executor:
-    """Carries out instructions for one run. `silence` is the reason why an agent last did not answer, `starting` what a
-    listed machine waits for, `unusable` why a machine will never work, and `failure` why a call to the provider was
-    last given up, or answered in part. The last order was not sent if the quotas were `crowded` by other runs."""
+    """Carries out instructions for one run. `silence` is the reason why an agent last did not
+    answer, `starting` what a listed machine waits for, `unusable` why a machine will never work,
+    and `failure` why a call to the provider was last given up, or answered in part. The last order
+    was not sent if the quotas were `crowded` by other runs."""
 
     def __init__(
         self,
@@ -164,22 +194,25 @@ class Executor:
         self._retries, self._fits = retries or RetryPolicy(), fits
         self.crowded = False
         self._listed: tuple[Machine, ...] = ()
-        """The provider's last list; machines that an earlier list had, where this one could not look, are kept."""
+        """The provider's last list; machines that an earlier list had, where this one could not
+        look, are kept."""
         self._listed_in: tuple[int, tuple[int, ...], bool] | None = None
         """The situation of that list: number of intents, unclear orders, whether the run stops."""
         self._listed_until = 0.0
         self._ask_again: dict[int, int] = {}
-        """When orders are sent again that the cloud refused because it does not know something yet."""
+        """When orders are sent again that the cloud refused because it does not know something
+        yet."""
         self.unlisted: tuple[str, ...] = ()
-        """The beginnings of the ids of machines that the last list does not cover; `""` if there was none."""
+        """The beginnings of the ids of machines that the last list does not cover; `""` if there
+        was none."""
         self.silence = self.starting = self.unusable = self.failure = ""
         self._kept = None if environment.output is None else KeptOutput(environment.output)
         self._environment = environment
         self._tags = {INSTALLATION_TAG: environment.installation, RUN_TAG: journal.run}
 
     def carry_out(self, instruction: Instruction) -> None:
-        """Carries out an instruction. NotPermitted: the provider allows no more changes. BadRequest: the provider does
-        not have what the job asks for."""
+        """Carries out an instruction. NotPermitted: the provider allows no more changes.
+        BadRequest: the provider does not have what the job asks for."""
         match instruction:
             case ScheduleReturn():
                 # Machines may leave because the budget does not cover another lease.
@@ -212,7 +245,8 @@ class Executor:
                 not held.alive or held.lease_until >= intent.lease_until
                 for held in map(self._journal.state.machines.__getitem__, intent.machines)
             ):
-                # Later renewals extended the same leases at least as far: sent now, it would shorten them.
+                # Later renewals extended the same leases at least as far: sent now, it would
+                # shorten them.
                 self._journal.write(ev.Renewed(intent.intent))
             elif isinstance(intent, ev.BidIntended):
                 # The next list shows whether it was raised: the market has moved on since.
@@ -223,8 +257,8 @@ class Executor:
     def list_machines(self) -> tuple[Machine, ...] | None:
         """The run's machines, with what their agents say; None while the provider does not answer.
 
-        A cloud limits calls, so its list is kept for a while, unless the run has changed something since. Agents are
-        asked each time.
+        A cloud limits calls, so its list is kept for a while, unless the run has changed something
+        since. Agents are asked each time.
         """
         state, now = self._journal.state, time.monotonic()
         situation = state.intents, tuple(state.unclear), state.stopping is not None
@@ -234,7 +268,10 @@ class Executor:
                 machines = self.retry(lambda: self._provider.list(self._tags), _NOT_REPEATED)
             except PartlyListed as error:
                 unlisted = error.parts
-                machines = (*error.listed, *(machine for machine in self._listed if machine.id.startswith(unlisted)))
+                machines = (
+                    *error.listed,
+                    *(machine for machine in self._listed if machine.id.startswith(unlisted)),
+                )
                 self.failure = str(error)
             if machines is None:
                 self.unlisted = ("",)
@@ -242,18 +279,22 @@ class Executor:
             self._listed = tuple(map(self._without_paused, machines))
             self.unlisted, self._listed_in = unlisted, situation
             self._listed_until = time.monotonic() + self._environment.list_every
+
         self.starting = ""
         return tuple(self._with_status(machine) for machine in self._listed)
 
     def _without_paused(self, machine: Machine) -> Machine:
-        """The machine, returned if it was paused: it does no work, and what it holds costs money."""
+        """The machine, returned if it was paused: it does no work, and what it holds costs
+        money."""
         if machine.state is not MachineState.PAUSED:
             return machine
+
         try:
             self._provider.terminate([machine.id])
         except ProviderError as error:
             self.failure = str(error)
             return replace(machine, state=MachineState.STARTING, ended=None)
+
         ended = self._provider.now() if machine.ended is None else machine.ended
         return replace(machine, state=MachineState.GONE, ended=ended, end_reason=EndReason.EVICTED)
 
@@ -269,13 +310,16 @@ class Executor:
         seen = provider.with_status(machine, self._unheard)
         if self._kept is not None and seen.state in (MachineState.RUNNING, MachineState.LEAVING):
             self._kept.fetch(provider, machine.id)
+
         if machine.state is MachineState.RUNNING and self._journal.state.stopping is None:
             supplies = self._workload.supplies()
-            # Tunnels end with the launcher that opened them, so those of an earlier launcher are opened again.
+            # Tunnels end with the launcher that opened them, so those of an earlier launcher are
+            # opened again.
             if seen.state is MachineState.STARTING or supplies.reach:
                 # A machine that cannot be reached now must not hold up the others.
                 with suppress(ProviderError):
                     provider.prepare(machine, supplies)
+
         return seen
 
     def _unheard(self, reason: ProviderError) -> None:
@@ -290,19 +334,24 @@ class Executor:
         except (ProviderError, NotImplementedError):
             return ""
         lines = ["".join(filter(str.isprintable, line)).strip()[:_CONSOLE_WIDTH] for line in shown]
-        return self._environment.redacted(" | ".join([line for line in lines if line][-_CONSOLE_LINES:]))
+        return self._environment.redacted(
+            " | ".join([line for line in lines if line][-_CONSOLE_LINES:])
+        )
 
     def remove_leftovers(self) -> tuple[tuple[Resource, ...] | None, bool]:
         """Removes all resources of the run besides machines.
 
-        Returns those that could not be removed, None if they could not be listed; and whether that may pass. Once the
-        run has ended, a resource that remains belongs to no run, so `gc` finds it.
+        Returns those that could not be removed, None if they could not be listed; and whether that
+        may pass. Once the run has ended, a resource that remains belongs to no run, so `gc` finds
+        it.
         """
         left: tuple[Resource, ...] | None = None
         failure: ProviderError | None = None
         try:
             try:
-                left = resources = self.retry(lambda: self._provider.resources(self._tags), _NOT_REPEATED)
+                left = resources = self.retry(
+                    lambda: self._provider.resources(self._tags), _NOT_REPEATED
+                )
             except PartlyListed as error:
                 resources, failure = error.listed, error.failure
             if resources is None:
@@ -312,14 +361,22 @@ class Executor:
                 left = () if left is not None else None
         except ProviderError as error:
             failure = error
+
         return left, failure is not None and action_for(failure) is ErrorAction.RETRY
 
     def release(self) -> str:
-        """Returns all machines of the run, logs nothing, and says which machines the provider still shows running.
+        """Returns all machines of the run, logs nothing, and says which machines the provider still
+        shows running.
 
-        Returning a machine twice is no error. A machine that cannot be returned now ends with its lease.
+        Returning a machine twice is no error. A machine that cannot be returned now ends with its
+        lease.
         """
-        pause, left, why = self._retries.first_pause, {held.id for held in self._journal.state.alive}, ""
+        pause, left, why = (
+            self._retries.first_pause,
+            {held.id for held in self._journal.state.alive},
+            "",
+        )
+
         for _ in range(_RELEASE_ROUNDS):
             with suppress(SpotctlError, OSError):
                 left |= self._listed_running(left)
@@ -334,14 +391,19 @@ class Executor:
                 why = f" ({error})"
             time.sleep(pause)
             pause = min(2 * pause, self._retries.longest_pause)
+
         names = ", ".join(sorted(left)) or "machines that the provider did not list"
         return f"not returned: {names}{why}; each ends with its lease; spotctl gc returns them"
 
     def _listed_running(self, known: set[str]) -> set[str]:
-        """The machines listed as running, and those of `known` that may be where a cloud does not answer."""
+        """The machines listed as running, and those of `known` that may be where a cloud does not
+        answer.
+        """
         over = (MachineState.GONE, MachineState.LEAVING)
         listed, failure = as_far_as_listed(lambda: self._provider.list(self._tags))
-        unlisted = {name for name in known if failure is not None and name.startswith(failure.parts)}
+        unlisted = {
+            name for name in known if failure is not None and name.startswith(failure.parts)
+        }
         return unlisted | {machine.id for machine in listed if machine.state not in over}
 
     def _intent(self, instruction: Buy | Renew | ReturnMachines | RaiseBid) -> Intended:
@@ -349,7 +411,9 @@ class Executor:
         match instruction:
             case Buy(rent, reliable):
                 offer = rent.offer
-                until = self._journal.now() + first_lease(offer.market, self._environment.lease_times)
+                until = self._journal.now() + first_lease(
+                    offer.market, self._environment.lease_times
+                )
                 held = self._environment.holdings(offer.market, spot=rent.bid is not None)
                 return ev.RentIntended(
                     number,
@@ -390,16 +454,25 @@ class Executor:
 
         def call() -> tuple[Machine, ...]:
             nonlocal unanswered
-            # A request to stop may have arrived since the order was written to the log, or since the last attempt.
+            # A request to stop may have arrived since the order was written to the log, or since
+            # the last attempt.
             self._journal.catch_up()
             if self._journal.state.stopping is not None:
                 raise (Unanswered if unanswered else NotSent)("the run ends")
+
             state, ordered = self._journal.state, self._journal.state.ordered[intent.intent]
             # Those known when it was ordered: a repeated order must begin in the same zone.
-            silent = (held for held in state.machines.values() if held.silence and held.silent_at <= ordered)
+            silent = (
+                held
+                for held in state.machines.values()
+                if held.silence and held.silent_at <= ordered
+            )
+
             request = request_of(intent, self._environment, self._workload)
             try:
-                return self._provider.create(replace(request, silent=tuple(held.id for held in silent)))
+                return self._provider.create(
+                    replace(request, silent=tuple(held.id for held in silent))
+                )
             except Unanswered:
                 unanswered = True
                 raise
@@ -417,21 +490,27 @@ class Executor:
             why = ABANDONED if unanswered else type(error).__name__
             scope = getattr(error, "scope", Scope.MACHINE)
             reach = "" if scope in (Scope.MACHINE, Scope.MOMENT) else scope.value
-            self._journal.write(ev.RentRefused(intent.intent, why, str(error), unknown_code(error), reach))
+            self._journal.write(
+                ev.RentRefused(intent.intent, why, str(error), unknown_code(error), reach)
+            )
             if action_for(error) is ErrorAction.STOP and not isinstance(error, NotSent):
                 raise
             return None
+
         if machines is None:
             return None
         return ev.Rented(
-            intent.intent, tuple(ev.Granted(machine.id, machine.started, machine.host) for machine in machines)
+            intent.intent,
+            tuple(ev.Granted(machine.id, machine.started, machine.host) for machine in machines),
         )
 
     def _renew(self, intent: ev.RenewIntended) -> Event | None:
         def call() -> bool:
             renewed = [self._extend(machine, intent.lease_until) for machine in intent.machines]
             if not any(renewed):
-                raise Unanswered("no machine answered; their leases end unless the next renewal reaches them")
+                raise Unanswered(
+                    "no machine answered; their leases end unless the next renewal reaches them"
+                )
             return True
 
         return None if self.retry(call) is None else ev.Renewed(intent.intent)
@@ -454,12 +533,15 @@ class Executor:
     def _raise_bid(self, intent: ev.BidIntended) -> Event | None:
         (_, before), _ = self._journal.state.machines[intent.id].bids[-2:]
         try:
-            bid = self.retry(lambda: self._provider.raise_bid(intent.id, intent.bid), refusals=(ProviderError,))
+            bid = self.retry(
+                lambda: self._provider.raise_bid(intent.id, intent.bid), refusals=(ProviderError,)
+            )
         except (ProviderError, BadRequest) as error:
             self._journal.write(ev.BidChanged(intent.intent, intent.id, before, str(error)))
             if action_for(error) is ErrorAction.STOP:
                 raise
             return None
+
         return None if bid is None else ev.BidChanged(intent.intent, intent.id, bid)
 
     def _return(self, intent: ev.ReturnIntended) -> bool:
@@ -469,8 +551,12 @@ class Executor:
         self._provider.terminate(intent.machines)
         return True
 
-    def retry(self, call: Callable[[], T], refusals: tuple[type[ProviderError], ...] = (NotPermitted,)) -> T | None:
-        """Repeats a call with growing pauses; returns the answer, None if there is none for now. Raises refusals."""
+    def retry(
+        self, call: Callable[[], T], refusals: tuple[type[ProviderError], ...] = (NotPermitted,)
+    ) -> T | None:
+        """Repeats a call with growing pauses; returns the answer, None if there is none for now.
+        Raises refusals.
+        """
         retries = self._retries
         try:
             for attempt in stamina.retry_context(
@@ -487,4 +573,5 @@ class Executor:
                 raise
             # The next turn tries again.
             self.failure = str(error)
+
         return None

@@ -1,4 +1,6 @@
-"""The strategy of a run: the plan's decision object, given the work left, the budget left and the evictions so far."""
+"""The strategy of a run: the plan's decision object, given the work left, the budget left and the
+evictions so far.
+"""
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -41,11 +43,15 @@ from spotctl.run.work.gang import saved_of
 
 
 class LiveStrategy:
-    """Decides for a run, from its present `state`, prices, and budget: the dollars that are not committed, and those
-    kept back for leases."""
+    """Decides for a run, from its present `state`, prices, and budget: the dollars that are not
+    committed, and those kept back for leases."""
 
     def __init__(
-        self, plan: JobPlan, state: Callable[[], RunState], usd_left: Callable[[], tuple[float, float]], tariff: Tariff
+        self,
+        plan: JobPlan,
+        state: Callable[[], RunState],
+        usd_left: Callable[[], tuple[float, float]],
+        tariff: Tariff,
     ) -> None:
         self._plan, self._state, self._usd_left, self._tariff = plan, state, usd_left, tariff
 
@@ -60,7 +66,9 @@ class LiveStrategy:
         usd_left, usd_reserved = self._usd_left()
         decider, done = self._plan.decider, state.work.done(now)
         trains = isinstance(self._plan.job.spec.program, Training)
-        # Whether a move would lose no work: a checkpoint counts once it was written, not when it was declared.
+
+        # Whether a move would lose no work: a checkpoint counts once it was written, not when it
+        # was declared.
         resumes = trains or state.work.checkpoint is not None or not done
         unsaved = 0.0
         if not trains and isfinite(self._plan.fleet.work):
@@ -77,39 +85,65 @@ class LiveStrategy:
             saved=saved_of(state, self._plan.job.spec),
             refused=refused_of(state, now),
         )
+
         decision = decider.decide(current)
         return replace(decision, reason=self._plan.demand.worded(decision.reason))
 
     def departure(self, rent: Rent, now: int) -> str:
-        """How a purchase departs from what the plan begins with, with the plan's reason and the figures of now; empty
-        if it does not."""
+        """How a purchase departs from what the plan begins with, with the plan's reason and the
+        figures of now; empty if it does not."""
         plan, offer = self._plan, rent.offer
         begins = [choice.rent for choice in plan.cost.choice]
-        if any(planned.offer.market == offer.market and planned.spot is rent.spot for planned in begins):
+        if any(
+            planned.offer.market == offer.market and planned.spot is rent.spot for planned in begins
+        ):
             return ""
-        instead = " and ".join(f"{planned.offer.market}, {price_terms(planned)}" for planned in begins)
+
+        instead = " and ".join(
+            f"{planned.offer.market}, {price_terms(planned)}" for planned in begins
+        )
         text = f"{offer.market}, {price_terms(rent)}, where the plan has {instead}"
         if not rent.spot:
             return f"{text}: ${format_usd(offer.on_demand)}/h, never evicted"
-        history, until = plan.fleet.market_history, history_until(plan, self._tariff, offer.market, now)
+
+        history, until = (
+            plan.fleet.market_history,
+            history_until(plan, self._tariff, offer.market, now),
+        )
         price = until.price_at(now)
         known = replace(history, histories={**history.histories, offer.market: until})
         choice = Choice(rent, price, beta_of(known, rent, price))
         cost = usd_per_work(first_hour([choice], plan.fleet, plan.decision.interval).shares[0])
-        why = next((rejected.why for rejected in plan.rejected if rejected.market == offer.market), "")
+        why = next(
+            (rejected.why for rejected in plan.rejected if rejected.market == offer.market), ""
+        )
         then = f"; in the plan {plan.demand.worded(why)}" if why else ""
-        work = f"${cost:.4g} per {plan.demand.unit}" if isfinite(cost) else "too often to make progress"
-        return f"{text}: now ${format_usd(price)}/h, {choice.beta.probability:.1%} evicted per hour, {work}{then}"
+        work = (
+            f"${cost:.4g} per {plan.demand.unit}"
+            if isfinite(cost)
+            else "too often to make progress"
+        )
+
+        return (
+            f"{text}: now ${format_usd(price)}/h, {choice.beta.probability:.1%} evicted per hour, "
+            f"{work}{then}"
+        )
 
     def _spell(self, state: RunState, now: int, *, offered: bool) -> SpotSpell | None:
-        """The present spell of spot capacity: as this run and earlier ones met it, or where only the price evicts, as
-        prices have it."""
+        """The present spell of spot capacity: as this run and earlier ones met it, or where only
+        the price evicts, as prices have it."""
         offers, history = self._plan.decider.offers, self._plan.fleet.market_history
-        capacity_decides = [offer.market for offer in offers if history.hazards.get(offer.market) is not None]
+        capacity_decides = [
+            offer.market for offer in offers if history.hazards.get(offer.market) is not None
+        ]
+
         if not capacity_decides:
             return spell_of_prices(
-                offers, lambda offer: history_until(self._plan, self._tariff, offer.market, now), now
+                offers,
+                lambda offer: history_until(self._plan, self._tariff, offer.market, now),
+                now,
             )
+
         observed = availability_of(state, now)
         known = (
             history.spells.get(market, UNSEEN).continued(
@@ -117,6 +151,7 @@ class LiveStrategy:
             )
             for market in capacity_decides
         )
+
         return spot_spell(known, offered=offered)
 
 
@@ -124,10 +159,16 @@ def history_until(plan: JobPlan, tariff: Tariff, market: Market, now: int) -> Pr
     """A market's prices as the plan knew them, and those since then."""
     before, since = plan.fleet.market_history.histories[market], tariff.prices(market, now)
     new = since.times > before.last
-    return PriceSeries(market, np.append(before.times, since.times[new]), np.append(before.prices, since.prices[new]))
+    return PriceSeries(
+        market,
+        np.append(before.times, since.times[new]),
+        np.append(before.prices, since.prices[new]),
+    )
 
 
-def rules_of(spec: JobSpec, journal: Journal, environment: RunEnvironment, plan: Callable[[], JobPlan]) -> RunRules:
+def rules_of(
+    spec: JobSpec, journal: Journal, environment: RunEnvironment, plan: Callable[[], JobPlan]
+) -> RunRules:
     """The rules of a run of a planned job; `plan` is called when the first decision is due."""
     provider, times = environment.provider, environment.lease_times
     stated = None if spec.budget is None else spec.budget * 3600
@@ -170,6 +211,7 @@ def rules_of(spec: JobSpec, journal: Journal, environment: RunEnvironment, plan:
     shrinks = not isinstance(program, Training) and program.nodes.is_range
     limits = RunLimits(stated, max(HOUR, round(30 * SECOND * provider.speed)), least, shrinks)
     bids = LiveBids(plan, journal, environment, work_left)
+
     return RunRules(strategy, tariff, limits, share_left, rest, bids=bids)
 
 
@@ -177,12 +219,14 @@ def terms_of(plan: JobPlan, offered: Collection[Market]) -> StrategyTerms:
     """The terms of a plan's strategy: the work, and the planned offers that the provider has."""
     decider = plan.decider
     offers = tuple(offer for offer in decider.offers if offer.market in offered)
-    return StrategyTerms(offers, decider.baseline, decider.most_nu, plan.fleet.work, decider.reliable)
+    return StrategyTerms(
+        offers, decider.baseline, decider.most_nu, plan.fleet.work, decider.reliable
+    )
 
 
 def expectation(plan: JobPlan) -> Planned:
-    """The forecast of a plan for the log, where reports compare it with the actual run; of one hour if the job's length
-    is unknown."""
+    """The forecast of a plan for the log, where reports compare it with the actual run; of one hour
+    if the job's length is unknown."""
     forecast, assumed = forecast_of(plan), plan.demand.work.assumed
     cost = forecast.usd_per_hour if assumed else forecast.usd
     hours = 1.0 if assumed else forecast.hours.median
@@ -197,55 +241,71 @@ def expectation(plan: JobPlan) -> Planned:
         rate.spread if rate is not None and rate.in_units else None,
         plan.fleet.work if not assumed and isfinite(plan.fleet.work) else None,
     )
+
     is_shared = plan.share.queue is not None
     turns = tuple(
         (plan.at + round((part.begin - plan.share.turn.begin) * HOUR), sum(part.machines))
         for part in plan.share.parts
         if is_shared
     )
-    return Planned(cost.median, *cost.likely, hours, plan.cost.on_demand.usd, assumed, instead, turns)
+
+    return Planned(
+        cost.median, *cost.likely, hours, plan.cost.on_demand.usd, assumed, instead, turns
+    )
 
 
 def work_left(plan: JobPlan, state: RunState, now: int) -> float:
     """The remaining work in microseconds times nu; infinite if unknown.
 
-    A training has done its clocks, and one that ends by time, the time since its first one. A command has done the work
-    in its checkpoints, and the work since the last one.
+    A training has done its clocks, and one that ends by time, the time since its first one. A
+    command has done the work in its checkpoints, and the work since the last one.
     """
     total, program = plan.fleet.work, plan.job.spec.program
     if not isfinite(total):
         return total
     if not isinstance(program, Training):
         return max(total - state.work.done(now) * plan.decider.most_nu * plan.decider.speed, 0.0)
+
     stop, done = program.stop, 0.0
     if stop.clocks is not None and state.progress is not None:
         done = state.progress.clock / stop.clocks
     if stop.span is not None and state.paces:
         done = max(done, (now - state.paces[0][0]) / stop.span)
+
     return total * max(1 - done, 0.0)
 
 
 def measured_left(plan: JobPlan, state: RunState, now: int) -> float:
-    """The remaining work, if the machines stay as fast as they were in this run so far; as `work_left`.
+    """The remaining work, if the machines stay as fast as they were in this run so far; as
+    `work_left`.
 
-    A machine works after its start-up. The work of a command, and of a training that ends by time, is time itself,
-    which passes as planned.
+    A machine works after its start-up. The work of a command, and of a training that ends by time,
+    is time itself, which passes as planned.
     """
     left = work_left(plan, state, now)
     done, program = plan.fleet.work - left, plan.job.spec.program
-    if not isfinite(left) or not isinstance(program, Training) or plan.demand.work.timed or done <= 0:
+    if (
+        not isfinite(left)
+        or not isinstance(program, Training)
+        or plan.demand.work.timed
+        or done <= 0
+    ):
         return left
+
     startup = plan.decider.overheads.startup
     able = sum(
         max((now if held.ended is None else held.ended) - held.started - startup, 0)
         * state.allocations[held.allocation].nu
         for held in state.machines.values()
     )
+
     return left * able / done if able else left
 
 
 def refused_of(state: RunState, now: int) -> dict[tuple[Market, bool], int]:
-    """The size of the last order of spot or on-demand machines that each market refused; 0 where it does not exist."""
+    """The size of the last order of spot or on-demand machines that each market refused; 0 where it
+    does not exist.
+    """
     missing = {key: 0 for key, back_off in state.back_offs.items() if not back_off.exists}
     # A quota that holds no machine is not larger after a while.
     return missing | {
@@ -263,25 +323,39 @@ def record_of(state: RunState, now: int) -> SpotRecord:
     for allocation in transient:
         if allocation.bid is None:
             continue
-        machines = [held for held in state.machines.values() if held.allocation == allocation.number]
+        machines = [
+            held for held in state.machines.values() if held.allocation == allocation.number
+        ]
         # The first of an allocation's machines counts.
-        evictions = [held.ended for held in machines if held.ended is not None and held.end_reason == EVICTED]
+        evictions = [
+            held.ended for held in machines if held.ended is not None and held.end_reason == EVICTED
+        ]
         if evictions:
             evicted.append(min(evictions))
-        ended = max((now if held.ended is None else held.ended for held in machines), default=allocation.started)
+        ended = max(
+            (now if held.ended is None else held.ended for held in machines),
+            default=allocation.started,
+        )
         held_for += _overlap(allocation.started, ended, since)
+
     # On-demand machines rented before any eviction were the strategy's own choice, not a fallback.
     first = min(evicted, default=inf)
     fallbacks = [
         allocation.started
         for allocation in transient
-        if allocation.bid is None and allocation.started > first and not allocation.market.reservation
+        if allocation.bid is None
+        and allocation.started > first
+        and not allocation.market.reservation
     ]
+
     return SpotRecord(
         tuple(sorted(evicted)),
         tuple(sorted(fallbacks)),
         held_for,
-        sum(min(spell.lasting, _overlap(spell.begin, spell.end, since)) for spell in state.work.spells),
+        sum(
+            min(spell.lasting, _overlap(spell.begin, spell.end, since))
+            for spell in state.work.spells
+        ),
     )
 
 

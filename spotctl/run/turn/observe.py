@@ -1,4 +1,6 @@
-"""Compares the provider's list of machines with the log, and returns the events that the log lacks. Pure."""
+"""Compares the provider's list of machines with the log, and returns the events that the log lacks.
+Pure.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -16,10 +18,12 @@ EVICTION = "eviction"
 """The kind of warning that the event log records."""
 
 _CARDS_EVERY, _CARDS_CHANGE = MINUTE, 10
-"""How often at most, and from how many points on, a change of a machine's graphics cards is noted: the log is kept."""
+"""How often at most, and from how many points on, a change of a machine's graphics cards is noted:
+the log is kept."""
 
 _TRAFFIC_EVERY, _TRAFFIC_LEAST, _TRAFFIC_SHARE = MINUTE, 10_000_000, 50
-"""How often at most a machine's traffic is noted, and from how many bytes more on: 10 MB, and a 50th of it."""
+"""How often at most a machine's traffic is noted, and from how many bytes more on: 10 MB, and a
+50th of it."""
 
 _SIGNS_EVERY = MINUTE // 2
 """How often at most a sign of life within a stage of a boot is noted."""
@@ -33,16 +37,29 @@ _REASONS = {
 
 
 def news(
-    state: RunState, machines: Sequence[Machine], now: int, source: str, unlisted: tuple[str, ...] = ()
+    state: RunState,
+    machines: Sequence[Machine],
+    now: int,
+    source: str,
+    unlisted: tuple[str, ...] = (),
 ) -> list[Event]:
-    """Events about machines that are new to the log, now run, are warned, or are gone; `source` names the provider.
+    """Events about machines that are new to the log, now run, are warned, or are gone; `source`
+    names the provider.
 
     Nothing is known of machines whose ids begin with one of `unlisted`.
     """
-    known = [machine for machine in machines if (held := state.machines.get(machine.id)) is not None and held.alive]
+    known = [
+        machine
+        for machine in machines
+        if (held := state.machines.get(machine.id)) is not None and held.alive
+    ]
+
     listed = {machine.id for machine in machines}
     covered = (held for held in state.alive if not held.id.startswith(unlisted))
-    missing = (held for held in covered if held.id not in listed and now - held.started > LISTING_DELAY)
+    missing = (
+        held for held in covered if held.id not in listed and now - held.started > LISTING_DELAY
+    )
+
     return [
         *_unlogged(state, machines),
         *_listed_again(state, machines),
@@ -58,7 +75,9 @@ def news(
 
 
 def settled(state: RunState, asked: int, unlisted: tuple[str, ...] = ()) -> list[Event]:
-    """Unanswered orders whose machines, if they were created, must be in a list that was fetched at this time."""
+    """Unanswered orders whose machines, if they were created, must be in a list that was fetched at
+    this time.
+    """
     return [
         ev.OrderSettled(intent)
         for intent, since in state.unclear.items()
@@ -90,7 +109,9 @@ def _booting(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Ev
         if is_ is None or held.ran is not None:
             continue
         further = STAGES.index(is_.stage) - STAGES.index(held.stage)
-        if further > 0 or (further == 0 and is_.sign != held.sign and now - held.signed_at >= _SIGNS_EVERY):
+        if further > 0 or (
+            further == 0 and is_.sign != held.sign and now - held.signed_at >= _SIGNS_EVERY
+        ):
             yield ev.BootAdvanced(machine.id, is_.stage, is_.sign)
 
 
@@ -105,21 +126,36 @@ def _warned(state: RunState, known: Sequence[Machine], source: str) -> Iterator[
 
 
 def _bids(state: RunState, known: Sequence[Machine]) -> Iterator[Event]:
-    """Bids that the cloud has: those that were to be raised without an answer, and others that are higher than ours."""
-    raising = {intent.id: intent for intent in state.open.values() if isinstance(intent, ev.BidIntended)}
-    listed = {machine.id: machine.bid for machine in known if machine.state is not MachineState.GONE}
+    """Bids that the cloud has: those that were to be raised without an answer, and others that are
+    higher than ours.
+    """
+    raising = {
+        intent.id: intent for intent in state.open.values() if isinstance(intent, ev.BidIntended)
+    }
+    listed = {
+        machine.id: machine.bid for machine in known if machine.state is not MachineState.GONE
+    }
+
     for name, intent in raising.items():
         held = state.machines[name]
         if not held.alive or listed.get(name) is not None:
             yield ev.BidChanged(intent.intent, name, listed.get(name) or intent.bid)
+
     for name, bid in listed.items():
         ours = state.machines[name].bid
-        if name not in raising and bid is not None and ours is not None and bid > ours * (1 + SAME_BID):
+        if (
+            name not in raising
+            and bid is not None
+            and ours is not None
+            and bid > ours * (1 + SAME_BID)
+        ):
             yield ev.BidChanged(0, name, bid)
 
 
 def _gpus(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Event]:
-    """The use of graphics cards, where it has changed noticeably. A machine that does not answer reports none."""
+    """The use of graphics cards, where it has changed noticeably. A machine that does not answer
+    reports none.
+    """
     for machine in known:
         held = state.machines[machine.id]
         if machine.state is not MachineState.RUNNING or now - held.gpus_at < _CARDS_EVERY:
@@ -136,7 +172,9 @@ def _differs(is_: int | None, was: int | None) -> bool:
 
 
 def _traffic(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Event]:
-    """Byte counts that have grown noticeably: a machine adds few rows to the log, however much it sends."""
+    """Byte counts that have grown noticeably: a machine adds few rows to the log, however much it
+    sends.
+    """
     for machine in known:
         held, is_ = state.machines[machine.id], machine.traffic
         if is_ is None or now - held.traffic_at < _TRAFFIC_EVERY:
@@ -150,7 +188,8 @@ def _unlogged(state: RunState, machines: Sequence[Machine]) -> Iterator[Event]:
     """Machines with the run's tag that no logged answer names: the answer was lost."""
     for machine in machines:
         intent = int(machine.tags.get(INTENT_TAG, "0"))
-        # While the order is open it is repeated, and its answer names all its machines; not so when the run ends.
+        # While the order is open it is repeated, and its answer names all its machines; not so when
+        # the run ends.
         awaited = intent in state.open and state.stopping is None
         if machine.id not in state.machines and intent in state.orders and not awaited:
             yield ev.Rented(intent, (ev.Granted(machine.id, machine.started, machine.host),))
@@ -160,5 +199,9 @@ def _listed_again(state: RunState, machines: Sequence[Machine]) -> Iterator[Even
     """Machines that were missing in earlier lists, and are not gone."""
     for machine in machines:
         held = state.machines.get(machine.id)
-        if held is not None and held.end_reason == NOT_LISTED and machine.state is not MachineState.GONE:
+        if (
+            held is not None
+            and held.end_reason == NOT_LISTED
+            and machine.state is not MachineState.GONE
+        ):
             yield ev.MachineListedAgain(machine.id)

@@ -1,4 +1,6 @@
-"""The loop of a run: observe, settle open requests, advance the work, decide, act; until every machine is returned."""
+"""The loop of a run: observe, settle open requests, advance the work, decide, act; until every
+machine is returned.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,13 @@ from spotctl.run.turn.bidding import LiveBids
 from spotctl.run.turn.budget_check import BudgetCheck, described
 from spotctl.run.turn.ending import EndOfRun, Patience, Reach, RunLimits
 from spotctl.run.turn.execute import Executor, Journal, RetryPolicy
-from spotctl.run.turn.reconcile import Buy, Instruction, ReturnMachines, ScheduleReturn, StrategyTerms
+from spotctl.run.turn.reconcile import (
+    Buy,
+    Instruction,
+    ReturnMachines,
+    ScheduleReturn,
+    StrategyTerms,
+)
 from spotctl.run.work.workload import Workload, WorkReport
 
 if TYPE_CHECKING:
@@ -39,20 +47,22 @@ NOTE_STANDING_SECONDS = 10.0
 """How much longer the market's clock has stood when the log says so again."""
 
 UNWATCHED = 2 * MINUTE
-"""A longer pause between two looks at booting machines, as when a laptop sleeps, hides their signs of life."""
+"""A longer pause between two looks at booting machines, as when a laptop sleeps, hides their signs
+of life."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRules:
     """The strategy of a run with its terms, the prices, and the limits.
 
-    `strategy` is called when the first decision is due: a run that only returns its machines needs no plan.
-    `share_left` is the share of the work that the plan considers left, for work that does not report its progress.
-    `rest` is the rest of the run after a finished share, for its forecast; None if the plan does not know how much work
-    there is. `quotas` is asked before each decision: if the run's parts of the quotas have changed, it returns the new
-    ones, and `strategy` is called again; `surplus` are the machines that exceed them. `shared` says whether other runs
-    hold machines that count against the same quotas, and whether an order `fits` next to them. `bids` changes those in
-    markets where each host runs the highest one.
+    `strategy` is called when the first decision is due: a run that only returns its machines needs
+    no plan. `share_left` is the share of the work that the plan considers left, for work that does
+    not report its progress. `rest` is the rest of the run after a finished share, for its forecast;
+    None if the plan does not know how much work there is. `quotas` is asked before each decision:
+    if the run's parts of the quotas have changed, it returns the new ones, and `strategy` is called
+    again; `surplus` are the machines that exceed them. `shared` says whether other runs hold
+    machines that count against the same quotas, and whether an order `fits` next to them. `bids`
+    changes those in markets where each host runs the highest one.
     """
 
     strategy: Callable[[], tuple[Strategy, StrategyTerms]]
@@ -93,14 +103,18 @@ class Runner:
             environment.held_price,
             rules.rest,
         )
+
         self._ending = EndOfRun(journal, environment, self._executor, rules.tariff, self._budget)
         # Machines that an earlier process ordered may not have been looked at in time.
         self._intents_before = journal.state.intents
         self._made: tuple[Strategy, StrategyTerms] | None = None
-        # When the strategy decides next at the latest, and the facts of its last decision: new ones call for a new one.
+
+        # When the strategy decides next at the latest, and the facts of its last decision: new ones
+        # call for a new one.
         self._decide_at = 0
         self._decided_on: object = None
-        # It waits if it has no machines and wants none, for example while it hopes for spot before a distant deadline.
+        # It waits if it has no machines and wants none, for example while it hopes for spot before
+        # a distant deadline.
         self._waits = self._short_of_money = False
         self._budget_set = journal.state.budget_set
         self._said: ev.Decided | None = None
@@ -114,7 +128,9 @@ class Runner:
 
     @property
     def _strategy(self) -> tuple[Strategy, StrategyTerms]:
-        """The strategy with its terms: made for the first decision, and again when the quotas have changed."""
+        """The strategy with its terms: made for the first decision, and again when the quotas have
+        changed.
+        """
         if self._made is None:
             self._made = self._rules.strategy()
         return self._made
@@ -125,9 +141,14 @@ class Runner:
         return self._journal.state
 
     def run(
-        self, pause: Callable[[], None], wall_us: Callable[[], int], before_end: Callable[[], None] = lambda: None
+        self,
+        pause: Callable[[], None],
+        wall_us: Callable[[], int],
+        before_end: Callable[[], None] = lambda: None,
     ) -> ev.RunEnded:
-        """Runs to the end; `pause` is called between turns, and `before_end` before what is left is removed."""
+        """Runs to the end; `pause` is called between turns, and `before_end` before what is left is
+        removed.
+        """
         try:
             while not self._over():
                 self.turn()
@@ -135,7 +156,9 @@ class Runner:
                     pause()
             before_end()
             return self._ending.write_end(
-                wall_us(), self._workload, lambda: self._left if self._left < 1.0 else self._planned_share_left()
+                wall_us(),
+                self._workload,
+                lambda: self._left if self._left < 1.0 else self._planned_share_left(),
             )
         except (LogFailed, BrokenLog) as error:
             raise type(error)(f"{error}; {self._executor.release()}") from error
@@ -164,7 +187,8 @@ class Runner:
         except (NotPermitted, NotHere) as error:
             self._listed_while_stopping = stopping
             if isinstance(error, LoginNeeded) and self._waits_for_login(error):
-                # Machines keep working, although nothing is known about them and nothing can be decided.
+                # Machines keep working, although nothing is known about them and nothing can be
+                # decided.
                 self._advance(self._workload.turn(self.state, (), self._journal.now()))
             else:
                 self._stop_unpermitted(error)
@@ -174,10 +198,12 @@ class Runner:
             # An unknown image, network or account: repeating the call does not help.
             self._stop(FAILED, str(error))
         except (NotInTime, OverBudget) as error:
-            # The plan is refused. Resuming the run would not help: its plan is always that of its start.
+            # The plan is refused. Resuming the run would not help: its plan is always that of its
+            # start.
             self._stop(BUDGET if isinstance(error, OverBudget) else NOT_IN_TIME, str(error))
         except ProviderError as error:
-            # Prices that are missing now may be there in the next turn; without prices no money is spent.
+            # Prices that are missing now may be there in the next turn; without prices no money is
+            # spent.
             self._note_stall(error)
             time.sleep(self._rest_seconds)
         else:
@@ -186,10 +212,16 @@ class Runner:
                 self._journal.write(ev.LoginWorks())
 
     def _waits_for_login(self, refusal: LoginNeeded) -> bool:
-        """Whether the run goes on after this refusal: until the first of its leases is about to end."""
-        now, leases = self._journal.now(), [held.lease_until for held in self.state.alive if not held.returning]
+        """Whether the run goes on after this refusal: until the first of its leases is about to
+        end.
+        """
+        now, leases = (
+            self._journal.now(),
+            [held.lease_until for held in self.state.alive if not held.returning],
+        )
         if self.state.stopping is not None or not leases:
             return False
+
         until = min(leases) - self._times.notice
         if self.state.login is None and now < until:
             self._journal.write(ev.LoginAwaited(str(refusal), until))
@@ -197,7 +229,12 @@ class Runner:
 
     def _note_stall(self, error: ProviderError) -> None:
         """Logs, once, why nothing can be decided; ends the run if this lasts."""
-        now, reason, most = self._journal.now(), f"nothing can be decided: {error}", self._rules.limits.without_machines
+        now, reason, most = (
+            self._journal.now(),
+            f"nothing can be decided: {error}",
+            self._rules.limits.without_machines,
+        )
+
         if self._stalled_since is None:
             self._stalled_since = now
         if self.state.reason != reason:
@@ -210,22 +247,30 @@ class Runner:
         machines = self._executor.list_machines()
         if machines is not None:
             unlisted = self._executor.unlisted
-            for event in observe.news(self.state, machines, self._journal.now(), self._provider.name, unlisted):
+            for event in observe.news(
+                self.state, machines, self._journal.now(), self._provider.name, unlisted
+            ):
                 self._journal.write(event)
             for settled in observe.settled(self.state, asked, unlisted):
                 self._journal.write(settled)
+
         if hidden := self._executor.unlisted:
             self._ending.end_hidden_orders(hidden)
             if self.state.stopping is not None:
                 self._ending.end_leases(hidden)
+
         stood = self._provider.stood_seconds
-        if stood - self.state.stood_seconds >= (NOTE_STANDING_SECONDS if self.state.stopping is None else 0.1):
+        if stood - self.state.stood_seconds >= (
+            NOTE_STANDING_SECONDS if self.state.stopping is None else 0.1
+        ):
             self._journal.write(ev.ClockStood(stood))
+
         self._journal.catch_up()
         now = self._journal.now()
         if machines is None or hidden or now - self._looked_at > UNWATCHED:
             self._watched_since = now
         self._looked_at = now
+
         return machines
 
     def _advance(self, report: WorkReport) -> None:
@@ -235,20 +280,27 @@ class Runner:
             self._journal.write(report.progress)
         if report.share_done is not None:
             self._left = max(1.0 - report.share_done, 0.0)
+
         if report.outcome is None:
-            # The finished share of the work: as the work itself reports it, otherwise as the plan considers it.
+            # The finished share of the work: as the work itself reports it, otherwise as the plan
+            # considers it.
             share_done = report.share_done
             if share_done is None and (left := self._planned_share_left()) is not None:
                 share_done = 1.0 - left
             self._budget.predict(share_done)
         else:
             self._stop(report.outcome, report.message, self._workload.facts())
-        idle = tuple(name for name in report.idle_machines if not self.state.machines[name].returning)
+
+        idle = tuple(
+            name for name in report.idle_machines if not self.state.machines[name].returning
+        )
         if idle:
             self._executor.carry_out(ReturnMachines(idle, "its work has ended"))
 
     def _planned_share_left(self) -> float | None:
-        """The share of the work that the plan considers left; None if unknown, or before the plan is made."""
+        """The share of the work that the plan considers left; None if unknown, or before the plan
+        is made.
+        """
         return None if self._made is None else self._rules.share_left()
 
     def _stop(self, outcome: str, message: str, facts: Mapping[str, Any] | None = None) -> None:
@@ -259,20 +311,26 @@ class Runner:
             else:
                 self._journal.write(request)
 
-    # -- decisions ----------------------------------------------------------------------------------------------------
+    # -- decisions ---------------------------------------------------------------------------------
 
     def _act(self) -> None:
-        """Carries out due instructions as far as the budget allows: upkeep first, then purchases."""
+        """Carries out due instructions as far as the budget allows: upkeep first, then
+        purchases."""
         if self.state.budget_set != self._budget_set:
             # What the run could not pay for before says nothing about what it can pay for now.
             self._budget_set, self._short_of_money = self.state.budget_set, False
             self._patience.without_machines_since = None
+
         now, stop = self._journal.now(), self.state.stopping
-        self._carry_out(reconcile.repeated_returns(self.state, self._executor.running, now, self._times))
+        self._carry_out(
+            reconcile.repeated_returns(self.state, self._executor.running, now, self._times)
+        )
+
         if stop is not None:
             # The workload has seen the request to stop, and has saved what it could.
             self._carry_out(reconcile.returns_of_all(self.state, f"the run ends: {stop.outcome}"))
             return
+
         for held, why in boots.silent(self.state, self._times.teardown, now, self._watched_since):
             self._journal.write(ev.BootSilent(held.id, why, self._executor.console_end(held.id)))
         self._carry_out(self._budget.affordable(reconcile.upkeep(self.state, now, self._times)))
@@ -292,15 +350,19 @@ class Runner:
             if isinstance(instruction, ScheduleReturn) and instruction.replaced:
                 # The orders of this turn must have brought all of their machines.
                 orders = [order for number, order in self.state.orders.items() if number > before]
-                if not orders or any(len(self.state.of(order.intent)) < order.machines for order in orders):
+                if not orders or any(
+                    len(self.state.of(order.intent)) < order.machines for order in orders
+                ):
                     continue
             self._executor.carry_out(instruction)
 
     def _purchases(self, now: int) -> list[Instruction]:
-        # Until the result of an order is known, another order could buy the same again; and until it is known whether
-        # all machines have what made one of them end silently, another order could buy the same fault again.
+        # Until the result of an order is known, another order could buy the same again; and until
+        # it is known whether all machines have what made one of them end silently, another order
+        # could buy the same fault again.
         if self.state.has_open_order or self.state.is_unproven(self._intents_before):
             return []
+
         state = self.state
         shared, limits = bool(state.denied) and self._rules.shared(state), self._rules.limits
         fewest = limits.least if limits.shrinks else inf
@@ -311,20 +373,28 @@ class Runner:
         useless = self.state.useless(since)
         if useless >= boots.MAX_SILENT_MACHINES:
             self._stop(
-                FAILED, f"{useless} machines in a row {boots.never_answered(self.state, self._executor.silence)}"
+                FAILED,
+                f"{useless} machines in a row "
+                f"{boots.never_answered(self.state, self._executor.silence)}",
             )
             return []
         if any(held.silence for held in self.state.alive):
             # A silent machine is gone before it is replaced.
             return []
+
         terms, failure = self._strategy[1], self._executor.failure
         over = self._patience.blocked(self.state, reach, terms, now, failure, since)
-        over = over or self._patience.without_machines(self.state, now, waits=self._waits, short=self._short_of_money)
+        over = over or self._patience.without_machines(
+            self.state, now, waits=self._waits, short=self._short_of_money
+        )
         if over is not None:
             self._stop(over.outcome, over.message)
         if self.state.stopping is not None:
             return []
-        return [instruction for instruction in self._decide(reach, now) if reach.allows(instruction)]
+
+        return [
+            instruction for instruction in self._decide(reach, now) if reach.allows(instruction)
+        ]
 
     def _decide(self, reach: Reach, now: int) -> list[Instruction]:
         self._follow_queue(now)
@@ -333,14 +403,18 @@ class Runner:
             # Without spot machines, only a deadline asks for others.
             self._waits = True
             return []
+
         _, terms = self._strategy
         # Nodes that must be close together may not be had one after the other.
         one_at_first = list if self._close else partial(reconcile.one_at_first, self.state)
         reliable = one_at_first(reconcile.missing_reliable(self.state, terms, now))
-        held = sum(self.state.allocations[machine.allocation].reliable for machine in self.state.alive)
+        held = sum(
+            self.state.allocations[machine.allocation].reliable for machine in self.state.alive
+        )
         why = f"reliable machines keep the state of the training, and {held} are held"
         if reliable and self.state.reason != why:
             self._journal.write(ev.Decided(tuple(map(described, reliable)), why))
+
         # What a decision depends on, besides the prices.
         facts = (
             [(number, len(self.state.of(number))) for number in self.state.allocations],
@@ -351,18 +425,28 @@ class Runner:
             boots.clouds_that_answer(self.state),
             self.state.budget_set,
         )
+
         if facts == self._decided_on and now < self._decide_at and not self._executor.crowded:
             return reliable
+
         # The next order may fit.
         was_crowded, self._executor.crowded = self._executor.crowded, False
         left = self._planned_share_left() if self._left >= 1.0 else self._left
         least = self._rules.limits.least
         if left == 0:
             self._overdue_since = now if self._overdue_since is None else self._overdue_since
+
         # A job that takes much longer than planned is decided on like any other.
-        overdue = self._overdue_since is not None and now - self._overdue_since >= self._times.startup
-        if left is not None and not overdue and reconcile.nearly_done(self.state, left, now, self._times, least):
+        overdue = (
+            self._overdue_since is not None and now - self._overdue_since >= self._times.startup
+        )
+        if (
+            left is not None
+            and not overdue
+            and reconcile.nearly_done(self.state, left, now, self._times, least)
+        ):
             return reliable
+
         strategy, terms = self._strategy
         terms = reach.within(replace(terms, offers=()) if state.waits else terms)
         situation = reconcile.situation(
@@ -373,10 +457,13 @@ class Runner:
             self._times,
             self._left,
         )
+
         warned = any(held.warned_until is not None for held in self.state.alive)
         if not situation.offers and not situation.holdings and warned:
-            # The strategy decides after the evictions: until then, only on-demand machines are left to choose from.
+            # The strategy decides after the evictions: until then, only on-demand machines are left
+            # to choose from.
             return reliable
+
         decision = strategy.decide(situation)
         latest = now + DECIDE_EVERY
         self._decide_at = latest if decision.wake_at is None else min(latest, decision.wake_at)
@@ -385,6 +472,7 @@ class Runner:
         self._short_of_money = decision.unaffordable
         actions = reconcile.actions_of(self.state, decision, now, self._times)
         actions = one_at_first([*reliable, *actions])[len(reliable) :]
+
         if actions:
             bought = (action.rent for action in actions if isinstance(action, Buy))
             departures = tuple(text for rent in bought if (text := terms.departure(rent, now)))
@@ -392,20 +480,25 @@ class Runner:
             if not was_crowded or said != self._said:
                 self._journal.write(said)
             self._said = said
+
         return [*reliable, *actions]
 
     def _follow_queue(self, now: int) -> None:
-        """Plans within the run's parts of the quotas from now on; machines that exceed them are given to other jobs,
-        like those that are evicted with notice."""
+        """Plans within the run's parts of the quotas from now on; machines that exceed them are
+        given to other jobs, like those that are evicted with notice."""
         parts = self._rules.quotas(self.state)
         if parts is not None:
             self._journal.write(parts)
             self._made = self._decided_on = None
+
         by_allocation = dict[int, list[str]]()
         for name in self._rules.surplus(self.state):
             by_allocation.setdefault(self.state.machines[name].allocation, []).append(name)
         at = now + self._times.notice
-        returns = [ScheduleReturn(number, at, tuple(each)) for number, each in by_allocation.items()]
+        returns = [
+            ScheduleReturn(number, at, tuple(each)) for number, each in by_allocation.items()
+        ]
+
         if returns:
             given = "other jobs of the queue get these machines"
             self._journal.write(ev.Decided(tuple(map(described, returns)), given))
@@ -418,7 +511,9 @@ class Runner:
 
     @property
     def awaited(self) -> str:
-        """The thing that the end waits for once all machines are gone; before that, why a cloud does not answer."""
+        """The thing that the end waits for once all machines are gone; before that, why a cloud
+        does not answer.
+        """
         return self._ending.awaited or (self._executor.failure if self._executor.unlisted else "")
 
     def _over(self) -> bool:
@@ -426,7 +521,9 @@ class Runner:
         return self._ending.over(listed=self._listed_while_stopping)
 
     def _stop_unpermitted(self, error: NotPermitted | NotHere) -> None:
-        """Ends a run that may change nothing any more; machines that cannot be returned end with their leases."""
+        """Ends a run that may change nothing any more; machines that cannot be returned end with
+        their leases.
+        """
         first = self.state.stopping is None
         self._stop(NOT_PERMITTED, str(error))
         if not first:

@@ -1,8 +1,10 @@
-"""How the machines of a training become its nodes: on this computer through a folder, elsewhere through a port.
+"""How the machines of a training become its nodes: on this computer through a folder, elsewhere
+through a port.
 
-Rented machines reach the controller through ssh, at a port of their own loopback interface, so the launcher
-needs no address that they can reach. Nodes reach each other at their private addresses, or at a port that a router
-forwards, over TLS in any case. A model that is split over its machines is trained as a pipeline.
+Rented machines reach the controller through ssh, at a port of their own loopback interface, so the
+launcher needs no address that they can reach. Nodes reach each other at their private addresses, or
+at a port that a router forwards, over TLS in any case. A model that is split over its machines is
+trained as a pipeline.
 """
 
 import socket
@@ -15,7 +17,12 @@ from pathlib import Path
 from agileml.job import TrainingJob
 from agileml.join import node_name
 from agileml.pipeline.optimizers import Optimizer
-from agileml.pipeline.run.fleet_job import ModelSource, PreparedPipeline, file_source, prepare_pipeline
+from agileml.pipeline.run.fleet_job import (
+    ModelSource,
+    PreparedPipeline,
+    file_source,
+    prepare_pipeline,
+)
 from agileml.pipeline.run.training import PipelinePlan
 from agileml.runtime.prepared_job import isolated
 from agileml.transport import TcpAddress
@@ -36,7 +43,8 @@ NODE_PORT = 7071
 """Port of a node where others reach it through a router; elsewhere it is any free port."""
 
 _PATIENCE = "3600"
-"""Seconds that a node waits for a controller that copies data. Its machine's lease ends earlier if there is none."""
+"""Seconds that a node waits for a controller that copies data. Its machine's lease ends earlier if
+there is none."""
 
 _PORT_FILE = "port.json"
 
@@ -49,8 +57,9 @@ _RATE = 0.003
 
 @dataclass(frozen=True, slots=True)
 class TrainingNodes:
-    """How machines become nodes. With a `port`, they are other computers, and the controller listens at this port of
-    this one; without, they are processes of this computer and share the rendezvous `folder`."""
+    """How machines become nodes. With a `port`, they are other computers, and the controller
+    listens at this port of this one; without, they are processes of this computer and share the
+    rendezvous `folder`."""
 
     folder: Path
     port: int | None = None
@@ -66,14 +75,18 @@ class TrainingNodes:
         return () if self.port is None else (ReverseTunnel(PORT, HOST, self.port),)
 
     def command(self, python: str, cloud: str, *, patient: bool) -> list[str]:
-        """The command that joins the training. A `patient` node waits long for a controller that still copies data."""
+        """The command that joins the training. A `patient` node waits long for a controller that
+        still copies data.
+        """
         joins = [python, "-m", "agileml.join"]
         if self.port is None:
             return [*joins, str(self.folder), "--name-in", "SPOTCTL_MACHINE"]
+
         mapped, reached = mapped_ports(cloud), ["--host", "auto"]
         if mapped is not None:
             variables = mapped.host, mapped.port.format(NODE_PORT)
             reached = ["--reached-in", *variables, "--listen", f"0.0.0.0:{NODE_PORT}"]
+
         waits = ["--wait", _PATIENCE] if patient else []
         return [*joins, f"{HOST}:{PORT}", "--name-in", "SPOTCTL_MACHINE_ID", *reached, *waits]
 
@@ -87,7 +100,9 @@ def nodes_of(environment: RunEnvironment) -> TrainingNodes:
     folder = environment.rendezvous
     if not environment.rented or not folder.is_dir():
         return TrainingNodes(folder)
-    # The controller's port is the same in every process of the run unless another program has taken it.
+
+    # The controller's port is the same in every process of the run unless another program has taken
+    # it.
     kept = Watched(folder / _PORT_FILE, lambda values: int(values["port"])).value() or 0
     port = free_port(kept) or free_port()
     replace_json(folder / _PORT_FILE, {"port": port})
@@ -109,7 +124,9 @@ def free_port(wanted: int = 0) -> int:
 def prepared(
     job: TrainingJob, parallel: Parallel, most: int, workdir: Path, variables: Mapping[str, str]
 ) -> PreparedPipeline:
-    """The job of a pipeline on at most `most` machines; a process in the job's folder loads the model."""
+    """The job of a pipeline on at most `most` machines; a process in the job's folder loads the
+    model.
+    """
     parallel = as_trained(parallel)
     profile = profile_of(parallel, load_profiles(workdir / parallel.profile, None))
     batch = max(samples_of(parallel, profile) // profile.microbatch, 1)
@@ -126,7 +143,10 @@ def prepared(
         most_nodes=min(most, nodes.most) if nodes else most,
         tensor=parallel.tensor or 1,
     )
+
     task = ModelSource(Optimizer(parallel.optimizer, _RATE), parallel.scheme, batch, plan.recompute)
     split = replace(job, source=file_source(job.source.target, profile.microbatch))
     seconds = [layer.forward_seconds + layer.backward_seconds for layer in profile.layers]
-    return isolated(partial(prepare_pipeline, split, task, plan, seconds), job.source.target, workdir, variables)
+    return isolated(
+        partial(prepare_pipeline, split, task, plan, seconds), job.source.target, workdir, variables
+    )

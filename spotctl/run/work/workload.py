@@ -1,7 +1,7 @@
 """`Workload`: the work of a run's machines, a training or a command, as the service loop drives it.
 
-Both may need a container, and a training needs copies of its data for its runner, which builds the trainer once to
-learn the shape of the model.
+Both may need a container, and a training needs copies of its data for its runner, which builds the
+trainer once to learn the shape of the model.
 """
 
 import shutil
@@ -45,8 +45,9 @@ exec "$@"
 class WorkReport:
     """How far the work is after a turn.
 
-    `outcome` is set once the work is over. `idle_machines` will do nothing any more. `events` happened since the last
-    turn, and go to the log. `share_done` is the finished share of all the work, from 0 to 1, where it is known.
+    `outcome` is set once the work is over. `idle_machines` will do nothing any more. `events`
+    happened since the last turn, and go to the log. `share_done` is the finished share of all the
+    work, from 0 to 1, where it is known.
     """
 
     progress: Progressed | None = None
@@ -58,7 +59,8 @@ class WorkReport:
 
 
 class Workload:
-    """The work of one run. Its state outlives its process, so that another process can resume the run.
+    """The work of one run. Its state outlives its process, so that another process can resume the
+    run.
 
     Without more, it is the work of machines that have none.
     """
@@ -68,7 +70,9 @@ class Workload:
         return None
 
     def supplies(self) -> MachineSupplies:
-        """Supplies that the machines need besides their payload; never written where others can read them."""
+        """Supplies that the machines need besides their payload; never written where others can
+        read them.
+        """
         return MachineSupplies()
 
     def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> WorkReport:  # noqa: ARG002
@@ -80,10 +84,11 @@ class Workload:
         return {}
 
     def store(self, outcome: str) -> None:
-        """Stores the results of a run with this outcome, once its machines are returned. May be called again.
+        """Stores the results of a run with this outcome, once its machines are returned. May be
+        called again.
 
-        Raises TransferFailed if they cannot be stored now; its message says where they lie. Any other AgentError says
-        that something is missing without which they are still of use.
+        Raises TransferFailed if they cannot be stored now; its message says where they lie. Any
+        other AgentError says that something is missing without which they are still of use.
         """
 
     def close(self) -> None:
@@ -93,38 +98,60 @@ class Workload:
 def container_of(spec: JobSpec) -> Container | None:
     """The container for a job's payloads; None if they run directly on the machine."""
     image = spec.image
-    return None if image.container is None else Container(image.container, image.login or "", spec.secrets)
+    return (
+        None
+        if image.container is None
+        else Container(image.container, image.login or "", spec.secrets)
+    )
 
 
 def checked(node: Sequence[str]) -> list[str]:
-    """The command of a training's node behind a check of its Python: the node gets packages for its machine's Python,
-    or on the local market for this computer's."""
-    return ["/bin/sh", "-c", _CHECK, "check", f"{sys.version_info.major}.{sys.version_info.minor}", *node]
+    """The command of a training's node behind a check of its Python: the node gets packages for its
+    machine's Python, or on the local market for this computer's."""
+    return [
+        "/bin/sh",
+        "-c",
+        _CHECK,
+        "check",
+        f"{sys.version_info.major}.{sys.version_info.minor}",
+        *node,
+    ]
 
 
 def check_podman(spec: JobSpec) -> None:
-    """Refuses a container on the local market of a computer without podman. Rented machines get it."""
+    """Refuses a container on the local market of a computer without podman. Rented machines get
+    it."""
     if spec.is_local and spec.image.container is not None and shutil.which("podman") is None:
         raise BadRequest(
-            f"{spec.name}: image.container needs podman, and this computer has none; install it (on Debian: apt install"
+            f"{spec.name}: image.container needs podman, and this computer has none; install it "
+            "(on Debian: apt install"
             " podman uidmap), or remove image.container"
         )
 
 
 class DataHere:
-    """Copies data in a thread: it may take longer than a lease, and the run renews leases in its turns."""
+    """Copies data in a thread: it may take longer than a lease, and the run renews leases in its
+    turns.
+    """
 
     def __init__(
-        self, data: Mapping[str, str], cache: Path, who: StoreIdentity, near: Mapping[str, str] | None = None
+        self,
+        data: Mapping[str, str],
+        cache: Path,
+        who: StoreIdentity,
+        near: Mapping[str, str] | None = None,
     ) -> None:
-        """`data` are the places by environment variables, and `near` those of copies that are read if they exist."""
+        """`data` are the places by environment variables, and `near` those of copies that are read
+        if they exist.
+        """
         self._data, self._cache, self._who, self._near = data, cache, who, near or {}
         self._thread: Thread | None = None
         self._copies: dict[str, str] = {}
         self._failure: AgentError | None = None
 
     def copies(self) -> Mapping[str, str] | None:
-        """The paths by environment variables, None while data is still being copied. The first call begins.
+        """The paths by environment variables, None while data is still being copied. The first call
+        begins.
 
         TransferFailed: the data does not exist, or cannot be copied.
         """
@@ -132,6 +159,7 @@ class DataHere:
             # A daemon: a process whose run was stopped does not wait for it.
             self._thread = Thread(target=self._copy, name="data", daemon=True)
             self._thread.start()
+
         if self._thread is not None and self._thread.is_alive():
             return None
         if self._failure is not None:

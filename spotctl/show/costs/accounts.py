@@ -2,8 +2,9 @@
 
 The log has the accounts of runs that have ended.
 
-The account of a run that goes on, or that had a row after its end, is made from its events. If a run has lost rows, its
-account is made from those that are left, and says so; it changes no other account.
+The account of a run that goes on, or that had a row after its end, is made from its events. If a
+run has lost rows, its account is made from those that are left, and says so; it changes no other
+account.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -77,7 +78,9 @@ Accounts: TypeAlias = "tuple[list[RunPart], tuple[RowsLost, ...]]"
 any run."""
 
 
-def accounts(settings: Settings, jobs: Collection[str] = (), elsewhere: Collection[str] = ()) -> Accounts:
+def accounts(
+    settings: Settings, jobs: Collection[str] = (), elsewhere: Collection[str] = ()
+) -> Accounts:
     """The accounts of the runs of some jobs, or of all; those of active runs go up to now.
     `elsewhere` names the runs that another computer attends to."""
     paths = Paths(settings.home)
@@ -103,13 +106,23 @@ def _read(
     jobs: Collection[str],
     elsewhere: Collection[str],
 ) -> Accounts:
-    """The accounts of runs; of `lossy` ones, which have lost rows, these are the rows that are left, with marks."""
+    """The accounts of runs; of `lossy` ones, which have lost rows, these are the rows that are
+    left, with marks.
+    """
     with log.snapshot():
         ends = {run: end for run, end in log.ends().items() if run not in lossy}
         kept, lost = log.final("final_costs", ends), log.losses()
-        others = {run: log.rows_of(run) for run in log.names() if run not in kept and run not in lossy}
+        others = {
+            run: log.rows_of(run) for run in log.names() if run not in kept and run not in lossy
+        }
+
     made = _from_rows({**others, **lossy}, jobs, settings, elsewhere)
-    final = [(ends[part.run.run], part.stored()) for part, is_final in made if is_final and part.run.run in ends]
+    final = [
+        (ends[part.run.run], part.stored())
+        for part, is_final in made
+        if is_final and part.run.run in ends
+    ]
+
     if final:
         log.keep("final_costs", final)
     parts = [*from_stored(kept.values()), *(part for part, _ in made)]
@@ -117,12 +130,16 @@ def _read(
 
 
 def _from_rows(
-    runs: Mapping[str, Sequence[StoredRow]], jobs: Collection[str], settings: Settings, elsewhere: Collection[str]
+    runs: Mapping[str, Sequence[StoredRow]],
+    jobs: Collection[str],
+    settings: Settings,
+    elsewhere: Collection[str],
 ) -> list[tuple[RunPart, bool]]:
     """The accounts of runs with these rows, and whether they follow from the log alone."""
     if not runs:
         # The imports take longer than a whole report on accounts that the log has.
         return []
+
     from spotctl.log.event_json import job_of
     from spotctl.log.ledger.final_cost import timeline_of
     from spotctl.log.ledger_reader import read_from
@@ -132,4 +149,5 @@ def _from_rows(
     for run in read_from(wanted, settings, elsewhere):
         timeline = timeline_of(run.events, run.state, is_least=run.ledger.is_least)
         made.append((RunPart.whole(timeline, run.ledger.rows), run.ledger.is_settled))
+
     return made

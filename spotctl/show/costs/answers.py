@@ -33,7 +33,11 @@ if TYPE_CHECKING:
 
 
 SAVING: tuple[Column[Figures], ...] = (
-    Column("on_demand_usd", "on-demand cost of the same work; null if it is unknown", dollars("on_demand")),
+    Column(
+        "on_demand_usd",
+        "on-demand cost of the same work; null if it is unknown",
+        dollars("on_demand"),
+    ),
     Column("on_demand_low_usd", "lower end of its interval", dollars("on_demand_low")),
     Column("on_demand_high_usd", "upper end of its interval", dollars("on_demand_high")),
     Column(
@@ -47,7 +51,8 @@ SAVING: tuple[Column[Figures], ...] = (
     Column("paid_usd", "cost paid", dollars("total")),
     Column("on_demand_unknown", "why the on-demand cost is unknown; empty if it is known"),
 )
-"""The on-demand cost of the same work with its interval, and the steps from there to what was paid."""
+"""The on-demand cost of the same work with its interval, and the steps from there to what was
+paid."""
 
 MONTH: tuple[Column[Month], ...] = (
     Column("month", "the month, as in 2026-06", lambda month: month.name),
@@ -56,14 +61,20 @@ MONTH: tuple[Column[Month], ...] = (
     Column("forecast_low_usd", "lower end of the 80% interval of the forecast", dollars("low")),
     Column("forecast_high_usd", "upper end of the 80% interval of the forecast", dollars("high")),
     Column("budget_usd", "monthly budget; null if none is set", lambda month: month.budget),
-    Column("paid_low_usd", "the least that it has cost so far", lambda month: usd(month.paid - month.doubtful)),
+    Column(
+        "paid_low_usd",
+        "the least that it has cost so far",
+        lambda month: usd(month.paid - month.doubtful),
+    ),
     Column(
         "paid_high_usd",
-        "the most that it has cost so far; null if that is unknown, because rows or prices are lost",
+        "the most that it has cost so far; null if that is unknown, because rows or prices are "
+        "lost",
         lambda month: None if month.is_least else usd(month.paid),
     ),
 )
-"""The present month: what it has cost, and what it is expected to cost, without runs on the local market."""
+"""The present month: what it has cost, and what it is expected to cost, without runs on the local
+market."""
 
 REPLAYED: tuple[Column[Report], ...] = (
     Column(
@@ -72,14 +83,19 @@ REPLAYED: tuple[Column[Report], ...] = (
         lambda report: report.is_replayed,
     ),
     Column("runs", "number of these runs in the period", lambda report: report.replayed.runs),
-    Column("total_usd", "their cost at the replayed prices", lambda report: usd(report.replayed.total)),
+    Column(
+        "total_usd", "their cost at the replayed prices", lambda report: usd(report.replayed.total)
+    ),
     Column(
         "on_demand_usd",
         "cost of the same work on on-demand machines at the replayed prices; null if it is unknown",
-        lambda report: None if report.replayed.on_demand is None else usd(report.replayed.on_demand),
+        lambda report: (
+            None if report.replayed.on_demand is None else usd(report.replayed.on_demand)
+        ),
     ),
 )
-"""The runs on the local market. No other amount contains theirs, unless the report is on them alone."""
+"""The runs on the local market. No other amount contains theirs, unless the report is on them
+alone."""
 
 _SAVING = "where the difference to on-demand prices comes from"
 
@@ -95,6 +111,7 @@ def _fields(by: Iterable[Grouping]) -> tuple[Column[Report], ...]:
         *(column.of("figures") for column in JSON_GROUP),
         Column("saving", _SAVING, lambda group: group.figures, of=SAVING),
     )
+
     return (
         *(column.of("whole") for column in JSON_WHOLE),
         Column("saving", _SAVING, lambda report: report.whole, of=SAVING),
@@ -102,7 +119,10 @@ def _fields(by: Iterable[Grouping]) -> tuple[Column[Report], ...]:
             "trend",
             "cost of a unit of work, by job with two successful runs or more",
             trends_of,
-            each=(UnitTrend, Column("change_pct", "change from before to the latest runs in percent")),
+            each=(
+                UnitTrend,
+                Column("change_pct", "change from before to the latest runs in percent"),
+            ),
         ),
         Column(
             "left_plan",
@@ -110,7 +130,10 @@ def _fields(by: Iterable[Grouping]) -> tuple[Column[Report], ...]:
             lambda report: [run for run in report.runs if run.left_plan],
             each=(
                 Column("run", "id of the run"),
-                Column("left_plan", "the purchases that the plan did not begin with, and why it did not"),
+                Column(
+                    "left_plan",
+                    "the purchases that the plan did not begin with, and why it did not",
+                ),
             ),
         ),
         Column("month", "the current month", of=MONTH),
@@ -119,8 +142,15 @@ def _fields(by: Iterable[Grouping]) -> tuple[Column[Report], ...]:
             "the current month of each tag that has a budget of its own",
             each=(Column("tag", "the tag, as in user=ada"), *MONTH),
         ),
-        Column("replayed", "runs on the local market, which bills nothing", lambda report: report, of=REPLAYED),
-        Column("time_zone", "time zone of days and months in groups", lambda report: str(report.zone)),
+        Column(
+            "replayed",
+            "runs on the local market, which bills nothing",
+            lambda report: report,
+            of=REPLAYED,
+        ),
+        Column(
+            "time_zone", "time zone of days and months in groups", lambda report: str(report.zone)
+        ),
         Column("groups", "the report by the values of --by", each=group),
     )
 
@@ -131,29 +161,45 @@ CORRECTIONS: tuple[Column[Any], ...] = (
         "runs whose prices were corrected after they had ended; absent if there are none",
         each=(
             Column("run", "id of the run"),
-            Column("made", "moment of the last of these corrections", lambda bill: format_time(bill.made)),
-            Column("change_usd", "how they would change the cost of the run, which stays as it was billed"),
+            Column(
+                "made",
+                "moment of the last of these corrections",
+                lambda bill: format_time(bill.made),
+            ),
+            Column(
+                "change_usd",
+                "how they would change the cost of the run, which stays as it was billed",
+            ),
         ),
         optional=True,
     ),
 )
 
 REPORT = (*_fields(By), *CORRECTIONS)
-"""The JSON of `spotctl report cost --json`. Unknown values are null; keys may be added but never change."""
+"""The JSON of `spotctl report cost --json`. Unknown values are null; keys may be added but never
+change."""
 
 
 def as_json(report: Report, corrections: "Sequence[CorrectedBill]" = ()) -> dict[str, Any]:
     """The JSON of `spotctl report cost --json`, with later corrections of the reported runs."""
-    return kit.as_json(_fields(report.by), report) | kit.as_json(CORRECTIONS, {"corrections": corrections or None})
+    return kit.as_json(_fields(report.by), report) | kit.as_json(
+        CORRECTIONS, {"corrections": corrections or None}
+    )
 
 
 def as_csv(report: Report) -> str:
     """A line per group. Amounts have all nine decimals, unknown values are empty."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([by.value for by in report.by] + ([column.name for column in JSON_GROUP] if report.groups else []))
+    writer.writerow(
+        [by.value for by in report.by]
+        + ([column.name for column in JSON_GROUP] if report.groups else [])
+    )
+
     for group in report.groups:
-        writer.writerow([*group.key.values(), *(column.csv(group.figures) for column in JSON_GROUP)])
+        writer.writerow(
+            [*group.key.values(), *(column.csv(group.figures) for column in JSON_GROUP)]
+        )
     return text.getvalue()
 
 
@@ -161,7 +207,9 @@ def as_markdown(report: Report) -> str:
     """The headline and a table of the groups, for a chat or a ticket."""
     keys = [by.value for by in report.by]
     names = [*keys, *headings(MARKDOWN, report)]
-    remarks = [escaped(remark) for remark in (*doubts(report), left_out(report), clock(report)) if remark]
+    remarks = [
+        escaped(remark) for remark in (*doubts(report), left_out(report), clock(report)) if remark
+    ]
     lines = [
         f"**{escaped(headline(report))}**",
         "",
@@ -171,24 +219,30 @@ def as_markdown(report: Report) -> str:
         "| " + " | ".join(names) + " |",
         "| " + " | ".join([":--"] * len(keys) + ["--:"] * len(MARKDOWN)) + " |",
     ]
+
     for group in report.groups:
         key = [escaped(value) for value in group.key.values()]
         key[-1] += " (running)" if group.figures.running else ""
-        lines.append(f"| {' | '.join([*key, *texts(MARKDOWN, group.figures, digits_of(report))])} |")
+        lines.append(
+            f"| {' | '.join([*key, *texts(MARKDOWN, group.figures, digits_of(report))])} |"
+        )
+
     return "\n".join(lines) + "\n"
 
 
 def escaped(text: str) -> str:
     """Text that reads the same in Markdown and cannot become a link, a cell or a tag."""
-    return "".join(f"\\{char}" if char in r"\`*_[]|~" else _ENTITIES.get(char, char) for char in text)
+    return "".join(
+        f"\\{char}" if char in r"\`*_[]|~" else _ENTITIES.get(char, char) for char in text
+    )
 
 
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
 
 
 def cost_summary(report: Report, page: Path | None = None) -> tuple[str, str]:
-    """The report for a message: the uses of the money in one sentence, and Markdown with a title and a line for each
-    figure. `page` is the path of the report's HTML, if that was written."""
+    """The report for a message: the uses of the money in one sentence, and Markdown with a title
+    and a line for each figure. `page` is the path of the report's HTML, if that was written."""
     whole, digits = report.whole, fmt.digits_of(report)
     in_short, paid = _uses(whole, digits), fmt.total(whole, digits)
     if whole.running:
@@ -199,10 +253,16 @@ def cost_summary(report: Report, page: Path | None = None) -> tuple[str, str]:
         ("spent on", in_short),
         ("evictions", fmt.whole_number(whole.evictions)),
     ]
+
     if whole.usd_per_work is not None:
         lines.append(
-            ("per clock", f"{fmt.per_work(whole.usd_per_work)}, {fmt.whole_number(whole.work)} clocks in total")
+            (
+                "per clock",
+                f"{fmt.per_work(whole.usd_per_work)}, {fmt.whole_number(whole.work)} clocks in "
+                "total",
+            )
         )
+
     if report.is_replayed:
         lines.append(("market", "local: no real money was spent"))
     if remark := fmt.left_out(report):
@@ -210,18 +270,26 @@ def cost_summary(report: Report, page: Path | None = None) -> tuple[str, str]:
     if page is not None:
         lines.append(("report", str(page)))
     listed = (f"- {escaped(name)}: {escaped(text)}" for name, text in lines)
+
     return in_short, "\n".join([f"**{escaped(fmt.headline(report))}**", "", *listed])
 
 
 def _uses(whole: Figures, digits: int) -> str:
     if whole.total <= 0:
         return "nothing was paid"
+
     amounts = [
         (whole.uses.get(Use.WORKING, 0), "work"),
         (whole.lost_work, "redoing lost work"),
         (whole.waiting, "not working"),
         (whole.other_charges, "disks, addresses and traffic"),
     ]
-    shares = [f"{amount / whole.total:.0%} {name}" for amount, name in amounts if amount / whole.total >= 0.005]
+
+    shares = [
+        f"{amount / whole.total:.0%} {name}"
+        for amount, name in amounts
+        if amount / whole.total >= 0.005
+    ]
+
     free = f"; {fmt.money(whole.free, digits)} was refunded" if whole.free else ""
     return ", ".join(shares) + free

@@ -49,11 +49,14 @@ class Bar:
 
 def stacked_bars(canvas: markup.Canvas, title: str, bars: Sequence[Bar]) -> Html:
     """Dollars as stacked bars side by side."""
-    values = markup.nice(max((bar.value for bar in bars), default=0.0), 3 if canvas.is_narrow else 4)
+    values = markup.nice(
+        max((bar.value for bar in bars), default=0.0), 3 if canvas.is_narrow else 4
+    )
     y = canvas.y(values)
     spacing = (canvas.width - canvas.left - canvas.right) / max(len(bars), 1)
     width = min(max(spacing * 0.72, 1.0), 56.0)
     parts = [markup.value_axis(canvas, y, values, markup.dollars_axis(values))]
+
     # Months have longer labels than days.
     on_phones = 4 if all(len(bar.label) <= _SHORT_LABEL for bar in bars) else 3
     every = -(-len(bars) // (on_phones if canvas.is_narrow else 10))
@@ -64,11 +67,19 @@ def stacked_bars(canvas: markup.Canvas, title: str, bars: Sequence[Bar]) -> Html
             if part.data <= 0:
                 continue
             top, foot = y(base + part.data), y(base)
-            piece = el("rect", x=middle - width / 2, y=top, width=width, height=foot - top, class_=part.class_)
+            piece = el(
+                "rect",
+                x=middle - width / 2,
+                y=top,
+                width=width,
+                height=foot - top,
+                class_=part.class_,
+            )
             parts.append(markup.titled(piece, f"{bar.name}: {part.name}, ${part.data:,.4f}"))
             base += part.data
         if i % every == 0:
             parts.append(markup.axis_label(canvas, middle, bar.label))
+
     return canvas.drawing(title, *parts)
 
 
@@ -79,12 +90,25 @@ def share_bar(title: str, parts: Sequence[BarPart]) -> Html:
     x, pieces = 0.0, []
     for part in known:
         width = 1000 * part.data / total
-        rect = el("rect", x=x, y=0, width=max(width - 2, 0.5), height=_SHARE_HEIGHT, class_=part.class_)
-        pieces.append(markup.titled(rect, f"{part.name}: ${part.data:,.4f}, {part.data / total:.1%}"))
+        rect = el(
+            "rect", x=x, y=0, width=max(width - 2, 0.5), height=_SHARE_HEIGHT, class_=part.class_
+        )
+        pieces.append(
+            markup.titled(rect, f"{part.name}: ${part.data:,.4f}, {part.data / total:.1%}")
+        )
         x += width
+
     # It has no text, so it may be stretched to the available width.
     box, ratio = f"0 0 1000 {_SHARE_HEIGHT}", "none"
-    return el("svg", *pieces, viewBox=box, preserveAspectRatio=ratio, role="img", aria_label=title, class_="bar")
+    return el(
+        "svg",
+        *pieces,
+        viewBox=box,
+        preserveAspectRatio=ratio,
+        role="img",
+        aria_label=title,
+        class_="bar",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +130,28 @@ def dot_chart(
     runs: Sequence[Dot],
     median: float | None = None,
 ) -> Html:
-    """Runs from left to right; planned ranges are bars behind the dots, the median is a dashed line."""
+    """Runs from left to right; planned ranges are bars behind the dots, the median is a dashed
+    line.
+    """
     highest = max([run.value for run in runs] + [run.high for run in runs if run.high is not None])
     values = markup.nice(highest * 1.02, 3 if canvas.is_narrow else 4)
     y = canvas.y(values)
     spacing = (canvas.width - canvas.left - canvas.right) / len(runs)
     parts = [markup.value_axis(canvas, y, values, markup.dollars_axis(values))]
+
     if median is not None:
         at = y(median)
-        parts.append(el("line", x1=canvas.left, x2=canvas.width - canvas.right, y1=at, y2=at, class_="listed"))
+        parts.append(
+            el(
+                "line",
+                x1=canvas.left,
+                x2=canvas.width - canvas.right,
+                y1=at,
+                y2=at,
+                class_="listed",
+            )
+        )
+
     every = -(-len(runs) // (4 if canvas.is_narrow else 10))
     for i, run in enumerate(runs):
         middle = canvas.left + spacing * (i + 0.5)
@@ -122,12 +159,15 @@ def dot_chart(
         if run.low is not None and run.high is not None:
             top, foot = y(run.high), y(run.low)
             height = max(foot - top, 3.0)
-            behind = el("rect", x=middle - width / 2, y=top, width=width, height=height, rx=2, class_="plan")
+            behind = el(
+                "rect", x=middle - width / 2, y=top, width=width, height=height, rx=2, class_="plan"
+            )
         class_ = "dot open" if run.is_running else "dot" if run.is_reported else "dot earlier"
         dot = el("circle", cx=middle, cy=y(run.value), r=4.5, class_=class_)
         parts.append(markup.titled(fragment(behind, dot), run.tooltip))
         if i % every == 0:
             parts.append(markup.axis_label(canvas, middle, run.label))
+
     return canvas.drawing(title, *parts)
 
 
@@ -147,11 +187,16 @@ def line_chart(canvas: markup.Canvas, title: str, points: Sequence[tuple[int, fl
     if not labeled or labeled[0] - first >= (last - first) / 10:
         # Else the label of the first step would touch another.
         labeled = [first, *labeled]
+
     return canvas.drawing(
         title,
         markup.value_axis(canvas, y, ticks, "{:.3g}".format),
         *(markup.axis_label(canvas, x(step), f"{step:,.0f}") for step in labeled),
-        el("path", d=markup.path([(x(step), y(value)) for step, value in known]), class_="stroke s0"),
+        el(
+            "path",
+            d=markup.path([(x(step), y(value)) for step, value in known]),
+            class_="stroke s0",
+        ),
         *(el("circle", cx=x(step), cy=y(value), r=4, class_="dot") for step, value in latest),
     )
 
@@ -164,7 +209,8 @@ Layer = Series[tuple[tuple[int, float], ...]]
 """A series that is stacked on the one before: its value from each moment on."""
 
 EvictionMark = tuple[int, bool, str]
-"""Machines that were evicted at one moment: this moment, whether they were warned, and a tooltip."""
+"""Machines that were evicted at one moment: this moment, whether they were warned, and a
+tooltip."""
 
 StageBand = tuple[int, int, int]
 """The time in which the job was in one stage: its begin and end, and the number of the stage."""
@@ -177,35 +223,61 @@ def footprint(
     stages: Sequence[StageBand],
     marks: Sequence[EvictionMark],
 ) -> Html:
-    """Machines over time as stacked steps, with a band of stages above and a mark for each eviction."""
+    """Machines over time as stacked steps, with a band of stages above and a mark for each
+    eviction.
+    """
     begin, end = _span(layers)
     x = canvas.x(begin, end)
     levels = _stacked(layers)
-    values = markup.whole(max((int(top) for _, top in levels[-1]), default=0), 3 if canvas.is_narrow else 4)
+    values = markup.whole(
+        max((int(top) for _, top in levels[-1]), default=0), 3 if canvas.is_narrow else 4
+    )
     y = canvas.y(values)
-    parts = [markup.value_axis(canvas, y, values, lambda value: f"{value:,.0f}"), markup.time_axis(canvas, x)]
+    parts = [
+        markup.value_axis(canvas, y, values, lambda value: f"{value:,.0f}"),
+        markup.time_axis(canvas, x),
+    ]
     floor = [(at, 0.0) for at, _ in levels[0]]
+
     for layer, top in zip(layers, levels, strict=True):
         there = markup.stepped([*((x(at), y(value)) for at, value in top), (x(end), y(top[-1][1]))])
-        back = markup.stepped([*((x(at), y(value)) for at, value in floor), (x(end), y(floor[-1][1]))])
+        back = markup.stepped(
+            [*((x(at), y(value)) for at, value in floor), (x(end), y(floor[-1][1]))]
+        )
         area = el("path", d=markup.path([*there, *reversed(back)]) + "Z", class_=layer.class_)
         parts.append(markup.titled(area, layer.name))
         floor = top
+
     band_top = canvas.top - _BAND - 14
     for since, until, number in stages:
         left, right, name = x(since), x(until), f"stage {number}"
         width = right - left
-        band = el("rect", x=left, y=band_top, width=max(width - 1, 0.5), height=_BAND, class_=f"stage{number}")
+        band = el(
+            "rect",
+            x=left,
+            y=band_top,
+            width=max(width - 1, 0.5),
+            height=_BAND,
+            class_=f"stage{number}",
+        )
         words = name if width > 52 else str(number) if width > 14 else ""
-        label = markup.text((left + right) / 2, band_top + 14, words, "band", "middle") if words else Html()
+        label = (
+            markup.text((left + right) / 2, band_top + 14, words, "band", "middle")
+            if words
+            else Html()
+        )
         parts.append(markup.titled(fragment(band, label), name))
+
     for moment, warned, tooltip in marks:
         # A triangle: filled for an eviction without warning, empty with one.
         at, above = x(moment), canvas.top - 11
         points = f"{at - 5:.1f},{above:.1f} {at + 5:.1f},{above:.1f} {at:.1f},{above + 9:.1f}"
-        line = el("line", x1=at, x2=at, y1=above + 9, y2=canvas.height - canvas.bottom, class_="evicted")
+        line = el(
+            "line", x1=at, x2=at, y1=above + 9, y2=canvas.height - canvas.bottom, class_="evicted"
+        )
         shape = el("polygon", points=points, class_="warned" if warned else "unwarned")
         parts.append(markup.titled(fragment(line, shape), tooltip))
+
     return canvas.drawing(title, *parts)
 
 
@@ -216,14 +288,19 @@ def cumulative(canvas: markup.Canvas, title: str, layers: Sequence[Layer]) -> Ht
     levels = _stacked(layers)
     values = markup.nice(max(top for _, top in levels[-1]), 3 if canvas.is_narrow else 4)
     y = canvas.y(values)
-    parts = [markup.value_axis(canvas, y, values, markup.dollars_axis(values)), markup.time_axis(canvas, x)]
+    parts = [
+        markup.value_axis(canvas, y, values, markup.dollars_axis(values)),
+        markup.time_axis(canvas, x),
+    ]
     floor = [(at, 0.0) for at, _ in levels[0]]
+
     for layer, top in zip(layers, levels, strict=True):
         there = [(x(at), y(value)) for at, value in top]
         back = [(x(at), y(value)) for at, value in reversed(floor)]
         shape = el("path", d=markup.path([*there, *back]) + "Z", class_=layer.class_)
         parts.append(markup.titled(shape, layer.name))
         floor = top
+
     return canvas.drawing(title, *parts)
 
 
@@ -232,13 +309,28 @@ PriceLine = Series[tuple[tuple[int, int, float], ...]]
 
 
 def prices(canvas: markup.Canvas, title: str, series: Sequence[PriceLine]) -> Html:
-    """Prices paid while machines were held, in percent of the on-demand price, which is a dashed line."""
+    """Prices paid while machines were held, in percent of the on-demand price, which is a dashed
+    line.
+    """
     pieces = [piece for line in series for piece in line.data]
     x = canvas.x(min(begin for begin, _, _ in pieces), max(end for _, end, _ in pieces))
     values = markup.nice(max(100.0, *(percent for _, _, percent in pieces)), 4)
     y = canvas.y(values)
-    parts = [markup.value_axis(canvas, y, values, lambda value: f"{value:.0f}%"), markup.time_axis(canvas, x)]
-    parts.append(el("line", x1=canvas.left, x2=canvas.width - canvas.right, y1=y(100), y2=y(100), class_="listed"))
+    parts = [
+        markup.value_axis(canvas, y, values, lambda value: f"{value:.0f}%"),
+        markup.time_axis(canvas, x),
+    ]
+    parts.append(
+        el(
+            "line",
+            x1=canvas.left,
+            x2=canvas.width - canvas.right,
+            y1=y(100),
+            y2=y(100),
+            class_="listed",
+        )
+    )
+
     parts.append(markup.text(canvas.width - canvas.right, y(100) - 6, "on demand", "strong", "end"))
     for line in series:
         for run in unbroken(line.data):
@@ -247,6 +339,7 @@ def prices(canvas: markup.Canvas, title: str, series: Sequence[PriceLine]) -> Ht
             stroke = el("path", d=markup.path(corners), class_=f"stroke {line.class_}")
             text = f"{line.name}: {min(percents):.0f}% to {max(percents):.0f}% of on-demand"
             parts.append(markup.titled(stroke, text))
+
     return canvas.drawing(title, *parts)
 
 

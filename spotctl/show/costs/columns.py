@@ -1,7 +1,7 @@
 """The columns of a cost report, each declared once: name, heading, unit and figure.
 
-The terminal table, CSV, Markdown, JSON and HTML follow from `COLUMNS`; each format lists the names that it shows, in
-its order. A new column is declared here and named in the formats that show it.
+The terminal table, CSV, Markdown, JSON and HTML follow from `COLUMNS`; each format lists the names
+that it shows, in its order. A new column is declared here and named in the formats that show it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from pricing_data.units import DAY, HOUR, MINUTE, NANO_SECONDS_PER_DOLLAR, counted, to_datetime, usd_text
+from pricing_data.units import (
+    DAY,
+    HOUR,
+    MINUTE,
+    NANO_SECONDS_PER_DOLLAR,
+    counted,
+    to_datetime,
+    usd_text,
+)
 from spotctl.log.ledger.account import RunTimeline
 from spotctl.log.ledger.rows import usd
 from spotctl.show.columns import UNKNOWN, Column
@@ -29,7 +37,9 @@ def money(amount: int, digits: int = 2) -> str:
 
 
 def total(figures: Figures, digits: int) -> str:
-    """The total of a report or a group, with what is known of it: `$2.42`, `at least $0.54`, `at most $0.27`."""
+    """The total of a report or a group, with what is known of it: `$2.42`, `at least $0.54`, `at
+    most $0.27`.
+    """
     amount = figures.low if figures.is_least else figures.total
     return f"{bound_of(is_least=figures.is_least, is_most=bool(figures.doubtful))}{money(amount, digits)}"
 
@@ -45,29 +55,42 @@ def doubts(report: Report) -> list[str]:
     """Why totals say "at least" or "at most", in sentences."""
     whole, digits, reasons = report.whole, digits_of(report), list[str]()
     lossy, unknown = (
-        sorted(run.run for run in report.runs if run.is_least and bool(run.rows_lost) is kind) for kind in (True, False)
+        sorted(run.run for run in report.runs if run.is_least and bool(run.rows_lost) is kind)
+        for kind in (True, False)
     )
     names_of_lossy, names_of_unknown = (
-        ", ".join(runs[:MAX_NAMED]) + (" and others" if len(runs) > MAX_NAMED else "") for runs in (lossy, unknown)
+        ", ".join(runs[:MAX_NAMED]) + (" and others" if len(runs) > MAX_NAMED else "")
+        for runs in (lossy, unknown)
     )
+
     if whole.rows_lost:
         # A part of them may be of any run.
         in_runs = sum(run.rows_lost for run in report.runs) == whole.rows_lost
         whose = f" of {names_of_lossy}" if in_runs else ""
         rows = counted(whole.rows_lost, "row")
-        reasons.append(f"at least: the event log has lost {rows}{whose} (spotctl log check lists them)")
+        reasons.append(
+            f"at least: the event log has lost {rows}{whose} (spotctl log check lists them)"
+        )
+
     if unknown:
-        reasons.append(f"at least: not all prices of {names_of_unknown} are known, or not all of its orders' outcomes")
+        reasons.append(
+            f"at least: not all prices of {names_of_unknown} are known, or not all of its orders' "
+            "outcomes"
+        )
+
     if whole.doubtful:
         low = money(whole.low, digits)
         reasons.append(
-            f"at most: the end of machines is not known, and they cost nothing after their leases; at least {low}"
+            f"at most: the end of machines is not known, and they cost nothing after their leases; "
+            f"at least {low}"
         )
+
     return reasons
 
 
 def digits_of(report: Report) -> int:
-    """The decimals for the amounts of a report: cents, or four where cents would hide most of it."""
+    """The decimals for the amounts of a report: cents, or four where cents would hide most of
+    it."""
     return _digits(report.whole.total)
 
 
@@ -97,10 +120,18 @@ def counted_in(figures: Figures) -> str:
 
 
 def per_work(value: float | None) -> str:
-    """Dollars per piece of work: in cents, or with three significant digits if it is less than ten cents."""
+    """Dollars per piece of work: in cents, or with three significant digits if it is less than ten
+    cents.
+    """
     if value is None:
         return UNKNOWN
-    return usd_text(value) if value >= 0.1 or value == 0 else f"${value:.3g}" if value >= 0.001 else f"${value:.2e}"
+    return (
+        usd_text(value)
+        if value >= 0.1 or value == 0
+        else f"${value:.3g}"
+        if value >= 0.001
+        else f"${value:.2e}"
+    )
 
 
 def span(micros: int) -> str:
@@ -110,7 +141,9 @@ def span(micros: int) -> str:
     minutes = rest // MINUTE
     if days:
         return f"{days} d {hours} h"
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else "under a minute"
+    return (
+        f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else "under a minute"
+    )
 
 
 def hours(micros: int) -> str:
@@ -156,12 +189,16 @@ def headline(report: Report) -> str:
     """The report in a sentence."""
     whole, digits = report.whole, digits_of(report)
     so_far = " so far" if whole.running else ""
-    spent = f"{total(whole, digits)} {paid(report)}{so_far}{', not billed,' if report.is_replayed else ''}"
+    spent = (
+        f"{total(whole, digits)} "
+        f"{paid(report)}{so_far}{', not billed,' if report.is_replayed else ''}"
+    )
     text = f"{subject(report)}: {spent} for {counted_runs(report)}"
     if whole.loss:
         text += f" ({money(whole.loss, digits)} of it lost in runs that failed)"
     if whole.on_demand_unknown:
         return f"{text}, what it saved is unknown ({whole.on_demand_unknown})"
+
     if (
         whole.saved_pct is None
         or whole.on_demand is None
@@ -169,11 +206,16 @@ def headline(report: Report) -> str:
         or whole.on_demand_high is None
     ):
         return text
+
     listed = money(whole.on_demand, digits)
     if whole.on_demand_low < whole.on_demand_high:
-        listed += f", likely {money(whole.on_demand_low, digits)} to {money(whole.on_demand_high, digits)}"
+        listed += (
+            f", likely {money(whole.on_demand_low, digits)} to "
+            f"{money(whole.on_demand_high, digits)}"
+        )
     if whole.saved_pct < 0:
         return f"{text}, {percent(-whole.saved_pct)} more expensive than on demand ({listed})"
+
     return f"{text}, {percent(whole.saved_pct)} below on demand ({listed})"
 
 
@@ -197,8 +239,14 @@ def left_out(report: Report) -> str:
     """The replayed runs that are not in the report; empty if there are none."""
     if not report.left_out:
         return ""
-    runs, amount = counted(report.left_out, "run"), total(report.replayed, _digits(report.replayed.total))
-    return f"left out: {runs} on the local market, {amount} replayed and not billed (--local reports on replayed runs)"
+    runs, amount = (
+        counted(report.left_out, "run"),
+        total(report.replayed, _digits(report.replayed.total)),
+    )
+    return (
+        f"left out: {runs} on the local market, {amount} replayed and not billed (--local reports "
+        "on replayed runs)"
+    )
 
 
 def span_of(report: Report) -> str:
@@ -206,14 +254,22 @@ def span_of(report: Report) -> str:
     began = [run.wall_began for run in report.runs]
     if not began:
         return "No run began in that time."
+
     if len(report.runs) == 1:
         ended = report.runs[0].wall_ended
-        when = f"Started {minute(began[0])}, {'still running' if ended is None else f'ended {minute(ended)}'}."
+        when = (
+            f"Started {minute(began[0])}, "
+            f"{'still running' if ended is None else f'ended {minute(ended)}'}."
+        )
     else:
         when = f"Runs started between {minute(min(began))} and {minute(max(began))}."
+
     if not report.is_replayed:
         return when
-    return f"{when} The local market replays a price history, and rows carry its clock. No real money was spent."
+    return (
+        f"{when} The local market replays a price history, and rows carry its clock. No real money "
+        "was spent."
+    )
 
 
 FigureValue = int | float | None
@@ -221,7 +277,9 @@ FigureValue = int | float | None
 
 
 class Unit(Enum):
-    """How a figure is written. Amounts are nano-dollar-seconds and times microseconds until they are shown."""
+    """How a figure is written. Amounts are nano-dollar-seconds and times microseconds until they
+    are shown.
+    """
 
     DOLLARS = auto()
     PERCENT = auto()
@@ -241,7 +299,9 @@ _TEXTS: Mapping[Unit, Callable[[int | float], str]] = {
 
 
 def dollars(amount: str) -> Callable[[Any], float | None]:
-    """The value of a column that is an amount of its object, in dollars; None if the object does not have it."""
+    """The value of a column that is an amount of its object, in dollars; None if the object does
+    not have it.
+    """
 
     def value(row: object) -> float | None:
         known = getattr(row, amount)
@@ -252,8 +312,8 @@ def dollars(amount: str) -> Callable[[Any], float | None]:
 
 @dataclass(frozen=True, slots=True)
 class FigureColumn:
-    """A column; `name` is its key in JSON and CSV, `figure` its attribute of `Figures`, and `meaning` what the
-    documentation says about the column."""
+    """A column; `name` is its key in JSON and CSV, `figure` its attribute of `Figures`, and
+    `meaning` what the documentation says about the column."""
 
     name: str
     heading: str
@@ -286,18 +346,35 @@ class FigureColumn:
         return f"{value:.9f}" if self.unit is Unit.DOLLARS else str(value)
 
     def text(self, figures: Figures, digits: int) -> str:
-        """The figure for a reader; `digits` are the decimals of dollars. Sums that lack something are "at least" so
-        much, and the total says its bounds."""
+        """The figure for a reader; `digits` are the decimals of dollars. Sums that lack something
+        are "at least" so much, and the total says its bounds."""
         if self.figure == "total":
             return total(figures, digits)
+
         value: FigureValue = getattr(figures, self.figure)
         if value is None:
             return UNKNOWN
+
         text = money(int(value), digits) if self.unit is Unit.DOLLARS else _TEXTS[self.unit](value)
-        return f"at least {text}" if figures.is_least and self.figure in _SUMS and text != UNKNOWN else text
+        return (
+            f"at least {text}"
+            if figures.is_least and self.figure in _SUMS and text != UNKNOWN
+            else text
+        )
 
 
-_SUMS = {"free", "lost_work", "waiting", "evictions", "work", "samples", "machine_micros", "sent", "received", "loss"}
+_SUMS = {
+    "free",
+    "lost_work",
+    "waiting",
+    "evictions",
+    "work",
+    "samples",
+    "machine_micros",
+    "sent",
+    "received",
+    "loss",
+}
 """Figures that are sums over rows, and so too low if the log has lost rows."""
 
 DOLLARS, PERCENT, HOURS, COUNT, DOLLARS_PER_WORK, BYTES = Unit
@@ -306,13 +383,16 @@ COLUMNS = {
     column.name: column
     for column in (
         FigureColumn("total_usd", "paid", DOLLARS, "total", "amount paid"),
-        FigureColumn("total_low_usd", "at least", DOLLARS, "low", "the least that the amount paid can be"),
+        FigureColumn(
+            "total_low_usd", "at least", DOLLARS, "low", "the least that the amount paid can be"
+        ),
         FigureColumn(
             "total_high_usd",
             "at most",
             DOLLARS,
             "high",
-            "the most that the amount paid can be; null if that is unknown, because rows of the log or prices are lost",
+            "the most that the amount paid can be; null if that is unknown, because rows of the "
+            "log or prices are lost",
         ),
         FigureColumn("rows_lost", "rows lost", COUNT, "rows_lost", "rows of the log that are lost"),
         FigureColumn(
@@ -322,17 +402,29 @@ COLUMNS = {
             "on_demand",
             "cost of the same work on on-demand machines; null if it is unknown",
         ),
-        FigureColumn("saved_pct", "saved", PERCENT, "saved_pct", "saved, in percent of the on-demand cost"),
+        FigureColumn(
+            "saved_pct", "saved", PERCENT, "saved_pct", "saved, in percent of the on-demand cost"
+        ),
         FigureColumn("free_usd", "refunded", DOLLARS, "free", "amount refunded or not billed"),
         FigureColumn(
-            "lost_work_usd", "lost work", DOLLARS, "lost_work", "paid for work that evictions lost and that was redone"
+            "lost_work_usd",
+            "lost work",
+            DOLLARS,
+            "lost_work",
+            "paid for work that evictions lost and that was redone",
         ),
         FigureColumn(
-            "waiting_usd", "not working", DOLLARS, "waiting", "paid for time in which machines were not working"
+            "waiting_usd",
+            "not working",
+            DOLLARS,
+            "waiting",
+            "paid for time in which machines were not working",
         ),
         FigureColumn("evictions", "evictions", COUNT, "evictions", "number of evictions"),
         FigureColumn("work", "clocks", COUNT, "work", "clocks done; null if unknown"),
-        FigureColumn("usd_per_work", "per clock", DOLLARS_PER_WORK, "usd_per_work", "cost of a clock"),
+        FigureColumn(
+            "usd_per_work", "per clock", DOLLARS_PER_WORK, "usd_per_work", "cost of a clock"
+        ),
         FigureColumn("samples", "samples", COUNT, "samples", "items that trainings processed"),
         FigureColumn(
             "usd_per_million_samples",
@@ -349,7 +441,13 @@ COLUMNS = {
             "usd_per_success",
             "cost of all runs, per successful run",
         ),
-        FigureColumn("budget_usd", "budget", DOLLARS, "budget", "budget of the runs; null unless all have one"),
+        FigureColumn(
+            "budget_usd",
+            "budget",
+            DOLLARS,
+            "budget",
+            "budget of the runs; null unless all have one",
+        ),
         FigureColumn("runs", "runs", COUNT, "runs", "number of runs"),
         FigureColumn("running", "running", COUNT, "running", "number of runs that have not ended"),
         FigureColumn(
@@ -360,21 +458,38 @@ COLUMNS = {
             "part of the amount paid that may change, because machines are still running",
         ),
         FigureColumn("loss_usd", "lost in failed runs", DOLLARS, "loss", "paid for failed runs"),
-        FigureColumn("sent_bytes", "sent", BYTES, "sent", "bytes sent by machines; null if no machine counted"),
         FigureColumn(
-            "received_bytes", "received", BYTES, "received", "bytes received by machines; null if no machine counted"
+            "sent_bytes",
+            "sent",
+            BYTES,
+            "sent",
+            "bytes sent by machines; null if no machine counted",
         ),
         FigureColumn(
-            "traffic_runs", "runs that counted traffic", COUNT, "traffic_runs", "number of runs that counted traffic"
+            "received_bytes",
+            "received",
+            BYTES,
+            "received",
+            "bytes received by machines; null if no machine counted",
+        ),
+        FigureColumn(
+            "traffic_runs",
+            "runs that counted traffic",
+            COUNT,
+            "traffic_runs",
+            "number of runs that counted traffic",
         ),
         FigureColumn(
             "replayed_runs",
             "replayed runs",
             COUNT,
             "replayed_runs",
-            "number of runs on the local market, which bills nothing: all runs of a report, or none",
+            "number of runs on the local market, which bills nothing: all runs of a report, or "
+            "none",
         ),
-        FigureColumn("machine_hours", "machine-hours", HOURS, "machine_micros", "hours of all machines"),
+        FigureColumn(
+            "machine_hours", "machine-hours", HOURS, "machine_micros", "hours of all machines"
+        ),
     )
 }
 
@@ -384,11 +499,20 @@ def columns(names: str) -> tuple[FigureColumn, ...]:
     return tuple(COLUMNS[name] for name in names.split())
 
 
-JSON_TOTAL = columns("total_usd on_demand_usd saved_pct free_usd lost_work_usd waiting_usd evictions work usd_per_work")
+JSON_TOTAL = columns(
+    "total_usd on_demand_usd saved_pct free_usd lost_work_usd waiting_usd evictions work "
+    "usd_per_work"
+)
 JSON_UNITS = columns("samples usd_per_million_samples successes usd_per_success budget_usd")
 JSON_TRAFFIC = columns("sent_bytes received_bytes traffic_runs")
 JSON_BOUNDS = columns("total_low_usd total_high_usd rows_lost")
-JSON_WHOLE = (*JSON_TOTAL, *columns("runs running loss_usd"), *JSON_UNITS, *JSON_TRAFFIC, *JSON_BOUNDS)
+JSON_WHOLE = (
+    *JSON_TOTAL,
+    *columns("runs running loss_usd"),
+    *JSON_UNITS,
+    *JSON_TRAFFIC,
+    *JSON_BOUNDS,
+)
 JSON_GROUP = (
     *(*JSON_TOTAL, *columns("runs running unsettled_usd loss_usd"), *JSON_UNITS, *JSON_TRAFFIC),
     COLUMNS["replayed_runs"],
@@ -402,11 +526,14 @@ TERMINAL = columns(
 )
 TERMINAL_PRIORITY = columns(
     "total_usd saved_pct on_demand_usd"
-    " lost_work_usd waiting_usd evictions free_usd runs machine_hours work usd_per_work usd_per_success budget_usd"
+    " lost_work_usd waiting_usd evictions free_usd runs machine_hours work usd_per_work "
+    "usd_per_success budget_usd"
 )
 """The first two are always shown, the others in this order as long as there is room."""
 
-MARKDOWN = columns("total_usd on_demand_usd saved_pct lost_work_usd waiting_usd free_usd evictions usd_per_work")
+MARKDOWN = columns(
+    "total_usd on_demand_usd saved_pct lost_work_usd waiting_usd free_usd evictions usd_per_work"
+)
 HTML_GROUPS = columns("runs evictions lost_work_usd on_demand_usd total_usd saved_pct")
 HTML_RUNS = columns("machine_hours evictions on_demand_usd total_usd saved_pct")
 

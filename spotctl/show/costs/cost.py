@@ -1,6 +1,7 @@
 """The costs of runs, in total and by any grouping.
 
-The money of a replayed market is not real: runs there are reported alone, and are in no sum with other runs.
+The money of a replayed market is not real: runs there are reported alone, and are in no sum with
+other runs.
 """
 
 from collections import Counter, defaultdict
@@ -13,7 +14,16 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from pricing_data.units import NANO_SECONDS_PER_DOLLAR
-from spotctl.log.ledger.account import STEPS, RoundedRow, RowsInTurn, RunPart, RunTimeline, Sums, rounded, sums_of
+from spotctl.log.ledger.account import (
+    STEPS,
+    RoundedRow,
+    RowsInTurn,
+    RunPart,
+    RunTimeline,
+    Sums,
+    rounded,
+    sums_of,
+)
 from spotctl.log.ledger.rows import LedgerRow, Use, usd
 from spotctl.log.outcomes import DONE
 from spotctl.show.costs.periods import (
@@ -36,13 +46,14 @@ if TYPE_CHECKING:
     from spotctl.log.events import RowsLost
 
 WAITING = frozenset({Use.STARTING, Use.LOADING, Use.IDLE})
-"""Paid time without work: machines that start, load, or idle before others are ready or after the end."""
+"""Paid time without work: machines that start, load, or idle before others are ready or after the
+end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Sums over rows, in nano-dollar-seconds; `work` is None where it is unknown or of several kinds, and `on_demand`
-    where it is unknown for any run: `on_demand_unknown` says why."""
+    """Sums over rows, in nano-dollar-seconds; `work` is None where it is unknown or of several
+    kinds, and `on_demand` where it is unknown for any run: `on_demand_unknown` says why."""
 
     total: int
     on_demand: int | None
@@ -65,7 +76,8 @@ class Figures:
     """How many of the runs have counted their bytes."""
     successes: int = 0
     replayed_runs: int = 0
-    """How many of the runs were on a replayed market: all or none, because no sum has both kinds of money."""
+    """How many of the runs were on a replayed market: all or none, because no sum has both kinds of
+    money."""
     budget: int | None = None
     """The budgets of the runs, None unless all are whole and have one."""
     on_demand_low: int | None = 0
@@ -74,8 +86,9 @@ class Figures:
     loss: int = 0
     """Part of the total: what failed runs cost."""
     steps: tuple[tuple[str, int], ...] = ()
-    """From the on-demand cost to the total: the amounts saved, negative where money was lost; their sum is `saved`. The
-    first, the spot discount, is left out where the on-demand cost is unknown."""
+    """From the on-demand cost to the total: the amounts saved, negative where money was lost; their
+    sum is `saved`. The first, the spot discount, is left out where the on-demand cost is
+    unknown."""
     doubtful: int = 0
     """Part of the total that only counts because the end of machines is not known."""
     is_least: bool = False
@@ -83,7 +96,8 @@ class Figures:
     rows_lost: int = 0
     """How many rows of the log the runs have lost."""
     only_keeps_state: bool = False
-    """Whether these are reliable machines without the spot machines that they serve: the work is in other groups."""
+    """Whether these are reliable machines without the spot machines that they serve: the work is in
+    other groups."""
 
     @property
     def low(self) -> int:
@@ -112,8 +126,8 @@ class Figures:
 
     @property
     def saved_pct(self) -> float | None:
-        """`saved` in percent of the on-demand cost; None if nothing was used, or what was used serves other groups, or
-        costs are missing."""
+        """`saved` in percent of the on-demand cost; None if nothing was used, or what was used
+        serves other groups, or costs are missing."""
         if not self.on_demand or self.only_keeps_state or self.is_least:
             return None
         return round(100 * (self.on_demand - self.total) / self.on_demand, 4)
@@ -125,7 +139,9 @@ class Figures:
 
     @property
     def usd_per_million_samples(self) -> float | None:
-        """Dollars per million items that a training has gone through; None if their number is unknown or zero."""
+        """Dollars per million items that a training has gone through; None if their number is
+        unknown or zero.
+        """
         return usd(self.total) / self.samples * 1e6 if self.samples and not self.is_least else None
 
     @property
@@ -154,7 +170,9 @@ _NONE = Sums(0, 0, 0, 0, 0, 0, 0, 0, (0,) * len(Use), (0,) * len(STEPS))
 
 
 def figures_of(sums: Sums, runs: Sequence[RunTimeline], evictions: int, *, whole: bool) -> Figures:
-    """The figures of rows with these sums; without `whole`, they are parts of runs, whose work is not known."""
+    """The figures of rows with these sums; without `whole`, they are parts of runs, whose work is
+    not known.
+    """
     uses, steps = dict(zip(Use, sums.uses, strict=True)), dict(zip(STEPS, sums.steps, strict=True))
     unknown = [f"{run.run}: {run.same_work.unknown}" for run in runs if run.same_work.unknown]
     more = f", and {len(unknown) - 1} more" if len(unknown) > 1 else ""
@@ -189,15 +207,16 @@ def _worked(runs: Sequence[RunTimeline]) -> dict[str, Any]:
     known = [round(budget * NANO_SECONDS_PER_DOLLAR) for budget in budgets if budget is not None]
     whole = len(known) == len(runs) > 0 and not any(run.is_cut for run in runs)
 
-    # The work of runs of one job; clocks of different jobs are different amounts of work. None if some was done on
-    # machines whose cost is not known.
+    # The work of runs of one job; clocks of different jobs are different amounts of work. None if
+    # some was done on machines whose cost is not known.
     counts = [run.work for run in runs]
     if len({run.job for run in runs}) != 1 or None in counts or any(run.on_ray for run in runs):
         work = None
     else:
         work = sum(count for count in counts if count is not None)
 
-    # A run that was not finished does not log its samples; its clocks have as many each as those of the others.
+    # A run that was not finished does not log its samples; its clocks have as many each as those of
+    # the others.
     logged = [(run.samples, run.work) for run in runs if run.samples is not None and run.work]
     clocks = sum(clocks for _, clocks in logged if clocks is not None)
     samples = None
@@ -244,7 +263,8 @@ class Report:
     runs: tuple[RunTimeline, ...]
     made_at: int
     history: tuple[RunCost, ...]
-    """All logged runs of these jobs, oldest first, including those outside the report, but none of the other kind."""
+    """All logged runs of these jobs, oldest first, including those outside the report, but none of
+    the other kind."""
     month: Month
     """The present month of all jobs that were asked for, without replayed runs."""
     replayed: Figures
@@ -252,7 +272,8 @@ class Report:
     zone: tzinfo = BILLING
     """The time zone of its days and months."""
     without_machines: int = 0
-    """The number of runs without rows and evictions, which are in no group of a grouping that splits runs."""
+    """The number of runs without rows and evictions, which are in no group of a grouping that
+    splits runs."""
     months_of_tags: tuple[Month, ...] = ()
     """The present month of each tag that has a budget."""
 
@@ -285,18 +306,24 @@ def report_on(
 ) -> Report:
     """The report on what runs cost within a period; runs outside it are the history of their jobs.
 
-    A row that the period cuts counts in proportion to its time. Work is not known of a run that is cut. Replayed runs
-    are left out unless there are no others; with `local`, the others are.
+    A row that the period cuts counts in proportion to its time. Work is not known of a run that is
+    cut. Replayed runs are left out unless there are no others; with `local`, the others are.
     """
-    billed, replayed = ([part for part in every if part.run.is_replayed is kind] for kind in (False, True))
+    billed, replayed = (
+        [part for part in every if part.run.is_replayed is kind] for kind in (False, True)
+    )
     whole = replayed if local or not billed else billed
     parts = _all_within(whole, period, at)
     jobs = {part.run.job for part in parts}
+
     return Report(
         figures(parts),
         tuple(by),
         groups(parts, by, period.zone),
-        RowsInTurn(sum(len(part.rows) for part in parts), lambda: chain.from_iterable(part.rows for part in parts)),
+        RowsInTurn(
+            sum(len(part.rows) for part in parts),
+            lambda: chain.from_iterable(part.rows for part in parts),
+        ),
         tuple(part.run for part in parts),
         at,
         tuple(RunCost(part.run, figures([part])) for part in whole if part.run.job in jobs),
@@ -308,8 +335,8 @@ def report_on(
 
 
 def lacking(known: Report, lost: "Sequence[RowsLost]", period: Period) -> Report:
-    """A report on a period whose log lacks rows that may be of any run: they are missing in every figure of the time in
-    which they were written."""
+    """A report on a period whose log lacks rows that may be of any run: they are missing in every
+    figure of the time in which they were written."""
     rows = sum(loss.rows for loss in lost if overlaps(Period(loss.since, loss.until), period))
 
     def least(figures: Figures) -> Figures:
@@ -317,11 +344,15 @@ def lacking(known: Report, lost: "Sequence[RowsLost]", period: Period) -> Report
 
     if rows:
         groups = tuple(replace(group, figures=least(group.figures)) for group in known.groups)
-        known = replace(known, whole=least(known.whole), groups=groups, replayed=least(known.replayed))
+        known = replace(
+            known, whole=least(known.whole), groups=groups, replayed=least(known.replayed)
+        )
+
     this_month = Period(first_of_month(known.made_at), known.made_at)
     if any(overlaps(Period(loss.since, loss.until), this_month) for loss in lost):
         of_tags = tuple(replace(month, is_least=True) for month in known.months_of_tags)
         known = replace(known, month=replace(known.month, is_least=True), months_of_tags=of_tags)
+
     return known
 
 
@@ -339,31 +370,49 @@ def _all_within(whole: Iterable[RunPart], period: Period, at: int) -> list[RunPa
 def figures(parts: Sequence[RunPart]) -> Figures:
     """The figures of all these runs, or parts of runs, added up."""
     runs = [part.run for part in parts]
-    return figures_of(total_of(part.sums for part in parts), runs, sum(len(run.evictions) for run in runs), whole=True)
+    return figures_of(
+        total_of(part.sums for part in parts),
+        runs,
+        sum(len(run.evictions) for run in runs),
+        whole=True,
+    )
 
 
-def groups(parts: Sequence[RunPart], by: Sequence[Grouping], zone: tzinfo = BILLING) -> tuple[Group, ...]:
-    """The figures by the values of `by`, in the order of these values; days and months are those of `zone`."""
+def groups(
+    parts: Sequence[RunPart], by: Sequence[Grouping], zone: tzinfo = BILLING
+) -> tuple[Group, ...]:
+    """The figures by the values of `by`, in the order of these values; days and months are those of
+    `zone`.
+    """
     if not keeps_runs_whole(by):
         return _of_rows(parts, by, zone)
+
     # A run that got no machine has no rows but still counts in its group.
     members: defaultdict[tuple[str, ...], list[RunPart]] = defaultdict(list)
     for part in parts:
         members[key_of(by, Subject(None, part.run))].append(part)
-    return tuple(Group(dict(zip(by, key, strict=True)), figures(of_key)) for key, of_key in sorted(members.items()))
+    return tuple(
+        Group(dict(zip(by, key, strict=True)), figures(of_key))
+        for key, of_key in sorted(members.items())
+    )
 
 
 def _of_rows(parts: Sequence[RunPart], by: Sequence[Grouping], zone: tzinfo) -> tuple[Group, ...]:
     members: defaultdict[tuple[str, ...], dict[str, list[RoundedRow]]] = defaultdict(dict)
     evictions = Counter[tuple[str, ...]]()
     for part in parts:
-        for of_row in rounded(part.run, by_day(part.rows, zone) if BY_TIME.intersection(by) else part.rows):
-            members[key_of(by, Subject(of_row[0], part.run, zone))].setdefault(part.run.run, []).append(of_row)
+        for of_row in rounded(
+            part.run, by_day(part.rows, zone) if BY_TIME.intersection(by) else part.rows
+        ):
+            members[key_of(by, Subject(of_row[0], part.run, zone))].setdefault(
+                part.run.run, []
+            ).append(of_row)
         for eviction in part.run.evictions:
             # A run may have an eviction in a group without a row there.
             key = key_of(by, Subject(eviction, part.run, zone))
             members[key].setdefault(part.run.run, [])
             evictions[key] += 1
+
     run_of = {part.run.run: part.run for part in parts}
     grouped = []
     for key, rows_of in sorted(members.items()):
@@ -375,6 +424,7 @@ def _of_rows(parts: Sequence[RunPart], by: Sequence[Grouping], zone: tzinfo) -> 
         of_group = figures_of(sums, runs, evictions[key], whole=False)
         of_group = replace(of_group, only_keeps_state=only_keeps_state)
         grouped.append(Group(dict(zip(by, key, strict=True)), of_group))
+
     return tuple(grouped)
 
 
@@ -385,7 +435,9 @@ before."""
 
 @dataclass(frozen=True, slots=True)
 class UnitTrend:
-    """The median cost of a unit over the latest `runs` successful runs of a job, and over as many before them."""
+    """The median cost of a unit over the latest `runs` successful runs of a job, and over as many
+    before them.
+    """
 
     job: str
     """Name of the job."""
@@ -409,6 +461,7 @@ def trends_of(report: Report) -> list[UnitTrend]:
     for run in report.history:
         if run.timeline.outcome == DONE and not run.figures.is_least:
             runs_of.setdefault(run.timeline.job, []).append(run)
+
     trends = list[UnitTrend]()
     for job, runs in sorted(runs_of.items()):
         compared = min(MAX_COMPARED, len(runs) // 2)
@@ -419,5 +472,8 @@ def trends_of(report: Report) -> list[UnitTrend]:
         unit, values = "clock", [cost for cost in per_work if cost is not None]
         if None in per_work:
             unit, values = "successful run", [usd(run.figures.total) for run in latest]
-        trends.append(UnitTrend(job, unit, compared, median(values[compared:]), median(values[:compared])))
+        trends.append(
+            UnitTrend(job, unit, compared, median(values[compared:]), median(values[:compared]))
+        )
+
     return trends

@@ -1,10 +1,12 @@
-"""The ledger in the columns of FOCUS 1.2 or 1.0, the FinOps Open Cost and Usage Specification, as CSV.
+"""The ledger in the columns of FOCUS 1.2 or 1.0, the FinOps Open Cost and Usage Specification, as
+CSV.
 
-https://focus.finops.org/focus-specification/v1-2/, column by column in docs/focus.md; columns that begin with `x_` are
-ours. `ListCost` is the list price of the time that was charged, which the specification asks for; what the same work
-would have cost on demand is in the other formats. All costs and unit prices are zero on the local market, which bills
-nothing. The log does not know the paying account: `BillingAccountId` names the ledger. Amounts have 18 decimals, which
-keeps sums of a million rows exact.
+https://focus.finops.org/focus-specification/v1-2/, column by column in docs/focus.md; columns that
+begin with `x_` are ours. `ListCost` is the list price of the time that was charged, which the
+specification asks for; what the same work would have cost on demand is in the other formats. All
+costs and unit prices are zero on the local market, which bills nothing. The log does not know the
+paying account: `BillingAccountId` names the ledger. Amounts have 18 decimals, which keeps sums of a
+million rows exact.
 """
 
 import csv
@@ -54,28 +56,46 @@ _CHARGE_TYPES: Mapping[ChargeKind, _ChargeType] = {
     ChargeKind.CORRECTION: _MACHINE,
     ChargeKind.UNKNOWN: _MACHINE,
     ChargeKind.DISK: _ChargeType("Storage", "Block Storage", "Hours", "Virtual Machine", "disk"),
-    ChargeKind.ADDRESS: _ChargeType("Networking", "Network Connectivity", "Hours", "Virtual Machine", "address"),
-    ChargeKind.EGRESS: _ChargeType("Networking", "Network Connectivity", "GiB", "Virtual Machine", "traffic"),
+    ChargeKind.ADDRESS: _ChargeType(
+        "Networking", "Network Connectivity", "Hours", "Virtual Machine", "address"
+    ),
+    ChargeKind.EGRESS: _ChargeType(
+        "Networking", "Network Connectivity", "GiB", "Virtual Machine", "traffic"
+    ),
 }
 
 
 def csv_lines(report: Report, columns: Sequence[str]) -> Iterator[str]:
-    """The lines of the file: names of the columns, `COLUMNS` or `COLUMNS_1_0`, and a line per ledger row."""
+    """The lines of the file: names of the columns, `COLUMNS` or `COLUMNS_1_0`, and a line per
+    ledger row.
+    """
     tags = dict[str, str]()
     for run in report.runs:
         of_run = {**run.tags, "spotctl-job": run.job, "spotctl-run": run.run}
         tags[run.run] = _line([json.dumps(of_run, sort_keys=True)])[:-1]
+
     templates: dict[tuple[object, ...], str] = {}
     yield _line(columns)
     for row in report.rows:
         machine = _quoted(row.machine)
-        key = (row.market, row.reliable, row.spot, row.kind, row.use, row.settled, row.target, not machine)
+        key = (
+            row.market,
+            row.reliable,
+            row.spot,
+            row.kind,
+            row.use,
+            row.settled,
+            row.target,
+            not machine,
+        )
         of_row = {"ResourceId": machine, "Tags": tags[row.run]}
         cells = {**_when(row), **_money(row), **of_row}
         if key not in templates:
             # A line with places for the cells that differ from row to row.
             constant = {name: cell.replace("%", "%%") for name, cell in _constant(row).items()}
-            templates[key] = _line([f"%({name})s" if name in cells else constant[name] for name in columns])
+            templates[key] = _line(
+                [f"%({name})s" if name in cells else constant[name] for name in columns]
+            )
         yield templates[key] % cells
 
 
@@ -94,8 +114,18 @@ def _constant(row: LedgerRow) -> dict[str, str]:
     """The columns that are equal for all rows with the same market, use and kind."""
     charge, names = _CHARGE_TYPES[row.kind], cloud_of(row.market.cloud).words
     how = "reliable" if row.reliable else row.market.pricing(spot=row.spot)
-    verbs = {ChargeKind.REFUND: "refund for", ChargeKind.CORRECTION: "correction for", ChargeKind.UNKNOWN: "rest of"}
-    verb, is_rest, has_sku = verbs.get(row.kind, ""), row.kind is ChargeKind.UNKNOWN, row.kind not in _WITHOUT_QUANTITY
+    verbs = {
+        ChargeKind.REFUND: "refund for",
+        ChargeKind.CORRECTION: "correction for",
+        ChargeKind.UNKNOWN: "rest of",
+    }
+
+    verb, is_rest, has_sku = (
+        verbs.get(row.kind, ""),
+        row.kind is ChargeKind.UNKNOWN,
+        row.kind not in _WITHOUT_QUANTITY,
+    )
+
     to = f" to {row.target}" if row.target else ""
     description = f"{verb} {how} {charge.noun} {row.market}{to} ({row.use.value})"
     return {
@@ -156,20 +186,34 @@ _time = lru_cache(maxsize=1 << 12)(format_time)
 
 
 def _money(row: LedgerRow) -> dict[str, str]:
-    """The amount paid, and the list price of the same quantity; for a replayed market, nothing is billed."""
-    amount, price, listed = (0, 0, 0) if row.market.is_synthetic else (row.amount, row.price, row.listed)
+    """The amount paid, and the list price of the same quantity; for a replayed market, nothing is
+    billed.
+    """
+    amount, price, listed = (
+        (0, 0, 0) if row.market.is_synthetic else (row.amount, row.price, row.listed)
+    )
     charged = _ratio(amount, NANO_SECONDS_PER_DOLLAR)
-    names = ("BilledCost", "EffectiveCost", "PricingCurrencyEffectiveCost", "ContractedCost", "ListCost")
+    names = (
+        "BilledCost",
+        "EffectiveCost",
+        "PricingCurrencyEffectiveCost",
+        "ContractedCost",
+        "ListCost",
+    )
+
     money = dict.fromkeys(names, charged)
     if row.kind in _WITHOUT_QUANTITY:
         return money
-    # A charge of nothing does not say how much was used, as that for reserved machines that are paid for already.
+
+    # A charge of nothing does not say how much was used, as that for reserved machines that are
+    # paid for already.
     if row.price:
         used, per_unit = row.amount, row.price * 3600
     elif row.kind is ChargeKind.EGRESS:
         used, per_unit = row.sent, 1 << 30
     else:
         used, per_unit = (row.end - row.begin) * (-1 if row.kind is ChargeKind.REFUND else 1), HOUR
+
     quantity, unit = _ratio(used, per_unit), _CHARGE_TYPES[row.kind].unit
     # Prices and charges are in one currency, so that two columns have each.
     return {
@@ -203,8 +247,9 @@ def _sku(row: LedgerRow, charge: _ChargeType) -> dict[str, str]:
 
 
 def _ratio(amount: int, divisor: int) -> str:
-    """A quotient, rounded half to even, without an exponent, which FOCUS allows and many readers do not, and always
-    with a point, so that no reader takes a column for integers because its first amounts are whole.
+    """A quotient, rounded half to even, without an exponent, which FOCUS allows and many readers do
+    not, and always with a point, so that no reader takes a column for integers because its first
+    amounts are whole.
     """
     scaled, rest = divmod(abs(amount) * _UNIT, divisor)
     if 2 * rest > divisor or (2 * rest == divisor and scaled % 2):
@@ -235,7 +280,8 @@ COLUMNS = tuple(
     x_SpotctlKind x_SpotctlSettled x_SpotctlUse
     """.split()
 )
-"""All columns of FOCUS 1.2 in order. Commitments, invoices and sub-accounts are unknown, hence null."""
+"""All columns of FOCUS 1.2 in order. Commitments, invoices and sub-accounts are unknown, hence
+null."""
 
 _SINCE_1_1 = frozenset(
     """

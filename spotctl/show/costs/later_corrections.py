@@ -1,4 +1,6 @@
-"""How later corrections of stored prices would change what ended runs cost. Their bills stay as they are."""
+"""How later corrections of stored prices would change what ended runs cost. Their bills stay as
+they are.
+"""
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -28,7 +30,9 @@ from spotctl.log.state import LogRow
 
 @dataclass(frozen=True, slots=True)
 class CorrectedBill:
-    """A run that was billed by prices which were corrected later, the last time at `made`, and the difference."""
+    """A run that was billed by prices which were corrected later, the last time at `made`, and the
+    difference.
+    """
 
     run: str
     made: int
@@ -37,7 +41,10 @@ class CorrectedBill:
     def __str__(self) -> str:
         sign = "+" if self.change_usd >= 0 else "-"
         change = f"{sign}{usd_text(abs(self.change_usd), 4)}"
-        return f"{self.run}: a correction of {format_time(self.made)} would change it by {change}; the bill stays"
+        return (
+            f"{self.run}: a correction of {format_time(self.made)} would change it by {change}; "
+            "the bill stays"
+        )
 
 
 def corrected_bills(settings: Settings, runs: Iterable[RunTimeline]) -> list[CorrectedBill]:
@@ -45,7 +52,11 @@ def corrected_bills(settings: Settings, runs: Iterable[RunTimeline]) -> list[Cor
 
     A store that cannot be read says nothing about bills, which are in the log.
     """
-    prices, ended = wiring.price_store(settings), [run for run in runs if not run.is_running and not run.is_replayed]
+    prices, ended = (
+        wiring.price_store(settings),
+        [run for run in runs if not run.is_running and not run.is_replayed],
+    )
+
     with suppress(PricingDataError), store.EventLog(Paths(settings.home).log) as log:
         corrections = prices.corrections()
         bills = [_bill(log.of_run(run.run), corrections, prices) for run in ended if corrections]
@@ -53,16 +64,24 @@ def corrected_bills(settings: Settings, runs: Iterable[RunTimeline]) -> list[Cor
     return []
 
 
-def _bill(events: Sequence[LogRow], corrections: Sequence[PriceCorrection], prices: PriceStore) -> CorrectedBill | None:
-    billed = {row.event.market for row in events if isinstance(row.event, Priced) and row.event.times}
+def _bill(
+    events: Sequence[LogRow], corrections: Sequence[PriceCorrection], prices: PriceStore
+) -> CorrectedBill | None:
+    billed = {
+        row.event.market for row in events if isinstance(row.event, Priced) and row.event.times
+    }
     later = [each for each in corrections if each.market in billed and each.made > events[-1].at]
     if not later:
         return None
+
     before = [each for each in corrections if each not in later]
     markets, changed = {each.market for each in later}, dict[int, LogRow]()
     for row in events:
         if isinstance(row.event, Priced) and row.event.times and row.event.market in markets:
-            changed[row.id] = row._replace(event=_corrected(row.event, prices, (before, corrections)))
+            changed[row.id] = row._replace(
+                event=_corrected(row.event, prices, (before, corrections))
+            )
+
     state = fold(events)
     was = project_run(state, RECORDED_ONLY).amount
     would_be = project_run(fold([changed.get(row.id, row) for row in events]), RECORDED_ONLY).amount
@@ -70,9 +89,13 @@ def _bill(events: Sequence[LogRow], corrections: Sequence[PriceCorrection], pric
 
 
 def _corrected(
-    event: Priced, prices: PriceStore, corrections: tuple[Sequence[PriceCorrection], Sequence[PriceCorrection]]
+    event: Priced,
+    prices: PriceStore,
+    corrections: tuple[Sequence[PriceCorrection], Sequence[PriceCorrection]],
 ) -> Priced:
-    """The recorded prices with what later corrections changed, wherever they were those of the store at the time."""
+    """The recorded prices with what later corrections changed, wherever they were those of the
+    store at the time.
+    """
     then, now = (_series(prices, event.market, made) for made in corrections)
     times, recorded = (np.array(column, dtype=np.int64) for column in (event.times, event.prices))
     every = np.unique(np.concatenate([times, then.times, now.times]))
@@ -81,6 +104,7 @@ def _corrected(
     known = every >= max(then.first, now.first)
     stored = known & (_at(then.times, then.prices, every) == was)
     right = np.where(stored, _at(now.times, now.prices, every), was)
+
     return replace(event, times=tuple(every.tolist()), prices=tuple(right.tolist()))
 
 

@@ -1,5 +1,5 @@
-"""Elements of HTML and SVG, and parts of pages and charts. Any text that is not `Html` is escaped, and its control
-characters are shown, so that no caller can forget it.
+"""Elements of HTML and SVG, and parts of pages and charts. Any text that is not `Html` is escaped,
+and its control characters are shown, so that no caller can forget it.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,18 +22,24 @@ class Html(str):
 
 
 def el(name: str, *children: str, **attributes: object) -> Html:
-    """An element. Attributes are written `class_` and `stroke_width`; those that are None are left out."""
+    """An element. Attributes are written `class_` and `stroke_width`; those that are None are left
+    out.
+    """
     written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(printable(number_text(value)), quote=True)}"'
         for key, value in attributes.items()
         if value is not None
     )
-    return Html(f"<{name}{written}>{fragment(*children)}</{name}>" if children else f"<{name}{written}/>")
+    return Html(
+        f"<{name}{written}>{fragment(*children)}</{name}>" if children else f"<{name}{written}/>"
+    )
 
 
 def fragment(*parts: str) -> Html:
     """Parts one after the other; those that are not `Html` are escaped."""
-    return Html("".join(part if isinstance(part, Html) else escape(printable(part)) for part in parts))
+    return Html(
+        "".join(part if isinstance(part, Html) else escape(printable(part)) for part in parts)
+    )
 
 
 def number_text(value: object) -> str:
@@ -156,14 +162,19 @@ def _to_beyond(most: float, step: float) -> list[float]:
     return values
 
 
-def value_axis(canvas: Canvas, scale: Scale, values: Sequence[float], label: Callable[[float], str]) -> Html:
+def value_axis(
+    canvas: Canvas, scale: Scale, values: Sequence[float], label: Callable[[float], str]
+) -> Html:
     """Horizontal grid lines with labels."""
     parts = list[Html]()
     for value in values:
         y = scale(value)
         class_ = "zero" if value == 0 else "line"
-        parts.append(el("line", x1=canvas.left, x2=canvas.width - canvas.right, y1=y, y2=y, class_=class_))
+        parts.append(
+            el("line", x1=canvas.left, x2=canvas.width - canvas.right, y1=y, y2=y, class_=class_)
+        )
         parts.append(text(canvas.left - 8, y + _TEXT_HEIGHT, label(value), anchor="end"))
+
     return fragment(*parts)
 
 
@@ -190,6 +201,7 @@ def time_axis(canvas: Canvas, scale: Scale) -> Html:
     step = next((step for step in _STEPS if span / step <= most), _STEPS[-1])
     first = -(-int(scale.low) // step) * step
     parts, free_from = list[Html](), -inf
+
     for at in range(first, int(scale.high) + 1, step):
         x, y = scale(at), canvas.height - canvas.bottom
         parts.append(el("line", x1=x, x2=x, y1=y, y2=y + 4, class_="zero"))
@@ -202,6 +214,7 @@ def time_axis(canvas: Canvas, scale: Scale) -> Html:
             parts.append(axis_label(canvas, x, label))
             # The first label may have been moved to the right.
             free_from = max(x + half, 2 * half) + _CHARACTER
+
     return fragment(*parts)
 
 
@@ -244,7 +257,9 @@ def document(title: str, body: Html) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ColumnHead:
-    """The head of a table column. Text is left-aligned, figures right; a phone hides columns that are `wide_only`."""
+    """The head of a table column. Text is left-aligned, figures right; a phone hides columns that
+    are `wide_only`.
+    """
 
     name: str
     is_text: bool = False
@@ -253,19 +268,25 @@ class ColumnHead:
     @property
     def class_(self) -> str | None:
         """The CSS classes of its cells."""
-        names = [name for name, holds in (("text", self.is_text), ("less", self.wide_only)) if holds]
+        names = [
+            name for name, holds in (("text", self.is_text), ("less", self.wide_only)) if holds
+        ]
         return " ".join(names) or None
 
 
 def heads_of(columns: Sequence[FigureColumn], report: Report, wide_only: str) -> list[ColumnHead]:
-    """The heads of report columns; `wide_only` names those that a phone hides, separated by blanks."""
+    """The heads of report columns; `wide_only` names those that a phone hides, separated by
+    blanks."""
     hidden = wide_only.split()
     names = zip(columns, headings(columns, report), strict=True)
     return [ColumnHead(heading, wide_only=column.name in hidden) for column, heading in names]
 
 
 def table(
-    heads: Sequence[ColumnHead], rows: Sequence[Sequence[str]], foot: Sequence[str] = (), caption: str = ""
+    heads: Sequence[ColumnHead],
+    rows: Sequence[Sequence[str]],
+    foot: Sequence[str] = (),
+    caption: str = "",
 ) -> Html:
     """A table of texts. A table that is too wide for a phone scrolls; the page does not."""
     head = el("tr", *(el("th", column.name, scope="col", class_=column.class_) for column in heads))
@@ -279,38 +300,53 @@ def table(
 
 
 def _row(heads: Sequence[ColumnHead], cells: Sequence[str]) -> Html:
-    return el("tr", *(el("td", cell, class_=head.class_) for head, cell in zip(heads, cells, strict=True)))
+    return el(
+        "tr", *(el("td", cell, class_=head.class_) for head, cell in zip(heads, cells, strict=True))
+    )
 
 
 def times(moments: Sequence[int]) -> list[Html]:
-    """Times in the rows of a table. A phone shows the date only where it differs from the one in the row above."""
+    """Times in the rows of a table. A phone shows the date only where it differs from the one in
+    the row above.
+    """
     shown, day_above = list[Html](), ""
     for at in moments:
         day, _, time = moment(at).removesuffix("Z").partition("T")
-        shown.append(fragment(el("span", f"{day} ", class_="less" if day == day_above else "day"), time))
+        shown.append(
+            fragment(el("span", f"{day} ", class_="less" if day == day_above else "day"), time)
+        )
         day_above = day
     return shown
 
 
 def for_both_widths(draw: Callable[[Canvas], Html], height: int = 280, top: int = 16) -> Html:
-    """A chart for screens and paper, and one for phones; the style sheet shows the one that fits."""
+    """A chart for screens and paper, and one for phones; the style sheet shows the one that
+    fits."""
     phone = Canvas(340, max(height - 60, 180), left=50, right=4, top=top)
     return fragment(draw(Canvas(960, height, top=top)), draw(phone))
 
 
-def figure(picture: Html, keys: Sequence[tuple[str, str]] = (), figures: Html | None = None) -> Html:
-    """A chart with its legend, pairs of a color class and a name, and its figures as a table that can be opened."""
+def figure(
+    picture: Html, keys: Sequence[tuple[str, str]] = (), figures: Html | None = None
+) -> Html:
+    """A chart with its legend, pairs of a color class and a name, and its figures as a table that
+    can be opened.
+    """
     items = list[Html]()
     for class_, name in keys:
         color = el("rect", width=10, height=10, rx=2, class_=class_)
-        items.append(el("li", el("svg", color, class_="key", viewBox="0 0 10 10", aria_hidden="true"), name))
+        items.append(
+            el("li", el("svg", color, class_="key", viewBox="0 0 10 10", aria_hidden="true"), name)
+        )
+
     legend = [el("ul", *items, class_="legend")] if items else []
     details = [el("details", el("summary", "Figures"), figures)] if figures else []
     return el("figure", *legend, picture, *details)
 
 
 def section(title: str, *children: Html, is_long: bool = False) -> Html:
-    """A part of the page with a heading; tables of a long one may be broken across printed pages."""
+    """A part of the page with a heading; tables of a long one may be broken across printed
+    pages."""
     return el("section", el("h2", title), *children, class_="long" if is_long else None)
 
 
@@ -319,7 +355,12 @@ def tiles_of(tiles: Sequence[tuple[str, str, str]]) -> Html:
     return el(
         "dl",
         *(
-            el("div", el("dt", name), el("dd", value, class_="figure"), el("dd", more, class_="small"))
+            el(
+                "div",
+                el("dt", name),
+                el("dd", value, class_="figure"),
+                el("dd", more, class_="small"),
+            )
             for name, value, more in tiles
         ),
         class_="tiles",
@@ -327,16 +368,21 @@ def tiles_of(tiles: Sequence[tuple[str, str, str]]) -> Html:
 
 
 def versus(amounts: Sequence[tuple[str, float, str, str]]) -> Html:
-    """Amounts as bars below each other: the name of each, its value, how it is written, and its color class."""
+    """Amounts as bars below each other: the name of each, its value, how it is written, and its
+    color class.
+    """
     most = max((value for _, value, _, _ in amounts), default=0) or 1
     parts = list[Html]()
     for name, value, written, class_ in amounts:
-        bar = el("rect", width=f"{max(100 * value / most, 0.4):.2f}%", height=14, rx=3, class_=class_)
+        bar = el(
+            "rect", width=f"{max(100 * value / most, 0.4):.2f}%", height=14, rx=3, class_=class_
+        )
         parts += [
             el("dt", name),
             el("dd", el("svg", bar, aria_hidden="true")),
             el("dd", written, class_="amount"),
         ]
+
     return el("dl", *parts, class_="versus")
 
 

@@ -1,4 +1,5 @@
-"""Where the money of a report went, as values for charts and tables: over time, by market, by use."""
+"""Where the money of a report went, as values for charts and tables: over time, by market, by
+use."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -58,8 +59,11 @@ def markets_of(report: Report) -> tuple[MarketCost, ...]:
     evictions = Counter(eviction.market for run in report.runs for eviction in run.evictions)
     # A part of a run may have an eviction without a row.
     by_market |= {market: [] for market in evictions if market not in by_market}
-    order = sorted(by_market, key=lambda market: (-sum(row.amount for row in by_market[market]), market))
+    order = sorted(
+        by_market, key=lambda market: (-sum(row.amount for row in by_market[market]), market)
+    )
     costs = list[MarketCost]()
+
     for rank, market in enumerate(order):
         rows = by_market[market]
         charged = [row for row in rows if row.kind is ChargeKind.COMPUTE]
@@ -79,36 +83,52 @@ def markets_of(report: Report) -> tuple[MarketCost, ...]:
             evictions=evictions[market],
         )
         costs.append(cost)
+
     return tuple(costs)
 
 
 def bars_of(report: Report, markets: Sequence[MarketCost]) -> tuple[list[Bar], str]:
-    """The cost of each run by market, or of each month if there are too many runs; and `run` or `month`."""
+    """The cost of each run by market, or of each month if there are too many runs; and `run` or
+    `month`.
+    """
     runs = sorted(report.runs, key=lambda run: run.wall_began)
     by_run: defaultdict[str, list[LedgerRow]] = defaultdict(list)
     for row in report.rounded_rows():
         by_run[row.run].append(row)
+
     if len(runs) <= MAX_BARS:
         return [
-            _bar(short_day(run.wall_began), f"{run.run}, {short_day(run.wall_began)}", by_run[run.run], markets)
+            _bar(
+                short_day(run.wall_began),
+                f"{run.run}, {short_day(run.wall_began)}",
+                by_run[run.run],
+                markets,
+            )
             for run in runs
         ], "run"
+
     months: defaultdict[tuple[int, int], list[LedgerRow]] = defaultdict(list)
     for row in by_day(report.rows, report.zone):
         begin = local(row.begin, report.zone)
         months[begin.year, begin.month].append(row)
+
     names = {(year, month): f"{date(year, month, 1):%b %Y}" for year, month in sorted(months)}
     return [_bar(name, name, months[month], markets) for month, name in names.items()], "month"
 
 
 def _bar(label: str, name: str, rows: Iterable[LedgerRow], markets: Sequence[MarketCost]) -> Bar:
-    sums = {market: sum(row.amount for row in market_rows) for market, market_rows in _by_market(rows).items()}
+    sums = {
+        market: sum(row.amount for row in market_rows)
+        for market, market_rows in _by_market(rows).items()
+    }
     parts = tuple(Series(cost.class_, cost.name, usd(sums.get(cost.market, 0))) for cost in markets)
     return Bar(label, name, parts)
 
 
 def cumulative_of(rows: Sequence[LedgerRow], markets: Sequence[MarketCost]) -> list[Layer]:
-    """The amount that one run had paid up to each moment, by market; a row's amount accrues evenly over its time."""
+    """The amount that one run had paid up to each moment, by market; a row's amount accrues evenly
+    over its time.
+    """
     begin, end = min(row.begin for row in rows), max(row.end for row in rows)
     moments = np.linspace(begin, end, _POINTS).astype(np.int64)
     layers = []
@@ -118,18 +138,26 @@ def cumulative_of(rows: Sequence[LedgerRow], markets: Sequence[MarketCost]) -> l
             if row.market == cost.market:
                 # A charge for time after the end of a machine has no length.
                 length = row.end - row.begin
-                share = np.clip((moments - row.begin) / length, 0.0, 1.0) if length else moments >= row.end
+                share = (
+                    np.clip((moments - row.begin) / length, 0.0, 1.0)
+                    if length
+                    else moments >= row.end
+                )
                 sums += row.amount * share
         dollars = np.maximum(sums / NANO_SECONDS_PER_DOLLAR, 0.0)
         points = zip(moments.tolist(), dollars.tolist(), strict=True)
         layers.append(Series(cost.class_, cost.name, tuple(points)))
+
     return layers
 
 
 def held_prices(rows: Iterable[LedgerRow], markets: Sequence[MarketCost]) -> list[PriceLine]:
     """The mean price of the spot machines held in each market, in percent of on-demand."""
     lines = []
-    by_market = _by_market(row for row in rows if row.kind is ChargeKind.COMPUTE and row.spot and row.begin < row.end)
+    by_market = _by_market(
+        row for row in rows if row.kind is ChargeKind.COMPUTE and row.spot and row.begin < row.end
+    )
+
     for cost in markets:
         if cost.market in by_market and cost.listed:
             pieces = _percents(by_market[cost.market], cost.listed)
@@ -138,7 +166,9 @@ def held_prices(rows: Iterable[LedgerRow], markets: Sequence[MarketCost]) -> lis
 
 
 def minimum_bids(run: RunTimeline, markets: Sequence[MarketCost]) -> list[PriceLine]:
-    """The lowest minimum bid of the hosts of each market, from one look to the next, in percent of on-demand."""
+    """The lowest minimum bid of the hosts of each market, from one look to the next, in percent of
+    on-demand.
+    """
     lines = []
     for cost in markets:
         looks = [look for look in run.minimum_bids if look.market == cost.market]
@@ -146,7 +176,10 @@ def minimum_bids(run: RunTimeline, markets: Sequence[MarketCost]) -> list[PriceL
             percents = [100 * look.least / 1e9 / cost.listed for look in looks]
             ends = [*(look.at for look in looks[1:]), run.until]
             pieces = zip([look.at for look in looks], ends, percents, strict=True)
-            lines.append(Series(f"{cost.class_} least", f"{cost.name}, lowest minimum bid", tuple(pieces)))
+            lines.append(
+                Series(f"{cost.class_} least", f"{cost.name}, lowest minimum bid", tuple(pieces))
+            )
+
     return lines
 
 
@@ -157,6 +190,7 @@ def _percents(rows: Sequence[LedgerRow], listed: float) -> list[tuple[int, int, 
             change = changes.setdefault(at, [0, 0])
             change[0] += sign
             change[1] += sign * row.price
+
     pieces: list[tuple[int, int, float]] = []
     machines = prices = 0
     moments = sorted(changes)
@@ -170,6 +204,7 @@ def _percents(rows: Sequence[LedgerRow], listed: float) -> list[tuple[int, int, 
             pieces[-1] = (pieces[-1][0], until, percent)
         else:
             pieces.append((at, until, percent))
+
     return pieces
 
 

@@ -26,29 +26,45 @@ from spotctl.show.costs.markup import (
     versus,
 )
 from spotctl.show.costs.money import MarketCost, bars_of, cumulative_of, markets_of, parts_of
-from spotctl.show.costs.page_runs import machines_section, plan_section, prices_section, runs_section, trend_section
+from spotctl.show.costs.page_runs import (
+    machines_section,
+    plan_section,
+    prices_section,
+    runs_section,
+    trend_section,
+)
 from spotctl.show.costs.periods import By
 from spotctl.show.phrases import bound_of
 
 _LOST_TIME = "Time lost to evictions, start-up and waiting"
-"""Three of the steps. Of all machines, their parts have rows of their own, whose amounts are others."""
+"""Three of the steps. Of all machines, their parts have rows of their own, whose amounts are
+others."""
 
 _TERMS = (
     ("Paid", "Charges under the provider's billing rule, minus refunds."),
     ("On demand", "Cost of the same work on on-demand machines at the list price."),
     (
         "Refunded",
-        "Charged at first, then refunded because the provider evicted the machine within a free hour.",
+        "Charged at first, then refunded because the provider evicted the machine within a free "
+        "hour.",
     ),
-    ("Start-up", "From the rental of a machine until it first worked: it boots, and loads data and code."),
+    (
+        "Start-up",
+        "From the rental of a machine until it first worked: it boots, and loads data and code.",
+    ),
     (
         "Redone work",
-        "Work that was lost in evictions and done again. Lost work is all that was paid for it, minus refunds.",
+        "Work that was lost in evictions and done again. Lost work is all that was paid for it, "
+        "minus refunds.",
     ),
-    ("Waiting", "Time in which machines were ready without work: before the others were, or after the end."),
+    (
+        "Waiting",
+        "Time in which machines were ready without work: before the others were, or after the end.",
+    ),
     (
         _LOST_TIME,
-        "In the steps: start-up, redone work, waiting, and time at work beyond what undisturbed machines would have"
+        "In the steps: start-up, redone work, waiting, and time at work beyond what undisturbed "
+        "machines would have"
         " needed. Machines of failed runs and reliable machines are in steps of their own.",
     ),
 )
@@ -74,14 +90,17 @@ def html(report: Report, *above: Html) -> str:
             trend_section(report),
             runs_section(report),
         ]
+
     terms = [part for name, meaning in _TERMS for part in (el("dt", name), el("dd", meaning))]
     sections.append(section("Terms", el("dl", *terms, class_="terms")))
     settled = sum(row.settled for row in report.rows)
     generated = (
-        f"Generated on {fmt.minute(report.made_at)} from {len(report.rows):,} ledger rows, {settled:,} of them settled."
+        f"Generated on {fmt.minute(report.made_at)} from {len(report.rows):,} ledger rows, "
+        f"{settled:,} of them settled."
         " Amounts are summed exactly and rounded only for display."
     )
     main = el("main", *above, _head(report), *sections, el("footer", paragraph(generated)))
+
     return document(f"Cost of {fmt.subject(report)}, {_period(report)}", main)
 
 
@@ -95,46 +114,85 @@ def _period(report: Report) -> str:
 def _head(report: Report) -> Html:
     whole, digits = report.whole, fmt.digits_of(report)
     jobs = sorted({run.job for run in report.runs})
-    title = ", ".join(jobs) if 0 < len(jobs) <= fmt.MAX_NAMED else counted(len(jobs), "job") if jobs else "No runs"
+    title = (
+        ", ".join(jobs)
+        if 0 < len(jobs) <= fmt.MAX_NAMED
+        else counted(len(jobs), "job")
+        if jobs
+        else "No runs"
+    )
+
     parts = [
         paragraph(f"Cost report · {_period(report)} · {fmt.counted_runs(report)}", "eyebrow"),
         el("h1", title),
         _verdict(report, digits),
     ]
+
     if whole.on_demand and not whole.is_least:
-        amounts = ((fmt.paid(report).capitalize(), whole.total, "paid"), ("On demand", whole.on_demand, "od"))
-        parts.append(versus([(name, amount, fmt.money(amount, digits), class_) for name, amount, class_ in amounts]))
-    parts += [paragraph(f"{remark[0].upper()}{remark[1:]}.", "notice") for remark in fmt.doubts(report)]
+        amounts = (
+            (fmt.paid(report).capitalize(), whole.total, "paid"),
+            ("On demand", whole.on_demand, "od"),
+        )
+        parts.append(
+            versus(
+                [
+                    (name, amount, fmt.money(amount, digits), class_)
+                    for name, amount, class_ in amounts
+                ]
+            )
+        )
+
+    parts += [
+        paragraph(f"{remark[0].upper()}{remark[1:]}.", "notice") for remark in fmt.doubts(report)
+    ]
     if report.is_replayed:
         replayed = (
-            "These runs were on the local market, which replays recorded or synthetic prices and evictions. No real"
-            " money was spent, and no amount on this page was billed. Dates of runs are this computer's; times in"
+            "These runs were on the local market, which replays recorded or synthetic prices and "
+            "evictions. No real"
+            " money was spent, and no amount on this page was billed. Dates of runs are this "
+            "computer's; times in"
             " charts are the market's."
         )
         parts.append(paragraph(replayed, "notice"))
+
     if remark := fmt.left_out(report):
         parts.append(paragraph(remark, "notice"))
     if whole.running:
         running = "1 run is" if whole.running == 1 else f"{whole.running} runs are"
         unsettled = fmt.money(whole.unsettled, digits)
-        parts.append(paragraph(f"{running} still running (*): {unsettled} of the total may change.", "notice"))
+        parts.append(
+            paragraph(
+                f"{running} still running (*): {unsettled} of the total may change.", "notice"
+            )
+        )
+
     return el("header", *parts)
 
 
 def _verdict(report: Report, digits: int) -> Html:
     whole = report.whole
     so_far = " so far" if whole.running else ""
-    paid = f"{fmt.total(whole, digits)} {fmt.paid(report)}{so_far}{', not billed' if report.is_replayed else ''}."
+    paid = (
+        f"{fmt.total(whole, digits)} "
+        f"{fmt.paid(report)}{so_far}{', not billed' if report.is_replayed else ''}."
+    )
     if whole.loss:
         paid += f" Of this, {fmt.money(whole.loss, digits)} was lost in runs that failed."
+
     if whole.on_demand_unknown:
-        return paragraph(f"{paid} What this saved is unknown: {whole.on_demand_unknown}.", "verdict")
+        return paragraph(
+            f"{paid} What this saved is unknown: {whole.on_demand_unknown}.", "verdict"
+        )
     if whole.saved_pct is None or whole.saved is None or whole.on_demand is None:
         return paragraph(paid, "verdict")
+
     if whole.saved >= 0:
-        saved = el("strong", f"{fmt.money(whole.saved, digits)} saved, {fmt.percent(whole.saved_pct)}")
+        saved = el(
+            "strong", f"{fmt.money(whole.saved, digits)} saved, {fmt.percent(whole.saved_pct)}"
+        )
     else:
         saved = el("strong", f"{fmt.percent(-whole.saved_pct)} more expensive", class_="more")
+
     listed = fmt.money(whole.on_demand, digits)
     text = fragment(f"{paid} On demand, the same work would have cost {listed}: ", saved, ".")
     return paragraph(text, "verdict")
@@ -144,7 +202,12 @@ def _tiles(report: Report) -> Html:
     whole, digits = report.whole, fmt.digits_of(report)
     least, hours = bound_of(is_least=whole.is_least, is_most=False), whole.machine_micros / HOUR
     hourly = f"${usd(whole.total) / hours:.4f} each" if hours and not whole.is_least else ""
-    rate = f"one per {hours / whole.evictions:.1f} machine-hours" if whole.evictions else "no machine was evicted"
+    rate = (
+        f"one per {hours / whole.evictions:.1f} machine-hours"
+        if whole.evictions
+        else "no machine was evicted"
+    )
+
     tiles = [
         ("Machine-hours", f"{least}{fmt.hours(whole.machine_micros)}", hourly),
         ("Evictions", f"{least}{fmt.whole_number(whole.evictions)}", rate),
@@ -153,9 +216,11 @@ def _tiles(report: Report) -> Html:
     if whole.usd_per_work is not None:
         units = f"{fmt.whole_number(whole.work)} clocks in total"
         tiles.append(("Per clock", fmt.per_work(whole.usd_per_work), units))
+
     if whole.sent is not None and whole.received is not None:
         received = f"{fmt.gigabytes(whole.received)} received{fmt.counted_in(whole)}"
         tiles.append(("Traffic sent", fmt.gigabytes(whole.sent), received))
+
     return tiles_of(tiles)
 
 
@@ -167,9 +232,17 @@ def _uses(report: Report) -> Html:
         for part in parts
         if part.data or part.class_ == "working"
     ]
-    heads = (ColumnHead("paid for", is_text=True), ColumnHead(fmt.paid(report)), ColumnHead("share"))
+
+    heads = (
+        ColumnHead("paid for", is_text=True),
+        ColumnHead(fmt.paid(report)),
+        ColumnHead("share"),
+    )
+
     foot = ("total", fmt.total(report.whole, digits), "")
-    alt = "Cost by what machines did: " + "; ".join(f"{name} {value} {share}" for name, value, share in rows)
+    alt = "Cost by what machines did: " + "; ".join(
+        f"{name} {value} {share}" for name, value, share in rows
+    )
     free = report.whole.free
     more = f" Another {fmt.money(free, digits)} was charged and refunded." if free else ""
     of_parts = sum(part.data for part in parts)
@@ -177,7 +250,10 @@ def _uses(report: Report) -> Html:
     lead = f"{working_share} of the cost bought work that was kept.{more}"
     keys = [(part.class_, part.name) for part in parts if part.data > 0]
     picture = figure(share_bar(alt, parts), keys)
-    return section("Where the money went", paragraph(lead, "lead"), picture, table(heads, rows, foot))
+
+    return section(
+        "Where the money went", paragraph(lead, "lead"), picture, table(heads, rows, foot)
+    )
 
 
 def _saving(report: Report) -> Html:
@@ -185,20 +261,29 @@ def _saving(report: Report) -> Html:
     whole, digits = report.whole, fmt.digits_of(report)
     if not whole.on_demand or whole.is_least:
         return Html()
+
     rows = [("on demand, for the same work", fmt.money(whole.on_demand, digits))]
     merged = dict[str, int]()
     for name, amount in whole.steps:
-        shown = f"{_LOST_TIME[0].lower()}{_LOST_TIME[1:]}" if name in ("start-up", "waiting", "redone work") else name
+        shown = (
+            f"{_LOST_TIME[0].lower()}{_LOST_TIME[1:]}"
+            if name in ("start-up", "waiting", "redone work")
+            else name
+        )
         merged[shown] = merged.get(shown, 0) - amount
+
     rows += [(name, fmt.money(amount, digits)) for name, amount in merged.items() if amount]
     heads, paid = (ColumnHead("step", is_text=True), ColumnHead("cost")), fmt.paid(report)
-    return section(f"From on demand to {paid}", table(heads, rows, (paid, fmt.money(whole.total, digits))))
+    return section(
+        f"From on demand to {paid}", table(heads, rows, (paid, fmt.money(whole.total, digits)))
+    )
 
 
 def _over_time(report: Report, markets: Sequence[MarketCost]) -> Html:
     title = "Cost over time, by market"
     if not report.rows:
         return section(title, paragraph("Nothing was paid."))
+
     keys = list(dict.fromkeys((cost.class_, cost.name) for cost in markets))
     if len(report.runs) == 1:
         layers = cumulative_of(report.rows, markets)
@@ -206,6 +291,7 @@ def _over_time(report: Report, markets: Sequence[MarketCost]) -> Html:
         lead = f"Amount {fmt.paid(report)} up to each moment of the run, net of refunds."
         picture = for_both_widths(lambda canvas: cumulative(canvas, alt, layers))
         return section(title, paragraph(lead, "lead"), figure(picture, keys))
+
     bars, unit = bars_of(report, markets)
     alt = f"Cost of each {unit}, by market: {len(bars)} bars"
     lead = "Each bar is a month, by the provider's clock."
@@ -214,6 +300,7 @@ def _over_time(report: Report, markets: Sequence[MarketCost]) -> Html:
     rows = [(bar.name, f"${bar.value:,.4f}") for bar in bars]
     figures = table((ColumnHead(unit, is_text=True), ColumnHead(fmt.paid(report))), rows)
     picture = for_both_widths(lambda canvas: stacked_bars(canvas, alt, bars))
+
     return section(title, paragraph(lead, "lead"), figure(picture, keys, figures))
 
 
@@ -229,6 +316,7 @@ def _markets(report: Report, markets: Sequence[MarketCost]) -> Html:
         ColumnHead("on demand", wide_only=True),
         ColumnHead(fmt.paid(report)),
     )
+
     rows = [
         (
             str(cost.market),
@@ -242,21 +330,32 @@ def _markets(report: Report, markets: Sequence[MarketCost]) -> Html:
         )
         for cost in markets
     ]
+
     return section("Markets", table(heads, rows))
 
 
 def _groups(report: Report) -> Html:
     """The requested grouping, unless another part of the page shows it already."""
-    if report.by in ((By.MARKET,), (By.RUN,)) or (report.by == (By.JOB,) and len(report.groups) == 1):
+    if report.by in ((By.MARKET,), (By.RUN,)) or (
+        report.by == (By.JOB,) and len(report.groups) == 1
+    ):
         return Html()
+
     digits = fmt.digits_of(report)
     heads = [
         *(ColumnHead(by.value, is_text=True) for by in report.by),
         *heads_of(HTML_GROUPS, report, wide_only="runs evictions lost_work_usd on_demand_usd"),
     ]
-    rows = [[*group.key.values(), *texts(HTML_GROUPS, group.figures, digits)] for group in report.groups]
+    rows = [
+        [*group.key.values(), *texts(HTML_GROUPS, group.figures, digits)] for group in report.groups
+    ]
     for group, row in zip(report.groups, rows, strict=True):
         row[len(report.by) - 1] += fmt.RUNNING_MARK if group.figures.running else ""
-    parts = [paragraph(f"{remark[0].upper()}{remark[1:]}.", "lead")] if (remark := fmt.clock(report)) else []
+    parts = (
+        [paragraph(f"{remark[0].upper()}{remark[1:]}.", "lead")]
+        if (remark := fmt.clock(report))
+        else []
+    )
+
     title = f"By {' and '.join(by.value for by in report.by)}"
     return section(title, *parts, table(heads, rows), is_long=len(rows) > _MANY_ROWS)

@@ -1,4 +1,6 @@
-"""The sections of the page about single runs: machines, prices, plan, trend, and the list of all runs."""
+"""The sections of the page about single runs: machines, prices, plan, trend, and the list of all
+runs.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,7 +13,15 @@ from spotctl.log.ledger.rows import usd
 from spotctl.log.outcomes import DONE
 from spotctl.show.columns import UNKNOWN
 from spotctl.show.costs import columns as fmt
-from spotctl.show.costs.charts import Dot, EvictionMark, Series, dot_chart, footprint, prices, unbroken
+from spotctl.show.costs.charts import (
+    Dot,
+    EvictionMark,
+    Series,
+    dot_chart,
+    footprint,
+    prices,
+    unbroken,
+)
 from spotctl.show.costs.columns import HTML_RUNS, texts
 from spotctl.show.costs.cost import Report, RunCost
 from spotctl.show.costs.markup import (
@@ -51,7 +61,7 @@ def latest_of(report: Report) -> list[RunTimeline]:
     return sorted(latest.values(), key=lambda run: -run.wall_began)[:MAX_JOBS]
 
 
-# -- machines ----------------------------------------------------------------------------------------------------------
+# -- machines --------------------------------------------------------------------------------------
 
 
 def machines_section(report: Report) -> Html:
@@ -59,11 +69,13 @@ def machines_section(report: Report) -> Html:
     latest = latest_of(report)
     if not latest:
         return section("Machines over time", paragraph("No machines were rented."))
+
     lead = "Machines by kind."
     if any(run.stages for run in latest):
         lead += " The band above shows the stage of a training."
     if any(run.evictions for run in latest):
         lead += " Triangles mark evictions; filled ones came without warning."
+
     return section("Machines over time", paragraph(lead, "lead"), *map(_footprint, latest))
 
 
@@ -78,16 +90,28 @@ def _footprint(run: RunTimeline) -> Html:
         Series(class_, name, tuple((at, float(held[i])) for at, held in points))
         for i, (class_, name) in enumerate(_LAYERS[:used])
     ]
-    ends = [*(later for later, _ in run.stages[1:]), *(max(run.until, at) for at, _ in run.stages[-1:])]
-    stages = [(at, end, min(max(number, 1), 3)) for (at, number), end in zip(run.stages, ends, strict=True)]
+    ends = [
+        *(later for later, _ in run.stages[1:]),
+        *(max(run.until, at) for at, _ in run.stages[-1:]),
+    ]
+    stages = [
+        (at, end, min(max(number, 1), 3))
+        for (at, number), end in zip(run.stages, ends, strict=True)
+    ]
     marks = _marks(run.evictions)
 
-    title = f"Machines of {run.run} over time: at most {max(map(sum, counts))}, {len(run.evictions)} evicted"
-    picture = for_both_widths(lambda canvas: footprint(canvas, title, layers, stages, marks), 300, 52)
+    title = (
+        f"Machines of {run.run} over time: at most {max(map(sum, counts))}, {len(run.evictions)} "
+        "evicted"
+    )
+    picture = for_both_widths(
+        lambda canvas: footprint(canvas, title, layers, stages, marks), 300, 52
+    )
     keys = [(layer.class_, layer.name) for layer in layers if any(value for _, value in layer.data)]
     rows = [(moment(mix.at), *map(str, held)) for mix, held in zip(run.mixes, counts, strict=True)]
     heads = [ColumnHead("from (provider's clock)", is_text=True)]
     heads += [ColumnHead(name) for name in ("reliable", "on demand", "spot", "reserved")[:used]]
+
     return fragment(_run_heading(run), figure(picture, keys, table(heads, rows)))
 
 
@@ -98,24 +122,35 @@ def _run_heading(run: RunTimeline) -> Html:
 def _marks(evictions: Sequence[Eviction]) -> list[EvictionMark]:
     """A mark for all machines that were evicted at one moment."""
     marks = []
-    for (at, warned), group in groupby(evictions, key=lambda eviction: (eviction.at, eviction.warned)):
+    for (at, warned), group in groupby(
+        evictions, key=lambda eviction: (eviction.at, eviction.warned)
+    ):
         evicted = list(group)
         markets = ", ".join(sorted({str(eviction.market) for eviction in evicted}))
         how = "with a warning" if warned else "without warning"
-        tooltip = f"{to_datetime(at):%H:%M} {counted(len(evicted), 'machine')} of {markets} evicted {how}"
+        tooltip = (
+            f"{to_datetime(at):%H:%M} {counted(len(evicted), 'machine')} of {markets} evicted {how}"
+        )
         marks.append((at, warned, tooltip))
+
     return marks
 
 
-# -- prices ------------------------------------------------------------------------------------------------------------
+# -- prices ----------------------------------------------------------------------------------------
 
 
 def prices_section(report: Report, markets: Sequence[MarketCost]) -> Html:
     """Prices paid while machines were held, for the latest run of each job."""
     parts = [part for run in latest_of(report) if (part := _prices(report, run, markets))]
     if not parts:
-        return section("Price paid relative to on-demand", paragraph("No spot machines were rented."))
-    lead = "The price of spot machines while they were held, in percent of the on-demand price of the same machine."
+        return section(
+            "Price paid relative to on-demand", paragraph("No spot machines were rented.")
+        )
+
+    lead = (
+        "The price of spot machines while they were held, in percent of the on-demand price of the "
+        "same machine."
+    )
     if any(run.minimum_bids for run in latest_of(report)):
         lead += " Dashed lines are the lowest minimum bids that hosts asked for."
     return section("Price paid relative to on-demand", paragraph(lead, "lead"), *parts)
@@ -125,15 +160,20 @@ def _prices(report: Report, run: RunTimeline, markets: Sequence[MarketCost]) -> 
     lines = held_prices([row for row in report.rows if row.run == run.run], markets)
     if not lines:
         return Html()
+
     title = f"Prices paid by {run.run} in percent of on-demand, in {len(lines)} markets"
     lines += minimum_bids(run, markets)
     picture = for_both_widths(lambda canvas: prices(canvas, title, lines))
     held = [(line.name, pieces) for line in lines for pieces in unbroken(line.data)]
     begins = times([pieces[0][0] for _, pieces in held])
     rows = []
+
     for (name, pieces), begin in zip(held, begins, strict=True):
         percents = [percent for _, _, percent in pieces]
-        rows.append((name, begin, moment(pieces[-1][1]), f"{min(percents):.1f}%", f"{max(percents):.1f}%"))
+        rows.append(
+            (name, begin, moment(pieces[-1][1]), f"{min(percents):.1f}%", f"{max(percents):.1f}%")
+        )
+
     heads = [ColumnHead("market", is_text=True), ColumnHead("from", is_text=True)]
     heads.append(ColumnHead("to", is_text=True, wide_only=True))
     heads += [ColumnHead("lowest, % of on-demand"), ColumnHead("highest")]
@@ -141,7 +181,7 @@ def _prices(report: Report, run: RunTimeline, markets: Sequence[MarketCost]) -> 
     return fragment(_run_heading(run), figure(picture, keys, table(heads, rows)))
 
 
-# -- plan --------------------------------------------------------------------------------------------------------------
+# -- plan ------------------------------------------------------------------------------------------
 
 
 def plan_section(report: Report) -> Html:
@@ -151,10 +191,14 @@ def plan_section(report: Report) -> Html:
     title = "Plan against actual"
     if not planned:
         return section(title, paragraph("No plan was logged for these runs."))
+
     ended = [cost for cost in planned if not cost.timeline.is_running]
-    lead = _plan_text(ended, fmt.paid(report)) if ended else "The plan of runs that are still running."
+    lead = (
+        _plan_text(ended, fmt.paid(report)) if ended else "The plan of runs that are still running."
+    )
     latest = planned[-1]
     parts = [paragraph(lead, "lead"), _plan_table(latest, fmt.digits_of(report))]
+
     if len(planned) > 1:
         dots = list[Dot]()
         for cost in planned[-MAX_TREND:]:
@@ -162,11 +206,19 @@ def plan_section(report: Report) -> Html:
             tooltip = f"{run.run}: {usd_text(paid, 4)}, planned {usd_text(expected.usd or 0.0, 4)}"
             low, high = expected.usd_low, expected.usd_high
             dots.append(
-                Dot(fmt.short_day(run.wall_began), tooltip, paid, is_running=run.is_running, low=low, high=high)
+                Dot(
+                    fmt.short_day(run.wall_began),
+                    tooltip,
+                    paid,
+                    is_running=run.is_running,
+                    low=low,
+                    high=high,
+                )
             )
         alt = f"Cost of {len(dots)} runs with their planned ranges"
         keys = (("plan", "planned range"), ("s0", "actual cost"))
         parts.append(figure(for_both_widths(lambda canvas: dot_chart(canvas, alt, dots)), keys))
+
     return section(title, *parts)
 
 
@@ -176,12 +228,16 @@ def _plan_text(ended: Sequence[RunCost], word: str) -> str:
     text = f"{usd_text(planned)} was planned and {usd_text(paid)} {word}"
     if planned:
         text += f", {abs(paid / planned - 1):.0%} {'more' if paid > planned else 'less'}"
+
     if len(ended) > 1:
         inside = 0
         for cost in ended:
             low, high = cost.timeline.expected.usd_low, cost.timeline.expected.usd_high
-            inside += low is not None and high is not None and low <= usd(cost.figures.total) <= high
+            inside += (
+                low is not None and high is not None and low <= usd(cost.figures.total) <= high
+            )
         text += f"; {inside} of {len(ended)} runs fell inside the predicted range"
+
     if any(cost.timeline.expected.assumed for cost in ended):
         text += ". Where the job length was unknown, the plan assumed one"
     return text + "."
@@ -192,21 +248,37 @@ def _plan_table(run_cost: RunCost, digits: int) -> Html:
     cost, took = usd(run_cost.figures.total), (run.until - run.began) / HOUR
     on_demand = None if run_cost.figures.on_demand is None else usd(run_cost.figures.on_demand)
     low, high = expected.usd_low, expected.usd_high
-    predicted = "" if low is None or high is None else f"{usd_text(low, digits)} to {usd_text(high, digits)}"
+    predicted = (
+        ""
+        if low is None or high is None
+        else f"{usd_text(low, digits)} to {usd_text(high, digits)}"
+    )
+
     dollars = partial(usd_text, digits=digits)
     rows = [
         _against("cost", expected.usd, cost, dollars, predicted),
         _against("hours", expected.hours, took, "{:,.1f}".format),
         _against("on demand", expected.on_demand_usd, on_demand, dollars),
     ]
+
     if expected.budget_usd is not None:
         share = f"{cost / expected.budget_usd:.0%} used" if expected.budget_usd else ""
         rows.append(["budget", usd_text(expected.budget_usd), "", dollars(cost), share])
+
     if expected.turns:
         late = f"{(run.began - expected.turns[0][0]) / HOUR:+.1f} h"
         rows.append(["begin", moment(expected.turns[0][0]), "", moment(run.began), late])
         had = [(mix.at, mix.on_demand + mix.spot + mix.reserved) for mix in run.mixes]
-        rows.append(["machines", _machines_text(run.began, expected.turns), "", _machines_text(run.began, had), ""])
+        rows.append(
+            [
+                "machines",
+                _machines_text(run.began, expected.turns),
+                "",
+                _machines_text(run.began, had),
+                "",
+            ]
+        )
+
     heads = (
         ColumnHead("", is_text=True),
         ColumnHead("planned"),
@@ -214,30 +286,44 @@ def _plan_table(run_cost: RunCost, digits: int) -> Html:
         ColumnHead("actual"),
         ColumnHead("difference"),
     )
+
     so_far = ", so far" if run.is_running else ""
     return table(heads, rows, caption=f"The latest run with a plan: {run.run}{so_far}")
 
 
 def _machines_text(began: int, turns: Sequence[tuple[int, int]]) -> str:
-    """The machines of a job that shares quotas, besides reliable ones, from its begin on: `1, 2 after 3.5 h`."""
+    """The machines of a job that shares quotas, besides reliable ones, from its begin on: `1, 2
+    after 3.5 h`.
+    """
     texts, last = list[str](), 0
     for at, machines in turns:
         if machines != last:
-            texts.append(f"{machines}" if at - began < MINUTE else f"{machines} after {(at - began) / HOUR:.1f} h")
+            texts.append(
+                f"{machines}"
+                if at - began < MINUTE
+                else f"{machines} after {(at - began) / HOUR:.1f} h"
+            )
         last = machines
+
     left = len(texts) - _MAX_TURNS
-    return ", ".join(texts[:_MAX_TURNS]) + (f" and {counted(left, 'more change')}" if left > 0 else "")
+    return ", ".join(texts[:_MAX_TURNS]) + (
+        f" and {counted(left, 'more change')}" if left > 0 else ""
+    )
 
 
 def _against(
-    name: str, planned: float | None, actual: float | None, text: Callable[[float], str], predicted: str = ""
+    name: str,
+    planned: float | None,
+    actual: float | None,
+    text: Callable[[float], str],
+    predicted: str = "",
 ) -> list[str]:
     difference = f"{actual / planned - 1:+.0%}" if planned and actual is not None else ""
     before, after = (UNKNOWN if figure is None else text(figure) for figure in (planned, actual))
     return [name, before, predicted, after, difference]
 
 
-# -- trend -------------------------------------------------------------------------------------------------------------
+# -- trend -----------------------------------------------------------------------------------------
 
 
 def trend_section(report: Report) -> Html:
@@ -256,8 +342,15 @@ def _trend(report: Report, job: str) -> Html:
     runs = [cost for cost in known if cost.timeline.job == job][-MAX_TREND:]
     per_work = [cost.figures.usd_per_work for cost in runs]
     by_work = None not in per_work
-    values = [value or 0.0 for value in per_work] if by_work else [usd(cost.figures.total) for cost in runs]
-    ended = [value for value, cost in zip(values, runs, strict=True) if not cost.timeline.is_running]
+    values = (
+        [value or 0.0 for value in per_work]
+        if by_work
+        else [usd(cost.figures.total) for cost in runs]
+    )
+
+    ended = [
+        value for value, cost in zip(values, runs, strict=True) if not cost.timeline.is_running
+    ]
     if len(runs) < 2 or not ended[:-1]:
         return Html()
 
@@ -268,6 +361,7 @@ def _trend(report: Report, job: str) -> Html:
         run, label = cost.timeline, fmt.short_day(cost.timeline.wall_began)
         tooltip = f"{run.run}, {label}: {fmt.per_work(value) if by_work else usd_text(value, 4)}"
         dots.append(Dot(label, tooltip, value, run.run in reported, run.is_running))
+
     unit = "dollars per clock" if by_work else "dollars per run"
     alt = f"{job}: {unit} of {len(runs)} runs"
     picture = for_both_widths(lambda canvas: dot_chart(canvas, alt, dots, usual), 240)
@@ -276,20 +370,26 @@ def _trend(report: Report, job: str) -> Html:
     reference = "the run before it" if before == 1 else f"the median of the {before} runs before it"
     change = ended[-1] / usual - 1 if usual else 0.0
     text = f"cost {abs(change):.0%} {'more' if change > 0 else 'less'} than {reference}"
+
     if not usual:
         text = f"is compared with {reference}, which cost nothing"
     elif abs(change) < 0.005:
         text = f"cost as much as {reference}"
-    return fragment(subheading(job, unit), paragraph(f"The latest completed run {text}."), figure(picture))
+
+    return fragment(
+        subheading(job, unit), paragraph(f"The latest completed run {text}."), figure(picture)
+    )
 
 
-# -- all runs ----------------------------------------------------------------------------------------------------------
+# -- all runs --------------------------------------------------------------------------------------
 
 
 def runs_section(report: Report) -> Html:
     """All runs of the report, the newest first."""
     cost_of = {cost.timeline.run: cost for cost in report.history}
-    newest = sorted((cost_of[run.run] for run in report.runs), key=lambda cost: -cost.timeline.wall_began)
+    newest = sorted(
+        (cost_of[run.run] for run in report.runs), key=lambda cost: -cost.timeline.wall_began
+    )
     listed, digits = newest[:MAX_RUNS], fmt.digits_of(report)
     heads = [
         ColumnHead("run", is_text=True),
@@ -298,19 +398,33 @@ def runs_section(report: Report) -> Html:
         ColumnHead("outcome", is_text=True),
         *heads_of(HTML_RUNS, report, wide_only="machine_hours evictions on_demand_usd"),
     ]
+
     foot = ["total", "", "", "", *texts(HTML_RUNS, report.whole, digits)]
     rows = list[list[str]]()
     for cost in listed:
         run = cost.timeline
-        name, began = run.run + (fmt.RUNNING_MARK if run.is_running else ""), fmt.minute(run.wall_began)
+        name, began = (
+            run.run + (fmt.RUNNING_MARK if run.is_running else ""),
+            fmt.minute(run.wall_began),
+        )
         span = fmt.span(run.until - run.began)
         figures = texts(HTML_RUNS, cost.figures, digits)
         rows.append([name, began.removesuffix(" UTC"), span, fmt.outcome(run), *figures])
+
     parts = [table(heads, rows, foot)]
     if len(newest) > len(listed):
         more = len(newest) - len(listed)
-        parts.append(paragraph(f"Only the latest {len(listed)} are listed; the total includes {more:,} more.", "lead"))
+        parts.append(
+            paragraph(
+                f"Only the latest {len(listed)} are listed; the total includes {more:,} more.",
+                "lead",
+            )
+        )
+
     unsuccessful = [run for run in report.runs if run.outcome not in (None, DONE) and run.message]
     unsuccessful.sort(key=lambda run: -run.wall_began)
-    parts += [paragraph(f"{run.run}: {run.outcome}. {run.message}") for run in unsuccessful[:MAX_MESSAGES]]
+    parts += [
+        paragraph(f"{run.run}: {run.outcome}. {run.message}") for run in unsuccessful[:MAX_MESSAGES]
+    ]
+
     return section("All runs", *parts, is_long=True)

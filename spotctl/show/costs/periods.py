@@ -1,4 +1,6 @@
-"""Periods of this computer's clock that a report covers, and the properties by which costs are grouped. Pure."""
+"""Periods of this computer's clock that a report covers, and the properties by which costs are
+grouped. Pure.
+"""
 
 from bisect import bisect_right
 from collections import Counter
@@ -21,7 +23,9 @@ BILLING = UTC
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """From `since` to before `until`, in microseconds UTC; None: without that limit. `zone` divides it into days."""
+    """From `since` to before `until`, in microseconds UTC; None: without that limit. `zone` divides
+    it into days.
+    """
 
     since: int | None = None
     until: int | None = None
@@ -43,17 +47,32 @@ def part_of(
     ends_after = period.until is not None and ended >= period.until
     if not starts_before and not ends_after:
         return run, rows
-    since = on_its_clock(run, period.since, now) if starts_before and period.since is not None else None
-    until = on_its_clock(run, period.until, now) if ends_after and period.until is not None else None
+
+    since = (
+        on_its_clock(run, period.since, now) if starts_before and period.since is not None else None
+    )
+    until = (
+        on_its_clock(run, period.until, now) if ends_after and period.until is not None else None
+    )
     kept = list(_within(rows, since, until))
-    if not kept and (ended < (period.since or 0) or (period.until is not None and run.wall_began >= period.until)):
+
+    if not kept and (
+        ended < (period.since or 0) or (period.until is not None and run.wall_began >= period.until)
+    ):
         return None
-    evictions = tuple(eviction for eviction in run.evictions if _is_within(eviction.at, since, until))
-    return replace(run, evictions=evictions, work=None, samples=None, sent=None, received=None, is_cut=True), kept
+
+    evictions = tuple(
+        eviction for eviction in run.evictions if _is_within(eviction.at, since, until)
+    )
+    return replace(
+        run, evictions=evictions, work=None, samples=None, sent=None, received=None, is_cut=True
+    ), kept
 
 
 def on_its_clock(run: RunTimeline, wall: int, now: int) -> int:
-    """A moment of this computer's clock on the provider's. A replayed market's runs at its own speed."""
+    """A moment of this computer's clock on the provider's. A replayed market's runs at its own
+    speed.
+    """
     if not run.is_replayed:
         return wall
     lasted = (now if run.wall_ended is None else run.wall_ended) - run.wall_began
@@ -91,7 +110,11 @@ def cut(row: LedgerRow, begin: int, end: int) -> LedgerRow:
         return amount * (end - row.begin) // length - amount * (begin - row.begin) // length
 
     return row._replace(
-        begin=begin, end=end, amount=part(row.amount), on_demand=part(row.on_demand), doubtful=part(row.doubtful)
+        begin=begin,
+        end=end,
+        amount=part(row.amount),
+        on_demand=part(row.on_demand),
+        doubtful=part(row.doubtful),
     )
 
 
@@ -107,7 +130,8 @@ def by_day(rows: Iterable[LedgerRow], zone: tzinfo) -> Iterator[LedgerRow]:
     if not every:
         return
 
-    # A day that skips its midnight begins at the skip. Days are added by wall clocks, so one may have 23 or 25 hours.
+    # A day that skips its midnight begins at the skip. Days are added by wall clocks, so one may
+    # have 23 or 25 hours.
     today, end = local(min(row.begin for row in every), zone), max(row.end for row in every)
     day = datetime(today.year, today.month, today.day, tzinfo=zone)
     midnights = list[int]()
@@ -122,7 +146,8 @@ def by_day(rows: Iterable[LedgerRow], zone: tzinfo) -> Iterator[LedgerRow]:
 
 
 LEARNING_DAYS = 28
-"""The rest of a month is forecast from as many days: four weeks, so that all weekdays count alike."""
+"""The rest of a month is forecast from as many days: four weeks, so that all weekdays count
+alike."""
 
 _DEVIATIONS_OF_INTERVAL = 1.28
 """Four of five months are within this many standard deviations."""
@@ -130,7 +155,9 @@ _DEVIATIONS_OF_INTERVAL = 1.28
 
 @dataclass(frozen=True, slots=True)
 class Month:
-    """A month by this computer's clock (UTC). Amounts are nano-dollar-seconds, the budget is in dollars."""
+    """A month by this computer's clock (UTC). Amounts are nano-dollar-seconds, the budget is in
+    dollars.
+    """
 
     name: str
     paid: int
@@ -164,17 +191,24 @@ def months_of_tags(
     return tuple(months)
 
 
-def month_of(runs: Iterable[tuple[RunTimeline, Sequence[LedgerRow]]], now: int, budget: float | None) -> Month:
-    """The month of `now`; the rest of the month is forecast to cost as much a day as the last four weeks did."""
+def month_of(
+    runs: Iterable[tuple[RunTimeline, Sequence[LedgerRow]]], now: int, budget: float | None
+) -> Month:
+    """The month of `now`; the rest of the month is forecast to cost as much a day as the last four
+    weeks did.
+    """
     today = to_datetime(now)
     first = first_of_month(now)
     end = to_micros(datetime(today.year + today.month // 12, today.month % 12 + 1, 1, tzinfo=UTC))
     paid, doubtful, began, days = 0, 0, now, Counter[int]()
     is_least = False
+
     for run, rows in runs:
         began = min(began, run.wall_began)
         is_least |= run.is_least and (run.wall_ended or now) >= first
-        if run.wall_ended is not None and max(run.wall_ended, run.until) < min(first, now - (LEARNING_DAYS + 1) * DAY):
+        if run.wall_ended is not None and max(run.wall_ended, run.until) < min(
+            first, now - (LEARNING_DAYS + 1) * DAY
+        ):
             # Its rows, which may have to be read for this, are all older.
             continue
         for row in rows:
@@ -184,10 +218,16 @@ def month_of(runs: Iterable[tuple[RunTimeline, Sequence[LedgerRow]]], now: int, 
                 doubtful += row.doubtful
             # Counted back from now, so that only the part of today that is over counts.
             days[(now - at) // DAY] += row.amount
+
     learned = min(LEARNING_DAYS, -(-(now - began) // DAY))
     daily = [days[day] for day in range(learned)]
     rest = (end - now) / DAY
-    more, spread = (fmean(daily) * rest, pstdev(daily) * _DEVIATIONS_OF_INTERVAL * rest**0.5) if daily else (0.0, 0.0)
+    more, spread = (
+        (fmean(daily) * rest, pstdev(daily) * _DEVIATIONS_OF_INTERVAL * rest**0.5)
+        if daily
+        else (0.0, 0.0)
+    )
+
     return Month(
         today.strftime("%Y-%m"),
         paid,
@@ -215,7 +255,8 @@ class By(StrEnum):
     PRICING = "pricing"
     """Spot, on demand or reserved."""
     KIND = "kind"
-    """The kind of charge: machines by pricing, disks, addresses, traffic by destination, refunds, corrections."""
+    """The kind of charge: machines by pricing, disks, addresses, traffic by destination, refunds,
+    corrections."""
     DAY = "day"
     MONTH = "month"
     TAG = "tag"
@@ -246,11 +287,16 @@ def keeps_runs_whole(by: Iterable[Grouping]) -> bool:
 
 
 def parse_by(text: str) -> tuple[Grouping, ...]:
-    """The grouping in `job,cloud,team`, where `team` names a tag. Types and markets are followed by the pricing."""
+    """The grouping in `job,cloud,team`, where `team` names a tag. Types and markets are followed by
+    the pricing.
+    """
     words = [word.strip() for word in text.split(",") if word.strip()]
     known = {by.value: by for by in By}
     if not words:
-        raise BadRequest(f"--by is empty; give one or more of {', '.join(known)}, or the name of a tag")
+        raise BadRequest(
+            f"--by is empty; give one or more of {', '.join(known)}, or the name of a tag"
+        )
+
     chosen: list[Grouping] = [known.get(word) or TagName(word) for word in words]
     if _SPLIT_BY_PRICING.intersection(chosen):
         chosen.append(By.PRICING)
@@ -258,13 +304,16 @@ def parse_by(text: str) -> tuple[Grouping, ...]:
 
 
 def check_tags(by: Iterable[Grouping], tags: Iterable[Mapping[str, str]]) -> None:
-    """BadRequest unless some run has each tag that costs are grouped by; `tags` are those of all runs."""
+    """BadRequest unless some run has each tag that costs are grouped by; `tags` are those of all
+    runs.
+    """
     named = {name for of_run in tags for name in of_run}
     for grouping in by:
         if isinstance(grouping, TagName) and grouping not in named:
             tags_text = f"the name of a tag ({', '.join(sorted(named)) or 'no run has any'})"
             raise BadRequest(
-                f"--by: unknown grouping {str(grouping)!r}; allowed are {', '.join(By)}, or {tags_text}; for example"
+                f"--by: unknown grouping {str(grouping)!r}; allowed are {', '.join(By)}, or "
+                f"{tags_text}; for example"
                 " --by job,region"
             )
 
@@ -326,13 +375,17 @@ _VALUES: Mapping[By, Callable[[Subject], str]] = {
     # By the provider's clock, as in bills.
     By.DAY: lambda subject: local(subject.at, subject.zone).date().isoformat(),
     By.MONTH: lambda subject: local(subject.at, subject.zone).strftime("%Y-%m"),
-    By.TAG: lambda subject: ", ".join(f"{k}={v}" for k, v in sorted(subject.run.tags.items())) or UNTAGGED,
+    By.TAG: lambda subject: (
+        ", ".join(f"{k}={v}" for k, v in sorted(subject.run.tags.items())) or UNTAGGED
+    ),
 }
 
 
 def key_of(by: Sequence[Grouping], subject: Subject) -> tuple[str, ...]:
     """The values of a subject, in the order of the grouping."""
     return tuple(
-        subject.run.tags.get(grouping, UNTAGGED) if isinstance(grouping, TagName) else _VALUES[grouping](subject)
+        subject.run.tags.get(grouping, UNTAGGED)
+        if isinstance(grouping, TagName)
+        else _VALUES[grouping](subject)
         for grouping in by
     )

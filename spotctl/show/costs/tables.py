@@ -56,7 +56,9 @@ class NameColumns:
         return sum(width + _GAP for width in self._widths) - _GAP
 
     def within(self, width: int) -> "NameColumns":
-        """The columns in this width: names that are too long are broken where a person would break them."""
+        """The columns in this width: names that are too long are broken where a person would break
+        them.
+        """
         first, *others = self._widths
         room = max(width - sum(others) - _GAP * len(others), _MIN_NAME)
         if first <= room:
@@ -71,7 +73,9 @@ class NameColumns:
 
 
 def nested(by: Sequence[Grouping], groups: Sequence[Group]) -> NameColumns:
-    """One column, with groups below the properties that they share; pricing is short and has a column of its own."""
+    """One column, with groups below the properties that they share; pricing is short and has a
+    column of its own.
+    """
     levels: list[Grouping] = [grouping for grouping in by if grouping is not By.PRICING] or list(by)
     others = [grouping for grouping in by if grouping not in levels]
     rows, above = list[NameRow](), list[str]()
@@ -83,8 +87,13 @@ def nested(by: Sequence[Grouping], groups: Sequence[Group]) -> NameColumns:
         last = _INDENT * (len(levels) - 1) + names[-1]
         rows.append(((last, *(group.key[grouping] for grouping in others)), group))
         above = names
+
     return NameColumns(
-        (", ".join(grouping.value for grouping in levels), *(grouping.value for grouping in others)), tuple(rows)
+        (
+            ", ".join(grouping.value for grouping in levels),
+            *(grouping.value for grouping in others),
+        ),
+        tuple(rows),
     )
 
 
@@ -110,6 +119,7 @@ def terminal_report(report: Report, width: int) -> Lines:
     """The report on a terminal of this width: its headline, the groups and their total."""
     if not report.runs:
         return Lines(*map(Text, filter(None, (span_of(report), left_out(report)))))
+
     names = _names(report, width)
 
     # The columns that fit next to the names, the most important first.
@@ -120,6 +130,7 @@ def terminal_report(report: Report, width: int) -> Lines:
         if rank >= _ALWAYS_SHOWN and room < 0:
             break
         fitting.add(column.name)
+
     columns = [column for column in TERMINAL if column.name in fitting]
 
     lines: list[RenderableType] = [
@@ -128,17 +139,28 @@ def terminal_report(report: Report, width: int) -> Lines:
         Text(""),
         _table(report, names, columns),
     ]
+
     lines += [Text(note, style="dim") for note in _notes(report, columns)]
     return Lines(*lines)
 
 
 def _table(report: Report, names: NameColumns, columns: Sequence[FigureColumn]) -> Table:
     digits = digits_of(report)
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1), show_footer=len(report.groups) > 1)
+    table = Table(
+        box=None,
+        header_style="bold",
+        pad_edge=False,
+        padding=(0, 1),
+        show_footer=len(report.groups) > 1,
+    )
+
     for i, heading in enumerate(names.headings):
         table.add_column(heading, no_wrap=True, footer=Text("" if i else _TOTAL, style="bold"))
-    for heading, total in zip(headings(columns, report), texts(columns, report.whole, digits), strict=True):
+    for heading, total in zip(
+        headings(columns, report), texts(columns, report.whole, digits), strict=True
+    ):
         table.add_column(heading, justify="right", no_wrap=True, footer=Text(total, style="bold"))
+
     for of_row, group in names.rows:
         *firsts, last = map(Text, of_row)
         if group is None:
@@ -147,11 +169,14 @@ def _table(report: Report, names: NameColumns, columns: Sequence[FigureColumn]) 
         if group.figures.running:
             last.append(RUNNING_MARK, style="yellow")
         table.add_row(*firsts, last, *texts(columns, group.figures, digits))
+
     return table
 
 
 def _names(report: Report, width: int) -> NameColumns:
-    """Names next to each other if the most important figures fit then; else below each other, and broken if need be."""
+    """Names next to each other if the most important figures fit then; else below each other, and
+    broken if need be.
+    """
     mark = len(RUNNING_MARK) if report.whole.running else 0
     important = [_width_of(report, column) for column in TERMINAL_PRIORITY[:_IMPORTANT]]
     rows = tuple((tuple(group.key.values()), group) for group in report.groups)
@@ -164,41 +189,62 @@ def _names(report: Report, width: int) -> NameColumns:
 def _width_of(report: Report, column: FigureColumn) -> int:
     """The width of a column, with the gap in front of it."""
     digits = digits_of(report)
-    cells = [column.text(figures, digits) for figures in (report.whole, *(group.figures for group in report.groups))]
+    cells = [
+        column.text(figures, digits)
+        for figures in (report.whole, *(group.figures for group in report.groups))
+    ]
     return max(map(len, [*headings([column], report), *cells])) + _GAP
 
 
 def _notes(report: Report, columns: Sequence[FigureColumn]) -> list[str]:
-    """Remarks on the figures: what they leave out, why they are as they are, and what they may become."""
+    """Remarks on the figures: what they leave out, why they are as they are, and what they may
+    become.
+    """
     whole, digits = report.whole, digits_of(report)
     notes = [note for note in (*doubts(report), left_out(report), clock(report)) if note]
     if whole.saved is not None and whole.on_demand and not whole.is_least:
         steps = (f"{name} {money(amount, digits)}" for name, amount in whole.steps if amount)
         notes.append(f"saved {money(whole.saved, digits)}: {', '.join(steps)}")
+
     for trend in trends_of(report):
         change = "" if trend.change_pct is None else f" ({trend.change_pct:+.0f}%)"
-        latest = f"the latest {trend.runs} successful runs" if trend.runs > 1 else "the latest successful run"
+        latest = (
+            f"the latest {trend.runs} successful runs"
+            if trend.runs > 1
+            else "the latest successful run"
+        )
         before = f"the {trend.runs} before them" if trend.runs > 1 else "the one before it"
-        costs = f"{per_work(trend.latest_usd)} per {trend.unit} in {latest}, {per_work(trend.before_usd)} in {before}"
+        costs = (
+            f"{per_work(trend.latest_usd)} per {trend.unit} in {latest}, "
+            f"{per_work(trend.before_usd)} in {before}"
+        )
         notes.append(f"{trend.job}: {costs}{change}")
+
     if not report.is_replayed:
         notes += (_month(month, digits) for month in (report.month, *report.months_of_tags))
     if whole.running:
         notes.append(f"* still running: {money(whole.unsettled, digits)} of it may change")
+
     if not report.is_replayed and not all(run.on_ray for run in report.runs):
         # Which traffic is priced, and what the machines' interfaces counted in all.
         traffic = "traffic: moves of checkpoints between regions"
         if whole.sent is None or whole.received is None:
             notes.append(f"{traffic}; what else machines send is not measured")
         else:
-            moved = f"machines sent {gigabytes(whole.sent)} and received {gigabytes(whole.received)}"
+            moved = (
+                f"machines sent {gigabytes(whole.sent)} and received {gigabytes(whole.received)}"
+            )
             notes.append(f"{traffic} are priced; in all, {moved}{counted_in(whole)}")
+
     if whole.work is not None and whole.usd_per_work is not None:
         notes.append(f"{whole_number(whole.work)} clocks at {per_work(whole.usd_per_work)} each")
     elif on_ray := sorted({run.job for run in report.runs if run.on_ray}):
-        notes.append(f"{', '.join(on_ray)}: trained on a Ray cluster, whose cost is not in this report")
+        notes.append(
+            f"{', '.join(on_ray)}: trained on a Ray cluster, whose cost is not in this report"
+        )
     elif whole.work is None and COLUMNS["work"] in columns:
         notes.append("clocks are not added up over different jobs, and commands have none")
+
     return notes
 
 
@@ -215,5 +261,7 @@ def _month(month: Month, digits: int) -> str:
 def plain_text(report: Report) -> str:
     """The report as text for a file."""
     text = StringIO()
-    PrintableConsole(file=text, width=_FILE_WIDTH, highlight=False).print(terminal_report(report, _FILE_WIDTH))
+    PrintableConsole(file=text, width=_FILE_WIDTH, highlight=False).print(
+        terminal_report(report, _FILE_WIDTH)
+    )
     return text.getvalue()

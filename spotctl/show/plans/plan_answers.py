@@ -8,7 +8,13 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from pricing_data.units import HOUR, SECOND, format_time, moment, to_usd
-from spotctl.planning.explain import TrainingMode, change_of_pace, expected_of, launch_moment, unnamed_markets
+from spotctl.planning.explain import (
+    TrainingMode,
+    change_of_pace,
+    expected_of,
+    launch_moment,
+    unnamed_markets,
+)
 from spotctl.planning.forecast import finish_by, forecast_of
 from spotctl.planning.values import (
     CheckpointInterval,
@@ -47,7 +53,11 @@ CHOICE: tuple[Column[Choice], ...] = (
         "expected dollars per unit of work; null if no work would be done",
         lambda choice: choice.usd_per_work,
     ),
-    Column("price", "current price per machine in dollars per hour", lambda choice: to_usd(choice.price)),
+    Column(
+        "price",
+        "current price per machine in dollars per hour",
+        lambda choice: to_usd(choice.price),
+    ),
     Column("beta_low", "lower end of the 95% interval of `beta`", lambda choice: choice.beta.low),
     Column("beta_high", "upper end of the 95% interval of `beta`", lambda choice: choice.beta.high),
     Column(
@@ -59,7 +69,8 @@ CHOICE: tuple[Column[Choice], ...] = (
 
 
 def _if_known(figure: Callable[[JobPlan], Any]) -> Callable[[JobPlan], Any]:
-    """The figure of a job; None if its length is unknown. What such a job costs per hour is known."""
+    """The figure of a job; None if its length is unknown. What such a job costs per hour is
+    known."""
     return lambda plan: None if plan.demand.work.assumed else figure(plan)
 
 
@@ -121,7 +132,9 @@ EXPECTED: tuple[Column[JobPlan], ...] = (
         _if_known(_deadline_met),
     ),
     Column("basis", "what the forecast rests on", lambda plan: forecast_of(plan).basis),
-    Column("usd_per_hour", "median cost per hour", lambda plan: forecast_of(plan).usd_per_hour.median),
+    Column(
+        "usd_per_hour", "median cost per hour", lambda plan: forecast_of(plan).usd_per_hour.median
+    ),
     Column(
         "usd_per_hour_p10",
         "cost per hour that one job in ten stays below",
@@ -132,8 +145,16 @@ EXPECTED: tuple[Column[JobPlan], ...] = (
         "cost per hour that nine jobs in ten stay below",
         lambda plan: forecast_of(plan).usd_per_hour.likely[1],
     ),
-    Column("cost_usd_low", "the same as `cost_p10_usd`", _if_known(lambda plan: forecast_of(plan).usd.likely[0])),
-    Column("cost_usd_high", "the same as `cost_p90_usd`", _if_known(lambda plan: forecast_of(plan).usd.likely[1])),
+    Column(
+        "cost_usd_low",
+        "the same as `cost_p10_usd`",
+        _if_known(lambda plan: forecast_of(plan).usd.likely[0]),
+    ),
+    Column(
+        "cost_usd_high",
+        "the same as `cost_p90_usd`",
+        _if_known(lambda plan: forecast_of(plan).usd.likely[1]),
+    ),
     Column(
         "terms",
         "parts of the median cost, by market",
@@ -150,7 +171,9 @@ EXPECTED: tuple[Column[JobPlan], ...] = (
 RELIABLE: tuple[Column[Rent], ...] = (
     Column("market", "their market", lambda rent: str(rent.offer.market)),
     Column("machines", "their number"),
-    Column("usd_per_hour", "on-demand price of one of them", lambda rent: to_usd(rent.offer.on_demand)),
+    Column(
+        "usd_per_hour", "on-demand price of one of them", lambda rent: to_usd(rent.offer.on_demand)
+    ),
 )
 
 
@@ -171,7 +194,8 @@ def _phases(mixed: MixtureOf) -> Iterator[tuple[str, float, Mapping[str, int]]]:
 MIXTURE: tuple[Column[MixtureOf], ...] = (
     Column(
         "aim",
-        "what the mixture was chosen for: least cost, shortest time within the budget, or most work per hour",
+        "what the mixture was chosen for: least cost, shortest time within the budget, or most "
+        "work per hour",
         lambda mixed: str(mixed[0].demand.aim),
     ),
     Column(
@@ -179,13 +203,19 @@ MIXTURE: tuple[Column[MixtureOf], ...] = (
         "expected cost; null if the length of the job is unknown",
         lambda mixed: mixed[1].usd if isfinite(mixed[1].hours) else None,
     ),
-    Column("hours", "expected duration; null if the length of the job is unknown", lambda mixed: mixed[1].hours),
+    Column(
+        "hours",
+        "expected duration; null if the length of the job is unknown",
+        lambda mixed: mixed[1].hours,
+    ),
     Column(
         "phases",
         "the mixtures that are held one after another",
         _phases,
         each=(
-            Column("begins", "moment at which it begins, if nothing is evicted", lambda phase: phase[0]),
+            Column(
+                "begins", "moment at which it begins, if nothing is evicted", lambda phase: phase[0]
+            ),
             Column("hours", "how long it is held", lambda phase: phase[1]),
             Column(
                 "machines",
@@ -221,18 +251,22 @@ SLICE: tuple[Column[QuotaSlice], ...] = (
     ),
     Column(
         "begins_between",
-        "earliest and latest begin of its turn, null where there is no limit; null if no unknown length decides it",
+        "earliest and latest begin of its turn, null where there is no limit; null if no unknown "
+        "length decides it",
         value_at=lambda part, at: _bounds(at, part.turn.begins),
     ),
     Column(
         "ends_between",
-        "earliest and latest end of its turn, null where there is no limit; null if no unknown length decides it",
+        "earliest and latest end of its turn, null where there is no limit; null if no unknown "
+        "length decides it",
         value_at=lambda part, at: _bounds(at, part.turn.ends),
     ),
     Column(
         "changes",
         "moments at which its part is to become another amount, and that amount",
-        value_at=lambda part, at: [[_turn_moment(at, begin), amount] for begin, amount in part.later],
+        value_at=lambda part, at: [
+            [_turn_moment(at, begin), amount] for begin, amount in part.later
+        ],
     ),
 )
 QUOTA: tuple[Column[SlicedQuota], ...] = (
@@ -248,7 +282,9 @@ QUOTA: tuple[Column[SlicedQuota], ...] = (
     ),
 )
 CHECKPOINTS: tuple[Column[CheckpointInterval], ...] = (
-    Column("every_seconds", "time between two checkpoints", lambda interval: interval.every / SECOND),
+    Column(
+        "every_seconds", "time between two checkpoints", lambda interval: interval.every / SECOND
+    ),
     Column("cost_seconds", "time that saving one takes", lambda interval: interval.cost / SECOND),
     Column(
         "mean_life_seconds",
@@ -278,7 +314,8 @@ PLAN: tuple[Column[JobPlan], ...] = (
     Column("expected", "forecast of the whole job", lambda plan: plan, of=EXPECTED),
     Column(
         "on_demand_usd",
-        "cost of the same work on the cheapest on-demand machines that are as fast; if the length of the job is"
+        "cost of the same work on the cheapest on-demand machines that are as fast; if the length "
+        "of the job is"
         " unknown, of what the plan does in an hour",
         lambda plan: plan.cost.on_demand.usd,
     ),
@@ -291,20 +328,30 @@ PLAN: tuple[Column[JobPlan], ...] = (
             Column("why", "why it is not used", lambda lost: lost[1]),
         ),
     ),
-    Column("rejected_unnamed", "number of further markets that were rejected and are not listed", unnamed_markets),
+    Column(
+        "rejected_unnamed",
+        "number of further markets that were rejected and are not listed",
+        unnamed_markets,
+    ),
     Column("zones", "markets between which the job may move", considered_zones, each=ZONE),
-    Column("at", "moment at which the plan was made", lambda plan: format_time(launch_moment(plan))),
+    Column(
+        "at", "moment at which the plan was made", lambda plan: format_time(launch_moment(plan))
+    ),
     Column(
         "begins",
-        "moment at which the job's turn is to begin: later than `at` if it waits for quotas that other jobs use first",
+        "moment at which the job's turn is to begin: later than `at` if it waits for quotas that "
+        "other jobs use first",
         lambda plan: moment(plan.at),
     ),
     Column(
         "policy",
-        "objective that all jobs are planned with: min-cost is min-cost-slo if one of them has a deadline",
+        "objective that all jobs are planned with: min-cost is min-cost-slo if one of them has a "
+        "deadline",
         lambda plan: plan.share.policy,
     ),
-    Column("strategy", "strategy that decides what to rent", lambda plan: plan.decision.strategy.name),
+    Column(
+        "strategy", "strategy that decides what to rent", lambda plan: plan.decision.strategy.name
+    ),
     Column("reason", "why it decided so", lambda plan: plan.demand.worded(plan.decision.reason)),
     Column(
         "reliable",
@@ -312,14 +359,22 @@ PLAN: tuple[Column[JobPlan], ...] = (
         lambda plan: plan.decider.reliable,
         of=RELIABLE,
     ),
-    Column("reliable_reason", "why the plan has a reliable machine or none; empty where the job file decides"),
+    Column(
+        "reliable_reason",
+        "why the plan has a reliable machine or none; empty where the job file decides",
+    ),
     Column(
         "mixture",
         "mixture of machine types, if the job asks for one",
         lambda plan: None if plan.decision.mixture is None else (plan, plan.decision.mixture),
         of=MIXTURE,
     ),
-    Column("quotas", "quotas of the cloud that limit the job", lambda plan: plan.share.quotas, each=QUOTA),
+    Column(
+        "quotas",
+        "quotas of the cloud that limit the job",
+        lambda plan: plan.share.quotas,
+        each=QUOTA,
+    ),
     Column(
         "checkpoints",
         "checkpoints of a command; null if it keeps none",
@@ -335,7 +390,9 @@ PLAN: tuple[Column[JobPlan], ...] = (
             Column("assumed", "whether the amount was assumed because nothing states it"),
         ),
     ),
-    Column("prices", "prices that the plan rests on", lambda plan: plan.cost.price_dates, each=PRICE),
+    Column(
+        "prices", "prices that the plan rests on", lambda plan: plan.cost.price_dates, each=PRICE
+    ),
     Column(
         "throughputs",
         "throughput of each machine type",
@@ -344,7 +401,9 @@ PLAN: tuple[Column[JobPlan], ...] = (
             "throughput",
             "one machine type",
             of=(
-                Column("per_hour", "units of work that one machine does per hour", lambda rate: rate.nu),
+                Column(
+                    "per_hour", "units of work that one machine does per hour", lambda rate: rate.nu
+                ),
                 Column("source", "where that is known from"),
             ),
         ),
@@ -363,11 +422,23 @@ PACE: tuple[Column[tuple[JobPlan, JobPlan]], ...] = (
         "the `value_of_time` that leads there, per hour",
         lambda pair: pair[1].demand.value_of_time_usd,
     ),
-    Column("cost_change", "change of the median cost, as a share of it", lambda pair: change_of_pace(*pair)[0]),
-    Column("hours_change", "change of the median duration, as a share of it", lambda pair: change_of_pace(*pair)[1]),
+    Column(
+        "cost_change",
+        "change of the median cost, as a share of it",
+        lambda pair: change_of_pace(*pair)[0],
+    ),
+    Column(
+        "hours_change",
+        "change of the median duration, as a share of it",
+        lambda pair: change_of_pace(*pair)[1],
+    ),
 )
 MODE: tuple[Column[TrainingMode], ...] = (
-    Column("way", "script, trainer with a reliable machine, or trainer without one", lambda way: way.name),
+    Column(
+        "way",
+        "script, trainer with a reliable machine, or trainer without one",
+        lambda way: way.name,
+    ),
     Column("chosen", "whether it is the plan", lambda way: way.is_chosen),
     Column("cost_usd", "median cost; null without such a plan, as for the next keys", _expected(0)),
     Column("cost_p10_usd", "cost that one job in ten stays below", _expected(1)),
@@ -377,20 +448,23 @@ MODE: tuple[Column[TrainingMode], ...] = (
 REASONS: tuple[Column[JobPlans], ...] = (
     Column(
         "pace",
-        "next points on the frontier of cost and time; empty without `--explain`, and for jobs planned together",
+        "next points on the frontier of cost and time; empty without `--explain`, and for jobs "
+        "planned together",
         lambda planned: [(planned.plans[0], other) for other in planned.pace],
         each=PACE,
     ),
     Column(
         "ways",
-        "the training as a script, and as a trainer with and without a reliable machine; empty without `--explain`,"
+        "the training as a script, and as a trainer with and without a reliable machine; empty "
+        "without `--explain`,"
         " for jobs planned together, and for a job that is no training or of unknown length",
         lambda planned: planned.modes,
         each=MODE,
     ),
     Column(
         "policies",
-        "what policies would make of jobs that share quotas, that of the queue first; empty without `--explain`, and"
+        "what policies would make of jobs that share quotas, that of the queue first; empty "
+        "without `--explain`, and"
         " where quotas hold all jobs",
         lambda planned: list(planned.mean_ends.items()),
         each=(
@@ -404,7 +478,10 @@ CLUSTER: Column[JobSpec] = Column(
     "Ray cluster on which a job trains that rents nothing; its plan has few other keys",
     of=(
         Column("engine", "`ray`"),
-        Column("address", "address of the cluster; empty for that of RAY_ADDRESS, or one on this computer"),
+        Column(
+            "address",
+            "address of the cluster; empty for that of RAY_ADDRESS, or one on this computer",
+        ),
         Column("reliable", "number of reliable nodes"),
         Column("transient", "number of other nodes"),
     ),
@@ -413,7 +490,12 @@ ON_RAY: tuple[Column[JobSpec], ...] = (
     Column("job", "name of the job", lambda spec: spec.name),
     CLUSTER,
     Column("choice", "empty, because nothing is rented", lambda _: []),
-    Column("expected", "forecast of the job", lambda _: {"cost_usd": 0.0}, of=(Column("cost_usd", "0"),)),
+    Column(
+        "expected",
+        "forecast of the job",
+        lambda _: {"cost_usd": 0.0},
+        of=(Column("cost_usd", "0"),),
+    ),
 )
 ANSWER: tuple[Column[Any], ...] = (*PLAN, CLUSTER, *FRESHNESS, *REASONS)
 """The JSON of `spotctl plan`."""
@@ -424,7 +506,8 @@ def answers(planned: JobPlans) -> list[dict[str, Any]]:
     fetch = fetch_command(planned.clouds, planned.at)
     freshness = as_json(FRESHNESS, {"clouds": planned.clouds, "fetch": fetch}, planned.at)
     return [
-        {**as_json(PLAN, plan, launch_moment(plan)), **freshness, **as_json(REASONS, planned)} for plan in planned.plans
+        {**as_json(PLAN, plan, launch_moment(plan)), **freshness, **as_json(REASONS, planned)}
+        for plan in planned.plans
     ]
 
 
@@ -435,11 +518,17 @@ def answer(spec: JobSpec) -> dict[str, Any]:
 
 def plan_text(spec: JobSpec) -> str:
     """The plan of a job on Ray in a line."""
-    return f"{spec.name}: trains on {nodes_text(spec.cluster)}; nothing is rented, so it adds no cost"
+    return (
+        f"{spec.name}: trains on {nodes_text(spec.cluster)}; nothing is rented, so it adds no cost"
+    )
 
 
 def nodes_text(cluster: Mapping[str, Any]) -> str:
     """`1 reliable + 3 transient nodes of the Ray cluster at 10.0.0.4:6379`."""
     address = cluster["address"]
-    where = f"the Ray cluster at {address}" if address else "the Ray cluster of RAY_ADDRESS, or one on this computer"
+    where = (
+        f"the Ray cluster at {address}"
+        if address
+        else "the Ray cluster of RAY_ADDRESS, or one on this computer"
+    )
     return f"{cluster['reliable']} reliable + {cluster['transient']} transient nodes of {where}"

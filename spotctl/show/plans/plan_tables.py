@@ -60,9 +60,11 @@ def plan_view(
     if restart:
         # What evictions cost a job that saves nothing.
         heading.append(f": no checkpoint, so {restart}")
+
     parts: list[RenderableType] = [heading, pairs_table(summary(plan))]
     if not explain:
         return Group(*parts, Text("spotctl plan --explain shows why", style="dim"), Text())
+
     parts += [Text(), _choices(plan, width), pairs_table(_reasons(plan, pace))]
 
     # The eviction estimate behind each bid, and its basis.
@@ -71,17 +73,27 @@ def plan_view(
         f" {_interval(choice.beta)}; {choice.beta.basis}"
         for choice in plan.cost.choice
     ]
+
     bidding = dict.fromkeys(
         choice.rent.offer.market.cloud for choice in plan.cost.choice if choice.rent.bid is not None
     )
     requests = (cloud_of(cloud).words.spot_request for cloud in bidding)
     notes = [remark for remark in requests if remark]
-    parts += [Text(), Text("eviction", style="bold"), *map(Text, evictions), *map(Text, notes), Text(), _terms(plan)]
+    parts += [
+        Text(),
+        Text("eviction", style="bold"),
+        *map(Text, evictions),
+        *map(Text, notes),
+        Text(),
+        _terms(plan),
+    ]
+
     parts += [*_ways(ways), *_one_type(plan), *_shares(plan, mean_ends or {})]
     if plan.decision.outlooks:
         parts += [Text(), zones_view(plan)]
     if plan.rejected:
         parts += [Text(), _rejected(plan, width)]
+
     return Group(*parts, Text())
 
 
@@ -106,6 +118,7 @@ def _choices(plan: JobPlan, width: int) -> Table:
         ]
         for choice in plan.cost.choice
     ]
+
     reliable = plan.decider.reliable
     if reliable is not None:
         offer = reliable.offer
@@ -113,12 +126,20 @@ def _choices(plan: JobPlan, width: int) -> Table:
         rows.append([f"{reliable.machines:,}", name(offer.market), *cells])
 
     # Where a cloud takes no bids, the column says little.
-    without_bids = not any(markets_of(choice.rent.offer.market.cloud).takes_bids for choice in plan.cost.choice)
+    without_bids = not any(
+        markets_of(choice.rent.offer.market.cloud).takes_bids for choice in plan.cost.choice
+    )
     columns: list[Column[list[TableCell]]] = [
-        Column(heading, heading=heading, cell=itemgetter(i), rank=int(heading == "bid" and without_bids))
+        Column(
+            heading,
+            heading=heading,
+            cell=itemgetter(i),
+            rank=int(heading == "bid" and without_bids),
+        )
         for i, heading in enumerate(headings)
         if wide or heading not in {"price", "95%"}
     ]
+
     shown = fitting(columns, rows, width)
     table = _table(*(column.key for column, _ in shown))
     for row in zip(*(cells for _, cells in shown), strict=True):
@@ -143,15 +164,18 @@ def _reasons(plan: JobPlan, pace: Sequence[JobPlan]) -> Iterator[tuple[str, str]
     """The grounds of the plan; `pace` are the next points on the frontier of cost and time."""
     yield "basis", forecast_of(plan).basis
     if bids := bids_text(
-        (choice.rent.offer.market.cloud, choice.rent.bid, choice.rent.offer.on_demand) for choice in plan.cost.choice
+        (choice.rent.offer.market.cloud, choice.rent.bid, choice.rent.offer.on_demand)
+        for choice in plan.cost.choice
     ):
         yield "bids", bids
+
     yield "work", _work(plan)
     rates = plan.fleet.rates.values()
     measured = ", ".join(dict.fromkeys(rate.source for rate in rates))
     is_known = all(rate.in_units for rate in rates)
     yield "speed", measured if is_known else "estimated from vCPUs (no measured throughput yet)"
     interval = plan.decision.checkpoints
+
     if interval is not None:
         every, life = f"every {interval.every / MINUTE:.3g} minutes", "no evictions"
         if isfinite(interval.life):
@@ -159,12 +183,20 @@ def _reasons(plan: JobPlan, pace: Sequence[JobPlan]) -> Iterator[tuple[str, str]
         program, source = plan.job.spec.program, "assumed until one is measured"
         if plan.job.save_seconds is not None:
             source = "as in earlier runs"
-        elif isinstance(program, Command) and program.checkpoint is not None and program.checkpoint.takes is not None:
+        elif (
+            isinstance(program, Command)
+            and program.checkpoint is not None
+            and program.checkpoint.takes is not None
+        ):
             source = "by the job file or its rehearsal"
         elif plan.demand.save_time is not None:
             source = "by its size"
         given = ", set in the job file" if interval.is_fixed else ""
-        yield "checkpoints", f"{every}{given}, with {life}; each takes {interval.cost / SECOND:.3g} s ({source})"
+        yield (
+            "checkpoints",
+            f"{every}{given}, with {life}; each takes {interval.cost / SECOND:.3g} s ({source})",
+        )
+
     if plan.reliable_reason:
         yield "reliable", plan.reliable_reason
     yield "policy", plan.share.policy
@@ -173,10 +205,14 @@ def _reasons(plan: JobPlan, pace: Sequence[JobPlan]) -> Iterator[tuple[str, str]
     automatic = " (automatic)" if plan.job.spec.strategy == AUTO else ""
     yield "strategy", f"{plan.decision.strategy.name}{automatic}: {plan.decision.strategy.reason}"
     yield "decision", plan.demand.worded(plan.decision.reason)
+
     for other in pace:
         changes = change_of_pace(plan, other)
         cost, time = (f"{abs(change):.0%} {'less' if change < 0 else 'more'}" for change in changes)
-        yield "pace", f"{cost} for {time} time with value_of_time: {other.demand.value_of_time_usd:g} USD/h"
+        yield (
+            "pace",
+            f"{cost} for {time} time with value_of_time: {other.demand.value_of_time_usd:g} USD/h",
+        )
 
 
 def _work(plan: JobPlan) -> str:
@@ -192,14 +228,19 @@ def _work(plan: JobPlan) -> str:
 def _one_type(plan: JobPlan) -> Iterator[RenderableType]:
     """Why no mixture of machine types was considered, where that is so."""
     if isinstance(plan.job.spec.program, Command):
-        why = "all nodes of a command are of one type at a time, and its length is in hours on that type."
+        why = (
+            "all nodes of a command are of one type at a time, and its length is in hours on that "
+            "type."
+        )
     elif plan.demand.work.hours is not None and not plan.demand.work.assumed:
         why = (
-            "the length of the job is in hours on one type. To mix types, side by side or one after the other, set"
+            "the length of the job is in hours on one type. To mix types, side by side or one "
+            "after the other, set"
             " stop: {clocks: ...} and throughputs."
         )
     else:
         return
+
     yield Text()
     yield Text("mixtures of machine types", style="bold")
     yield Text(f"none: {why}")
@@ -209,6 +250,7 @@ def _ways(ways: Sequence[TrainingMode]) -> Iterator[RenderableType]:
     """The training as a script, and as a trainer with and without a reliable machine."""
     if not ways:
         return
+
     table = _table("expected, by way", "cost", "P10 to P90", "time", "")
     for way in ways:
         expected = expected_of(way)
@@ -217,41 +259,58 @@ def _ways(ways: Sequence[TrainingMode]) -> Iterator[RenderableType]:
             usd, low, high, hours = expected
             cells = [usd_text(usd), f"{usd_text(low)} to {usd_text(high)}", hours_text(hours)]
         table.add_row(way.name, *cells, "this plan" if way.is_chosen else "")
-    yield from (Text(), table, Text("each on the same kinds of machines, which do the same work per hour", style="dim"))
+
+    yield from (
+        Text(),
+        table,
+        Text("each on the same kinds of machines, which do the same work per hour", style="dim"),
+    )
 
 
 def _shares(plan: JobPlan, mean_ends: Mapping[str, float]) -> Iterator[RenderableType]:
     """The quotas that limit the job, and why it gets its part of each."""
     if not plan.share.quotas:
         return
+
     yield Text()
     yield Text("quotas", style="bold")
     for share in plan.share.quotas:
-        whole = f"{share.quota.name}: {share.slice.amount} of {share.quota.amount} {share.quota.unit}"
+        whole = (
+            f"{share.quota.name}: {share.slice.amount} of {share.quota.amount} {share.quota.unit}"
+        )
         if len(share.slices) == 1:
             yield Text(f"{whole}; no other job is planned")
         elif share.is_enough:
             yield Text(f"{whole}; enough for all {len(share.slices)} jobs")
         else:
-            yield Text(f"{whole}; {', '.join(slice_text(each, launch_moment(plan)) for each in share.slices)}")
+            yield Text(
+                f"{whole}; "
+                f"{', '.join(slice_text(each, launch_moment(plan)) for each in share.slices)}"
+            )
+
     if mean_ends:
         (policy, mean), *others = mean_ends.items()
         instead = "".join(f", with {name} {hours:.1f}" for name, hours in others)
-        yield Text(f"jobs of known length end after {mean:.1f} hours in the mean with {policy}{instead}")
+        yield Text(
+            f"jobs of known length end after {mean:.1f} hours in the mean with {policy}{instead}"
+        )
 
 
 def _terms(plan: JobPlan) -> Group:
-    """The first hour by Eq. 4.1-4.4 of the paper, and the expected bill of the whole job by market."""
+    """The first hour by Eq. 4.1-4.4 of the paper, and the expected bill of the whole job by
+    market."""
     table = _table("expected bill", "machines", "$")
     for term in forecast_of(plan).terms:
         table.add_row(str(term.market), f"up to {term.machines:,}", f"{term.usd:.4f}")
     table.add_row("total", "", f"{forecast_of(plan).usd.median:.4f}", style="bold")
     later = plan.cost.estimate.later.usd_per_work
+
     return Group(
         Text("first hour", style="bold"),
         Text(plan.demand.worded(plan.cost.estimate.first.explain())),
         Text(
-            f"each later hour: {f'${later:.4g} per {plan.demand.unit}' if isfinite(later) else 'no work is expected'}"
+            f"each later hour: "
+            f"{f'${later:.4g} per {plan.demand.unit}' if isfinite(later) else 'no work is expected'}"
         ),
         *(() if plan.demand.work.assumed else (Text(), table)),
     )
@@ -266,10 +325,14 @@ def _rejected(plan: JobPlan, width: int) -> RenderableType:
         for rejection in named:
             table.add_row(market_name(rejection.market), Text(plan.demand.worded(rejection.why)))
         return Group(table, *more)
+
     lines = [
-        market_name(rejection.market).append(f": {plan.demand.worded(rejection.why)}", style="default")
+        market_name(rejection.market).append(
+            f": {plan.demand.worded(rejection.why)}", style="default"
+        )
         for rejection in named
     ]
+
     return Group(Text("rejected", style="bold"), *lines, *more)
 
 
@@ -278,9 +341,12 @@ def _table(*columns: str, right: bool = True) -> Table:
     for name in columns:
         table.add_column(
             name,
-            justify="right" if right and not name.startswith(("market", "expected", "why")) else "left",
+            justify="right"
+            if right and not name.startswith(("market", "expected", "why"))
+            else "left",
             overflow="fold",
         )
+
     return table
 
 
@@ -302,7 +368,9 @@ def _move_usd(plan: JobPlan, outlook: ZoneOutlook) -> float | None:
     gigabytes, roaming = plan.demand.saved_gb, plan.decider.roaming
     if gigabytes is None or roaming is None:
         return None
-    return roaming.move_usd(plan.cost.choice[0].rent.offer.market, _offer(plan, outlook).market, gigabytes)
+    return roaming.move_usd(
+        plan.cost.choice[0].rent.offer.market, _offer(plan, outlook).market, gigabytes
+    )
 
 
 def _why_not(plan: JobPlan, outlook: ZoneOutlook) -> str:
@@ -314,6 +382,7 @@ def _why_not(plan: JobPlan, outlook: ZoneOutlook) -> str:
         return "costs more than on demand"
     if rent.bid is None:
         return "the decision costs less"
+
     more = outlook.spot_usd - next(
         other.spot_usd for other in plan.decision.outlooks if _offer(plan, other) == rent.offer
     )
@@ -351,7 +420,8 @@ ZONE: tuple[Column[tuple[JobPlan, ZoneOutlook]], ...] = (
     ),
     Column(
         "move_usd",
-        "cost of moving the checkpoint there from the market in which the job begins; null if its size is unknown",
+        "cost of moving the checkpoint there from the market in which the job begins; null if its "
+        "size is unknown",
         lambda row: _move_usd(*row),
         heading="move there",
         cell=lambda row: "unknown" if (usd := _move_usd(*row)) is None else usd_text(usd),
@@ -394,5 +464,11 @@ def zones_view(plan: JobPlan) -> Group:
     cheapest = min(outlook.on_demand_usd for outlook in plan.decision.outlooks)
     remarks = [Text(f"and {counted(more, 'more market')} (--json lists all)")] if more > 0 else []
     remarks.append(Text(f"on demand: at least {usd_text(cheapest)} to the end"))
-    remarks.append(Text("a running job moves once that saves at least half of the cost of moving and starting up"))
+    remarks.append(
+        Text(
+            "a running job moves once that saves at least half of the cost of moving and starting "
+            "up"
+        )
+    )
+
     return Group(table, *remarks)

@@ -1,4 +1,5 @@
-"""A picture of plans: cost and hours of each job with P10 to P90, next to on demand; budget and deadline as lines.
+"""A picture of plans: cost and hours of each job with P10 to P90, next to on demand; budget and
+deadline as lines.
 
 Of jobs that share quotas, it also has the machines over time, one color a job."""
 
@@ -47,7 +48,8 @@ _LABEL = 0.2
 
 @dataclass(frozen=True, slots=True)
 class _Bars:
-    """A plan in one panel: the median with P10 and P90, the figure on demand, and the job's limit."""
+    """A plan in one panel: the median with P10 and P90, the figure on demand, and the job's
+    limit."""
 
     median: float
     likely: tuple[float, float]
@@ -76,12 +78,19 @@ def _figure(plans: Sequence[JobPlan]) -> Figure:
         figure, (cost, hours) = panels(10, height, across=2, sharey=True)
     else:
         figure, (cost, hours, *below) = panels(
-            10, height + _TIMELINE, rows=2, across=2, sharey="row", height_ratios=[height, _TIMELINE]
+            10,
+            height + _TIMELINE,
+            rows=2,
+            across=2,
+            sharey="row",
+            height_ratios=[height, _TIMELINE],
         )
         for axes in below:
             axes.remove()
         _timeline(figure.add_subplot(below[0].get_gridspec()[1, :]), shared.courses)  # type: ignore[index]
-    # The cost of a job of unknown length is known per hour only, and bars of one panel have one unit.
+
+    # The cost of a job of unknown length is known per hour only, and bars of one panel have one
+    # unit.
     per_hour = any(plan.demand.work.assumed for plan in plans)
     in_dollars, in_hours = list[_Bars | None](), list[_Bars | None]()
     for plan in plans:
@@ -90,7 +99,9 @@ def _figure(plans: Sequence[JobPlan]) -> Figure:
             rate, hourly = forecast.usd_per_hour, other.usd / plan.cost.estimate.hours
             in_dollars.append(_Bars(rate.median, rate.likely, hourly, None))
         else:
-            in_dollars.append(_Bars(forecast.usd.median, forecast.usd.likely, other.usd, plan.demand.budget_usd))
+            in_dollars.append(
+                _Bars(forecast.usd.median, forecast.usd.likely, other.usd, plan.demand.budget_usd)
+            )
         if plan.demand.work.assumed:
             in_hours.append(None)
         else:
@@ -106,33 +117,67 @@ def _figure(plans: Sequence[JobPlan]) -> Figure:
         Line2D([], [], color=_LIKELY, marker="|", label="P10 to P90"),
         Patch(color=_ON_DEMAND, label="on demand"),
     ]
+
     if any(plan.demand.budget_usd is not None or plan.job.deadline is not None for plan in plans):
         handles.append(Line2D([], [], color=_LIMIT, label="budget, deadline"))
-    figure.legend(handles=handles, loc="outside lower left", frameon=False, fontsize=8, ncols=len(handles))
+    figure.legend(
+        handles=handles, loc="outside lower left", frameon=False, fontsize=8, ncols=len(handles)
+    )
+
     return figure
 
 
 def _timeline(axes: Axes, courses: Sequence[JobOutlook]) -> None:
     """The machines of the jobs of a queue over time, on top of each other."""
     begun = [course for course in courses if course.turns]
-    edges = sorted({0.0, *(edge for course in begun for turn in course.turns for edge in (turn.start, turn.end))})
+    edges = sorted(
+        {
+            0.0,
+            *(edge for course in begun for turn in course.turns for edge in (turn.start, turn.end)),
+        }
+    )
+
     machines = [
-        [sum(sum(turn.machines.values()) for turn in course.turns if turn.start <= edge < turn.end) for edge in edges]
+        [
+            sum(
+                sum(turn.machines.values())
+                for turn in course.turns
+                if turn.start <= edge < turn.end
+            )
+            for edge in edges
+        ]
         for course in begun
     ]
+
     colors = [*_JOBS, *map(to_hex, colormaps["tab20"].colors)][: len(begun)]  # type: ignore[attr-defined]
-    axes.stackplot([edge / 3600 for edge in edges], machines, step="post", colors=colors, linewidth=0)
-    axes.set_title("machines under quotas that the jobs share, by hours from the launch", loc="left", fontsize=10)
+    axes.stackplot(
+        [edge / 3600 for edge in edges], machines, step="post", colors=colors, linewidth=0
+    )
+    axes.set_title(
+        "machines under quotas that the jobs share, by hours from the launch",
+        loc="left",
+        fontsize=10,
+    )
+
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlim(0, edges[-1] / 3600)
     labels = {course.name: color for course, color in zip(begun, colors, strict=False)}
-    axes.legend(handles=legend_of(labels), frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    axes.legend(
+        handles=legend_of(labels),
+        frameon=False,
+        fontsize=8,
+        loc="upper left",
+        bbox_to_anchor=(1.0, 1.0),
+    )
 
 
 def _panel(axes: Axes, rows: Sequence[_Bars | None], title: str) -> None:
     known = [bars for bars in rows if bars is not None]
-    right = 1.25 * max((max(bars.likely[1], bars.on_demand, bars.limit or 0.0) for bars in known), default=1.0)
+    right = 1.25 * max(
+        (max(bars.likely[1], bars.on_demand, bars.limit or 0.0) for bars in known), default=1.0
+    )
     text = hours_text if title.startswith("time") else "${:,.2f}".format
+
     for row, bars in enumerate(rows):
         if bars is None:
             axes.text(0.02, row, "unknown: the job file states no length", va="center", fontsize=8)
@@ -144,11 +189,15 @@ def _panel(axes: Axes, rows: Sequence[_Bars | None], title: str) -> None:
         axes.errorbar(bars.median, plan, xerr=spread, color=_LIKELY, capsize=4)
         if bars.limit is not None:
             axes.vlines(bars.limit, row - 0.45, row + 0.45, color=_LIMIT, linewidth=1.5)
-        for place, value, end in ((plan, bars.median, max(high, bars.median)), (other, bars.on_demand, bars.on_demand)):
+        for place, value, end in (
+            (plan, bars.median, max(high, bars.median)),
+            (other, bars.on_demand, bars.on_demand),
+        ):
             # A line that would cross the label is to its left.
             crossed = bars.limit is not None and end <= bars.limit < end + _LABEL * right
             start = bars.limit if crossed and bars.limit is not None else end
             axes.text(start, place, f"  {text(value)}", va="center", fontsize=8)
+
     axes.set_xlim(0, right)
     axes.set_title(title, loc="left", fontsize=10)
     axes.tick_params(axis="y", length=0)

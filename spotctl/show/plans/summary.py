@@ -1,4 +1,5 @@
-"""A plan in a line each for machines, cost, time, evictions, on demand, and the next best choice."""
+"""A plan in a line each for machines, cost, time, evictions, on demand, and the next best
+choice."""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -36,13 +37,19 @@ def summary(plan: JobPlan) -> Iterator[tuple[str, str]]:
 
 
 def _machines(plan: JobPlan) -> str:
-    """`6 x c4.2xlarge (sim-east-b), bid $0.0524/h; 1 x m3.medium (sim-east-b) on demand, reliable`."""
+    """`6 x c4.2xlarge (sim-east-b), bid $0.0524/h; 1 x m3.medium (sim-east-b) on demand,
+    reliable`."""
     spot = (_rented(choice.rent) for choice in plan.cost.choice)
     reliable = plan.decider.reliable
     held = () if reliable is None or not reliable.machines else (f"{_rented(reliable)}, reliable",)
     text = "; ".join(chain(spot, held)) or "none yet"
     markets = [choice.rent.offer.market for choice in plan.cost.choice]
-    return f"{text} (synthetic market)" if markets and all(market.is_synthetic for market in markets) else text
+
+    return (
+        f"{text} (synthetic market)"
+        if markets and all(market.is_synthetic for market in markets)
+        else text
+    )
 
 
 def _rented(rent: Rent) -> str:
@@ -51,18 +58,29 @@ def _rented(rent: Rent) -> str:
 
 
 def _cost(plan: JobPlan) -> str:
-    """The median cost with P10 and P90, and whether the budget is likely to be enough. Where nothing is known of spot
-    machines, the median would be a guess: the cost if they hold, and that on demand."""
-    forecast, known, budget = forecast_of(plan), not plan.demand.work.assumed, plan.demand.budget_usd
+    """The median cost with P10 and P90, and whether the budget is likely to be enough. Where
+    nothing is known of spot machines, the median would be a guess: the cost if they hold, and that
+    on demand."""
+    forecast, known, budget = (
+        forecast_of(plan),
+        not plan.demand.work.assumed,
+        plan.demand.budget_usd,
+    )
+
     spread = forecast.usd if known else forecast.usd_per_hour
     low, high = spread.likely
     unit = "" if known else " per hour"
     text = f"{usd_text(spread.median)}{unit} ({usd_text(low)} to {usd_text(high)})"
     spot = [choice for choice in plan.cost.choice if choice.rent.bid is not None]
     spells = plan.fleet.market_history.spells
-    seen = [choice for choice in spot if spells.get(choice.rent.offer.market, UNSEEN).up is not None]
+    seen = [
+        choice for choice in spot if spells.get(choice.rent.offer.market, UNSEEN).up is not None
+    ]
     if known and not seen and any(choice.evidence == "prior" for choice in spot):
-        text = f"between {usd_text(low)} if spot holds and {usd_text(max(high, plan.cost.fallback.usd))} on demand"
+        text = (
+            f"between {usd_text(low)} if spot holds and "
+            f"{usd_text(max(high, plan.cost.fallback.usd))} on demand"
+        )
     if budget is None:
         return text
 
@@ -77,19 +95,33 @@ def _time(plan: JobPlan) -> str:
     forecast, deadline, assumed = forecast_of(plan), plan.job.deadline, plan.demand.work.assumed
     text = "unknown: set `hours:`, or pass --hours"
     if not assumed:
-        expected, (low, high) = hours_text(forecast.hours.median), map(hours_text, forecast.hours.likely)
+        expected, (low, high) = (
+            hours_text(forecast.hours.median),
+            map(hours_text, forecast.hours.likely),
+        )
         number, unit = low.split()
-        between = "" if low == high == expected else f" ({number if high.endswith(unit) else low} to {high})"
+        between = (
+            ""
+            if low == high == expected
+            else f" ({number if high.endswith(unit) else low} to {high})"
+        )
         text = f"{expected}{between}, finished by {moment(finish_by(plan))}"
+
     if deadline is None:
         return text
 
     text += f"; the deadline {moment(deadline)}"
     if assumed:
         return f"{text} cannot be checked, because the job length is unknown"
+
     met = forecast.deadline_met((deadline - plan.at) / HOUR)
     slack = (deadline - finish_by(plan)) / HOUR
-    spare = f", {hours_text(slack)} to spare" if slack >= 0 else "; on-demand machines take over if time runs short"
+    spare = (
+        f", {hours_text(slack)} to spare"
+        if slack >= 0
+        else "; on-demand machines take over if time runs short"
+    )
+
     return f"{text} is {_probability(met)} likely to be met{spare}"
 
 
@@ -105,6 +137,7 @@ def _evictions(plan: JobPlan) -> str:
     spot = [choice for choice in plan.cost.choice if choice.rent.bid is not None]
     if not spot:
         return "none on the machines of this plan"
+
     odds = f"{chance(max(choice.beta.probability for choice in spot))} per hour"
     if any(choice.evidence == "prior" for choice in spot):
         odds = EVIDENCE["prior"]
@@ -118,23 +151,41 @@ def _evictions(plan: JobPlan) -> str:
         effect = "each starts the command from scratch"
     else:
         unit, name = (MINUTE, "minutes") if interval.every >= MINUTE else (SECOND, "seconds")
-        effect = f"the command restarts from its newest checkpoint, saved every {interval.every / unit:.3g} {name}"
+        effect = (
+            "the command restarts from its newest checkpoint, saved every "
+            f"{interval.every / unit:.3g} {name}"
+        )
+
     return f"{odds}; {effect}"
 
 
 def _on_demand(plan: JobPlan) -> str:
     """The cost on demand with the date of its list price, and the share that the plan saves."""
     other, assumed = plan.cost.on_demand, plan.demand.work.assumed
-    ratio = (forecast_of(plan).usd_per_hour if assumed else forecast_of(plan).usd).median / other.usd
-    comparison = f"{1 - ratio:.0%} saved" if ratio <= 1 else f"the plan is {ratio - 1:.0%} more expensive"
+    ratio = (
+        forecast_of(plan).usd_per_hour if assumed else forecast_of(plan).usd
+    ).median / other.usd
+    comparison = (
+        f"{1 - ratio:.0%} saved" if ratio <= 1 else f"the plan is {ratio - 1:.0%} more expensive"
+    )
     if ratio > 1 and plan.job.spec.strategy not in (AUTO, ON_DEMAND):
         comparison += f"; strategy: {ON_DEMAND} would cost less than {plan.job.spec.strategy}"
     span = "per hour" if assumed else f"in {hours_text(other.hours)}"
 
     market = other.rent.offer.market
-    listed = [price.as_of for price in plan.cost.price_dates if not price.spot and price.market == market]
-    list_date = f" by the list of {format_time(listed[0])[:10]}" if listed and not market.is_synthetic else ""
-    return f"{usd_text(other.usd)} {span} on {other.rent.machines:,} x {market.instance_type}{list_date}: {comparison}"
+    listed = [
+        price.as_of for price in plan.cost.price_dates if not price.spot and price.market == market
+    ]
+    list_date = (
+        f" by the list of {format_time(listed[0])[:10]}"
+        if listed and not market.is_synthetic
+        else ""
+    )
+
+    return (
+        f"{usd_text(other.usd)} {span} on {other.rent.machines:,} x "
+        f"{market.instance_type}{list_date}: {comparison}"
+    )
 
 
 def _next_best(plan: JobPlan) -> str:
@@ -146,21 +197,30 @@ def _next_best(plan: JobPlan) -> str:
             return "none: no other market can do the work"
         price = f"${other.usd_per_work:.4g} per {plan.demand.unit}"
         return f"{other.rent.offer.market}: {price}, instead of machines that are paid for already"
+
     others = [market for market in plan.rejected if market.relative_cost is not None]
     best = min(others, key=lambda market: market.relative_cost or 0.0, default=None)
     if best is None or best.relative_cost is None or not isfinite(best.relative_cost):
         return "none: no other market can do the work"
+
     forecast, assumed = forecast_of(plan), plan.demand.work.assumed
     usd = (forecast.usd_per_hour if assumed else forecast.usd).median * best.relative_cost
     more = best.relative_cost - 1
     change = (
-        f"{more:.0%} more" if more >= 0.005 else f"{-more:.0%} less by this estimate" if more <= -0.005 else "as much"
+        f"{more:.0%} more"
+        if more >= 0.005
+        else f"{-more:.0%} less by this estimate"
+        if more <= -0.005
+        else "as much"
     )
+
     return f"about {usd_text(usd)}{' per hour' if assumed else ''} on {best.market}: {change}"
 
 
 def _if_none_boots(plan: JobPlan) -> str | None:
-    """The most that machines cost which are ordered together and do not boot; of others, one is tried at a time."""
+    """The most that machines cost which are ordered together and do not boot; of others, one is
+    tried at a time.
+    """
     is_close, lost = plan.job.spec.resources.placement == CLOSE, list[tuple[float, int, int]]()
     for choice in plan.cost.choice:
         market, machines = choice.rent.offer.market, choice.rent.machines
@@ -169,11 +229,13 @@ def _if_none_boots(plan: JobPlan) -> str | None:
             orders = ceil(MAX_SILENT_MACHINES / machines)
             usd = orders * machines * choice.price / NANOS_PER_DOLLAR * stated / HOUR
             lost.append((usd, machines, stated // MINUTE))
+
     usd, machines, minutes = max(lost, default=(0.0, 0, 0))
     if not usd:
         return None
     return (
-        f"up to {usd_text(usd)}: {machines} machines are ordered together, and returned after {minutes} silent minutes"
+        f"up to {usd_text(usd)}: {machines} machines are ordered together, and returned after "
+        f"{minutes} silent minutes"
     )
 
 
@@ -182,22 +244,40 @@ def _turns(plan: JobPlan) -> str | None:
     waited = [share for share in plan.share.quotas if not share.is_enough]
     if not any(part.turn.begin for share in waited for part in share.slices):
         return None
+
     parts = waited[0].slices
-    first = " and ".join(turn_text(part, launch_moment(plan)) for part in parts if not part.turn.begin)
+    first = " and ".join(
+        turn_text(part, launch_moment(plan)) for part in parts if not part.turn.begin
+    )
     later = [turn_text(part, launch_moment(plan)) for part in parts if part.turn.begin]
+
     # Without a first one, jobs that run already use the quotas.
-    return f"{', then '.join([first or 'jobs that run', *later])} ({', '.join(str(share.quota) for share in waited)})"
+    return (
+        f"{', then '.join([first or 'jobs that run', *later])} "
+        f"({', '.join(str(share.quota) for share in waited)})"
+    )
 
 
 def restart_words(plan: JobPlan) -> str | None:
     """How often an eviction starts a command from scratch, and what it loses; None if none does."""
     has_spot = any(choice.rent.bid is not None for choice in plan.cost.choice)
-    if plan.decision.checkpoints is not None or not isinstance(plan.job.spec.program, Command) or not has_spot:
+    if (
+        plan.decision.checkpoints is not None
+        or not isinstance(plan.job.spec.program, Command)
+        or not has_spot
+    ):
         return None
+
     interval, hours = plan.decision.interval, plan.demand.work.hours
-    often = f", about every {hours_text(interval.life / HOUR)}," if interval and isfinite(interval.life) else ""
+    often = (
+        f", about every {hours_text(interval.life / HOUR)},"
+        if interval and isfinite(interval.life)
+        else ""
+    )
+
     lost = "all work so far"
     if hours is not None and not plan.demand.work.assumed:
         per_hour = sum(choice.price * choice.rent.machines for choice in plan.cost.choice)
         lost = f"up to {usd_text(per_hour / NANOS_PER_DOLLAR * hours)} of work"
+
     return f"each eviction{often} starts it from scratch and loses {lost}"

@@ -46,11 +46,17 @@ th:first-child, td:first-child {{ text-align: left; white-space: normal; min-wid
 
 
 def draw(histories: Sequence[tuple[PriceSeries, MarketStats]], path: Path) -> None:
-    """Draws each market in its own panel over a common time axis; the format follows from the file's suffix."""
+    """Draws each market in its own panel over a common time axis; the format follows from the
+    file's suffix.
+    """
     kind = path.suffix.lower()
     check_picture(path, SUFFIXES)
     if len(histories) > MAX_MARKETS:
-        raise BadRequest(f"plot: {len(histories)} markets are too many for one picture; select at most {MAX_MARKETS}")
+        raise BadRequest(
+            f"plot: {len(histories)} markets are too many for one picture; select at most "
+            f"{MAX_MARKETS}"
+        )
+
     figure = _figure(histories)
     with atomic_write(path) as out:
         if kind == ".html":
@@ -68,7 +74,9 @@ def _figure(histories: Sequence[tuple[PriceSeries, MarketStats]]) -> Figure:
             level = to_usd(stats.on_demand.price)
             above = prices > level
             axes.axhline(level, color=_ON_DEMAND, linestyle="--", linewidth=1, label="on-demand")
-            axes.fill_between(times, prices, level, where=above, step="post", color=_ABOVE, alpha=0.3, linewidth=0)
+            axes.fill_between(
+                times, prices, level, where=above, step="post", color=_ABOVE, alpha=0.3, linewidth=0
+            )
         if needs_log_scale(stats.lowest, stats.highest):
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter("{x:g}")
@@ -93,13 +101,21 @@ def _figure(histories: Sequence[tuple[PriceSeries, MarketStats]]) -> Figure:
 
 
 def _drawn(series: PriceSeries) -> tuple[NDArray[np.datetime64], NDArray[np.float64]]:
-    """The points of the line: no price from the start of a hole to its end, so that the hole is visible."""
+    """The points of the line: no price from the start of a hole to its end, so that the hole is
+    visible.
+    """
     gaps = np.array(holes(series.watched or ()), dtype=np.int64).reshape(-1, 2)
-    inside = np.any((series.times[:, None] > gaps[:, 0]) & (series.times[:, None] < gaps[:, 1]), axis=1)
+    inside = np.any(
+        (series.times[:, None] > gaps[:, 0]) & (series.times[:, None] < gaps[:, 1]), axis=1
+    )
     ends = [series.price_at(int(end)) for end in gaps[:, 1]]
     times = np.concatenate((series.times[~inside], gaps[:, 0], gaps[:, 1]))
-    prices = np.concatenate((series.prices[~inside], np.full(len(gaps), np.nan), ends)) / NANOS_PER_DOLLAR
+    prices = (
+        np.concatenate((series.prices[~inside], np.full(len(gaps), np.nan), ends))
+        / NANOS_PER_DOLLAR
+    )
     order = np.argsort(times, kind="stable")
+
     return times[order].astype("datetime64[us]"), prices[order]
 
 
@@ -107,6 +123,7 @@ def _page(histories: Sequence[tuple[PriceSeries, MarketStats]], figure: Figure) 
     with mpl.rc_context({"svg.fonttype": "none"}):
         drawing = io.StringIO()
         save_plot(figure, drawing, "svg")
+
     chart = drawing.getvalue()
     first, last = (f(s.times[i] for s, _ in histories) for f, i in ((min, 0), (max, -1)))
     rows = list[dict[str, str]]()
@@ -124,7 +141,10 @@ def _page(histories: Sequence[tuple[PriceSeries, MarketStats]], figure: Figure) 
             "observed": percent(stats.coverage),
         }
         rows.append(row)
-    lines = ("".join(f"<td>{escape(printable(cell))}</td>" for cell in row.values()) for row in rows)
+
+    lines = (
+        "".join(f"<td>{escape(printable(cell))}</td>" for cell in row.values()) for row in rows
+    )
     return _PAGE.format(
         span=f"From {format_time(int(first))} to {format_time(int(last))}, dollars per hour.",
         chart=chart[chart.index("<svg") :],

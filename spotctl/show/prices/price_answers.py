@@ -36,9 +36,15 @@ STATS: tuple[Column[MarketStats], ...] = (
     ),
     Column("events", "number of price changes stored", heading="events", show="{:,}", rank=130),
     Column("first", "time of the first", lambda summary: format_time(summary.first)),
-    Column("last", "last time at which the price was observed", lambda summary: format_time(summary.last)),
     Column(
-        "price_now", "newest price, in dollars per hour as all prices here", lambda summary: to_usd(summary.price_now)
+        "last",
+        "last time at which the price was observed",
+        lambda summary: format_time(summary.last),
+    ),
+    Column(
+        "price_now",
+        "newest price, in dollars per hour as all prices here",
+        lambda summary: to_usd(summary.price_now),
     ),
     Column(
         "mean",
@@ -84,8 +90,16 @@ STATS: tuple[Column[MarketStats], ...] = (
         cell=lambda summary: dollars(summary.highest),
         rank=120,
     ),
-    Column("changes_per_day", "price changes per day", heading="changes/day", show="{:.1f}", rank=110),
-    Column("spikes_per_day", "rises far above the median, per day", heading="spikes/day", show="{:.2f}", rank=150),
+    Column(
+        "changes_per_day", "price changes per day", heading="changes/day", show="{:.1f}", rank=110
+    ),
+    Column(
+        "spikes_per_day",
+        "rises far above the median, per day",
+        heading="spikes/day",
+        show="{:.2f}",
+        rank=150,
+    ),
     Column(
         "hours_above_on_demand",
         "hours for which the price was above the on-demand price",
@@ -97,7 +111,9 @@ STATS: tuple[Column[MarketStats], ...] = (
         "outliers",
         "number of prices so high that they are probably errors",
         heading="",
-        cell=lambda summary: Text(counted(summary.outliers, "outlier"), style="red") if summary.outliers else "",
+        cell=lambda summary: (
+            Text(counted(summary.outliers, "outlier"), style="red") if summary.outliers else ""
+        ),
     ),
     Column(
         "coverage",
@@ -115,22 +131,29 @@ STATS: tuple[Column[MarketStats], ...] = (
         show=lambda seconds: f"{age(seconds)} ago",
         rank=150,
     ),
-    Column("synthetic", "whether the prices are generated", lambda summary: summary.market.is_synthetic),
+    Column(
+        "synthetic", "whether the prices are generated", lambda summary: summary.market.is_synthetic
+    ),
 )
 _IN_TABLE = (
-    "market events mean on_demand discount coverage lowest highest changes_per_day spikes_per_day hours_above_on_demand"
+    "market events mean on_demand discount coverage lowest highest changes_per_day spikes_per_day "
+    "hours_above_on_demand"
     " age_seconds outliers"
 )
 
 
 def stats_table(summaries: Sequence[MarketStats], now: int, width: int) -> LongTable:
-    """A row of statistics per market; a narrow terminal gets the most important columns, and any hole is shown.
+    """A row of statistics per market; a narrow terminal gets the most important columns, and any
+    hole is shown.
 
-    The rank of a column is the width from which on it is shown, if the names of the markets leave room for it.
+    The rank of a column is the width from which on it is shown, if the names of the markets leave
+    room for it.
     """
     columns = chosen(STATS, _IN_TABLE)
     if any(summary.coverage < 1 for summary in summaries):
-        columns = tuple(replace(column, rank=0) if column.key == "coverage" else column for column in columns)
+        columns = tuple(
+            replace(column, rank=0) if column.key == "coverage" else column for column in columns
+        )
     shown = fitting([column for column in columns if width >= column.rank], summaries, width, now)
     headings = [column.heading or "" for column, _ in shown]
     return LongTable(headings, list(zip(*(cells for _, cells in shown), strict=True)))
@@ -141,8 +164,14 @@ MACHINE: tuple[Column[InstanceType], ...] = (
     Column("memory_gib", "memory"),
     Column("gpu", "model of the GPUs; null without", lambda hardware: hardware.accelerator),
     Column("gpus", "number of GPUs", lambda hardware: hardware.accelerators),
-    Column("steady_vcpus", "vCPUs that may be used all the time; fewer than vcpus for burstable types"),
-    Column("architecture", "x86_64 or arm64; null if unknown", lambda hardware: hardware.traits.architecture),
+    Column(
+        "steady_vcpus", "vCPUs that may be used all the time; fewer than vcpus for burstable types"
+    ),
+    Column(
+        "architecture",
+        "x86_64 or arm64; null if unknown",
+        lambda hardware: hardware.traits.architecture,
+    ),
     Column(
         "boots",
         "ways in which its machines boot, in the cloud's words; null if unknown",
@@ -158,11 +187,17 @@ MACHINE: tuple[Column[InstanceType], ...] = (
         "memory of one GPU; null if unknown, or without GPUs",
         lambda hardware: hardware.traits.accelerator_gib,
     ),
-    Column("local_disk_gb", "local disks; null if unknown", lambda hardware: hardware.traits.local_disk_gb),
+    Column(
+        "local_disk_gb",
+        "local disks; null if unknown",
+        lambda hardware: hardware.traits.local_disk_gb,
+    ),
     Column(
         "retires",
         "since when the cloud does not sell it; null if unknown",
-        lambda hardware: None if hardware.traits.retires is None else format_time(hardware.traits.retires),
+        lambda hardware: (
+            None if hardware.traits.retires is None else format_time(hardware.traits.retires)
+        ),
     ),
     Column(
         "as_of",
@@ -204,7 +239,11 @@ _STORED: tuple[Column[Any], ...] = (
         heading="known",
         show="{:,}",
     ),
-    Column("conflicts", "price events that contradict stored ones", lambda report: report.committed.conflicts),
+    Column(
+        "conflicts",
+        "price events that contradict stored ones",
+        lambda report: report.committed.conflicts,
+    ),
     Column("facts", "on-demand prices and other facts stored", heading="facts", show="{:,}"),
 )
 IMPORTED: tuple[Column[FileReport], ...] = (
@@ -213,11 +252,20 @@ IMPORTED: tuple[Column[FileReport], ...] = (
     Column("rows", "rows read"),
     *_STORED,
     Column("skipped", "rows that have nothing to import"),
-    Column("bad", "rows that could not be read", each=(Column("where", "its place"), Column("why", "what is wrong"))),
     Column(
-        "unused_columns", "columns that were not used; of a snapshot, its signature", lambda report: list(report.unused)
+        "bad",
+        "rows that could not be read",
+        each=(Column("where", "its place"), Column("why", "what is wrong")),
     ),
-    Column("failure", "why the file was rejected, or not read to its end; null if it was read completely"),
+    Column(
+        "unused_columns",
+        "columns that were not used; of a snapshot, its signature",
+        lambda report: list(report.unused),
+    ),
+    Column(
+        "failure",
+        "why the file was rejected, or not read to its end; null if it was read completely",
+    ),
 )
 FETCHED: tuple[Column[TaskReport], ...] = (
     Column("cloud", "the cloud", heading="cloud"),
@@ -229,7 +277,9 @@ FETCHED: tuple[Column[TaskReport], ...] = (
         "what went wrong; null if nothing did",
         lambda report: str(report.failure) if report.failure else None,
         heading="",
-        cell=lambda report: Text("failed", style="red") if report.failure else Text("done", style="green"),
+        cell=lambda report: (
+            Text("failed", style="red") if report.failure else Text("done", style="green")
+        ),
     ),
 )
 GAPS: tuple[Column[GapReport], ...] = (
@@ -286,14 +336,24 @@ LOST: tuple[Column[Any], ...] = (
 FILES: tuple[Column[Any], ...] = (Column("files", "files in the order given", each=IMPORTED),)
 TASKS: tuple[Column[Any], ...] = (Column("tasks", "parts of the fetch", each=FETCHED),)
 MARKETS: tuple[Column[Any], ...] = (
-    Column("markets", "markets with stored prices", lambda answer: list(map(str, answer["markets"]))),
+    Column(
+        "markets", "markets with stored prices", lambda answer: list(map(str, answer["markets"]))
+    ),
     *FRESHNESS,
     *LOST,
 )
-STATISTICS: tuple[Column[Any], ...] = (Column("markets", "the markets that match", each=STATS), *LOST)
+STATISTICS: tuple[Column[Any], ...] = (
+    Column("markets", "the markets that match", each=STATS),
+    *LOST,
+)
 ABOUT_MARKET: tuple[Column[Any], ...] = (
     Column("machine", "its hardware", of=MACHINE, optional=True),
-    Column("interruptions", "published interruption figures, oldest first", each=INTERRUPTIONS, optional=True),
+    Column(
+        "interruptions",
+        "published interruption figures, oldest first",
+        each=INTERRUPTIONS,
+        optional=True,
+    ),
     Column(
         "corrections",
         "corrections of its prices, oldest first; absent if there are none",
@@ -315,7 +375,12 @@ CHECKED: tuple[Column[Any], ...] = (
             Column("cure", "what to do"),
         ),
     ),
-    Column("set_aside", "what was set aside now; absent without --set-aside", each=LOST_FILES, optional=True),
+    Column(
+        "set_aside",
+        "what was set aside now; absent without --set-aside",
+        each=LOST_FILES,
+        optional=True,
+    ),
     *LOST,
 )
 PICTURE: tuple[Column[Any], ...] = (
@@ -331,7 +396,9 @@ NEEDS: tuple[Column[SourceNeeds], ...] = (
     Column("note", heading="remark"),
 )
 SOURCES: tuple[Column[Any], ...] = (Column("sources", "what can be fetched", each=SourceNeeds),)
-QUERY: tuple[Column[Any], ...] = (Column("rows", "the result", each=(Column("*", "value of this column"),)),)
+QUERY: tuple[Column[Any], ...] = (
+    Column("rows", "the result", each=(Column("*", "value of this column"),)),
+)
 EXPORTED: tuple[Column[Any], ...] = (
     Column("file", "the file written; null without --out"),
     Column("rows", "number of price changes"),
@@ -361,7 +428,9 @@ EGRESS: tuple[Column[Any], ...] = (
         "price list",
         lambda sent: sent["price"].tiers,
         each=(
-            Column("above_gb", "gigabytes per month above which this price holds", lambda tier: tier[0]),
+            Column(
+                "above_gb", "gigabytes per month above which this price holds", lambda tier: tier[0]
+            ),
             Column("usd_per_gb", "price of a gigabyte", lambda tier: tier[1]),
         ),
     ),

@@ -1,4 +1,6 @@
-"""Runs in lines of text: what happens, the live lines of a launch below it, and the summary at the end."""
+"""Runs in lines of text: what happens, the live lines of a launch below it, and the summary at the
+end.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,9 @@ _INDENT = 10
 
 
 class LiveLines:
-    """Runs on the terminal while they go on: the lines that are redrawn below the events, some for each run. With
-    `several` runs, every line and every state names its run. The `hint` stands below them."""
+    """Runs on the terminal while they go on: the lines that are redrawn below the events, some for
+    each run. With `several` runs, every line and every state names its run. The `hint` stands below
+    them."""
 
     def __init__(self, *, several: bool = False, hint: str = "") -> None:
         self.several, self._hint, self._began = several, hint, time.monotonic()
@@ -51,11 +54,22 @@ class LiveLines:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         height, width = options.height or options.max_height, options.max_width
         # Runs may be added by their threads at any time.
-        runs = [live(view, self._seconds, view.job if self.several else "") for view in list(self._shown.values())]
-        parts = [[_wrapped(head, width, _INDENT), *(_wrapped(line, width) for line in rest)] for head, *rest in runs]
-        if sum(len(line.plain.split("\n")) for part in parts for line in part) + bool(self._hint) >= height:
+        runs = [
+            live(view, self._seconds, view.job if self.several else "")
+            for view in list(self._shown.values())
+        ]
+        parts = [
+            [_wrapped(head, width, _INDENT), *(_wrapped(line, width) for line in rest)]
+            for head, *rest in runs
+        ]
+
+        if (
+            sum(len(line.plain.split("\n")) for part in parts for line in part) + bool(self._hint)
+            >= height
+        ):
             # Otherwise the terminal would show some of the runs, and nothing of the others.
             parts = [part[:1] for part in parts]
+
         for part in parts:
             yield from part
         if parts and self._hint:
@@ -80,6 +94,7 @@ def live(view: RunView, seconds: float, name: str = "") -> list[Text]:
     if view.warned:
         first += f" ({view.warned} warned)"
     lines = [Text(first + f"   evictions {view.evictions}")]
+
     if view.command is not None:
         lines.append(Text(f"  {command_progress(view.command)}"))
     elif view.clock is not None:
@@ -91,9 +106,11 @@ def live(view: RunView, seconds: float, name: str = "") -> list[Text]:
     if money.spending is not None:
         limit = "" if money.budget is None else f" of {_money(usd(money.budget))}"
         known.append(f"spent {spending_text(money.spending)}{limit}")
+
     if end is not None and end > view.now:
         clock = "of market time" if view.is_replayed else f"({moment(end)})"
         known.append(f"expected end in {hours_text((end - view.now) / HOUR)} {clock}")
+
     if known:
         lines.append(Text(f"  {'   '.join(known)}"))
     if view.reason:
@@ -114,14 +131,21 @@ def command_progress(command: CommandProgress) -> str:
 def happened(before: RunState, after: RunState) -> list[str]:
     """The lines that report what changed from one state of a run to a later one."""
     lines, newest = list[str](), after.work.checkpoint
-    old, new = (None if state.progress is None else state.progress.loss for state in (before, after))
+    old, new = (
+        None if state.progress is None else state.progress.loss for state in (before, after)
+    )
     passes = new is not None and not new <= 0 and (old is None or _halvings(old) != _halvings(new))
+
     # A line each time the loss passes a power of two.
     if after.progress is not None and passes:
-        lines.append(f"clock {after.progress.clock}   loss {shown_loss(new)}   stage {after.progress.stage}")
+        lines.append(
+            f"clock {after.progress.clock}   loss {shown_loss(new)}   stage {after.progress.stage}"
+        )
+
     if newest is not None and newest != before.work.checkpoint:
         size = decimal(newest.bytes)
         lines.append(f"checkpoint {newest.number} stored: {size} in {newest.seconds:.2f} s")
+
     if after.budget_set is not None and after.budget_set != before.budget_set:
         lines.append(f"budget set to {usd_text(usd(after.budget_set))}")
     if after.login != before.login:
@@ -131,10 +155,12 @@ def happened(before: RunState, after: RunState) -> list[str]:
             if awaited is None
             else f"waiting for a login until {moment(awaited.until)}: {awaited.message}"
         )
+
     lines += _ends_and_refusals(before, after)
     lines += [f"left the plan: {text}" for text in after.left_plan[len(before.left_plan) :]]
     for allocation in after.allocations.values():
         lines += _changes(before, after, allocation)
+
     if after.ended is not None and before.ended is None:
         outcome = "Finished" if after.ended.outcome == DONE else after.ended.outcome.capitalize()
         rest = "All machines returned" if after.machines else "No machines were rented"
@@ -142,6 +168,7 @@ def happened(before: RunState, after: RunState) -> list[str]:
         if after.alive:
             rest = f"{counted(len(after.alive), 'machine')} still running"
         lines.append(f"{outcome}. {rest}.")
+
     return lines
 
 
@@ -150,15 +177,21 @@ def _ends_and_refusals(before: RunState, after: RunState) -> list[str]:
     lines = list[str]()
     # That a market has no machines now is no news, unless the user named its reservation.
     reserved = {str(order.market) for order in after.orders.values() if order.market.reservation}
-    is_news = after.sold_out == before.sold_out or any(market in after.refusal for market in reserved)
+    is_news = after.sold_out == before.sold_out or any(
+        market in after.refusal for market in reserved
+    )
     if after.refusal != before.refusal and is_news:
         lines.append(f"refused: {after.refusal}")
+
     if after.stopping is not None and before.stopping is None:
         if after.alive:
-            lines.append(f"{after.stopping.outcome}: returning {counted(len(after.alive), 'machine')}")
+            lines.append(
+                f"{after.stopping.outcome}: returning {counted(len(after.alive), 'machine')}"
+            )
         elif after.ended is None and after.stopping.message != after.refusal:
             # The summary may have to wait for a cloud that does not answer.
             lines.append(f"{after.stopping.outcome}: {after.stopping.message}")
+
     return lines
 
 
@@ -172,29 +205,50 @@ def _bid_line(then: Held, now: Held) -> str:
 def _changes(before: RunState, after: RunState, allocation: Allocation) -> list[str]:
     """The lines about the machines of one allocation: started, warned, ended."""
     lines = list[str]()
-    now = {held.id: held for held in after.machines.values() if held.allocation == allocation.number}
-    fresh = {name: replace(held, warned_until=None, ended=None, silence="") for name, held in now.items()}
+    now = {
+        held.id: held for held in after.machines.values() if held.allocation == allocation.number
+    }
+    fresh = {
+        name: replace(held, warned_until=None, ended=None, silence="") for name, held in now.items()
+    }
     then = {name: before.machines.get(name, held) for name, held in fresh.items()}
     if allocation.number not in before.allocations:
         terms = terms_text(allocation.market, allocation.bid, allocation.on_demand)
         lines.append(f"rented {machines_text(len(now), allocation.market)}{terms}")
+
     if (stages := boots.stages_passed(before, after, allocation)) and after.stopping is None:
         seconds = (after.at - after.ordered[allocation.number]) / SECOND
-        lines.append(f"{', '.join(stages)} after {seconds:.0f} s: {machines_text(len(now), allocation.market)}")
-    lines += [f"returning {name}: {held.silence}" for name, held in now.items() if held.silence != then[name].silence]
+        lines.append(
+            f"{', '.join(stages)} after {seconds:.0f} s: "
+            f"{machines_text(len(now), allocation.market)}"
+        )
+
+    lines += [
+        f"returning {name}: {held.silence}"
+        for name, held in now.items()
+        if held.silence != then[name].silence
+    ]
+
     lines += [line for name, held in now.items() if (line := _bid_line(then[name], held))]
-    warned = sum(held.warned_until is not None and then[name].warned_until is None for name, held in now.items())
+    warned = sum(
+        held.warned_until is not None and then[name].warned_until is None
+        for name, held in now.items()
+    )
     if warned:
         lines.append(f"eviction warning: {machines_text(warned, allocation.market)}")
-    ended = [held for name, held in now.items() if held.ended is not None and then[name].ended is None]
+    ended = [
+        held for name, held in now.items() if held.ended is not None and then[name].ended is None
+    ]
     if after.stopping is not None:
         # The line that announced the end covers these machines.
         ended = [held for held in ended if not held.returning]
+
     for reason in dict.fromkeys(held.end_reason for held in ended):
         alike = [held for held in ended if held.end_reason == reason]
         unwarned = reason == EVICTED and not any(held.warned_until for held in alike)
         how = " without warning" if unwarned else ""
         lines.append(f"{reason}{how}: {machines_text(len(alike), allocation.market)}")
+
     return lines
 
 
@@ -207,39 +261,61 @@ def short_budget(exceeded: BudgetExceeded) -> str:
     limit, committed = (usd_text(usd(amount)) for amount in (exceeded.limit, exceeded.committed))
     if exceeded.action == FINISH:
         return (
-            f"the budget of {limit} is too low: the whole job is expected to cost {committed}. Raise it"
+            f"the budget of {limit} is too low: the whole job is expected to cost {committed}. "
+            "Raise it"
             " (spotctl resume JOB --budget USD), or the run stops before the job is done."
         )
-    return f"the budget of {limit} does not allow this: {exceeded.action} ({committed} is committed already)"
+    return (
+        f"the budget of {limit} does not allow this: {exceeded.action} ({committed} is committed "
+        "already)"
+    )
 
 
 def summary(state: RunState, ended: RunEnded) -> Group:
-    """The summary that `spotctl launch` prints: cost, on-demand cost, machines, evictions and the model's path."""
+    """The summary that `spotctl launch` prints: cost, on-demand cost, machines, evictions and the
+    model's path.
+    """
     answer = final_figures(state, ended)
     lines = [f"{state.run}: {answer['outcome']}{f' ({ended.message})' if ended.message else ''}"]
     if (cluster := answer.get("cluster")) is not None:
-        lines.append(f"  cost       $0.00: nothing was rented for these {hours_text(answer['hours'])}")
+        lines.append(
+            f"  cost       $0.00: nothing was rented for these {hours_text(answer['hours'])}"
+        )
         lines.append(f"  nodes      {nodes_text(cluster)}")
     elif answer["cost_usd"] is not None:
         clock = " of market time, replayed: nothing was billed" if answer["replayed"] else ""
-        lines.append(f"  cost       {_money(answer['cost_usd'])} for {hours_text(answer['hours'])}{clock}")
+        lines.append(
+            f"  cost       {_money(answer['cost_usd'])} for {hours_text(answer['hours'])}{clock}"
+        )
         lines.append(_comparison(answer, "" if state.began is None else state.began.job))
+
     if cluster is None:
         utilized = "" if answer["busy"] is None else f", {answer['busy']:.0%} utilized"
-        lines.append(f"  machines   {len(state.machines)} rented{utilized}, {len(state.alive)} still running")
+        lines.append(
+            f"  machines   {len(state.machines)} rented{utilized}, {len(state.alive)} still running"
+        )
+
     # The lines of the run had the figures.
-    lines += [f"  left plan  {text.partition(': ')[0]}" for text in answer.get("left_plan", ())[:_MAX_LEFT]]
+    lines += [
+        f"  left plan  {text.partition(': ')[0]}"
+        for text in answer.get("left_plan", ())[:_MAX_LEFT]
+    ]
     if (more := len(answer.get("left_plan", ())) - _MAX_LEFT) > 0:
         lines.append(f"  left plan  {counted(more, 'more time')} (launch --json lists all)")
     evictions = str(answer["evictions"] or "none")
     if answer["evictions"] and answer["outcome"] == DONE:
         evictions = f"survived {counted(answer['evictions'], 'eviction')}"
     lines.append(f"  evictions  {evictions}")
+
     if "updates_lost" in answer:
-        lines.append(f"  updates    {answer['updates_applied']:,} applied, {answer['updates_lost']:,} lost")
+        lines.append(
+            f"  updates    {answer['updates_applied']:,} applied, {answer['updates_lost']:,} lost"
+        )
+
     if "least_counted" in answer:
         shares = f"{answer['least_counted']:.2f} to {answer['most_counted']:.2f}"
         lines.append(f"  shards     each counted {shares} times as often as the mean")
+
     if "model" in answer:
         lines.append(f"  model      {answer['model']}")
     return Group(*map(Text, lines))
@@ -252,11 +328,13 @@ def _comparison(answer: Mapping[str, Any], job: str) -> str:
         return f"  loss       {_money(cost)}: the run failed, so nothing was saved"
     if why := answer.get("on_demand_unknown"):
         return f"  on demand  unknown: {why}"
+
     text = f"  on demand  {_money(on_demand)} for the same work"
     if not on_demand or cost == on_demand:
         return text
     if cost < on_demand:
         return f"{text}: {1 - cost / on_demand:.0%} saved"
+
     # The steps from one cost to the other say why.
     report = f"spotctl report cost{' --local' if answer['replayed'] else ''} --job {job}"
     return f"{text}: {cost / on_demand - 1:.0%} more expensive (why: {report})"

@@ -1,4 +1,6 @@
-"""`spotctl status --watch`: a run as a picture of text, which fits a terminal or is as long as it needs to be."""
+"""`spotctl status --watch`: a run as a picture of text, which fits a terminal or is as long as it
+needs to be.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -44,22 +46,30 @@ class LivePicture:
         shown = self._watched[: max(height // _MIN_HEIGHT, 1)]
         left = len(self._watched) - len(shown)
         height -= left > 0
+
         for number, run in enumerate(shown):
             share = height // (len(shown) - number)
             height -= share
             yield fitting(run, width, share - (len(shown) > 1))
             if len(shown) > 1:
                 yield Text()
+
         if left:
-            yield _cut(Text(f"and {counted(left, 'more run')}: spotctl status --watch JOB", style="dim"), width)
+            yield _cut(
+                Text(f"and {counted(left, 'more run')}: spotctl status --watch JOB", style="dim"),
+                width,
+            )
 
 
 def fitting(run: WatchedRun, width: int, height: int) -> Group:
-    """A run in at most `height` lines: its head always, then charts and prices as far as there is room, and events in
-    the rest."""
-    parts: list[RenderableType] = [_lines([_cut(line, width) for line in head(run.view)][: max(height, 1)])]
+    """A run in at most `height` lines: its head always, then charts and prices as far as there is
+    room, and events in the rest."""
+    parts: list[RenderableType] = [
+        _lines([_cut(line, width) for line in head(run.view)][: max(height, 1)])
+    ]
     room = height - _HEAD_LINES
     chart = min(room // 4, _HIGHEST_CHART)
+
     if chart > 0:
         if width < _SIDE_BY_SIDE:
             parts += [footprint(run, width, chart), losses(run, width, 1)]
@@ -69,10 +79,12 @@ def fitting(run: WatchedRun, width: int, height: int) -> Group:
             table.add_row(footprint(run, side, chart), losses(run, side, chart))
             parts.append(table)
             room -= chart + 1
+
     most = min(len(run.view.markets), max(height // 6, 2), room - 1)
     if most > 0:
         parts.append(markets(run, width, most))
         room -= most + 1
+
     if room > 1:
         parts += [_title("events", "newest first", width), events(run.events[-room + 1 :], width)]
     return Group(*parts)
@@ -110,8 +122,11 @@ def head(view: RunView) -> list[Text]:
     if money.budget is not None:
         cost += f" of {_usd(money.budget)} budget ({percent(money.used)})"
     cost += (
-        f"   on demand unknown: {why}" if (why := money.on_demand_unknown) else f"   on demand {_usd(money.on_demand)}"
+        f"   on demand unknown: {why}"
+        if (why := money.on_demand_unknown)
+        else f"   on demand {_usd(money.on_demand)}"
     )
+
     if money.saved is not None:
         cost += f": {percent(abs(money.saved))} {'saved' if money.saved >= 0 else 'more expensive'}"
     return [first, Text(f"{cost}{'   replayed' if view.is_replayed else ''}"), Text(machines)]
@@ -133,11 +148,17 @@ def losses(run: WatchedRun, width: int, height: int) -> Text:
     """The loss by clock."""
     if not run.losses:
         return _title("loss", "not reported yet", width)
+
     known = np.array([loss for _, loss in run.losses])
     clocks = np.array([clock for clock, _ in run.losses])
     places = np.linspace(clocks[0], clocks[-1], width)
     values = np.interp(places, clocks, known)
-    title = _title("loss", f"{known[0]:.4g} at clock {clocks[0]:,}, {known[-1]:.4g} at clock {clocks[-1]:,}", width)
+    title = _title(
+        "loss",
+        f"{known[0]:.4g} at clock {clocks[0]:,}, {known[-1]:.4g} at clock {clocks[-1]:,}",
+        width,
+    )
+
     return _lines([title, *_chart(values, float(known.max()), height, "magenta")])
 
 
@@ -146,7 +167,9 @@ def markets(run: WatchedRun, width: int, most: int) -> Table:
     wide, lines = width >= _WIDE, run.view.markets
     synthetic = not wide and any(line.market.is_synthetic for line in lines)
     table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("prices (synthetic)" if synthetic else "prices", no_wrap=True, overflow="ellipsis")
+    table.add_column(
+        "prices (synthetic)" if synthetic else "prices", no_wrap=True, overflow="ellipsis"
+    )
     for name in ("machines", "spot", "bid", "on demand"):
         table.add_column(name, justify="right", no_wrap=True)
     gpus = any(line.gpus is not None for line in lines)
@@ -155,8 +178,13 @@ def markets(run: WatchedRun, width: int, most: int) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     if sparks:
         table.add_column("since the run started" if wide else "", no_wrap=True)
+
     for line in lines[:most]:
-        full = market_name(line.market) if wide else Text(f"{line.market.zone}/{line.market.instance_type}")
+        full = (
+            market_name(line.market)
+            if wide
+            else Text(f"{line.market.zone}/{line.market.instance_type}")
+        )
         price = run.price_of(line)
         spot = _UNKNOWN if price is None else dollars(price)
         cells: list[str | Text] = [machines_of(line), spot, bid_text(line), dollars(line.on_demand)]
@@ -164,9 +192,12 @@ def markets(run: WatchedRun, width: int, most: int) -> Table:
             cells += ("", "") if line.gpus is None else map(percent, line.gpus)
         if sparks:
             series = run.prices.get(line.market)
-            spark = "" if series is None else sparkline(series, _SPARK_WIDE if wide else _SPARK_NARROW)
+            spark = (
+                "" if series is None else sparkline(series, _SPARK_WIDE if wide else _SPARK_NARROW)
+            )
             cells.append(Text(spark, style="cyan"))
         table.add_row(full, *cells, style="" if line.machines else "dim")
+
     return table
 
 
@@ -176,7 +207,9 @@ def machines_of(line: MarketView) -> str:
 
 
 def bid_text(line: MarketView) -> str:
-    """The highest bid that is held, or what stands for it: `reliable`, `reserved`, `none` on a cloud without bids."""
+    """The highest bid that is held, or what stands for it: `reliable`, `reserved`, `none` on a
+    cloud without bids.
+    """
     if line.reliable or line.market.reservation:
         return "reliable" if line.reliable else "reserved"
     if not markets_of(line.market.cloud).takes_bids:
@@ -186,7 +219,9 @@ def bid_text(line: MarketView) -> str:
 
 def events(shown: Sequence[TimelineEvent], width: int) -> Text:
     """A line per event, the newest first."""
-    lines = [Text.assemble((f"{clock(event.at)}  ", "dim"), str(event)) for event in reversed(shown)]
+    lines = [
+        Text.assemble((f"{clock(event.at)}  ", "dim"), str(event)) for event in reversed(shown)
+    ]
     return _lines([_cut(line, width) for line in lines])
 
 

@@ -18,7 +18,8 @@ from spotctl.log.outcomes import BrokenLog, LogFailed
 from spotctl.show.runs.run_view import MarketView, Money, RunView, run_view
 
 if TYPE_CHECKING:
-    # Only runs that go on need these; they take longer to import than thousands of ended runs to show.
+    # Only runs that go on need these; they take longer to import than thousands of ended runs to
+    # show.
     from pricing_data.market import Market
     from pricing_data.series import PriceSeries
     from spotctl.clouds.provider import CloudProvider
@@ -51,6 +52,7 @@ class RunViews:
             spec = restored(state.began.spec, self.settings.home)
             provider = provider_of(self.settings, spec)
             self._known[state.run] = spec, provider, tariff_of(provider, state.started)
+
         return self._known[state.run]
 
     def listed(self, state: RunState, elsewhere: Collection[str] = ()) -> RunView:
@@ -75,7 +77,10 @@ class RunViews:
                 unreadable = str(error)
             else:
                 limit = state.limit(None if stated is None else stated * 3600)
-        return run_view(state, now, attended=attended, money=Money(spent, budget=limit), unreadable=unreadable)
+
+        return run_view(
+            state, now, attended=attended, money=Money(spent, budget=limit), unreadable=unreadable
+        )
 
     def of(self, state: RunState, *, attended: bool = True) -> RunView:
         """The view of a run now, or at its end if it has ended. `attended`: a process renews its
@@ -99,25 +104,34 @@ class RunViews:
         limit = state.limit(None if spec.budget is None else spec.budget * 3600)
         if state.ended is not None:
             facts = state.ended.facts
-            money = Money(spent, facts.get("on_demand"), limit, spent.amount, facts.get("on_demand_unknown", ""))
+            money = Money(
+                spent,
+                facts.get("on_demand"),
+                limit,
+                spent.amount,
+                facts.get("on_demand_unknown", ""),
+            )
         else:
             try:
                 teardown = LeaseTimes.of(spec).teardown
                 committed = committed_by(state, now, recorded(state, tariff), teardown)
             except (ProviderError, PricingDataError):
-                # Prices are missing, or the local market was restarted at an earlier time since the run was
-                # interrupted.
+                # Prices are missing, or the local market was restarted at an earlier time since the
+                # run was interrupted.
                 committed = None
             work = same_work(state, now)
-            money = Money(spent, None if work.unknown else work.amount, limit, committed, work.unknown)
+            money = Money(
+                spent, None if work.unknown else work.amount, limit, committed, work.unknown
+            )
+
         goal = spec.program.stop.clocks if isinstance(spec.program, Training) else None
         return run_view(state, now, attended=attended, money=money, goal=goal)
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedRun:
-    """A run now and before: the number of its machines and its loss over time, its events, its plan, and the price
-    histories of its markets, as far as they are known."""
+    """A run now and before: the number of its machines and its loss over time, its events, its
+    plan, and the price histories of its markets, as far as they are known."""
 
     view: RunView
     footprint: tuple[MachineCount, ...] = ()
@@ -135,7 +149,9 @@ class WatchedRun:
 
 
 class Watcher:
-    """Reads the latest run of a job from the event log; switches to a newer run once this one has ended."""
+    """Reads the latest run of a job from the event log; switches to a newer run once this one has
+    ended.
+    """
 
     def __init__(self, job: str, settings: Settings, elsewhere: Collection[str] = ()) -> None:
         from spotctl.show.runs.timeline import Timeline
@@ -144,6 +160,7 @@ class Watcher:
         self._paths = Paths(settings.home)
         if not self._paths.log.exists():
             raise BadRequest(f"no job named {job!r} was launched (spotctl launch FILE)")
+
         self._log = store.EventLog(self._paths.log)
         self._timeline = Timeline()
         self._views = RunViews(settings)
@@ -165,32 +182,45 @@ class Watcher:
         from spotctl.show.runs.timeline import Timeline, follow
 
         newest = (
-            latest_run(self._log, self._job) if self._timeline.state.ended or not self._timeline.state.run else None
+            latest_run(self._log, self._job)
+            if self._timeline.state.ended or not self._timeline.state.run
+            else None
         )
+
         if newest is not None and newest.run != self._timeline.state.run:
             self._timeline = Timeline()
         run = self._timeline.state.run or (newest.run if newest else "")
         if not run:
-            raise BadRequest(f"no job named {self._job!r} was launched (spotctl status lists the jobs that were)")
-        self._timeline = follow(self._timeline, self._log.of_run(run, self._timeline.state.last_row))
+            raise BadRequest(
+                f"no job named {self._job!r} was launched (spotctl status lists the jobs that were)"
+            )
+
+        self._timeline = follow(
+            self._timeline, self._log.of_run(run, self._timeline.state.last_row)
+        )
         known, state = self._timeline, self._timeline.state
         now, attended = present_of(state, self._settings, self._elsewhere)
         prices: dict[Market, PriceSeries] = {}
+
         try:
-            view, tariff = self._views.at(state, now, attended=attended), self._views.terms(state)[2]
+            view, tariff = (
+                self._views.at(state, now, attended=attended),
+                self._views.terms(state)[2],
+            )
         except UnreadableJob:
             view = self._views.listed(state, self._elsewhere)
         else:
             for line in view.markets:
                 with suppress(NotFound, PricingDataError):
                     prices[line.market] = tariff.prices(line.market, view.now)
+
         return WatchedRun(view, known.footprint, known.losses, known.events, state.planned, prices)
 
 
 @dataclass(frozen=True, slots=True)
 class LatestRuns:
-    """The latest run of each job, and why that may not be all: what is damaged, and what a repair has dropped that may
-    be of any run."""
+    """The latest run of each job, and why that may not be all: what is damaged, and what a repair
+    has dropped that may be of any run."""
 
     runs: Sequence[RunView] = ()
     damage: tuple[str, ...] = ()
@@ -203,6 +233,7 @@ def latest_views(settings: Settings, elsewhere: Collection[str] = ()) -> LatestR
     paths = Paths(settings.home)
     if not store.exists(paths.log):
         return LatestRuns()
+
     try:
         with store.EventLog(paths.log) as log:
             log.check(wall_us())
@@ -212,9 +243,16 @@ def latest_views(settings: Settings, elsewhere: Collection[str] = ()) -> LatestR
                 kept = log.final("final_views", ends)
                 rows = {run: log.rows_of(run) for run in newest if run not in kept}
             made = _from_rows(rows, settings, elsewhere) if rows else {}
-            final = [(ends[run], view) for run, (view, is_final) in made.items() if is_final and run in ends]
+            final = [
+                (ends[run], view)
+                for run, (view, is_final) in made.items()
+                if is_final and run in ends
+            ]
             if final:
-                log.keep("final_views", [(end, (json.encode(view, enc_hook=str).decode(), "")) for end, view in final])
+                log.keep(
+                    "final_views",
+                    [(end, (json.encode(view, enc_hook=str).decode(), "")) for end, view in final],
+                )
     except (BrokenLog, LogFailed) as error:
         from spotctl.log.statuses import read_log
 
@@ -224,12 +262,16 @@ def latest_views(settings: Settings, elsewhere: Collection[str] = ()) -> LatestR
         for state in read.headless:
             if state.job not in newest_of or newest_of[state.job].started < state.started:
                 newest_of[state.job] = state
-        return LatestRuns([views.listed(state, elsewhere) for state in newest_of.values()], damage, read.lost)
+        return LatestRuns(
+            [views.listed(state, elsewhere) for state in newest_of.values()], damage, read.lost
+        )
+
     known = {
         run: json.decode(content, type=RunView, dec_hook=lambda kind, text: kind(text))
         for run, (content, _) in kept.items()
     }
     known |= {run: view for run, (view, _) in made.items()}
+
     return LatestRuns([known[run] for run in newest], (), lost)
 
 
@@ -247,4 +289,5 @@ def _from_rows(
         state = fold(log_rows(rows))
         is_final = state.ended is not None and ("spent" in state.ended.facts or is_settled(state))
         made[run] = views.listed(state, elsewhere), is_final
+
     return made

@@ -1,4 +1,6 @@
-"""The answers of commands on runs, their machines and their log. Keys may be added but never change."""
+"""The answers of commands on runs, their machines and their log. Keys may be added but never
+change.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ TRAINED: tuple[Column[Mapping[str, Any]], ...] = (
     Column("interrupted", "whether it was interrupted; missing if not", optional=True),
     Column(
         "redone_clocks",
-        "finished clocks that were done again after a loss, as pairs of first and last; missing if none",
+        "finished clocks that were done again after a loss, as pairs of first and last; missing if "
+        "none",
         optional=True,
     ),
 )
@@ -43,10 +46,13 @@ TRAINED: tuple[Column[Mapping[str, Any]], ...] = (
 COUNTED: tuple[Column[Mapping[str, Any]], ...] = (
     Column(
         "least_counted",
-        "how often the shard counted whose work was left out most often, relative to the mean of all",
+        "how often the shard counted whose work was left out most often, relative to the mean of "
+        "all",
         optional=True,
     ),
-    Column("most_counted", "the same for the shard whose work was left out least often", optional=True),
+    Column(
+        "most_counted", "the same for the shard whose work was left out least often", optional=True
+    ),
 )
 """How evenly the shards of a training have counted."""
 
@@ -54,7 +60,8 @@ RUN_END: tuple[Column[Any], ...] = (
     Column("run", "id of the run"),
     Column(
         "outcome",
-        "`done`, `failed`, `stopped`, `no capacity`, `not in time`, `budget reached` or `not permitted`",
+        "`done`, `failed`, `stopped`, `no capacity`, `not in time`, `budget reached` or `not "
+        "permitted`",
     ),
     Column("message", "the same in words"),
     Column("cost_usd", "cost of the run; null if it could not be computed"),
@@ -62,22 +69,32 @@ RUN_END: tuple[Column[Any], ...] = (
     Column("on_demand_unknown", "why it is unknown; missing if it is known", optional=True),
     Column(
         "replayed",
-        "whether the run was on the local market: then these amounts were replayed, and nothing was billed",
+        "whether the run was on the local market: then these amounts were replayed, and nothing "
+        "was billed",
     ),
     Column("hours", "duration of the run by the market's clock"),
     Column("evictions", "number of evictions"),
-    Column("busy", "share of the machines' time spent on work that counts; null if no machine was rented"),
+    Column(
+        "busy",
+        "share of the machines' time spent on work that counts; null if no machine was rented",
+    ),
     *TRAINED,
     *COUNTED,
     Column("model", "file of the model"),
-    Column("checkpoint", "place of the newest checkpoint, of a command or of a training that did not end"),
+    Column(
+        "checkpoint",
+        "place of the newest checkpoint, of a command or of a training that did not end",
+    ),
     Column("checkpoint_clock", "clock of that training's checkpoint"),
-    Column("outputs", "where the outputs of a command are kept, by name", named="place of this output"),
+    Column(
+        "outputs", "where the outputs of a command are kept, by name", named="place of this output"
+    ),
     Column("work_left", "share of the work that is left, if the budget ended the run"),
     Column("to_finish_usd", "estimated cost of that rest"),
     Column(
         "left_plan",
-        "purchases that the plan did not begin with, with its reason and the figures of then; missing without any",
+        "purchases that the plan did not begin with, with its reason and the figures of then; "
+        "missing without any",
         optional=True,
     ),
     Column("cluster", "Ray cluster on which the training ran", of=CLUSTER.of),
@@ -89,7 +106,8 @@ WITHOUT_RUN: tuple[Column[Any], ...] = (
     Column("run", "null"),
     Column(
         "outcome",
-        "`withdrawn` if the job was stopped while it waited for its turn; `error` if it could not run",
+        "`withdrawn` if the job was stopped while it waited for its turn; `error` if it could not "
+        "run",
     ),
     Column("message", "the same in words"),
 )
@@ -97,10 +115,15 @@ EVENT_LINE: tuple[Column[Mapping[str, Any]], ...] = (
     Column("time", "moment of the event by the market's clock; null for a job that has no run"),
     Column("job", "name of the job"),
     Column("run", "id of the run; null if the job has none"),
-    Column("event", "kind of the event, such as `Rented` or `MachineWarned`; `Answer` is the last line of a run"),
+    Column(
+        "event",
+        "kind of the event, such as `Rented` or `MachineWarned`; `Answer` is the last line of a "
+        "run",
+    ),
     Column(
         "fields",
-        "values of the event, as the event log has them; of `Answer`, the answer of `launch --json`",
+        "values of the event, as the event log has them; of `Answer`, the answer of `launch "
+        "--json`",
         named="a value; more may be added, and amounts are as in the log",
     ),
 )
@@ -136,7 +159,10 @@ ADMITTED: tuple[Column[Mapping[str, Any]], ...] = (
 SSH = (*SHELL, *ADMITTED)
 """The JSON of `spotctl ssh`; with --admit only what was admitted."""
 
-RESOURCE: tuple[Column[Resource], ...] = (Column("kind", "machine, disk, address or the like"), Column("id", "its id"))
+RESOURCE: tuple[Column[Resource], ...] = (
+    Column("kind", "machine, disk, address or the like"),
+    Column("id", "its id"),
+)
 ORPHANED: tuple[Column[Mapping[str, Any]], ...] = (
     Column("removed", "whether they were removed (--yes)"),
     Column("resources", "resources that no active run owns", each=RESOURCE),
@@ -144,14 +170,27 @@ ORPHANED: tuple[Column[Mapping[str, Any]], ...] = (
         "data",
         "stored data that no job has used for long",
         each=(
-            Column("location", "its place in a bucket, or a folder of this computer", lambda data: data[0]),
-            Column("bytes", "its size; files that other data has, too, are kept", lambda data: data[1]),
-            Column("job", "job that used it last; empty for a copy on this computer", lambda data: data[2]),
+            Column(
+                "location",
+                "its place in a bucket, or a folder of this computer",
+                lambda data: data[0],
+            ),
+            Column(
+                "bytes", "its size; files that other data has, too, are kept", lambda data: data[1]
+            ),
+            Column(
+                "job",
+                "job that used it last; empty for a copy on this computer",
+                lambda data: data[2],
+            ),
             Column("used", "when it was used last", lambda data: format_time(data[3])),
         ),
     ),
     Column("failures", "clouds that could not be searched, and what could not be removed"),
-    Column("not_asked", "clouds that neither the log nor the settings name, and that could not be searched"),
+    Column(
+        "not_asked",
+        "clouds that neither the log nor the settings name, and that could not be searched",
+    ),
 )
 """The JSON of `spotctl gc`."""
 
@@ -162,7 +201,8 @@ EMERGENCY: tuple[Column[Any] | type, ...] = (
     Column("left", each=ShownMachine),
 )
 STOPPED = (*RUN_END, *WITHOUT_RUN, *EMERGENCY)
-"""The JSON of `spotctl stop`: the end of a run, a job without one, or what was done without the log."""
+"""The JSON of `spotctl stop`: the end of a run, a job without one, or what was done without the
+log."""
 
 BUDGET_SET: tuple[Column[ChangedBudget], ...] = (
     Column("run", "id of the run"),
@@ -184,17 +224,34 @@ LOG: tuple[Column[Salvaged], ...] = (
         "dropped",
         "what earlier repairs have dropped",
         each=(
-            Column("run", "run of the rows; empty if they may be of any run", lambda dropped: dropped[0]),
+            Column(
+                "run",
+                "run of the rows; empty if they may be of any run",
+                lambda dropped: dropped[0],
+            ),
             Column("rows", "number of rows", lambda dropped: dropped[1].rows),
-            Column("first", "number of the first in the damaged log", lambda dropped: dropped[1].first),
-            Column("last", "number of the last in the damaged log", lambda dropped: dropped[1].last),
+            Column(
+                "first", "number of the first in the damaged log", lambda dropped: dropped[1].first
+            ),
+            Column(
+                "last", "number of the last in the damaged log", lambda dropped: dropped[1].last
+            ),
             Column(
                 "since",
-                "time of the last row before them, by the provider's clock; without a run by this computer's",
+                "time of the last row before them, by the provider's clock; without a run by this "
+                "computer's",
                 lambda dropped: format_time(dropped[1].since),
             ),
-            Column("until", "time of the first row after them", lambda dropped: format_time(dropped[1].until)),
-            Column("kinds", "their kinds, as far as these could be read", lambda dropped: list(dropped[1].kinds)),
+            Column(
+                "until",
+                "time of the first row after them",
+                lambda dropped: format_time(dropped[1].until),
+            ),
+            Column(
+                "kinds",
+                "their kinds, as far as these could be read",
+                lambda dropped: list(dropped[1].kinds),
+            ),
         ),
     ),
 )
@@ -239,4 +296,5 @@ LEFT: tuple[Column[Mapping[str, Any]], ...] = (
     Column("left", "resources of the run that the cloud still lists", each=RESOURCE),
 )
 TRIED = (*RUN_END, *LEFT, *TRIAL)
-"""The JSON of `spotctl try`: the end of the run and what is left, or with --full the trial's record."""
+"""The JSON of `spotctl try`: the end of the run and what is left, or with --full the trial's
+record."""

@@ -1,7 +1,8 @@
 """`RunView`: a run at one moment, as everything shows it.
 
-`status`, `status --watch`, the window of `launch`, the pages of `ui`, metrics and trackers print from it. As `run_view`
-alone makes it from the log's state, all of them mean the same. Pure; `reading` finds state, moment and money.
+`status`, `status --watch`, the window of `launch`, the pages of `ui`, metrics and trackers print
+from it. As `run_view` alone makes it from the log's state, all of them mean the same. Pure;
+`reading` finds state, moment and money.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Money:
-    """The cost so far; and in nano-dollar-seconds, the on-demand cost of the same work, the budget, and the
-    committed amount, which is spent or reserved until the leases end. None where it is unknown, or was not asked;
-    `on_demand_unknown` says why the cost of the same work on demand is unknown."""
+    """The cost so far; and in nano-dollar-seconds, the on-demand cost of the same work, the budget,
+    and the committed amount, which is spent or reserved until the leases end. None where it is
+    unknown, or was not asked; `on_demand_unknown` says why the cost of the same work on demand is
+    unknown."""
 
     spending: CostSoFar | None = None
     on_demand: int | None = None
@@ -51,8 +53,8 @@ class Money:
 
 @dataclass(frozen=True, slots=True)
 class HeldMachine:
-    """A machine that the run holds. `pricing` is `spot`, `on-demand` or `reserved`; `boot` is None once its agent has
-    answered."""
+    """A machine that the run holds. `pricing` is `spot`, `on-demand` or `reserved`; `boot` is None
+    once its agent has answered."""
 
     id: str
     market: Market
@@ -66,10 +68,11 @@ class HeldMachine:
 
 @dataclass(frozen=True, slots=True)
 class MarketView:
-    """A market from which machines were rented. Prices in nano-dollars per hour; `bid` is the highest now held.
+    """A market from which machines were rented. Prices in nano-dollars per hour; `bid` is the
+    highest now held.
 
-    `reserved_price` is known for reservations. `gpus` is how busy the GPUs of its machines are, and how full
-    their memory is, as shares of 1: means over the machines for which it is known.
+    `reserved_price` is known for reservations. `gpus` is how busy the GPUs of its machines are, and
+    how full their memory is, as shares of 1: means over the machines for which it is known.
     """
 
     market: Market
@@ -84,8 +87,9 @@ class MarketView:
 
 @dataclass(frozen=True, slots=True)
 class CommandProgress:
-    """The newest attempt of a command, and its newest checkpoint, None before the first: seconds to save it, bytes,
-    and the seconds between two of them, None if only an eviction warning causes one."""
+    """The newest attempt of a command, and its newest checkpoint, None before the first: seconds to
+    save it, bytes, and the seconds between two of them, None if only an eviction warning causes
+    one."""
 
     attempt: int
     nodes: int
@@ -100,10 +104,11 @@ class CommandProgress:
 class RunView:
     """A run at `now`, a moment of its market's clock.
 
-    `status` is as `status_word` has it; `began` and `ended`
-    are by this computer's clock. A training has a stage, a clock, done at `clock_at`, and the loss there; `model_loss`
-    is that of the finished model, once there is one. `goal` is the clock at which it ends, if one is set. A command has
-    `command` instead. `kinds` are those of all machines that it ever held: market, whether reliable, pricing.
+    `status` is as `status_word` has it; `began` and `ended` are by this computer's clock. A
+    training has a stage, a clock, done at `clock_at`, and the loss there; `model_loss` is that of
+    the finished model, once there is one. `goal` is the clock at which it ends, if one is set. A
+    command has `command` instead. `kinds` are those of all machines that it ever held: market,
+    whether reliable, pricing.
     """
 
     job: str
@@ -135,7 +140,8 @@ class RunView:
     kinds: tuple[tuple[Market, bool, str], ...]
     markets: tuple[MarketView, ...]
     unreadable: str = ""
-    """Why the job of a run that goes on cannot be read from the log; empty if it can, or was not asked."""
+    """Why the job of a run that goes on cannot be read from the log; empty if it can, or was not
+    asked."""
 
     @property
     def reliable(self) -> int:
@@ -212,7 +218,9 @@ def run_view(
 
 
 def status_word(state: RunState, *, attended: bool) -> str:
-    """The outcome of a run that has ended; else interrupted, stopping, waiting for its turn or running."""
+    """The outcome of a run that has ended; else interrupted, stopping, waiting for its turn or
+    running.
+    """
     if state.ended is not None:
         return state.ended.outcome
     if not attended:
@@ -228,14 +236,23 @@ def _command(state: RunState) -> CommandProgress | None:
         return None
     if newest is None:
         return CommandProgress(work.number, len(work.attempt.machines), work.runs)
+
     every = newest.every_seconds if isfinite(newest.every_seconds) else None
     return CommandProgress(
-        work.number, len(work.attempt.machines), work.runs, newest.number, newest.seconds, newest.bytes, every
+        work.number,
+        len(work.attempt.machines),
+        work.runs,
+        newest.number,
+        newest.seconds,
+        newest.bytes,
+        every,
     )
 
 
 def _expected_end(state: RunState, goal: int | None) -> int | None:
-    """When the run will end: at its pace so far, with all interruptions, else as planned; None if unknown."""
+    """When the run will end: at its pace so far, with all interruptions, else as planned; None if
+    unknown.
+    """
     if goal is not None and len(state.paces) > 1 and state.progress is not None:
         (began, first), (latest, last) = state.paces[0], state.paces[-1]
         return latest + (latest - began) * (goal - state.progress.clock) // (last - first)
@@ -245,19 +262,31 @@ def _expected_end(state: RunState, goal: int | None) -> int | None:
 
 
 def _kind(allocation: Allocation) -> tuple[Market, bool, str]:
-    return allocation.market, allocation.reliable, allocation.market.pricing(spot=allocation.bid is not None)
+    return (
+        allocation.market,
+        allocation.reliable,
+        allocation.market.pricing(spot=allocation.bid is not None),
+    )
 
 
 def _markets(state: RunState) -> tuple[MarketView, ...]:
-    """Markets with machines first, then the others, those that were used last before those used earlier."""
+    """Markets with machines first, then the others, those that were used last before those used
+    earlier.
+    """
     newest = {allocation.market: allocation for allocation in state.allocations.values()}
     views = list[MarketView]()
     for market in reversed(newest):
-        machines = [held for held in state.alive if state.allocations[held.allocation].market == market]
+        machines = [
+            held for held in state.alive if state.allocations[held.allocation].market == market
+        ]
         bids = [held.bid for held in machines if held.bid is not None]
         uses = list[tuple[int, int]]()
         for held in machines:
-            if held.gpus is not None and held.gpus.busy is not None and held.gpus.memory is not None:
+            if (
+                held.gpus is not None
+                and held.gpus.busy is not None
+                and held.gpus.memory is not None
+            ):
                 uses.append((held.gpus.busy, held.gpus.memory))
         gpus = None
         if uses:
@@ -274,4 +303,5 @@ def _markets(state: RunState) -> tuple[MarketView, ...]:
             gpus=gpus,
         )
         views.append(view)
+
     return tuple(sorted(views, key=lambda view: view.machines == 0))

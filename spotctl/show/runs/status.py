@@ -1,4 +1,6 @@
-"""`spotctl status` and `spotctl nightly ls`: runs, jobs that wait, and nightly jobs, in JSON and as tables."""
+"""`spotctl status` and `spotctl nightly ls`: runs, jobs that wait, and nightly jobs, in JSON and as
+tables.
+"""
 
 from __future__ import annotations
 
@@ -25,23 +27,36 @@ def ways_on(view: RunView) -> str:
     """The commands that show, continue and end a run, with the machines of one without a runner."""
     job = view.job
     if view.unreadable:
-        return f"{view.unreadable}; 'spotctl stop {job}' returns what the clouds show of run {view.run}"
+        return (
+            f"{view.unreadable}; 'spotctl stop {job}' returns what the clouds show of run "
+            f"{view.run}"
+        )
     if view.attended:
         return f"'spotctl resume {job}' shows run {view.run}, 'spotctl stop {job}' ends it"
+
     # A run that was asked to stop only returns its machines when it is resumed.
     resume = "" if view.is_stopping else f", 'spotctl resume {job}' continues it"
     if not view.machines and not view.has_open_order:
         return f"run {view.run} has no machines: 'spotctl stop {job}' ends it{resume}"
-    machines = counted(len(view.machines), "machine") + (" and an open order" if view.has_open_order else "")
+
+    machines = counted(len(view.machines), "machine") + (
+        " and an open order" if view.has_open_order else ""
+    )
     return (
-        f"run {view.run} has {machines}, rented until their leases end: 'spotctl stop {job}' returns them now{resume}"
+        f"run {view.run} has {machines}, rented until their leases end: 'spotctl stop {job}' "
+        f"returns them now{resume}"
     )
 
 
 def booting_text(view: RunView) -> str:
-    """The machines that boot, how far they have come, and when they would count as silent; empty without any."""
+    """The machines that boot, how far they have come, and when they would count as silent; empty
+    without any.
+    """
     boots = [(machine.id, machine.boot) for machine in view.machines if machine.boot is not None]
-    shown = (f"{name} ({boot.stage}; silent in {max(boot.due - view.now, 0) / MINUTE:.0f} min)" for name, boot in boots)
+    shown = (
+        f"{name} ({boot.stage}; silent in {max(boot.due - view.now, 0) / MINUTE:.0f} min)"
+        for name, boot in boots
+    )
     is_shown = boots and view.attended and not view.is_replayed
     return f"run {view.run} waits for the boot of {', '.join(shown)}" if is_shown else ""
 
@@ -50,12 +65,15 @@ def waiting_text(job: WaitingJob, paths: Paths, *, attended: bool) -> str:
     """A job that has not begun, and the commands that begin or withdraw it."""
     if not attended:
         return (
-            f"job {job.name} has not begun, and its launcher is gone: 'spotctl resume {job.name}' begins it once it is"
+            f"job {job.name} has not begun, and its launcher is gone: 'spotctl resume {job.name}' "
+            "begins it once it is"
             f" its turn, 'spotctl stop {job.name}' forgets it"
         )
+
     until = "" if job.begins is None else f", probably until {moment(job.begins)}"
     return (
-        f"job {job.name} waits for {' and '.join(job.awaited(paths)) or 'its turn'}{until}: 'spotctl stop {job.name}'"
+        f"job {job.name} waits for {' and '.join(job.awaited(paths)) or 'its turn'}{until}: "
+        f"'spotctl stop {job.name}'"
         " withdraws it"
     )
 
@@ -90,12 +108,14 @@ MACHINE: tuple[Column[HeldMachine], ...] = (
     ),
     Column(
         "boot",
-        "stage of its boot: `ordered`, `running`, `console`, `ssh` or `packages`; null once its agent has answered",
+        "stage of its boot: `ordered`, `running`, `console`, `ssh` or `packages`; null once its "
+        "agent has answered",
         lambda machine: None if machine.boot is None else machine.boot.stage,
     ),
     Column(
         "silent_at",
-        "moment at which it is returned unless its boot shows something new; null once its agent has answered",
+        "moment at which it is returned unless its boot shows something new; null once its agent "
+        "has answered",
         lambda machine: None if machine.boot is None else format_time(machine.boot.due),
     ),
 )
@@ -112,14 +132,22 @@ MARKET: tuple[Column[MarketView], ...] = (
         "highest bid of these machines in dollars per hour; null without bids",
         lambda market: None if market.bid is None else to_usd(market.bid),
     ),
-    Column("on_demand", "on-demand price in dollars per hour", lambda market: to_usd(market.on_demand)),
+    Column(
+        "on_demand", "on-demand price in dollars per hour", lambda market: to_usd(market.on_demand)
+    ),
     Column("gpus", "use of their GPUs; null if none has reported it", of=GPUS),
 )
 CHECKPOINT: tuple[Column[CommandProgress], ...] = (
-    Column("number", "its number, which grows with every checkpoint of the run", lambda command: command.checkpoint),
+    Column(
+        "number",
+        "its number, which grows with every checkpoint of the run",
+        lambda command: command.checkpoint,
+    ),
     Column("seconds", "time that saving it took"),
     Column("bytes", "its size"),
-    Column("every_seconds", "time between two checkpoints; null if only an eviction warning causes one"),
+    Column(
+        "every_seconds", "time between two checkpoints; null if only an eviction warning causes one"
+    ),
 )
 
 
@@ -141,7 +169,9 @@ RUN: tuple[Column[RunView], ...] = (
         lambda view: view.status,
         heading="state",
     ),
-    Column("began", "when it was launched, by this computer's clock", lambda view: moment(view.began)),
+    Column(
+        "began", "when it was launched, by this computer's clock", lambda view: moment(view.began)
+    ),
     Column(
         "ended",
         "when it ended, by this computer's clock; null before",
@@ -172,11 +202,18 @@ RUN: tuple[Column[RunView], ...] = (
         unknown="",
         rank=4,
     ),
-    Column("spent_usd", "cost so far", lambda view: usd(_spending(view).amount), heading="spent", cell=spent_text),
+    Column(
+        "spent_usd",
+        "cost so far",
+        lambda view: usd(_spending(view).amount),
+        heading="spent",
+        cell=spent_text,
+    ),
     Column("spent_low_usd", "the least that this can be", lambda view: usd(_spending(view).low)),
     Column(
         "spent_high_usd",
-        "the most that this can be; null if that is unknown, because rows of the log or prices are lost",
+        "the most that this can be; null if that is unknown, because rows of the log or prices are "
+        "lost",
         lambda view: None if (high := _spending(view).high) is None else usd(high),
     ),
     Column("rows_lost", "rows of the run that the log has lost"),
@@ -196,7 +233,9 @@ RUN: tuple[Column[RunView], ...] = (
     Column(
         "checkpoint",
         "newest checkpoint of a command; null before the first",
-        lambda view: None if view.command is None or view.command.checkpoint is None else view.command,
+        lambda view: (
+            None if view.command is None or view.command.checkpoint is None else view.command
+        ),
         of=CHECKPOINT,
         only=_is_command,
     ),

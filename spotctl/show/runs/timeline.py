@@ -1,4 +1,6 @@
-"""The history of a run, as `status --watch` and its page show it: a fold over its events, next to its state. Pure."""
+"""The history of a run, as `status --watch` and its page show it: a fold over its events, next to
+its state. Pure.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -11,7 +13,8 @@ from spotctl.show.phrases import machines_text, terms_text
 MAX_EVENTS = 500
 """Only the latest events are kept."""
 _MERGE_WITHIN = 4
-"""Machines of one allocation with the same ending are merged into one line, if at most this many lines came between."""
+"""Machines of one allocation with the same ending are merged into one line, if at most this many
+lines came between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,9 @@ class MachineCount:
 
 @dataclass(frozen=True, slots=True)
 class TimelineEvent:
-    """A line of the event list about `count` machines. Later events with an equal `about` are added to the count."""
+    """A line of the event list about `count` machines. Later events with an equal `about` are added
+    to the count.
+    """
 
     at: int
     text: str
@@ -67,18 +72,26 @@ def _footprint(timeline: Timeline, state: RunState, row: LogRow) -> tuple[Machin
             pass
         case _:
             return timeline.footprint
+
     reliable = sum(state.allocations[held.allocation].reliable for held in state.alive)
-    # Events are logged after they happened, so their times may go backwards; the order is that of the log.
+    # Events are logged after they happened, so their times may go backwards; the order is that of
+    # the log.
     at = max([at, *(count.at for count in timeline.footprint[-1:])])
     return (*timeline.footprint, MachineCount(at, reliable, len(state.alive) - reliable))
 
 
 def _merged(events: tuple[TimelineEvent, ...], new: TimelineEvent) -> tuple[TimelineEvent, ...]:
-    """Appends an event, or adds it to a recent one about the same machines: the log has an event for each machine."""
+    """Appends an event, or adds it to a recent one about the same machines: the log has an event
+    for each machine.
+    """
     for back, other in enumerate(reversed(events[-_MERGE_WITHIN:]), 1):
         if new.about is not None and other.about == new.about:
             place = len(events) - back
-            return (*events[:place], replace(other, count=other.count + new.count), *events[place + 1 :])
+            return (
+                *events[:place],
+                replace(other, count=other.count + new.count),
+                *events[place + 1 :],
+            )
     return (*events, new)[-MAX_EVENTS:]
 
 
@@ -97,7 +110,9 @@ def _event(before: RunState, row: LogRow) -> TimelineEvent | None:
             return _of_machine(before, row.at, name, f"silent ({why})")
         case ev.MachineEnded(id=name, reason=reason):
             unwarned = reason == EVICTED and before.machines[name].warned_until is None
-            return _of_machine(before, row.at, name, f"{reason}{' without warning' if unwarned else ''}")
+            return _of_machine(
+                before, row.at, name, f"{reason}{' without warning' if unwarned else ''}"
+            )
         case event:
             said = _of_run(before, event)
             return None if said is None else TimelineEvent(row.at, _plain(said))
@@ -113,7 +128,9 @@ def _of_run(before: RunState, event: ev.Event) -> str | None:
         case ev.RentRefused(intent=intent, why=why):
             order = before.orders[intent]
             # `NoCapacity` as `no capacity`.
-            words = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in why).strip()
+            words = "".join(
+                f" {letter.lower()}" if letter.isupper() else letter for letter in why
+            ).strip()
             text = f"refused: {machines_text(order.machines, order.market)}: {words}"
         case ev.Decided(departures=departures) if departures:
             text = f"left the plan: {'; '.join(departures)}"
@@ -127,6 +144,7 @@ def _of_run(before: RunState, event: ev.Event) -> str | None:
             text = f"{outcome}: returning all machines"
         case ev.RunEnded(outcome=outcome, message=message):
             text = f"run ended: {outcome}{f' ({message})' if message else ''}"
+
     return text
 
 

@@ -46,8 +46,8 @@ from spotctl.show.runs.run_view import MarketView, RunView
 from spotctl.show.runs.status import shown_loss, spent_text, ways_on
 from spotctl.show.terminal import dollars, percent
 
-# Nodes that stay keep their focus, selection and scroll position. A link that gets the place of another one would take
-# over its focus, so the focus then goes to the link that was chosen.
+# Nodes that stay keep their focus, selection and scroll position. A link that gets the place of
+# another one would take over its focus, so the focus then goes to the link that was chosen.
 _SCRIPT = Html("""
 const renewAttributes = (node, fresh) => {
   for (const name of node.getAttributeNames()) {
@@ -117,7 +117,8 @@ button { cursor: pointer; font-weight: 600; }
 """
 
 POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; base-uri 'none';"
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; base-uri "
+    "'none';"
     " form-action 'self'; frame-ancestors 'none';"
     f" script-src 'sha256-{b64encode(sha256(_SCRIPT.encode()).digest()).decode()}'"
 )
@@ -138,7 +139,8 @@ def renewed_page(title: str, *children: str) -> str:
 
 
 def short_time(time: str) -> str:
-    """`2026-01-15 07:03` for a time of a JSON answer, in UTC as everywhere; empty if there is none."""
+    """`2026-01-15 07:03` for a time of a JSON answer, in UTC as everywhere; empty if there is
+    none."""
     return f"{datetime.fromisoformat(time):%Y-%m-%d %H:%M}" if time else ""
 
 
@@ -196,23 +198,37 @@ def overview_page(
     *,
     whole: bool = False,
 ) -> str:
-    """Money, alarms and all jobs. `waits` and `nights` are in the form of `status --json` and `nightly ls --json`."""
+    """Money, alarms and all jobs. `waits` and `nights` are in the form of `status --json` and
+    `nightly ls --json`.
+    """
     active = [view for view in views if view.status in ACTIVE]
     ended = [view for view in views if view.status not in ACTIVE]
     ended.sort(key=lambda view: (view.ended or 0) // SECOND, reverse=True)
     shown = ended if whole else ended[:MAX_ENDED]
     title = "Nothing is running"
+
     if not views and not waits:
         title = "No runs yet"
     elif active or waits:
-        title = counted(len(active), "active run") + (f", {counted(len(waits), 'job')} waiting" if waits else "")
+        title = counted(len(active), "active run") + (
+            f", {counted(len(waits), 'job')} waiting" if waits else ""
+        )
+
     active_rows = [
-        _run_row(view, RUNNING, (short_time(moment(view.began)), str(len(view.machines))), _times_left(view))
+        _run_row(
+            view,
+            RUNNING,
+            (short_time(moment(view.began)), str(len(view.machines))),
+            _times_left(view),
+        )
         for view in active
     ]
+
     ended_rows = [
-        _run_row(view, DONE, ("" if view.ended is None else short_time(moment(view.ended)),)) for view in shown
+        _run_row(view, DONE, ("" if view.ended is None else short_time(moment(view.ended)),))
+        for view in shown
     ]
+
     # The commands that help runs which do not run as they should.
     advice = [ways_on(view) for view in active if view.status not in (RUNNING, "waiting")]
     months = () if today is None else (today.month, *today.months_of_tags)
@@ -227,6 +243,7 @@ def overview_page(
         *([] if today is None else [_machines_today(today)]),
         _runs("Ended", _ENDED_HEADS, ended_rows),
     ]
+
     if len(shown) < len(ended):
         parts.append(paragraph(el("a", f"All {len(ended):,} ended runs", href="?all")))
     return renewed_page(f"spotctl: {title}", *parts, _nights(nights))
@@ -237,7 +254,11 @@ def _alarms(active: Sequence[RunView], months: Sequence[Month]) -> Iterator[str]
     for view in active:
         if view.money.used is not None and view.money.used > _NEARLY:
             yield f"{view.job} has spent {percent(view.money.used)} of its budget"
-        if view.deadline is not None and view.expected_end is not None and view.expected_end > view.deadline:
+        if (
+            view.deadline is not None
+            and view.expected_end is not None
+            and view.expected_end > view.deadline
+        ):
             late = hours_text((view.expected_end - view.deadline) / HOUR)
             yield f"{view.job} is expected to end {late} after its deadline"
     for month in months:
@@ -250,14 +271,26 @@ def _month_name(month: Month) -> str:
 
 
 def _money_tiles(today: Report, months: Sequence[Month]) -> list[tuple[str, str, str]]:
-    """The money of today and of this month, next to the budgets; what was replayed is no part of it."""
+    """The money of today and of this month, next to the budgets; what was replayed is no part of
+    it.
+    """
     day = [] if today.is_replayed else [("Paid today", usd_text(usd(today.whole.total)), "")]
     if today.is_replayed or today.replayed.total:
-        day.append(("Replayed today", usd_text(usd(today.replayed.total)), "on prices of the past: nothing is billed"))
+        day.append(
+            (
+                "Replayed today",
+                usd_text(usd(today.replayed.total)),
+                "on prices of the past: nothing is billed",
+            )
+        )
+
     for month in months:
         budget = "" if month.budget is None else f" of {usd_text(month.budget)}"
         by_its_end = f"{usd_text(usd(month.forecast))} expected by its end"
-        day.append((f"Paid in {_month_name(month)}", f"{usd_text(usd(month.paid))}{budget}", by_its_end))
+        day.append(
+            (f"Paid in {_month_name(month)}", f"{usd_text(usd(month.paid))}{budget}", by_its_end)
+        )
+
     return day
 
 
@@ -265,12 +298,16 @@ def _machines_today(today: Report) -> Html:
     """The machines of all runs of this day, by job, on this computer's clock."""
     runs = [run for run in today.runs if run.mixes]
     counts = {
-        run.run: [(on_this_clock(run, mix.at, today.made_at), sum(astuple(mix)[1:])) for mix in run.mixes]
+        run.run: [
+            (on_this_clock(run, mix.at, today.made_at), sum(astuple(mix)[1:])) for mix in run.mixes
+        ]
         for run in runs
     }
+
     moments = sorted({at for each in counts.values() for at, _ in each} | {today.made_at})
     if len(moments) < _FEWEST:
         return Html()
+
     jobs = dict[str, list[float]]()
     for run in runs:
         at, machines = zip(*counts[run.run], strict=True)
@@ -278,31 +315,51 @@ def _machines_today(today: Report) -> Html:
         held = np.array([0, *machines])[places]
         if run.wall_ended is not None:
             held = np.where(np.array(moments) >= run.wall_ended, 0, held)
-        jobs[run.job] = [*map(sum, zip(jobs.get(run.job, [0.0] * len(moments)), held.tolist(), strict=True))]
+        jobs[run.job] = [
+            *map(sum, zip(jobs.get(run.job, [0.0] * len(moments)), held.tolist(), strict=True))
+        ]
+
     layers = [
         Series(series_class(number), job, tuple(zip(moments, held, strict=True)))
         for number, (job, held) in enumerate(jobs.items())
     ]
     most = int(max(map(sum, zip(*jobs.values(), strict=True))))
-    picture = for_both_widths(lambda canvas: footprint(canvas, f"Machines today, at most {most}", layers, (), ()), 200)
-    return section("Machines today", figure(picture, [(layer.class_, layer.name) for layer in layers]))
+    picture = for_both_widths(
+        lambda canvas: footprint(canvas, f"Machines today, at most {most}", layers, (), ()), 200
+    )
+
+    return section(
+        "Machines today", figure(picture, [(layer.class_, layer.name) for layer in layers])
+    )
 
 
-def _runs(title: str, heads: Sequence[ColumnHead], rows: Sequence[tuple[str, ...]], advice: Sequence[str] = ()) -> Html:
+def _runs(
+    title: str,
+    heads: Sequence[ColumnHead],
+    rows: Sequence[tuple[str, ...]],
+    advice: Sequence[str] = (),
+) -> Html:
     if not rows:
         return Html()
     return section(title, table(heads, rows), *(paragraph(line, "lead after") for line in advice))
 
 
-def _run_row(view: RunView, usual: str, own: Sequence[str], later: Sequence[str] = ()) -> tuple[str, ...]:
-    """The cells of a run: its link, its state, bold unless it is the usual one, its `own` cells, and its figures."""
+def _run_row(
+    view: RunView, usual: str, own: Sequence[str], later: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """The cells of a run: its link, its state, bold unless it is the usual one, its `own` cells,
+    and its figures.
+    """
     state = view.status if view.status == usual else el("strong", view.status)
     progress = ""
     if view.clock is not None:
         progress = f"clock {view.clock:,}"
     elif view.command is not None:
         progress = f"attempt {view.command.attempt}"
-    budget = "" if view.money.budget is None or not later else f" of {usd_text(usd(view.money.budget))}"
+
+    budget = (
+        "" if view.money.budget is None or not later else f" of {usd_text(usd(view.money.budget))}"
+    )
     return (
         el("a", view.job, href=f"run/{quote(view.job, safe='')}"),
         state,
@@ -328,19 +385,30 @@ def _amount(text: str, *, is_replayed: bool) -> str:
 def _waiting(waits: Sequence[Mapping[str, Any]]) -> Html:
     if not waits:
         return Html()
+
     heads = (
         ColumnHead("job", is_text=True),
         ColumnHead("after", is_text=True),
         ColumnHead("begins (UTC)", is_text=True),
     )
-    rows = [(job["name"], ", ".join(job["after"]) or job["state"], short_time(job["begins"] or "")) for job in waits]
+
+    rows = [
+        (job["name"], ", ".join(job["after"]) or job["state"], short_time(job["begins"] or ""))
+        for job in waits
+    ]
     return section("Waiting", table(heads, [(*row[:-1], row[-1] or "unknown") for row in rows]))
 
 
 def _nights(nights: Sequence[Mapping[str, Any]]) -> Html:
     if not nights:
         return Html()
-    problems = [paragraph(f"{job['name']}: {problem}", "notice") for job in nights for problem in job["problems"]]
+
+    problems = [
+        paragraph(f"{job['name']}: {problem}", "notice")
+        for job in nights
+        for problem in job["problems"]
+    ]
+
     rows = list[tuple[str, ...]]()
     for job in nights:
         last = job["last_night"] or {}
@@ -348,11 +416,15 @@ def _nights(nights: Sequence[Mapping[str, Any]]) -> Html:
         outcome = f"{last['night']} {last['outcome']}" if last else "none yet"
         amount = _amount(cost, is_replayed=bool(last.get("replayed")))
         rows.append((job["name"], job["next"] or "", outcome, amount))
+
     return section("Nights", *problems, table(_NIGHT_HEADS, rows))
 
 
 _MAX_EVENTS = 100
-_REPLAYED = "Replayed on the local market: nothing is billed. Times are those of the market, except in the output."
+_REPLAYED = (
+    "Replayed on the local market: nothing is billed. Times are those of the market, except in the "
+    "output."
+)
 _PRICES = "Prices per hour"
 _UNKNOWN = "-"
 
@@ -384,7 +456,9 @@ def run_page(run: WatchedRun, output: Sequence[str], notices: Sequence[str] = ()
 
 
 def _commands(view: RunView) -> Html:
-    """Forms that stop or resume the run, or set its budget. One types the command: nothing is done by a slip."""
+    """Forms that stop or resume the run, or set its budget. One types the command: nothing is done
+    by a slip.
+    """
     goes_on = view.status in ACTIVE and view.status != "stopping" and not view.is_stopping
     forms = list[Html]()
     if view.status == _INTERRUPTED and not view.is_stopping:
@@ -392,6 +466,7 @@ def _commands(view: RunView) -> Html:
     if goes_on:
         dollars_left = "what it may cost in all, in dollars"
         forms.append(_form("Set the budget", f"{RESUME} {view.job} {BUDGET}", dollars_left))
+
     if view.status in ACTIVE and view.status != "stopping":
         forms.append(_form("Stop", f"{STOP} {view.job}"))
     return section("Commands", *forms) if forms else Html()
@@ -400,7 +475,15 @@ def _commands(view: RunView) -> Html:
 def _form(does: str, words: str, more: str = "") -> Html:
     """A form that begins the command of these words; the user adds `more` to them."""
     shown = f"{words} 20" if more else words
-    typed = el("input", name_="typed", autocomplete="off", spellcheck="false", required="", placeholder=shown)
+    typed = el(
+        "input",
+        name_="typed",
+        autocomplete="off",
+        spellcheck="false",
+        required="",
+        placeholder=shown,
+    )
+
     hidden = el("input", type="hidden", name_="asked", value=words)
     label = el("label", "Type ", el("strong", words), f" and {more}: " if more else ": ", typed)
     return el("form", hidden, label, el("button", does), method="post", action="../do")
@@ -414,17 +497,30 @@ def _tiles(view: RunView) -> list[tuple[str, str, str]]:
         kinds = f"{view.reliable} reliable, {view.transient} spot" if view.reliable else ""
     else:
         kinds = "" if view.machines else "all returned"
+
     if view.clock is None:
         progress = f"{(view.now - view.started) / HOUR:.1f} h"
         place = "" if view.command is None else command_progress(view.command)
     else:
-        progress, of_goal = f"{view.clock:,}", "clocks" if view.goal is None else f"of {view.goal:,} clocks"
+        progress, of_goal = (
+            f"{view.clock:,}",
+            "clocks" if view.goal is None else f"of {view.goal:,} clocks",
+        )
         place = f"{of_goal}, stage {view.stage}"
+
     return [
-        ("Spent", spent_text(view), "" if money.budget is None else f"{percent(money.used)} of the budget"),
+        (
+            "Spent",
+            spent_text(view),
+            "" if money.budget is None else f"{percent(money.used)} of the budget",
+        ),
         ("Saved", "unknown" if money.on_demand_unknown else percent(money.saved), on_demand),
         ("Machines", str(len(view.machines)), kinds),
-        ("Evictions", str(view.evictions), f"{counted(view.warned, 'machine')} warned" if view.warned else ""),
+        (
+            "Evictions",
+            str(view.evictions),
+            f"{counted(view.warned, 'machine')} warned" if view.warned else "",
+        ),
         ("Progress", progress, place),
     ]
 
@@ -435,15 +531,23 @@ def _cost(run: WatchedRun) -> Html:
     so_far = " so far" if run.view.status in ACTIVE else ""
     amounts = [
         (f"Spent{so_far}", None if spent is None else usd(spent), "paid"),
-        (f"Same work on demand{so_far}", None if money.on_demand is None else usd(money.on_demand), "od"),
+        (
+            f"Same work on demand{so_far}",
+            None if money.on_demand is None else usd(money.on_demand),
+            "od",
+        ),
     ]
+
     if planned is not None:
         each = " an hour" if planned.assumed else ""
         between = f"{usd_text(planned.usd_low)} to {usd_text(planned.usd_high)}"
         amounts.append((f"Planned{each or ' in all'} ({between})", planned.usd, "plan"))
+
     amounts.append(("Budget", None if money.budget is None else usd(money.budget), "reliable"))
     known = [(name, amount, class_) for name, amount, class_ in amounts if amount is not None]
-    return section("Cost", versus([(name, amount, usd_text(amount), class_) for name, amount, class_ in known]))
+    return section(
+        "Cost", versus([(name, amount, usd_text(amount), class_) for name, amount, class_ in known])
+    )
 
 
 def _machines(run: WatchedRun) -> Html:
@@ -451,20 +555,36 @@ def _machines(run: WatchedRun) -> Html:
     if not run.footprint:
         yet = " yet" if view.status in ACTIVE else ""
         return section("Machines", paragraph(f"None was rented{yet}."))
+
     counts = [(count.at, count.reliable, count.transient) for count in run.footprint]
     counts.append((max(view.now, counts[-1][0]), *counts[-1][1:]))
     layers = [
-        Series("reliable", "reliable machines", tuple((at, float(reliable)) for at, reliable, _ in counts)),
+        Series(
+            "reliable",
+            "reliable machines",
+            tuple((at, float(reliable)) for at, reliable, _ in counts),
+        ),
         Series("spot", "spot machines", tuple((at, float(others)) for at, _, others in counts)),
     ]
+
     marks = [
-        (event.at, "without" not in str(event), str(event)) for event in run.events if str(event).startswith(EVICTED)
+        (event.at, "without" not in str(event), str(event))
+        for event in run.events
+        if str(event).startswith(EVICTED)
     ]
+
     most = max(reliable + others for _, reliable, others in counts)
     title = f"Machines over time, at most {most}; {view.evictions} evicted"
     picture = for_both_widths(lambda canvas: footprint(canvas, title, layers, (), marks), 240, 40)
-    key = [paragraph("Triangles mark evictions; filled ones came without warning.", "lead")] if marks else []
-    return section("Machines", *key, figure(picture, [(layer.class_, layer.name) for layer in layers]))
+    key = (
+        [paragraph("Triangles mark evictions; filled ones came without warning.", "lead")]
+        if marks
+        else []
+    )
+
+    return section(
+        "Machines", *key, figure(picture, [(layer.class_, layer.name) for layer in layers])
+    )
 
 
 def _loss(run: WatchedRun) -> Html:
@@ -472,29 +592,42 @@ def _loss(run: WatchedRun) -> Html:
         return Html()
     latest = run.losses[-1][1]
     title = f"Loss by clock{f', {latest:.4g} now' if isfinite(latest) else ''}"
-    return section("Loss by clock", figure(for_both_widths(lambda canvas: line_chart(canvas, title, run.losses), 220)))
+    return section(
+        "Loss by clock",
+        figure(for_both_widths(lambda canvas: line_chart(canvas, title, run.losses), 220)),
+    )
 
 
 def _price_chart(run: WatchedRun) -> Html:
     markets = run.view.markets
     if not markets:
         return Html()
+
     held = [line for line in markets if line.machines and not line.reliable]
     lines = [_price_line(run, number, line) for number, line in enumerate(held)]
     lines = [line for line in lines if line.data]
     heads = (ColumnHead("market", is_text=True), *map(ColumnHead, ("machines", "spot", "bid")))
     heads += (ColumnHead("on demand", wide_only=True),)
     rows = list[tuple[str, ...]]()
+
     for line in markets:
         price = run.price_of(line)
         spot = _UNKNOWN if price is None else dollars(price)
-        rows.append((str(line.market), machines_of(line), spot, bid_text(line), dollars(line.on_demand)))
+        rows.append(
+            (str(line.market), machines_of(line), spot, bid_text(line), dollars(line.on_demand))
+        )
+
     if any(line.gpus for line in markets):
         heads += (ColumnHead("GPU busy", wide_only=True), ColumnHead("GPU memory", wide_only=True))
-        used = [("", "") if line.gpus is None else (percent(line.gpus[0]), percent(line.gpus[1])) for line in markets]
+        used = [
+            ("", "") if line.gpus is None else (percent(line.gpus[0]), percent(line.gpus[1]))
+            for line in markets
+        ]
         rows = [(*row, *shares) for row, shares in zip(rows, used, strict=True)]
+
     if not lines:
         return section(_PRICES, table(heads, rows))
+
     title = f"Prices of {len(lines)} markets in percent of on demand"
     picture = for_both_widths(lambda canvas: prices(canvas, title, lines), 220)
     chart = figure(picture, [(line.class_, line.name) for line in lines])

@@ -1,8 +1,9 @@
-"""`spotctl ui`: the pages of a home as it is now, read from its event log, the commands that they begin, and their
-server.
+"""`spotctl ui`: the pages of a home as it is now, read from its event log, the commands that they
+begin, and their server.
 
-It serves one person: on 127.0.0.1 alone, behind a token in the address. Its pages change nothing. A form of one, sent
-from the page itself and with the words that it asks for, begins the command of these words.
+It serves one person: on 127.0.0.1 alone, behind a token in the address. Its pages change nothing. A
+form of one, sent from the page itself and with the words that it asks for, begins the command of
+these words.
 """
 
 import os
@@ -37,7 +38,16 @@ from spotctl.show.costs.cost import Report
 from spotctl.show.costs.markup import el, paragraph
 from spotctl.show.runs.reading import Watcher, latest_views
 from spotctl.show.runs.status import dropped, waiting_json
-from spotctl.show.ui.pages import BUDGET, COMMANDS, LINKS, POLICY, RESUME, overview_page, renewed_page, run_page
+from spotctl.show.ui.pages import (
+    BUDGET,
+    COMMANDS,
+    LINKS,
+    POLICY,
+    RESUME,
+    overview_page,
+    renewed_page,
+    run_page,
+)
 
 _OUTPUT_LINES = 60
 _BROWSER_SECONDS = 20.0
@@ -51,7 +61,8 @@ _MAX_WATCHED = 20
 AnswerPath = Callable[[str, str], str | None]
 """The page at a path below the token, with the query of the address; None if there is none."""
 BeginCommand = Callable[[str], str]
-"""Begins the command of some words, such as `stop nightly-recsys`, and tells at which path one follows it."""
+"""Begins the command of some words, such as `stop nightly-recsys`, and tells at which path one
+follows it."""
 
 _MOST_BYTES = 4096
 """The most that a form sends."""
@@ -79,17 +90,20 @@ class _WatchedRun:
 
 
 class BegunCommands:
-    """The commands of this program that pages began, as their user would have typed them. They go on when the pages
-    end."""
+    """The commands of this program that pages began, as their user would have typed them. They go
+    on when the pages end."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
         self._begun = dict[str, tuple[subprocess.Popen[bytes], IO[bytes]]]()
 
     def begin(self, words: str) -> None:
-        """Begins `stop JOB`, `resume JOB` or `resume JOB --budget USD`, unless the same is under way."""
+        """Begins `stop JOB`, `resume JOB` or `resume JOB --budget USD`, unless the same is under
+        way.
+        """
         if words in self._begun and self._begun[words][0].poll() is None:
             return
+
         command, job, *amount = words.split(" ")
         # A file, because nobody reads a pipe once the pages have ended.
         said = tempfile.TemporaryFile()  # noqa: SIM115
@@ -101,6 +115,7 @@ class BegunCommands:
             stderr=said,
             start_new_session=True,
         )
+
         self._begun[words] = process, said
 
     def remarks(self) -> list[str]:
@@ -113,14 +128,15 @@ class BegunCommands:
                 said.seek(0)
                 last = said.read().decode(errors="replace").strip().rpartition("\n")[2]
                 lines.append(f"spotctl {words} ended with code {process.returncode}: {last}")
+
         return lines
 
 
 class HomePages:
     """Makes pages, all on one thread, which has the connections to the log.
 
-    `attended` tells to which runs a runner on another computer attends; `nights` are those of `nightly ls --json`;
-    `today` is the report of this day's costs.
+    `attended` tells to which runs a runner on another computer attends; `nights` are those of
+    `nightly ls --json`; `today` is the report of this day's costs.
     """
 
     def __init__(
@@ -132,7 +148,13 @@ class HomePages:
         today: Callable[[], Report],
         begun: BegunCommands,
     ) -> None:
-        self._settings, self._attended, self._nights, self._costs = settings, attended, nights, costs
+        self._settings, self._attended, self._nights, self._costs = (
+            settings,
+            attended,
+            nights,
+            costs,
+        )
+
         self._today, self._begun = today, begun
         self._watched = dict[str, _WatchedRun]()
         self._reader = ThreadPoolExecutor(1)
@@ -142,7 +164,9 @@ class HomePages:
         return self._reader.submit(self._answer, path, query).result()
 
     def begin(self, words: str) -> str:
-        """Begins a command for a job of this home, and returns the path of the page on which one follows it."""
+        """Begins a command for a job of this home, and returns the path of the page on which one
+        follows it.
+        """
         match words.split(" "):
             case [command, job] if command in COMMANDS:
                 is_known = True
@@ -150,8 +174,10 @@ class HomePages:
                 is_known = bool(parse_usd(amount, "the budget", MAX_USD, unit=""))
             case _:
                 command, job, is_known = "", "", False
+
         if not is_known or job not in self._reader.submit(self._jobs).result():
             raise BadRequest(f"nothing was done: no page asks for {words!r}")
+
         self._begun.begin(words)
         return f"run/{quote(job, safe='')}" if command == RESUME else ""
 
@@ -168,24 +194,34 @@ class HomePages:
             watched.watcher.close()
 
     def _jobs(self) -> set[str]:
-        runs, waits = latest_views(self._settings, self._attended()).runs, waiting_jobs(Paths(self._settings.home))
+        runs, waits = (
+            latest_views(self._settings, self._attended()).runs,
+            waiting_jobs(Paths(self._settings.home)),
+        )
         return {view.job for view in runs} | {job.name for job in waits}
 
     def _answer(self, path: str, query: str) -> str | None:
         name, _, job = path.partition("/")
         try:
             if path == "":
-                paths, read = Paths(self._settings.home), latest_views(self._settings, self._attended())
+                paths, read = (
+                    Paths(self._settings.home),
+                    latest_views(self._settings, self._attended()),
+                )
                 waits = [waiting_json(each, paths) for each in waiting_jobs(paths)]
                 notices = (*read.damage, *dropped(read.lost), *self._begun.remarks())
                 today = self._today() if read.runs else None
-                return overview_page(read.runs, waits, self._nights(), notices, today, whole=query == "all")
+                return overview_page(
+                    read.runs, waits, self._nights(), notices, today, whole=query == "all"
+                )
             if path == "costs":
                 return self._cost_page(parse_qs(query, keep_blank_values=True))
             return self._run(unquote(job)) if name == "run" and job else None
         except (SpotctlError, PricingDataError, ProviderError) as error:
             links = el("nav", el("a", "All runs", href="../" if "/" in path else "./"))
-            return renewed_page("spotctl", links, el("h1", "No page"), paragraph(str(error), "notice"))
+            return renewed_page(
+                "spotctl", links, el("h1", "No page"), paragraph(str(error), "notice")
+            )
 
     def _cost_page(self, query: Mapping[str, Sequence[str]]) -> str:
         job = query.get("job", [""])[0]
@@ -193,17 +229,24 @@ class HomePages:
         if job:
             other = el("a", job, href=f"run/{quote(job, safe='')}")
         else:
-            other = el("a", "All time", href="?all") if since else el("a", "Last 30 days", href="costs")
+            other = (
+                el("a", "All time", href="?all") if since else el("a", "Last 30 days", href="costs")
+            )
+
         links = el("nav", el("a", "All runs", href="./"), other)
         return page.html(self._costs(job, since), el("style", LINKS), links)
 
     def _run(self, job: str) -> str:
-        watched = self._watched.pop(job, None) or _WatchedRun(Watcher(job, self._settings, self._attended()))
+        watched = self._watched.pop(job, None) or _WatchedRun(
+            Watcher(job, self._settings, self._attended())
+        )
+
         # The last one is the one that was looked at last.
         self._watched[job] = watched
         if len(self._watched) > _MAX_WATCHED:
             self._watched.pop(next(iter(self._watched))).watcher.close()
         run, state = watched.watcher.look(), watched.watcher.state
+
         with suppress(SpotctlError, ProviderError):
             if watched.output is None or watched.run != state.run:
                 assert state.began is not None
@@ -212,11 +255,14 @@ class HomePages:
                 watched.lines.clear()
             new = watched.output.new_lines(state, last=state.ended is not None)
             watched.lines.extend(f"{line.machine}: {line.text}" for line in new)
+
         return run_page(run, watched.lines, self._begun.remarks())
 
 
 class PageServer(ThreadingHTTPServer):
-    """Answers GET of addresses that begin with the token, from this computer, and POST of forms on its own pages."""
+    """Answers GET of addresses that begin with the token, from this computer, and POST of forms on
+    its own pages.
+    """
 
     def __init__(self, port: int, token: str, answer: AnswerPath, begin: BeginCommand) -> None:
         self.token, self.answer, self.begin, self.asked = token, answer, begin, False
@@ -224,11 +270,15 @@ class PageServer(ThreadingHTTPServer):
             super().__init__(("127.0.0.1", port), _Handler)
         except (OSError, OverflowError) as error:
             why = getattr(error, "strerror", None) or "not a port"
-            raise BadRequest(f"--port {port}: cannot listen on 127.0.0.1: {why}; 0 chooses a free port") from error
+            raise BadRequest(
+                f"--port {port}: cannot listen on 127.0.0.1: {why}; 0 chooses a free port"
+            ) from error
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The only hosts that are answered: a page of somebody else cannot read these under a name of its own."""
+        """The only hosts that are answered: a page of somebody else cannot read these under a name
+        of its own.
+        """
         return tuple(f"{name}:{self.server_address[1]}" for name in ("127.0.0.1", "localhost"))
 
     @property
@@ -238,14 +288,17 @@ class PageServer(ThreadingHTTPServer):
 
 @contextmanager
 def opened(server: PageServer, say: Callable[[str], object]) -> Iterator[None]:
-    """Opens the page in a browser while the block serves it. `say` gets a remark if no browser asks for the page.
+    """Opens the page in a browser while the block serves it. `say` gets a remark if no browser asks
+    for the page.
 
-    Every user of the computer can read the browser's command line: it names a file that only this user can read, and
-    that leads to the address.
+    Every user of the computer can read the browser's command line: it names a file that only this
+    user can read, and that leads to the address.
     """
     with tempfile.TemporaryDirectory(prefix="spotctl-ui-") as folder:
         page = Path(folder, "spotctl.html")
-        page.write_text(f'<meta http-equiv="refresh" content="0; url={server.address}"><p>{server.address}</p>')
+        page.write_text(
+            f'<meta http-equiv="refresh" content="0; url={server.address}"><p>{server.address}</p>'
+        )
         # A browser in the terminal ends only when its user leaves it.
         Thread(target=webbrowser.open, args=(page.as_uri(),), daemon=True).start()
         advice = "no browser has asked for the page yet: open the address above"
@@ -286,36 +339,60 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def _refusal(self, *, from_page: bool = False) -> tuple[HTTPStatus, str] | None:
-        """Why a request is not answered. A form has to come `from_page`: the page of another server cannot send one."""
-        token, host = urlsplit(self.path).path.removeprefix("/").partition("/")[0], self.headers.get("Host")
+        """Why a request is not answered. A form has to come `from_page`: the page of another server
+        cannot send one.
+        """
+        token, host = (
+            urlsplit(self.path).path.removeprefix("/").partition("/")[0],
+            self.headers.get("Host"),
+        )
+
         if host not in self.server.hosts:
-            return HTTPStatus.MISDIRECTED_REQUEST, "This is not the address that spotctl ui printed.\n"
+            return (
+                HTTPStatus.MISDIRECTED_REQUEST,
+                "This is not the address that spotctl ui printed.\n",
+            )
         if not compare_digest(token.encode(), self.server.token.encode()):
             return HTTPStatus.FORBIDDEN, "Open the address that spotctl ui printed.\n"
+
         if from_page and self.headers.get("Origin") != f"http://{host}":
-            return HTTPStatus.FORBIDDEN, "Nothing was done: this form is not on a page of spotctl ui.\n"
+            return (
+                HTTPStatus.FORBIDDEN,
+                "Nothing was done: this form is not on a page of spotctl ui.\n",
+            )
+
         self.server.asked = True
         return None
 
     def _page(self) -> tuple[HTTPStatus, str]:
         address = urlsplit(self.path)
         page = self.server.answer(address.path.removeprefix("/").partition("/")[2], address.query)
-        return (HTTPStatus.NOT_FOUND, "There is no such page.\n") if page is None else (HTTPStatus.OK, page)
+        return (
+            (HTTPStatus.NOT_FOUND, "There is no such page.\n")
+            if page is None
+            else (HTTPStatus.OK, page)
+        )
 
     def _command(self) -> tuple[HTTPStatus, str]:
         """Begins what a form asks for; returns the path of the next page."""
         length = self.headers.get("Content-Length", "")
-        if urlsplit(self.path).path.partition(f"/{self.server.token}/")[2] != "do" or not length.isdecimal():
+        if (
+            urlsplit(self.path).path.partition(f"/{self.server.token}/")[2] != "do"
+            or not length.isdecimal()
+        ):
             return HTTPStatus.NOT_FOUND, "There is no such form.\n"
+
         fields = parse_qs(self.rfile.read(min(int(length), _MOST_BYTES)).decode(errors="replace"))
         asked, typed = (fields.get(name, [""])[0].strip() for name in ("asked", "typed"))
         more = " and the dollars" if asked.endswith(f" {BUDGET}") else ""
         if not asked or asked != (typed.rpartition(" ")[0] if more else typed):
             return HTTPStatus.BAD_REQUEST, f"Nothing was done: go back, and type {asked}{more}\n"
+
         try:
             return HTTPStatus.SEE_OTHER, self.server.begin(typed)
         except (SpotctlError, PricingDataError, ProviderError) as error:
             return HTTPStatus.BAD_REQUEST, f"{error}\n"
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name in http.server
+    # The name in http.server.
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Says nothing: the terminal shows the address."""

@@ -26,8 +26,17 @@ PLAN = WorkPlan((2, 2, 2, 2), 0, 1)
 BYTES = (8, 8)
 
 
-def controller(reliable: int = 1, transient: int = 1, clocks: int = 5, **options: Any) -> Controller:  # noqa: ANN401
-    rules = {option.name: options.pop(option.name) for option in fields(NodeRules) if option.name in options}
+def controller(
+    reliable: int = 1,
+    transient: int = 1,
+    clocks: int = 5,
+    **options: Any,  # noqa: ANN401
+) -> Controller:
+    rules = {
+        option.name: options.pop(option.name)
+        for option in fields(NodeRules)
+        if option.name in options
+    }
     settings = ControllerSettings(reliable, transient, clocks, nodes=NodeRules(**rules), **options)
     return Controller(PLAN, BYTES, settings)
 
@@ -65,8 +74,12 @@ def running(*names: str, clocks: int = 5, **options: Any) -> Controller:  # noqa
 
 def committed(control: Controller, clock: int, epoch: int = 1) -> list[ControllerInstruction]:
     """All servers and backups report a clock."""
-    last = handle(control, WorkDone("r", epoch, clock, PLAN.accept_all(clock).chunks, 0.1, 0, 0.0, 0))
-    for partition, (owner, backup) in enumerate(zip(control.table.owners, control.table.backups, strict=True)):
+    last = handle(
+        control, WorkDone("r", epoch, clock, PLAN.accept_all(clock).chunks, 0.1, 0, 0.0, 0)
+    )
+    for partition, (owner, backup) in enumerate(
+        zip(control.table.owners, control.table.backups, strict=True)
+    ):
         if backup:
             last += handle(control, PartitionProgress(backup, epoch, partition, clock, backup=True))
         last += handle(control, PartitionProgress(owner, epoch, partition, clock, backup=False))

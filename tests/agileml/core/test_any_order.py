@@ -61,7 +61,9 @@ def check(control: Controller) -> None:
         assert all(control.members[name].phase is not NodePhase.DRAINING for name in placed)
         assert control.members.names(*IN_EPOCH)
     assert control.stable <= control.last_clock.limit
-    assert all(backup != owner for owner, backup in zip(table.owners, table.backups, strict=True) if backup)
+    assert all(
+        backup != owner for owner, backup in zip(table.owners, table.backups, strict=True) if backup
+    )
 
 
 @settings(max_examples=150)

@@ -1,4 +1,5 @@
-"""Changes in progress, by hand: each is requested once, confirmed once, and sent to all nodes once."""
+"""Changes in progress, by hand: each is requested once, confirmed once, and sent to all nodes
+once."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ NOW = Table(4, ("r", "r"), ("", ""), ("r", "t", "t"))
 def members(leaving: str = "") -> Members:
     nodes = Members()
     for name in ("r", "s", "t", "u"):
-        nodes.join(name, name in "rs", 0.0).phase = NodePhase.LEAVING if name == leaving else NodePhase.ACTIVE
+        nodes.join(name, name in "rs", 0.0).phase = (
+            NodePhase.LEAVING if name == leaving else NodePhase.ACTIVE
+        )
         nodes[name].routed = 4
     return nodes
 
@@ -39,8 +42,8 @@ def test_a_difference_from_the_target_is_requested_once() -> None:
 
 
 def test_backups_change_only_after_all_moves() -> None:
-    # Otherwise the owner of partition 1 could be asked to hand it over before it knows of the new backup, which would
-    # wait forever for patches.
+    # Otherwise the owner of partition 1 could be asked to hand it over before it knows of the new
+    # backup, which would wait forever for patches.
     assigned = Assignment(Table(4, ("t", "t"), ("r", "r"), ()))
     desired = Table(4, ("u", "t"), ("r", "s"), ())
     assert list(assigned.move_towards(desired, members(), 9)) == [Send("t", Move(9, 0, "u", "r"))]
@@ -90,7 +93,10 @@ def test_the_previous_worker_of_a_shard_is_remembered() -> None:
 
 def test_a_new_backup_needs_no_move() -> None:
     assigned = made()
-    assert list(assigned.move_towards(Table(4, ("r", "r"), ("s", "s"), NOW.workers), members(), 9)) == []
+    assert (
+        list(assigned.move_towards(Table(4, ("r", "r"), ("s", "s"), NOW.workers), members(), 9))
+        == []
+    )
     assert assigned.take_new_routes() == Table(6, ("r", "r"), ("s", "s"), NOW.workers)
 
 
@@ -98,11 +104,15 @@ def test_a_new_backup_needs_no_move() -> None:
 def test_an_arrival_that_was_not_requested_is_refused(node: str) -> None:
     assigned = made()
     list(assigned.move_towards(Table(4, ("t", "r"), ("", ""), ("t", "t", "t")), members(), 9))
-    with pytest.raises(InvalidTransition, match=f"{node} received partition 0, which was not moving there"):
+    with pytest.raises(
+        InvalidTransition, match=f"{node} received partition 0, which was not moving there"
+    ):
         assigned.partition_arrived(0, node)
     with pytest.raises(InvalidTransition, match=f"{node} received partition 1"):
         assigned.partition_arrived(1, node)
-    with pytest.raises(InvalidTransition, match=f"{node} received shard 0, which was not moving there"):
+    with pytest.raises(
+        InvalidTransition, match=f"{node} received shard 0, which was not moving there"
+    ):
         assigned.shard_arrived(0, node)
 
 
@@ -134,5 +144,7 @@ def test_only_the_latest_workers_of_a_shard_are_remembered() -> None:
     for number in range(3 * PREVIOUS_WORKERS):
         assigned.reset(Table(4, ("r", "r"), ("", ""), (f"t{number}", "t", "t")), number)
     assigned.reset(NOW, 3 * PREVIOUS_WORKERS)
-    assert assigned.previous[0] == [f"t{number}" for number in range(2 * PREVIOUS_WORKERS, 3 * PREVIOUS_WORKERS)]
+    assert assigned.previous[0] == [
+        f"t{number}" for number in range(2 * PREVIOUS_WORKERS, 3 * PREVIOUS_WORKERS)
+    ]
     assert assigned.previous[1] == ["t"]

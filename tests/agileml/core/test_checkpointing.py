@@ -8,10 +8,24 @@ from math import sqrt
 import pytest
 
 from agileml.core.clocks import CheckpointSchedule
-from agileml.core.events import CheckpointRules, ClockRepeated, Iteration, NodeLost, RememberCheckpoint
+from agileml.core.events import (
+    CheckpointRules,
+    ClockRepeated,
+    Iteration,
+    NodeLost,
+    RememberCheckpoint,
+)
 from agileml.core.recovery import CHECKPOINT, Mode
 from agileml.protocol.actions import Send
-from agileml.protocol.messages import Heartbeat, PartitionProgress, Recover, Restored, Saved, Stable, WorkDone
+from agileml.protocol.messages import (
+    Heartbeat,
+    PartitionProgress,
+    Recover,
+    Restored,
+    Saved,
+    Stable,
+    WorkDone,
+)
 from tests.agileml.core.control import committed, handle, join, mode_of, running
 
 
@@ -29,7 +43,9 @@ def test_no_checkpoint_is_requested_while_one_is_written_unless_it_is_overdue() 
     control = running("r", "t", clocks=20, checkpoints=CheckpointRules(1))
     requested = []
     for clock in range(1, 12):
-        requested += [clock] * (Send("r", Stable(1, clock, checkpoint=True)) in committed(control, clock))
+        requested += [clock] * (
+            Send("r", Stable(1, clock, checkpoint=True)) in committed(control, clock)
+        )
         if clock == 3:
             handle(control, Saved("r", 1, 0, 1), Saved("r", 1, 1, 1))
     assert requested == [1, 4, 8]
@@ -53,7 +69,9 @@ def _gaps(schedule: CheckpointSchedule, seconds: int, lost_at: int = -1) -> list
             requested.append(now)
         elif now == requested[-1] + 2:
             for partition in range(schedule.partitions):
-                assert schedule.add(requested[-1] + 1, partition, float(now)) is (partition + 1 == schedule.partitions)
+                assert schedule.add(requested[-1] + 1, partition, float(now)) is (
+                    partition + 1 == schedule.partitions
+                )
         if now == lost_at:
             schedule.roll_back(schedule.latest, loads=True)
     return [(at, after - at) for at, after in pairwise(requested)]
@@ -76,7 +94,9 @@ def test_a_checkpoint_that_takes_long_is_followed_by_the_next_a_minute_later() -
     assert schedule.request(4, 3, now=1110.0)
 
 
-def test_checkpoints_are_as_frequent_as_costs_least_if_one_more_loss_comes_as_soon_as_those_before() -> None:
+def test_checkpoints_are_as_frequent_as_costs_least_if_one_more_loss_comes_as_soon_as_those_before() -> (
+    None
+):
     gaps = _gaps(CheckpointSchedule(1, CheckpointRules(1, share=0.02)), 4000, lost_at=100)
     for at, gap in gaps:
         young = sqrt(2 * (at + 2) / (1 + (at > 100)))
@@ -135,7 +155,12 @@ def test_a_clock_that_is_done_again_is_reported_once() -> None:
 def test_chunks_that_died_with_a_node_count_as_redone() -> None:
     control = running("r", "t", "u")
     committed(control, 1)
-    handle(control, Heartbeat("t", unreported=1), Heartbeat("t", unreported=3), Heartbeat("u", unreported=2))
+    handle(
+        control,
+        Heartbeat("t", unreported=1),
+        Heartbeat("t", unreported=3),
+        Heartbeat("u", unreported=2),
+    )
     # What it has reported is not underway any more.
     handle(control, WorkDone("u", 1, 2, 2, 0.1, 0, 0.0, 0))
     handle(control, NodeLost("t", "killed"), NodeLost("u", "killed"))
@@ -143,4 +168,6 @@ def test_chunks_that_died_with_a_node_count_as_redone() -> None:
     lines = [one for one in committed(control, 2, control.epoch) if isinstance(one, Iteration)]
     # The two reported chunks were computed again by the last node.
     assert [(line.clock, line.redone) for line in lines] == [(2, 3 + 2)]
-    assert [one.redone for one in committed(control, 3, control.epoch) if isinstance(one, Iteration)] == [0]
+    assert [
+        one.redone for one in committed(control, 3, control.epoch) if isinstance(one, Iteration)
+    ] == [0]

@@ -50,13 +50,23 @@ from agileml.protocol.messages import (
     Warned,
     WorkDone,
 )
-from tests.agileml.core.control import BYTES, PLAN, committed, controller, handle, join, mode_of, running
+from tests.agileml.core.control import (
+    BYTES,
+    PLAN,
+    committed,
+    controller,
+    handle,
+    join,
+    mode_of,
+    running,
+)
 
 
 def test_a_node_joins_without_delaying_others() -> None:
     control = running("r", "t")
     sent = join(control, "u")
-    # Two transient nodes per reliable node: stage 2, in which `t`, the longest running, serves and `r` keeps backups.
+    # Two transient nodes per reliable node: stage 2, in which `t`, the longest running, serves and
+    # `r` keeps backups.
     assert sent == [
         Send("u", Enter(1, Table(FIRST, ("r", "r"), ("", ""), ("r", "t", "r", "t")), 5, 0)),
         Send("r", Move(1, 0, "t", "r")),
@@ -97,7 +107,11 @@ def test_a_warned_node_hands_over_everything_drains_and_leaves() -> None:
 def test_a_version_is_stable_once_all_backups_have_it() -> None:
     control = running("r", "t", "u")
     assert (
-        handle(control, PartitionProgress("t", 1, 0, 1, backup=False), PartitionProgress("t", 1, 1, 1, backup=False))
+        handle(
+            control,
+            PartitionProgress("t", 1, 0, 1, backup=False),
+            PartitionProgress("t", 1, 1, 1, backup=False),
+        )
         == []
     )
     assert handle(control, PartitionProgress("r", 1, 0, 1, backup=True)) == []
@@ -111,7 +125,11 @@ def test_a_lost_active_server_rolls_all_nodes_back_to_the_backups() -> None:
     assert control.table.owners == ("t", "u")
     committed(control, 1)
     # Clock 2 is committed, but not backed up.
-    handle(control, PartitionProgress("t", 1, 0, 2, backup=False), PartitionProgress("u", 1, 1, 2, backup=False))
+    handle(
+        control,
+        PartitionProgress("t", 1, 0, 2, backup=False),
+        PartitionProgress("u", 1, 1, 2, backup=False),
+    )
     sent = handle(control, NodeLost("t", "gone"))
     # Two transient nodes are left; the half that serves is `u`. It gets the shard of `t`, too.
     table = Table(2 * FIRST, ("u", "u"), ("r", "r"), ("r", "u", "u", "v"))
@@ -123,7 +141,12 @@ def test_reports_of_an_earlier_epoch_are_ignored() -> None:
     control = running("r", "t", "u")
     handle(control, NodeLost("u", "gone"))
     before = control.table
-    assert handle(control, PartitionProgress("r", 1, 0, 4, backup=True), Taken("t", 1, 0), Drained("t", 1)) == []
+    assert (
+        handle(
+            control, PartitionProgress("r", 1, 0, 4, backup=True), Taken("t", 1, 0), Drained("t", 1)
+        )
+        == []
+    )
     assert (control.table, control.stable) == (before, 0)
     assert handle(control, Restored("r", 1), Restored("t", 1)) == []
     assert mode_of(control) is Mode.RECOVERING
@@ -233,9 +256,17 @@ def test_a_job_that_is_interrupted_before_it_runs_ends_with_the_initial_model() 
     control = controller()
     handle(control, StopJob())
     sent = join(control, "r", "t")
-    assert {one.message.limit for one in sent if isinstance(one, Send) and isinstance(one.message, Recover)} == {0}
+    assert {
+        one.message.limit
+        for one in sent
+        if isinstance(one, Send) and isinstance(one.message, Recover)
+    } == {0}
     sent = handle(control, Restored("r", 1), Restored("t", 1))
-    assert {one.message.clock for one in sent if isinstance(one, Send) and isinstance(one.message, Collect)} == {0}
+    assert {
+        one.message.clock
+        for one in sent
+        if isinstance(one, Send) and isinstance(one.message, Collect)
+    } == {0}
 
 
 def test_an_iteration_lists_the_events_since_the_last_one() -> None:
@@ -243,7 +274,12 @@ def test_an_iteration_lists_the_events_since_the_last_one() -> None:
     handle(control, Warned("t", 5.0))
     iterations = [one for one in committed(control, 1) if isinstance(one, Iteration)]
     assert iterations[0].events[-1] == "t warned: 5 s"
-    assert (iterations[0].clock, iterations[0].stage, iterations[0].reliable, iterations[0].transient) == (1, 1, 1, 0)
+    assert (
+        iterations[0].clock,
+        iterations[0].stage,
+        iterations[0].reliable,
+        iterations[0].transient,
+    ) == (1, 1, 1, 0)
 
 
 def test_a_learned_stage_is_logged_with_its_reason_and_survives_a_restart() -> None:
@@ -256,7 +292,9 @@ def test_a_learned_stage_is_logged_with_its_reason_and_survives_a_restart() -> N
         WorkDone("r", 1, 2, PLAN.accept_all(2).chunks, 0.1, 5, 0.0, 0), 1.0
     )
     for partition in range(2):
-        written += control.handle(PartitionProgress("r", 1, partition, 2, backup=False, pulled_bytes=5), 1.0)
+        written += control.handle(
+            PartitionProgress("r", 1, partition, 2, backup=False, pulled_bytes=5), 1.0
+        )
     assert control.stages.stage == 2
     assert [one for one in written if isinstance(one, Send) and isinstance(one.message, Move)] == [
         Send("r", Move(1, partition, "t", "r")) for partition in range(2)
@@ -269,7 +307,9 @@ def test_a_learned_stage_is_logged_with_its_reason_and_survives_a_restart() -> N
     learned = remembered["learned"]
     assert learned == [(0, 1, 2.0)]
     record = json.loads(json.dumps(remembered))
-    assert Controller.resume(PLAN, BYTES, control.settings, record, 2.0).stages.record() == {"learned": learned}
+    assert Controller.resume(PLAN, BYTES, control.settings, record, 2.0).stages.record() == {
+        "learned": learned
+    }
 
 
 def test_a_broken_node_ends_the_job() -> None:
@@ -283,12 +323,16 @@ def test_an_unexpected_event_is_refused_with_the_recent_events() -> None:
     control = running("r", "t")
     with pytest.raises(InvalidTransition, match=r"received partition 1.*epoch 1 from version 0"):
         handle(control, Taken("t", 1, 1))
-    with pytest.raises(InvalidTransition, match=r"has no rule for 'nonsense'.*epoch 1 from version 0"):
+    with pytest.raises(
+        InvalidTransition, match=r"has no rule for 'nonsense'.*epoch 1 from version 0"
+    ):
         handle(control, "nonsense")
 
 
 def test_a_job_does_not_end_with_an_earlier_version_than_the_stable_one() -> None:
-    """Servers forget what came before it. Here the reports of backups come before those of the servers."""
+    """Servers forget what came before it. Here the reports of backups come before those of the
+    servers.
+    """
     control = running("r", "t", "u", clocks=9, stop=lambda iteration: iteration.clock == 1)
     assert set(control.table.backups) == {"r"}
     for clock in (1, 2, 3):

@@ -14,7 +14,9 @@ from agileml.work import Accepted, WorkPlan
 PLAN = WorkPlan((2, 2), 0, 1)
 """Two shards of two items; all of them are a clock."""
 
-WHOLE, HALF = (Accepted(clock, covers) for clock, covers in ((1, ((0, 0, 2), (1, 0, 2))), (2, ((0, 0, 2),))))
+WHOLE, HALF = (
+    Accepted(clock, covers) for clock, covers in ((1, ((0, 0, 2), (1, 0, 2))), (2, ((0, 0, 2),)))
+)
 
 
 def test_sums_of_several_partitions_become_means_of_one_gradient() -> None:

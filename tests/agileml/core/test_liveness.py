@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from agileml.core.events import ControllerSettings, NodeRules, Tick
-from agileml.core.members import FIRST_BEAT_SECONDS, RETURN_SECONDS, Members, NodePhase, hung, silent
+from agileml.core.members import (
+    FIRST_BEAT_SECONDS,
+    RETURN_SECONDS,
+    Members,
+    NodePhase,
+    hung,
+    silent,
+)
 from agileml.core.roll_call import LostNodes, RollCall
 from agileml.protocol.messages import UNKNOWN_STEP, Heartbeat
 
@@ -24,7 +31,12 @@ def members() -> Members:
 
 @pytest.mark.parametrize(
     ("now", "names"),
-    [(1.0, []), (1.1, ["beats"]), (FIRST_BEAT_SECONDS, ["beats"]), (FIRST_BEAT_SECONDS + 0.1, ["early", "beats"])],
+    [
+        (1.0, []),
+        (1.1, ["beats"]),
+        (FIRST_BEAT_SECONDS, ["beats"]),
+        (FIRST_BEAT_SECONDS + 0.1, ["early", "beats"]),
+    ],
 )
 def test_a_node_may_take_longer_to_send_its_first_heartbeat(now: float, names: list[str]) -> None:
     assert silent(members(), now, 1.0) == names
@@ -34,7 +46,9 @@ def test_a_long_timeout_also_holds_for_the_first_heartbeat() -> None:
     assert silent(members(), 19.0, 20.0) == []
 
 
-def test_after_a_restart_of_the_controller_known_nodes_have_less_time_than_those_that_start() -> None:
+def test_after_a_restart_of_the_controller_known_nodes_have_less_time_than_those_that_start() -> (
+    None
+):
     before = members()
     before.set_phase("beats", NodePhase.READY)
     after = Members()
@@ -44,7 +58,9 @@ def test_after_a_restart_of_the_controller_known_nodes_have_less_time_than_those
 
 
 def lost(now: float, late: float) -> list[str]:
-    """The nodes that are given up at a tick of a controller that had heard of all a second after the start."""
+    """The nodes that are given up at a tick of a controller that had heard of all a second after
+    the start.
+    """
     roll = RollCall(ControllerSettings(1, 0, 5, nodes=RULES), members())
     for member in roll.members:
         member.last_heard = 1.0
@@ -68,5 +84,7 @@ def test_silence_while_the_controller_did_not_run_does_not_count() -> None:
         (300.1, UNKNOWN_STEP, True),
     ],
 )
-def test_a_step_may_take_five_times_as_long_as_usual(stalled: float, usual: float, expected: bool) -> None:
+def test_a_step_may_take_five_times_as_long_as_usual(
+    stalled: float, usual: float, expected: bool
+) -> None:
     assert bool(hung(Heartbeat("t", stalled, usual), RULES)) is expected

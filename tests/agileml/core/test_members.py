@@ -19,9 +19,15 @@ LIVES = [
 
 
 def allowed() -> set[tuple[NodePhase, NodePhase]]:
-    """A node may die in any phase before it is out; otherwise it follows one of the sequences above."""
+    """A node may die in any phase before it is out; otherwise it follows one of the sequences
+    above.
+    """
     steps = {step for life in LIVES for step in itertools.pairwise([NodePhase.LOADING, *life])}
-    return steps | {(phase, NodePhase.DEAD) for phase in NodePhase if phase not in (NodePhase.GONE, NodePhase.DEAD)}
+    return steps | {
+        (phase, NodePhase.DEAD)
+        for phase in NodePhase
+        if phase not in (NodePhase.GONE, NodePhase.DEAD)
+    }
 
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(NodePhase, NodePhase)))
@@ -32,7 +38,9 @@ def test_transitions(before: NodePhase, after: NodePhase) -> None:
         members.set_phase("a", after)
         assert members["a"].phase is after
     else:
-        with pytest.raises(InvalidTransition, match=f"a cannot go from {before.value} to {after.value}"):
+        with pytest.raises(
+            InvalidTransition, match=f"a cannot go from {before.value} to {after.value}"
+        ):
             members.set_phase("a", after)
 
 

@@ -16,11 +16,15 @@ HOSTS = st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=8)
 CURRENT = st.lists(st.sampled_from(["", *"abcdefghxyz"]), min_size=1, max_size=24)
 
 
-def even(current: Sequence[str], hosts: Sequence[str], preferred: Mapping[int, Sequence[str]]) -> tuple[str, ...]:
+def even(
+    current: Sequence[str], hosts: Sequence[str], preferred: Mapping[int, Sequence[str]]
+) -> tuple[str, ...]:
     return balance(current, hosts, preferred, [7] * len(current), {})
 
 
-def placed(footprint: Footprint, stage: int, now: Table, previous: Mapping[int, Sequence[str]]) -> Table:
+def placed(
+    footprint: Footprint, stage: int, now: Table, previous: Mapping[int, Sequence[str]]
+) -> Table:
     return target_table(footprint, stage, now, previous, [7] * len(now.owners))
 
 
@@ -31,7 +35,9 @@ def most_that_can_stay(current: Sequence[str], hosts: Sequence[str]) -> int:
 
 
 @given(CURRENT, HOSTS.filter(bool))
-def test_items_are_spread_evenly_and_as_many_as_possible_stay(current: list[str], hosts: list[str]) -> None:
+def test_items_are_spread_evenly_and_as_many_as_possible_stay(
+    current: list[str], hosts: list[str]
+) -> None:
     places = even(current, hosts, {})
     load = Counter(places)
     assert set(places) <= set(hosts)
@@ -47,8 +53,14 @@ def test_a_balanced_placement_does_not_change(current: list[str], hosts: list[st
 
 
 @given(CURRENT, HOSTS.filter(bool), st.data())
-def test_a_preferred_host_is_used_if_it_has_room(current: list[str], hosts: list[str], data: st.DataObject) -> None:
-    wishes = {item: [data.draw(st.sampled_from(hosts))] for item in range(len(current)) if current[item] not in hosts}
+def test_a_preferred_host_is_used_if_it_has_room(
+    current: list[str], hosts: list[str], data: st.DataObject
+) -> None:
+    wishes = {
+        item: [data.draw(st.sampled_from(hosts))]
+        for item in range(len(current))
+        if current[item] not in hosts
+    }
     places = even(current, hosts, wishes)
     share, load = -(-len(current) // len(hosts)), Counter(places)
     for item, wished in wishes.items():
@@ -65,10 +77,14 @@ def test_no_host_exceeds_its_share_by_more_than_the_heaviest_item(
 ) -> None:
     places = balance([""] * len(weights), hosts, {}, weights, speeds)
     weight = [max(1, one) for one in weights]
-    load = {host: sum(w for w, place in zip(weight, places, strict=True) if place == host) for host in hosts}
+    load = {
+        host: sum(w for w, place in zip(weight, places, strict=True) if place == host)
+        for host in hosts
+    }
     rates = {host: speeds.get(host, 1.0) for host in hosts}
     for host in hosts:
-        # Each item went where it finished first, so that no other host could have finished it earlier.
+        # Each item went where it finished first, so that no other host could have finished it
+        # earlier.
         share = (sum(weight) + (len(hosts) - 1) * max(weight)) * rates[host] / sum(rates.values())
         assert load[host] <= share + 1e-6
 
@@ -84,7 +100,10 @@ def test_a_heavy_partition_counts_as_much_as_several_light_ones() -> None:
     # Weights that differ by one row count as equal and cause no moves.
     now = ["a", "b"] * 4
     assert balance(now, ["a", "b"], {}, [1000, 1001] * 4, {}) == tuple(now)
-    assert Counter(balance(["a"] * 8, ["a", "b"], {}, [1001] * 4 + [1000] * 4, {})) == {"a": 4, "b": 4}
+    assert Counter(balance(["a"] * 8, ["a", "b"], {}, [1001] * 4 + [1000] * 4, {})) == {
+        "a": 4,
+        "b": 4,
+    }
 
 
 def test_items_are_levelled_with_as_few_moves_as_that_takes() -> None:
@@ -124,7 +143,18 @@ def test_without_hosts_nothing_is_placed() -> None:
 
 @pytest.mark.parametrize(
     ("reliable", "transient", "stage"),
-    [(1, 0, 1), (1, 1, 1), (2, 2, 1), (2, 3, 2), (1, 2, 2), (1, 15, 2), (1, 16, 3), (4, 60, 2), (4, 61, 3), (0, 1, 3)],
+    [
+        (1, 0, 1),
+        (1, 1, 1),
+        (2, 2, 1),
+        (2, 3, 2),
+        (1, 2, 2),
+        (1, 15, 2),
+        (1, 16, 3),
+        (4, 60, 2),
+        (4, 61, 3),
+        (0, 1, 3),
+    ],
 )
 def test_stages_of_the_paper(reliable: int, transient: int, stage: int) -> None:
     assert stage_of((reliable, transient), Thresholds()) == stage
@@ -142,7 +172,8 @@ def test_the_three_stages_by_hand() -> None:
     first = placed(footprint, 1, EMPTY, {})
     assert first == table(["r"] * 4, [""] * 4, "rsturs")
     second = placed(footprint, 2, first, {})
-    # Half of three, rounded up, is two; the reliable server keeps a backup, and the second shard goes to a server.
+    # Half of three, rounded up, is two; the reliable server keeps a backup, and the second shard
+    # goes to a server.
     assert second == table("stst", ["r"] * 4, "rstuts")
     third = placed(footprint, 3, second, {})
     assert third == table("stst", ["r"] * 4, "ustuts")
@@ -153,7 +184,9 @@ def test_the_three_stages_by_hand() -> None:
 
 def test_previous_workers_get_their_shards_back_the_latest_first() -> None:
     now = table("rrrr", [""] * 4, "xxxxxx")
-    workers = placed(Footprint(("r",), ("s",)), 1, now, {0: ["r", "s"], 1: ["s", "r"], 2: ["gone"]}).workers
+    workers = placed(
+        Footprint(("r",), ("s",)), 1, now, {0: ["r", "s"], 1: ["s", "r"], 2: ["gone"]}
+    ).workers
     assert workers[:2] == ("s", "r")
     assert Counter(workers) == {"r": 3, "s": 3}
 
@@ -165,12 +198,20 @@ def test_the_longest_running_half_serves_at_most_one_node_per_partition() -> Non
 
 
 @given(
-    st.integers(0, 3), st.integers(0, 8), st.sampled_from([1, 2, 3]), st.integers(1, 10), st.integers(1, 20), st.data()
+    st.integers(0, 3),
+    st.integers(0, 8),
+    st.sampled_from([1, 2, 3]),
+    st.integers(1, 10),
+    st.integers(1, 20),
+    st.data(),
 )
 def test_every_stage_uses_the_right_nodes(
     reliable: int, transient: int, stage: int, partitions: int, shards: int, data: st.DataObject
 ) -> None:
-    names = [f"r{number}" for number in range(reliable)], [f"t{number}" for number in range(transient)]
+    names = (
+        [f"r{number}" for number in range(reliable)],
+        [f"t{number}" for number in range(transient)],
+    )
     footprint = Footprint(tuple(names[0]), tuple(names[1]))
     if not reliable:
         stage = 3
@@ -183,11 +224,18 @@ def test_every_stage_uses_the_right_nodes(
     )
     found = placed(footprint, stage, Table(3, owners, backups, workers), {})
     serving = may_serve(footprint, stage, partitions)
-    working = footprint.transient if stage == 3 and transient else footprint.reliable + footprint.transient
+    working = (
+        footprint.transient
+        if stage == 3 and transient
+        else footprint.reliable + footprint.transient
+    )
     assert set(found.owners) <= set(serving)
     assert set(found.workers) <= set(working)
     work = Counter(found.workers)
-    servers, others = ([work[name] for name in working if (name in found.owners) is serves] for serves in (True, False))
+    servers, others = (
+        [work[name] for name in working if (name in found.owners) is serves]
+        for serves in (True, False)
+    )
     assert max(work.values()) - min(work[name] for name in working) <= 1
     # Where some have one shard more, those are servers, as far as there are any.
     assert not (servers and others) or min(servers) >= max(others)

@@ -20,7 +20,11 @@ from tests.agileml.core.control import BYTES, PLAN, committed, handle, join, mod
 
 
 def restarted(control: Controller) -> Controller:
-    (record,) = (one.record for one in control.handle(Hello("n", False, ""), 0.0) if isinstance(one, Remember))
+    (record,) = (
+        one.record
+        for one in control.handle(Hello("n", False, ""), 0.0)
+        if isinstance(one, Remember)
+    )
     return Controller.resume(PLAN, BYTES, control.settings, record, 0.0)
 
 
@@ -29,9 +33,12 @@ def test_a_restarted_controller_rolls_back_to_the_common_version() -> None:
     committed(control, 1)
     after = restarted(control)
     assert (after.mode, after.epoch, after.table) == (Mode.RESUMING, 1, control.table)
-    # Both partitions have version 2, but partition 1 only on `t`, which may be lost; version 1 is safe.
+    # Both partitions have version 2, but partition 1 only on `t`, which may be lost; version 1 is
+    # safe.
     holding = [((0, 1), (0, 2), (1, 1)), ((0, 2), (1, 1), (1, 2)), ((0, 2),)]
-    answers = [Hello(name, name == "r", "", 1, 1, held) for name, held in zip("rtu", holding, strict=True)][::-1]
+    answers = [
+        Hello(name, name == "r", "", 1, 1, held) for name, held in zip("rtu", holding, strict=True)
+    ][::-1]
     assert handle(after, *answers[:2]) == []
     sent = handle(after, answers[2])
     assert isinstance(sent[0], Send)

@@ -42,7 +42,9 @@ def test_a_shard_that_counts_too_often_is_named_once() -> None:
         assert not shares.owes(late, clock)
         covers = tuple((place, 0, 2) for place in range(4) if place not in late)
         warnings.append(shares.add(Accepted(clock, covers)))
-    assert [warning[:36] for warning in warnings if warning] == ["warning: shard 0 has counted 1.46 ti"]
+    assert [warning[:36] for warning in warnings if warning] == [
+        "warning: shard 0 has counted 1.46 ti"
+    ]
 
 
 def test_a_decision_waits_for_the_worker_of_a_shard_that_is_owed() -> None:

@@ -1,4 +1,5 @@
-"""The start of a job: nodes that join, are refused, are warned or are lost before the first clock."""
+"""The start of a job: nodes that join, are refused, are warned or are lost before the first
+clock."""
 
 from __future__ import annotations
 
@@ -55,7 +56,9 @@ def test_a_job_starts_without_a_node_that_is_refused() -> None:
         handle(control, Hello(name, name == "r", "abc"), Ready(name))
     assert mode_of(control) is Mode.GATHERING
     sent = handle(control, Hello("u", False, "xyz"))
-    assert [one.to for one in sent if isinstance(one, Send) and isinstance(one.message, Recover)] == ["r", "t"]
+    assert [
+        one.to for one in sent if isinstance(one, Send) and isinstance(one.message, Recover)
+    ] == ["r", "t"]
     # It may say so again before it leaves.
     assert [type(one) for one in handle(control, Hello("u", False, "xyz"))] == [Send]
 
@@ -71,9 +74,11 @@ def test_a_node_whose_hello_was_lost_may_send_another() -> None:
     control = running("r")
     assert handle(control, Ready("t")) == []
     handle(control, Hello("t", False, ""))
-    assert [one.message for one in handle(control, Ready("t")) if isinstance(one, Send) and one.to == "t"] == [
-        Enter(1, control.table, 5, 0)
-    ]
+    assert [
+        one.message
+        for one in handle(control, Ready("t"))
+        if isinstance(one, Send) and one.to == "t"
+    ] == [Enter(1, control.table, 5, 0)]
 
 
 def test_a_job_starts_without_a_node_that_is_warned_last() -> None:
@@ -94,7 +99,9 @@ def test_a_node_warned_before_its_hello_counts_as_joined_and_is_told_to_leave() 
     control = controller()
     join(control, "r")
     sent = handle(control, Warned("t", 5.0))
-    assert [one.to for one in sent if isinstance(one, Send) and isinstance(one.message, Recover)] == ["r"]
+    assert [
+        one.to for one in sent if isinstance(one, Send) and isinstance(one.message, Recover)
+    ] == ["r"]
     assert handle(control, Hello("t", False, "")) == [Send("t", Leave(EVICTED_EARLY))]
     assert handle(control, Ready("t")) != []
     # Its machine goes as announced.
@@ -111,7 +118,7 @@ def test_nodes_that_were_lost_and_forgotten_count_as_joined() -> None:
     assert mode_of(control) is Mode.RECOVERING
 
 
-# -- nodes that people start -------------------------------------------------------------------------------------------
+# -- nodes that people start -----------------------------------------------------------------------
 
 
 def test_a_job_that_needs_all_its_nodes_waits_for_others_in_place_of_those_that_left() -> None:
@@ -123,11 +130,15 @@ def test_a_job_that_needs_all_its_nodes_waits_for_others_in_place_of_those_that_
     join(control, "v")
     assert mode_of(control) is Mode.GATHERING
     sent = join(control, "w")
-    assert [one.to for one in sent if isinstance(one, Send) and isinstance(one.message, Recover)] == ["r", "v", "w"]
+    assert [
+        one.to for one in sent if isinstance(one, Send) and isinstance(one.message, Recover)
+    ] == ["r", "v", "w"]
 
 
 def test_a_job_says_which_nodes_have_not_come() -> None:
-    control = controller(reliable=2, transient=2, needs_all=True, may_lack_nodes=True, startup_timeout=60.0)
+    control = controller(
+        reliable=2, transient=2, needs_all=True, may_lack_nodes=True, startup_timeout=60.0
+    )
     join(control, "r", "t")
     handle(control, NodeLost("t", "killed"))
     for now in (100.0, 159.0):
@@ -136,7 +147,8 @@ def test_a_job_says_which_nodes_have_not_come() -> None:
     control.members["r"].last_heard = 161.0
     failed, *told = handle(control, Tick(), now=161.0)
     assert failed == Failed(
-        "training did not start within 60 s: of 2+2 nodes, 1+0 have joined (r); missing: 1 reliable and 2 transient;"
+        "training did not start within 60 s: of 2+2 nodes, 1+0 have joined (r); missing: 1 "
+        "reliable and 2 transient;"
         " r ready; t ready; t lost: killed"
     )
     assert [type(one.message) for one in told if isinstance(one, Send)] == [Leave]

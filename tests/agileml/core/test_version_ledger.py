@@ -72,8 +72,12 @@ def test_a_moved_partition_remains_only_on_its_backup() -> None:
 
 def test_reports_of_a_clock_are_summed_and_repeated_chunks_count_as_redone() -> None:
     book = ledger()
-    book.add_work(WorkDone("a", 1, 1, chunks=3, seconds=1.0, pushed_bytes=10, loss_sum=2.0, loss_count=1))
-    book.add_work(WorkDone("b", 2, 1, chunks=2, seconds=2.0, pushed_bytes=20, loss_sum=4.0, loss_count=2))
+    book.add_work(
+        WorkDone("a", 1, 1, chunks=3, seconds=1.0, pushed_bytes=10, loss_sum=2.0, loss_count=1)
+    )
+    book.add_work(
+        WorkDone("b", 2, 1, chunks=2, seconds=2.0, pushed_bytes=20, loss_sum=4.0, loss_count=2)
+    )
     book.add_progress(PartitionProgress("s", 2, 0, 1, backup=False, pulled_bytes=7, backup_bytes=5))
     sums, redone = book.close_clock(PLAN.accept_all(1))
     assert sums == ClockSums(5, 3.0, 30, 7, 5, 6.0, 3)

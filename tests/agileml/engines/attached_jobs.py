@@ -65,7 +65,8 @@ def wait(hurry):
     if hurry and not Path(hurry).exists():
         time.sleep(0.05)
 """
-"""A clock takes a second on three nodes until a file appears. So faults strike before the job is done."""
+"""A clock takes a second on three nodes until a file appears. So faults strike before the job is
+done."""
 
 
 def write_trainer(folder: Path) -> Path:
@@ -93,28 +94,57 @@ def free_port() -> int:
 
 
 class AttachedTraining:
-    """`spotctl lab train --engine attach`, and nodes that join it. A prefix runs commands on other hosts."""
+    """`spotctl lab train --engine attach`, and nodes that join it. A prefix runs commands on other
+    hosts.
+    """
 
     def __init__(
-        self, folder: Path, listen: TcpAddress, trainer: str, *options: str, secret: Path, prefix: Sequence[str] = ()
+        self,
+        folder: Path,
+        listen: TcpAddress,
+        trainer: str,
+        *options: str,
+        secret: Path,
+        prefix: Sequence[str] = (),
     ) -> None:
         """The log, and what the commands print, is written to the folder."""
         self.folder, self.log = folder, folder / "log.jsonl"
         self.at = f"{listen.host}:{listen.port}"
         self._nodes: dict[str, subprocess.Popen[str]] = {}
         self._secret = secret
-        self._words = ["-m", "spotctl", "lab", "train", trainer, "--engine", "attach", "--address", self.at, "--json"]
-        self._words += ["--secret-file", str(self._secret), "--log", str(self.log), "--deterministic", *options]
+        self._words = [
+            "-m",
+            "spotctl",
+            "lab",
+            "train",
+            trainer,
+            "--engine",
+            "attach",
+            "--address",
+            self.at,
+            "--json",
+        ]
+        self._words += [
+            "--secret-file",
+            str(self._secret),
+            "--log",
+            str(self.log),
+            "--deterministic",
+            *options,
+        ]
         self._prefix = prefix
         self.command = self._start(prefix, self._words, "train")
 
     def kill_and_run_again(self) -> None:
-        """SIGKILL to the command; its controller and everything else that it started ends with it."""
+        """SIGKILL to the command; its controller and everything else that it started ends with
+        it."""
         self.command.kill()
         self.command.communicate()
         self.command = self._start(self._prefix, self._words, "train")
 
-    def _start(self, prefix: Sequence[str], words: Sequence[str], name: str) -> subprocess.Popen[str]:
+    def _start(
+        self, prefix: Sequence[str], words: Sequence[str], name: str
+    ) -> subprocess.Popen[str]:
         with (self.folder / f"{name}.err").open("w") as errors:
             return subprocess.Popen(
                 [*prefix, sys.executable, *words],
@@ -126,10 +156,23 @@ class AttachedTraining:
             )
 
     def join(
-        self, name: str, *options: str, at: str | None = None, label: str | None = None, prefix: Sequence[str] = ()
+        self,
+        name: str,
+        *options: str,
+        at: str | None = None,
+        label: str | None = None,
+        prefix: Sequence[str] = (),
     ) -> subprocess.Popen[str]:
         """Starts a node; its label tells it from another of the same name."""
-        words = ["-m", "agileml.join", at or self.at, "--secret-file", str(self._secret), "--name", name]
+        words = [
+            "-m",
+            "agileml.join",
+            at or self.at,
+            "--secret-file",
+            str(self._secret),
+            "--name",
+            name,
+        ]
         self._nodes[label or name] = self._start(prefix, [*words, *options], label or name)
         return self._nodes[label or name]
 
@@ -154,7 +197,9 @@ class AttachedTraining:
             time.sleep(0.02)
 
     def until_clock(self, clock: int) -> None:
-        self.until(lambda: any(line.get("clock", 0) >= clock for line in self.lines), f"clock {clock}")
+        self.until(
+            lambda: any(line.get("clock", 0) >= clock for line in self.lines), f"clock {clock}"
+        )
 
     def until_ready(self, name: str) -> None:
         self.until(lambda: f"{name} ready" in self.events, f"{name} ready")

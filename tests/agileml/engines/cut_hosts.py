@@ -1,9 +1,11 @@
-"""Single connections between hosts that break, at random moments: each job must end with the same model.
+"""Single connections between hosts that break, at random moments: each job must end with the same
+model.
 
-`python -m tests.agileml.engines.cut_hosts 0 20` runs 20 jobs, as root. The controller is on one of three hosts made of
-network namespaces, a reliable node on each of the others, and two more nodes; each node breaks connections of its own,
-one at a time. A node that is given up for it is replaced. Which node breaks how many depends on the seed and on the
-node's name, when and which also on timing.
+`python -m tests.agileml.engines.cut_hosts 0 20` runs 20 jobs, as root. The controller is on one of
+three hosts made of network namespaces, a reliable node on each of the others, and two more nodes;
+each node breaks connections of its own, one at a time. A node that is given up for it is replaced.
+Which node breaks how many depends on the seed and on the node's name, when and which also on
+timing.
 """
 
 from __future__ import annotations
@@ -16,7 +18,14 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from agileml.transport import TcpAddress
-from tests.agileml.engines.attached_jobs import PACE, PATIENCE_SECONDS, SECRET, TRAINER, AttachedTraining, write_trainer
+from tests.agileml.engines.attached_jobs import (
+    PACE,
+    PATIENCE_SECONDS,
+    SECRET,
+    TRAINER,
+    AttachedTraining,
+    write_trainer,
+)
 from tests.agileml.engines.hosts import Host, hosts
 from tests.spotctl.command_line import spotctl
 
@@ -46,7 +55,8 @@ def node_of(words: list[str]) -> str:
 
 @contextmanager
 def training(seed: int) -> Iterator[tuple[AttachedTraining, list[Host]]]:
-    """A training whose command runs on the first of three hosts, and whose nodes break connections."""
+    """A training whose command runs on the first of three hosts, and whose nodes break
+    connections."""
     trainer = _HEAD + TRAINER.replace(_STEP, _CUTTING.format(seed=seed))
     with (
         tempfile.TemporaryDirectory() as seen,
@@ -55,12 +65,18 @@ def training(seed: int) -> Iterator[tuple[AttachedTraining, list[Host]]]:
     ):
         for host in started:
             host.write("job.secret", SECRET)
-        for file, content in {"decades.py": trainer, "helpers/__init__.py": "", "helpers/pace.py": PACE}.items():
+        for file, content in {
+            "decades.py": trainer,
+            "helpers/__init__.py": "",
+            "helpers/pace.py": PACE,
+        }.items():
             started[0].write(f"code/{file}", content)
         at, code = TcpAddress(started[0].address, 7000), str(here / "code" / "decades.py")
         words = ("--nodes", "2+2", "--clocks", str(CLOCKS), "--timeouts", "heartbeat=5")
         secret, prefix = here / "job.secret", started[0].command()
-        with closing(AttachedTraining(Path(seen), at, code, *words, secret=secret, prefix=prefix)) as job:
+        with closing(
+            AttachedTraining(Path(seen), at, code, *words, secret=secret, prefix=prefix)
+        ) as job:
             yield job, started
 
 
@@ -84,8 +100,13 @@ def play(seed: int) -> tuple[str, int]:
 def undisturbed() -> str:
     """The digest of the model that the simulation trains."""
     with tempfile.TemporaryDirectory() as name:
-        trainer, words = write_trainer(Path(name) / "code"), ("--nodes", "1+2", "--clocks", str(CLOCKS))
-        ended = spotctl("lab", "train", trainer, "--engine", "sim", "--deterministic", "--json", *words)
+        trainer, words = (
+            write_trainer(Path(name) / "code"),
+            ("--nodes", "1+2", "--clocks", str(CLOCKS)),
+        )
+        ended = spotctl(
+            "lab", "train", trainer, "--engine", "sim", "--deterministic", "--json", *words
+        )
         return str(ended.json["model_sha256"])
 
 
@@ -96,8 +117,10 @@ def main(first: int, last: int) -> int:
     failed = [seed for seed, (digest, _) in played.items() if digest != expected]
     lines = [
         *(f"seed {seed}: the model is not that of the undisturbed run" for seed in failed),
-        f"seeds {first} to {last - 1}: {len(played) - len(failed)} jobs of {CLOCKS} clocks between hosts ended with",
-        f"the undisturbed model, in which {sum(lost for _, lost in played.values())} nodes were lost with a connection",
+        f"seeds {first} to {last - 1}: {len(played) - len(failed)} jobs of {CLOCKS} clocks between "
+        "hosts ended with",
+        f"the undisturbed model, in which {sum(lost for _, lost in played.values())} nodes were "
+        "lost with a connection",
     ]
     sys.stdout.writelines(f"{line}\n" for line in lines)
     return 1 if failed else 0

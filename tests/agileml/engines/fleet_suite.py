@@ -1,6 +1,8 @@
-"""What every fleet must do under the job loop. An engine's own tests subclass `FleetSuite` and define `play`.
+"""What every fleet must do under the job loop. An engine's own tests subclass `FleetSuite` and
+define `play`.
 
-The job is the same for all: 16 shards whose updates cannot be reordered without changing the model's bits.
+The job is the same for all: 16 shards whose updates cannot be reordered without changing the
+model's bits.
 """
 
 from __future__ import annotations
@@ -16,10 +18,26 @@ import pytest
 from agileml import reference
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
-from agileml.engines.chaos import Act, Evict, Join, KillController, KillNodes, RunningMachine, Script
+from agileml.engines.chaos import (
+    Act,
+    Evict,
+    Join,
+    KillController,
+    KillNodes,
+    RunningMachine,
+    Script,
+)
 from agileml.job import Stopping, Trained, TrainingJob
 from agileml.roles.node import JobSettings
-from tests.agileml.engines.jobs import Choice, Timetable, evict, join, kill, kill_controller, reliable
+from tests.agileml.engines.jobs import (
+    Choice,
+    Timetable,
+    evict,
+    join,
+    kill,
+    kill_controller,
+    reliable,
+)
 from tests.agileml.toys import Decades, Gated
 
 SAME = """
@@ -51,7 +69,8 @@ def undisturbed(clocks: int) -> str:
 
 @dataclass
 class Recorder:
-    """Passes a timetable on and records which machines the loop offered to it before the job could end.
+    """Passes a timetable on and records which machines the loop offered to it before the job could
+    end.
 
     Once the gate has let the last clock pass, machines leave because the job is over.
     """
@@ -72,7 +91,9 @@ Log = list[Iteration]
 
 
 class FleetSuite:
-    """`play` runs a job on a fleet with faults from a script. Afterwards no process and no file may be left."""
+    """`play` runs a job on a fleet with faults from a script. Afterwards no process and no file may
+    be left.
+    """
 
     @pytest.fixture
     def play(self) -> Callable[[TrainingJob, Script, Log], Trained]:
@@ -92,7 +113,9 @@ class FleetSuite:
     def run(
         self, play: Callable[[TrainingJob, Script, Log], Trained], source: TrainerSource, gate: Path
     ) -> Callable[..., tuple[Trained, Log, Recorder]]:
-        def run(acts: dict[int, list[Choice]], job: TrainingJob = JOB) -> tuple[Trained, Log, Recorder]:
+        def run(
+            acts: dict[int, list[Choice]], job: TrainingJob = JOB
+        ) -> tuple[Trained, Log, Recorder]:
             job = replace(job, source=source) if job.source == JOB.source else job
             log, recorder = Log(), Recorder(Timetable(acts), gate, job.stopping.clocks or 0)
             trained = play(job, recorder, log)
@@ -104,42 +127,65 @@ class FleetSuite:
 
         return run
 
-    def test_start_gives_every_role_a_machine(self, run: Callable[..., tuple[Trained, Log, Recorder]]) -> None:
+    def test_start_gives_every_role_a_machine(
+        self, run: Callable[..., tuple[Trained, Log, Recorder]]
+    ) -> None:
         trained, log, recorder = run({})
         assert (trained.evictions, trained.failures) == (0, 0)
         assert (log[-1].reliable, log[-1].transient) == (1, 3)
         assert sorted(machine.reliable for machine in recorder.seen[-1]) == [False] * 3 + [True]
 
-    def test_stop_without_notice_is_a_failure(self, run: Callable[..., tuple[Trained, Log, Recorder]]) -> None:
+    def test_stop_without_notice_is_a_failure(
+        self, run: Callable[..., tuple[Trained, Log, Recorder]]
+    ) -> None:
         trained, log, recorder = run({3: [kill(slice(2))]})
         assert trained.failures == 2, [one.events for one in log]
         assert log[-1].transient == 1
         assert len(recorder.seen[-1]) == 2
 
-    def test_stop_with_notice_lets_the_node_leave(self, run: Callable[..., tuple[Trained, Log, Recorder]]) -> None:
+    def test_stop_with_notice_lets_the_node_leave(
+        self, run: Callable[..., tuple[Trained, Log, Recorder]]
+    ) -> None:
         trained, log, recorder = run({3: [evict(slice(2), 60.0)]})
         assert (trained.evictions, trained.failures) == (2, 0), [one.events for one in log]
         assert log[-1].transient == 1
-        assert {machine.name for seen in recorder.seen for machine in seen if machine.warned} == {"t1", "t2"}
+        assert {machine.name for seen in recorder.seen for machine in seen if machine.warned} == {
+            "t1",
+            "t2",
+        }
 
-    def test_stop_with_too_little_notice_is_a_failure(self, run: Callable[..., tuple[Trained, Log, Recorder]]) -> None:
+    def test_stop_with_too_little_notice_is_a_failure(
+        self, run: Callable[..., tuple[Trained, Log, Recorder]]
+    ) -> None:
         trained, _, _ = run({3: [evict(slice(1), 0.0)]})
         assert trained.failures == 1
 
-    def test_machines_join_during_the_run(self, run: Callable[..., tuple[Trained, Log, Recorder]]) -> None:
-        _, log, recorder = run({2: [join(2)], 4: [kill(slice(1))]}, replace(JOB, stopping=Stopping(clocks=60)))
+    def test_machines_join_during_the_run(
+        self, run: Callable[..., tuple[Trained, Log, Recorder]]
+    ) -> None:
+        _, log, recorder = run(
+            {2: [join(2)], 4: [kill(slice(1))]}, replace(JOB, stopping=Stopping(clocks=60))
+        )
         assert max(iteration.transient for iteration in log) >= 4
         assert [machine.name for machine in recorder.seen[-1]] == ["r0", "t2", "t3", "t4", "t5"]
 
-    def test_the_controller_is_restarted(self, run: Callable[..., tuple[Trained, Log, Recorder]]) -> None:
-        _, log, _ = run({3: [kill_controller], 7: [kill_controller]}, replace(JOB, stopping=Stopping(clocks=20)))
+    def test_the_controller_is_restarted(
+        self, run: Callable[..., tuple[Trained, Log, Recorder]]
+    ) -> None:
+        _, log, _ = run(
+            {3: [kill_controller], 7: [kill_controller]}, replace(JOB, stopping=Stopping(clocks=20))
+        )
         assert any("controller" in event for iteration in log for event in iteration.events)
 
-    def test_the_controller_may_go_as_the_job_ends(self, run: Callable[..., tuple[Trained, Log, Recorder]]) -> None:
+    def test_the_controller_may_go_as_the_job_ends(
+        self, run: Callable[..., tuple[Trained, Log, Recorder]]
+    ) -> None:
         trained, _, _ = run({JOB.stopping.clocks or 0: [kill_controller]})
         assert trained.clocks == JOB.stopping.clocks
 
-    def test_stopping_what_is_gone_changes_nothing(self, run: Callable[..., tuple[Trained, Log, Recorder]]) -> None:
+    def test_stopping_what_is_gone_changes_nothing(
+        self, run: Callable[..., tuple[Trained, Log, Recorder]]
+    ) -> None:
         def again(machines: Sequence[RunningMachine]) -> Act:
             assert "t1" not in {machine.name for machine in machines}
             return KillNodes(("t1", "unknown"))
@@ -155,7 +201,11 @@ class FleetSuite:
     ) -> None:
         trainer = tmp_path / "same.py"
         trainer.write_text(SAME)
-        job = replace(JOB, source=TrainerSource(str(trainer), {"lengths": LENGTHS}), stopping=Stopping(clocks=60))
+        job = replace(
+            JOB,
+            source=TrainerSource(str(trainer), {"lengths": LENGTHS}),
+            stopping=Stopping(clocks=60),
+        )
 
         def change_and_join(_: Sequence[RunningMachine]) -> Act:
             trainer.write_text(SAME + "# another version\n")
@@ -180,7 +230,9 @@ class FleetSuite:
 class ReplacingFleetSuite(FleetSuite):
     """For fleets that start machines themselves: a reliable machine that is gone is replaced."""
 
-    def test_a_reliable_machine_is_replaced(self, run: Callable[..., tuple[Trained, Log, Recorder]]) -> None:
+    def test_a_reliable_machine_is_replaced(
+        self, run: Callable[..., tuple[Trained, Log, Recorder]]
+    ) -> None:
         job = replace(JOB, reliable=2, stopping=Stopping(clocks=40), checkpoint_every=1)
         _, _, recorder = run({4: [kill(slice(1), reliable)]}, job)
         assert sum(machine.reliable for machine in recorder.seen[-1]) == 2
@@ -191,7 +243,9 @@ class ReplacingFleetSuite(FleetSuite):
         def first_and_last(_: Sequence[RunningMachine]) -> Act:
             return KillNodes(("r0", "t3"))
 
-        trained, _, recorder = run({0: [first_and_last]}, replace(JOB, stopping=Stopping(clocks=40)))
+        trained, _, recorder = run(
+            {0: [first_and_last]}, replace(JOB, stopping=Stopping(clocks=40))
+        )
         assert trained.failures == 2
         assert [machine.name for machine in recorder.seen[-1]] == ["t1", "t2", "r4"]
 

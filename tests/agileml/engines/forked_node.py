@@ -1,4 +1,6 @@
-"""Nodes that join a job, forked from one process that has imported everything: tests start many of them."""
+"""Nodes that join a job, forked from one process that has imported everything: tests start many of
+them.
+"""
 
 from __future__ import annotations
 

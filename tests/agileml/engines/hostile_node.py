@@ -2,8 +2,9 @@
 
     python -m tests.agileml.engines.hostile_node FIRST COUNT
 
-A `Talker` speaks to the processes of a training by itself: over sockets of its own, with its own credentials. It never
-takes part. A turncoat is a node that has joined as others do, and falsifies what it sends from some message on.
+A `Talker` speaks to the processes of a training by itself: over sockets of its own, with its own
+credentials. It never takes part. A turncoat is a node that has joined as others do, and falsifies
+what it sends from some message on.
 """
 
 from __future__ import annotations
@@ -43,7 +44,14 @@ from agileml.transport.certificates import Credentials, contexts_of, credentials
 from agileml.transport.codec import Codec
 from agileml.transport.framing import Array, encode
 from agileml.transport.handshake import BLOB_CLIENT, Failure, Handshake
-from tests.agileml.engines.attached_jobs import PACE, SECRET, AttachedTraining, free_port, secret_file, write_trainer
+from tests.agileml.engines.attached_jobs import (
+    PACE,
+    SECRET,
+    AttachedTraining,
+    free_port,
+    secret_file,
+    write_trainer,
+)
 
 HOSTNAME = "job.agileml"
 PATIENCE_SECONDS = 20.0
@@ -54,7 +62,9 @@ LOOK_SECONDS = 0.03
 
 WIRE = codec((*PIPELINE_MESSAGES, *BLOB_MESSAGES))
 KINDS = sorted(WIRE._kinds, key=lambda kind: kind.__name__)
-ANY_SIZE = FrameLimits(header_bytes=1 << 30, body_bytes=1 << 34, arrays=1 << 20, dimensions=64, kind_length=1 << 16)
+ANY_SIZE = FrameLimits(
+    header_bytes=1 << 30, body_bytes=1 << 34, arrays=1 << 20, dimensions=64, kind_length=1 << 16
+)
 
 NUMBERS = (-1, 0, 1, 2, 3, 7, 100, 10**6, 2**31, 2**53, 2**63 - 1, -(2**63))
 FLOATS = (0.0, -1.0, 1.0, math.nan, math.inf, -math.inf, 1e308, -1e308, 5e-324)
@@ -97,7 +107,7 @@ class Planted:
         return (Path.touch, (self._mark,))
 
 
-# -- what a message can hold ------------------------------------------------------------------------------------------
+# -- what a message can hold -----------------------------------------------------------------------
 
 
 @dataclass
@@ -123,7 +133,8 @@ class Drawn:
             return message
         return dataclasses.replace(message, **{name: self._of(info, name)})  # type: ignore[type-var]
 
-    def _of(self, info: Any, name: str, depth: int = 0) -> Any:  # noqa: ANN401, C901, PLR0911 - one for each type
+    # One for each type.
+    def _of(self, info: Any, name: str, depth: int = 0) -> Any:  # noqa: ANN401, C901, PLR0911
         match info:
             case msgspec.inspect.IntType():
                 return self._number(name)
@@ -144,16 +155,26 @@ class Drawn:
             case msgspec.inspect.TupleType():
                 return tuple(self._of(item, name, depth + 1) for item in info.item_types)
             case msgspec.inspect.VarTupleType() | msgspec.inspect.ListType():
-                items = [self._of(info.item_type, name, depth + 1) for _ in range(self._count(depth))]
+                items = [
+                    self._of(info.item_type, name, depth + 1) for _ in range(self._count(depth))
+                ]
                 return items if isinstance(info, msgspec.inspect.ListType) else tuple(items)
             case msgspec.inspect.DictType():
-                return {self._of(info.key_type, name): self._of(info.value_type, name, 2) for _ in range(2)}
+                return {
+                    self._of(info.key_type, name): self._of(info.value_type, name, 2)
+                    for _ in range(2)
+                }
             case msgspec.inspect.DataclassType():
-                return info.cls(**{f.name: self._of(f.type, f.name, depth + 1) for f in info.fields})
+                return info.cls(
+                    **{f.name: self._of(f.type, f.name, depth + 1) for f in info.fields}
+                )
         return None
 
     def _number(self, name: str) -> int:
-        likely = {"epoch": self.target.epoch(), "clock": self.target.clock() + self.rng.randrange(-2, 4)}
+        likely = {
+            "epoch": self.target.epoch(),
+            "clock": self.target.clock() + self.rng.randrange(-2, 4),
+        }
         if name in likely and self.rng.random() < 0.7:
             return likely[name]
         return self.rng.choice(NUMBERS) if self.rng.random() < 0.7 else self.rng.randrange(8)
@@ -182,7 +203,7 @@ class Drawn:
         return array
 
 
-# -- links ------------------------------------------------------------------------------------------------------------
+# -- links -----------------------------------------------------------------------------------------
 
 
 class Refused(OSError):
@@ -244,7 +265,9 @@ class RawLink:
 def ssl_socket(credentials: Credentials, at: TcpAddress) -> ssl.SSLSocket:
     plain = socket.create_connection((at.host, at.port), PATIENCE_SECONDS)
     OPENED.append(
-        contexts_of(credentials)[1].wrap_socket(plain, server_hostname=HOSTNAME, do_handshake_on_connect=False)
+        contexts_of(credentials)[1].wrap_socket(
+            plain, server_hostname=HOSTNAME, do_handshake_on_connect=False
+        )
     )
     OPENED[-1].do_handshake()
     return OPENED[-1]
@@ -254,7 +277,7 @@ OPENED: list[ssl.SSLSocket] = []
 """The connections of an attack, which the victim may end while they are made."""
 
 
-# -- talkers ----------------------------------------------------------------------------------------------------------
+# -- talkers ---------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -320,7 +343,9 @@ class Talker:
         kinds = [kind for kind in KINDS if kind.__name__ not in ("Broken", "Ready")]
         reports = [kind for kind in kinds if "node" in kind.__dataclass_fields__]  # type: ignore[attr-defined]
         for _ in range(self.rng.randrange(1, 6)):
-            message = self.drawn.message(self.rng.choice(reports if self.rng.random() < 0.8 else kinds))
+            message = self.drawn.message(
+                self.rng.choice(reports if self.rng.random() < 0.8 else kinds)
+            )
             if hasattr(message, "node"):
                 message = dataclasses.replace(message, node=self.name)  # type: ignore[type-var]
             link.say(message)
@@ -335,7 +360,14 @@ class Talker:
     def names(self) -> str:
         """Other names under its own certificate."""
         node = self.rng.choice((None, *self.target.nodes))
-        others = (*self.target.nodes, CONTROLLER, JOB_LOOP, "r0@heartbeat", f"{BLOB_CLIENT}r0/1", f"{self.name}@x")
+        others = (
+            *self.target.nodes,
+            CONTROLLER,
+            JOB_LOOP,
+            "r0@heartbeat",
+            f"{BLOB_CLIENT}r0/1",
+            f"{self.name}@x",
+        )
         link = self.link(self.rng.choice(others), node)
         link.say(Hello("r0", True, self.target.code))
         return self._ended(link)
@@ -369,7 +401,11 @@ class Talker:
         """Much, without waiting for anything."""
         if self.rng.random() < 0.5:
             link = self.link(f"{BLOB_CLIENT}{self.name}/1")
-            requests = (BlobRequest("read", "node.job"), BlobPiece(np.zeros(1 << 20, np.uint8)), NextPiece())
+            requests = (
+                BlobRequest("read", "node.job"),
+                BlobPiece(np.zeros(1 << 20, np.uint8)),
+                NextPiece(),
+            )
             request: object = self.rng.choice(requests)
             count = 40
         else:
@@ -424,7 +460,9 @@ class Talker:
     def large_frame(self) -> str:
         """A large body is announced, and sent in part."""
         size = self.rng.choice((1 << 20, 120 << 20, 128 << 20, 1 << 30, 1 << 62))
-        link = self.link(self.rng.choice((self.name, f"{self.name}@heartbeat", f"{BLOB_CLIENT}{self.name}/1")))
+        link = self.link(
+            self.rng.choice((self.name, f"{self.name}@heartbeat", f"{BLOB_CLIENT}{self.name}/1"))
+        )
         table = [("|u1", (size,))]
         head = msgspec.msgpack.encode(("Collected", b"", table))
         link.send(b"AgM2" + len(head).to_bytes(4, "little") + size.to_bytes(8, "little") + head)
@@ -476,7 +514,9 @@ class Talker:
         """Addresses of others, or without an end."""
         link = self.link()
         name = self.rng.choice((self.name, self.name, "r0", CONTROLLER))
-        addresses = self.rng.choice((("tcp:127.0.0.1:1",), (), ("unix:/etc/passwd",), ("x" * 10_000,), ("y",) * 10_000))
+        addresses = self.rng.choice(
+            (("tcp:127.0.0.1:1",), (), ("unix:/etc/passwd",), ("x" * 10_000,), ("y",) * 10_000)
+        )
         for _ in range(self.rng.choice((1, 2, 500))):
             link.say(Directory({name: addresses}))
         return self._ended(link)
@@ -488,7 +528,7 @@ def pickled(mark: Path) -> bytes:
     return pickle.dumps(Planted(mark))
 
 
-# -- turncoats --------------------------------------------------------------------------------------------------------
+# -- turncoats -------------------------------------------------------------------------------------
 
 FALSIFIED = (
     *(
@@ -515,12 +555,23 @@ FALSIFIED = (
         "Saved",
         "Contributed",
     ),
-    *("Hello", "Collected", "Evaluated", "Unlinked", "Drained", "Heartbeat", "ServerTimed", "EndOfLife", "Collect"),
+    *(
+        "Hello",
+        "Collected",
+        "Evaluated",
+        "Unlinked",
+        "Drained",
+        "Heartbeat",
+        "ServerTimed",
+        "EndOfLife",
+        "Collect",
+    ),
 )
 
 
 def turn(seed: int, name: str) -> None:
-    """From now on this process, which is about to join as a node, falsifies messages of some kind."""
+    """From now on this process, which is about to join as a node, falsifies messages of some
+    kind."""
     rng = random.Random(seed)
     kind, after, way = (
         FALSIFIED[seed % len(FALSIFIED)],
@@ -530,7 +581,12 @@ def turn(seed: int, name: str) -> None:
     others = ("r0", "t1", "t2")
     somewhere = TcpAddress("127.0.0.1", 1)
     target = Target(
-        somewhere, dict.fromkeys(others, somewhere), "", lambda: rng.randrange(1, 6), lambda: rng.randrange(9), Path()
+        somewhere,
+        dict.fromkeys(others, somewhere),
+        "",
+        lambda: rng.randrange(1, 6),
+        lambda: rng.randrange(9),
+        Path(),
     )
     drawn, honest = Drawn(rng, name, target), Codec.encode
     seen, earlier = Counter[str](), list[object]()
@@ -544,7 +600,10 @@ def turn(seed: int, name: str) -> None:
             # Accuses an honest node as often as it reports.
             message = kinds["Unlinked"](name, rng.choice(others), "it sent nonsense", True)
         elif (of == kind and seen[of] > after) or (
-            of in ("Push", "WorkDone") and kind not in others and seen[of] > 3 + after and way == "draw"
+            of in ("Push", "WorkDone")
+            and kind not in others
+            and seen[of] > 3 + after
+            and way == "draw"
         ):
             if way == "change":
                 message = drawn.changed(message)
@@ -566,7 +625,7 @@ def join_as_turncoat(seed: int, words: list[str]) -> int:
     return join.main(words)
 
 
-# -- the training that is attacked ------------------------------------------------------------------------------------
+# -- the training that is attacked -----------------------------------------------------------------
 
 
 def resident_bytes(pid: int, what: str = "VmRSS") -> int:
@@ -604,9 +663,14 @@ class Attacked:
         if turncoats:
             more = ("--timeouts", "heartbeat=5")
         options = (*self.words, "--state", str(self.state), "--arg", f"hurry={self.hurry}", *more)
-        self.training = AttachedTraining(folder, listen, self.trainer, *options, secret=secret_file(folder))
+        self.training = AttachedTraining(
+            folder, listen, self.trainer, *options, secret=secret_file(folder)
+        )
         ports = {name: free_port() for name, *_ in self.NODES}
-        self.nodes = {name: self.training.join(name, *given, "--port", str(ports[name])) for name, *given in self.NODES}
+        self.nodes = {
+            name: self.training.join(name, *given, "--port", str(ports[name]))
+            for name, *given in self.NODES
+        }
         self.training.until_clock(2)
         self.target = Target(
             listen,
@@ -639,20 +703,32 @@ class Attacked:
         return max((line.get("clock", 0) for line in self.training.lines), default=0)
 
     def look(self) -> None:
-        """Notes how much every process has grown, at most, and that nothing has happened that must not."""
+        """Notes how much every process has grown, at most, and that nothing has happened that must
+        not.
+        """
         for pid in self.pids():
             before = self.before.setdefault(pid, resident_bytes(pid))
             self.worst = max(self.worst, resident_bytes(pid, "VmHWM") - before)
         assert not self.mark.exists(), "a planted pickle was read"
         if self.state.exists():
             assert (self.state / "node.job").read_bytes() == self.job
-            strange = [path for path in self.state.rglob("*") if path.is_file() and not OWN_FILE.fullmatch(path.name)]
+            strange = [
+                path
+                for path in self.state.rglob("*")
+                if path.is_file() and not OWN_FILE.fullmatch(path.name)
+            ]
             assert not strange, strange
 
     def join_turncoat(self, seed: int, name: str) -> subprocess.Popen[str]:
         """Starts a node that will falsify its messages."""
         at = self.target.controller
-        words = ["-m", "tests.agileml.engines.hostile_node", "--turncoat", str(seed), f"{at.host}:{at.port}"]
+        words = [
+            "-m",
+            "tests.agileml.engines.hostile_node",
+            "--turncoat",
+            str(seed),
+            f"{at.host}:{at.port}",
+        ]
         words += ["--secret-file", str(secret_file(self.folder)), "--name", name]
         root = str(Path(__file__).parents[3])
         with (self.folder / f"{name}.err").open("w") as errors:
@@ -666,7 +742,9 @@ class Attacked:
 
     def why_lost(self, name: str) -> str:
         """Why a node was given up; empty if it was not."""
-        return next((event for event in self.training.events if event.startswith(f"{name} lost")), "")
+        return next(
+            (event for event in self.training.events if event.startswith(f"{name} lost")), ""
+        )
 
     def stays(self) -> None:
         """Raises if the training has ended or an honest node has gone."""
@@ -692,8 +770,12 @@ OWN_FILE = re.compile(
 )
 
 
-def talk(folder: Path, first: int, count: int) -> tuple[Counter[str], int, dict[str, Any], Attacked]:
-    """Attacks one training many times; what became of each, the worst growth in bytes, and the training's answer."""
+def talk(
+    folder: Path, first: int, count: int
+) -> tuple[Counter[str], int, dict[str, Any], Attacked]:
+    """Attacks one training many times; what became of each, the worst growth in bytes, and the
+    training's answer.
+    """
     attacked = Attacked(folder, 40 + count)
     outcomes = Counter[str]()
     try:
@@ -706,13 +788,22 @@ def talk(folder: Path, first: int, count: int) -> tuple[Counter[str], int, dict[
         answer = attacked.finish()
     finally:
         attacked.close()
-    lost = [event for event in attacked.training.events for name in attacked.nodes if event.startswith(f"{name} lost")]
+    lost = [
+        event
+        for event in attacked.training.events
+        for name in attacked.nodes
+        if event.startswith(f"{name} lost")
+    ]
     assert not lost, lost
     return outcomes, attacked.worst, answer, attacked
 
 
-def betray(folder: Path, first: int, count: int) -> tuple[Counter[str], int, dict[str, Any] | None, Attacked]:
-    """Turncoats join one training, one after another: what became of each, and the answer, unless one has ended it."""
+def betray(
+    folder: Path, first: int, count: int
+) -> tuple[Counter[str], int, dict[str, Any] | None, Attacked]:
+    """Turncoats join one training, one after another: what became of each, and the answer, unless
+    one has ended it.
+    """
     attacked = Attacked(folder, 30 + 5 * count, turncoats=True)
     outcomes, answer = Counter[str](), None
     try:
@@ -730,12 +821,18 @@ def betray(folder: Path, first: int, count: int) -> tuple[Counter[str], int, dic
 
 
 def betrayal(attacked: Attacked, seed: int) -> str:
-    """The end of one turncoat: shut out, given up, kept until it was killed, or the training ended and named it."""
+    """The end of one turncoat: shut out, given up, kept until it was killed, or the training ended
+    and named it.
+    """
     name, training = f"turncoat-{seed}", attacked.training
     process = attacked.join_turncoat(seed, name)
     began = until = time.monotonic()
     try:
-        while process.poll() is None and training.command.poll() is None and not attacked.why_lost(name):
+        while (
+            process.poll() is None
+            and training.command.poll() is None
+            and not attacked.why_lost(name)
+        ):
             if f"{name} ready" not in training.events and time.monotonic() < until + READY_SECONDS:
                 began = time.monotonic()
             if time.monotonic() > began + TURNCOAT_SECONDS:
@@ -749,7 +846,10 @@ def betrayal(attacked: Attacked, seed: int) -> str:
         assert name in training.output_of("train").splitlines()[-1], training.story()
         return "named"
     if not lost:
-        training.until(lambda: bool(attacked.why_lost(name)) or name not in training.events, f"the end of {name}")
+        training.until(
+            lambda: bool(attacked.why_lost(name)) or name not in training.events,
+            f"the end of {name}",
+        )
     return f"{FALSIFIED[seed % len(FALSIFIED)]}: " + (
         "shut out" if "it sent" in lost else "given up" if lost else "kept"
     )
@@ -763,7 +863,9 @@ def main(words: list[str]) -> int:
         outcomes, worst, answer, _ = talk(Path(folder), first, count)
     for outcome, times in sorted(outcomes.items()):
         print(f"{times:6,}  {outcome}")  # noqa: T201 - a command
-    print(f"{outcomes.total():,} cases; worst growth {worst / 1e6:.0f} MB; {answer['clocks']} clocks")  # noqa: T201
+    print(  # noqa: T201
+        f"{outcomes.total():,} cases; worst growth {worst / 1e6:.0f} MB; {answer['clocks']} clocks"
+    )
     return 0
 
 

@@ -1,6 +1,8 @@
-"""Hosts for tests: network and mount namespaces of this computer, connected by a bridge. They share no folder.
+"""Hosts for tests: network and mount namespaces of this computer, connected by a bridge. They share
+no folder.
 
-Each host has an address of its own, and a file system of its own at the folder of the test. They need root.
+Each host has an address of its own, and a file system of its own at the folder of the test. They
+need root.
 """
 
 from __future__ import annotations
@@ -23,9 +25,11 @@ TOOLS = ("unshare", "nsenter", "ip", "mount")
 
 @contextmanager
 def hosts(count: int, folder: Path) -> Iterator[list[Host]]:
-    """Hosts 10.77.0.1 and so on; `folder` has other content on each of them. Skips the test where there cannot be any.
+    """Hosts 10.77.0.1 and so on; `folder` has other content on each of them. Skips the test where
+    there cannot be any.
 
-    In CI and `make ray` it fails instead: nothing else would show that training between machines works.
+    In CI and `make ray` it fails instead: nothing else would show that training between machines
+    works.
     """
     with ExitStack() as stack:
         try:
@@ -36,7 +40,9 @@ def hosts(count: int, folder: Path) -> Iterator[list[Host]]:
                 started.append(Host(switch, number, folder))
                 stack.callback(started[-1].kill)
         except (OSError, subprocess.CalledProcessError) as error:
-            reason = f"hosts cannot be made of namespaces here: {error} {getattr(error, 'stderr', '')}"
+            reason = (
+                f"hosts cannot be made of namespaces here: {error} {getattr(error, 'stderr', '')}"
+            )
             if os.environ.get("CI") or os.environ.get("SPOTCTL_TEST_RAY"):
                 pytest.fail(reason)
             pytest.skip(reason)
@@ -94,7 +100,20 @@ class Host(_Holder):
         super().__init__("--net", "--mount")
         self.address = f"10.77.0.{number}"
         self._switch, self._port, self.folder = switch, f"port{number}", folder
-        _run("ip", "link", "add", self._port, "netns", switch.pid, "type", "veth", "peer", "eth0", "netns", self.pid)
+        _run(
+            "ip",
+            "link",
+            "add",
+            self._port,
+            "netns",
+            switch.pid,
+            "type",
+            "veth",
+            "peer",
+            "eth0",
+            "netns",
+            self.pid,
+        )
         _run(*switch.enter("-n"), "ip", "link", "set", self._port, "master", "br0", "up")
         _run(*self.enter("-n"), "ip", "address", "add", f"{self.address}/24", "dev", "eth0")
         for interface in ("lo", "eth0"):
@@ -110,7 +129,9 @@ class Host(_Holder):
         """Writes a file, for its owner alone, that no other host has."""
         script = 'mkdir -p "$(dirname "$0")" && umask 077 && cat > "$0"'
         path = self.folder / name
-        subprocess.run([*self.command("sh", "-c", script, str(path))], input=content, text=True, check=True)
+        subprocess.run(
+            [*self.command("sh", "-c", script, str(path))], input=content, text=True, check=True
+        )
         assert not path.exists()
         return path
 

@@ -18,7 +18,9 @@ class Timetable:
     acts: dict[int, list[Choice]]
 
     def due(self, clock: int, seconds: float, machines: Sequence[RunningMachine]) -> Sequence[Act]:  # noqa: ARG002
-        choices = [choice for at in sorted(self.acts) if at <= clock for choice in self.acts.pop(at)]
+        choices = [
+            choice for at in sorted(self.acts) if at <= clock for choice in self.acts.pop(at)
+        ]
         return [choice(machines) for choice in choices]
 
 
@@ -60,7 +62,11 @@ def processes(folder: str) -> list[str]:
 
 def node_pid(folder: Path, name: str) -> int:
     """The process of a node, whose children are its heartbeat process and what user code starts."""
-    mine = [pid for pid in processes(str(folder)) if Path(f"/proc/{pid}/fd/1").resolve() == folder / f"{name}.out"]
+    mine = [
+        pid
+        for pid in processes(str(folder))
+        if Path(f"/proc/{pid}/fd/1").resolve() == folder / f"{name}.out"
+    ]
     (found,) = [pid for pid in mine if parent_of(pid) not in mine]
     return int(found)
 

@@ -33,7 +33,11 @@ class Cluster:
 
     def add(self) -> Any:  # noqa: ANN401 - as Ray types it
         """A transient machine."""
-        self.added.append(self.cluster.add_node(num_cpus=8, resources={"transient": 1}, node_ip_address=HERE, **BARE))
+        self.added.append(
+            self.cluster.add_node(
+                num_cpus=8, resources={"transient": 1}, node_ip_address=HERE, **BARE
+            )
+        )
         return self.added[-1]
 
     def remove_added(self) -> None:
@@ -61,7 +65,8 @@ class Cluster:
 
 
 def started(cluster: Callable[[], Any], folder: str) -> Any:  # noqa: ANN401
-    """A cluster of a head. Ray gives a machine 30 seconds to start, which a busy computer may need."""
+    """A cluster of a head. Ray gives a machine 30 seconds to start, which a busy computer may
+    need."""
     for attempt in range(ATTEMPTS):
         made = cluster()
         try:
@@ -83,8 +88,15 @@ def ray_cluster() -> Iterator[Cluster]:
     import ray
     from ray.cluster_utils import Cluster as RayCluster
 
-    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as name, pytest.MonkeyPatch.context() as patch:
-        for variable, value in {"TMPDIR": name, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}.items():
+    with (
+        tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as name,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        for variable, value in {
+            "TMPDIR": name,
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_AUTH_MODE": "disabled",
+        }.items():
             patch.setenv(variable, value)
         made = started(RayCluster, name)
         try:

@@ -1,9 +1,11 @@
-"""`python -m tests.agileml.engines.slow_hosts`: partitions that leave servers whose bandwidth is really limited.
+"""`python -m tests.agileml.engines.slow_hosts`: partitions that leave servers whose bandwidth is
+really limited.
 
-Four hosts made of network namespaces send at a limited rate, and some of them at a tenth of it. Each serves and works.
-A worker updates its own rows only and reads all, so that servers send far more than workers. Prints the median time of
-a clock if partitions stay and if they move, and what the slow hosts send before and after they have recovered. Run it
-as root. Times are of the wall clock, but are those of the limits, as long as the computer has time for four processes.
+Four hosts made of network namespaces send at a limited rate, and some of them at a tenth of it.
+Each serves and works. A worker updates its own rows only and reads all, so that servers send far
+more than workers. Prints the median time of a clock if partitions stay and if they move, and what
+the slow hosts send before and after they have recovered. Run it as root. Times are of the wall
+clock, but are those of the limits, as long as the computer has time for four processes.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ class Wide:
 
 @dataclass(frozen=True)
 class Played:
-    """Seconds and events by clock, what each host sent with slow hosts and afterwards, and the digest of the model."""
+    """Seconds and events by clock, what each host sent with slow hosts and afterwards, and the
+    digest of the model.
+    """
 
     seconds: tuple[float, ...]
     events: tuple[str, ...]
@@ -77,20 +81,36 @@ class Played:
 @contextmanager
 def training(folder: Path, *options: str) -> Iterator[tuple[AttachedTraining, list[Host]]]:
     """A training whose command runs on the last of the hosts, without nodes."""
-    with tempfile.TemporaryDirectory(prefix="h-", dir="/tmp") as name, hosts(HOSTS, here := Path(name)) as started:
+    with (
+        tempfile.TemporaryDirectory(prefix="h-", dir="/tmp") as name,
+        hosts(HOSTS, here := Path(name)) as started,
+    ):
         for host in started:
             host.write("job.secret", SECRET)
             host.limit(FAST)
         started[-1].write("wide.py", TRAINER)
         at, prefix = TcpAddress(started[-1].address, 7000), started[-1].command()
-        words = ["--nodes", f"{HOSTS}+0", "--stage", "1", "--partitions", str(PARTITIONS), "--checkpoint-every", "0"]
+        words = [
+            "--nodes",
+            f"{HOSTS}+0",
+            "--stage",
+            "1",
+            "--partitions",
+            str(PARTITIONS),
+            "--checkpoint-every",
+            "0",
+        ]
         secret, trainer = here / "job.secret", str(here / "wide.py")
-        with closing(AttachedTraining(folder, at, trainer, *words, *options, secret=secret, prefix=prefix)) as one:
+        with closing(
+            AttachedTraining(folder, at, trainer, *words, *options, secret=secret, prefix=prefix)
+        ) as one:
             yield one, started
 
 
 def played(folder: Path, slow: int, stragglers: str) -> Played:
-    """A job in which the first hosts are slow for a number of clocks, and then as fast as the others."""
+    """A job in which the first hosts are slow for a number of clocks, and then as fast as the
+    others.
+    """
     words = ("--stragglers", stragglers) if stragglers else ()
     with training(folder, "--clocks", str(BEFORE + AFTER), *words) as (job, started):
         for host in started[:slow]:
@@ -108,13 +128,21 @@ def played(folder: Path, slow: int, stragglers: str) -> Played:
         marks.append([host.sent_bytes for host in started])
         lines = [line for line in job.lines if "clock" in line]
         sent = [tuple(b - a for a, b in zip(marks[i], marks[i + 1], strict=True)) for i in (0, 2)]
-        return Played(tuple(line["seconds"] for line in lines), tuple(job.events), answer, tuple(sent))
+        return Played(
+            tuple(line["seconds"] for line in lines), tuple(job.events), answer, tuple(sent)
+        )
 
 
 def main(counts: Sequence[int]) -> None:
     """Prints a row for each number of slow hosts."""
-    print(f"{HOSTS} hosts at {FAST}, slow ones at {SLOW}; seconds of a clock, and the share that the slow hosts send")
-    print("\n| slow | stay | move | stay / move | their share | recovered: stay | move | their share |")
+    print(
+        f"{HOSTS} hosts at {FAST}, slow ones at {SLOW}; seconds of a clock, and the share that the "
+        "slow hosts send"
+    )
+    print(
+        "\n| slow | stay | move | stay / move | their share | recovered: stay | move | their share "
+        "|"
+    )
     print("| --- |" + " ---: |" * 7)
     for slow in counts:
         with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:

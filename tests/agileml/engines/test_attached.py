@@ -1,4 +1,6 @@
-"""Nodes that join from elsewhere, over TCP on loopback: the training they share, and which processes are refused."""
+"""Nodes that join from elsewhere, over TCP on loopback: the training they share, and which
+processes are refused.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,12 @@ from agileml.runtime.prepared_job import JobShape, PreparedJob
 from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.transport import TcpAddress
 from agileml.work import WorkPlan
-from tests.agileml.engines.attached_jobs import AttachedTraining, free_port, secret_file, write_trainer
+from tests.agileml.engines.attached_jobs import (
+    AttachedTraining,
+    free_port,
+    secret_file,
+    write_trainer,
+)
 from tests.samples import LONG_RUN
 from tests.spotctl.command_line import spotctl
 
@@ -45,7 +52,9 @@ def train(tmp_path: Path) -> Iterator[Train]:
         # A busy computer must not look like a failure.
         listen = TcpAddress("127.0.0.1", free_port())
         options = ("--timeouts", "heartbeat=30", *options)
-        started.append(AttachedTraining(tmp_path, listen, trainer, *options, secret=secret_file(tmp_path)))
+        started.append(
+            AttachedTraining(tmp_path, listen, trainer, *options, secret=secret_file(tmp_path))
+        )
         return started[0]
 
     yield train
@@ -55,7 +64,11 @@ def train(tmp_path: Path) -> Iterator[Train]:
 
 def simulated(trainer: str, *options: str) -> dict[str, object]:
     """The model and its loss."""
-    return outcome_of(spotctl("lab", "train", trainer, "--engine", "sim", "--deterministic", "--json", *options).json)
+    return outcome_of(
+        spotctl(
+            "lab", "train", trainer, "--engine", "sim", "--deterministic", "--json", *options
+        ).json
+    )
 
 
 def outcome_of(answer: dict[str, object]) -> dict[str, object]:
@@ -75,7 +88,7 @@ def join(*words: str | Path, code: str = "import agileml.join as j") -> tuple[in
     return ended.returncode, ended.stderr.splitlines()
 
 
-# -- training -------------------------------------------------------------------------------------------------------
+# -- training --------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -86,18 +99,24 @@ def test_nodes_that_join_train_the_model_of_the_simulation(train: Train, tmp_pat
     training.join("r0", "--reliable")
     for name in ("t1", "t2"):
         training.join(name)
-    assert outcome_of(training.ended()) == simulated(trainer, "--nodes", "1+2", "--clocks", "6", "--seed", "7")
+    assert outcome_of(training.ended()) == simulated(
+        trainer, "--nodes", "1+2", "--clocks", "6", "--seed", "7"
+    )
     for name in ("r0", "t1", "t2"):
         assert training.exit_code(name) == 0
         assert "leaving: the job is done" in training.output_of(name)
 
 
 @pytest.mark.slow
-def test_only_holders_of_the_secret_and_of_a_new_name_are_let_in(train: Train, tmp_path: Path) -> None:
+def test_only_holders_of_the_secret_and_of_a_new_name_are_let_in(
+    train: Train, tmp_path: Path
+) -> None:
     training = train("--nodes", "1+1", "--clocks", "3")
     secret = secret_file(tmp_path)
     (tmp_path / "other").mkdir()
-    code, log = join(training.at, "--secret-file", secret_file(tmp_path / "other", "x" * 20), "--name", "t1")
+    code, log = join(
+        training.at, "--secret-file", secret_file(tmp_path / "other", "x" * 20), "--name", "t1"
+    )
     assert (code, len(log)) == (3, 1)
     assert "does not hold this job's secret" in log[0]
     other_version = "import agileml.join as j\nj.code_version = lambda: '9.9.9'"
@@ -106,7 +125,10 @@ def test_only_holders_of_the_secret_and_of_a_new_name_are_let_in(train: Train, t
     assert "'9.9.9'" in log[0]
     assert "install the same version everywhere" in log[0]
     twins = [training.join("r0", "--reliable", label=label) for label in ("one", "two")]
-    training.until(lambda: any(twin.poll() is not None for twin in twins), "one of two nodes of one name is refused")
+    training.until(
+        lambda: any(twin.poll() is not None for twin in twins),
+        "one of two nodes of one name is refused",
+    )
     refused = "one" if twins[0].poll() is not None else "two"
     assert training.exit_code(refused) == 3
     (line,) = training.output_of(refused).splitlines()
@@ -154,7 +176,10 @@ def test_state_of_another_training_is_not_used(tmp_path: Path) -> None:
     prepare_state(state, replace(plan, job=replace(given, stopping=Stopping(clocks=9))))
     for changed, what in (
         (replace(given, settings=JobSettings(seed=1)), "with seed 0; name another folder"),
-        (replace(given, source=TrainerSource("mf", {"rank": 9})), r"other arguments of the trainer, \{\}"),
+        (
+            replace(given, source=TrainerSource("mf", {"rank": 9})),
+            r"other arguments of the trainer, \{\}",
+        ),
         (replace(given, source=TrainerSource("mlr")), "another trainer, mf"),
     ):
         with pytest.raises(BadInput, match=what):
@@ -180,7 +205,9 @@ join.main = lambda words: threading.Thread(target=threading.Event().wait).start(
 join.run()
 """
     path = os.pathsep.join(filter(None, sys.path))
-    ended = subprocess.run([sys.executable, "-c", script], check=False, env={**os.environ, "PYTHONPATH": path})
+    ended = subprocess.run(
+        [sys.executable, "-c", script], check=False, env={**os.environ, "PYTHONPATH": path}
+    )
     assert ended.returncode == 3
 
 
@@ -195,7 +222,10 @@ join.run()
         (["a:7000", "--port", "70000"], "--port 70000"),
         (["a:7000", "--wait", "-1"], "--wait -1"),
         (["a:7000", "--listen", "7071"], "'7071' is not HOST:PORT"),
-        (["a:7000", "--reached-in", "ROUTER_HOST", "ROUTER_PORT"], "variables ROUTER_HOST and ROUTER_PORT say ':'"),
+        (
+            ["a:7000", "--reached-in", "ROUTER_HOST", "ROUTER_PORT"],
+            "variables ROUTER_HOST and ROUTER_PORT say ':'",
+        ),
         (["a:7000"], "--secret-file is missing"),
     ],
 )
@@ -205,7 +235,7 @@ def test_wrong_usage_is_one_line(words: list[str], message: str) -> None:
     assert message in log[0]
 
 
-# -- the command ----------------------------------------------------------------------------------------------------
+# -- the command -----------------------------------------------------------------------------------
 
 
 def refusal(*words: str | Path) -> str:
@@ -223,7 +253,9 @@ def test_the_command_refuses_what_cannot_work(tmp_path: Path) -> None:
     assert "--address is only for --engine attach and ray" in refusal(*here)
     assert "--secret-file is only for --engine attach" in refusal("--engine", "sim", *secret)
     assert "--state is only for --engine attach and ray" in refusal("--state", tmp_path)
-    assert "send SIGTERM to a node" in refusal(*attach, *here, *secret, "--chaos", "at clock 1 kill 1")
+    assert "send SIGTERM to a node" in refusal(
+        *attach, *here, *secret, "--chaos", "at clock 1 kill 1"
+    )
 
 
 def test_an_address_that_cannot_be_used_is_refused_before_any_work(tmp_path: Path) -> None:

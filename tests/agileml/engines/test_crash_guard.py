@@ -41,7 +41,9 @@ def test_a_repeated_clock_counts_as_progress() -> None:
     assert "before clock 31 was finished" in guard.add(UNKNOWN, ())
 
 
-def test_processes_that_end_faster_than_clocks_do_are_started_again_as_long_as_work_is_done() -> None:
+def test_processes_that_end_faster_than_clocks_do_are_started_again_as_long_as_work_is_done() -> (
+    None
+):
     guard = CrashGuard()
     for chunks in range(40):
         guard.advance(3, 3 + chunks)
@@ -63,7 +65,9 @@ def test_each_node_of_a_large_job_may_fail_once() -> None:
 
 
 def test_processes_that_are_killed_from_outside_count_apart() -> None:
-    """Six killed nodes are no sign of a program that crashes; a machine without memory kills every attempt."""
+    """Six killed nodes are no sign of a program that crashes; a machine without memory kills every
+    attempt.
+    """
     guard, killed = CrashGuard(nodes=3), Gone("", -signal.SIGKILL)
     assert not any(guard.add(killed, ()) for _ in range(2 * MAX_IN_A_ROW))
     assert failures(guard) == MAX_IN_A_ROW
@@ -78,7 +82,9 @@ def test_two_failures_alike_without_a_new_clock_are_enough() -> None:
     assert not guard.add(Gone("a", 9, "shard 7: bad record at 0x7f01"), ["a", "b"])
     # A clock that is done again after a loss is no progress of that kind.
     guard.advance(3, 4)
-    assert "failed in the same way" in guard.add(Gone("c", 9, "shard 12: bad record at 0x55aa"), ["b", "c"])
+    assert "failed in the same way" in guard.add(
+        Gone("c", 9, "shard 12: bad record at 0x55aa"), ["b", "c"]
+    )
 
 
 def test_processes_that_fail_together_may_be_started_again() -> None:

@@ -24,7 +24,9 @@ pytestmark = [pytest.mark.usefixtures("left_behind"), pytest.mark.timeout(600)]
 
 @pytest.fixture
 def cut_at_the_end(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """The link between job loop and controller breaks, once, while it carries the result; returns what is lost."""
+    """The link between job loop and controller breaks, once, while it carries the result; returns
+    what is lost.
+    """
     lost: list[object] = []
     handle, repeat = ControllerClient._handle, ControllerClient._repeat
     linked = [True]
@@ -51,7 +53,9 @@ def cut_at_the_end(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 @LOCAL_FAULT
 @pytest.mark.timeout(60)
-def test_the_result_comes_again_if_its_link_breaks(tmp_path: Path, cut_at_the_end: list[object]) -> None:
+def test_the_result_comes_again_if_its_link_breaks(
+    tmp_path: Path, cut_at_the_end: list[object]
+) -> None:
     done = LocalEngine().run(job(tmp_path, clocks=2), Timetable({}), lambda _: None)
     assert done.model["w"][0, 0] == 32
     assert cut_at_the_end
@@ -74,7 +78,10 @@ def test_the_model_equals_the_reference_whatever_connection_breaks(seed: int) ->
 
 def test_connections_that_are_not_of_the_job_stay() -> None:
     """A schedule once broke the connection of a pytest plugin, and with it the run of all tests."""
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as ours:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as ours,
+    ):
         peer, _ = server.accept()
         with peer:
             spared = open_now()

@@ -1,4 +1,6 @@
-"""The three fleets pass the suite: simulated machines, processes of this computer, machines of somebody else."""
+"""The three fleets pass the suite: simulated machines, processes of this computer, machines of
+somebody else.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,15 @@ import pytest
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.attached import AttachedJob
-from agileml.engines.chaos import Act, Evict, Join, KillController, KillNodes, RunningMachine, Script
+from agileml.engines.chaos import (
+    Act,
+    Evict,
+    Join,
+    KillController,
+    KillNodes,
+    RunningMachine,
+    Script,
+)
 from agileml.engines.local import LocalEngine
 from agileml.engines.sim import SimulatedEngine
 from agileml.engines.sim.job import Machines
@@ -97,7 +107,9 @@ class Caller:
         self._apply_script()
 
     def _apply_script(self) -> None:
-        for act in self._script.due(self._clock, time.monotonic() - self._began, list(self._machines.values())):
+        for act in self._script.due(
+            self._clock, time.monotonic() - self._began, list(self._machines.values())
+        ):
             self._apply(act)
 
     def run(self) -> Trained:
@@ -125,17 +137,22 @@ class Caller:
         match act:
             case Join():
                 for _ in range(act.count):
-                    self._start(f"{'r' if act.reliable else 't'}{self._started}", reliable=act.reliable)
+                    self._start(
+                        f"{'r' if act.reliable else 't'}{self._started}", reliable=act.reliable
+                    )
             case KillNodes():
                 for name in set(act.names) & self._nodes.keys():
                     self._remove(name)
             case Evict():
                 for name in set(act.names) & self._nodes.keys():
-                    self._machines[name] = RunningMachine(name, self._machines[name].reliable, warned=True)
+                    self._machines[name] = RunningMachine(
+                        name, self._machines[name].reliable, warned=True
+                    )
                     self._deadlines[name] = time.monotonic() + act.seconds
                     self._job.warn(name, act.seconds)
             case KillController():
-                # Its caller cannot kill it: it is not one of the machines. There is none while it is being restarted.
+                # Its caller cannot kill it: it is not one of the machines. There is none while it
+                # is being restarted.
                 for pid in processes(str(self._folder)):
                     if Path(f"/proc/{pid}/fd/1").resolve() == self._folder / "controller.out":
                         os.kill(int(pid), signal.SIGKILL)

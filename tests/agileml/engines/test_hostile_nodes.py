@@ -1,4 +1,5 @@
-"""Nodes that a stranger has taken over: they spoil their own share of the work, and nothing else."""
+"""Nodes that a stranger has taken over: they spoil their own share of the work, and nothing
+else."""
 
 from __future__ import annotations
 
@@ -34,9 +35,17 @@ def goes_on_undisturbed(folder: Path, first: int, count: int) -> Counter[str]:
 def test_fifty_attacks_of_strangers_change_nothing(tmp_path: Path) -> None:
     """Each with credentials of its own, on the controller and on other nodes."""
     outcomes = goes_on_undisturbed(tmp_path, 0, 55)
-    assert {outcome.partition(":")[0] for outcome in outcomes} >= {"messages", "names", "blobs", "flood", "raw"}
+    assert {outcome.partition(":")[0] for outcome in outcomes} >= {
+        "messages",
+        "names",
+        "blobs",
+        "flood",
+        "raw",
+    }
     assert not [
-        outcome for outcome in outcomes if outcome.startswith("messages_to_a_node") and "refused" not in outcome
+        outcome
+        for outcome in outcomes
+        if outcome.startswith("messages_to_a_node") and "refused" not in outcome
     ]
 
 
@@ -49,7 +58,9 @@ def test_a_thousand_attacks_of_strangers_change_nothing(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 60, 6))
 def test_turncoats_are_shut_out_or_named(first: int) -> None:
-    """Nodes that join as others do, and falsify what they send; nothing of the others' work is lost."""
+    """Nodes that join as others do, and falsify what they send; nothing of the others' work is
+    lost.
+    """
     with tempfile.TemporaryDirectory() as folder:
         outcomes, worst, answer, attacked = betray(Path(folder), first, 6)
     assert worst < MOST_GROWTH_BYTES
@@ -58,8 +69,12 @@ def test_turncoats_are_shut_out_or_named(first: int) -> None:
 
 
 def honest_losses(attacked: Attacked) -> int:
-    """Honest nodes that were given up: of two that accuse each other, none can tell which one lies."""
-    return sum(any(event.startswith(f"{name} lost") for event in attacked.training.events) for name in attacked.nodes)
+    """Honest nodes that were given up: of two that accuse each other, none can tell which one
+    lies."""
+    return sum(
+        any(event.startswith(f"{name} lost") for event in attacked.training.events)
+        for name in attacked.nodes
+    )
 
 
 def test_a_part_of_another_model_is_not_taken() -> None:

@@ -1,4 +1,6 @@
-"""A training on three hosts without a shared folder, which loses processes, cables and hosts, and no update."""
+"""A training on three hosts without a shared folder, which loses processes, cables and hosts, and
+no update.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from pathlib import Path
 import pytest
 
 from agileml.transport import TcpAddress
-from tests.agileml.engines.attached_jobs import PACE, SECRET, TRAINER, AttachedTraining, write_trainer
+from tests.agileml.engines.attached_jobs import (
+    PACE,
+    SECRET,
+    TRAINER,
+    AttachedTraining,
+    write_trainer,
+)
 from tests.agileml.engines.cut_hosts import play, undisturbed
 from tests.agileml.engines.hosts import Host, hosts
 from tests.samples import LONG_RUN
@@ -26,22 +34,34 @@ OPTIONS = ("--timeouts", "heartbeat=5")
 
 
 @contextmanager
-def three_hosts(tmp_path: Path, *options: str) -> Iterator[tuple[AttachedTraining, Path, list[Host]]]:
-    """A training whose command runs on the first of three hosts, and the file that makes it hurry."""
+def three_hosts(
+    tmp_path: Path, *options: str
+) -> Iterator[tuple[AttachedTraining, Path, list[Host]]]:
+    """A training whose command runs on the first of three hosts, and the file that makes it
+    hurry."""
     seen = tmp_path / "seen"
     seen.mkdir()
     hurry = seen / "hurry"
     # A short path, so that the nodes' sockets are in this folder, too.
-    with tempfile.TemporaryDirectory(prefix="h-", dir="/tmp") as name, hosts(3, here := Path(name)) as started:
+    with (
+        tempfile.TemporaryDirectory(prefix="h-", dir="/tmp") as name,
+        hosts(3, here := Path(name)) as started,
+    ):
         for host in started:
             host.write("job.secret", SECRET)
         # Only the controller's host has the trainer's code.
-        for file, content in {"decades.py": TRAINER, "helpers/__init__.py": "", "helpers/pace.py": PACE}.items():
+        for file, content in {
+            "decades.py": TRAINER,
+            "helpers/__init__.py": "",
+            "helpers/pace.py": PACE,
+        }.items():
             started[0].write(f"code/{file}", content)
         at, trainer = TcpAddress(started[0].address, 7000), str(here / "code" / "decades.py")
         words = (*OPTIONS, *options, "--arg", f"hurry={hurry}")
         secret, prefix = here / "job.secret", started[0].command()
-        with closing(AttachedTraining(seen, at, trainer, *words, secret=secret, prefix=prefix)) as training:
+        with closing(
+            AttachedTraining(seen, at, trainer, *words, secret=secret, prefix=prefix)
+        ) as training:
             yield training, hurry, started
 
 
@@ -67,7 +87,11 @@ def simulated(tmp_path: Path, clocks: int) -> str:
 @pytest.mark.slow
 @LONG_RUN
 def test_a_training_on_three_hosts_survives_what_can_happen_to_them(tmp_path: Path) -> None:
-    with three_hosts(tmp_path, "--nodes", "1+2", "--clocks", str(CLOCKS)) as (training, hurry, started):
+    with three_hosts(tmp_path, "--nodes", "1+2", "--clocks", str(CLOCKS)) as (
+        training,
+        hurry,
+        started,
+    ):
         strike(training, *started)
         hurry.touch()
         model = training.ended()["model_sha256"]
@@ -78,7 +102,11 @@ def test_a_training_on_three_hosts_survives_what_can_happen_to_them(tmp_path: Pa
 @pytest.mark.slow
 def test_of_two_nodes_that_cannot_reach_each_other_one_is_given_up(tmp_path: Path) -> None:
     """As with a firewall between them: both are alive, and no data passes."""
-    with three_hosts(tmp_path, "--nodes", "1+1", "--clocks", "5") as (training, hurry, (_, second, third)):
+    with three_hosts(tmp_path, "--nodes", "1+1", "--clocks", "5") as (
+        training,
+        hurry,
+        (_, second, third),
+    ):
         hurry.touch()
         second.ignore(third)
         training.join("r0", "--reliable", prefix=second.command())
@@ -137,7 +165,12 @@ def strike(training: AttachedTraining, first: Host, second: Host, third: Host) -
     training.until_ready("r7")
     before = training.lines[-1]["clock"]
     training.until_clock(before + 1)
-    versions = [int(match[1]) for event in training.events if (match := re.search(r"from version (\d+)", event))]
-    # With the only reliable node, a clock may be lost whose checkpoint was still being written, and no more.
+    versions = [
+        int(match[1])
+        for event in training.events
+        if (match := re.search(r"from version (\d+)", event))
+    ]
+    # With the only reliable node, a clock may be lost whose checkpoint was still being written, and
+    # no more.
     assert all(later >= earlier - 1 for earlier, later in pairwise(versions)), versions
     assert versions[-1] > 0

@@ -66,8 +66,15 @@ class EndingLink(RedoingLink):
 def test_a_job_that_is_given_up_does_not_end_with_the_initial_model() -> None:
     fleet = FailingFleet()
     loop = JobLoop(fleet, EndingLink(), QUIET, lambda _: None)
-    fleet.happened += [Joined("first", reliable=True), Gone("first", 9), Joined("r0", reliable=True), Gone("r0", 9)]
-    with pytest.raises(Unrecoverable, match="r0 is the last of 2 processes that ended: its replacement failed"):
+    fleet.happened += [
+        Joined("first", reliable=True),
+        Gone("first", 9),
+        Joined("r0", reliable=True),
+        Gone("r0", 9),
+    ]
+    with pytest.raises(
+        Unrecoverable, match="r0 is the last of 2 processes that ended: its replacement failed"
+    ):
         loop.run(1, 0)
 
 

@@ -1,4 +1,6 @@
-"""Jobs on real processes that are killed: the model equals that of the undisturbed run, and nothing is left behind."""
+"""Jobs on real processes that are killed: the model equals that of the undisturbed run, and nothing
+is left behind.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ JOB = TrainingJob(
 )
 
 
-def played(acts: dict[int, list[Choice]] | Script, job: TrainingJob = JOB) -> tuple[Trained, list[Iteration]]:
+def played(
+    acts: dict[int, list[Choice]] | Script, job: TrainingJob = JOB
+) -> tuple[Trained, list[Iteration]]:
     log: list[Iteration] = []
     script = Timetable(acts) if isinstance(acts, dict) else acts
     trained = LocalEngine().run(job, script, log.append)
@@ -97,7 +101,9 @@ BUCKETS = replace(JOB, settings=replace(JOB.settings, partitions=2, frame_bytes=
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("act", [kill(slice(2)), evict(slice(2), 30.0), join(1), kill_controller], ids=range(4))
+@pytest.mark.parametrize(
+    "act", [kill(slice(2)), evict(slice(2), 30.0), join(1), kill_controller], ids=range(4)
+)
 def test_messages_in_buckets_survive_faults(act: Choice) -> None:
     played({3: [act]}, BUCKETS)
 
@@ -108,26 +114,34 @@ def test_a_warning_that_is_too_short_is_a_failure() -> None:
 
 
 def test_nodes_join_and_are_killed_again_and_again() -> None:
-    trained, _ = played({2: [join(2)], 4: [kill(slice(3))], 6: [join(3)], 8: [kill(slice(None)), join(2)]})
+    trained, _ = played(
+        {2: [join(2)], 4: [kill(slice(3))], 6: [join(3)], 8: [kill(slice(None)), join(2)]}
+    )
     assert trained.failures >= 3
 
 
 class OnceCheckpointed:
-    """Kills every machine once the controller knows of a checkpoint: then it has removed the first one."""
+    """Kills every machine once the controller knows of a checkpoint: then it has removed the first
+    one.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.done = False
 
     def due(self, clock: int, seconds: float, machines: Sequence[RunningMachine]) -> Sequence[Act]:  # noqa: ARG002
-        written = {path.name.partition("-")[2] for path in self.folder.glob("*/checkpoints/*.checkpoint")}
+        written = {
+            path.name.partition("-")[2] for path in self.folder.glob("*/checkpoints/*.checkpoint")
+        }
         if self.done or not written or "c2.checkpoint" in written:
             return ()
         self.done = True
         return (KillNodes(tuple(machine.name for machine in machines)),)
 
 
-def test_all_nodes_are_lost_and_the_checkpoint_brings_a_reliable_one_back(left_behind: Path) -> None:
+def test_all_nodes_are_lost_and_the_checkpoint_brings_a_reliable_one_back(
+    left_behind: Path,
+) -> None:
     job = replace(JOB, transient=2, stopping=Stopping(clocks=80), checkpoint_every=2)
     trained, log = played(OnceCheckpointed(left_behind), job)
     assert trained.failures == 3
@@ -146,9 +160,11 @@ def test_the_controller_is_killed() -> None:
 
 @dataclass
 class Stopped:
-    """Suspends the controller's process for a while after the second clock; with `everything`, all of the job.
+    """Suspends the controller's process for a while after the second clock; with `everything`, all
+    of the job.
 
-    The controller then goes on first, long enough before the others that it finds no new heartbeats.
+    The controller then goes on first, long enough before the others that it finds no new
+    heartbeats.
     """
 
     folder: Path
@@ -161,9 +177,14 @@ class Stopped:
     def due(self, clock: int, seconds: float, machines: Sequence[RunningMachine]) -> Sequence[Act]:  # noqa: ARG002
         if clock >= 2 and not self.until:
             controller = self._controller()
-            others = {*map(int, processes(str(self.folder)))} - {controller} if self.everything else ()
+            others = (
+                {*map(int, processes(str(self.folder)))} - {controller} if self.everything else ()
+            )
             self.until = seconds + self.seconds
-            self.resumed = [(self.until, controller), *((self.until + self.seconds / 6, pid) for pid in others)]
+            self.resumed = [
+                (self.until, controller),
+                *((self.until + self.seconds / 6, pid) for pid in others),
+            ]
             for _, pid in self.resumed:
                 os.kill(pid, signal.SIGSTOP)
         while self.resumed and seconds >= self.resumed[0][0]:
@@ -173,16 +194,24 @@ class Stopped:
     def _controller(self) -> int:
         """The process that prints to the controller's file."""
         (printed,) = self.folder.glob("*/controller.out")
-        (pid,) = [pid for pid in processes(str(self.folder)) if Path(f"/proc/{pid}/fd/1").resolve() == printed]
+        (pid,) = [
+            pid
+            for pid in processes(str(self.folder))
+            if Path(f"/proc/{pid}/fd/1").resolve() == printed
+        ]
         return int(pid)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("everything", [False, True])
-def test_a_suspended_controller_or_computer_loses_no_node(everything: bool, left_behind: Path) -> None:
+def test_a_suspended_controller_or_computer_loses_no_node(
+    everything: bool, left_behind: Path
+) -> None:
     timeout = 4.0
     stopped = Stopped(left_behind, 2 * timeout, everything)
-    job = replace(JOB, stopping=Stopping(clocks=60), heartbeat_timeout=timeout, hang_timeout=timeout)
+    job = replace(
+        JOB, stopping=Stopping(clocks=60), heartbeat_timeout=timeout, hang_timeout=timeout
+    )
     trained, _ = played(stopped, job)
     assert stopped.until > 0
     assert trained.failures == 0
@@ -194,7 +223,9 @@ def test_the_controller_and_nodes_are_killed_at_once() -> None:
 
 @dataclass
 class Struck:
-    """Sends a signal to a transient node's process after the second clock, as nothing of the job does."""
+    """Sends a signal to a transient node's process after the second clock, as nothing of the job
+    does.
+    """
 
     folder: Path
     number: signal.Signals
@@ -221,18 +252,30 @@ def test_a_transient_node_that_dies_is_replaced(left_behind: Path) -> None:
 def test_a_stopped_node_is_given_up(left_behind: Path) -> None:
     struck = Struck(left_behind, signal.SIGSTOP)
     trained, log = played(struck, replace(JOB, stopping=Stopping(clocks=20), hang_timeout=2.0))
-    assert any("it hangs: no progress for" in event for iteration in log for event in iteration.events)
+    assert any(
+        "it hangs: no progress for" in event for iteration in log for event in iteration.events
+    )
     assert trained.failures >= 1
 
 
 class Deadlocked(Paced):
-    """One step waits for a lock that it holds itself, until a file says that this has happened before."""
+    """One step waits for a lock that it holds itself, until a file says that this has happened
+    before.
+    """
 
     def __init__(self, lengths: Sequence[int], once: str) -> None:
         super().__init__(lengths)
         self.once = Path(once)
 
-    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+    def step(
+        self,
+        shard: range,
+        lo: int,
+        hi: int,
+        params: ParamView,
+        clock: int,
+        rng: np.random.Generator,
+    ) -> None:
         if clock == 3 and shard[lo] == 500 and not self.once.exists():
             self.once.touch()
             lock = threading.Lock()
@@ -243,8 +286,15 @@ class Deadlocked(Paced):
 
 @pytest.mark.slow
 def test_a_deadlocked_node_ends_and_says_where_it_was(tmp_path: Path) -> None:
-    source = TrainerSource(f"{__name__}:Deadlocked", {"lengths": LENGTHS, "once": str(tmp_path / "once")})
+    source = TrainerSource(
+        f"{__name__}:Deadlocked", {"lengths": LENGTHS, "once": str(tmp_path / "once")}
+    )
     lines: list[str] = []
     job = replace(JOB, source=source, hang_timeout=2.0)
-    LocalEngine().run(job, Timetable({}), lambda _: None, lambda printed: lines.append(printed.text))
-    assert any("it hangs: no progress for" in line and "test_local.py" in line and "in step" in line for line in lines)
+    LocalEngine().run(
+        job, Timetable({}), lambda _: None, lambda printed: lines.append(printed.text)
+    )
+    assert any(
+        "it hangs: no progress for" in line and "test_local.py" in line and "in step" in line
+        for line in lines
+    )

@@ -52,16 +52,30 @@ def job(folder: Path, step: str = "pass", clocks: int = 1000) -> TrainingJob:
     path = folder / "steps.py"
     path.write_text(TRAINER % step)
     settings = JobSettings(partitions=4)
-    return TrainingJob(TrainerSource(str(path)), 1, 2, Stopping(clocks=clocks), settings, heartbeat_timeout=20.0)
+    return TrainingJob(
+        TrainerSource(str(path)), 1, 2, Stopping(clocks=clocks), settings, heartbeat_timeout=20.0
+    )
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("engine", "step", "told"),
     [
-        (SimulatedEngine, "params.update('w', [0], np.full((1, 2), np.nan))", r"clock 1, parameter 'w'.*NaN"),
-        (SimulatedEngine, "params.update('w', [0], np.ones((1, 3)))", r"clock 1, parameter 'w'.*shape \(1, 3\)"),
-        (SimulatedEngine, "if clock == 3: params.read('v')", r"clock 3, parameter 'v': no such parameter"),
+        (
+            SimulatedEngine,
+            "params.update('w', [0], np.full((1, 2), np.nan))",
+            r"clock 1, parameter 'w'.*NaN",
+        ),
+        (
+            SimulatedEngine,
+            "params.update('w', [0], np.ones((1, 3)))",
+            r"clock 1, parameter 'w'.*shape \(1, 3\)",
+        ),
+        (
+            SimulatedEngine,
+            "if clock == 3: params.read('v')",
+            r"clock 3, parameter 'v': no such parameter",
+        ),
         (LocalEngine, "raise KeyError('x')", r"clock 1, shard \d.*KeyError: 'x'"),
         (
             LocalEngine,
@@ -93,9 +107,13 @@ def test_a_node_with_other_code_is_refused_with_both_versions(tmp_path: Path) ->
 
     log: list[Iteration] = []
     step = "__import__('time').sleep(0.002)"
-    trained = LocalEngine().run(job(tmp_path, step, 150), Timetable({2: [change_and_join]}), log.append)
+    trained = LocalEngine().run(
+        job(tmp_path, step, 150), Timetable({2: [change_and_join]}), log.append
+    )
     assert trained.clocks == 150
-    refused = [event for iteration in log for event in iteration.events if event.startswith("refused")]
+    refused = [
+        event for iteration in log for event in iteration.events if event.startswith("refused")
+    ]
     assert len(refused) == 1
     assert given.source.code() in refused[0]
     assert before != refused[0]
@@ -159,7 +177,9 @@ def test_ctrl_c_returns_the_last_stable_model(tmp_path: Path, left_behind: Path)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_job_whose_parent_dies_leaves_nothing(tmp_path: Path, left_behind: Path, number: signal.Signals) -> None:
+def test_a_job_whose_parent_dies_leaves_nothing(
+    tmp_path: Path, left_behind: Path, number: signal.Signals
+) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", RUN, str(tmp_path)],
         stdout=subprocess.PIPE,
@@ -177,7 +197,11 @@ def test_a_job_whose_parent_dies_leaves_nothing(tmp_path: Path, left_behind: Pat
 
 
 def test_stopping_by_loss(tmp_path: Path) -> None:
-    given = replace(job(tmp_path), stopping=Stopping(loss=0.0), settings=JobSettings(partitions=4, loss_sample=16))
+    given = replace(
+        job(tmp_path),
+        stopping=Stopping(loss=0.0),
+        settings=JobSettings(partitions=4, loss_sample=16),
+    )
     trained = LocalEngine().run(given, Timetable({1: [kill(slice(1), transient)]}), lambda _: None)
     assert trained.clocks < 10
 
@@ -195,9 +219,16 @@ def printed(given: TrainingJob) -> list[tuple[str, str]]:
 
 
 def test_what_every_node_prints_reaches_the_user(tmp_path: Path) -> None:
-    step = "if lo == 0 and clock == 1: print('at shard', shard, flush=False); os.system('echo from a child')"
+    step = (
+        "if lo == 0 and clock == 1: print('at shard', shard, flush=False); os.system('echo from a "
+        "child')"
+    )
     lines = printed(job(tmp_path, step, clocks=3))
-    assert {node for node, line in lines if line.startswith("at shard range(0, 4)")} == {"r0", "t1", "t2"}
+    assert {node for node, line in lines if line.startswith("at shard range(0, 4)")} == {
+        "r0",
+        "t1",
+        "t2",
+    }
     assert sum(line == "from a child" for _, line in lines) == 4
 
 
@@ -212,28 +243,46 @@ def test_the_traceback_of_an_error_reaches_the_user(tmp_path: Path) -> None:
 def test_the_end_of_a_crashed_process_is_reported_with_the_line(tmp_path: Path) -> None:
     crash = "__import__('ctypes').string_at(0) if clock == 2 else None"
     lines = printed(job(tmp_path, crash))
-    assert any("was ended by signal 11" in line and "steps.py, line 12, in step" in line for _, line in lines)
+    assert any(
+        "was ended by signal 11" in line and "steps.py, line 12, in step" in line
+        for _, line in lines
+    )
 
 
 def test_a_reliable_node_that_ends_itself_with_any_status_is_replaced(tmp_path: Path) -> None:
-    """Status 3 is that of a node which a job does not admit; no other machine would be started for one of these."""
-    once = f"p = {str(tmp_path / 'ended')!r}; clock == 2 and not os.path.exists(p) and (open(p, 'w'), os._exit(3))"
+    """Status 3 is that of a node which a job does not admit; no other machine would be started for
+    one of these.
+    """
+    once = (
+        f"p = {str(tmp_path / 'ended')!r}; clock == 2 and not os.path.exists(p) and (open(p, 'w'), "
+        "os._exit(3))"
+    )
     lonely = replace(job(tmp_path, once, clocks=4), transient=0)
     lines: list[str] = []
-    done = LocalEngine().run(lonely, Timetable({}), lambda _: None, lambda line: lines.append(line.text))
+    done = LocalEngine().run(
+        lonely, Timetable({}), lambda _: None, lambda line: lines.append(line.text)
+    )
     assert (done.clocks, done.failures) == (4, 1)
     assert any("ended with status 3" in line for line in lines)
 
 
 @pytest.mark.parametrize("transient", [2, 0])
-def test_a_job_whose_nodes_crash_again_and_again_returns_its_last_stable_model(tmp_path: Path, transient: int) -> None:
+def test_a_job_whose_nodes_crash_again_and_again_returns_its_last_stable_model(
+    tmp_path: Path, transient: int
+) -> None:
     """Also if the only reliable node is among them."""
-    # Its checkpoints are written while it computes: it crashes only when that has had time to happen.
-    crashing = replace(job(tmp_path, "if clock == 4: __import__('time').sleep(1), os._exit(9)"), transient=transient)
+    # Its checkpoints are written while it computes: it crashes only when that has had time to
+    # happen.
+    crashing = replace(
+        job(tmp_path, "if clock == 4: __import__('time').sleep(1), os._exit(9)"),
+        transient=transient,
+    )
     with pytest.raises(GaveUp, match="failed in the same way") as raised:
         LocalEngine().run(crashing, Timetable({}), lambda _: None)
     trained = raised.value.trained
-    expected = LocalEngine().run(job(tmp_path, clocks=trained.clocks), Timetable({}), lambda _: None)
+    expected = LocalEngine().run(
+        job(tmp_path, clocks=trained.clocks), Timetable({}), lambda _: None
+    )
     assert 1 <= trained.clocks <= 3
     assert model_digest(trained.model) == model_digest(expected.model)
     assert trained.counters.lost == 0

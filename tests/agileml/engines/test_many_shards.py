@@ -36,21 +36,37 @@ class OneItemEach:
     def shards(self) -> Sequence[range]:
         return [range(number, number + 1) for number in range(self.count)]
 
-    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+    def step(
+        self,
+        shard: range,
+        lo: int,
+        hi: int,
+        params: ParamView,
+        clock: int,
+        rng: np.random.Generator,
+    ) -> None:
         del hi, rng
         rows = np.array([shard[lo] % ROWS])
-        params.update("w", rows, np.float32(1e-3) * np.cos(params.read("w", rows) + np.float32(clock)))
+        params.update(
+            "w", rows, np.float32(1e-3) * np.cos(params.read("w", rows) + np.float32(clock))
+        )
 
     def loss(self, params: ParamReader, sample: Sample) -> float:
         return float(np.abs(params.read("w")).mean()) + 0 * len(sample)
 
 
-FAULTS: dict[str, Choice] = {"t3 ready": join(1), "warned": evict(slice(1), 100.0), "lost": kill(slice(1))}
+FAULTS: dict[str, Choice] = {
+    "t3 ready": join(1),
+    "warned": evict(slice(1), 100.0),
+    "lost": kill(slice(1)),
+}
 """By the event that says that it happened."""
 
 
 def operations(work: Callable[[], None]) -> int:
-    """Calls of functions and resumptions of generators, of Python's and of C's: the same in every run."""
+    """Calls of functions and resumptions of generators, of Python's and of C's: the same in every
+    run.
+    """
     count = 0
 
     def note(frame: FrameType, event: str, argument: object) -> None:  # noqa: ARG001

@@ -15,12 +15,18 @@ SECOND = 1000
 
 
 def wire(jitter: float = 0.0, latency: float = 0.5) -> Wire:
-    network = Network(SECOND, latency, jitter, weigh=lambda message: 4 * SECOND if message == "long" else SECOND)
+    network = Network(
+        SECOND, latency, jitter, weigh=lambda message: 4 * SECOND if message == "long" else SECOND
+    )
     return Wire(network, np.random.Generator(np.random.PCG64(0)))
 
 
-def played(network: Wire, sent: Sequence[tuple[float, str, str, object]]) -> list[tuple[float, int]]:
-    """When each message is there, as the engine has it: first bytes in the order in which they come."""
+def played(
+    network: Wire, sent: Sequence[tuple[float, str, str, object]]
+) -> list[tuple[float, int]]:
+    """When each message is there, as the engine has it: first bytes in the order in which they
+    come.
+    """
     coming: list[tuple[float, int, str, float]] = []
     for number, (now, sender, receiver, message) in enumerate(sent):
         at, seconds = network.reached(sender, receiver, message, 0, now)
@@ -37,11 +43,17 @@ def test_a_message_takes_its_latency_and_its_bytes() -> None:
 
 
 def test_a_card_sends_one_message_after_the_other() -> None:
-    assert played(wire(), [(0.0, "a", "b", "short"), (0.0, "a", "c", "short")]) == [(1.5, 0), (2.5, 1)]
+    assert played(wire(), [(0.0, "a", "b", "short"), (0.0, "a", "c", "short")]) == [
+        (1.5, 0),
+        (2.5, 1),
+    ]
 
 
 def test_a_card_receives_one_message_after_the_other() -> None:
-    assert played(wire(), [(0.0, "a", "c", "short"), (0.0, "b", "c", "short")]) == [(1.5, 0), (2.5, 1)]
+    assert played(wire(), [(0.0, "a", "c", "short"), (0.0, "b", "c", "short")]) == [
+        (1.5, 0),
+        (2.5, 1),
+    ]
 
 
 def test_a_queued_message_does_not_delay_others_to_its_receiver() -> None:
@@ -53,7 +65,11 @@ def test_messages_to_oneself_take_no_bandwidth() -> None:
     assert played(wire(), [(0.0, "a", "a", "long")]) == [(0.5, 0)]
 
 
-@given(st.lists(st.tuples(st.floats(0, 3), st.sampled_from("abc"), st.sampled_from("abc")), max_size=20))
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 3), st.sampled_from("abc"), st.sampled_from("abc")), max_size=20
+    )
+)
 def test_links_keep_their_order_despite_jitter(sends: list[tuple[float, str, str]]) -> None:
     sent = [(now, sender, receiver, "short") for now, sender, receiver in sorted(sends)]
     there = played(wire(jitter=2.0), sent)

@@ -1,7 +1,7 @@
 """The `ray` engine on a cluster of several Ray nodes on this computer, one of them killed.
 
-SPOTCTL_TEST_RAY=all (make ray) also drains one, starts a cluster from the command line and from a job file, kills these
-commands, and runs the suite that every fleet passes.
+SPOTCTL_TEST_RAY=all (make ray) also drains one, starts a cluster from the command line and from a
+job file, kills these commands, and runs the suite that every fleet passes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,15 @@ from agileml.engines.ray import RayEngine
 from agileml.job import Stopping, Trained, TrainingJob
 from spotctl.run.work.training_workload import LOG_FILE
 from tests.agileml.engines.attached_jobs import PACE, write_trainer
-from tests.agileml.engines.fleet_suite import JOB, LENGTHS, SAME, FleetSuite, Log, Recorder, ReplacingFleetSuite
+from tests.agileml.engines.fleet_suite import (
+    JOB,
+    LENGTHS,
+    SAME,
+    FleetSuite,
+    Log,
+    Recorder,
+    ReplacingFleetSuite,
+)
 from tests.agileml.engines.jobs import processes
 from tests.agileml.engines.ray_cluster import Cluster, ray_cluster
 from tests.spotctl.command_line import spotctl
@@ -95,23 +103,30 @@ class Faults:
         return ()
 
 
-@pytest.mark.parametrize("last", [1, pytest.param(3, marks=ALL)], ids=["a raylet is killed", "and one is drained"])
+@pytest.mark.parametrize(
+    "last", [1, pytest.param(3, marks=ALL)], ids=["a raylet is killed", "and one is drained"]
+)
 def test_machines_are_lost(cluster: Cluster, play: Play, tmp_path: Path, last: int) -> None:
     hurry, log, clocks = tmp_path / "hurry", Log(), 15 if last == 1 else 50
     trainer = write_trainer(tmp_path / "code")
-    # Ten seconds for a clock on one node: on a busy computer, too, the faults strike before the job is done.
+    # Ten seconds for a clock on one node: on a busy computer, too, the faults strike before the job
+    # is done.
     (trainer.parent / "helpers" / "pace.py").write_text(PACE.replace("0.05", "0.15"))
     source = TrainerSource(str(trainer), {"hurry": str(hurry)})
     faults = Faults(cluster, hurry, log, last)
     try:
-        trained = play(replace(JOB, source=source, transient=2, stopping=Stopping(clocks=clocks)), faults, log)
+        trained = play(
+            replace(JOB, source=source, transient=2, stopping=Stopping(clocks=clocks)), faults, log
+        )
     finally:
         cluster.remove_added()
     story = [event for iteration in log for event in iteration.events]
     assert hurry.exists(), (faults.step, story)
     assert (trained.failures, trained.evictions) == (2, 2 if last == 3 else 0), story
     assert (trained.counters.lost, trained.counters.doubled) == (0, 0)
-    assert reference.model_digest(trained.model) == reference.model_digest(reference.run(source.load(), clocks, 0))
+    assert reference.model_digest(trained.model) == reference.model_digest(
+        reference.run(source.load(), clocks, 0)
+    )
 
 
 @ALL
@@ -125,8 +140,15 @@ def test_a_command_starts_a_cluster_of_its_own_and_ends_it(how: str, tmp_path: P
     options = ("--nodes", "1+2", "--clocks", "4", "--deterministic", "--json")
     job = tmp_path / "job.yaml"
     job.write_text(JOB_FILE)
-    words = ("lab", "train", "mf", "--engine", "ray", *options) if how == "train" else ("launch", str(job), "--json")
-    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as name, pytest.MonkeyPatch.context() as patch:
+    words = (
+        ("lab", "train", "mf", "--engine", "ray", *options)
+        if how == "train"
+        else ("launch", str(job), "--json")
+    )
+    with (
+        tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as name,
+        pytest.MonkeyPatch.context() as patch,
+    ):
         patch.setenv("TMPDIR", name)
         patch.delenv("RAY_ADDRESS", raising=False)
         answer = spotctl(*words).json
@@ -140,8 +162,20 @@ def test_a_command_starts_a_cluster_of_its_own_and_ends_it(how: str, tmp_path: P
 @pytest.mark.parametrize("how", ["train", "launch"])
 def test_what_a_killed_command_has_trained_is_not_lost(how: str, tmp_path: Path) -> None:
     slow = "tests.agileml.toys:Slow"
-    (tmp_path / "job.yaml").write_text(JOB_FILE.replace("app: mf", f"app: {slow}").replace("clocks: 4", "clocks: 12"))
-    trained = ("lab", "train", slow, "--nodes", "1+2", "--clocks", "12", "--deterministic", "--json")
+    (tmp_path / "job.yaml").write_text(
+        JOB_FILE.replace("app: mf", f"app: {slow}").replace("clocks: 4", "clocks: 12")
+    )
+    trained = (
+        "lab",
+        "train",
+        slow,
+        "--nodes",
+        "1+2",
+        "--clocks",
+        "12",
+        "--deterministic",
+        "--json",
+    )
     state = ("--engine", "ray", "--state", str(tmp_path / "s"), "--log", str(tmp_path / LOG_FILE))
     words, again = {
         "train": ((*trained, *state), (*trained, *state)),
@@ -150,14 +184,23 @@ def test_what_a_killed_command_has_trained_is_not_lost(how: str, tmp_path: Path)
 
     def lines() -> list[dict[str, Any]]:
         """Of the iteration log, wherever the command writes it."""
-        texts = [text for log in tmp_path.rglob(LOG_FILE) for text in log.read_text().splitlines(keepends=True)]
+        texts = [
+            text
+            for log in tmp_path.rglob(LOG_FILE)
+            for text in log.read_text().splitlines(keepends=True)
+        ]
         return [json.loads(text) for text in texts if text.endswith("\n")]
 
-    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as name, pytest.MonkeyPatch.context() as patch:
+    with (
+        tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as name,
+        pytest.MonkeyPatch.context() as patch,
+    ):
         for variable, value in {"TMPDIR": name, "PYTHONPATH": str(Path.cwd())}.items():
             patch.setenv(variable, value)
         patch.delenv("RAY_ADDRESS", raising=False)
-        begun = subprocess.Popen([sys.executable, "-m", "spotctl", *words], stdout=subprocess.DEVNULL)
+        begun = subprocess.Popen(
+            [sys.executable, "-m", "spotctl", *words], stdout=subprocess.DEVNULL
+        )
         while len(lines()) < 4:
             time.sleep(0.2)
             assert begun.poll() is None
@@ -188,7 +231,11 @@ if os.environ.get("SPOTCTL_TEST_RAY"):
             """It cannot: a node gets its code from the job, whatever has become of the file."""
             trainer = tmp_path / "same.py"
             trainer.write_text(SAME.replace("Paced", "Slow"))
-            job = replace(JOB, source=TrainerSource(str(trainer), {"lengths": LENGTHS}), stopping=Stopping(clocks=60))
+            job = replace(
+                JOB,
+                source=TrainerSource(str(trainer), {"lengths": LENGTHS}),
+                stopping=Stopping(clocks=60),
+            )
 
             def change_and_join(_: Sequence[RunningMachine]) -> Act:
                 trainer.write_text("raise RuntimeError\n")

@@ -1,4 +1,5 @@
-"""A Ray cluster of three hosts: one has a slow link, one is cut off, one dies. `make ray` runs it."""
+"""A Ray cluster of three hosts: one has a slow link, one is cut off, one dies. `make ray` runs
+it."""
 
 from __future__ import annotations
 
@@ -41,16 +42,37 @@ def until(holds: Callable[[], bool], what: str) -> None:
 
 
 def on(host: Host, *words: str) -> list[str]:
-    settings = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", "PYTHONPATH": str(Path.cwd())}
-    return host.command("env", *(f"{name}={value}" for name, value in settings.items()), sys.executable, "-m", *words)
+    settings = {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_AUTH_MODE": "disabled",
+        "PYTHONPATH": str(Path.cwd()),
+    }
+    return host.command(
+        "env",
+        *(f"{name}={value}" for name, value in settings.items()),
+        sys.executable,
+        "-m",
+        *words,
+    )
 
 
 def start_ray(host: Host, head: Host, mark: str) -> None:
     """A Ray node, which may need several attempts: Ray gives it 30 seconds."""
     where = [f"--address={head.address}:{PORT}"]
     if host is head:
-        where = ["--head", f"--port={PORT}", f"--temp-dir={host.folder}/r", "--include-dashboard=false"]
-    words = ["ray.scripts.scripts", "start", *where, f"--node-ip-address={host.address}", "--num-cpus=4"]
+        where = [
+            "--head",
+            f"--port={PORT}",
+            f"--temp-dir={host.folder}/r",
+            "--include-dashboard=false",
+        ]
+    words = [
+        "ray.scripts.scripts",
+        "start",
+        *where,
+        f"--node-ip-address={host.address}",
+        "--num-cpus=4",
+    ]
     words += [f"--resources={json.dumps({mark: 1})}", "--object-store-memory=80000000"]
     for _ in range(ATTEMPTS):
         started = subprocess.run(on(host, *words), capture_output=True, text=True, check=False)
@@ -61,8 +83,18 @@ def start_ray(host: Host, head: Host, mark: str) -> None:
 
 @contextmanager
 def training_on(head: Host, seen: Path) -> Iterator[subprocess.Popen[str]]:
-    words = (*TRAINING, "--engine", "ray", "--address", f"{head.address}:{PORT}", "--log", str(seen / LOG))
-    with subprocess.Popen(on(head, "spotctl", *words), stdout=subprocess.PIPE, text=True) as process:
+    words = (
+        *TRAINING,
+        "--engine",
+        "ray",
+        "--address",
+        f"{head.address}:{PORT}",
+        "--log",
+        str(seen / LOG),
+    )
+    with subprocess.Popen(
+        on(head, "spotctl", *words), stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             yield process
         finally:
@@ -71,13 +103,25 @@ def training_on(head: Host, seen: Path) -> Iterator[subprocess.Popen[str]]:
 
 def test_hosts_are_slow_are_cut_off_and_die(tmp_path: Path) -> None:
     def lines() -> list[dict[str, Any]]:
-        texts = (tmp_path / LOG).read_text().splitlines(keepends=True) if (tmp_path / LOG).exists() else []
+        texts = (
+            (tmp_path / LOG).read_text().splitlines(keepends=True)
+            if (tmp_path / LOG).exists()
+            else []
+        )
         return [json.loads(text) for text in texts if text.endswith("\n")]
 
     def lost() -> set[str]:
-        return {event[:2] for line in lines() for event in line.get("events", ()) if event[2:].startswith(" lost")}
+        return {
+            event[:2]
+            for line in lines()
+            for event in line.get("events", ())
+            if event[2:].startswith(" lost")
+        }
 
-    with tempfile.TemporaryDirectory(prefix="h-", dir="/tmp") as name, hosts(3, Path(name)) as (head, slow, other):
+    with (
+        tempfile.TemporaryDirectory(prefix="h-", dir="/tmp") as name,
+        hosts(3, Path(name)) as (head, slow, other),
+    ):
         # A tenth of a gigabit.
         slow.limit("100mbit")
         for host, mark in ((head, "reliable"), (slow, "transient"), (other, "transient")):

@@ -55,7 +55,9 @@ def test_without_ray_the_error_names_the_command(monkeypatch: pytest.MonkeyPatch
 PLAIN, RELIABLE, TRANSIENT = (
     RayMachine({"CPU": 4.0, **mark}, {}) for mark in ({}, {"reliable": 1.0}, {"transient": 1.0})
 )
-SPOT, ON_DEMAND = (RayMachine({"CPU": 4.0}, {MARKET_LABEL: market}) for market in ("spot", "on-demand"))
+SPOT, ON_DEMAND = (
+    RayMachine({"CPU": 4.0}, {MARKET_LABEL: market}) for market in ("spot", "on-demand")
+)
 
 
 @pytest.mark.parametrize(
@@ -80,15 +82,21 @@ def test_marks_of_machines_decide_where_nodes_go(
 
 def test_the_package_is_shipped_whole() -> None:
     names = zipfile.ZipFile(BytesIO(zipped_package())).namelist()
-    assert {"agileml/__init__.py", "agileml/join.py", "agileml/engines/ray/role_task.py"} <= {*names}
+    assert {"agileml/__init__.py", "agileml/join.py", "agileml/engines/ray/role_task.py"} <= {
+        *names
+    }
 
 
 class EmptyRay:
-    """As much of Ray as starts tasks; each ends before it yields anything, and without an exception."""
+    """As much of Ray as starts tasks; each ends before it yields anything, and without an
+    exception.
+    """
 
     cloudpickle = SimpleNamespace(register_pickle_by_value=lambda _: None)
     exceptions = SimpleNamespace(RayError=RuntimeError)
-    _private = SimpleNamespace(state=SimpleNamespace(state=SimpleNamespace(get_draining_nodes=dict)))
+    _private = SimpleNamespace(
+        state=SimpleNamespace(state=SimpleNamespace(get_draining_nodes=dict))
+    )
 
     def __init__(self, *machines: RayMachine) -> None:
         self.tasks: object = iter(())
@@ -99,7 +107,9 @@ class EmptyRay:
         assert (task, force) == (self.tasks, True)
 
     def nodes(self) -> list[dict[str, object]]:
-        return [{"Resources": at.resources, "Labels": at.labels, "Alive": True} for at in self.machines]
+        return [
+            {"Resources": at.resources, "Labels": at.labels, "Alive": True} for at in self.machines
+        ]
 
     def put(self, content: bytes) -> bytes:
         return content
@@ -127,7 +137,9 @@ def test_a_task_that_ends_without_a_status_was_taken_away() -> None:
 
 
 def test_a_task_that_was_stopped_is_not_asked_again() -> None:
-    """Ray 2.60 waits for ever for the next item of some tasks that were cancelled before they had a worker."""
+    """Ray 2.60 waits for ever for the next item of some tasks that were cancelled before they had a
+    worker.
+    """
 
     class Endless:
         def __next__(self) -> object:
@@ -142,13 +154,22 @@ def test_a_task_that_was_stopped_is_not_asked_again() -> None:
     cluster.close()
 
 
-@pytest.mark.parametrize(("plan", "place"), [(prepared(1), None), (PreparedJob(JOB, None), {"reliable": 0.001})])  # type: ignore[arg-type]
-def test_nodes_of_a_pipeline_go_to_any_machine(plan: RunnableJob, place: object, tmp_path: Path) -> None:
-    """Each is replaced, wherever it was; of a trainer, those that keep the model need a machine that stays."""
+@pytest.mark.parametrize(
+    ("plan", "place"),
+    [(prepared(1), None), (PreparedJob(JOB, None), {"reliable": 0.001})],  # type: ignore[arg-type]
+)
+def test_nodes_of_a_pipeline_go_to_any_machine(
+    plan: RunnableJob, place: object, tmp_path: Path
+) -> None:
+    """Each is replaced, wherever it was; of a trainer, those that keep the model need a machine
+    that stays.
+    """
     ray = EmptyRay(RELIABLE, TRANSIENT)
     cluster = RayCluster(ray, own=False)
     rendezvous = FolderRendezvous(tmp_path, b"secret", TcpAddress("127.0.0.2", 1))
     no_processes: Any = None
-    RayFleet(plan, no_processes, rendezvous, cluster, NODE_SHARE, print).start_node("r0", reliable=True)
+    RayFleet(plan, no_processes, rendezvous, cluster, NODE_SHARE, print).start_node(
+        "r0", reliable=True
+    )
     cluster.close()
     assert ray.options[0].get("resources") == place

@@ -1,4 +1,6 @@
-"""What users of `spotctl lab train` see when a trainer does what Python code does: one line says what, and where."""
+"""What users of `spotctl lab train` see when a trainer does what Python code does: one line says
+what, and where.
+"""
 
 from __future__ import annotations
 
@@ -120,11 +122,15 @@ def test_the_kernel_kills_a_node_that_leaks_memory(train: Train, little_memory: 
     leak = "hog = once('leaked') and [bytearray(b'x') * (1 << 20) for _ in range(100_000)]"
     seen = train(leak, cgroup=little_memory)
     assert seen.code == 0, seen.lines
-    ended = seen.line("was ended by signal 9 (SIGKILL: sent from outside, or by Linux when memory runs out)")
+    ended = seen.line(
+        "was ended by signal 9 (SIGKILL: sent from outside, or by Linux when memory runs out)"
+    )
     # Where it was is known only if its heartbeat process reports the end before the fleet does.
     begin = f"{seen.trainer}, line {LINE - 2}, in step, at clock 2, shard "
     where = [line for line in seen.lines if "its process ended; it was in" in line]
-    assert all(begin in line and line.partition("]")[0] == ended.partition("]")[0] for line in where)
+    assert all(
+        begin in line and line.partition("]")[0] == ended.partition("]")[0] for line in where
+    )
 
 
 def test_one_shard_is_bad(train: Train) -> None:
@@ -132,7 +138,8 @@ def test_one_shard_is_bad(train: Train) -> None:
     assert seen.code == 1
     place = f"{seen.trainer}, line {LINE}, in step"
     assert seen.lines[-1] == (
-        f"spotctl: Steps, clock 2, shard 2, items 0 to 1: AssertionError: item 20 is broken ({place})"
+        f"spotctl: Steps, clock 2, shard 2, items 0 to 1: AssertionError: item 20 is broken "
+        f"({place})"
     )
     assert f'  File "{seen.trainer}", line {LINE}, in step' in seen.line("  File ")
 
@@ -148,7 +155,9 @@ def test_a_call_into_c_takes_ten_seconds(train: Train) -> None:
 def test_a_step_waits_for_itself(train: Train) -> None:
     """The node is replaced, and the training goes on."""
     seen = train(
-        "lock = threading.Lock(); once('locked') and lock.acquire() and lock.acquire()", "--timeouts", "hang=3"
+        "lock = threading.Lock(); once('locked') and lock.acquire() and lock.acquire()",
+        "--timeouts",
+        "hang=3",
     )
     assert seen.code == 0, seen.lines
     hung = seen.line("was declared lost: it hangs")

@@ -64,7 +64,9 @@ def test_slots_follow_the_model_and_count_as_changed() -> None:
     # velocity = 0.9 * 0 + 8; the step is half of it.
     assert lists(after)[1:] == [[0, 1, 6, 3], [[0, 0]] * 3, [[3, 3]] * 3, [0, 0, 8, 0], [3] * 4]
     assert not any(array.any() for array in state[2:])
-    assert all(same_bits(one, other) for one, other in zip(assigned(state, changed), after, strict=True))
+    assert all(
+        same_bits(one, other) for one, other in zip(assigned(state, changed), after, strict=True)
+    )
     again, _ = commit.advance(0, after, None, 4)
     assert again[4][2] == pytest.approx(7.2)
 

@@ -31,7 +31,9 @@ aggregations = st.sampled_from(list(AGGREGATIONS.values()))
 
 
 def random_state(rng: np.random.Generator) -> PartitionState:
-    return [numbers(rng, (int(rng.integers(1, 9)), int(rng.integers(1, 4))), dtype) for dtype in DTYPES]
+    return [
+        numbers(rng, (int(rng.integers(1, 9)), int(rng.integers(1, 4))), dtype) for dtype in DTYPES
+    ]
 
 
 def random_delta(rng: np.random.Generator, state: PartitionState) -> Delta:
@@ -68,7 +70,9 @@ def equal(one: PartitionState, other: PartitionState) -> bool:
 
 
 @given(seeds, aggregations, st.integers(1, 5))
-def test_accumulating_and_aggregating_equal_brute_force(seed: int, by: Aggregation, count: int) -> None:
+def test_accumulating_and_aggregating_equal_brute_force(
+    seed: int, by: Aggregation, count: int
+) -> None:
     rng = np.random.default_rng(seed)
     state = random_state(rng)
     deltas = [random_delta(rng, state) for _ in range(count)]
@@ -88,7 +92,10 @@ def test_accumulating_and_aggregating_equal_brute_force(seed: int, by: Aggregati
     assert equal(dense(state, total, by), expected)
     assert equal(nothing, dense(state, None, by))
     # The inputs are unmodified.
-    assert all(equal(before, dense(state, delta, by)) for before, delta in zip(untouched, deltas, strict=True))
+    assert all(
+        equal(before, dense(state, delta, by))
+        for before, delta in zip(untouched, deltas, strict=True)
+    )
 
 
 @given(seeds, aggregations)
@@ -97,7 +104,10 @@ def test_sparse_and_dense_deltas_give_the_same_bits(seed: int, by: Aggregation) 
     state = random_state(rng)
     delta = random_delta(rng, state)
     spelled_out: Delta = [RowDelta(None, array) for array in dense(state, delta, by)]
-    sums = [accumulate([RowDelta(None, array.copy()) for array in state], one, by) for one in (delta, spelled_out)]
+    sums = [
+        accumulate([RowDelta(None, array.copy()) for array in state], one, by)
+        for one in (delta, spelled_out)
+    ]
     assert equal(*(dense(state, total, by) for total in sums))
 
 
@@ -138,7 +148,8 @@ def test_the_order_of_summation_changes_the_bits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("by", "dtype", "identity"), [(ADD, "<f4", "-0.0"), (MAX, "<f8", "-inf"), (MAX, "<i4", "-2147483648")]
+    ("by", "dtype", "identity"),
+    [(ADD, "<f4", "-0.0"), (MAX, "<f8", "-inf"), (MAX, "<i4", "-2147483648")],
 )
 def test_identities(by: Aggregation, dtype: str, identity: str) -> None:
     assert str(by.identity(np.dtype(dtype))) == identity
@@ -155,7 +166,11 @@ def test_empty_deltas_aggregate_to_empty_deltas() -> None:
 
 
 def test_sizes() -> None:
-    delta: Delta = [None, RowDelta(None, np.zeros((3, 2))), RowDelta(np.array([4], np.int32), np.zeros((1, 2)))]
+    delta: Delta = [
+        None,
+        RowDelta(None, np.zeros((3, 2))),
+        RowDelta(np.array([4], np.int32), np.zeros((1, 2))),
+    ]
     assert nbytes(delta) == 48 + 16 + 4
     assert nbytes(None) == 0
 

@@ -31,7 +31,11 @@ def test_adding_rows_gives_the_same_bits_as_numpy(
 
 def test_values_may_be_read_only_and_in_any_order_in_memory() -> None:
     rows = np.array([2, 0, 2])
-    for values in (np.broadcast_to(np.float32(2), (3, 4)), np.ones((4, 3), np.float32).T, np.ones((6, 4), "f4")[::2]):
+    for values in (
+        np.broadcast_to(np.float32(2), (3, 4)),
+        np.ones((4, 3), np.float32).T,
+        np.ones((6, 4), "f4")[::2],
+    ):
         array, expected = np.zeros((3, 4), np.float32), np.zeros((3, 4), np.float32)
         add_rows(array, rows, values)
         np.add.at(expected, rows, values)

@@ -16,14 +16,21 @@ from tests.agileml.models import params_of, same_bits, seeds, specs
 @given(specs, st.integers(1, 20))
 def test_every_row_has_exactly_one_home(specs: tuple[ArraySpec, ...], count: int) -> None:
     layout = Layout.cut(specs, count)
-    seen = [(s.name, row) for partition in layout.partitions for s in partition for row in range(s.lo, s.hi)]
+    seen = [
+        (s.name, row)
+        for partition in layout.partitions
+        for s in partition
+        for row in range(s.lo, s.hi)
+    ]
     assert len(layout) == count
     assert sorted(seen) == sorted((spec.name, row) for spec in specs for row in range(spec.rows))
     assert all(s.rows > 0 for partition in layout.partitions for s in partition)
 
 
 @given(specs, st.integers(1, 20))
-def test_no_partition_is_further_from_its_share_than_a_row(specs: tuple[ArraySpec, ...], count: int) -> None:
+def test_no_partition_is_further_from_its_share_than_a_row(
+    specs: tuple[ArraySpec, ...], count: int
+) -> None:
     layout = Layout.cut(specs, count)
     share = sum(spec.nbytes for spec in specs) / count
     widest = max(spec.row_bytes for spec in specs)
@@ -74,7 +81,10 @@ def test_a_state_is_a_copy() -> None:
         (np.float64(1.0) * np.ones(()), "parameter 'w' is a float64"),
         (np.array(1.0), "parameter 'w' has no rows"),
         (np.array(["a"]), "parameter 'w' holds <U1; only floats and integers"),
-        (np.zeros(2, np.longdouble), "parameter 'w' holds float128; only floats and integers of up to 64 bits"),
+        (
+            np.zeros(2, np.longdouble),
+            "parameter 'w' holds float128; only floats and integers of up to 64 bits",
+        ),
         (np.array([True]), "parameter 'w' holds bool"),
         (np.broadcast_to(np.float32(0), (2**31,)), "parameter 'w' has 2,147,483,648 rows"),
     ],

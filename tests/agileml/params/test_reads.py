@@ -25,22 +25,31 @@ from tests.agileml.models import params_of, same_bits, seeds, specs
 from tests.agileml.schedules import Schedule, small
 from tests.agileml.toys import Decades, Scripted, Settled
 
-# -- what is learned ---------------------------------------------------------------------------------------------------
+# -- what is learned -------------------------------------------------------------------------------
 
 
 def selections(rng: np.random.Generator, rows: int) -> slice | RowNumbers:
     if rng.random() < 0.3:
         lo, hi = sorted(rng.integers(0, rows + 1, 2))
         return slice(int(lo), int(hi))
-    return rng.integers(0, rows, int(rng.integers(0, 4))).astype(np.intp) if rows else np.empty(0, np.intp)
+    return (
+        rng.integers(0, rows, int(rng.integers(0, 4))).astype(np.intp)
+        if rows
+        else np.empty(0, np.intp)
+    )
 
 
 @given(specs, st.integers(1, 4), seeds)
 @settings(max_examples=60)
-def test_wanted_rows_are_those_that_were_read(specs: tuple[ArraySpec, ...], partitions: int, seed: int) -> None:
+def test_wanted_rows_are_those_that_were_read(
+    specs: tuple[ArraySpec, ...], partitions: int, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     layout, lengths = Layout.cut(specs, partitions), [3, 0, 5]
-    reads, expected = RowsRead(layout, lengths), {shard: set[tuple[str, int]]() for shard in range(3)}
+    reads, expected = (
+        RowsRead(layout, lengths),
+        {shard: set[tuple[str, int]]() for shard in range(3)},
+    )
     for low in range(5):
         for shard, length in enumerate(lengths):
             if low < max(length, 1):
@@ -50,7 +59,9 @@ def test_wanted_rows_are_those_that_were_read(specs: tuple[ArraySpec, ...], part
                 for spec in specs:
                     selected = selections(rng, spec.rows)
                     note.note(spec.name, selected)
-                    expected[shard] |= {(spec.name, int(row)) for row in np.arange(spec.rows)[selected]}
+                    expected[shard] |= {
+                        (spec.name, int(row)) for row in np.arange(spec.rows)[selected]
+                    }
                 reads.passed(shard, low, min(low + 1, length))
     assert all(reads.learning(shard) is None for shard in range(3))
     for shards in ({0}, {0, 2}, {1}, set[int]()):
@@ -59,7 +70,9 @@ def test_wanted_rows_are_those_that_were_read(specs: tuple[ArraySpec, ...], part
         union = set().union(*(expected[shard] for shard in shards))
         for segments, rows in zip(layout.partitions, wanted, strict=True):
             for segment, each in zip(segments, rows or [None] * len(segments), strict=True):
-                here = [row for row in range(segment.rows) if (segment.name, segment.lo + row) in union]
+                here = [
+                    row for row in range(segment.rows) if (segment.name, segment.lo + row) in union
+                ]
                 width = layout.spec(segment.name).row_bytes
                 if len(here) * (width + 4) > MAX_PICKED * segment.rows * width:
                     assert each is None
@@ -67,7 +80,9 @@ def test_wanted_rows_are_those_that_were_read(specs: tuple[ArraySpec, ...], part
                     assert each is not None
                     assert each.tolist() == here
                 else:
-                    assert segment.rows == 0 or here != [], "nothing was worth picking, though nothing is read"
+                    assert segment.rows == 0 or here != [], (
+                        "nothing was worth picking, though nothing is read"
+                    )
 
 
 def test_a_shard_is_known_after_a_pass_over_all_items() -> None:
@@ -99,12 +114,14 @@ def test_partitions_with_missing_rows_are_wanted_whole_until_the_shards_change()
     assert [rows is None for rows in reads.wanted({0, 1})] == [False, False]
 
 
-# -- what is there -----------------------------------------------------------------------------------------------------
+# -- what is there ---------------------------------------------------------------------------------
 
 
 @given(specs, st.integers(1, 4), seeds)
 @settings(max_examples=60)
-def test_only_rows_of_the_latest_snapshot_can_be_read(specs: tuple[ArraySpec, ...], partitions: int, seed: int) -> None:
+def test_only_rows_of_the_latest_snapshot_can_be_read(
+    specs: tuple[ArraySpec, ...], partitions: int, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     layout = Layout.cut(specs, partitions)
     cache = ParamCache(layout)
@@ -129,7 +146,12 @@ def test_only_rows_of_the_latest_snapshot_can_be_read(specs: tuple[ArraySpec, ..
                 with pytest.raises(MissingRows):
                     view.read(spec.name, requested)
                 homes = [(partition, segment) for partition, _, segment in layout.homes(spec.name)]
-                lie = {partition for partition, segment in homes for row in absent if segment.lo <= row < segment.hi}
+                lie = {
+                    partition
+                    for partition, segment in homes
+                    for row in absent
+                    if segment.lo <= row < segment.hi
+                }
                 assert cache.missed == lie
                 cache.missed.clear()
             else:
@@ -143,7 +165,7 @@ def rows_of(rng: np.random.Generator, count: int) -> Rows | None:
     return None if rng.random() < 0.3 else np.flatnonzero(rng.random(count) < 0.6).astype(np.int32)
 
 
-# -- chunks that miss --------------------------------------------------------------------------------------------------
+# -- chunks that miss ------------------------------------------------------------------------------
 
 
 def swallowed(params: ParamView) -> None:
@@ -162,7 +184,9 @@ def mistaken(params: ParamView) -> None:
 
 @pytest.mark.parametrize("reads", [lambda params: params.read("w", [3]), swallowed, mistaken])
 @pytest.mark.parametrize("ordered", [True, False])
-def test_a_chunk_with_missing_rows_is_discarded(reads: Callable[[ParamView], None], ordered: bool) -> None:
+def test_a_chunk_with_missing_rows_is_discarded(
+    reads: Callable[[ParamView], None], ordered: bool
+) -> None:
     def step(*given: Any) -> None:  # noqa: ANN401
         given[3].update("w", [0], np.ones(1))
         reads(given[3])
@@ -180,7 +204,7 @@ def test_a_chunk_with_missing_rows_is_discarded(reads: Callable[[ParamView], Non
     assert entry.delta[0] is not None
 
 
-# -- in jobs -----------------------------------------------------------------------------------------------------------
+# -- in jobs ---------------------------------------------------------------------------------------
 
 
 class ReadLog:
@@ -192,7 +216,9 @@ class ReadLog:
         self._versions: dict[int, dict[str, Any]] = {}
         self._clock: int | None = None
         for owner, name in ((ChunkRunner, "run"), (ParamCache, "assign"), (CacheView, "read")):
-            monkeypatch.setattr(owner, name, self._wrapped(getattr(owner, name), getattr(self, f"_{name}")))
+            monkeypatch.setattr(
+                owner, name, self._wrapped(getattr(owner, name), getattr(self, f"_{name}"))
+            )
 
     @staticmethod
     def _wrapped(function: Callable[..., Any], around: Callable[..., Any]) -> Callable[..., Any]:
@@ -212,8 +238,17 @@ class ReadLog:
         self.done += not done.missed
         return done
 
-    def _assign(self, function: Callable[..., None], cache: ParamCache, partition: int, values: Delta, at: int) -> None:
-        versions = self._versions.setdefault(id(cache), {n: np.full(len(a), -9) for n, a in cache.arrays.items()})
+    def _assign(
+        self,
+        function: Callable[..., None],
+        cache: ParamCache,
+        partition: int,
+        values: Delta,
+        at: int,
+    ) -> None:
+        versions = self._versions.setdefault(
+            id(cache), {n: np.full(len(a), -9) for n, a in cache.arrays.items()}
+        )
         for segment, part in zip(cache.layout.partitions[partition], values, strict=True):
             assert part is not None
             own = versions[segment.name][segment.lo : segment.hi]
@@ -222,18 +257,29 @@ class ReadLog:
         self.whole, self.some = self.whole + complete, self.some + (not complete)
         function(cache, partition, values, at)
 
-    def _read(self, function: Callable[..., Array], view: CacheView, name: str, rows: Any = None) -> Array:  # noqa: ANN401
+    def _read(
+        self,
+        function: Callable[..., Array],
+        view: CacheView,
+        name: str,
+        rows: Any = None,  # noqa: ANN401
+    ) -> Array:
         values = function(view, name, rows)
         # The reference run reads, too.
         if self._clock is not None and len(values):
             versions = self._versions[id(view._cache)][name]
-            self.oldest = max(self.oldest, self._clock - 1 - int(versions[slice(None) if rows is None else rows].min()))
+            self.oldest = max(
+                self.oldest,
+                self._clock - 1 - int(versions[slice(None) if rows is None else rows].min()),
+            )
         return values
 
 
 @pytest.mark.parametrize("kind", [Settled, Decades])
 @pytest.mark.parametrize("seed", range(3, 3 + 3 * 211, 211))
-def test_models_equal_the_reference(kind: type[Decades], seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_equal_the_reference(
+    kind: type[Decades], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ledger = ReadLog(monkeypatch)
     Schedule(seed, kind).run()
     assert ledger.oldest == 0
@@ -242,7 +288,9 @@ def test_models_equal_the_reference(kind: type[Decades], seed: int, monkeypatch:
 
 @pytest.mark.parametrize("slack", [1, 2])
 @pytest.mark.parametrize("seed", range(7, 7 + 2 * 211, 211))
-def test_with_slack_no_row_is_staler_than_the_bound(seed: int, slack: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_slack_no_row_is_staler_than_the_bound(
+    seed: int, slack: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ledger = ReadLog(monkeypatch)
     Schedule(seed, Decades, slack=slack).run()
     assert 0 < ledger.oldest <= slack
@@ -251,7 +299,9 @@ def test_with_slack_no_row_is_staler_than_the_bound(seed: int, slack: int, monke
 
 def test_reading_rows_that_are_not_cached_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ParamCache, "require", lambda *_: None)
-    with pytest.raises(AssertionError, match=r"is not (that of the undisturbed run|what it should be)"):
+    with pytest.raises(
+        AssertionError, match=r"is not (that of the undisturbed run|what it should be)"
+    ):
         run_schedules()
 
 
@@ -273,7 +323,9 @@ def quiet(kind: type[Decades], clocks: int = 5) -> Simulation:
 
 
 @pytest.mark.parametrize(("kind", "misses"), [(Settled, False), (Decades, True)])
-def test_constant_rows_are_never_missed(kind: type[Decades], misses: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_constant_rows_are_never_missed(
+    kind: type[Decades], misses: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ledger = ReadLog(monkeypatch)
     quiet(kind)
     assert bool(ledger.missed) == misses
@@ -289,9 +341,13 @@ def test_after_the_first_pass_only_wanted_rows_are_sent() -> None:
     assert 0 < pulled[-1] < pulled[0] / 2
 
 
-def test_without_sparse_reads_whole_partitions_are_sent_and_no_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_sparse_reads_whole_partitions_are_sent_and_no_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(Server, "set_reads", None)
     monkeypatch.setattr(ParamCache, "_hold", None)
-    monkeypatch.setattr(Settled, "step", lambda *given: given[4].update("dense", None, given[4].read("dense")))
+    monkeypatch.setattr(
+        Settled, "step", lambda *given: given[4].update("dense", None, given[4].read("dense"))
+    )
     monkeypatch.setattr(Settled, "init", lambda *_: {"dense": np.ones((30, 3), np.float32)})
     quiet(Settled)

@@ -22,7 +22,11 @@ def updates(draw: st.DrawFn) -> tuple[str, list[int], list[int]]:
         st.sampled_from([int(limits.min), int(limits.max), int(limits.max) // 2 + 1, 0, 1]),
     )
     values = draw(st.lists(number, min_size=2, max_size=6))
-    return dtype, draw(st.lists(st.integers(0, 1), min_size=len(values), max_size=len(values))), values
+    return (
+        dtype,
+        draw(st.lists(st.integers(0, 1), min_size=len(values), max_size=len(values))),
+        values,
+    )
 
 
 @given(updates())
@@ -30,7 +34,9 @@ def test_sums_of_integers_are_exact_or_refused(made: tuple[str, list[int], list[
     """What counts is the sum at the end of a call, not the order of its updates."""
     dtype, rows, values = made
     buffer, limits = RowBuffer(ArraySpec("counts", (2, 1), dtype)), np.iinfo(dtype)
-    expected = [sum(value for at, value in zip(rows, values, strict=True) if at == row) for row in (0, 1)]
+    expected = [
+        sum(value for at, value in zip(rows, values, strict=True) if at == row) for row in (0, 1)
+    ]
     given_rows, given_values = np.array(rows), np.array(values, dtype=dtype)[:, None]
     if all(limits.min <= total <= limits.max for total in expected):
         buffer.add(given_rows, given_values)

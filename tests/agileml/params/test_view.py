@@ -33,12 +33,20 @@ def random_update(rng: np.random.Generator, params: Params) -> Update:
     rows: Any = None
     numbered = np.arange(count)
     if form == 1:
-        rows = slice(int(rng.integers(0, count + 1)), int(rng.integers(0, count + 2)), int(rng.integers(1, 3)))
+        rows = slice(
+            int(rng.integers(0, count + 1)),
+            int(rng.integers(0, count + 2)),
+            int(rng.integers(1, 3)),
+        )
         numbered = numbered[rows]
     elif form > 1 and count:
         numbered = rng.integers(0, count, int(rng.integers(0, 6)))
         rows = numbered if form == 2 else numbered.tolist()
-    return name, rows, numbers(rng, (len(numbered), *params[name].shape[1:]), params[name].dtype.str)
+    return (
+        name,
+        rows,
+        numbers(rng, (len(numbered), *params[name].shape[1:]), params[name].dtype.str),
+    )
 
 
 def brute_force(layout: Layout, updates: Sequence[Update], by: Aggregation) -> Params:
@@ -83,7 +91,9 @@ def test_a_chunk_reads_its_own_updates_and_returns_them(
                 selected = rows_read if rows_read is not None else slice(None)
                 expected = by.ufunc(params[each][selected], own[each][selected])
                 assert same_bits(view.read(each, rows_read), expected)
-        assert equal(spelled_out(cache.layout, view.own.take(), by), brute_force(cache.layout, updates, by))
+        assert equal(
+            spelled_out(cache.layout, view.own.take(), by), brute_force(cache.layout, updates, by)
+        )
         assert equal(cache.arrays, params)
 
 
@@ -118,14 +128,41 @@ def test_clocks_are_written_back_separately() -> None:
         view.begin(clock)
         view.update("w", [row], np.ones(1))
         write_back.collect(clock, view)
-    assert spelled_out(cache.layout, write_back.take(1), ADD)["w"].tolist() == [0, 2, 0, 0, 0, 0, 0, 0]
-    assert spelled_out(cache.layout, write_back.take(2), ADD)["w"].tolist() == [0, 0, 0, 0, 0, 0, 1, 0]
+    assert spelled_out(cache.layout, write_back.take(1), ADD)["w"].tolist() == [
+        0,
+        2,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+    ]
+    assert spelled_out(cache.layout, write_back.take(2), ADD)["w"].tolist() == [
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        1,
+        0,
+    ]
     assert write_back.take(2) == {}
     for clock, row in ((2, 5), (3, 6)):
         view.begin(clock)
         view.update("w", [row], np.ones(1))
         write_back.collect(clock, view)
-    assert spelled_out(cache.layout, write_back.take(2), ADD)["w"].tolist() == [0, 0, 0, 0, 0, 1, 0, 0]
+    assert spelled_out(cache.layout, write_back.take(2), ADD)["w"].tolist() == [
+        0,
+        0,
+        0,
+        0,
+        0,
+        1,
+        0,
+        0,
+    ]
 
 
 def test_taken_rows_are_relative_to_the_segment_sorted_and_unique() -> None:
@@ -208,10 +245,25 @@ def test_a_cache_is_as_old_as_its_oldest_partition() -> None:
 @pytest.mark.parametrize(
     ("name", "rows", "delta", "problem"),
     [
-        ("v", None, np.ones((4, 2)), "app, clock 7, parameter 'v': no such parameter; init returned n, w"),
-        ("w", [0, 4], np.ones((2, 2)), "app, clock 7, parameter 'w': rows 0 to 4 requested; it has rows 0 to 3"),
+        (
+            "v",
+            None,
+            np.ones((4, 2)),
+            "app, clock 7, parameter 'v': no such parameter; init returned n, w",
+        ),
+        (
+            "w",
+            [0, 4],
+            np.ones((2, 2)),
+            "app, clock 7, parameter 'w': rows 0 to 4 requested; it has rows 0 to 3",
+        ),
         ("w", [-1], np.ones((1, 2)), "rows -1 to -1 requested"),
-        ("w", [0.5], np.ones((1, 2)), "rows must be a list of whole numbers, a slice or None, not float64"),
+        (
+            "w",
+            [0.5],
+            np.ones((1, 2)),
+            "rows must be a list of whole numbers, a slice or None, not float64",
+        ),
         ("w", [True, False], np.ones((2, 2)), "not bool"),
         ("w", 1, np.ones((1, 2)), r"not int64 of shape \(\)"),
         ("w", [1], np.ones(2), r"an update of shape \(2,\) for rows of shape \(1, 2\)"),
@@ -220,8 +272,12 @@ def test_a_cache_is_as_old_as_its_oldest_partition() -> None:
         ("n", [1], np.ones(1), "an update of float64 for an array of int64"),
     ],
 )
-def test_wrong_names_rows_and_shapes_are_refused(name: str, rows: RowSelection, delta: Array, problem: str) -> None:
-    view = ChunkView(filled({"w": np.zeros((4, 2), np.float32), "n": np.zeros(3, np.int64)}, 2), "app")
+def test_wrong_names_rows_and_shapes_are_refused(
+    name: str, rows: RowSelection, delta: Array, problem: str
+) -> None:
+    view = ChunkView(
+        filled({"w": np.zeros((4, 2), np.float32), "n": np.zeros(3, np.int64)}, 2), "app"
+    )
     view.begin(7)
     with pytest.raises(BadTrainer, match=problem):
         view.update(name, rows, delta)
@@ -232,7 +288,9 @@ def test_wrong_names_rows_and_shapes_are_refused(name: str, rows: RowSelection, 
 def test_a_non_finite_update_is_refused(value: float) -> None:
     view = ChunkView(filled({"w": np.zeros(4)}, 2), "app")
     view.begin(7)
-    with pytest.raises(NotFinite, match="app, clock 7, parameter 'w': the update holds NaN or infinity"):
+    with pytest.raises(
+        NotFinite, match="app, clock 7, parameter 'w': the update holds NaN or infinity"
+    ):
         view.update("w", [1], np.array([value]))
 
 

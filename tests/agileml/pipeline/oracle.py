@@ -1,4 +1,6 @@
-"""One process that trains with a history of weight versions: what every pipeline must equal bit for bit."""
+"""One process that trains with a history of weight versions: what every pipeline must equal bit for
+bit.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,16 @@ class Waves:
 def small_model(layers: int = 6) -> PipelineModel:
     """Layers of tanh, one of dropout, and a linear end."""
     inner = [Dense(WIDTH, WIDTH) for _ in range(layers - 2)]
-    return PipelineModel((*inner, Dropout(0.2), Dense(WIDTH, 1, squash=False)), squared_error, Waves(), seed=3)
+    return PipelineModel(
+        (*inner, Dropout(0.2), Dense(WIDTH, 1, squash=False)), squared_error, Waves(), seed=3
+    )
 
 
 def split_model(parts: int = 2) -> PipelineModel:
     """Some of the layers have parts."""
-    split = [split_layer([Dense(WIDTH, WIDTH)] * parts, residual=residual) for residual in (True, False)]
+    split = [
+        split_layer([Dense(WIDTH, WIDTH)] * parts, residual=residual) for residual in (True, False)
+    ]
     return PipelineModel(
         (Dense(WIDTH, WIDTH), *split[0], Dropout(0.2), *split[1], Dense(WIDTH, 1, squash=False)),
         squared_error,
@@ -43,9 +49,15 @@ def split_model(parts: int = 2) -> PipelineModel:
 
 
 def trained(
-    model: PipelineModel, optimizer: Optimizer, batches: int, batch: int, version: Callable[[int, int], int]
+    model: PipelineModel,
+    optimizer: Optimizer,
+    batches: int,
+    batch: int,
+    version: Callable[[int, int], int],
 ) -> tuple[dict[int, Weights], dict[int, float]]:
-    """Weights of all layers and the loss of each microbatch; `version(layer, t)` is the version that update t uses."""
+    """Weights of all layers and the loss of each microbatch; `version(layer, t)` is the version
+    that update t uses.
+    """
     count = len(model.layers)
     history = [[model.initial(layer)] for layer in range(count)]
     states = [optimizer.initial(history[layer][0]) for layer in range(count)]
@@ -58,14 +70,18 @@ def trained(
             for piece in pieces(model.layers):
                 parts = []
                 for i in piece:
-                    part, stashes[i] = model.layers[i].forward(history[i][version(i, t)], values, (model.seed, k, i))
+                    part, stashes[i] = model.layers[i].forward(
+                        history[i][version(i, t)], values, (model.seed, k, i)
+                    )
                     parts.append(part)
                 values = added_up(model, piece, parts, values)
             losses[k], gradient = model.loss(values, targets)
             for piece in reversed(pieces(model.layers)):
                 parts = []
                 for i in piece:
-                    part, gradients = model.layers[i].backward(history[i][version(i, t)], stashes[i], gradient)
+                    part, gradients = model.layers[i].backward(
+                        history[i][version(i, t)], stashes[i], gradient
+                    )
                     parts.append(part)
                     before = sums[i]
                     if before is not None:
@@ -93,5 +109,6 @@ def added_up(model: PipelineModel, piece: range, parts: list[Array], whole: Arra
 def same(weights: dict[int, Weights], other: dict[int, Weights]) -> bool:
     """Whether all weights are equal, bit for bit."""
     return weights.keys() == other.keys() and all(
-        all(np.array_equal(a, b) for a, b in zip(weights[layer], other[layer], strict=True)) for layer in weights
+        all(np.array_equal(a, b) for a, b in zip(weights[layer], other[layer], strict=True))
+        for layer in weights
     )

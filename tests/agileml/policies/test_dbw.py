@@ -1,4 +1,6 @@
-"""How many workers DBW waits for, by cases solved by hand, and the isotonic regression of its times."""
+"""How many workers DBW waits for, by cases solved by hand, and the isotonic regression of its
+times.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,24 @@ from agileml.policies.dbw import (
 
 
 def played(
-    policy: DBW, clocks: int, square: float, spread: float, seconds: list[float], steep: float | None = None
+    policy: DBW,
+    clocks: int,
+    square: float,
+    spread: float,
+    seconds: list[float],
+    steep: float | None = None,
 ) -> list[WaitFor]:
-    """What the policy proposes in each clock; `square` is that of the true gradient, which steps turn by `steep`."""
+    """What the policy proposes in each clock; `square` is that of the true gradient, which steps
+    turn by `steep`.
+    """
     return observed(policy, [(square, spread)] * clocks, seconds, steep)
 
 
 def observed(
-    policy: DBW, gradients: list[tuple[float, float]], seconds: list[float], steep: float | None = None
+    policy: DBW,
+    gradients: list[tuple[float, float]],
+    seconds: list[float],
+    steep: float | None = None,
 ) -> list[WaitFor]:
     """The same for a true gradient and a spread of each clock."""
     proposals: list[WaitFor] = []
@@ -60,7 +72,9 @@ def observed(
         (50.0, 4),
     ],
 )
-def test_it_waits_for_the_number_with_the_largest_gain_per_second(spread: float, expected: int) -> None:
+def test_it_waits_for_the_number_with_the_largest_gain_per_second(
+    spread: float, expected: int
+) -> None:
     proposals = played(DBW(), 12, 10.0, spread, [1.0, 2.0, 3.0, 8.0])
     assert proposals == [WaitFor(2), *[WaitFor(expected)] * 11]
 
@@ -83,13 +97,17 @@ def test_noise_costs_less_if_steps_are_short(steep: float, expected: int) -> Non
 
 def test_noise_that_grows_is_noticed_although_one_gradient_has_no_spread() -> None:
     # 19 - 1.8 / k in 1, 2, 3, 8 s; then 19 - 40 / k: -21, -1, 5.7, 9.
-    proposals = observed(DBW(), [(10.0, 18.0)] * 30 + [(10.0, 400.0)] * 60, [1.0, 2.0, 3.0, 8.0], 0.1)
+    proposals = observed(
+        DBW(), [(10.0, 18.0)] * 30 + [(10.0, 400.0)] * 60, [1.0, 2.0, 3.0, 8.0], 0.1
+    )
     assert proposals[29] == WaitFor(1)
     assert proposals[-1] == WaitFor(3)
 
 
 @pytest.mark.parametrize(("gradients", "clocks"), [(4, 5), (2, 10), (1, 20)])
-def test_the_fewer_gradients_a_clock_has_the_more_clocks_are_averaged(gradients: int, clocks: int) -> None:
+def test_the_fewer_gradients_a_clock_has_the_more_clocks_are_averaged(
+    gradients: int, clocks: int
+) -> None:
     policy = DBW(workers=4)
     for clock in range(1, 40):
         policy = policy.observe(GradientsSummed(clock, gradients, 1.0, 1.0))[0]
@@ -110,11 +128,15 @@ def test_times_of_slower_workers_follow_from_those_of_the_faster_half() -> None:
 
 def test_the_blind_variant_weighs_time_alone() -> None:
     # 1 / 1, 2 / 1.5, 3 / 4, 4 / 8. The third is first guessed to come after 2.25 s.
-    assert played(DBW(blind=True), 6, 0.0, 0.0, [1.0, 1.5, 4.0, 8.0])[1:] == [WaitFor(3), *[WaitFor(2)] * 4]
+    assert played(DBW(blind=True), 6, 0.0, 0.0, [1.0, 1.5, 4.0, 8.0])[1:] == [
+        WaitFor(3),
+        *[WaitFor(2)] * 4,
+    ]
 
 
 def test_a_number_that_was_not_chosen_for_long_is_tried_again() -> None:
-    # Times of up to 2 s, that of a clock, are forgotten after 64 clocks; the guess of 6.5 s after 3.25 times as many.
+    # Times of up to 2 s, that of a clock, are forgotten after 64 clocks; the guess of 6.5 s after
+    # 3.25 times as many.
     proposals = played(DBW(), 5 * FORGET_AFTER, 10.0, 8.0, [1.0, 2.0, 3.0, 8.0])
     again = [clock for clock, one in enumerate(proposals, 1) if one == WaitFor(4)]
     assert 3.25 * FORGET_AFTER < again[0] < 4.25 * FORGET_AFTER
@@ -126,7 +148,9 @@ def test_auto_waits_for_all_until_less_pays_and_says_so() -> None:
     first = next(number for number, one in enumerate(proposals) if one.reason)
     assert set(proposals[:first]) == {WaitFor(4)}
     assert proposals[first].gradients == 2
-    assert "waiting for 2 of 4 workers lowers the loss 3.00 times as fast" in proposals[first].reason
+    assert (
+        "waiting for 2 of 4 workers lowers the loss 3.00 times as fast" in proposals[first].reason
+    )
     assert set(proposals[first + 1 :]) == {WaitFor(2)}
     assert set(played(DBW(auto=True), 16, 10.0, 8.0, [1.0, 1.0, 1.0, 1.05])) == {WaitFor(4)}
 
@@ -145,7 +169,12 @@ def test_a_fixed_number_is_left_out_but_never_all() -> None:
 
 
 def test_times_that_were_not_seen_after_the_last_number_come_from_the_others() -> None:
-    times = {(3, 1): [(1, 1.0)], (3, 2): [(1, 4.0)], (3, 3): [(1, 6.0)], (2, 1): [(2, 2.0), (3, 4.0)]}
+    times = {
+        (3, 1): [(1, 1.0)],
+        (3, 2): [(1, 4.0)],
+        (3, 3): [(1, 6.0)],
+        (2, 1): [(2, 2.0), (3, 4.0)],
+    }
     assert expected_seconds(times, 2, 3) == [3.0, 4.0, 6.0]
     assert expected_seconds(times, 3, 4) == [1.0, 4.0, 6.0, 6.0]
     assert expected_seconds({}, 3, 4) == []
@@ -153,7 +182,9 @@ def test_times_that_were_not_seen_after_the_last_number_come_from_the_others() -
 
 @pytest.mark.parametrize("seed", range(20))
 def test_isotonic_regression_is_the_nearest_nondecreasing_sequence(seed: int) -> None:
-    """The oracle: the value at i is the maximum over a of the minimum over b of the mean of a..b, with a <= i <= b."""
+    """The oracle: the value at i is the maximum over a of the minimum over b of the mean of a..b,
+    with a <= i <= b.
+    """
     chance = random.Random(seed)
     count = chance.randint(1, 6)
     values = [chance.uniform(0, 10) for _ in range(count)]
@@ -163,7 +194,9 @@ def test_isotonic_regression_is_the_nearest_nondecreasing_sequence(seed: int) ->
         part = range(low, high + 1)
         return sum(values[at] * weights[at] for at in part) / sum(weights[at] for at in part)
 
-    expected = [max(min(mean(a, b) for b in range(i, count)) for a in range(i + 1)) for i in range(count)]
+    expected = [
+        max(min(mean(a, b) for b in range(i, count)) for a in range(i + 1)) for i in range(count)
+    ]
     assert isotonic(values, weights) == pytest.approx(expected)
 
 

@@ -10,7 +10,9 @@ from agileml.policies.flexrr import FlexRR, Lend, OwnProgress, help_groups
 def test_a_worker_that_is_more_than_a_fifth_behind_lends_a_fortieth() -> None:
     policy = FlexRR()
     assert policy.other_reported("a", 1.75, 5.0, 0.0, OwnProgress(1.56, 9.0))[1] == ()
-    assert policy.other_reported("a", 1.75, 5.0, 0.0, OwnProgress(1.54, 9.0))[1] == (Lend("a", 0.025),)
+    assert policy.other_reported("a", 1.75, 5.0, 0.0, OwnProgress(1.54, 9.0))[1] == (
+        Lend("a", 0.025),
+    )
     assert policy.other_reported("a", 1.75, 5.0, 0.0, OwnProgress(1.0, 9.0), busy=True)[1] == ()
     assert policy.other_began("a") == (Lend("a", 0.05),)
 

@@ -57,20 +57,29 @@ def test_blocks_return_to_a_server_that_has_recovered(few: int) -> None:
 
 
 def test_another_server_is_asked_for_when_few_are_fast() -> None:
-    _, place = measured({"a": 1.0, "b": 1.0, "c": 1.0, "d": 10.0}).propose(even(), [1] * BLOCKS, SERVERS)
+    _, place = measured({"a": 1.0, "b": 1.0, "c": 1.0, "d": 10.0}).propose(
+        even(), [1] * BLOCKS, SERVERS
+    )
     assert place is not None
     assert place.short
 
 
 def test_nothing_moves_before_the_new_assignment_is_measured() -> None:
-    policy, place = measured({"a": 1.0, "b": 10.0, "c": 10.0, "d": 10.0}).propose(even(), [1] * BLOCKS, SERVERS)
+    policy, place = measured({"a": 1.0, "b": 10.0, "c": 10.0, "d": 10.0}).propose(
+        even(), [1] * BLOCKS, SERVERS
+    )
     assert place is not None
     assert policy.propose(place.owners, [1] * BLOCKS, SERVERS)[1] is None
     assert PSLD().propose(even(), [1] * BLOCKS, SERVERS)[1] is None
 
 
 def test_the_superior_set_ends_where_intervals_no_longer_overlap() -> None:
-    lines = {"a": Line(1.0, 0.0, 0.3), "b": Line(1.4, 0.0, 0.1), "c": Line(3.0, 0.0, 0.01), "d": Line(5.0, 0.0, 1.0)}
+    lines = {
+        "a": Line(1.0, 0.0, 0.3),
+        "b": Line(1.4, 0.0, 0.1),
+        "c": Line(3.0, 0.0, 0.01),
+        "d": Line(5.0, 0.0, 1.0),
+    }
     assert superior_set(lines, 1.0) == ["a", "b"]
     assert candidates(lines, 1.0, 1.0) == ["a", "b"]
     assert candidates(lines, 1.0, 2.0) == ["a", "b", "c"]

@@ -1,4 +1,6 @@
-"""Fixed stages, stages by ratio and learned stages: by hand, and in the simulated network of the paper."""
+"""Fixed stages, stages by ratio and learned stages: by hand, and in the simulated network of the
+paper.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def stage_for(policy: TrainingPolicy, reliable: int, transient: int) -> int:
     return proposal.stage
 
 
-def stages_chosen(policy: TrainingPolicy, nodes: tuple[int, int], seconds: dict[int, float], clocks: int) -> list[int]:
+def stages_chosen(
+    policy: TrainingPolicy, nodes: tuple[int, int], seconds: dict[int, float], clocks: int
+) -> list[int]:
     """The stages that a policy chooses, given the seconds of a clock in each stage."""
     return [stage for stage, _ in _steps(policy, nodes, seconds, clocks)]
 
@@ -65,18 +69,23 @@ def test_the_stage_by_ratio_is_that_of_the_papers() -> None:
     assert stages_chosen(policy, (1, 4), {2: 9.0}, 5) == [2] * 5
 
 
-@given(st.permutations([1.0, 1.2, 1.5]), st.sampled_from([(2, 1), (1, 1), (1, 4), (1, 20), (3, 50)]))
+@given(
+    st.permutations([1.0, 1.2, 1.5]), st.sampled_from([(2, 1), (1, 1), (1, 4), (1, 20), (3, 50)])
+)
 def test_the_fastest_neighbor_is_found_and_kept(times: list[float], nodes: tuple[int, int]) -> None:
     seconds = dict(zip((1, 2, 3), times, strict=True))
     stages = stages_chosen(LearnedStage(), nodes, seconds, 60)
     assert len(set(stages[30:])) == 1
     found = stages[-1]
-    assert all(seconds[found] < seconds[other] for other in (found - 1, found + 1) if other in seconds)
+    assert all(
+        seconds[found] < seconds[other] for other in (found - 1, found + 1) if other in seconds
+    )
 
 
 def test_each_neighbor_is_tried_once() -> None:
     stages = stages_chosen(LearnedStage(), (1, 4), {1: 1.0, 2: 0.9, 3: 1.1}, 60)
-    # In each stage two skipped clocks and three measured ones; the very first clock only shows the stage.
+    # In each stage two skipped clocks and three measured ones; the very first clock only shows the
+    # stage.
     assert stages == [2] * 6 + [3] * 5 + [2] * 5 + [1] * 5 + [2] * 39
 
 
@@ -95,25 +104,33 @@ def test_a_higher_stage_is_not_tried_if_reliable_nodes_have_little_traffic() -> 
 
 
 def finished(stage: int, seconds: float, computing: float) -> ClockFinished:
-    """A clock on one reliable and 63 transient machines; the bytes that a machine sends do not depend on the stage."""
+    """A clock on one reliable and 63 transient machines; the bytes that a machine sends do not
+    depend on the stage.
+    """
     sums = ClockSums(pushed=4096, pulled=4096, backup=64, seconds=computing)
     return ClockFinished(stage, 1, 63, seconds, sums, partitions=8)
 
 
 def test_a_lower_stage_is_not_tried_where_its_traffic_would_take_far_longer() -> None:
     # Eight servers carry 1024 each beside their own work, and one would carry 8192.
-    assert finished(2, 9.0, 256.0).seconds_in(1) == pytest.approx(4 + 5 * (8192 + 128) / (1024 + 8 + 128))
+    assert finished(2, 9.0, 256.0).seconds_in(1) == pytest.approx(
+        4 + 5 * (8192 + 128) / (1024 + 8 + 128)
+    )
     assert finished(3, 9.0, 252.0).seconds_in(2) == pytest.approx(9.0, rel=1e-3)
     for computing, expected in ((256.0, {3, 2}), (8.9 * 64, {3, 2, 1})):
         policy: TrainingPolicy = LearnedStage()
         reasons, stages = list[str](), list[int]()
         for _ in range(40):
             stages.append(stage_for(policy, 1, 63))
-            policy, (proposal,) = policy.observe(finished(stages[-1], {1: 9.0, 2: 9.0, 3: 12.0}[stages[-1]], computing))
+            policy, (proposal,) = policy.observe(
+                finished(stages[-1], {1: 9.0, 2: 9.0, 3: 12.0}[stages[-1]], computing)
+            )
             reasons.append(proposal.reason)
         assert set(stages) == expected
         assert stages[-1] == 2
-        assert ("and would take 39.9 s in stage 1 by its traffic" in " ".join(reasons)) == (1 not in expected)
+        assert ("and would take 39.9 s in stage 1 by its traffic" in " ".join(reasons)) == (
+            1 not in expected
+        )
 
 
 def test_times_of_a_mix_are_remembered() -> None:

@@ -1,4 +1,6 @@
-"""Loans between two workers under every interleaving of their messages and chunks: each chunk is done once."""
+"""Loans between two workers under every interleaving of their messages and chunks: each chunk is
+done once.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,12 @@ class Pair:
         work, out = CountedWork(plan_of(trainer, trainer.shards())), list[Action]()
         cache = ParamCache(Layout.cut(initial_model(trainer, 0), 1))
         worker = Worker(
-            name, work, ChunkRunner(trainer, trainer.shards(), cache, seed=0, ordered=True, sample=0), 0, 8, out
+            name,
+            work,
+            ChunkRunner(trainer, trainer.shards(), cache, seed=0, ordered=True, sample=0),
+            0,
+            8,
+            out,
         )
         policy = FlexRR(Reassignment(checks=self.checks))
         worker.helping = Helping(worker.context, work, worker.shards, lambda: 0.0, policy)
@@ -84,7 +91,8 @@ class Pair:
             self.workers[name].receive(WorkResult(work, 1.0, 0.0, 0))
             self._carry_out(name)
         elif what == "give":
-            # At the end of the clock at first, and then at once: its worker has been warned in the meantime.
+            # At the end of the clock at first, and then at once: its worker has been warned in the
+            # meantime.
             self._receive(SLOW, GiveShard(1, 0, FAST, now=False))
             self._receive(SLOW, GiveShard(1, 0, FAST, now=True))
         else:
@@ -138,7 +146,9 @@ class Pair:
 
 
 def ends(after: int | None, checks: int = 100) -> Counter[str]:
-    """Follows every interleaving to its end; with `after`, the slow worker loses its shard after that many steps."""
+    """Follows every interleaving to its end; with `after`, the slow worker loses its shard after
+    that many steps.
+    """
     kinds: Counter[str] = Counter()
     known: set[str] = set()
     open_: list[tuple[str, ...]] = [()]
@@ -152,7 +162,11 @@ def ends(after: int | None, checks: int = 100) -> Counter[str]:
         if not choices:
             pair.check_end()
         for choice in choices:
-            again = (len(trace) <= after, pair.state, choice) if after is not None else (pair.state, choice)
+            again = (
+                (len(trace) <= after, pair.state, choice)
+                if after is not None
+                else (pair.state, choice)
+            )
             if repr(again) not in known:
                 known.add(repr(again))
                 open_.append((*trace, choice))

@@ -46,7 +46,11 @@ def recover(epoch: int, table: Table = MINE) -> Recover:
 
 
 def messages_of(actions: list[Action], kind: type) -> list[tuple[str, object]]:
-    return [(one.to, one.message) for one in actions if isinstance(one, Send) and isinstance(one.message, kind)]
+    return [
+        (one.to, one.message)
+        for one in actions
+        if isinstance(one, Send) and isinstance(one.message, kind)
+    ]
 
 
 def test_messages_of_earlier_epochs_are_dropped_and_of_later_ones_kept() -> None:
@@ -76,7 +80,9 @@ def test_a_node_that_enters_an_epoch_handles_its_early_messages() -> None:
 def test_older_routes_do_not_replace_newer_ones() -> None:
     one = node()
     one.handle(recover(1, NOT_MINE))
-    assert one.handle(Route(1, Table(5, ("x", "x"), ("", ""), ("w", "w")))) == [Send(CONTROLLER, Routed("n", 1, 5))]
+    assert one.handle(Route(1, Table(5, ("x", "x"), ("", ""), ("w", "w")))) == [
+        Send(CONTROLLER, Routed("n", 1, 5))
+    ]
     assert one.worker.context.table == NOT_MINE
 
 
@@ -147,7 +153,13 @@ def test_a_node_reports_what_it_holds_and_has_saved() -> None:
     one = node()
     one.handle(recover(4))
     hello = one.hello(reliable=True, code="abc")
-    assert (hello.node, hello.reliable, hello.code, hello.epoch, hello.holds) == ("n", True, "abc", 4, ((0, 0), (1, 0)))
+    assert (hello.node, hello.reliable, hello.code, hello.epoch, hello.holds) == (
+        "n",
+        True,
+        "abc",
+        4,
+        ((0, 0), (1, 0)),
+    )
     assert one.confirm_saved(4, 1, 7) == [Send(CONTROLLER, Saved("n", 4, 1, 7))]
 
 

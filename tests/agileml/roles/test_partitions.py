@@ -13,8 +13,23 @@ from agileml.params.commit import CommitRule
 from agileml.params.declarations import Declarations
 from agileml.params.deltas import RowDelta, Rows, assigned
 from agileml.params.layout import Layout, PartitionState
-from agileml.protocol.messages import GradientSums, Patch, PendingPush, Tally, UpdateEntry, Version, Waiting
-from agileml.roles.partitions import NOTHING, Commit, PendingClock, ServedPartition, ServingRules, keep_from
+from agileml.protocol.messages import (
+    GradientSums,
+    Patch,
+    PendingPush,
+    Tally,
+    UpdateEntry,
+    Version,
+    Waiting,
+)
+from agileml.roles.partitions import (
+    NOTHING,
+    Commit,
+    PendingClock,
+    ServedPartition,
+    ServingRules,
+    keep_from,
+)
 from agileml.roles.server_parts import BackupPartition
 from agileml.work import CountedWork, WorkPlan
 from tests.agileml.toys import Decades
@@ -27,7 +42,9 @@ def entry(shard: int, chunk: int, *values: float) -> UpdateEntry:
     return UpdateEntry(shard, chunk, [RowDelta(None, np.array(values, np.float32))])
 
 
-def served(ordered: bool = True, lengths: tuple[int, ...] = (2,), *, awaits: bool = False) -> ServedPartition:
+def served(
+    ordered: bool = True, lengths: tuple[int, ...] = (2,), *, awaits: bool = False
+) -> ServedPartition:
     rules = ServingRules(CountedWork(WorkPlan(lengths, 0, 1), awaits), RULE, ordered, fresh=False)
     return ServedPartition(0, rules, {0: Version(0, TALLY, [np.zeros(3, np.float32)])}, 0)
 
@@ -76,7 +93,9 @@ def test_successive_gradients_are_compared_on_the_server_that_saw_both() -> None
         part.contribute(clock, [(0, 0, 1)], [entry(0, 0, *values)])
         part.contribute(clock, [(1, 0, 1)], [entry(1, 0, 9, 9, 9)])
         part.rules.work.decide([(clock, ((0, 0, 1),))])
-        assert committed(part).sums == GradientSums(1, *((14, 14, None) if clock == 1 else (3, 3, 2)))
+        assert committed(part).sums == GradientSums(
+            1, *((14, 14, None) if clock == 1 else (3, 3, 2))
+        )
     # It missed clock 3.
     part.contribute(4, [(0, 0, 1)], [entry(0, 0, 1, 1, 1)])
     part.rules.work.decide([(3, ()), (4, ((0, 0, 1),))])
@@ -91,7 +110,11 @@ def test_late_contributions_to_a_partition_that_moved_here_before_its_decision()
 
 
 def test_the_sum_does_not_depend_on_the_order_of_arrival() -> None:
-    entries = [entry(shard, chunk, 10.0 ** (3 * shard - chunk), 0.1, 1e-8) for shard in range(3) for chunk in range(2)]
+    entries = [
+        entry(shard, chunk, 10.0 ** (3 * shard - chunk), 0.1, 1e-8)
+        for shard in range(3)
+        for chunk in range(2)
+    ]
     sums = set()
     for mixed in itertools.permutations(entries):
         pending = PendingClock(ordered=True)
@@ -134,7 +157,9 @@ def test_a_chunk_of_a_committed_clock_is_refused() -> None:
     part = served()
     part.contribute(1, [(0, 0, 2)], [])
     part.advance()
-    with pytest.raises(InvalidTransition, match=r"is at version 1; chunks .* of clock 1 arrived again"):
+    with pytest.raises(
+        InvalidTransition, match=r"is at version 1; chunks .* of clock 1 arrived again"
+    ):
         part.contribute(1, [(0, 0, 1)], [])
 
 
@@ -168,7 +193,9 @@ def test_waiters_are_answered_once_by_version() -> None:
 
 
 def patch(base: int, clock: int, value: float) -> Patch:
-    return Patch(1, 0, base, clock, Tally(clock, 0), [RowDelta(None, np.full(2, value, np.float32))])
+    return Patch(
+        1, 0, base, clock, Tally(clock, 0), [RowDelta(None, np.full(2, value, np.float32))]
+    )
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
@@ -189,7 +216,13 @@ def test_patches_in_any_order_give_every_version(order: tuple[int, ...]) -> None
 
 def test_a_copy_that_is_sent_again_keeps_its_values() -> None:
     copy = BackupPartition(0, {})
-    for one in (patch(-1, 3, 3.0), patch(3, 4, 4.0), patch(-1, 3, 3.0), patch(-1, 4, 4.0), patch(4, 5, 5.0)):
+    for one in (
+        patch(-1, 3, 3.0),
+        patch(3, 4, 4.0),
+        patch(-1, 3, 3.0),
+        patch(-1, 4, 4.0),
+        patch(4, 5, 5.0),
+    ):
         copy.take(one)
     assert [version.state[0][0] for _, version in sorted(copy.versions.items())] == [3, 4, 5]
 

@@ -11,7 +11,11 @@ from agileml.work import Cover, WorkPlan
 
 
 def chunks_of(one: Contribution) -> set[tuple[int, int, int]]:
-    return {(shard, one.clock, chunk) for shard, first, last in one.covers for chunk in range(first, last)}
+    return {
+        (shard, one.clock, chunk)
+        for shard, first, last in one.covers
+        for chunk in range(first, last)
+    }
 
 
 def brute_force(plan: WorkPlan, kept: list[Contribution], mine: set[int], clock: int) -> set[int]:
@@ -24,14 +28,21 @@ def brute_force(plan: WorkPlan, kept: list[Contribution], mine: set[int], clock:
     for size in range(len(later) + 1):
         for chosen in itertools.combinations(later, size):
             chunks = set().union(*(chunks_of(kept[number]) for number in chosen))
-            if all(shard in mine and _whole(plan, chunks, shard, clock) for shard in {s for s, _, _ in chunks}):
+            if all(
+                shard in mine and _whole(plan, chunks, shard, clock)
+                for shard in {s for s, _, _ in chunks}
+            ):
                 best |= set(chosen)
     return best
 
 
 def _whole(plan: WorkPlan, chunks: set[tuple[int, int, int]], shard: int, clock: int) -> bool:
     """Whether the chunks of a shard are consecutive, starting right after a version."""
-    line = [(shard, at, chunk) for at in range(clock + 1, clock + 6) for chunk in range(plan.chunks(shard, at))]
+    line = [
+        (shard, at, chunk)
+        for at in range(clock + 1, clock + 6)
+        for chunk in range(plan.chunks(shard, at))
+    ]
     have = sum(one in chunks for one in line)
     return set(line[:have]) == {one for one in chunks if one[0] == shard}
 
@@ -51,7 +62,9 @@ def histories(draw: st.DrawFn) -> tuple[WorkPlan, list[Contribution]]:
         parts = draw(st.integers(1, 2))
         placed = [draw(st.integers(0, parts - 1)) for _ in pieces]
         for part in range(parts):
-            covers: tuple[Cover, ...] = tuple(c for c, at in zip(pieces, placed, strict=True) if at == part)
+            covers: tuple[Cover, ...] = tuple(
+                c for c, at in zip(pieces, placed, strict=True) if at == part
+            )
             missing = draw(st.integers(0, 3)) == 0
             if covers and not missing:
                 done.append(Contribution(clock, covers, {}))
@@ -68,15 +81,25 @@ def test_reusable_contributions_equal_brute_force(
     have = set[tuple[int, int, int]]().union(*(chunks_of(one) for one in found))
     assert positions.keys() == mine
     for shard, at in positions.items():
-        before = {(shard, c, chunk) for c in range(clock + 1, at.clock) for chunk in range(plan.chunks(shard, c))}
-        assert {one for one in have if one[0] == shard} == before | {(shard, at.clock, n) for n in range(at.chunk)}
+        before = {
+            (shard, c, chunk)
+            for c in range(clock + 1, at.clock)
+            for chunk in range(plan.chunks(shard, c))
+        }
+        assert {one for one in have if one[0] == shard} == before | {
+            (shard, at.clock, n) for n in range(at.chunk)
+        }
 
 
 def test_an_unusable_contribution_may_invalidate_others() -> None:
     plan = WorkPlan((2, 2), 0, 1)
     one = Contribution(1, ((0, 0, 2), (1, 0, 2)), {})
     two = Contribution(2, ((0, 0, 2),), {})
-    assert reusable(plan, [two, one], {0, 1}, 0) == ([one, two], {0: Position(3, 0), 1: Position(2, 0)})
-    # Shard 1 has another worker now: contributions that contain it are dropped, and those that build on them.
+    assert reusable(plan, [two, one], {0, 1}, 0) == (
+        [one, two],
+        {0: Position(3, 0), 1: Position(2, 0)},
+    )
+    # Shard 1 has another worker now: contributions that contain it are dropped, and those that
+    # build on them.
     assert reusable(plan, [one, two], {0}, 0) == ([], {0: Position(1, 0)})
     assert reusable(plan, [one, two], {0}, 1) == ([two], {0: Position(3, 0)})

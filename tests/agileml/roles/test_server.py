@@ -66,7 +66,9 @@ class Harness:
         self.out.clear()
         return actions
 
-    def recover(self, of: Table, epoch: int = 1, clock: int = 0, sources: tuple[str, str] = INIT) -> list[Action]:
+    def recover(
+        self, of: Table, epoch: int = 1, clock: int = 0, sources: tuple[str, str] = INIT
+    ) -> list[Action]:
         self.server.recover(Recover(epoch, clock, of, sources, 9))
         return self.actions()
 
@@ -81,12 +83,18 @@ def version(clock: int, value: float, chunks: int = 0) -> Version:
 
 def push(clock: int, *partitions: int, shard: int = 0, want: int = -1, worker: str = "w") -> Push:
     delta: Delta = [RowDelta(None, np.ones((1, 2), np.float32))]
-    parts = tuple(PartitionUpdate(partition, (UpdateEntry(shard, 0, delta),)) for partition in partitions)
+    parts = tuple(
+        PartitionUpdate(partition, (UpdateEntry(shard, 0, delta),)) for partition in partitions
+    )
     return Push(1, worker, clock, ((shard, 0, 2),), parts, want)
 
 
 def messages_of(actions: list[Action], kind: type) -> list[tuple[str, object]]:
-    return [(one.to, one.message) for one in actions if isinstance(one, Send) and isinstance(one.message, kind)]
+    return [
+        (one.to, one.message)
+        for one in actions
+        if isinstance(one, Send) and isinstance(one.message, kind)
+    ]
 
 
 def test_a_clock_is_committed_streamed_and_answered() -> None:
@@ -100,10 +108,20 @@ def test_a_clock_is_committed_streamed_and_answered() -> None:
     patch, progress, *answers = harness.actions()
     assert isinstance(patch, Send)
     assert isinstance(patch.message, Patch)
-    assert (patch.to, patch.message.base, patch.message.clock, patch.message.tally.chunks) == ("b", 0, 1, 4)
+    assert (patch.to, patch.message.base, patch.message.clock, patch.message.tally.chunks) == (
+        "b",
+        0,
+        1,
+        4,
+    )
     assert isinstance(progress, Send)
-    assert progress.message == PartitionProgress("s", 1, 0, 1, backup=False, pulled_bytes=0, backup_bytes=8)
-    snapshots = [(to, one.version, one.values[0].values.tolist()) for to, one in messages_of(answers, Snapshot)]  # type: ignore[attr-defined]
+    assert progress.message == PartitionProgress(
+        "s", 1, 0, 1, backup=False, pulled_bytes=0, backup_bytes=8
+    )
+    snapshots = [
+        (to, one.version, one.values[0].values.tolist())  # type: ignore[attr-defined]
+        for to, one in messages_of(answers, Snapshot)
+    ]
     assert snapshots == [("w", 1, [[2, 2]]), ("v", 1, [[2, 2]])]
 
 
@@ -136,7 +154,11 @@ def test_a_partition_moves_with_its_state_and_later_messages_are_forwarded() -> 
     harness.server.push(push(1, 0, 1, shard=1))
     ((to, forwarded),) = messages_of(harness.actions(), Push)
     assert isinstance(forwarded, Push)
-    assert (to, forwarded.covers, [part.partition for part in forwarded.parts]) == ("t", ((1, 0, 2),), [0])
+    assert (to, forwarded.covers, [part.partition for part in forwarded.parts]) == (
+        "t",
+        ((1, 0, 2),),
+        [0],
+    )
     other.server.take_over(handover)
     assert other.actions() == [Send(CONTROLLER, Taken("t", 1, 0))]
     other.server.push(push(1, 0, shard=1))
@@ -221,7 +243,8 @@ def test_a_message_for_an_unknown_partition_is_refused() -> None:
     harness = Harness()
     harness.recover(table(("s", "x")))
     with pytest.raises(
-        InvalidTransition, match="s received a message for partition 1, which it never had in this epoch"
+        InvalidTransition,
+        match="s received a message for partition 1, which it never had in this epoch",
     ):
         harness.server.pull(Pull(1, "w", 1, 0))
 
@@ -275,7 +298,10 @@ def test_recovery_from_local_remote_and_saved_versions() -> None:
     sent = harness.actions()
     assert sent[0] == Send(CONTROLLER, PartitionProgress("s", 2, 1, 1, backup=False))
     assert [to for to, _ in messages_of(sent, Snapshot)] == ["w"]
-    assert harness.recover(table(("s", "s")), 3, 5, ("checkpoint", "checkpoint")) == [Fetch(3, 0, 5), Fetch(3, 1, 5)]
+    assert harness.recover(table(("s", "s")), 3, 5, ("checkpoint", "checkpoint")) == [
+        Fetch(3, 0, 5),
+        Fetch(3, 1, 5),
+    ]
 
 
 def test_the_recovered_version_is_provided_until_a_later_one_is_stable() -> None:
@@ -294,11 +320,15 @@ def test_a_patch_that_arrives_before_the_version_it_builds_on_is_applied_with_it
     harness = Harness("b")
     requested = harness.recover(table(("s", "x"), ("b", "")), epoch=2, clock=1, sources=("s", "x"))
     assert requested == [Send("s", NeedVersion(2, "b", 0, 1))]
-    harness.server.patch(Patch(2, 0, 1, 2, Tally(8, 0), [RowDelta(None, np.full((1, 2), 5, np.float32))]))
+    harness.server.patch(
+        Patch(2, 0, 1, 2, Tally(8, 0), [RowDelta(None, np.full((1, 2), 5, np.float32))])
+    )
     assert harness.actions() == []
     harness.server.restore(0, version(1, 3.0, 4), table(("s", "x"), ("b", "")))
     # The job may end here, so this patch must not wait for another one.
-    assert harness.actions() == [Send(CONTROLLER, PartitionProgress("b", 2, 0, clock, backup=True)) for clock in (1, 2)]
+    assert harness.actions() == [
+        Send(CONTROLLER, PartitionProgress("b", 2, 0, clock, backup=True)) for clock in (1, 2)
+    ]
 
 
 def test_a_missing_source_version_is_refused() -> None:

@@ -35,7 +35,9 @@ from agileml.work import CountedWork, Ranges
 from tests.agileml.toys import Scripted
 
 TRAINER = Scripted(
-    shards=lambda: [range(4)] * 3, init=lambda _: {"w": np.zeros(4)}, step=lambda *given: given[3].read("w")
+    shards=lambda: [range(4)] * 3,
+    init=lambda _: {"w": np.zeros(4)},
+    step=lambda *given: given[3].read("w"),
 )
 TRAINER.chunk = 2  # type: ignore[attr-defined]
 PLAN = plan_of(TRAINER, TRAINER.shards())
@@ -53,7 +55,14 @@ class Harness:
         self.out: list[Action] = []
         cache = ParamCache(Layout.cut(initial_model(trainer, 0), 2))
         chunk_runner = ChunkRunner(trainer, trainer.shards(), cache, seed=0, ordered=True, sample=0)
-        self.worker = Worker("w", CountedWork(plan_of(trainer, trainer.shards())), chunk_runner, slack, keeps, self.out)
+        self.worker = Worker(
+            "w",
+            CountedWork(plan_of(trainer, trainer.shards())),
+            chunk_runner,
+            slack,
+            keeps,
+            self.out,
+        )
 
     def state(self) -> WorkerState:
         return self.worker.state
@@ -81,7 +90,9 @@ class Harness:
 
 
 def snapshot(partition: int, version: int, stable: int = 0) -> Snapshot:
-    values: Delta = [RowDelta(None, np.zeros(segment.rows)) for segment in LAYOUT.partitions[partition]]
+    values: Delta = [
+        RowDelta(None, np.zeros(segment.rows)) for segment in LAYOUT.partitions[partition]
+    ]
     return Snapshot(1, partition, version, stable, values)
 
 
@@ -92,7 +103,10 @@ def recover(epoch: int = 1, clock: int = 0, limit: int = 9, table: Table = TABLE
 def begun(**options: Any) -> tuple[Harness, Compute]:  # noqa: ANN401
     """A worker at its first chunk."""
     harness = Harness(**options)
-    assert harness.receive(recover()) == [Send("p", Pull(1, "w", 0, 0)), Send("q", Pull(1, "w", 1, 0))]
+    assert harness.receive(recover()) == [
+        Send("p", Pull(1, "w", 0, 0)),
+        Send("q", Pull(1, "w", 1, 0)),
+    ]
     assert harness.receive(snapshot(0, 0)) == []
     (task,) = harness.receive(snapshot(1, 0))
     assert task == Compute(Chunk(1, 1, 0, 0, 0, 2, 0))
@@ -101,7 +115,9 @@ def begun(**options: Any) -> tuple[Harness, Compute]:  # noqa: ANN401
 
 
 def tasks(actions: list[Action]) -> list[tuple[int, int, int]]:
-    chunks = [one.work for one in actions if isinstance(one, Compute) and isinstance(one.work, Chunk)]
+    chunks = [
+        one.work for one in actions if isinstance(one, Compute) and isinstance(one.work, Chunk)
+    ]
     return [(chunk.clock, chunk.shard, chunk.chunk) for chunk in chunks]
 
 
@@ -110,17 +126,25 @@ def positions(harness: Harness) -> dict[int, Position]:
 
 
 def pushes(actions: list[Action]) -> list[tuple[str, Push]]:
-    return [(one.to, one.message) for one in actions if isinstance(one, Send) and isinstance(one.message, Push)]
+    return [
+        (one.to, one.message)
+        for one in actions
+        if isinstance(one, Send) and isinstance(one.message, Push)
+    ]
 
 
 def test_chunks_are_computed_furthest_behind_first_and_sent_by_clock() -> None:
     harness, task = begun()
     result = harness.work([task])
     assert tasks(result) == [(1, 0, 0), (1, 1, 0), (1, 0, 1), (1, 1, 1)]
-    done = [one.message for one in result if isinstance(one, Send) and isinstance(one.message, WorkDone)]
+    done = [
+        one.message for one in result if isinstance(one, Send) and isinstance(one.message, WorkDone)
+    ]
     assert [(one.clock, one.chunks) for one in done] == [(1, 4)]
     sent = pushes(result)
-    assert [(to, push.covers, push.want) for to, push in sent] == [(n, ((0, 0, 2), (1, 0, 2)), 1) for n in "pq"]
+    assert [(to, push.covers, push.want) for to, push in sent] == [
+        (n, ((0, 0, 2), (1, 0, 2)), 1) for n in "pq"
+    ]
     # It waits for version 1, which it requested with the push.
     assert positions(harness) == {0: Position(2, 0), 1: Position(2, 0)}
     assert harness.receive(snapshot(0, 1)) == []
@@ -170,7 +194,9 @@ def test_a_shard_that_is_missing_cannot_be_given_away() -> None:
 def test_a_version_that_contains_the_current_clock_is_refused() -> None:
     harness = Harness()
     harness.receive(recover(), snapshot(0, 1))
-    with pytest.raises(InvalidTransition, match="belongs to clock 1, but the node has seen version 1"):
+    with pytest.raises(
+        InvalidTransition, match="belongs to clock 1, but the node has seen version 1"
+    ):
         harness.receive(snapshot(1, 1))
 
 
@@ -197,7 +223,9 @@ def test_finished_work_is_sent_again_after_a_rollback_instead_of_redone() -> Non
     harness, task = begun()
     harness.work([task])
     result = harness.receive(recover(epoch=2))
-    assert [(push.epoch, push.covers, push.want) for _, push in pushes(result)] == [(2, ((0, 0, 2), (1, 0, 2)), -1)] * 2
+    assert [(push.epoch, push.covers, push.want) for _, push in pushes(result)] == [
+        (2, ((0, 0, 2), (1, 0, 2)), -1)
+    ] * 2
     assert positions(harness) == {0: Position(2, 0), 1: Position(2, 0)}
 
 
@@ -220,7 +248,7 @@ def test_contributions_are_kept_until_stable_up_to_a_limit() -> None:
     assert [one.clock for one in harness.worker.contributions.kept] == [9]
 
 
-# -- rows that are read ----------------------------------------------------------------------------------------------
+# -- rows that are read ----------------------------------------------------------------------------
 
 
 def reading(*rows: int) -> tuple[Harness, Compute, list[int]]:
@@ -240,17 +268,27 @@ def reading(*rows: int) -> tuple[Harness, Compute, list[int]]:
 
 def rows_of(partition: int, version: int, *rows: int) -> Snapshot:
     """All rows, or some."""
-    part = RowDelta(np.array(rows, np.int32), np.zeros((len(rows), 8))) if rows else RowDelta(None, np.zeros((20, 8)))
+    part = (
+        RowDelta(np.array(rows, np.int32), np.zeros((len(rows), 8)))
+        if rows
+        else RowDelta(None, np.zeros((20, 8)))
+    )
     return Snapshot(1, partition, version, 0, [part])
 
 
 def reads_in(actions: list[Action]) -> list[tuple[str, int, list[list[int]] | None]]:
-    found = [(one.to, one.message) for one in actions if isinstance(one, Send) and isinstance(one.message, Reads)]
+    found = [
+        (one.to, one.message)
+        for one in actions
+        if isinstance(one, Send) and isinstance(one.message, Reads)
+    ]
     return [
         (
             to,
             reads.partition,
-            None if reads.rows is None else [rows.tolist() for rows in reads.rows if rows is not None],
+            None
+            if reads.rows is None
+            else [rows.tolist() for rows in reads.rows if rows is not None],
         )
         for to, reads in found
     ]
@@ -260,7 +298,9 @@ def test_after_the_first_pass_each_owner_is_sent_the_reads_once() -> None:
     harness, task, _ = reading(1, 3, 25)
     result = harness.work([task])
     assert reads_in(result) == [("p", 0, [[1, 3]]), ("q", 1, [[5]])]
-    names = [type(one.message).__name__ for one in result if isinstance(one, Send) and one.to == "p"]
+    names = [
+        type(one.message).__name__ for one in result if isinstance(one, Send) and one.to == "p"
+    ]
     assert names == ["Reads", "Push"]
     harness.receive(rows_of(0, 1, 1, 3))
     (task,) = harness.receive(rows_of(1, 1, 5))  # type: ignore[assignment]
@@ -351,4 +391,9 @@ def test_a_result_counts_for_its_clock() -> None:
     harness, task = begun()
     harness.worker.receive(WorkResult(task.work, 0.5, 3.0, 2))
     tally = harness.worker.contributions.open[1]
-    assert (tally.chunks, tally.seconds, tally.loss_sum, tally.loss_count) == ({0: Ranges(((0, 1),))}, 0.5, 3.0, 2)
+    assert (tally.chunks, tally.seconds, tally.loss_sum, tally.loss_count) == (
+        {0: Ranges(((0, 1),))},
+        0.5,
+        3.0,
+        2,
+    )

@@ -1,4 +1,6 @@
-"""What every blob store must do: a store's own tests subclass `BlobStoreSuite` and define `store` and `damage`."""
+"""What every blob store must do: a store's own tests subclass `BlobStoreSuite` and define `store`
+and `damage`.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ class BlobStoreSuite:
         store.put("x", [b"second"])
         assert content(store, "x") == b"second"
 
-    def test_a_writer_that_fails_leaves_the_earlier_blob_and_nothing_else(self, store: BlobStore) -> None:
+    def test_a_writer_that_fails_leaves_the_earlier_blob_and_nothing_else(
+        self, store: BlobStore
+    ) -> None:
         store.put("x", [b"kept"])
 
         def pieces() -> Iterator[bytes]:
@@ -107,9 +111,17 @@ class BlobStoreSuite:
         with pytest.raises(UnreadableBlob, match="x is damaged"):
             content(store, "x")
 
-    @pytest.mark.parametrize("name", ["", "/x", "../x", "a//b", "a/../b", ".x", "a/.x", "a b", "a/", "ä", "x\n"])
-    def test_names_that_could_leave_the_store_are_refused(self, store: BlobStore, name: str) -> None:
-        for use in (lambda: store.put(name, [b"."]), lambda: content(store, name), lambda: store.delete(name)):
+    @pytest.mark.parametrize(
+        "name", ["", "/x", "../x", "a//b", "a/../b", ".x", "a/.x", "a b", "a/", "ä", "x\n"]
+    )
+    def test_names_that_could_leave_the_store_are_refused(
+        self, store: BlobStore, name: str
+    ) -> None:
+        for use in (
+            lambda: store.put(name, [b"."]),
+            lambda: content(store, name),
+            lambda: store.delete(name),
+        ):
             with pytest.raises(BadArgument, match="blob name"):
                 use()
 

@@ -1,4 +1,5 @@
-"""A published job is data: nodes read what was published, and nothing that somebody planted is run."""
+"""A published job is data: nodes read what was published, and nothing that somebody planted is
+run."""
 
 from __future__ import annotations
 
@@ -92,7 +93,10 @@ def test_nodes_read_what_was_published(role: NodeRole, tmp_path: Path) -> None:
 def test_policies_of_the_controller_are_not_published(tmp_path: Path) -> None:
     settings = replace(JOB.settings, stragglers=Stragglers(backup_workers=DBW()), slack=0)
     tmp_path.chmod(0o700)
-    publish(replace(TRAINER, job=replace(JOB, settings=settings, stage=FixedStage(2))), FileBlobStore(tmp_path))
+    publish(
+        replace(TRAINER, job=replace(JOB, settings=settings, stage=FixedStage(2))),
+        FileBlobStore(tmp_path),
+    )
     published = published_in(tmp_path)
     assert published is not None
     assert published.role.job.settings.stragglers == Stragglers(backup_workers=True)
@@ -107,7 +111,14 @@ def test_a_planted_pickle_is_not_run(tmp_path: Path) -> None:
     assert not mark.exists()
 
 
-FORGED = [["system", "true"], ["Popen", ["args", "true"]], ["WorkPlan", ["no", 1]], [], [[1]], ["map", 3]]
+FORGED = [
+    ["system", "true"],
+    ["Popen", ["args", "true"]],
+    ["WorkPlan", ["no", 1]],
+    [],
+    [[1]],
+    ["map", 3],
+]
 
 
 @pytest.mark.parametrize("data", FORGED, ids=str)

@@ -35,7 +35,9 @@ class TestFiles(BlobStoreSuite):
         assert path.name == "x"
         assert path.stat().st_mode & 0o077 == 0
 
-    def test_other_files_of_the_folder_are_not_blobs_of_a_prefix(self, store: FileBlobStore, tmp_path: Path) -> None:
+    def test_other_files_of_the_folder_are_not_blobs_of_a_prefix(
+        self, store: FileBlobStore, tmp_path: Path
+    ) -> None:
         store.put("checkpoints/x", [b"."])
         os.mkfifo(tmp_path / "blobs" / "checkpoints" / "pipe")
         (tmp_path / "blobs" / "controller.log").write_text("not a blob")

@@ -12,9 +12,18 @@ from agileml.params.layout import PartitionState
 from agileml.protocol.actions import Save
 from agileml.protocol.messages import Tally, Version
 from agileml.runtime.blob_store import FileBlobStore, UnreadableBlob
-from agileml.runtime.checkpoints import CheckpointCleaner, CheckpointQueue, DamagedCheckpoint, ModelCheckpoints
+from agileml.runtime.checkpoints import (
+    CheckpointCleaner,
+    CheckpointQueue,
+    DamagedCheckpoint,
+    ModelCheckpoints,
+)
 
-STATE: PartitionState = [np.arange(6, dtype=np.float32).reshape(2, 3), np.zeros((0, 4)), np.array([7, 8], np.int64)]
+STATE: PartitionState = [
+    np.arange(6, dtype=np.float32).reshape(2, 3),
+    np.zeros((0, 4)),
+    np.array([7, 8], np.int64),
+]
 
 
 @pytest.fixture
@@ -36,7 +45,9 @@ def test_a_version_comes_back_as_it_was(checkpoints: ModelCheckpoints) -> None:
         assert array.flags.writeable
 
 
-def test_a_missing_or_damaged_checkpoint_is_refused(checkpoints: ModelCheckpoints, tmp_path: Path) -> None:
+def test_a_missing_or_damaged_checkpoint_is_refused(
+    checkpoints: ModelCheckpoints, tmp_path: Path
+) -> None:
     with pytest.raises(UnreadableBlob, match="cannot be read"):
         checkpoints.load(0, 1)
     checkpoints.save(0, version(1))
@@ -46,14 +57,20 @@ def test_a_missing_or_damaged_checkpoint_is_refused(checkpoints: ModelCheckpoint
         checkpoints.load(0, 1)
 
 
-def test_a_checkpoint_under_the_name_of_another_clock_is_refused(checkpoints: ModelCheckpoints, tmp_path: Path) -> None:
+def test_a_checkpoint_under_the_name_of_another_clock_is_refused(
+    checkpoints: ModelCheckpoints, tmp_path: Path
+) -> None:
     checkpoints.save(0, version(1))
-    (tmp_path / "checkpoints" / "p0-c1.checkpoint").rename(tmp_path / "checkpoints" / "p0-c2.checkpoint")
+    (tmp_path / "checkpoints" / "p0-c1.checkpoint").rename(
+        tmp_path / "checkpoints" / "p0-c2.checkpoint"
+    )
     with pytest.raises(DamagedCheckpoint, match="holds clock 1, not 2"):
         checkpoints.load(0, 2)
 
 
-def test_only_earlier_checkpoints_are_deleted(checkpoints: ModelCheckpoints, tmp_path: Path) -> None:
+def test_only_earlier_checkpoints_are_deleted(
+    checkpoints: ModelCheckpoints, tmp_path: Path
+) -> None:
     for clock in (2, 9, 10):
         checkpoints.save(1, version(clock))
     (tmp_path / "checkpoints" / "notes.txt").write_text("not a checkpoint")
@@ -87,7 +104,9 @@ def test_a_slow_disk_finishes_the_clock_it_began_and_skips_to_the_latest() -> No
             queue.finish(one)
             written.append((one.version.clock, one.partition))
     assert [partition for _, partition in written] == [0, 1, 2] * 5
-    assert [clock for clock, partition in written if partition == 0] == [clock for clock, p in written if p == 2]
+    assert [clock for clock, partition in written if partition == 0] == [
+        clock for clock, p in written if p == 2
+    ]
     assert [clock for clock, partition in written if partition == 0] == [2, 8, 14, 20, 26]
 
 
@@ -125,7 +144,9 @@ def test_a_few_partitions_are_written_at_the_same_time() -> None:
     assert left == [(1, 2), (3, 0), (3, 1), (3, 2)]
 
 
-def test_old_checkpoints_are_deleted_once_the_latest_is_on_record(checkpoints: ModelCheckpoints) -> None:
+def test_old_checkpoints_are_deleted_once_the_latest_is_on_record(
+    checkpoints: ModelCheckpoints,
+) -> None:
     synced: list[list[int]] = []
     cleaner = CheckpointCleaner(checkpoints, lambda: synced.append(checkpoints.complete(1)))
     for clock in range(1, 7):
@@ -138,7 +159,9 @@ def test_old_checkpoints_are_deleted_once_the_latest_is_on_record(checkpoints: M
     assert synced[-1] == [6, 5, 4]
 
 
-def test_a_store_that_cannot_delete_does_not_end_the_controller(checkpoints: ModelCheckpoints) -> None:
+def test_a_store_that_cannot_delete_does_not_end_the_controller(
+    checkpoints: ModelCheckpoints,
+) -> None:
     def fails() -> None:
         raise OSError("the disk is gone")
 

@@ -1,4 +1,6 @@
-"""The controller client, with a controller played by the test: what it repeats to a restarted one, and what not."""
+"""The controller client, with a controller played by the test: what it repeats to a restarted one,
+and what not.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def reported(rendezvous: Rendezvous, client: ControllerClient, *, until: str) ->
     return names
 
 
-def test_every_controller_is_told_of_lost_and_warned_machines(rendezvous: Rendezvous, client: ControllerClient) -> None:
+def test_every_controller_is_told_of_lost_and_warned_machines(
+    rendezvous: Rendezvous, client: ControllerClient
+) -> None:
     client.lose("t1")
     client.warn("t9", 1000.0)
     assert reported(rendezvous, client, until="t9") == ["t1", "t9"]
@@ -74,7 +78,9 @@ def iteration(clock: int) -> Iteration:
     return Iteration(clock, 0.1, 1, 1, 0, ClockSums(), 0, (f"event {clock}",))
 
 
-def test_clocks_are_acknowledged_to_a_new_controller_and_every_so_often(rendezvous: Rendezvous) -> None:
+def test_clocks_are_acknowledged_to_a_new_controller_and_every_so_often(
+    rendezvous: Rendezvous,
+) -> None:
     client, mailbox, acknowledged = (
         ControllerClient(rendezvous, Clocks(lambda _: None, 5), lambda _: None),
         Mailbox(rendezvous, CONTROLLER),
@@ -85,11 +91,19 @@ def test_clocks_are_acknowledged_to_a_new_controller_and_every_so_often(rendezvo
         mailbox.send(JOB_LOOP, iteration(clock))
     while len(acknowledged) < 3:
         list(client.listen(0.002))
-        envelopes = [event.message for event in mailbox.receive(0.002) if isinstance(event, Envelope)]
-        acknowledged += [message.clock for message in envelopes if isinstance(message, Acknowledged)]
+        envelopes = [
+            event.message for event in mailbox.receive(0.002) if isinstance(event, Envelope)
+        ]
+        acknowledged += [
+            message.clock for message in envelopes if isinstance(message, Acknowledged)
+        ]
     client.close()
     mailbox.close()
-    assert acknowledged == [5, controller_client.ACKNOWLEDGE_EVERY, 2 * controller_client.ACKNOWLEDGE_EVERY]
+    assert acknowledged == [
+        5,
+        controller_client.ACKNOWLEDGE_EVERY,
+        2 * controller_client.ACKNOWLEDGE_EVERY,
+    ]
 
 
 def test_a_repeated_clock_is_passed_on_once(rendezvous: Rendezvous) -> None:
@@ -100,7 +114,8 @@ def test_a_repeated_clock_is_passed_on_once(rendezvous: Rendezvous) -> None:
         list[int](),
     )
     mailbox.open()
-    # An earlier controller finished 1 and 2, and 2 never arrived; this one finishes 2 again by itself.
+    # An earlier controller finished 1 and 2, and 2 never arrived; this one finishes 2 again by
+    # itself.
     for message in (
         iteration(1),
         RepeatedIteration(iteration(1)),

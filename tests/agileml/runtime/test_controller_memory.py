@@ -79,7 +79,9 @@ def test_a_torn_last_line_is_ignored(tmp_path: Path, torn: bytes) -> None:
 
 def iteration(clock: int) -> Iteration:
     sums = ClockSums(4, 0.5, 6, 7, 8, 0.9, 10)
-    return Iteration(clock, 0.25, 2, 1, 3, sums, 11, ("t1 ready", "t2 lost"), ((0, 0, 2), (1, 0, 2)))
+    return Iteration(
+        clock, 0.25, 2, 1, 3, sums, 11, ("t1 ready", "t2 lost"), ((0, 0, 2), (1, 0, 2))
+    )
 
 
 def test_an_iteration_of_an_earlier_version_is_read(tmp_path: Path) -> None:
@@ -106,7 +108,9 @@ def test_every_unacknowledged_iteration_is_kept(tmp_path: Path) -> None:
         again.close()
 
 
-def test_the_file_is_compacted_when_most_of_it_is_obsolete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_is_compacted_when_most_of_it_is_obsolete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(controller_process, "REWRITE_BYTES", 2000)
     path = tmp_path / "memory"
     memory = Memory(path)

@@ -27,7 +27,9 @@ with locked(Path(sys.argv[1])):
 @contextmanager
 def held_by_another_process(path: Path) -> Iterator[subprocess.Popen[str]]:
     words = [sys.executable, "-c", _HOLDER, str(path)]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
         yield holder

@@ -39,7 +39,9 @@ START = Recover(1, 0, Table(1, ("r0", "r0"), ("", ""), ("r0",)), ("init", "init"
 
 
 class Holding:
-    """Its second clock waits in C, and holds the interpreter lock, until something is written to a pipe."""
+    """Its second clock waits in C, and holds the interpreter lock, until something is written to a
+    pipe.
+    """
 
     def __init__(self, pipe: str) -> None:
         self.pipe = pipe
@@ -51,7 +53,15 @@ class Holding:
     def shards(self) -> Sequence[range]:
         return [range(1)]
 
-    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+    def step(
+        self,
+        shard: range,
+        lo: int,
+        hi: int,
+        params: ParamView,
+        clock: int,
+        rng: np.random.Generator,
+    ) -> None:
         del shard, lo, hi, rng
         if clock == 2:
             descriptor = os.open(self.pipe, os.O_RDONLY)
@@ -77,19 +87,26 @@ class Controlled:
         settings = JobSettings(partitions=2, loss_sample=0)
         job = TrainingJob(source, 1, 0, Stopping(clocks=3), settings, heartbeat_timeout=0.1)
         self.processes = processes
-        processes.start("r0", PreparedJob(job, shape_of(job)).node_role(rendezvous, "r0", reliable=True))
+        processes.start(
+            "r0", PreparedJob(job, shape_of(job)).node_role(rendezvous, "r0", reliable=True)
+        )
 
     def until(self, enough: Callable[[str, object], bool]) -> None:
         """Waits for a message of the node or its heartbeat process."""
         for _ in range(12000):
             events = list(self.mailbox.receive(0.005))
-            if any(isinstance(event, Envelope) and enough(event.sender, event.message) for event in events):
+            if any(
+                isinstance(event, Envelope) and enough(event.sender, event.message)
+                for event in events
+            ):
                 return
         raise AssertionError("it did not come")
 
     def until_stalled(self, seconds: float) -> None:
         self.until(
-            lambda sender, message: sender != "r0" and isinstance(message, Heartbeat) and message.stalled > seconds
+            lambda sender, message: (
+                sender != "r0" and isinstance(message, Heartbeat) and message.stalled > seconds
+            )
         )
 
     def begin(self) -> None:
@@ -120,7 +137,9 @@ def test_heartbeats_continue_while_user_code_holds_the_interpreter_lock(node: Co
     assert node.ended() == Gone("r0", 0)
 
 
-def test_a_node_that_holds_the_lock_and_was_given_up_is_killed_and_shows_its_stacks(node: Controlled) -> None:
+def test_a_node_that_holds_the_lock_and_was_given_up_is_killed_and_shows_its_stacks(
+    node: Controlled,
+) -> None:
     node.begin()
     node.until_stalled(0.5)
     for name in ("r0", heartbeat_name("r0")):
@@ -159,7 +178,9 @@ def test_what_a_node_printed_before_it_had_a_link_is_sent_at_its_end(tmp_path: P
         time.sleep(0.3)
         said: list[str] = []
         while not said:
-            messages = [event.message for event in controller.receive(0.05) if isinstance(event, Envelope)]
+            messages = [
+                event.message for event in controller.receive(0.05) if isinstance(event, Envelope)
+            ]
             said += [message.text.strip() for message in messages if isinstance(message, Printed)]
     os.wait()
     assert said == ["last words"]
@@ -199,7 +220,9 @@ def test_the_end_of_a_node_is_reported_by_its_heartbeat_process(node: Controlled
     os.kill(node_pid(node.processes.folder, "r0"), signal.SIGKILL)
     node.until(
         lambda sender, message: (
-            sender != "r0" and isinstance(message, NodeLost) and message.why.startswith("its process")
+            sender != "r0"
+            and isinstance(message, NodeLost)
+            and message.why.startswith("its process")
         )
     )
 
@@ -207,7 +230,9 @@ def test_the_end_of_a_node_is_reported_by_its_heartbeat_process(node: Controlled
 def test_heartbeats_continue_with_a_restarted_controller(node: Controlled) -> None:
     node.until(lambda sender, message: sender == "r0" and isinstance(message, Hello))
     node.mailbox.close()
-    node.mailbox = Mailbox(FolderRendezvous(node.processes.folder, b"0123456789abcdef0123456789abcdef"), CONTROLLER)
+    node.mailbox = Mailbox(
+        FolderRendezvous(node.processes.folder, b"0123456789abcdef0123456789abcdef"), CONTROLLER
+    )
     node.mailbox.open()
     heard: set[str] = set()
 

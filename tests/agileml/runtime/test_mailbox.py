@@ -36,7 +36,15 @@ from agileml.runtime.reconnection import ControllerConnection
 from agileml.runtime.rendezvous import Directory, FolderRendezvous, Rendezvous
 from agileml.runtime.results import Acknowledged
 from agileml.runtime.rights import MISCONDUCT
-from agileml.transport import Connected, Endpoint, FrameLimits, Identity, Lost, Rejected, TransportSettings
+from agileml.transport import (
+    Connected,
+    Endpoint,
+    FrameLimits,
+    Identity,
+    Lost,
+    Rejected,
+    TransportSettings,
+)
 from agileml.transport.codec import Codec
 from agileml.transport.handshake import Reason
 
@@ -88,7 +96,8 @@ def test_messages_stay_in_order_while_a_link_opens(mailbox: Callable[[str], Mail
     here, there = mailbox("t1"), mailbox("t2")
     sent, came = 0, list[object]()
     while len(came) < 40:
-        # A message to itself arrives after the poll that may have opened the link, and before the link is reported.
+        # A message to itself arrives after the poll that may have opened the link, and before the
+        # link is reported.
         here.send("t1", Leave("turn"))
         for event in here.receive(0.002):
             if isinstance(event, Envelope) and sent < 40:
@@ -109,7 +118,12 @@ def test_nothing_is_lost_when_both_sides_connect_at_once(mailbox: Callable[[str]
 def test_arrays_arrive(mailbox: Callable[[str], Mailbox]) -> None:
     one, two = mailbox("t1"), mailbox("t2")
     rows = RowDelta(np.array([1, 3], np.int32), np.arange(4, dtype=np.float32).reshape(2, 2))
-    one.send("t2", Push(1, "t1", 2, ((0, 0, 1),), (PartitionUpdate(5, (UpdateEntry(0, 0, [None, rows]),)),), -1))
+    one.send(
+        "t2",
+        Push(
+            1, "t1", 2, ((0, 0, 1),), (PartitionUpdate(5, (UpdateEntry(0, 0, [None, rows]),)),), -1
+        ),
+    )
     (push,) = envelopes(received(one, two, until=any_envelope))
     assert isinstance(push, Push)
     nothing, delta = push.parts[0].entries[0].delta
@@ -134,7 +148,9 @@ def test_a_message_to_an_absent_process_is_dropped(mailbox: Callable[[str], Mail
     assert envelopes(received(one, two, until=any_envelope)) == [word("new")]
 
 
-def test_after_a_message_was_lost_with_a_link_none_follows_in_that_epoch(mailbox: Callable[[str], Mailbox]) -> None:
+def test_after_a_message_was_lost_with_a_link_none_follows_in_that_epoch(
+    mailbox: Callable[[str], Mailbox],
+) -> None:
     """It could be about something that the lost node was to tell; a recovery is coming."""
     one, two = mailbox("t1"), mailbox("t2")
     one.send("t2", word("first"))
@@ -154,13 +170,19 @@ def test_messages_for_a_lost_controller_are_dropped(mailbox: Callable[[str], Mai
     node.send(CONTROLLER, Warned("t1", 1.0))
     controller, connection = mailbox(CONTROLLER), ControllerConnection(node)
     connection.maintain(1e9)
-    events = received(node, controller, until=lambda events: sum(isinstance(each, Connected) for each in events) == 2)
+    events = received(
+        node,
+        controller,
+        until=lambda events: sum(isinstance(each, Connected) for each in events) == 2,
+    )
     assert envelopes(events) == []
     node.send(CONTROLLER, Warned("t1", 2.0))
     assert envelopes(received(node, controller, until=any_envelope)) == [Warned("t1", 2.0)]
 
 
-def test_the_controller_never_connects_to_nodes_and_waits_for_the_job_loop(mailbox: Callable[[str], Mailbox]) -> None:
+def test_the_controller_never_connects_to_nodes_and_waits_for_the_job_loop(
+    mailbox: Callable[[str], Mailbox],
+) -> None:
     controller, node = mailbox(CONTROLLER), mailbox("t1")
     controller.send("t1", Leave("not listening"))
     controller.send(JOB_LOOP, Leave("will listen later"))
@@ -183,7 +205,7 @@ def test_the_connection_is_retried_after_growing_pauses(mailbox: Callable[[str],
     assert connection.handle(Connected(CONTROLLER, ""), now)
 
 
-# -- peers whose queue is full ----------------------------------------------------------------------------------------
+# -- peers whose queue is full ---------------------------------------------------------------------
 
 TIGHT = TransportSettings(max_queued_bytes=1 << 20)
 CUT = TransportSettings(FrameLimits(body_bytes=90_000), max_queued_bytes=1 << 18)
@@ -200,13 +222,17 @@ def large(number: int, to: str = "") -> Push | Collected:
 
 
 @pytest.mark.parametrize("settings", [TIGHT, CUT], ids=["frames", "buckets"])
-@pytest.mark.parametrize(("sender", "receiver"), [("t1", "t2"), (CONTROLLER, JOB_LOOP), ("t1", CONTROLLER)])
+@pytest.mark.parametrize(
+    ("sender", "receiver"), [("t1", "t2"), (CONTROLLER, JOB_LOOP), ("t1", CONTROLLER)]
+)
 def test_messages_that_find_a_full_queue_wait_and_arrive_in_order(
     mailbox: Callable[..., Mailbox], sender: str, receiver: str, settings: TransportSettings
 ) -> None:
     one, two = mailbox(sender, settings), mailbox(receiver, settings)
     (two if sender == CONTROLLER else one).reach(receiver if sender != CONTROLLER else sender)
-    received(one, two, until=lambda events: sum(isinstance(event, Connected) for event in events) == 2)
+    received(
+        one, two, until=lambda events: sum(isinstance(event, Connected) for event in events) == 2
+    )
     for number in range(20):
         one.send(receiver, large(number, receiver))
     came: list[int] = []
@@ -220,10 +246,16 @@ def test_messages_that_find_a_full_queue_wait_and_arrive_in_order(
     assert came == list(range(20))
 
 
-def test_finish_sending_waits_for_messages_that_found_a_full_queue(mailbox: Callable[..., Mailbox]) -> None:
+def test_finish_sending_waits_for_messages_that_found_a_full_queue(
+    mailbox: Callable[..., Mailbox],
+) -> None:
     controller, job_loop = mailbox(CONTROLLER, CUT), mailbox(JOB_LOOP, CUT)
     job_loop.reach(CONTROLLER)
-    received(controller, job_loop, until=lambda events: sum(isinstance(event, Connected) for event in events) == 2)
+    received(
+        controller,
+        job_loop,
+        until=lambda events: sum(isinstance(event, Connected) for event in events) == 2,
+    )
     for number in range(10):
         controller.send(JOB_LOOP, large(number))
     came: list[object] = []
@@ -247,7 +279,11 @@ def test_a_message_that_a_lost_link_cut_off_does_not_spoil_the_next(
     with closing(Mailbox(rendezvous, "t1", CUT)) as first:
         first.open()
         first.reach("t2")
-        received(first, receiver, until=lambda events: sum(isinstance(event, Connected) for event in events) == 2)
+        received(
+            first,
+            receiver,
+            until=lambda events: sum(isinstance(event, Connected) for event in events) == 2,
+        )
         first.send("t2", large(1))
     second = mailbox("t1", CUT)
     second.send("t2", large(2))
@@ -256,11 +292,18 @@ def test_a_message_that_a_lost_link_cut_off_does_not_spoil_the_next(
     assert push.clock == 2
 
 
-def test_the_controller_drops_a_node_that_reads_nothing_and_goes_on(mailbox: Callable[..., Mailbox]) -> None:
+def test_the_controller_drops_a_node_that_reads_nothing_and_goes_on(
+    mailbox: Callable[..., Mailbox],
+) -> None:
     controller, deaf, node = mailbox(CONTROLLER, TIGHT), mailbox("t1"), mailbox("t2")
     for one in (deaf, node):
         one.reach(CONTROLLER)
-    received(controller, deaf, node, until=lambda events: sum(isinstance(event, Connected) for event in events) == 4)
+    received(
+        controller,
+        deaf,
+        node,
+        until=lambda events: sum(isinstance(event, Connected) for event in events) == 4,
+    )
     for number in range(20):
         controller.send("t1", large(number))
     (lost,) = [event for event in received(controller, until=bool) if isinstance(event, Lost)]
@@ -281,11 +324,13 @@ def test_a_peer_that_sends_an_invalid_message_is_dropped(
         other.send("t1", "Push", b"nonsense")
         other.send("t1", *Codec([Pull]).encode(word("t2")))
         other.poll(0.005)
-        events = received(one, until=lambda events: any(isinstance(event, Lost) for event in events))
+        events = received(
+            one, until=lambda events: any(isinstance(event, Lost) for event in events)
+        )
     assert all(not isinstance(event, Envelope) or event.message == word("t2") for event in events)
 
 
-# -- who may say what -------------------------------------------------------------------------------------------------
+# -- who may say what ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -309,28 +354,40 @@ def test_a_peer_that_sends_an_invalid_message_is_dropped(
     ids=str,
 )
 def test_who_says_what_is_not_for_it_to_say_is_shut_out(
-    rendezvous: Rendezvous, mailbox: Callable[[str], Mailbox], sender: str, receiver: str, message: object
+    rendezvous: Rendezvous,
+    mailbox: Callable[[str], Mailbox],
+    sender: str,
+    receiver: str,
+    message: object,
 ) -> None:
     there = mailbox(receiver)
     with closing(Endpoint(Identity(sender), SECRET)) as here:
         linked(here, rendezvous, there)
         here.send(receiver, *codec().encode(message))
         here.poll(0.005)
-        (lost,) = [event for event in received(there, until=bool) if not isinstance(event, Connected)]
+        (lost,) = [
+            event for event in received(there, until=bool) if not isinstance(event, Connected)
+        ]
         assert isinstance(lost, Lost)
-        assert lost.reason.startswith(f"{MISCONDUCT} {type(message).__name__}, which is not for it to say")
+        assert lost.reason.startswith(
+            f"{MISCONDUCT} {type(message).__name__}, which is not for it to say"
+        )
         # The node has no more links, under whichever of its names.
         assert there.refusal(Identity("t1@heartbeat")) is Reason.SHUT_OUT
         assert there.refusal(Identity("t3")) is None
 
 
-def test_a_node_that_the_job_goes_on_without_is_shut_out_by_the_others(mailbox: Callable[[str], Mailbox]) -> None:
+def test_a_node_that_the_job_goes_on_without_is_shut_out_by_the_others(
+    mailbox: Callable[[str], Mailbox],
+) -> None:
     controller, node, gone = mailbox(CONTROLLER), mailbox("t1"), mailbox("t2")
     node.reach(CONTROLLER)
     gone.send("t1", word("before"))
     received(controller, node, gone, until=any_envelope)
     controller.send("t1", Directory({"t2": ()}))
-    events = received(controller, node, gone, until=lambda events: any(isinstance(each, Lost) for each in events))
+    events = received(
+        controller, node, gone, until=lambda events: any(isinstance(each, Lost) for each in events)
+    )
     assert {event.peer for event in events if isinstance(event, Lost)} <= {"t1", "t2"}
     assert node.refusal(Identity("t2")) is Reason.SHUT_OUT
 

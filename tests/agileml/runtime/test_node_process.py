@@ -122,7 +122,11 @@ class Played:
         """The node's messages from here on, until `enough` holds."""
         messages: list[object] = []
         for _ in range(50_000):
-            messages += [event.message for event in self.mailbox.receive(0.005) if isinstance(event, Envelope)]
+            messages += [
+                event.message
+                for event in self.mailbox.receive(0.005)
+                if isinstance(event, Envelope)
+            ]
             if enough(messages):
                 return messages
         raise AssertionError(f"only {messages[-5:]} came")
@@ -135,7 +139,9 @@ class Played:
 def played(tmp_path: Path) -> Iterator[Played]:
     interval = sys.getswitchinterval()
     with tempfile.TemporaryDirectory(prefix="t-") as folder:
-        rendezvous = FolderRendezvous(Path(folder), b"0123456789abcdef0123456789abcdef", patience=PATIENCE)
+        rendezvous = FolderRendezvous(
+            Path(folder), b"0123456789abcdef0123456789abcdef", patience=PATIENCE
+        )
         one = Played(rendezvous, tmp_path)
         yield one
         for gate in ("init", "load"):
@@ -197,12 +203,17 @@ def test_a_node_that_was_declared_lost_ends_with_an_error(played: Played, tmp_pa
     while played.thread.is_alive():
         list(played.mailbox.receive(0.005))
     # It was waiting for the test to open a gate.
-    assert re.fullmatch(r"it was silent; it was in .*test_node_process.py, line \d+, in passes", str(played.error))
+    assert re.fullmatch(
+        r"it was silent; it was in .*test_node_process.py, line \d+, in passes", str(played.error)
+    )
     assert played.vitals.leaving
 
 
-def test_a_node_that_was_given_up_may_learn_it_from_its_heartbeat_process(played: Played, tmp_path: Path) -> None:
-    """After a cut, the link of one may carry messages again many seconds before that of the other."""
+def test_a_node_that_was_given_up_may_learn_it_from_its_heartbeat_process(
+    played: Played, tmp_path: Path
+) -> None:
+    """After a cut, the link of one may carry messages again many seconds before that of the
+    other."""
     (tmp_path / "init").touch()
     played.until(count(Ready))
     assert not played.vitals.leaving
@@ -252,5 +263,7 @@ def test_a_node_that_ends_by_its_own_error_ends_the_job_and_says_why(
         (Lost(CONTROLLER, "connection reset"), False),
     ],
 )
-def test_a_node_whose_user_code_keeps_it_from_answering_is_not_reported(event: Lost | Rejected, broken: bool) -> None:
+def test_a_node_whose_user_code_keeps_it_from_answering_is_not_reported(
+    event: Lost | Rejected, broken: bool
+) -> None:
     assert tells_of_a_broken_link(event) is broken

@@ -92,6 +92,12 @@ print("afterwards", content.split("\\n"), path.exists())
 
 def test_everything_that_a_process_prints_is_captured() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run([sys.executable, "-c", CAPTURED], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", CAPTURED],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout == "afterwards ['from python', 'from a child', 'error', ''] False\n"
     assert done.stderr == ""

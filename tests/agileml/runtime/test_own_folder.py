@@ -21,11 +21,15 @@ with own_folder() as folder:
 """
 
 
-def test_the_folder_of_a_killed_process_is_removed_by_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_of_a_killed_process_is_removed_by_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as place:
         monkeypatch.setattr(tempfile, "tempdir", place)
         command = [sys.executable, "-c", CODE, place]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
             assert process.stdout is not None
             theirs = Path(process.stdout.readline().strip())
             with own_folder() as mine:

@@ -1,4 +1,6 @@
-"""A trainer is loaded in a child process, which answers with the shape of the job or with what went wrong."""
+"""A trainer is loaded in a child process, which answers with the shape of the job or with what went
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,10 @@ def test_the_shape_without_any_change_of_this_process(folder: Path, target: str)
     shape = isolated_shape_of(job(TrainerSource(path)), folder, {"USERS": "60"})
     assert (dict(os.environ), list(sys.path)) == before[:2]
     assert not {"shape_trainer", "shape_helper"} & (set(sys.modules) - before[2])
-    assert {spec.name: spec.shape for spec in shape.layout.specs} == {"users": (60, 3), "items": (50, 3)}
+    assert {spec.name: spec.shape for spec in shape.layout.specs} == {
+        "users": (60, 3),
+        "items": (50, 3),
+    }
 
 
 def test_it_is_the_shape_that_this_process_would_find(tmp_path: Path) -> None:
@@ -62,9 +67,21 @@ def test_it_is_the_shape_that_this_process_would_find(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "error", "message"),
     [
-        (TrainerSource("shape_trainer:trainer", {"fail": "raise"}), TrainerFailed, "trainer: ValueError: no data"),
-        (TrainerSource("shape_trainer:trainer", {"fail": "exit"}), TrainerFailed, "ended with status 7: out of memory"),
-        (TrainerSource("shape_trainer:trainer", {"size": 3}), BadArgument, "unexpected keyword argument 'size'|size"),
+        (
+            TrainerSource("shape_trainer:trainer", {"fail": "raise"}),
+            TrainerFailed,
+            "trainer: ValueError: no data",
+        ),
+        (
+            TrainerSource("shape_trainer:trainer", {"fail": "exit"}),
+            TrainerFailed,
+            "ended with status 7: out of memory",
+        ),
+        (
+            TrainerSource("shape_trainer:trainer", {"size": 3}),
+            BadArgument,
+            "unexpected keyword argument 'size'|size",
+        ),
         (TrainerSource("mf", {"rank": 0}), AgileMLError, "rank is 0"),
     ],
 )
@@ -100,7 +117,9 @@ print(len(shape.layout.specs))
 
 
 def test_a_ctrl_c_does_not_reach_a_process_that_starts(tmp_path: Path) -> None:
-    """Python begins with its own handler: a Ctrl-C ended these processes before they could ignore it."""
+    """Python begins with its own handler: a Ctrl-C ended these processes before they could ignore
+    it.
+    """
     ended = subprocess.run(
         [sys.executable, "-c", _INTERRUPTED],
         cwd=tmp_path,

@@ -1,4 +1,6 @@
-"""Blobs over a link: the same store as on the controller's computer, also when the link or the controller is lost."""
+"""Blobs over a link: the same store as on the controller's computer, also when the link or the
+controller is lost.
+"""
 
 from __future__ import annotations
 
@@ -30,20 +32,31 @@ from agileml.runtime.remote_blobs import (
     NextPiece,
 )
 from agileml.runtime.rendezvous import FolderRendezvous, LinkedRendezvous
-from agileml.transport import Connected, Endpoint, FrameLimits, LinkEvent, Lost, TcpAddress, TransportSettings
+from agileml.transport import (
+    Connected,
+    Endpoint,
+    FrameLimits,
+    LinkEvent,
+    Lost,
+    TcpAddress,
+    TransportSettings,
+)
 from tests.agileml.engines.attached_jobs import free_port
 from tests.agileml.runtime.blob_store_suite import BlobStoreSuite, Damage, content
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 
 
-def store_of(at: TcpAddress, **other: Any) -> LinkedBlobStore:  # noqa: ANN401 - fields of a rendezvous
+# Fields of a rendezvous.
+def store_of(at: TcpAddress, **other: Any) -> LinkedBlobStore:  # noqa: ANN401
     known = LinkedRendezvous(at, SECRET, "1", 60.0, Path("/nowhere"))
     return LinkedBlobStore(replace(known, **other))
 
 
 class Controller:
-    """A thread that serves the blobs of a folder as a controller's process does; it can be lost and restarted."""
+    """A thread that serves the blobs of a folder as a controller's process does; it can be lost and
+    restarted.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.at = TcpAddress("127.0.0.1", free_port())
@@ -128,7 +141,9 @@ class TestLinked(BlobStoreSuite):
         return change
 
 
-def test_a_reader_connects_again_and_goes_on_where_it_was(controller: Controller, linked: LinkedBlobStore) -> None:
+def test_a_reader_connects_again_and_goes_on_where_it_was(
+    controller: Controller, linked: LinkedBlobStore
+) -> None:
     written = np.random.default_rng(0).integers(0, 256, 9 * PIECE_BYTES + 5, np.uint8).tobytes()
     FileBlobStore(controller.folder).put("x", [written])
     controller.lose_after = 3
@@ -136,7 +151,9 @@ def test_a_reader_connects_again_and_goes_on_where_it_was(controller: Controller
     assert len({client for client, _ in controller.requests}) == 2
 
 
-def test_a_reader_waits_for_a_restarted_controller(controller: Controller, linked: LinkedBlobStore) -> None:
+def test_a_reader_waits_for_a_restarted_controller(
+    controller: Controller, linked: LinkedBlobStore
+) -> None:
     FileBlobStore(controller.folder).put("x", [b"a" * 2 * PIECE_BYTES])
     reader = linked.get("x")
     first = next(reader)
@@ -147,7 +164,9 @@ def test_a_reader_waits_for_a_restarted_controller(controller: Controller, linke
     restart.join()
 
 
-def test_a_writer_whose_link_breaks_leaves_the_earlier_blob(controller: Controller, linked: LinkedBlobStore) -> None:
+def test_a_writer_whose_link_breaks_leaves_the_earlier_blob(
+    controller: Controller, linked: LinkedBlobStore
+) -> None:
     """An OSError, as if the disk had failed: a node keeps its older checkpoint and goes on."""
     linked.put("x", [b"kept"])
     controller.lose_after = len(controller.requests) + 3
@@ -160,8 +179,8 @@ def test_a_writer_whose_link_breaks_leaves_the_earlier_blob(controller: Controll
 def test_a_link_that_is_lost_as_soon_as_it_is_open_is_a_broken_link(
     linked: LinkedBlobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A controller that ends has closed it before its opening was reported; checkpoints that were on their way then
-    must not look like a broken job."""
+    """A controller that ends has closed it before its opening was reported; checkpoints that were
+    on their way then must not look like a broken job."""
     poll = Endpoint.poll
 
     def report_late(endpoint: Endpoint, seconds: float) -> list[LinkEvent]:
@@ -176,7 +195,9 @@ def test_a_link_that_is_lost_as_soon_as_it_is_open_is_a_broken_link(
         linked.put("x", [b"one"])
 
 
-def test_content_that_was_changed_on_its_way_is_not_stored(controller: Controller, linked: LinkedBlobStore) -> None:
+def test_content_that_was_changed_on_its_way_is_not_stored(
+    controller: Controller, linked: LinkedBlobStore
+) -> None:
     server = BlobServer(FileBlobStore(controller.folder), lambda: None)
     answers: list[object] = []
     for request in (
@@ -214,7 +235,9 @@ class Link:
 def test_a_reader_gets_some_pieces_ahead_of_its_answers_and_no_more(tmp_path: Path) -> None:
     FileBlobStore(tmp_path).put("x", [b"a" * 7 * PIECE_BYTES])
     link = Link(tmp_path)
-    assert all(isinstance(piece, BlobPiece) for piece in link.sends(BlobRequest("read", "x"), answers=4))
+    assert all(
+        isinstance(piece, BlobPiece) for piece in link.sends(BlobRequest("read", "x"), answers=4)
+    )
     link.sends(NextPiece(), answers=1)
     *_, last = link.sends(NextPiece(), NextPiece(), answers=3)
     assert isinstance(last, BlobPiece)
@@ -223,9 +246,13 @@ def test_a_reader_gets_some_pieces_ahead_of_its_answers_and_no_more(tmp_path: Pa
     assert link.sends(*[NextPiece()] * 4, BlobRequest("list", ""), answers=1) == [BlobNames(("x",))]
 
 
-def test_a_writer_sends_some_pieces_ahead_of_their_answers_and_no_more(controller: Controller) -> None:
+def test_a_writer_sends_some_pieces_ahead_of_their_answers_and_no_more(
+    controller: Controller,
+) -> None:
     controller.stop()
-    mailbox = Mailbox(controller._rendezvous, CONTROLLER, TransportSettings(), messages=BLOB_MESSAGES)
+    mailbox = Mailbox(
+        controller._rendezvous, CONTROLLER, TransportSettings(), messages=BLOB_MESSAGES
+    )
     mailbox.open()
     with closing(store_of(controller.at)) as store, ThreadPoolExecutor(1) as pool:
         writing = pool.submit(store.put, "x", [b"%d" % number for number in range(9)])

@@ -1,4 +1,6 @@
-"""Where nodes listen: what they tell the controller, what others learn, and which address they try first."""
+"""Where nodes listen: what they tell the controller, what others learn, and which address they try
+first.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ import pytest
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Pull
 from agileml.runtime.mailbox import Envelope, Mailbox
-from agileml.runtime.rendezvous import AddressBook, Directory, FolderRendezvous, LinkedRendezvous, listening_host
+from agileml.runtime.rendezvous import (
+    AddressBook,
+    Directory,
+    FolderRendezvous,
+    LinkedRendezvous,
+    listening_host,
+)
 from agileml.transport import BadAddress, Rejected, TcpAddress, UnixAddress, parse_host_port
 from tests.agileml.engines.attached_jobs import free_port
 
@@ -64,7 +72,9 @@ def test_a_node_that_was_forgotten_or_moved_is_not_reached_at_its_old_address() 
 
 def test_a_node_listens_at_the_address_that_leads_to_the_controller() -> None:
     assert listening_host(TcpAddress("127.0.0.1", 7000), TcpAddress("0.0.0.0", 7000)) == "0.0.0.0"
-    assert listening_host(TcpAddress("127.0.0.1", 7000), TcpAddress("127.0.0.1", 7000)) == "127.0.0.1"
+    assert (
+        listening_host(TcpAddress("127.0.0.1", 7000), TcpAddress("127.0.0.1", 7000)) == "127.0.0.1"
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,14 +90,27 @@ def test_host_and_port_are_parsed(text: str, address: TcpAddress) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", ":", "host", "host:", ":7000", "host:0", "host:65536", "host:-1", "host:x", "[]:7000", "::1:7000"]
+    "text",
+    [
+        "",
+        ":",
+        "host",
+        "host:",
+        ":7000",
+        "host:0",
+        "host:65536",
+        "host:-1",
+        "host:x",
+        "[]:7000",
+        "::1:7000",
+    ],
 )
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(BadAddress):
         parse_host_port(text)
 
 
-# -- mailboxes ------------------------------------------------------------------------------------------------------
+# -- mailboxes -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -95,12 +118,16 @@ def job(folder: Path) -> Iterator[tuple[Mailbox, dict[str, Mailbox]]]:
     """The controller and two nodes that know only where the controller listens."""
     at = TcpAddress("127.0.0.1", free_port())
     with ExitStack() as stack:
-        controller = stack.enter_context(closing(Mailbox(FolderRendezvous(folder, SECRET, at, "1"), CONTROLLER)))
+        controller = stack.enter_context(
+            closing(Mailbox(FolderRendezvous(folder, SECRET, at, "1"), CONTROLLER))
+        )
         controller.open()
         nodes = {}
         for name in ("t1", "t2"):
             (folder / name).mkdir()
-            here = LinkedRendezvous(at, SECRET, "1", 60.0, folder / name, TcpAddress("127.0.0.1", 0))
+            here = LinkedRendezvous(
+                at, SECRET, "1", 60.0, folder / name, TcpAddress("127.0.0.1", 0)
+            )
             nodes[name] = stack.enter_context(closing(Mailbox(here, name)))
             nodes[name].open()
         yield controller, nodes
@@ -116,7 +143,9 @@ def turns(job: tuple[Mailbox, dict[str, Mailbox]], until: int) -> list[Envelope 
             # Nodes are told of each other once both take part.
             controller.admit(name)
         for node in nodes.values():
-            seen += [event for event in node.receive(0.002) if isinstance(event, Envelope | Rejected)]
+            seen += [
+                event for event in node.receive(0.002) if isinstance(event, Envelope | Rejected)
+            ]
         if sum(isinstance(event, Envelope) for event in seen) >= until:
             return seen
     raise AssertionError(f"only {seen} came")
@@ -155,7 +184,11 @@ class Router:
     """Forwards what connects to its port, and notes how many connections there were."""
 
     def __init__(self, target: int) -> None:
-        self._listener, self._target, self.forwarded = socket.create_server(("127.0.0.1", 0)), target, 0
+        self._listener, self._target, self.forwarded = (
+            socket.create_server(("127.0.0.1", 0)),
+            target,
+            0,
+        )
         self.at = TcpAddress("127.0.0.1", self._listener.getsockname()[1])
         threading.Thread(target=self._serve, daemon=True).start()
 
@@ -182,13 +215,17 @@ def test_a_node_behind_a_router_is_reached_at_the_routers_port(folder: Path) -> 
     """The port on which it listens stays unknown to others."""
     at, own = TcpAddress("127.0.0.1", free_port()), TcpAddress("127.0.0.1", free_port())
     with ExitStack() as stack:
-        controller = stack.enter_context(closing(Mailbox(FolderRendezvous(folder, SECRET, at, "1"), CONTROLLER)))
+        controller = stack.enter_context(
+            closing(Mailbox(FolderRendezvous(folder, SECRET, at, "1"), CONTROLLER))
+        )
         controller.open()
         router = stack.enter_context(closing(Router(own.port)))
         nodes = {}
         for name, reached in (("t1", None), ("t2", router.at)):
             (folder / name).mkdir()
-            here = LinkedRendezvous(at, SECRET, "1", 60.0, folder / name, TcpAddress("127.0.0.1", 0))
+            here = LinkedRendezvous(
+                at, SECRET, "1", 60.0, folder / name, TcpAddress("127.0.0.1", 0)
+            )
             here = replace(here, listen=own, reached=reached) if reached else here
             nodes[name] = stack.enter_context(closing(Mailbox(here, name)))
             nodes[name].open()

@@ -17,6 +17,12 @@ def version(chunks: int, fingerprint: int) -> Version:
 def test_missing_and_doubled_updates_are_counted() -> None:
     expected = sum(PLAN.accept_all(clock).fingerprint for clock in (1, 2)) & FINGERPRINT_MASK
     assert counted((8, expected), (version(8, expected),) * 2) == Counters(16, 16, 0, 0)
-    assert counted((8, expected), (version(8, expected), version(7, expected - 1))) == Counters(16, 15, 1, 0)
-    assert counted((8, expected), (version(8, expected), version(10, expected + 1))) == Counters(16, 18, 0, 2)
-    assert counted((8, expected), (version(8, expected), version(8, expected + 1))) == Counters(16, 16, 1, 1)
+    assert counted((8, expected), (version(8, expected), version(7, expected - 1))) == Counters(
+        16, 15, 1, 0
+    )
+    assert counted((8, expected), (version(8, expected), version(10, expected + 1))) == Counters(
+        16, 18, 0, 2
+    )
+    assert counted((8, expected), (version(8, expected), version(8, expected + 1))) == Counters(
+        16, 16, 1, 1
+    )

@@ -22,14 +22,20 @@ def test_white_space_around_the_secret_does_not_count(path: Path) -> None:
     assert read_secret(path) == b"0123456789abcdef"
 
 
-@pytest.mark.parametrize(("content", "message"), [("", "is empty"), (" \n", "is empty"), ("short", "has 5 bytes")])
-def test_an_empty_or_short_secret_is_refused_with_the_cure(path: Path, content: str, message: str) -> None:
+@pytest.mark.parametrize(
+    ("content", "message"), [("", "is empty"), (" \n", "is empty"), ("short", "has 5 bytes")]
+)
+def test_an_empty_or_short_secret_is_refused_with_the_cure(
+    path: Path, content: str, message: str
+) -> None:
     path.write_text(content)
     with pytest.raises(BadInput, match=f"{message}.*openssl rand -hex 32"):
         read_secret(path)
 
 
-@pytest.mark.parametrize(("mode", "warned"), [(0o600, False), (0o400, False), (0o644, True), (0o440, True)])
+@pytest.mark.parametrize(
+    ("mode", "warned"), [(0o600, False), (0o400, False), (0o644, True), (0o440, True)]
+)
 def test_a_secret_that_others_can_read_is_used_with_a_warning(
     path: Path, mode: int, warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:

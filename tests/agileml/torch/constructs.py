@@ -1,10 +1,10 @@
-"""`python -m tests.agileml.torch.constructs [ENGINE...]`: things that real networks and loops do, in plain PyTorch and
-ours.
+"""`python -m tests.agileml.torch.constructs [ENGINE...]`: things that real networks and loops do,
+in plain PyTorch and ours.
 
-Each trains for nine clocks with plain PyTorch, a loop as anyone writes it over whole batches, and with a `TorchModule`
-in parts, on one process and on the engines (sim, local), where nodes are evicted and killed. The table has the largest
-difference of a weight, relative to the largest weight, what the check at the start of a job says, and the answer for
-what is refused.
+Each trains for nine clocks with plain PyTorch, a loop as anyone writes it over whole batches, and
+with a `TorchModule` in parts, on one process and on the engines (sim, local), where nodes are
+evicted and killed. The table has the largest difference of a weight, relative to the largest
+weight, what the check at the start of a job says, and the answer for what is refused.
 """
 
 from __future__ import annotations
@@ -176,7 +176,9 @@ def averaged() -> nn.Module:
 
 def class_weighted(net: nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
     numbers, words, targets = batch
-    return nn.functional.cross_entropy(net(numbers, words), targets, weight=torch.linspace(0.1, 3.0, 20))
+    return nn.functional.cross_entropy(
+        net(numbers, words), targets, weight=torch.linspace(0.1, 3.0, 20)
+    )
 
 
 def left_out(net: nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
@@ -284,14 +286,22 @@ class TorchConstruct:
 
     def trainer(self) -> TorchModule:
         options = {"schedule": self.schedule, "parts": self.parts, "microbatch": self.microbatch}
-        options |= {"clip_norm": self.clip_norm, "workers": self.workers, "loss_scale": self.loss_scale}
+        options |= {
+            "clip_norm": self.clip_norm,
+            "workers": self.workers,
+            "loss_scale": self.loss_scale,
+        }
         return trainer(self.module, self.optimizer, self.dataset, self.loss, **options)
 
 
 CYCLE = partial(lr_scheduler.OneCycleLR, max_lr=0.2, total_steps=CLOCKS + 1)
 CONSTRUCTS = [
     TorchConstruct("tied and frozen weights, momentum"),
-    TorchConstruct("AdamW by groups, StepLR", optimizer=adamw, schedule=partial(lr_scheduler.StepLR, step_size=3)),
+    TorchConstruct(
+        "AdamW by groups, StepLR",
+        optimizer=adamw,
+        schedule=partial(lr_scheduler.StepLR, step_size=3),
+    ),
     TorchConstruct("OneCycleLR", schedule=CYCLE),
     TorchConstruct("gradients added up over microbatches", microbatch=2),
     TorchConstruct("clipping by the norm", clip_norm=0.1),
@@ -301,7 +311,8 @@ CONSTRUCTS = [
     TorchConstruct("a loss that GradScaler scales", loss=scaled),
     TorchConstruct("DataLoader", dataset=lambda: DataLoader(data(), BATCH, shuffle=True)),
     TorchConstruct(
-        "DataLoader with two workers", dataset=lambda: DataLoader(data(), BATCH, shuffle=True, num_workers=2)
+        "DataLoader with two workers",
+        dataset=lambda: DataLoader(data(), BATCH, shuffle=True, num_workers=2),
     ),
     TorchConstruct("DataLoader with a sampler", dataset=weighted),
     TorchConstruct("batch normalization, in one part", Normalized, parts=1),
@@ -367,11 +378,16 @@ FAULTS = "at clock 3 evict 1 warn 1s; at clock 5 kill 1; at clock 6 join 1"
 
 
 def difference(given: TorchConstruct, engine: str = "") -> float:
-    """The largest difference of a weight, relative to the largest weight, on one process or an engine with faults."""
+    """The largest difference of a weight, relative to the largest weight, on one process or an
+    engine with faults.
+    """
     ours = given.trainer()
     model = reference.run(ours, CLOCKS, seed=4) if not engine else trained(ours, engine)
     expected, found = plain(given, int(model[SEED][0, 0])).state_dict(), ours.state_dict(model)
-    apart = max(float((found[name].double() - values.double()).abs().max()) for name, values in expected.items())
+    apart = max(
+        float((found[name].double() - values.double()).abs().max())
+        for name, values in expected.items()
+    )
     return apart / max(float(values.double().abs().max()) for values in expected.values())
 
 
@@ -382,11 +398,15 @@ def trained(trainer: TorchModule, engine: str) -> Params:
 
 
 def row(given: TorchConstruct, engines: Sequence[str]) -> list[str]:
-    """The name, the difference after all clocks on each engine, and what the check at the start says."""
+    """The name, the difference after all clocks on each engine, and what the check at the start
+    says.
+    """
     cells, said = [given.name], ""
     for engine in ("", *engines):
         try:
-            said = said or given.trainer().check_start(4).removeprefix("first clock against plain PyTorch: ")
+            said = said or given.trainer().check_start(4).removeprefix(
+                "first clock against plain PyTorch: "
+            )
             cells.append(f"{difference(given, engine):.1e}")
         except AgileMLError as error:
             said = str(error)

@@ -14,7 +14,9 @@ SAMPLES, CHECKED = 88, 40
 
 
 class Classifier(pl.LightningModule):  # type: ignore[misc]
-    """Logs a loss by step and by epoch, and an accuracy; two schedules, one by step and one by epoch."""
+    """Logs a loss by step and by epoch, and an accuracy; two schedules, one by step and one by
+    epoch.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,14 +31,24 @@ class Classifier(pl.LightningModule):  # type: ignore[misc]
         scores = self(numbers)
         loss = nn.functional.cross_entropy(scores, kinds)
         self.log("train_loss", loss, on_step=True, on_epoch=True)
-        self.log_dict({"train_accuracy": (scores.argmax(1) == kinds).float().mean(), "batch": float(batch_idx)})
+        self.log_dict(
+            {
+                "train_accuracy": (scores.argmax(1) == kinds).float().mean(),
+                "batch": float(batch_idx),
+            }
+        )
         return loss
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         numbers, kinds = batch
         scores = self(numbers)
         self.log("val_loss", nn.functional.cross_entropy(scores, kinds), prog_bar=True)
-        self.log("val_right", (scores.argmax(1) == kinds).float().sum(), reduce_fx="sum", on_step=batch_idx >= 0)
+        self.log(
+            "val_right",
+            (scores.argmax(1) == kinds).float().sum(),
+            reduce_fx="sum",
+            on_step=batch_idx >= 0,
+        )
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.AdamW(self.parameters(), lr=0.05)
@@ -56,7 +68,9 @@ class Data(pl.LightningDataModule):  # type: ignore[misc]
         assert stage == "fit"
         numbers = torch.randn(SAMPLES + CHECKED, 4)
         kinds = (numbers[:, 0] * numbers[:, 1] > 0).long() + (numbers[:, 2] > 1).long()
-        self.parts = torch.utils.data.random_split(TensorDataset(numbers, kinds), [SAMPLES, CHECKED])
+        self.parts = torch.utils.data.random_split(
+            TensorDataset(numbers, kinds), [SAMPLES, CHECKED]
+        )
 
     def train_dataloader(self) -> DataLoader[Any]:
         return DataLoader(self.parts[0], self.batch_size, shuffle=True)
@@ -94,7 +108,9 @@ class Normalizing(Classifier):
         super().__init__()
         # Without a bias that has no effect: its gradient is rounding, which AdamW makes large.
         first = nn.Linear(4, 16, bias=False)
-        self.net = nn.Sequential(first, nn.BatchNorm1d(16), nn.Tanh(), nn.BatchNorm1d(16), nn.Linear(16, 3))
+        self.net = nn.Sequential(
+            first, nn.BatchNorm1d(16), nn.Tanh(), nn.BatchNorm1d(16), nn.Linear(16, 3)
+        )
         self.net[3].eval()
 
 
@@ -113,15 +129,25 @@ class Reading(Classifier):
         loss = super().training_step(batch, batch_idx)
         assert batch_idx <= self.trainer.num_training_batches
         self.log("step", float(self.global_step), on_epoch=True)
-        self.log("first", batch[0][:, 0].max(), reduce_fx=torch.sum) if self.current_epoch < 0 else None
+        self.log(
+            "first", batch[0][:, 0].max(), reduce_fx=torch.sum
+        ) if self.current_epoch < 0 else None
         return {"loss": loss * (1 + 0.1 * self.current_epoch), "ignored": 1}
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.SGD(self.parameters(), lr=0.05, momentum=0.9)
         steps = int(self.trainer.estimated_stepping_batches)
         cycle = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.3, total_steps=steps)
-        every = {"scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.9), "interval": "step", "frequency": 3}
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": cycle, "interval": "step"}} if steps else every
+        every = {
+            "scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.9),
+            "interval": "step",
+            "frequency": 3,
+        }
+        return (
+            {"optimizer": optimizer, "lr_scheduler": {"scheduler": cycle, "interval": "step"}}
+            if steps
+            else every
+        )
 
 
 class SeveralChecks(Classifier):
@@ -142,9 +168,17 @@ def loaders(sampler: str = "") -> tuple[DataLoader[Any], list[DataLoader[Any]]]:
     if sampler == "generator":
         options = {"shuffle": True, "generator": torch.Generator().manual_seed(5)}
     elif sampler == "weighted":
-        options = {"sampler": torch.utils.data.WeightedRandomSampler([1.0 + (i % 7) for i in range(SAMPLES)], 70)}
+        options = {
+            "sampler": torch.utils.data.WeightedRandomSampler(
+                [1.0 + (i % 7) for i in range(SAMPLES)], 70
+            )
+        }
     elif sampler == "drawn":
-        options = {"sampler": torch.utils.data.RandomSampler(data.parts[0], replacement=True, num_samples=50)}
+        options = {
+            "sampler": torch.utils.data.RandomSampler(
+                data.parts[0], replacement=True, num_samples=50
+            )
+        }
     elif sampler == "workers":
         options = {"shuffle": True, "num_workers": 2}
     elif sampler == "dropped":

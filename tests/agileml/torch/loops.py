@@ -1,4 +1,6 @@
-"""Training loops as users write them, for the tests of `Elastic`: those that any node can continue, and others."""
+"""Training loops as users write them, for the tests of `Elastic`: those that any node can continue,
+and others.
+"""
 
 # mypy: disable-error-code="no-untyped-call"
 
@@ -18,7 +20,16 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, SequentialLR
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from agileml.torch import Elastic
-from tests.agileml.torch.nets import PARTS, Normalized, Shared, Shares, adamw, data, momentum, objective
+from tests.agileml.torch.nets import (
+    PARTS,
+    Normalized,
+    Shared,
+    Shares,
+    adamw,
+    data,
+    momentum,
+    objective,
+)
 
 SIZE = 2 * PARTS
 
@@ -28,7 +39,7 @@ def elastic_of(net: nn.Module, optimizer: torch.optim.Optimizer, **options: Any)
     return Elastic(net, optimizer, given.pop("dataset", data()), **given)
 
 
-# -- loops that any node can continue ----------------------------------------------------------------------------------
+# -- loops that any node can continue --------------------------------------------------------------
 
 
 def scheduled(seconds: float = 0.0) -> None:
@@ -55,23 +66,38 @@ class Recurrent(nn.Module):
         self.cell = nn.GRUCell(4, 6)
         self.out = nn.Linear(6, 20)
 
-    def forward(self, words: torch.Tensor, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(
+        self, words: torch.Tensor, hidden: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         hidden = self.cell(self.words(words), hidden)
         return self.out(hidden), hidden
 
 
 def stateful(seconds: float = 0.0) -> None:
-    """A hidden state that goes from batch to batch, counts, a moving mean, noise of three generators, and dropout."""
+    """A hidden state that goes from batch to batch, counts, a moving mean, noise of three
+    generators, and dropout.
+    """
     net, hidden = Recurrent(), torch.zeros(SIZE // PARTS, 6)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
     counts, losses = {"seen": 0, "mean": 0.0}, list[float]()
-    ours, theirs, drawn = np.random.default_rng(5), random.Random(5), torch.Generator().manual_seed(5)
+    ours, theirs, drawn = (
+        np.random.default_rng(5),
+        random.Random(5),
+        torch.Generator().manual_seed(5),
+    )
     state = hidden, counts, losses, ours, theirs, drawn
-    elastic = elastic_of(net, optimizer, dataset=TensorDataset(*data()[:64]), state=state, ignored="began")
+    elastic = elastic_of(
+        net, optimizer, dataset=TensorDataset(*data()[:64]), state=state, ignored="began"
+    )
     began = time.monotonic()
     for step, (_, words, targets) in elastic:
         scores, after = net(words, hidden)
-        noise = ours.normal() + theirs.gauss(0, 1) + float(torch.randn(1, generator=drawn)) + np.random.rand()
+        noise = (
+            ours.normal()
+            + theirs.gauss(0, 1)
+            + float(torch.randn(1, generator=drawn))
+            + np.random.rand()
+        )
         kept = nn.functional.dropout(scores, 0.2) * (1 + 0.01 * noise)
         loss = nn.functional.cross_entropy(kept, targets) / (1 + counts["seen"] / 1000)
         loss.backward()
@@ -80,7 +106,8 @@ def stateful(seconds: float = 0.0) -> None:
         counts["mean"] = 0.9 * counts["mean"] + 0.1 * loss.item()
         losses[:] = [*losses[-3:], loss.item()]
         if elastic.is_first and step % 100 == 99:
-            print(f"{time.monotonic() - began:.1f} s, loss {loss.item()}")  # noqa: T201 - as users do
+            # As users do.
+            print(f"{time.monotonic() - began:.1f} s, loss {loss.item()}")  # noqa: T201
         elastic.step()
         if step % 100 == 99:
             began = time.monotonic()
@@ -92,7 +119,10 @@ def normalized(seconds: float = 0.0) -> None:
     net = Normalized(dropout=0.3)
     optimizer = momentum(net)
     elastic = elastic_of(
-        net, optimizer, dataset=DataLoader(Subset(data(), range(64)), SIZE, shuffle=True), batch_size=None
+        net,
+        optimizer,
+        dataset=DataLoader(Subset(data(), range(64)), SIZE, shuffle=True),
+        batch_size=None,
     )
     for step, batch in elastic:
         if step % 2 == 0:
@@ -138,7 +168,9 @@ def with_a_failing_rest() -> None:
 def with_an_ignored_count() -> None:
     net, count = nn.Linear(4, 20), 0
     losses = list[float]()
-    elastic = elastic_of(net, torch.optim.SGD(net.parameters(), lr=0.1), ignored=("count", "losses"))
+    elastic = elastic_of(
+        net, torch.optim.SGD(net.parameters(), lr=0.1), ignored=("count", "losses")
+    )
     for _, (numbers, _, targets) in elastic:
         loss = nn.functional.cross_entropy(net(numbers), targets)
         loss.backward()
@@ -157,10 +189,12 @@ def streamed(seconds: float = 0.0) -> None:
         time.sleep(seconds)
 
 
-GOOD: dict[str, Callable[..., None]] = {each.__name__: each for each in (scheduled, stateful, normalized, streamed)}
+GOOD: dict[str, Callable[..., None]] = {
+    each.__name__: each for each in (scheduled, stateful, normalized, streamed)
+}
 
 
-# -- loops with a state that other nodes do not have -------------------------------------------------------------------
+# -- loops with a state that other nodes do not have -----------------------------------------------
 
 CALLS = 0
 
@@ -223,7 +257,9 @@ def enumerated() -> None:
 
 def hidden() -> None:
     net, state = Recurrent(), torch.zeros(SIZE // PARTS, 6)
-    elastic = elastic_of(net, torch.optim.SGD(net.parameters(), lr=0.1), dataset=TensorDataset(*data()[:64]))
+    elastic = elastic_of(
+        net, torch.optim.SGD(net.parameters(), lr=0.1), dataset=TensorDataset(*data()[:64])
+    )
     for _, (_, words, targets) in elastic:
         scores, state = net(words, state)
         state = state.detach()
@@ -232,7 +268,9 @@ def hidden() -> None:
 
 
 def previous() -> None:
-    """The batch of the step before: the same when an iteration is computed again, after the first time."""
+    """The batch of the step before: the same when an iteration is computed again, after the first
+    time.
+    """
     net, before = nn.Linear(4, 20), torch.zeros(1, 4)
     elastic = elastic_of(net, torch.optim.SGD(net.parameters(), lr=0.1))
     for _, (numbers, _, targets) in elastic:
@@ -351,10 +389,13 @@ BAD = {
 }
 
 
-# -- loops that do something else --------------------------------------------------------------------------------------
+# -- loops that do something else ------------------------------------------------------------------
 
 
-def _misused(what: Callable[[Elastic, nn.Module, torch.optim.Optimizer, int], None], **options: Any) -> None:  # noqa: ANN401
+def _misused(
+    what: Callable[[Elastic, nn.Module, torch.optim.Optimizer, int], None],
+    **options: Any,  # noqa: ANN401
+) -> None:
     net = nn.Linear(4, 20)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     elastic = elastic_of(net, optimizer, **options)
@@ -406,7 +447,9 @@ def by_epoch() -> None:
 def on_plateau() -> None:
     net = nn.Linear(4, 20)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    for _ in elastic_of(net, optimizer, state=torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)):
+    for _ in elastic_of(
+        net, optimizer, state=torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+    ):
         pass
 
 

@@ -17,7 +17,9 @@ SAMPLES, BATCH = 88, 24
 
 
 class Shared(nn.Module):
-    """Tied weights, a frozen layer, an embedding, two inputs, an unused parameter, and one without an axis."""
+    """Tied weights, a frozen layer, an embedding, two inputs, an unused parameter, and one without
+    an axis.
+    """
 
     def __init__(self, sparse: bool = False, tied: bool = True) -> None:
         super().__init__()
@@ -48,7 +50,9 @@ class Normalized(nn.Module):
 
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
-        self.net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(dropout), nn.ReLU(), nn.Linear(8, 20))
+        self.net = nn.Sequential(
+            nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(dropout), nn.ReLU(), nn.Linear(8, 20)
+        )
 
     def forward(self, numbers: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
         del words
@@ -88,7 +92,13 @@ def trainer(
     loss: Callable[[nn.Module, Any], torch.Tensor] = objective,
     **options: Any,  # noqa: ANN401
 ) -> TorchModule:
-    return TorchModule(module, dataset, loss, optimizer, **{"batch_size": BATCH, "parts": 4, "threads": 1, **options})
+    return TorchModule(
+        module,
+        dataset,
+        loss,
+        optimizer,
+        **{"batch_size": BATCH, "parts": 4, "threads": 1, **options},
+    )
 
 
 PARTS = 16
@@ -101,19 +111,29 @@ def slow(net: nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
     return objective(net, batch)
 
 
-def mixed(wire: str = "fp32", loss: Callable[[nn.Module, Any], torch.Tensor] = objective) -> TorchModule:
+def mixed(
+    wire: str = "fp32", loss: Callable[[nn.Module, Any], torch.Tensor] = objective
+) -> TorchModule:
     """Two chunks for each of the parts, except in the last batch of an epoch."""
-    return trainer(Shared, adamw, loss=loss, batch_size=2 * PARTS, parts=PARTS, microbatch=1, wire=wire)
+    return trainer(
+        Shared, adamw, loss=loss, batch_size=2 * PARTS, parts=PARTS, microbatch=1, wire=wire
+    )
 
 
-def normalized(wire: str = "fp32", loss: Callable[[nn.Module, Any], torch.Tensor] = objective) -> TorchModule:
+def normalized(
+    wire: str = "fp32", loss: Callable[[nn.Module, Any], torch.Tensor] = objective
+) -> TorchModule:
     """With dropout, and with statistics in addition to parameters."""
     given: dict[str, Any] = {"batch_size": 2 * PARTS, "parts": PARTS, "wire": wire}
-    return trainer(partial(Normalized, dropout=0.3), momentum, lambda: Subset(data(), range(64)), loss, **given)
+    return trainer(
+        partial(Normalized, dropout=0.3), momentum, lambda: Subset(data(), range(64)), loss, **given
+    )
 
 
 class Shares(IterableDataset[Any]):
-    """The samples, divided among the parts; each pass over them leaves out another one. Continues from a state."""
+    """The samples, divided among the parts; each pass over them leaves out another one. Continues
+    from a state.
+    """
 
     leaves_out = True
 
@@ -148,7 +168,9 @@ class Line(IterableDataset[Any]):
 
 def streamed(wire: str = "fp32", dataset: Callable[[], Any] = Shares) -> TorchModule:
     """Two chunks for each of the parts, whose samples have no numbers."""
-    return trainer(Shared, adamw, dataset, batch_size=2 * PARTS, parts=PARTS, microbatch=1, wire=wire)
+    return trainer(
+        Shared, adamw, dataset, batch_size=2 * PARTS, parts=PARTS, microbatch=1, wire=wire
+    )
 
 
 def lined(wire: str = "fp32") -> TorchModule:
@@ -184,4 +206,6 @@ def visits(wire: str = "fp32") -> TorchModule:
     def once(net: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.SGD(net.parameters(), lr=size)
 
-    return TorchModule(Visits, samples, visited, once, batch_size=size, parts=PARTS, microbatch=1, wire=wire)
+    return TorchModule(
+        Visits, samples, visited, once, batch_size=size, parts=PARTS, microbatch=1, wire=wire
+    )

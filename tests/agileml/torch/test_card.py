@@ -13,7 +13,9 @@ from torch import nn
 from agileml import reference
 from tests.agileml.torch.nets import BATCH, Normalized, Shared, adamw, momentum, trainer
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no graphics card here")
+pytestmark = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="PyTorch sees no graphics card here"
+)
 
 WIDE = 1024
 
@@ -23,7 +25,10 @@ def test_a_card_trains_the_model_of_the_processor(
     module: Callable[[], nn.Module], optimizer: Callable[[nn.Module], torch.optim.Optimizer]
 ) -> None:
     given = trainer(module, optimizer)
-    here, there = (reference.run(replace(given, device=device), 9, seed=4, partitions=3) for device in ("cpu", "cuda"))
+    here, there = (
+        reference.run(replace(given, device=device), 9, seed=4, partitions=3)
+        for device in ("cpu", "cuda")
+    )
     assert here.keys() == there.keys()
     for name, values in here.items():
         np.testing.assert_allclose(there[name], values, rtol=2e-3, atol=1e-5, err_msg=name)

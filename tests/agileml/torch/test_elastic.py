@@ -1,4 +1,6 @@
-"""`TorchModule` under random faults: bit for bit the undisturbed model, with all or half of the bits on the wire."""
+"""`TorchModule` under random faults: bit for bit the undisturbed model, with all or half of the
+bits on the wire.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,10 @@ def test_no_sample_is_skipped_or_repeated(seed: int) -> None:
 
 def test_the_wire_makes_a_difference() -> None:
     for make in (mixed, normalized):
-        digests = {reference.model_digest(undisturbed(MODELS[f"{make.__name__} {wire}"], True)(3)) for wire in WIRES}
+        digests = {
+            reference.model_digest(undisturbed(MODELS[f"{make.__name__} {wire}"], True)(3))
+            for wire in WIRES
+        }
         assert len(digests) == len(WIRES)
 
 

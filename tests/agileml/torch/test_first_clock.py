@@ -32,9 +32,21 @@ EXACT = (
 )
 SAFE = ("tied and frozen weights, momentum", "a gradient penalty", "an optimizer of one's own")
 WRONG = (
-    *("a count in an attribute of the module", "a network that follows another", "a hidden state from batch to batch"),
-    *("hooks on layers, in four parts", "class weights", "samples left out of the mean (ignore_index)"),
-    *("a contrastive loss", "a warm-up by a count of the objective", "an optimizer with norms of parameters"),
+    *(
+        "a count in an attribute of the module",
+        "a network that follows another",
+        "a hidden state from batch to batch",
+    ),
+    *(
+        "hooks on layers, in four parts",
+        "class weights",
+        "samples left out of the mean (ignore_index)",
+    ),
+    *(
+        "a contrastive loss",
+        "a warm-up by a count of the objective",
+        "an optimizer with norms of parameters",
+    ),
     *("an optimizer with means of columns", "an optimizer that counts in an attribute"),
 )
 
@@ -82,7 +94,9 @@ def test_dropout_is_off_and_norms_are_frozen_while_gradients_are_compared() -> N
 
 def shuffled(net: nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
     """Draws which samples count."""
-    return objective(net, [part[torch.randperm(len(batch[0]))[: len(batch[0]) // 2]] for part in batch])
+    return objective(
+        net, [part[torch.randperm(len(batch[0]))[: len(batch[0]) // 2]] for part in batch]
+    )
 
 
 def test_other_random_numbers_are_said() -> None:
@@ -126,7 +140,12 @@ def ignoring(net: nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
     return nn.functional.cross_entropy(net(numbers, words), targets, ignore_index=-100)
 
 
-NO_MEAN = {"a sum": summed, "contrastive": contrastive, "class weights": weighted, "left out": ignoring}
+NO_MEAN = {
+    "a sum": summed,
+    "contrastive": contrastive,
+    "class weights": weighted,
+    "left out": ignoring,
+}
 MODULES: dict[str, Callable[[], nn.Module]] = {
     "plain": Shared,
     "dropout": partial(Normalized, dropout=0.3),
@@ -215,7 +234,10 @@ def test_a_count_of_the_objective_is_refused_and_the_clock_is_right() -> None:
         calls.append(1)
         return objective(net, batch) * min(1.0, len(calls) / 20)
 
-    with pytest.raises(BadTrainer, match=r"the objective or the module changes .* use objective.module, batch, clock."):
+    with pytest.raises(
+        BadTrainer,
+        match=r"the objective or the module changes .* use objective.module, batch, clock.",
+    ):
         trainer(Shared, momentum, loss=counting).check_start(1)
 
     def warming(net: nn.Module, batch: list[torch.Tensor], clock: int = 0) -> torch.Tensor:
@@ -288,6 +310,7 @@ def test_a_declaration_without_a_buffer_is_refused() -> None:
         averaged_buffers = ("step",)
 
     with pytest.raises(
-        BadTrainer, match=r"averaged_buffers of layer 'the module': 'step' is not one of its buffers \(steps\)"
+        BadTrainer,
+        match=r"averaged_buffers of layer 'the module': 'step' is not one of its buffers \(steps\)",
     ):
         agileml.reference.run(trainer(Mistaken, momentum, loss=objective), 1, seed=1)

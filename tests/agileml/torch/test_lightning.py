@@ -20,7 +20,9 @@ from agileml.torch import from_lightning
 from agileml.torch.lightning import LightningTrainer
 
 pytestmark = [
-    pytest.mark.skipif(os.environ.get("SPOTCTL_TEST_TRAINERS") != "all", reason="make trainers runs it"),
+    pytest.mark.skipif(
+        os.environ.get("SPOTCTL_TEST_TRAINERS") != "all", reason="make trainers runs it"
+    ),
     pytest.mark.filterwarnings("default"),
 ]
 pytest.importorskip("lightning")
@@ -58,7 +60,12 @@ def in_order(trainer: LightningTrainer) -> Params:
 
 
 def compare(
-    make: Any, arguments: dict[str, Any], tmp_path: Path, parts: int = 4, within: float = 1e-5, trained: Any = in_order
+    make: Any,
+    arguments: dict[str, Any],
+    tmp_path: Path,
+    parts: int = 4,
+    within: float = 1e-5,
+    trained: Any = in_order,
 ) -> LightningTrainer:
     """The weights and everything that is logged."""
     module, *data = make()
@@ -76,7 +83,10 @@ def compare(
     if trainer.loggers != [recorder]:
         return ours
     rows = [(row.step, dict(row.values)) for row in ours.logged(model)]
-    expected = [(step, {name: value for name, value in row.items() if name != "epoch"}) for step, row in recorder.rows]
+    expected = [
+        (step, {name: value for name, value in row.items() if name != "epoch"})
+        for step, row in recorder.rows
+    ]
     assert [step for step, _ in rows] == [step for step, _ in expected]
     for (step, row), (_, other) in zip(rows, expected, strict=True):
         assert row.keys() == other.keys(), step
@@ -95,7 +105,9 @@ def test_weights_and_logs_are_those_of_fit(case: str, tmp_path: Path) -> None:
     compare(seeded, CASES[case], tmp_path)
 
 
-@pytest.mark.parametrize("sampler", ["", "whole", "generator", "weighted", "drawn", "workers", "dropped"])
+@pytest.mark.parametrize(
+    "sampler", ["", "whole", "generator", "weighted", "drawn", "workers", "dropped"]
+)
 def test_samples_come_in_the_order_of_the_loader(sampler: str, tmp_path: Path) -> None:
     def made() -> tuple[Any, ...]:
         pl.seed_everything(7, verbose=False)
@@ -106,13 +118,23 @@ def test_samples_come_in_the_order_of_the_loader(sampler: str, tmp_path: Path) -
 
 
 def test_a_step_knows_where_it_is(tmp_path: Path) -> None:
-    compare(partial(seeded, Reading), {"max_epochs": 2, "log_every_n_steps": 1, "accumulate_grad_batches": 2}, tmp_path)
+    compare(
+        partial(seeded, Reading),
+        {"max_epochs": 2, "log_every_n_steps": 1, "accumulate_grad_batches": 2},
+        tmp_path,
+    )
 
 
 def test_batch_normalization_is_that_of_a_whole_batch(tmp_path: Path) -> None:
-    arguments: dict[str, Any] = {"max_epochs": 2, "log_every_n_steps": 1, "accumulate_grad_batches": 2}
+    arguments: dict[str, Any] = {
+        "max_epochs": 2,
+        "log_every_n_steps": 1,
+        "accumulate_grad_batches": 2,
+    }
     compare(partial(seeded, Normalizing), arguments, tmp_path, parts=1)
-    with pytest.raises(BadTrainer, match=r"batch normalization computes means over a batch.*use parts=1"):
+    with pytest.raises(
+        BadTrainer, match=r"batch normalization computes means over a batch.*use parts=1"
+    ):
         from_lightning(*seeded(Normalizing), **arguments).check_start(1)
 
 
@@ -126,7 +148,9 @@ def test_dropout_is_refused_unless_it_may_be_drawn_anew() -> None:
 
 @pytest.mark.parametrize("engine", ["sim", "local"])
 def test_nodes_that_are_killed_and_join_change_no_bit(engine: str) -> None:
-    trainer = from_lightning(*seeded(), max_epochs=4, log_every_n_steps=1, accumulate_grad_batches=2)
+    trainer = from_lightning(
+        *seeded(), max_epochs=4, log_every_n_steps=1, accumulate_grad_batches=2
+    )
     expected = reference.run(trainer, trainer.clocks, seed=0, partitions=None)
     chaos = "at clock 3 kill 1; at clock 6 kill 1; at clock 9 join 1"
     result = agileml.train(trainer, nodes="1+2", engine=engine, deterministic=True, chaos=chaos)

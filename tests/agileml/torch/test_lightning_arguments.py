@@ -1,7 +1,8 @@
-"""Every argument of Lightning's Trainer and every hook of its modules, each with another value than the usual one.
+"""Every argument of Lightning's Trainer and every hook of its modules, each with another value than
+the usual one.
 
-What is accepted must give the weights and the log of `fit`; the rest is refused by its name. The lists are those of the
-installed Lightning, so that a new argument or hook is tested, too.
+What is accepted must give the weights and the log of `fit`; the rest is refused by its name. The
+lists are those of the installed Lightning, so that a new argument or hook is tested, too.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import Any
 import pytest
 
 pytestmark = [
-    pytest.mark.skipif(os.environ.get("SPOTCTL_TEST_TRAINERS") != "all", reason="make trainers runs it"),
+    pytest.mark.skipif(
+        os.environ.get("SPOTCTL_TEST_TRAINERS") != "all", reason="make trainers runs it"
+    ),
     pytest.mark.filterwarnings("default"),
 ]
 pytest.importorskip("lightning")
@@ -92,11 +95,15 @@ def refused(name: str, *given: Any, **arguments: Any) -> bool:
     return True
 
 
-PLAIN_ARGUMENTS = [name for name in inspect.signature(pl.Trainer.__init__).parameters if name != "self"]
+PLAIN_ARGUMENTS = [
+    name for name in inspect.signature(pl.Trainer.__init__).parameters if name != "self"
+]
 CASES = [(name, value) for name in PLAIN_ARGUMENTS for value in OTHER.get(name, [object()])]
 
 
-@pytest.mark.parametrize(("name", "value"), CASES, ids=[f"{name}={value}"[:40] for name, value in CASES])
+@pytest.mark.parametrize(
+    ("name", "value"), CASES, ids=[f"{name}={value}"[:40] for name, value in CASES]
+)
 def test_an_argument_gives_what_fit_gives_or_is_refused(
     name: str, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,7 +123,9 @@ def test_an_argument_of_a_later_version_is_refused_by_name(monkeypatch: pytest.M
         """A Trainer of tomorrow."""
 
     monkeypatch.setattr(pl.Trainer, "__init__", later)
-    with pytest.raises(AgileMLError, match=r"warp of lightning.Trainer .* is not known to this version"):
+    with pytest.raises(
+        AgileMLError, match=r"warp of lightning.Trainer .* is not known to this version"
+    ):
         from_lightning(*seeded(), warp=2)
 
 
@@ -147,8 +156,17 @@ def test_a_hook_is_called_as_in_fit_or_refused(hook: str, tmp_path: Path) -> Non
             return hooked(hook)(), Data()
         data = Data()
         data.setup("fit")
-        loaders = {"train_dataloader": data.train_dataloader(), "val_dataloader": data.val_dataloader()}
-        return (type("Loads", (Classifier,), {name: lambda _, name=name: loaders[name] for name in OWN_LOADERS})(),)
+        loaders = {
+            "train_dataloader": data.train_dataloader(),
+            "val_dataloader": data.val_dataloader(),
+        }
+        return (
+            type(
+                "Loads",
+                (Classifier,),
+                {name: lambda _, name=name: loaders[name] for name in OWN_LOADERS},
+            )(),
+        )
 
     if not refused(hook, *made(), **USUAL):
         compare(made, USUAL, tmp_path)

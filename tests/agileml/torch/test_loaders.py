@@ -17,7 +17,16 @@ from agileml import reference
 from agileml.errors import AgileMLError, BadTrainer
 from agileml.reference import model_digest
 from agileml.torch.loaders import Streams
-from tests.agileml.torch.nets import BATCH, SAMPLES, Line, Shared, data, momentum, objective, trainer
+from tests.agileml.torch.nets import (
+    BATCH,
+    SAMPLES,
+    Line,
+    Shared,
+    data,
+    momentum,
+    objective,
+    trainer,
+)
 
 
 class Noisy(Dataset[Any]):
@@ -36,7 +45,12 @@ class Noisy(Dataset[Any]):
         if number == self._dies and os.getpid() != self.process:
             os._exit(9)
         numbers, words, targets = self._samples[number]
-        noise = torch.randn(4) + float(np.random.normal()) + random.random() + (os.getpid() == self.process)
+        noise = (
+            torch.randn(4)
+            + float(np.random.normal())
+            + random.random()
+            + (os.getpid() == self.process)
+        )
         return numbers + 0.1 * noise, words, targets
 
 
@@ -48,14 +62,18 @@ def noisy_loader() -> DataLoader[Any]:
 def test_a_killed_node_changes_no_bit_of_a_model_whose_batches_are_read_ahead() -> None:
     given = trainer(Shared, momentum, noisy_loader, tolerance=float("inf"))
     expected = reference.run(given, 9, 4)
-    trained = agileml.train(given, "1+1", clocks=9, deterministic=True, chaos="at clock 4 kill 1", seed=4)
+    trained = agileml.train(
+        given, "1+1", clocks=9, deterministic=True, chaos="at clock 4 kill 1", seed=4
+    )
     assert model_digest(trained.model) == model_digest(expected)
 
 
 def test_other_processes_read_the_batches() -> None:
     # Every number that the job's own process had read would be larger by .1.
     here, there = (
-        reference.run(trainer(Shared, momentum, Noisy, workers=workers, tolerance=float("inf")), 2, 4)
+        reference.run(
+            trainer(Shared, momentum, Noisy, workers=workers, tolerance=float("inf")), 2, 4
+        )
         for workers in (0, 1)
     )
     assert model_digest(here) != model_digest(there)
@@ -73,7 +91,9 @@ def test_other_processes_read_the_batches() -> None:
 def test_an_error_of_a_process_that_reads_is_that_of_the_job(dataset: Any, problem: str) -> None:  # noqa: ANN401
     with pytest.raises(AgileMLError, match=problem):
         # Every sample is read, and the loss reads none.
-        for _ in reference.iterate(trainer(Shared, momentum, dataset, workers=1), 0, sample_items=1):
+        for _ in reference.iterate(
+            trainer(Shared, momentum, dataset, workers=1), 0, sample_items=1
+        ):
             pass
 
 
@@ -95,7 +115,9 @@ def test_a_loader_says_the_order_and_whether_the_last_batch_counts() -> None:
     batches = seen(lambda: DataLoader(data(), BATCH, drop_last=True), epoch + 1)
     assert torch.equal(torch.cat(batches[:epoch]), data().tensors[0][: epoch * BATCH])
     assert torch.equal(batches[epoch], batches[0])
-    assert [len(batch) for batch in seen(lambda: DataLoader(data(), BATCH), epoch + 1)] == [BATCH] * epoch + [16]
+    assert [len(batch) for batch in seen(lambda: DataLoader(data(), BATCH), epoch + 1)] == [
+        BATCH
+    ] * epoch + [16]
     shuffled = seen(lambda: DataLoader(data(), BATCH, shuffle=True), 1)[0]
     assert not torch.equal(shuffled, batches[0])
 
@@ -168,7 +190,9 @@ class Opaque(Numbers):
 
 
 @pytest.mark.parametrize("dataset", [Numbers(), Counted()])
-def test_a_part_continues_anywhere_where_another_node_has_stopped(dataset: IterableDataset[int]) -> None:
+def test_a_part_continues_anywhere_where_another_node_has_stopped(
+    dataset: IterableDataset[int],
+) -> None:
     here, rows = Streams("T", dataset, 2), Streams("T", dataset, 2).positions()
     seen: list[int] = []
     for clock in range(12):
@@ -184,15 +208,22 @@ def test_a_part_continues_anywhere_where_another_node_has_stopped(dataset: Itera
 def test_a_state_that_cannot_be_kept_is_refused() -> None:
     streams = Streams("T", Growing(), 1)
     row = streams.positions()[0]
-    with pytest.raises(BadTrainer, match=r"T: the state of Growing has grown to \d+ bytes, and there is room for 256"):
+    with pytest.raises(
+        BadTrainer,
+        match=r"T: the state of Growing has grown to \d+ bytes, and there is room for 256",
+    ):
         streams.read(0, row, 0, 5, "")
-    with pytest.raises(BadTrainer, match="the state_dict of Opaque holds more than numbers, texts, lists and dicts"):
+    with pytest.raises(
+        BadTrainer, match="the state_dict of Opaque holds more than numbers, texts, lists and dicts"
+    ):
         Streams("T", Opaque(), 1).positions()
 
 
 def test_a_part_without_samples_is_named() -> None:
     streams = Streams("T", Numbers(), 12)
-    with pytest.raises(BadTrainer, match="part 11 of 12 has no sample in the stream of Numbers; use fewer parts"):
+    with pytest.raises(
+        BadTrainer, match="part 11 of 12 has no sample in the stream of Numbers; use fewer parts"
+    ):
         streams.read(11, streams.positions()[11], 0, 1, "")
 
 
@@ -202,7 +233,13 @@ def collated(_: list[Any]) -> object:
 
 def test_a_loader_of_a_stream_gives_its_batches() -> None:
     loader = DataLoader(Line(), 24, collate_fn=default_collate, num_workers=2)
-    given = [reference.run(trainer(optimizer=momentum, dataset=some), 2, seed=3) for some in (loader, Line())]
+    given = [
+        reference.run(trainer(optimizer=momentum, dataset=some), 2, seed=3)
+        for some in (loader, Line())
+    ]
     assert reference.model_digest(given[0]) == reference.model_digest(given[1])
-    with pytest.raises(AgileMLError, match="samples of the stream do not make a batch: ValueError: no batch of these"):
+    with pytest.raises(
+        AgileMLError,
+        match="samples of the stream do not make a batch: ValueError: no batch of these",
+    ):
         reference.run(trainer(dataset=Line(), collate=collated), 1, seed=0)

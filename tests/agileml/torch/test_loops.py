@@ -1,4 +1,6 @@
-"""`Elastic`: the loop of a script on nodes that come and go, and loops that no other node could continue."""
+"""`Elastic`: the loop of a script on nodes that come and go, and loops that no other node could
+continue.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,9 @@ def test_weights_and_losses_are_those_of_a_plain_loop() -> None:
 @pytest.mark.parametrize("loop", loops.GOOD)
 def test_the_number_of_nodes_changes_no_bit(loop: str) -> None:
     models = [
-        agileml.train(source(loop), nodes, "sim", clocks=4, deterministic=True, output=lambda _: None).model
+        agileml.train(
+            source(loop), nodes, "sim", clocks=4, deterministic=True, output=lambda _: None
+        ).model
         for nodes in ("1+0", "1+4", "0+3")
     ]
     assert len({model_digest(model) for model in models}) == 1
@@ -114,7 +118,9 @@ def test_a_variable_without_effect_may_be_ignored() -> None:
 
 def test_the_code_after_the_loop_runs_once_with_the_trained_weights(tmp_path: Path) -> None:
     file = tmp_path / "net.pt"
-    trained = agileml.train(source("with_the_rest", file=str(file)), "1+2", "sim", clocks=5, output=lambda _: None)
+    trained = agileml.train(
+        source("with_the_rest", file=str(file)), "1+2", "sim", clocks=5, output=lambda _: None
+    )
     after = torch.load(file)
     assert after["steps"] == 5
     assert torch.equal(after["net"]["weight"], torch.tensor(trained.model["weight"]))
@@ -122,16 +128,22 @@ def test_the_code_after_the_loop_runs_once_with_the_trained_weights(tmp_path: Pa
 
 def test_a_failure_after_the_loop_leaves_the_model() -> None:
     printed: list[Printed] = []
-    trained = agileml.train(source("with_a_failing_rest"), "1+1", "sim", clocks=2, output=printed.append)
+    trained = agileml.train(
+        source("with_a_failing_rest"), "1+1", "sim", clocks=2, output=printed.append
+    )
     assert trained.clocks == 2
     assert "the code after the loop failed: ValueError: there is no such folder" in printed[-1].text
 
 
 @pytest.mark.usefixtures("left_behind")
 def test_a_node_that_joins_repeats_no_earlier_step(tmp_path: Path) -> None:
-    """Without losses, each part of each step is computed once, but for the steps that are computed twice to compare."""
+    """Without losses, each part of each step is computed once, but for the steps that are computed
+    twice to compare.
+    """
     notes = tmp_path / "notes"
-    agileml.train(source("noting", file=str(notes)), "1+1", "local", clocks=40, chaos="at clock 12 join 1")
+    agileml.train(
+        source("noting", file=str(notes)), "1+1", "local", clocks=40, chaos="at clock 12 join 1"
+    )
     lines = [line.split() for line in notes.read_text().splitlines()]
     first: dict[str, int] = {}
     for process, step, _ in lines:
@@ -169,7 +181,9 @@ def test_a_program_runs_with_its_arguments(tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     file.write_text(PROGRAM)
     models = [
-        agileml.train(TrainerSource(str(file), {"rate": rate}), "1+1", "sim", clocks=3, output=lambda _: None).model
+        agileml.train(
+            TrainerSource(str(file), {"rate": rate}), "1+1", "sim", clocks=3, output=lambda _: None
+        ).model
         for rate in (0.1, 0.1, 0.2)
     ]
     digests = [model_digest(model) for model in models]
@@ -184,7 +198,12 @@ def test_outside_of_a_job_the_loop_says_how_to_start_it() -> None:
 def test_the_loop_of_the_example_differs_from_the_plain_one_by_five_lines() -> None:
     folder = Path(__file__).parents[3] / "examples" / "elastic"
     plain, elastic = (
-        [line for line in (folder / name).read_text().splitlines()[1:] if line] for name in ("plain.py", "train.py")
+        [line for line in (folder / name).read_text().splitlines()[1:] if line]
+        for name in ("plain.py", "train.py")
     )
-    changed = [line for line in unified_diff(plain, elastic, n=0) if line.startswith("+") and line[:3] != "+++"]
+    changed = [
+        line
+        for line in unified_diff(plain, elastic, n=0)
+        if line.startswith("+") and line[:3] != "+++"
+    ]
     assert len(changed) == 5

@@ -1,4 +1,6 @@
-"""Samples in an order of one's own, and plain PyTorch next to a job: both against loops as anyone writes them."""
+"""Samples in an order of one's own, and plain PyTorch next to a job: both against loops as anyone
+writes them.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ class ByNumpy(Sampler[int]):
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[int]:
-        return iter([(number + self.epoch) % SAMPLES for number in np.random.permutation(50).tolist()])
+        return iter(
+            [(number + self.epoch) % SAMPLES for number in np.random.permutation(50).tolist()]
+        )
 
 
 class Pairs(Sampler[list[int]]):
@@ -81,22 +85,30 @@ def seeded(seed: int) -> torch.Generator:
 LOADERS: dict[str, Callable[[], DataLoader[Any]]] = {
     "shuffled": lambda: DataLoader(data(), BATCH, shuffle=True),
     "shuffled by a generator": lambda: DataLoader(data(), BATCH, shuffle=True, generator=seeded(5)),
-    "shuffled, in whole batches": lambda: DataLoader(Subset(data(), range(2 * BATCH)), BATCH, shuffle=True),
+    "shuffled, in whole batches": lambda: DataLoader(
+        Subset(data(), range(2 * BATCH)), BATCH, shuffle=True
+    ),
     "in order": lambda: DataLoader(data(), BATCH),
     "without the last": lambda: DataLoader(data(), BATCH, shuffle=True, drop_last=True),
     "weighted": lambda: DataLoader(data(), BATCH, sampler=WeightedRandomSampler(WEIGHTS, 70)),
-    "drawn again": lambda: DataLoader(data(), BATCH, sampler=RandomSampler(data(), replacement=True, num_samples=200)),
+    "drawn again": lambda: DataLoader(
+        data(), BATCH, sampler=RandomSampler(data(), replacement=True, num_samples=200)
+    ),
     "two generators": lambda: DataLoader(
         data(), BATCH, sampler=RandomSampler(data(), generator=seeded(6)), generator=seeded(5)
     ),
-    "a generator of the sampler": lambda: DataLoader(data(), BATCH, sampler=RandomSampler(data(), generator=seeded(6))),
+    "a generator of the sampler": lambda: DataLoader(
+        data(), BATCH, sampler=RandomSampler(data(), generator=seeded(6))
+    ),
     "by numpy": lambda: DataLoader(data(), BATCH, sampler=ByNumpy()),
     "batches of its own": lambda: DataLoader(data(), batch_sampler=Pairs()),
     "a batch sampler": lambda: DataLoader(
         data(), batch_sampler=BatchSampler(SequentialSampler(data()), BATCH, drop_last=True)
     ),
     "with processes": lambda: DataLoader(data(), BATCH, shuffle=True, num_workers=2),
-    "with processes that stay": lambda: DataLoader(data(), BATCH, shuffle=True, num_workers=1, persistent_workers=True),
+    "with processes that stay": lambda: DataLoader(
+        data(), BATCH, shuffle=True, num_workers=1, persistent_workers=True
+    ),
 }
 
 
@@ -134,12 +146,16 @@ def same(batch: Any, other: Any) -> bool:  # noqa: ANN401 - batches
     return len(batch) == len(other) and all(map(torch.equal, batch, other))
 
 
-@pytest.mark.parametrize("name", ["shuffled by a generator", "weighted", "batches of its own", "with processes"])
+@pytest.mark.parametrize(
+    "name", ["shuffled by a generator", "weighted", "batches of its own", "with processes"]
+)
 def test_a_job_with_faults_trains_as_a_loop_over_the_loader(name: str) -> None:
     expected = looped(name)
     given = trainer(Shared, momentum, with_seed(name), order="loader", parts=8)
     chaos = "at clock 2 kill 1; at clock 3 join 1"
-    result = agileml.train(given, "1+2", "sim", clocks=len(expected), deterministic=True, chaos=chaos, seed=3)
+    result = agileml.train(
+        given, "1+2", "sim", clocks=len(expected), deterministic=True, chaos=chaos, seed=3
+    )
     assert result.failures == 1
     net = next(plain_training(given, seed=3))[0]
     optimizer = momentum(net)
@@ -151,7 +167,10 @@ def test_a_job_with_faults_trains_as_a_loop_over_the_loader(name: str) -> None:
 
 
 def apart(state: dict[str, torch.Tensor], net: nn.Module) -> float:
-    return max(float((state[name].double() - values.double()).abs().max()) for name, values in net.state_dict().items())
+    return max(
+        float((state[name].double() - values.double()).abs().max())
+        for name, values in net.state_dict().items()
+    )
 
 
 def test_a_sampler_orders_a_dataset_without_a_loader() -> None:
@@ -222,7 +241,7 @@ def test_a_node_that_draws_another_order_is_refused() -> None:
         other.step(other.shards()[0], 0, 6, CacheView(cache, "here"), 1, np.random.default_rng(1))  # type: ignore[arg-type] # it ends first
 
 
-# -- plain PyTorch -----------------------------------------------------------------------------------------------------
+# -- plain PyTorch ---------------------------------------------------------------------------------
 
 
 def test_a_plain_training_is_a_loop_as_anyone_writes_it() -> None:
@@ -247,9 +266,13 @@ def test_a_plain_training_is_a_loop_as_anyone_writes_it() -> None:
 
 
 @pytest.mark.parametrize("dataset", [data, Line, Shares])
-def test_the_curve_of_a_job_lies_on_that_of_plain_pytorch(dataset: Callable[[], Dataset[Any]]) -> None:
+def test_the_curve_of_a_job_lies_on_that_of_plain_pytorch(
+    dataset: Callable[[], Dataset[Any]],
+) -> None:
     given = trainer(Shared, momentum, dataset, loss_every=1)
-    result = agileml.train(given, "1+2", "sim", clocks=6, seed=4, deterministic=True, loss_sample=40)
+    result = agileml.train(
+        given, "1+2", "sim", clocks=6, seed=4, deterministic=True, loss_sample=40
+    )
     ours = [*result.history, result.loss]
     theirs = plain_losses(given, range(7), 4, 40)
     assert ours == pytest.approx(list(theirs), rel=1e-5)

@@ -1,4 +1,5 @@
-"""`TorchModule` against plain PyTorch, and against itself with nodes that are evicted and killed."""
+"""`TorchModule` against plain PyTorch, and against itself with nodes that are evicted and
+killed."""
 
 from __future__ import annotations
 
@@ -78,7 +79,12 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[nn.Module], Any], Any,
         partial(lr_scheduler.OneCycleLR, max_lr=0.2, total_steps=CLOCKS + 1),
         4,
     ),
-    "state of one number": (Shared, partial(lambda net: torch.optim.NAdam(net.parameters(), lr=0.02)), None, 4),
+    "state of one number": (
+        Shared,
+        partial(lambda net: torch.optim.NAdam(net.parameters(), lr=0.02)),
+        None,
+        4,
+    ),
     "sparse": (partial(Shared, sparse=True, tied=False), sparse_and_dense, None, 4),
     "batch normalization": (Normalized, momentum, None, 1),
     "hook of a whole batch": (clipped_by_hook, momentum, None, 1),
@@ -112,13 +118,17 @@ def test_statistics_of_parts_are_averaged() -> None:
 def test_evictions_change_no_bit_and_lose_no_state() -> None:
     given = trainer(partial(Normalized, dropout=0.3), adamw, microbatch=2)
     undisturbed, disturbed = (
-        agileml.train(given, engine="sim", clocks=CLOCKS, deterministic=True, partitions=4, chaos=chaos)
+        agileml.train(
+            given, engine="sim", clocks=CLOCKS, deterministic=True, partitions=4, chaos=chaos
+        )
         for chaos in (None, FAULTS)
     )
     assert (disturbed.evictions, disturbed.failures) == (1, 1)
     assert model_digest(disturbed.model) == model_digest(undisturbed.model)
     assert disturbed.loss == undisturbed.loss
-    other = agileml.train(replace(given, batch_size=48), engine="sim", clocks=CLOCKS, deterministic=True, partitions=4)
+    other = agileml.train(
+        replace(given, batch_size=48), engine="sim", clocks=CLOCKS, deterministic=True, partitions=4
+    )
     assert model_digest(other.model) != model_digest(undisturbed.model)
 
 
@@ -130,15 +140,20 @@ def unhurried(net: nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
 
 def test_processes_that_are_killed_change_no_bit() -> None:
     given = trainer(partial(Normalized, dropout=0.3), adamw)
-    undisturbed = agileml.train(given, engine="sim", clocks=CLOCKS, deterministic=True, partitions=4)
+    undisturbed = agileml.train(
+        given, engine="sim", clocks=CLOCKS, deterministic=True, partitions=4
+    )
     slow = replace(given, objective=unhurried)
-    disturbed = agileml.train(slow, engine="local", clocks=CLOCKS, deterministic=True, partitions=4, chaos=FAULTS)
+    disturbed = agileml.train(
+        slow, engine="local", clocks=CLOCKS, deterministic=True, partitions=4, chaos=FAULTS
+    )
     assert (disturbed.evictions, disturbed.failures) == (1, 1)
     assert model_digest(disturbed.model) == model_digest(undisturbed.model)
 
 
 @pytest.mark.parametrize(
-    ("samples", "size", "parts"), [(103, 12, 4), (24, 12, 3), (26, 12, 4), (7, 12, 6), (5, 5, 1), (97, 32, 8)]
+    ("samples", "size", "parts"),
+    [(103, 12, 4), (24, 12, 3), (26, 12, 4), (7, 12, 6), (5, 5, 1), (97, 32, 8)],
 )
 def test_every_epoch_has_every_sample_once(samples: int, size: int, parts: int) -> None:
     batches = Batches(samples, size, parts, shuffle=True)
@@ -154,7 +169,9 @@ def test_every_epoch_has_every_sample_once(samples: int, size: int, parts: int) 
             batch = [
                 number
                 for shard in shards
-                for number in batches.chosen(9, now, shard.number, lows, min(lows + share, len(shard))).tolist()
+                for number in batches.chosen(
+                    9, now, shard.number, lows, min(lows + share, len(shard))
+                ).tolist()
             ]
             assert len(batch) == batches.length(now)
             seen += batch
@@ -176,17 +193,21 @@ def test_training_continues_from_a_state_dict(tmp_path: Path) -> None:
     as_object = trainer(loaded, momentum)
     kept = as_object.state_dict(reference.run(as_object, 0, seed=5))
     assert torch.equal(kept["frozen.weight"], state["frozen.weight"])
-    with pytest.raises(AgileMLError, match=r"TorchModule: state: Error.* for Normalized: Missing key"):
+    with pytest.raises(
+        AgileMLError, match=r"TorchModule: state: Error.* for Normalized: Missing key"
+    ):
         reference.run(trainer(Normalized, momentum, state=state), 0, seed=1)
 
 
 def test_a_job_that_starts_again_begins_with_the_same_weights() -> None:
     given = trainer(Normalized, momentum)
-    first, trained, again = (model_digest(reference.run(given, clocks, seed=1)) for clocks in (0, 3, 0))
+    first, trained, again = (
+        model_digest(reference.run(given, clocks, seed=1)) for clocks in (0, 3, 0)
+    )
     assert first == again != trained
 
 
-# -- what is refused, and how errors read ------------------------------------------------------------------------------
+# -- what is refused, and how errors read ----------------------------------------------------------
 
 
 class Replacing(Shared):
@@ -290,8 +311,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"loss": exploding_in_training},
         rf"clock 1, shard \d, parameter 'scale': the loss is nan; lower .*{HERE}exploding_in_training",
     ),
-    ({"loss": steep}, rf"clock 1, parameter 'scale': the update holds NaN or infinity; .*{HERE}steep"),
-    ({"loss": unreduced}, rf"clock 0, loss: the objective returned a tensor of shape \(22,\); .*{HERE}unreduced"),
+    (
+        {"loss": steep},
+        rf"clock 1, parameter 'scale': the update holds NaN or infinity; .*{HERE}steep",
+    ),
+    (
+        {"loss": unreduced},
+        rf"clock 0, loss: the objective returned a tensor of shape \(22,\); .*{HERE}unreduced",
+    ),
     (
         {"loss": mismatched},
         r"clock 0, loss, layer 'first' with parameter weight \(6, 4\), bias \(6,\): RuntimeError: mat1 and mat2"
@@ -314,7 +341,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"module": Widening},
         r"clock 0, loss, parameter 'scale': the module replaced it \(float32 of shape \(\) became float64 of",
     ),
-    ({"module": Counting}, rf"clock 1, shard \d, buffer 'calls': the module changed it; .*{HERE}forward"),
+    (
+        {"module": Counting},
+        rf"clock 1, shard \d, buffer 'calls': the module changed it; .*{HERE}forward",
+    ),
     (
         {"dataset": Failing},
         rf"clock \d, (loss|shard \d): sample 13 of the dataset: OSError: the disk .*{HERE}__getitem__",
@@ -337,10 +367,17 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "schedule ReduceLROnPlateau depends on losses, which servers do not know",
     ),
     (
-        {"module": partial(Shared, sparse=True), "optimizer": lambda net: torch.optim.SGD(net.parameters(), lr=0.1)},
-        "parameter 'words.weight': the embedding has sparse=True, but its weight is used elsewhere, too",
+        {
+            "module": partial(Shared, sparse=True),
+            "optimizer": lambda net: torch.optim.SGD(net.parameters(), lr=0.1),
+        },
+        "parameter 'words.weight': the embedding has sparse=True, but its weight is used "
+        "elsewhere, too",
     ),
-    ({"module": lambda: Shared().half()}, "parameter 'unused' holds torch.float16; train in float32"),
+    (
+        {"module": lambda: Shared().half()},
+        "parameter 'unused' holds torch.float16; train in float32",
+    ),
     ({"module": lambda: nn.LazyLinear(3)}, "parameter 'weight' has no shape yet"),
     ({"parts": 5}, "batch_size is 24 and parts is 5; batch_size must be a multiple of parts"),
     ({"microbatch": -1}, "microbatch is -1; it must be a whole number of at least 0"),
@@ -356,11 +393,15 @@ def test_what_cannot_be_trained_is_named_in_one_line(number: int) -> None:
     assert "\n" not in str(raised.value)
 
 
-def test_without_pytorch_the_error_names_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_pytorch_the_error_names_the_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(AgileMLError, match=r"pip install 'spotctl\[torch\]'"):
         trainer()
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "net.py").write_text("import torch\n")
-    with pytest.raises(TrainerFailed, match=r"net\.py, line 1, in <module>\) \(needs PyTorch: pip install"):
+    with pytest.raises(
+        TrainerFailed, match=r"net\.py, line 1, in <module>\) \(needs PyTorch: pip install"
+    ):
         TrainerSource(str(tmp_path / "net.py")).load()

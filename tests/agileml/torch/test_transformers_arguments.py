@@ -1,7 +1,7 @@
 """Every argument of `TrainingArguments` with another value than the usual one.
 
-What is accepted must give the history of `train`; the rest is refused by its name. The list is that of the installed
-Transformers, so that a new argument is tested, too.
+What is accepted must give the history of `train`; the rest is refused by its name. The list is that
+of the installed Transformers, so that a new argument is tested, too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import pytest
 import torch
 
 pytestmark = [
-    pytest.mark.skipif(os.environ.get("SPOTCTL_TEST_TRAINERS") != "all", reason="make trainers runs it"),
+    pytest.mark.skipif(
+        os.environ.get("SPOTCTL_TEST_TRAINERS") != "all", reason="make trainers runs it"
+    ),
     pytest.mark.filterwarnings("default"),
 ]
 pytest.importorskip("transformers")
@@ -100,19 +102,33 @@ def others(name: str, default: Any) -> list[Any]:
         return SEVERAL[name]
     if isinstance(default, bool) or default is None:
         return [not default]
-    return [default * 2 + 1 if isinstance(default, int) else default * 0.5 + 0.1 if isinstance(default, float) else "x"]
+    return [
+        default * 2 + 1
+        if isinstance(default, int)
+        else default * 0.5 + 0.1
+        if isinstance(default, float)
+        else "x"
+    ]
 
 
-CASES = [(field.name, value) for field in fields(TrainingArguments) for value in others(field.name, field.default)]
+CASES = [
+    (field.name, value)
+    for field in fields(TrainingArguments)
+    for value in others(field.name, field.default)
+]
 
 
-@pytest.mark.parametrize(("name", "value"), CASES, ids=[f"{name}={value}"[:50] for name, value in CASES])
+@pytest.mark.parametrize(
+    ("name", "value"), CASES, ids=[f"{name}={value}"[:50] for name, value in CASES]
+)
 def test_an_argument_gives_what_train_gives_or_is_refused(
     name: str, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Trainer, "init_hf_repo", lambda _: None)
-    make = partial(trainer, tmp_path, **{"gradient_accumulation_steps": 2, **NEEDS.get(name, {}), name: value})
+    make = partial(
+        trainer, tmp_path, **{"gradient_accumulation_steps": 2, **NEEDS.get(name, {}), name: value}
+    )
     try:
         made = make()
     except (ImportError, TypeError, ValueError) as error:
@@ -132,17 +148,23 @@ def test_an_argument_gives_what_train_gives_or_is_refused(
     compare(make, within=0.05 if name == "bf16" else 1e-5)
 
 
-def test_an_argument_of_a_later_version_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_argument_of_a_later_version_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for table in ("_CARRIED", "_WITHOUT_EFFECT"):
         known = getattr(transformers_arguments, table)
         monkeypatch.setattr(transformers_arguments, table, known - {"weight_decay", "run_name"})
     for name, value in {"weight_decay": 0.5, "run_name": "other"}.items():
-        with pytest.raises(AgileMLError, match=rf"{name}=.* of TrainingArguments .* is not known to this version"):
+        with pytest.raises(
+            AgileMLError, match=rf"{name}=.* of TrainingArguments .* is not known to this version"
+        ):
             from_transformers(trainer(tmp_path, **{name: value}))
 
 
 METHODS = [
-    name for name, _ in inspect.getmembers(Trainer, inspect.isfunction) if not name.startswith("_") or name in _SAMPLERS
+    name
+    for name, _ in inspect.getmembers(Trainer, inspect.isfunction)
+    if not name.startswith("_") or name in _SAMPLERS
 ]
 
 

@@ -1,4 +1,6 @@
-"""Optimizers with groups, hooks and limits, what a module changes as it computes, and samples that come together."""
+"""Optimizers with groups, hooks and limits, what a module changes as it computes, and samples that
+come together.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,16 @@ from agileml.errors import AgileMLError
 from agileml.torch.network import TorchNetwork
 from agileml.torch.surroundings import Unchanged
 from agileml.torch.trainer import SEED
-from tests.agileml.torch.nets import SAMPLES, Normalized, Shared, clipped_by_hook, data, momentum, objective, trainer
+from tests.agileml.torch.nets import (
+    SAMPLES,
+    Normalized,
+    Shared,
+    clipped_by_hook,
+    data,
+    momentum,
+    objective,
+    trainer,
+)
 from tests.agileml.torch.test_torch_module import CLOCKS, plain
 
 
@@ -46,7 +57,10 @@ GROUPS: dict[str, tuple[Callable[[nn.Module], Any], Any]] = {
     "momentum in the second group": (late_momentum, None),
     "more state in the second group": (late_amsgrad, None),
     # Sets a momentum that the optimizer was made without.
-    "momentum by the schedule": (plain_sgd, partial(lr_scheduler.OneCycleLR, max_lr=0.2, total_steps=CLOCKS + 1)),
+    "momentum by the schedule": (
+        plain_sgd,
+        partial(lr_scheduler.OneCycleLR, max_lr=0.2, total_steps=CLOCKS + 1),
+    ),
     "a schedule that begins at 0": (
         momentum,
         partial(lr_scheduler.LambdaLR, lr_lambda=lambda steps: min(1, steps / 4)),
@@ -68,12 +82,16 @@ class Recomputed(Shared):
     """Keeps no activations, and computes them again for its gradients."""
 
     def forward(self, numbers: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
-        scores: torch.Tensor = checkpoint(super().forward, numbers.requires_grad_(), words, use_reentrant=True)
+        scores: torch.Tensor = checkpoint(
+            super().forward, numbers.requires_grad_(), words, use_reentrant=True
+        )
         return scores
 
 
 def test_layers_whose_activations_are_recomputed_are_trained() -> None:
-    found, expected = (reference.run(trainer(module, momentum), 3, seed=1) for module in (Recomputed, Shared))
+    found, expected = (
+        reference.run(trainer(module, momentum), 3, seed=1) for module in (Recomputed, Shared)
+    )
     assert reference.model_digest(found) == reference.model_digest(expected)
 
 
@@ -81,7 +99,9 @@ class Limited(torch.optim.SGD):
     """Clips gradients that are larger than any of a small parameter."""
 
     def step(self, closure: Any = None) -> Any:  # noqa: ANN401
-        nn.utils.clip_grad_norm_([one for group in self.param_groups for one in group["params"]], 5.0)
+        nn.utils.clip_grad_norm_(
+            [one for group in self.param_groups for one in group["params"]], 5.0
+        )
         return super().step(closure)
 
 
@@ -124,7 +144,10 @@ class Factor(torch.optim.SGD):
 def test_an_optimizer_may_have_attributes_of_its_own() -> None:
     models = [
         reference.model_digest(reference.run(trainer(Shared, optimizer), 3, seed=1))
-        for optimizer in (lambda net: Factor(trained(net)), lambda net: torch.optim.SGD(trained(net), lr=0.05))
+        for optimizer in (
+            lambda net: Factor(trained(net)),
+            lambda net: torch.optim.SGD(trained(net), lr=0.05),
+        )
     ]
     assert models[0] == models[1]
 
@@ -232,25 +255,36 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"optimizer": lambda net: Limited(trained(net), lr=0.1)},
         "optimizer Limited: its update of a row depends on other",
     ),
-    ({"optimizer": lambda net: Accumulating(trained(net), lr=0.1)}, "Accumulating: its state 'sum' appeared after"),
+    (
+        {"optimizer": lambda net: Accumulating(trained(net), lr=0.1)},
+        "Accumulating: its state 'sum' appeared after",
+    ),
     (
         {"optimizer": lambda net: Slowing(trained(net), lr=0.1)},
-        "optimizer Slowing: its second step depends on what the first one left in its parameter groups",
+        "optimizer Slowing: its second step depends on what the first one left in its parameter "
+        "groups",
     ),
     (
         {"optimizer": lambda net: Warming(trained(net))},
         r"optimizer Warming: its attribute 'steps' changes with each step, .* in self.state\[parameter\]",
     ),
-    ({"optimizer": with_a_hook}, "optimizer SGD has a hook for its steps, which would not see the gradients"),
+    (
+        {"optimizer": with_a_hook},
+        "optimizer SGD has a hook for its steps, which would not see the gradients",
+    ),
     (
         {"optimizer": lambda net: torch.optim.SGD([*trained(net), OUTSIDE], lr=0.1)},
         r"optimizer SGD: a parameter of shape \(2,\) in its group 0 does not belong to the module",
     ),
     (
         {"module": partial(Shared, sparse=True, tied=False), "optimizer": sparse_momentum},
-        "optimizer SGD: its state 'momentum_buffer' becomes sparse .*; use SparseAdam, Adagrad, or SGD without",
+        "optimizer SGD: its state 'momentum_buffer' becomes sparse .*; use SparseAdam, Adagrad, or "
+        "SGD without",
     ),
-    ({"schedule": lambda _: None}, "schedule made NoneType; it must make one of torch.optim.lr_scheduler"),
+    (
+        {"schedule": lambda _: None},
+        "schedule made NoneType; it must make one of torch.optim.lr_scheduler",
+    ),
     (
         {"schedule": partial(lr_scheduler.OneCycleLR, max_lr=0.2, total_steps=4)},
         "schedule OneCycleLR has no rate for clock 6: Tried to step 5 times",
@@ -260,10 +294,19 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"module": clipped_by_hook},
         r"parameter 'scale' has a hook for its gradient \(register_hook\), which would run for",
     ),
-    ({"module": clipped_by_hook, "parts": 1, "microbatch": 6}, "parameter 'scale' has a hook for its gradient"),
-    ({"module": clipped_by_hook(), "parts": 1}, "parameter 'scale' has a hook for its gradient .* function that makes"),
+    (
+        {"module": clipped_by_hook, "parts": 1, "microbatch": 6},
+        "parameter 'scale' has a hook for its gradient",
+    ),
+    (
+        {"module": clipped_by_hook(), "parts": 1},
+        "parameter 'scale' has a hook for its gradient .* function that makes",
+    ),
     *(
-        ({"module": module}, rf"clock 1, shard \d, {what}: the module changed it; {why}.*{HERE}forward")
+        (
+            {"module": module},
+            rf"clock 1, shard \d, {what}: the module changed it; {why}.*{HERE}forward",
+        )
         for module, what, why in (
             (Following, "parameter 'frozen.weight'", "the optimizer does not train it"),
             (Replaced, "parameter 'frozen.weight'", "the optimizer does not train it"),
@@ -277,7 +320,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         r"batch_size is \d+, but the DataLoader has 1",
     ),
     ({"dataset": lambda: iter(data())}, r"dataset \w+ has no length or no samples by number"),
-    ({"module": Guarded()}, r"module Guarded cannot be copied \(cannot pickle .*\); pass a function that makes it"),
+    (
+        {"module": Guarded()},
+        r"module Guarded cannot be copied \(cannot pickle .*\); pass a function that makes it",
+    ),
 ]
 
 
@@ -321,10 +367,12 @@ def test_statistics_in_few_bits_are_averaged() -> None:
     given = trainer(Narrow, plain_sgd, parts=1)
     model = reference.run(given, CLOCKS, seed=4)
     expected = plain(given, int(model[SEED][0, 0])).state_dict()["narrow.running_mean"]
-    assert torch.allclose(given.state_dict(model)["narrow.running_mean"].float(), expected.float(), atol=1e-3)
+    assert torch.allclose(
+        given.state_dict(model)["narrow.running_mean"].float(), expected.float(), atol=1e-3
+    )
 
 
-# -- samples -----------------------------------------------------------------------------------------------------------
+# -- samples ---------------------------------------------------------------------------------------
 
 
 class Together(torch.utils.data.Dataset[Any]):
@@ -369,11 +417,15 @@ def test_samples_may_come_as_a_batch() -> None:
 
     given = trainer(Shared, momentum, Batches(), by_name, collate=unchanged)
     found = reference.run(given, 3, seed=1)
-    assert reference.model_digest(found) == reference.model_digest(reference.run(trainer(Shared, momentum), 3, seed=1))
+    assert reference.model_digest(found) == reference.model_digest(
+        reference.run(trainer(Shared, momentum), 3, seed=1)
+    )
 
 
 def test_a_sample_that_cannot_be_read_is_named() -> None:
-    with pytest.raises(AgileMLError, match=rf"sample 13 of the dataset: OSError: the disk .*{HERE}__getitems__"):
+    with pytest.raises(
+        AgileMLError, match=rf"sample 13 of the dataset: OSError: the disk .*{HERE}__getitems__"
+    ):
         reference.run(trainer(Shared, momentum, Together([13])), CLOCKS, seed=1)
 
 

@@ -25,7 +25,10 @@ class Counting(Dataset[Any]):
 
     def __init__(self, rows: int = 44, length: int = 8) -> None:
         drawn = torch.Generator().manual_seed(3)
-        first, by = torch.randint(WORDS, (rows, 1), generator=drawn), torch.randint(1, 5, (rows, 1), generator=drawn)
+        first, by = (
+            torch.randint(WORDS, (rows, 1), generator=drawn),
+            torch.randint(1, 5, (rows, 1), generator=drawn),
+        )
         self.rows = (first + by * torch.arange(length)) % WORDS
         # A different number of labels in each row.
         self.labels = self.rows.clone()
@@ -77,7 +80,9 @@ class Penalized(Trainer):  # type: ignore[misc]
     def compute_loss(
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        loss, outputs = super().compute_loss(model, inputs, return_outputs=True, num_items_in_batch=num_items_in_batch)
+        loss, outputs = super().compute_loss(
+            model, inputs, return_outputs=True, num_items_in_batch=num_items_in_batch
+        )
         share = (inputs["labels"][..., 1:] != -100).sum() / num_items_in_batch
         loss = loss + 0.01 * share * sum(weight.square().sum() for weight in model.parameters())
         return (loss, outputs) if return_outputs else loss
@@ -96,10 +101,22 @@ USUAL: dict[str, Any] = {
 }
 
 
-def trainer(folder: Any, model: Any = language_model, kind: Any = Trainer, data: Any = Counting, **given: Any) -> Any:
+def trainer(
+    folder: Any,
+    model: Any = language_model,
+    kind: Any = Trainer,
+    data: Any = Counting,
+    **given: Any,
+) -> Any:
     """A Trainer that is about to train."""
     set_seed(5)
-    of_trainer = {"callbacks", "compute_loss_func", "compute_metrics", "data_collator", "optimizers"}
+    of_trainer = {
+        "callbacks",
+        "compute_loss_func",
+        "compute_metrics",
+        "data_collator",
+        "optimizers",
+    }
     with_trainer = {name: given.pop(name) for name in of_trainer & given.keys()}
     arguments = TrainingArguments(output_dir=str(folder), **{**USUAL, **given})
     rows = data()

@@ -13,7 +13,9 @@ from tests.agileml.transport.links import Meeting
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder with a short name: a socket's path has at most 107 bytes, and pytest's folders may be longer."""
+    """A folder with a short name: a socket's path has at most 107 bytes, and pytest's folders may
+    be longer.
+    """
     with tempfile.TemporaryDirectory(prefix="link") as name:
         yield Path(name)
 

@@ -44,7 +44,11 @@ class Meeting:
         version: str = "1",
     ) -> Endpoint:
         identity = Identity(name, "node", version)
-        endpoint = Endpoint(identity, secret, settings, clock=clock) if clock else Endpoint(identity, secret, settings)
+        endpoint = (
+            Endpoint(identity, secret, settings, clock=clock)
+            if clock
+            else Endpoint(identity, secret, settings)
+        )
         self.endpoints[name] = endpoint
         self.events[name] = []
         return endpoint
@@ -52,7 +56,9 @@ class Meeting:
     def address(self, name: str) -> UnixAddress:
         return UnixAddress(str(self.folder / f"{name}.sock"))
 
-    def listening(self, name: str, settings: TransportSettings | None = None, at: Address | None = None) -> Address:
+    def listening(
+        self, name: str, settings: TransportSettings | None = None, at: Address | None = None
+    ) -> Address:
         return self.add(name, settings).listen(at or self.address(name))
 
     def pair(self, settings: TransportSettings | None = None) -> tuple[Endpoint, Endpoint]:
@@ -71,7 +77,10 @@ class Meeting:
             if done():
                 return
             self.turn(wait)
-        reported = {name: [str(event)[:200] for event in events[-5:]] for name, events in self.events.items()}
+        reported = {
+            name: [str(event)[:200] for event in events[-5:]]
+            for name, events in self.events.items()
+        }
         raise AssertionError(f"it did not come about; what was reported last: {reported}")
 
     def of(self, name: str, kind: type[T]) -> list[T]:

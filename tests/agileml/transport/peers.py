@@ -11,7 +11,16 @@ from multiprocessing.process import BaseProcess
 
 import numpy as np
 
-from agileml.transport import Connected, Endpoint, Identity, LinkEvent, Lost, Received, Rejected, parse_address
+from agileml.transport import (
+    Connected,
+    Endpoint,
+    Identity,
+    LinkEvent,
+    Lost,
+    Received,
+    Rejected,
+    parse_address,
+)
 from agileml.transport.framing import BufferPool
 from tests.agileml.transport.links import SECRET
 

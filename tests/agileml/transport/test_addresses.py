@@ -23,7 +23,8 @@ def test_addresses_are_parsed_and_printed(text: str, address: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x", "unix:", "tcp:host", "tcp::80", "tcp:host:", "tcp:h:65536", "tcp:h:-1", "udp:h:1"]
+    "text",
+    ["", "x", "unix:", "tcp:host", "tcp::80", "tcp:host:", "tcp:h:65536", "tcp:h:-1", "udp:h:1"],
 )
 def test_an_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(BadAddress):
@@ -32,7 +33,9 @@ def test_an_invalid_address_is_refused(text: str) -> None:
 
 def test_a_socket_path_that_is_too_long_is_refused() -> None:
     assert UnixAddress("/" + "x" * 106)
-    with pytest.raises(BadAddress, match="has 108 bytes, the limit is 107: use a folder with a shorter name"):
+    with pytest.raises(
+        BadAddress, match="has 108 bytes, the limit is 107: use a folder with a shorter name"
+    ):
         UnixAddress("/" + "x" * 107)
     with pytest.raises(BadAddress, match="has 109 bytes"):
         UnixAddress("/" + "ü" * 54)

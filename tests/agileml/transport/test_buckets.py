@@ -1,4 +1,6 @@
-"""Messages in buckets: every message comes back whole, no bucket is larger than a frame, nonsense is refused."""
+"""Messages in buckets: every message comes back whole, no bucket is larger than a frame, nonsense
+is refused.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ LIMITS = FrameLimits(header_bytes=1500, body_bytes=1000, arrays=5, message_bytes
 DTYPES = "?", "u1", "<i2", ">i4", "<f4", "<f8"
 
 arrays = st.sampled_from(DTYPES).flatmap(
-    lambda code: hnp.arrays(np.dtype(code), hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=12))
+    lambda code: hnp.arrays(
+        np.dtype(code), hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=12)
+    )
 )
 messages = st.tuples(st.text(max_size=10), st.binary(max_size=4000), st.lists(arrays, max_size=12))
 sizes = st.integers(65, 3000)
@@ -131,8 +135,13 @@ def test_bytes_beyond_the_message_are_refused() -> None:
         assembled([(kind, header, [*pieces, np.zeros(9, np.uint8)])])
 
 
-@given(st.lists(st.tuples(st.binary(max_size=20), st.binary(max_size=30)), max_size=4), st.integers(0, 5))
-def test_garbage_is_refused_without_other_effects(garbage: list[tuple[bytes, bytes]], begun: int) -> None:
+@given(
+    st.lists(st.tuples(st.binary(max_size=20), st.binary(max_size=30)), max_size=4),
+    st.integers(0, 5),
+)
+def test_garbage_is_refused_without_other_effects(
+    garbage: list[tuple[bytes, bytes]], begun: int
+) -> None:
     frames = [(BUCKET, header, [np.frombuffer(piece, np.uint8)]) for header, piece in garbage]
     try:
         assembled([*large(1.0)[:begun], *frames])

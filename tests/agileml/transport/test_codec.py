@@ -68,7 +68,9 @@ CODEC = Codec([Nothing, Tree, Everything])
 
 whole = st.integers(-(1 << 63), (1 << 63) - 1)
 trees = st.recursive(
-    st.builds(Tree, whole), lambda inner: st.builds(Tree, whole, st.tuples(inner, inner)), max_leaves=6
+    st.builds(Tree, whole),
+    lambda inner: st.builds(Tree, whole, st.tuples(inner, inner)),
+    max_leaves=6,
 )
 floats = hnp.arrays(np.float32, hnp.array_shapes(max_dims=2, max_side=4))
 numbers = st.floats(allow_nan=False)
@@ -88,7 +90,9 @@ everything = st.builds(
     either=st.none() | whole | st.text() | trees,
     plain=st.none() | st.lists(whole, max_size=3),
     tree=trees,
-    delta=st.lists(st.none() | st.builds(Rows, st.none() | hnp.arrays(np.int32, 3), floats), max_size=4),
+    delta=st.lists(
+        st.none() | st.builds(Rows, st.none() | hnp.arrays(np.int32, 3), floats), max_size=4
+    ),
     state=st.lists(floats, max_size=3),
     named=st.dictionaries(st.text(), st.tuples(whole, floats), max_size=2),
 )
@@ -106,7 +110,10 @@ def same(one: Any, other: Any) -> bool:  # noqa: ANN401
     if type(one) is not type(other):
         return False
     if dataclasses.is_dataclass(one):
-        return all(same(getattr(one, each.name), getattr(other, each.name)) for each in dataclasses.fields(one))
+        return all(
+            same(getattr(one, each.name), getattr(other, each.name))
+            for each in dataclasses.fields(one)
+        )
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, dict):
@@ -135,7 +142,11 @@ class WithDefault:
 
 
 def registered() -> list[type]:
-    return [each for each in vars(messages).values() if dataclasses.is_dataclass(each) and isinstance(each, type)]
+    return [
+        each
+        for each in vars(messages).values()
+        if dataclasses.is_dataclass(each) and isinstance(each, type)
+    ]
 
 
 def test_all_messages_of_the_protocol_are_supported() -> None:
@@ -144,7 +155,12 @@ def test_all_messages_of_the_protocol_are_supported() -> None:
     dense = RowDelta(None, np.ones(5))
     delta = [rows, None, dense]
     push = messages.Push(
-        1, "w", 7, ((0, 0, 4), (1, 2, 3)), (messages.PartitionUpdate(2, (messages.UpdateEntry(0, 1, delta),)),), 8
+        1,
+        "w",
+        7,
+        ((0, 0, 4), (1, 2, 3)),
+        (messages.PartitionUpdate(2, (messages.UpdateEntry(0, 1, delta),)),),
+        8,
     )
     kind, _, arrays = codec.encode(push)
     assert kind == "Push"
@@ -165,8 +181,22 @@ WRONG: dict[str, list[Any]] = {
     "covers": [[[1, 2]], [1], 5, None, {"0": [1, 2, 3]}],
     "table": [[], {"a": [None]}, {"a": "1"}],
     "either": [5.5, [0, "a"], True, {"value": "a"}],
-    "tree": [None, [], 1, {"children": []}, {"value": 1, "children": [2]}, {"value": 1, "children": [{}]}],
-    "delta": [None, [{}], [5], [{"rows": 0, "values": 0}], [{"rows": "0", "values": 1}], [{"rows": 0, "values": True}]],
+    "tree": [
+        None,
+        [],
+        1,
+        {"children": []},
+        {"value": 1, "children": [2]},
+        {"value": 1, "children": [{}]},
+    ],
+    "delta": [
+        None,
+        [{}],
+        [5],
+        [{"rows": 0, "values": 0}],
+        [{"rows": "0", "values": 1}],
+        [{"rows": 0, "values": True}],
+    ],
     "state": [[7], [None], ["0"], [[0]], [0]],
     "named": [{"a": [1]}, {"a": [0, 5]}],
 }
@@ -176,13 +206,31 @@ def sample() -> tuple[str, dict[str, Any], list[Any]]:
     rows = Rows(np.arange(2, dtype=np.int32), np.ones(2, np.float32))
     kind, header, arrays = CODEC.encode(
         Everything(
-            True, 1, 0.5, "n", None, None, Stage.ONE, 3, (1, "a"), ((1, 2, 3),), {}, None, None, Tree(1), [rows], [], {}
+            True,
+            1,
+            0.5,
+            "n",
+            None,
+            None,
+            Stage.ONE,
+            3,
+            (1, "a"),
+            ((1, 2, 3),),
+            {},
+            None,
+            None,
+            Tree(1),
+            [rows],
+            [],
+            {},
         )
     )
     return kind, msgspec.msgpack.decode(header), arrays
 
 
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in WRONG.items() for value in values]
+)
 def test_a_wrong_type_is_refused_with_the_field_named(name: str, value: Any) -> None:  # noqa: ANN401
     kind, fields, arrays = sample()
     assert isinstance(CODEC.decode(kind, msgspec.msgpack.encode(fields), arrays), Everything)

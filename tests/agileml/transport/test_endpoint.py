@@ -36,12 +36,17 @@ from tests.agileml.transport.links import SECRET, Clock, Meeting
 @pytest.fixture(params=["unix", "tcp"])
 def linked(request: pytest.FixtureRequest, meeting: Meeting) -> tuple[Endpoint, Endpoint]:
     a, b = meeting.add("a"), meeting.add("b")
-    b.connect("a", a.listen(meeting.address("a") if request.param == "unix" else TcpAddress("127.0.0.1", 0)))
+    b.connect(
+        "a",
+        a.listen(meeting.address("a") if request.param == "unix" else TcpAddress("127.0.0.1", 0)),
+    )
     meeting.until(lambda: "b" in a.peers and "a" in b.peers)
     return a, b
 
 
-def test_both_sides_report_the_link_once(linked: tuple[Endpoint, Endpoint], meeting: Meeting) -> None:
+def test_both_sides_report_the_link_once(
+    linked: tuple[Endpoint, Endpoint], meeting: Meeting
+) -> None:
     a, b = linked
     meeting.until(lambda: bool(meeting.of("a", Connected)) and bool(meeting.of("b", Connected)))
     b.connect("a", UnixAddress("/nowhere"))
@@ -50,7 +55,9 @@ def test_both_sides_report_the_link_once(linked: tuple[Endpoint, Endpoint], meet
     assert a.peers | b.peers == {"a", "b"}
 
 
-def test_messages_keep_their_order_both_ways(linked: tuple[Endpoint, Endpoint], meeting: Meeting) -> None:
+def test_messages_keep_their_order_both_ways(
+    linked: tuple[Endpoint, Endpoint], meeting: Meeting
+) -> None:
     rng = np.random.default_rng(5)
     sent: dict[str, list[Any]] = {"a": [], "b": []}
     for number in range(120):
@@ -103,7 +110,10 @@ def test_a_full_queue_refuses_messages_and_loses_none(meeting: Meeting) -> None:
     piece = np.arange(1 << 20, dtype=np.uint8)
     # A frame larger than the limit passes while nothing else waits: else it could never be sent.
     b.send("a", "whole", b"0", [np.zeros(5 << 20, np.uint8)])
-    with pytest.raises(QueueFull, match=r"piece to 'a': 5,242,\d+ bytes are queued, 1,048,\d+ more exceed the limit"):
+    with pytest.raises(
+        QueueFull,
+        match=r"piece to 'a': 5,242,\d+ bytes are queued, 1,048,\d+ more exceed the limit",
+    ):
         b.send("a", "piece", b"1", [piece])
     sent = 1
     while sent < 12:
@@ -155,7 +165,9 @@ def test_a_poll_ends_at_its_timeout(meeting: Meeting) -> None:
     assert a.poll(0) == []
 
 
-def test_a_lost_peer_is_reported_after_everything_it_sent(linked: tuple[Endpoint, Endpoint], meeting: Meeting) -> None:
+def test_a_lost_peer_is_reported_after_everything_it_sent(
+    linked: tuple[Endpoint, Endpoint], meeting: Meeting
+) -> None:
     a, b = linked
     meeting.first("a", Connected)
     for number in range(3):
@@ -200,8 +212,12 @@ def test_a_peer_that_reconnects_replaces_its_earlier_link(meeting: Meeting) -> N
 
 
 @pytest.mark.parametrize("delay", range(12))
-def test_two_processes_that_connect_to_each_other_at_once_get_one_link(meeting: Meeting, delay: int) -> None:
-    """`delay`: after how many turns of the one the other begins, so that the attempts cross at every step."""
+def test_two_processes_that_connect_to_each_other_at_once_get_one_link(
+    meeting: Meeting, delay: int
+) -> None:
+    """`delay`: after how many turns of the one the other begins, so that the attempts cross at
+    every step.
+    """
     a, b = meeting.add("a"), meeting.add("b")
     first, second = (a, b) if delay % 2 else (b, a)
     places = {"a": a.listen(meeting.address("a")), "b": b.listen(meeting.address("b"))}
@@ -243,7 +259,9 @@ def test_random_connection_attempts_open_one_link_per_pair_and_lose_nothing(seed
         meeting.close()
 
 
-def test_a_peer_that_announces_a_connection_and_does_not_make_it_is_reported(meeting: Meeting) -> None:
+def test_a_peer_that_announces_a_connection_and_does_not_make_it_is_reported(
+    meeting: Meeting,
+) -> None:
     """The smaller name refuses the crossing attempt, but its own never arrives."""
     clock = Clock()
     a, b = meeting.add("a", clock=clock), meeting.add("b", clock=clock)
@@ -259,7 +277,10 @@ def test_a_peer_that_announces_a_connection_and_does_not_make_it_is_reported(mee
     meeting.turn()
     silent.close()
     assert "no handshake within 5 s" in meeting.first("a", Rejected).reason
-    assert "it announced that it was connecting to us, but never did" in meeting.first("b", Rejected).reason
+    assert (
+        "it announced that it was connecting to us, but never did"
+        in meeting.first("b", Rejected).reason
+    )
     b.connect("a", meeting.address("a"))
     meeting.first("b", Connected)
 
@@ -278,7 +299,9 @@ def test_an_address_without_a_listener_is_reported(meeting: Meeting) -> None:
     assert "cannot resolve" in told["nowhere"]
 
 
-def test_a_killed_listeners_socket_file_is_replaced_and_a_running_ones_is_not(meeting: Meeting) -> None:
+def test_a_killed_listeners_socket_file_is_replaced_and_a_running_ones_is_not(
+    meeting: Meeting,
+) -> None:
     place = meeting.address("a")
     with socket.socket(socket.AF_UNIX) as killed:
         killed.bind(place.path)

@@ -1,4 +1,6 @@
-"""Frames: what is sent comes back whatever the pieces it arrives in, and data that is not a frame is refused."""
+"""Frames: what is sent comes back whatever the pieces it arrives in, and data that is not a frame
+is refused.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +14,28 @@ from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 
 from agileml.errors import BadFrame, Unsendable
-from agileml.transport.framing import BufferPool, Frame, FrameLimits, FrameReader, encode, scratch_for
+from agileml.transport.framing import (
+    BufferPool,
+    Frame,
+    FrameLimits,
+    FrameReader,
+    encode,
+    scratch_for,
+)
 from tests.agileml.transport.peers import idle_bytes
 
 DTYPES = "?", "i1", "u1", "<i2", "<u2", "<f2", "<i4", "<u4", "<f4", "<i8", "<u8", "<f8"
 SMALL = FrameLimits(header_bytes=2000, body_bytes=10_000, arrays=5, dimensions=3, kind_length=8)
 
 arrays = st.sampled_from(DTYPES).flatmap(
-    lambda code: hnp.arrays(np.dtype(code), hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=7))
+    lambda code: hnp.arrays(
+        np.dtype(code), hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=7)
+    )
 )
 messages = st.lists(
-    st.tuples(st.text(max_size=20), st.binary(max_size=50), st.lists(arrays, max_size=4)), min_size=1, max_size=5
+    st.tuples(st.text(max_size=20), st.binary(max_size=50), st.lists(arrays, max_size=4)),
+    min_size=1,
+    max_size=5,
 )
 
 
@@ -45,9 +58,18 @@ def fed(taker: FrameReader, data: bytes, sizes: list[int]) -> list[Frame]:
     return frames
 
 
-def raw(content: Any, body: bytes = b"", body_bytes: int | None = None, magic: bytes = b"AgM2") -> bytes:  # noqa: ANN401
+def raw(
+    content: Any,  # noqa: ANN401
+    body: bytes = b"",
+    body_bytes: int | None = None,
+    magic: bytes = b"AgM2",
+) -> bytes:
     header = content if isinstance(content, bytes) else msgspec.msgpack.encode(content)
-    return struct.pack("<4sIQ", magic, len(header), len(body) if body_bytes is None else body_bytes) + header + body
+    return (
+        struct.pack("<4sIQ", magic, len(header), len(body) if body_bytes is None else body_bytes)
+        + header
+        + body
+    )
 
 
 def wire(kind: str, header: bytes, carried: list[Any], limits: FrameLimits | None = None) -> bytes:
@@ -76,7 +98,9 @@ def test_messages_survive_any_fragmentation_of_the_stream(
 
 
 @given(messages, st.data())
-def test_a_truncated_stream_is_unfinished(sent: list[tuple[str, bytes, list[Any]]], data: st.DataObject) -> None:
+def test_a_truncated_stream_is_unfinished(
+    sent: list[tuple[str, bytes, list[Any]]], data: st.DataObject
+) -> None:
     whole = wire(*sent[0])
     length = data.draw(st.integers(1, len(whole) - 1))
     taker = reader()
@@ -111,7 +135,13 @@ def test_other_memory_orders_are_converted() -> None:
 
 @pytest.mark.parametrize(
     "array",
-    [np.array([object()]), np.zeros(2, complex), np.zeros(2, "M8[s]"), np.array(["text"]), np.zeros(2, "i4,i4")],
+    [
+        np.array([object()]),
+        np.zeros(2, complex),
+        np.zeros(2, "M8[s]"),
+        np.array(["text"]),
+        np.zeros(2, "i4,i4"),
+    ],
 )
 def test_other_dtypes_cannot_be_sent(array: Any) -> None:  # noqa: ANN401
     with pytest.raises(Unsendable, match="dtype"):
@@ -198,7 +228,10 @@ def test_memory_is_allocated_only_after_the_header_was_checked() -> None:
             return super().take(size)
 
     pool = Watched(0)
-    for data in (raw(["k", b"", [["<f4", [2000]]]], body_bytes=9000), raw(["k", b"", [["|O", [4]]]], body_bytes=32)):
+    for data in (
+        raw(["k", b"", [["<f4", [2000]]]], body_bytes=9000),
+        raw(["k", b"", [["|O", [4]]]], body_bytes=32),
+    ):
         with pytest.raises(BadFrame):
             fed(FrameReader(SMALL, pool, scratch_for(SMALL)), data, [7])
     assert pool.taken == 0

@@ -25,8 +25,15 @@ class Side:
     def hear(self, data: bytes) -> bytes:
         self._held += data
         said = b""
-        while self.failure is None and not self.handshake.done and len(self._held) >= self.handshake.wanted:
-            message, self._held = self._held[: self.handshake.wanted], self._held[self.handshake.wanted :]
+        while (
+            self.failure is None
+            and not self.handshake.done
+            and len(self._held) >= self.handshake.wanted
+        ):
+            message, self._held = (
+                self._held[: self.handshake.wanted],
+                self._held[self.handshake.wanted :],
+            )
             try:
                 said += self.handshake.receive(message)
             except Failure as failure:
@@ -40,7 +47,9 @@ def initiator(me: Identity = A, secret: bytes = SECRET, expected: str = "b") -> 
 
 
 def acceptor(
-    me: Identity = B, secret: bytes = SECRET, refusal: Callable[[Identity], Reason | None] = lambda _: None
+    me: Identity = B,
+    secret: bytes = SECRET,
+    refusal: Callable[[Identity], Reason | None] = lambda _: None,
 ) -> Side:
     return Side(Handshake(me, secret, refusal=refusal))
 
@@ -73,8 +82,16 @@ def test_two_processes_of_a_job_authenticate_each_other() -> None:
         (initiator(), acceptor(Identity("b", "worker", "v2")), Reason.VERSION),
         (initiator(expected="c"), acceptor(), Reason.NAME),
         (initiator(Identity("b")), acceptor(), Reason.NAME),
-        (initiator(), acceptor(refusal=lambda peer: Reason.CROSSING if peer == A else None), Reason.CROSSING),
-        (initiator(), acceptor(refusal=lambda peer: Reason.TAKEN if peer == A else None), Reason.TAKEN),
+        (
+            initiator(),
+            acceptor(refusal=lambda peer: Reason.CROSSING if peer == A else None),
+            Reason.CROSSING,
+        ),
+        (
+            initiator(),
+            acceptor(refusal=lambda peer: Reason.TAKEN if peer == A else None),
+            Reason.TAKEN,
+        ),
         (initiator(), initiator(B, expected="a"), Reason.MALFORMED),
     ],
 )
@@ -163,7 +180,9 @@ def test_garbage_is_refused_or_incomplete(garbage: bytes) -> None:
 
 def test_a_process_of_before_is_told_that_its_version_differs() -> None:
     """Introductions were packed in another way; it does not try again."""
-    packed = b"".join(bytes([len(text)]) + text for text in (b"t1", b"0123456789abcdef", b"0.0.9-abcd"))
+    packed = b"".join(
+        bytes([len(text)]) + text for text in (b"t1", b"0123456789abcdef", b"0.0.9-abcd")
+    )
     content = bytes(32) + packed
     side = acceptor()
     refusal = side.hear(b"AgH1" + bytes([1]) + len(content).to_bytes(2, "little") + content)

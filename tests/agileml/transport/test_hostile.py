@@ -34,7 +34,9 @@ from tests.agileml.transport.links import SECRET, Clock, Meeting
 def watched(meeting: Meeting) -> Iterator[Meeting]:
     """A pair that keeps talking; whatever happens to "a" must not concern its link to "b"."""
     meeting.pair(
-        TransportSettings(limits=FrameLimits(header_bytes=2000, body_bytes=1 << 20), max_handshakes=4, max_links=6)
+        TransportSettings(
+            limits=FrameLimits(header_bytes=2000, body_bytes=1 << 20), max_handshakes=4, max_links=6
+        )
     )
     yield meeting
     a, b = meeting.endpoints["a"], meeting.endpoints["b"]
@@ -60,7 +62,9 @@ def member(meeting: Meeting, name: str = "m") -> socket.socket:
     def passed() -> bool:
         try:
             while not handshake.done:
-                sock.sendall(handshake.receive(sock.recv(handshake.wanted) if handshake.wanted else b""))
+                sock.sendall(
+                    handshake.receive(sock.recv(handshake.wanted) if handshake.wanted else b"")
+                )
         except BlockingIOError:
             return False
         return True
@@ -109,7 +113,12 @@ def test_messages_of_a_new_link_follow_the_last_ones_of_the_earlier_link(meeting
         assert b.flush(5)
         meeting.events["a"] += a.poll(5)
         meeting.until(lambda: len(meeting.of("a", Connected)) == 2)
-    assert [type(event) for event in meeting.events["a"][:4]] == [Connected, Received, Lost, Connected]
+    assert [type(event) for event in meeting.events["a"][:4]] == [
+        Connected,
+        Received,
+        Lost,
+        Connected,
+    ]
 
 
 def said(meeting: Meeting) -> list[str]:
@@ -117,9 +126,17 @@ def said(meeting: Meeting) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "garbage", [b"GET / HTTP/1.1\r\n\r\n", b"\0" * 100, os.urandom(5000), struct.pack("<4sBH", b"AgH1", 1, 1025)]
+    "garbage",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\0" * 100,
+        os.urandom(5000),
+        struct.pack("<4sBH", b"AgH1", 1, 1025),
+    ],
 )
-def test_unknown_processes_that_send_garbage_are_disconnected(watched: Meeting, garbage: bytes) -> None:
+def test_unknown_processes_that_send_garbage_are_disconnected(
+    watched: Meeting, garbage: bytes
+) -> None:
     with stranger(watched) as sock:
         sock.sendall(garbage)
         ended(watched, sock)
@@ -133,7 +150,9 @@ def test_another_secret_is_refused_with_one_event_on_each_side(watched: Meeting)
     watched.first("x", Rejected)
     watched.first("a", Rejected)
     refused = "the peer refused: the two processes have different job secrets"
-    assert watched.events["x"] == [Rejected("a", str(watched.address("a")), refused, permanent=True)]
+    assert watched.events["x"] == [
+        Rejected("a", str(watched.address("a")), refused, permanent=True)
+    ]
     assert said(watched) == ["the process named 'x' does not hold this job's secret"]
 
 
@@ -197,8 +216,14 @@ def test_the_number_of_links_is_limited(watched: Meeting) -> None:
 
 FRAMES: list[tuple[bytes, str]] = [
     (b"nonsense" * 10, "it sent data that is not a frame"),
-    (struct.pack("<4sIQ", b"AgM2", 0xFFFFFFFF, 0), "it sent a header of 4,294,967,295 bytes, the limit is 2,000"),
-    (struct.pack("<4sIQ", b"AgM2", 5, 1 << 63), "it sent arrays of 9,223,372,036,854,775,808 bytes, the limit is"),
+    (
+        struct.pack("<4sIQ", b"AgM2", 0xFFFFFFFF, 0),
+        "it sent a header of 4,294,967,295 bytes, the limit is 2,000",
+    ),
+    (
+        struct.pack("<4sIQ", b"AgM2", 5, 1 << 63),
+        "it sent arrays of 9,223,372,036,854,775,808 bytes, the limit is",
+    ),
     (
         struct.pack("<4sIQ", b"AgM2", 5, 0) + b"[1,2]",
         "it sent a header that does not consist of kind, content and arrays",
@@ -207,7 +232,9 @@ FRAMES: list[tuple[bytes, str]] = [
 
 
 @pytest.mark.parametrize(("data", "reason"), FRAMES)
-def test_peers_that_send_invalid_frames_are_dropped(watched: Meeting, data: bytes, reason: str) -> None:
+def test_peers_that_send_invalid_frames_are_dropped(
+    watched: Meeting, data: bytes, reason: str
+) -> None:
     with member(watched) as sock:
         sock.sendall(data)
         ended(watched, sock)
@@ -225,12 +252,17 @@ def test_a_truncated_frame_is_reported_differently_from_a_closed_link(watched: M
         sock.sendall(whole)
     watched.until(lambda: len(watched.of("a", Lost)) == 2)
     reasons = {event.peer: event.reason for event in watched.of("a", Lost)}
-    assert reasons == {"cut": "it ended the connection in the middle of a message", "well": "it went away"}
+    assert reasons == {
+        "cut": "it ended the connection in the middle of a message",
+        "well": "it went away",
+    }
 
 
 @pytest.mark.parametrize("length", [1, 18, 40, 4000])
 def test_a_stalled_frame_ends_the_link(meeting: Meeting, length: int) -> None:
-    """Half a frame, then a byte now and then, which is not enough to be kept, whatever was received before."""
+    """Half a frame, then a byte now and then, which is not enough to be kept, whatever was received
+    before.
+    """
     clock = Clock()
     a = meeting.add("a", clock=clock)
     a.listen(meeting.address("a"))
@@ -251,7 +283,9 @@ def test_a_stalled_frame_ends_the_link(meeting: Meeting, length: int) -> None:
             sock.sendall(data[length + step : length + step + 1])
             clock.passed += 5
         ended(meeting, sock)
-    assert meeting.first("a", Lost) == Lost("m", "it started a message and then sent too little for 30 s")
+    assert meeting.first("a", Lost) == Lost(
+        "m", "it started a message and then sent too little for 30 s"
+    )
     assert a.peers == {"b"}
 
 
@@ -311,7 +345,9 @@ def test_accepting_resumes_once_descriptors_are_available_again(meeting: Meeting
 
 @pytest.mark.parametrize("link", ["unix", "tcp"])
 @pytest.mark.parametrize("proven", [True, False])
-def test_thousands_of_connections_leave_no_descriptor_behind(meeting: Meeting, link: str, proven: bool) -> None:
+def test_thousands_of_connections_leave_no_descriptor_behind(
+    meeting: Meeting, link: str, proven: bool
+) -> None:
     a = meeting.add("a", TransportSettings(pooled_bytes=0))
     place = a.listen(meeting.address("a") if link == "unix" else TcpAddress("127.0.0.1", 0))
     meeting.turn()

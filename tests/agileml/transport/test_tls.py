@@ -1,4 +1,6 @@
-"""Links under TLS: the same messages, and who cannot prove itself is refused before the job's own handshake."""
+"""Links under TLS: the same messages, and who cannot prove itself is refused before the job's own
+handshake.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,21 @@ from base64 import b64decode
 import numpy as np
 import pytest
 
-from agileml.transport import BadSecret, Connected, Identity, Received, Rejected, TcpAddress, connector
-from agileml.transport.certificates import certificate_and_key, contexts_of, credentials_of, job_mark
+from agileml.transport import (
+    BadSecret,
+    Connected,
+    Identity,
+    Received,
+    Rejected,
+    TcpAddress,
+    connector,
+)
+from agileml.transport.certificates import (
+    certificate_and_key,
+    contexts_of,
+    credentials_of,
+    job_mark,
+)
 from agileml.transport.handshake import Handshake
 from tests.agileml.transport.links import SECRET, Meeting
 
@@ -19,7 +34,9 @@ HERE = TcpAddress("127.0.0.1", 0)
 
 
 def test_every_process_derives_the_same_certificate_from_the_secret() -> None:
-    """Both sides made theirs alone, and one that was made in an hour with a wrong clock would be the same."""
+    """Both sides made theirs alone, and one that was made in an hour with a wrong clock would be
+    the same.
+    """
     made = [certificate_and_key(secret) for secret in (SECRET, SECRET, OTHER)]
     assert made[0] == made[1]
     assert made[0][0] != made[2][0]
@@ -44,7 +61,9 @@ def test_credentials_hold_neither_the_secret_nor_another_nodes_key() -> None:
         assert hidden not in content
 
 
-@pytest.mark.parametrize("encoded", [b"agileml-node:", b"agileml-node:AAAA", b"agileml-node:\xff\xfe"], ids=str)
+@pytest.mark.parametrize(
+    "encoded", [b"agileml-node:", b"agileml-node:AAAA", b"agileml-node:\xff\xfe"], ids=str
+)
 def test_damaged_credentials_are_refused(encoded: bytes) -> None:
     with pytest.raises(BadSecret, match="the credentials of node 't1' are damaged"):
         credentials_of(encoded, "t1")
@@ -62,10 +81,17 @@ def test_a_node_with_its_own_credentials_takes_part_in_all_its_processes(meeting
         assert meeting.first(name, Connected).peer == "a"
 
 
-@pytest.mark.parametrize("claimed", ["controller", "c", "c@heartbeat", "blobs/c/1", "blobs/c/b", "b2"])
+@pytest.mark.parametrize(
+    "claimed", ["controller", "c", "c@heartbeat", "blobs/c/1", "blobs/c/b", "b2"]
+)
 def test_a_node_cannot_speak_as_another(meeting: Meeting, claimed: str) -> None:
-    """Its endpoint was changed to introduce itself under that name, with the certificate that it has."""
-    place, impostor = meeting.add("a").listen(HERE), meeting.add("b", secret=credentials_of(SECRET, "b").encoded())
+    """Its endpoint was changed to introduce itself under that name, with the certificate that it
+    has.
+    """
+    place, impostor = (
+        meeting.add("a").listen(HERE),
+        meeting.add("b", secret=credentials_of(SECRET, "b").encoded()),
+    )
     impostor._connector._identity = Identity(claimed, "node", "1")
     contexts = contexts_of(credentials_of(SECRET, "b"))
     with pytest.MonkeyPatch.context() as patch:
@@ -77,7 +103,9 @@ def test_a_node_cannot_speak_as_another(meeting: Meeting, claimed: str) -> None:
     assert not meeting.of("a", Connected)
 
 
-def of_name(name: str, contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+def of_name(
+    name: str, contexts: tuple[ssl.SSLContext, ssl.SSLContext]
+) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     return contexts_of(credentials_of(SECRET, "a")) if name == "a" else contexts
 
 
@@ -98,7 +126,9 @@ def test_messages_of_all_sizes_pass_both_ways(meeting: Meeting) -> None:
 
 
 def test_nothing_is_left_in_the_tls_layer(meeting: Meeting) -> None:
-    """A burst of small messages arrives in few records, of which the selector knows nothing once they are read."""
+    """A burst of small messages arrives in few records, of which the selector knows nothing once
+    they are read.
+    """
     a, b = meeting.add("a"), meeting.add("b")
     b.connect("a", a.listen(HERE))
     meeting.until(lambda: "b" in a.peers and "a" in b.peers)
@@ -109,7 +139,9 @@ def test_nothing_is_left_in_the_tls_layer(meeting: Meeting) -> None:
 
 
 @pytest.mark.parametrize("listener", [SECRET, OTHER])
-def test_another_secret_is_refused_for_good_before_the_jobs_own_handshake(meeting: Meeting, listener: bytes) -> None:
+def test_another_secret_is_refused_for_good_before_the_jobs_own_handshake(
+    meeting: Meeting, listener: bytes
+) -> None:
     """The connecting side learns it from the certificate, and sends nothing about itself."""
     place = meeting.add("a", secret=listener).listen(HERE)
     meeting.add("b", secret=OTHER if listener == SECRET else SECRET).connect("a", place)
@@ -158,7 +190,9 @@ def test_who_does_not_speak_tls_is_refused(meeting: Meeting) -> None:
     place = meeting.add("a").listen(HERE)
     assert isinstance(place, TcpAddress)
     with socket.create_connection((place.host, place.port)) as plain:
-        plain.sendall(Handshake(Identity("b", "node", "1"), job_mark(SECRET), expected="a").opening())
+        plain.sendall(
+            Handshake(Identity("b", "node", "1"), job_mark(SECRET), expected="a").opening()
+        )
         plain.setblocking(False)
         meeting.until(lambda: closed(plain))
     assert not meeting.of("a", Connected)

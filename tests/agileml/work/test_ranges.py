@@ -6,7 +6,9 @@ from hypothesis import given, strategies as st
 
 from agileml.work import ChunkSpan, Ranges
 
-SPANS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)).map(lambda s: (s[0], s[0] + s[1])), max_size=8)
+SPANS = st.lists(
+    st.tuples(st.integers(0, 30), st.integers(0, 8)).map(lambda s: (s[0], s[0] + s[1])), max_size=8
+)
 
 
 def numbers(spans: list[ChunkSpan]) -> set[int]:
@@ -19,7 +21,9 @@ def test_equal_sets_have_equal_spans(spans: list[ChunkSpan]) -> None:
     assert list(ranges) == sorted(numbers(spans))
     assert len(ranges) == len(numbers(spans))
     assert ranges == Ranges.of(*((number, number + 1) for number in numbers(spans)))
-    assert all(last < first for (_, last), (first, _) in zip(ranges.spans, ranges.spans[1:], strict=False))
+    assert all(
+        last < first for (_, last), (first, _) in zip(ranges.spans, ranges.spans[1:], strict=False)
+    )
 
 
 @given(SPANS, SPANS)

@@ -1,7 +1,9 @@
-"""Jobs with a deadline in markets that turn against them: no decision may cost a deadline that on-demand could meet.
+"""Jobs with a deadline in markets that turn against them: no decision may cost a deadline that
+on-demand could meet.
 
-`python -m tests.bidbrain.decision.adversary [JOBS]` plays half of the jobs on one machine, by the rules of the deadline
-replay, and half on several machines and markets, in the replay of jobs. It prints how many missed.
+`python -m tests.bidbrain.decision.adversary [JOBS]` plays half of the jobs on one machine, by the
+rules of the deadline replay, and half on several machines and markets, in the replay of jobs. It
+prints how many missed.
 """
 
 from __future__ import annotations
@@ -25,7 +27,16 @@ from bidbrain.replay.job import run_job
 from bidbrain.replay.market import Capacity, MarketReplay
 from bidbrain.replay.pace import PastJobs
 from bidbrain.replay.run import ReplayedJob
-from bidbrain.strategies.base import LOOK_AGAIN, Decision, Offer, Overheads, Rent, Return, Situation, Strategy
+from bidbrain.strategies.base import (
+    LOOK_AGAIN,
+    Decision,
+    Offer,
+    Overheads,
+    Rent,
+    Return,
+    Situation,
+    Strategy,
+)
 from bidbrain.strategies.deadline import DeadlineStrategy, DeadlineTerms, ImpossibleJob
 from bidbrain.strategies.inputs import Checkpointing, Recovery, StrategyInputs
 from bidbrain.strategies.regions_knowledge import Known
@@ -55,7 +66,10 @@ class Restless:
         chance = np.random.default_rng([self.seed, situation.now % (1 << 32)])
         returns = [
             Return(
-                one.allocation, None if chance.random() < 0.5 else situation.now + int(chance.integers(1, 30)) * MINUTE
+                one.allocation,
+                None
+                if chance.random() < 0.5
+                else situation.now + int(chance.integers(1, 30)) * MINUTE,
             )
             for one in situation.holdings
             if chance.random() < 0.2
@@ -65,12 +79,14 @@ class Restless:
             for offer in situation.offers
             if chance.random() < 0.4
         ]
-        return Decision((*returns, *rents), situation.now + int(chance.integers(1, 20)) * MINUTE, "restless")
+        return Decision(
+            (*returns, *rents), situation.now + int(chance.integers(1, 20)) * MINUTE, "restless"
+        )
 
 
 class Hostile(MarketReplay):
-    """Evicts at moments that hurt: as soon as machines are ready, a start-up later, hours later. A `stingy` market also
-    grants a part of an order, or nothing."""
+    """Evicts at moments that hurt: as soon as machines are ready, a start-up later, hours later. A
+    `stingy` market also grants a part of an order, or nothing."""
 
     def __init__(
         self,
@@ -86,15 +102,27 @@ class Hostile(MarketReplay):
 
     def granted(self, market: Market, machines: int, held: int, now: int) -> int:
         room = super().granted(market, machines, held, now)
-        chance = np.random.default_rng([self._seed, crc32(str(market).encode()), now % (1 << 32), 1])
+        chance = np.random.default_rng(
+            [self._seed, crc32(str(market).encode()), now % (1 << 32), 1]
+        )
         return int(chance.integers(0, room + 1)) if self._stingy and chance.random() < 0.7 else room
 
     def evicted_at(self, market: Market, bid: int, start: int) -> int | None:
         chance = np.random.default_rng([self._seed, crc32(str(market).encode()), start % (1 << 32)])
         startup = self._overheads.startup
-        spans = (SECOND, max(startup - SECOND, SECOND), startup + SECOND, 2 * startup + MINUTE, HOUR, 6 * HOUR, 4 * DAY)
+        spans = (
+            SECOND,
+            max(startup - SECOND, SECOND),
+            startup + SECOND,
+            2 * startup + MINUTE,
+            HOUR,
+            6 * HOUR,
+            4 * DAY,
+        )
         dies = (
-            start + spans[int(chance.integers(len(spans)))] + int(chance.integers(0, 2)) * int(chance.integers(1, HOUR))
+            start
+            + spans[int(chance.integers(len(spans)))]
+            + int(chance.integers(0, 2)) * int(chance.integers(1, HOUR))
         )
         crossed = super().evicted_at(market, bid, start)
         return dies if crossed is None else min(dies, crossed)
@@ -132,7 +160,9 @@ def case_of(number: int, seed: int = SEED) -> Case:
     )[: int(chance.integers(1, 4))]
     most = int(chance.integers(1, 13))
     together = bool(chance.random() < 0.4)
-    limits = MachineLimits(most if together else int(chance.integers(1, most + 1)), most, {}, together)
+    limits = MachineLimits(
+        most if together else int(chance.integers(1, most + 1)), most, {}, together
+    )
     if together and number % 2:
         limits = replace(limits, least=-(-most // 2))
     most_nu = most * min(offer.nu for offer in offers)
@@ -144,25 +174,47 @@ def case_of(number: int, seed: int = SEED) -> Case:
     fallback = limits.rentable(baseline)
     span = float(chance.choice([0.2, 1.0, 3.0, 8.0])) * HOUR
     work = span * fallback.machines * fallback.offer.nu
-    slack = float(chance.choice([0.0, 0.001, 0.02, 0.1, 0.25, 0.5, 1.0])) * span + int(chance.integers(0, 60)) * SECOND
+    slack = (
+        float(chance.choice([0.0, 0.001, 0.02, 0.1, 0.25, 0.5, 1.0])) * span
+        + int(chance.integers(0, 60)) * SECOND
+    )
     deadline = BEGIN + overheads.startup + round(span + slack) + 1
     histories = [_prices(chance, offer) for offer in offers]
-    capacities = {offer.market: _capacity(chance, most) for offer in offers} if chance.random() < 0.5 else {}
+    capacities = (
+        {offer.market: _capacity(chance, most) for offer in offers} if chance.random() < 0.5 else {}
+    )
     market = Hostile(number, overheads, histories, capacities, stingy=number % 3 == 0)
     job = ReplayedJob(BEGIN, work, deadline + DAY, offers, baseline, most_nu, nodes=limits.nodes)
     job = replace(job, most_nodes=limits.most if together else 0)
     name = NAMES[number % len(NAMES)]
     made = _strategy(name, number, offers, baseline, overheads, histories)
     delay = overheads.startup + overheads.eviction
-    worth = DeadlineStrategy(DeadlineTerms(round(span), delay, 3.0)) if chance.random() < 0.8 else None
+    worth = (
+        DeadlineStrategy(DeadlineTerms(round(span), delay, 3.0)) if chance.random() < 0.8 else None
+    )
     decider = Decider(
-        offers, baseline, None, most_nu, limits, overheads, deadline, made, RULE, HOUR, worth=worth, look=LOOK_AGAIN
+        offers,
+        baseline,
+        None,
+        most_nu,
+        limits,
+        overheads,
+        deadline,
+        made,
+        RULE,
+        HOUR,
+        worth=worth,
+        look=LOOK_AGAIN,
     )
     recovery = _recovery(chance, together)
     if together and chance.random() < 0.5:
         per_gb = chance.random((len(offers), len(offers))) * (1 - np.eye(len(offers)))
         roaming = Roaming(offers, per_gb, Known.nothing([offer.market.zone for offer in offers]))
-        decider, job, name = replace(decider, roaming=roaming, worth=None), replace(job, saved_gb=3.0), "regions"
+        decider, job, name = (
+            replace(decider, roaming=roaming, worth=None),
+            replace(job, saved_gb=3.0),
+            "regions",
+        )
     return Case(name, job, decider, market, recovery)
 
 
@@ -176,12 +228,19 @@ def _recovery(chance: np.random.Generator, together: bool) -> Recovery:
 
 
 def _strategy(
-    name: str, seed: int, offers: tuple[Offer, ...], baseline: Rent, overheads: Overheads, histories: list[PriceSeries]
+    name: str,
+    seed: int,
+    offers: tuple[Offer, ...],
+    baseline: Rent,
+    overheads: Overheads,
+    histories: list[PriceSeries],
 ) -> Strategy:
     if name == "restless":
         return Restless(seed)
     past = {series.market: series.window(START, BEGIN) for series in histories}
-    hazards = {offer.market: Hazard((RateEvidence("drawn", Exposure(2.0, 10.0)),)) for offer in offers}
+    hazards = {
+        offer.market: Hazard((RateEvidence("drawn", Exposure(2.0, 10.0)),)) for offer in offers
+    }
     inputs = StrategyInputs(
         offers,
         past,
@@ -211,7 +270,9 @@ def _capacity(chance: np.random.Generator, most: int) -> Capacity:
 
 
 def missed(case: Case) -> bool:
-    """Whether the job was not done at its deadline, though on-demand machines alone would have been in time."""
+    """Whether the job was not done at its deadline, though on-demand machines alone would have been
+    in time.
+    """
     deadline = case.decider.deadline
     assert deadline is not None
     run = run_job(case.job, case.decider, case.market, case.decider.overheads, case.recovery)
@@ -230,11 +291,16 @@ def single_pool(jobs: int, seed: int = SEED) -> tuple[int, int]:
     chance, played, late = np.random.default_rng(seed), 0, 0
     while played < jobs:
         tick = int(chance.choice([30, 200, 600, 1800])) * SECOND
-        up = np.repeat(chance.random(400) < chance.random(), chance.integers(1, int(chance.choice([2, 6, 60])), 400))
+        up = np.repeat(
+            chance.random(400) < chance.random(),
+            chance.integers(1, int(chance.choice([2, 6, 60])), 400),
+        )
         history = AvailabilityHistory("drawn", tick, up)
         work = int(chance.integers(1, max(up.size // 3, 2))) * tick
         terms = DeadlineTerms(
-            work, int(chance.integers(0, 40)) * MINUTE // 2, float(chance.choice([0.8, 1.5, 3.0, 8.0]))
+            work,
+            int(chance.integers(0, 40)) * MINUTE // 2,
+            float(chance.choice([0.8, 1.5, 3.0, 8.0])),
         )
         try:
             laid = lay_out([history], terms, [float(chance.choice([1.0, 1.02, 1.1, 1.3, 2.0]))], 40)
@@ -259,7 +325,9 @@ def main(words: list[str]) -> None:
         found["missed"] += missed(case)
         found["unguarded"] += late_without_guard(case)
         if number % PART == 0:
-            print(f"several machines and markets: {number} jobs, {found['missed']} missed", flush=True)
+            print(
+                f"several machines and markets: {number} jobs, {found['missed']} missed", flush=True
+            )
     late, unguarded = found.pop("missed", 0), found.pop("unguarded", 0)
     print(f"several machines and markets, {late} missed of {dict(found)}")
     print(f"the same, decided by the strategies alone: {unguarded} missed")

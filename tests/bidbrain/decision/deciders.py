@@ -14,13 +14,15 @@ from spotctl.clouds.link import LeaseTimes
 from spotctl.planning.facts import OVERHEADS
 from tests.spotctl.planning.worlds import CENT, NOW, offer
 
-A, B, C = (Offer(offer(name, zone), 4.0, 20 * CENT) for name, zone in (("a", "a"), ("a", "b"), ("b", "a")))
+A, B, C = (
+    Offer(offer(name, zone), 4.0, 20 * CENT) for name, zone in (("a", "a"), ("a", "b"), ("b", "a"))
+)
 BASELINE = Rent(A, 8, None)
 ROOM = MachineLimits(1, 8, {})
 WORK = 32.0 * HOUR
 LEASE = LeaseTimes().committed
-# What is left to do on demand takes an hour. Entering machines loses up to 5.5 minutes, an eviction of all up to 7, and
-# the next decision is 2 minutes away.
+# What is left to do on demand takes an hour. Entering machines loses up to 5.5 minutes, an eviction
+# of all up to 7, and the next decision is 2 minutes away.
 LAST = NOW + HOUR + 14 * MINUTE + 30 * SECOND
 
 
@@ -38,13 +40,20 @@ class Wants:
 
 
 def deciding(
-    *wanted: Rent | Return, limits: MachineLimits = ROOM, deadline: int | None = None, billing: str = "per-second"
+    *wanted: Rent | Return,
+    limits: MachineLimits = ROOM,
+    deadline: int | None = None,
+    billing: str = "per-second",
 ) -> Decider:
     rule = billing_rule(billing)
-    return Decider((A, B, C), BASELINE, None, 32.0, limits, OVERHEADS, deadline, Wants(wanted), rule, LEASE)
+    return Decider(
+        (A, B, C), BASELINE, None, 32.0, limits, OVERHEADS, deadline, Wants(wanted), rule, LEASE
+    )
 
 
-def situation(*holdings: Holding, work: float = inf, offers: tuple[Offer, ...] = (A, B, C)) -> Situation:
+def situation(
+    *holdings: Holding, work: float = inf, offers: tuple[Offer, ...] = (A, B, C)
+) -> Situation:
     return Situation(NOW, offers, lambda _: CENT, holdings, BASELINE, 32.0, work)
 
 

@@ -31,7 +31,9 @@ from tests.spotctl.planning.worlds import CENT, NOW
 
 
 def test_a_gang_is_of_one_market() -> None:
-    made = deciding(Rent(A, 2, CENT), Rent(B, 1, CENT), limits=MachineLimits(3, 3, {}, together=True))
+    made = deciding(
+        Rent(A, 2, CENT), Rent(B, 1, CENT), limits=MachineLimits(3, 3, {}, together=True)
+    )
     assert rents(made.decide(situation())) == [Rent(A, 3, CENT)]
 
 
@@ -51,15 +53,21 @@ def test_a_gang_that_lost_machines_is_completed_by_more_of_the_same_while_that_s
     assert rents(gang(Rent(A, 8, CENT)).decide(situation(later))) == []
 
 
-def test_a_gang_that_may_shrink_is_bought_whole_and_waits_for_its_own_market_while_it_works() -> None:
+def test_a_gang_that_may_shrink_is_bought_whole_and_waits_for_its_own_market_while_it_works() -> (
+    None
+):
     made = deciding(limits=MachineLimits(4, 8, {}, together=True))
-    assert rents(replace(made, strategy=Wants((Rent(B, 4, CENT),))).decide(situation())) == [Rent(B, 8, CENT)]
+    assert rents(replace(made, strategy=Wants((Rent(B, 4, CENT),))).decide(situation())) == [
+        Rent(B, 8, CENT)
+    ]
     lost = held(1, B, 5, 3 * CENT)
     assert rents(made.decide(situation(lost))) == [Rent(B, 3, 3 * CENT)]
     goes_on = made.decide(situation(lost, offers=(A,)))
     assert goes_on.actions == ()
     assert goes_on.reason == "continues with 5 of 8 nodes: their market has no more now"
-    assert rents(made.decide(situation(held(1, B, 3, 3 * CENT), offers=(A,)))) == [Rent(A, 5, A.on_demand)]
+    assert rents(made.decide(situation(held(1, B, 3, 3 * CENT), offers=(A,)))) == [
+        Rent(A, 5, A.on_demand)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -81,20 +89,28 @@ def test_a_gang_that_a_market_refuses_asks_it_for_fewer_and_then_for_all_again(
     least: int, holds: int, refused: int, asked: int, *, fewer: bool
 ) -> None:
     holdings = (held(1, B, holds, CENT),) if holds else ()
-    made = deciding(*(() if holds else (Rent(B, 8, CENT),)), limits=MachineLimits(least, 8, {}, together=True))
-    decision = made.decide(replace(situation(*holdings), refused={(B.market, True): refused, (B.market, False): 7}))
+    made = deciding(
+        *(() if holds else (Rent(B, 8, CENT),)), limits=MachineLimits(least, 8, {}, together=True)
+    )
+    decision = made.decide(
+        replace(situation(*holdings), refused={(B.market, True): refused, (B.market, False): 7})
+    )
     assert rents(decision) == [Rent(B, asked, CENT)]
     assert decision.reason.endswith(f"; asks for {asked}, since {refused} were refused") is fewer
 
 
 def test_a_gang_that_lacks_nodes_close_to_its_deadline_moves_on_demand_as_a_whole() -> None:
     short = deciding(limits=MachineLimits(4, 8, {}, together=True), deadline=NOW + HOUR)
-    decision = short.decide(situation(held(1, B, 5, 3 * CENT), work=0.95 * HOUR * BASELINE.machines * A.nu))
+    decision = short.decide(
+        situation(held(1, B, 5, 3 * CENT), work=0.95 * HOUR * BASELINE.machines * A.nu)
+    )
     assert decision.actions == (Return(1, NOW + OVERHEADS.startup, replaced=True), Rent(A, 8, None))
 
 
 # Spot costs a twentieth of what on demand does, and of two hours nothing lasted.
-FAILING = SpotRecord(taken=(NOW - HOUR, NOW - 30 * MINUTE, NOW - MINUTE), paid=HOUR, lasting=HOUR // 30)
+FAILING = SpotRecord(
+    taken=(NOW - HOUR, NOW - 30 * MINUTE, NOW - MINUTE), paid=HOUR, lasting=HOUR // 30
+)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +123,9 @@ FAILING = SpotRecord(taken=(NOW - HOUR, NOW - 30 * MINUTE, NOW - MINUTE), paid=H
         (replace(FAILING, fallbacks=(NOW - 45 * MINUTE,)), False),
     ],
 )
-def test_a_gang_takes_refuge_on_demand_where_spot_keeps_failing(record: SpotRecord, flees: bool) -> None:
+def test_a_gang_takes_refuge_on_demand_where_spot_keeps_failing(
+    record: SpotRecord, flees: bool
+) -> None:
     decision = gang(Rent(B, 8, 3 * CENT)).decide(replace(situation(), record=record))
     assert rents(decision) == [Rent(A, 8, None) if flees else Rent(B, 8, 3 * CENT)]
     assert (
@@ -143,25 +161,32 @@ def test_a_gang_that_no_quota_holds_on_demand_waits_for_spot() -> None:
     for deadline in (None, NOW + HOUR):
         made = deciding(Rent(B, 8, CENT), limits=limits, deadline=deadline)
         assert rents(made.decide(situation(work=WORK))) == [Rent(B, 8, CENT)]
-        assert rents(replace(made, strategy=Wants(())).decide(situation(work=WORK, offers=()))) == []
+        assert (
+            rents(replace(made, strategy=Wants(())).decide(situation(work=WORK, offers=()))) == []
+        )
 
 
 def test_a_gang_that_roams_turns_to_on_demand_machines_where_a_quota_holds_them() -> None:
     far = Offer(replace(A.market, region="far", zone="far-a"), 4.0, 40 * CENT)
     roaming = Roaming((A, far), np.zeros((2, 2)), Known.nothing(("near", "far")))
     limits = MachineLimits(8, 8, {}, together=True, on_demand={A.market: 7})
-    made = replace(deciding(limits=limits, deadline=NOW + HOUR + MINUTE), offers=(A, far), roaming=roaming)
+    made = replace(
+        deciding(limits=limits, deadline=NOW + HOUR + MINUTE), offers=(A, far), roaming=roaming
+    )
     assert rents(made.decide(situation(work=WORK, offers=(A, far)))) == [Rent(far, 8, None)]
     unlimited = replace(made, limits=replace(limits, on_demand={}))
     assert rents(unlimited.decide(situation(work=WORK, offers=(A, far)))) == [Rent(A, 8, None)]
 
 
 def roaming_range(work: float, *holdings: Holding, **changes: Any) -> Decision:  # noqa: ANN401
-    """What four to eight nodes do that may move, with much slack; the far market is much cheaper."""
+    """What four to eight nodes do that may move, with much slack; the far market is much
+    cheaper."""
     roaming = Roaming((A, FAR), np.zeros((2, 2)), Known.nothing(("near", "far")))
     made = deciding(limits=MachineLimits(4, 8, {}, together=True), deadline=NOW + 60 * HOUR)
     prices = {A: 10 * CENT, FAR: CENT}
-    here = replace(situation(*holdings, work=work, offers=(A, FAR)), price=prices.__getitem__, **changes)
+    here = replace(
+        situation(*holdings, work=work, offers=(A, FAR)), price=prices.__getitem__, **changes
+    )
     return replace(made, offers=(A, FAR), roaming=roaming).decide(here)
 
 
@@ -171,11 +196,15 @@ FAR = Offer(replace(A.market, region="far", zone="far-a"), 4.0, 20 * CENT)
 LONG = 32.0 * 20 * HOUR
 
 
-def test_a_range_of_nodes_that_roams_starts_with_all_and_moves_to_a_cheaper_market_as_a_whole() -> None:
+def test_a_range_of_nodes_that_roams_starts_with_all_and_moves_to_a_cheaper_market_as_a_whole() -> (
+    None
+):
     assert rents(roaming_range(LONG)) == [Rent(FAR, 8, FAR.on_demand)]
     moved = roaming_range(LONG, held(1, A, 8), held(2, A, 2))
     assert rents(moved) == [Rent(FAR, 8, FAR.on_demand)]
-    assert {one.allocation for one in moved.actions if isinstance(one, Return) and one.replaced} == {1, 2}
+    assert {
+        one.allocation for one in moved.actions if isinstance(one, Return) and one.replaced
+    } == {1, 2}
     # What an order brought too little of is returned, also in the market of those that run.
     assert Return(2) in roaming_range(LONG, held(1, FAR, 8, None), held(2, FAR, 2)).actions
     # Three are too few to work.
@@ -190,9 +219,12 @@ def test_a_range_of_nodes_that_roams_goes_on_with_some_and_asks_its_market_for_t
     closed = roaming_range(LONG, held(1, FAR, 5), offers=(A,))
     assert closed.actions == ()
     assert closed.reason == "continues with 5 of 8 nodes: their market has no more now"
-    # It works, and the other market has lately refused all of them: it is not left for fewer or as many.
+    # It works, and the other market has lately refused all of them: it is not left for fewer or as
+    # many.
     refusing = {(FAR.market, True): 8}
-    assert rents(roaming_range(LONG, held(1, A, 5, 20 * CENT), refused=refusing)) == [Rent(A, 3, 20 * CENT)]
+    assert rents(roaming_range(LONG, held(1, A, 5, 20 * CENT), refused=refusing)) == [
+        Rent(A, 3, 20 * CENT)
+    ]
     assert rents(roaming_range(LONG, refused=refusing)) == [Rent(FAR, 6, FAR.on_demand)]
 
 
@@ -203,7 +235,9 @@ def test_a_gang_is_not_on_demand_on_slower_machines_which_its_deadline_does_not_
     decider = replace(gang, offers=(A, slow), roaming=roaming)
     patient = decider.decide(situation(work=32.0 * 20 * HOUR, offers=()))
     assert [rent for rent in rents(patient) if rent.offer == slow] == []
-    hurried = replace(decider, deadline=NOW + 20 * HOUR).decide(situation(work=32.0 * 20 * HOUR, offers=()))
+    hurried = replace(decider, deadline=NOW + 20 * HOUR).decide(
+        situation(work=32.0 * 20 * HOUR, offers=())
+    )
     assert rents(hurried) == [BASELINE]
 
 
@@ -218,4 +252,7 @@ def test_a_gang_on_demand_returns_the_granted_part_of_an_order(deadline: int | N
 def test_a_gang_with_time_orders_the_rest_of_its_order_before_it_leaves_on_demand() -> None:
     made = deciding(limits=MachineLimits(8, 8, {}, together=True), deadline=NOW + 20 * HOUR)
     decided = made.decide(situation(held(1, A, 8, None), held(2, B, 3, 3 * CENT), work=WORK))
-    assert decided.actions == (Return(1, NOW + OVERHEADS.startup, replaced=True), Rent(B, 5, 3 * CENT))
+    assert decided.actions == (
+        Return(1, NOW + OVERHEADS.startup, replaced=True),
+        Rent(B, 5, 3 * CENT),
+    )

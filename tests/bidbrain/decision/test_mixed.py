@@ -35,7 +35,9 @@ def series(offer: Offer, *prices: tuple[float, int]) -> PriceSeries:
     """Prices in cents from an hour on; the last one lasts for two days."""
     times = [START + round(hour * HOUR) for hour, _ in prices] + [START + 48 * HOUR]
     cents = [price for _, price in prices] + [prices[-1][1]]
-    return PriceSeries(offer.market, np.array(times, dtype=np.int64), np.array(cents, dtype=np.int64) * CENT)
+    return PriceSeries(
+        offer.market, np.array(times, dtype=np.int64), np.array(cents, dtype=np.int64) * CENT
+    )
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,9 @@ def mixed(aim: Aim, deadline_hours: float = inf, quotas: tuple[TypeQuota, ...] =
 
 
 def replayed(strategy: InTime, *histories: PriceSeries, work: float = WORK) -> Run:
-    job = ReplayedJob(START, work * HOUR, START + 40 * HOUR, (SLOW, FAST), Rent(SLOW, 8, None), 800.0)
+    job = ReplayedJob(
+        START, work * HOUR, START + 40 * HOUR, (SLOW, FAST), Rent(SLOW, 8, None), 800.0
+    )
     return run_job(job, strategy, MarketReplay(histories), OVERHEADS)
 
 
@@ -72,7 +76,10 @@ def paid(run: Run, prices: Mapping[Market, int]) -> float:
     """Dollars at flat prices by the second."""
     rule = billing_rule("per-second")
     return sum(
-        rule.bill(one.life, prices[one.rent.offer.market]).amount * one.rent.machines / 3600 / NANOS_PER_DOLLAR
+        rule.bill(one.life, prices[one.rent.offer.market]).amount
+        * one.rent.machines
+        / 3600
+        / NANOS_PER_DOLLAR
         for one in run.tenures
     )
 
@@ -103,11 +110,15 @@ def test_without_a_deadline_the_cheap_kind_does_it_all() -> None:
 
 
 def test_fast_machines_follow_when_evictions_cost_the_slack() -> None:
-    """The price of the slow kind is above its bid for forty minutes: what is left needs more fast machines."""
+    """The price of the slow kind is above its bid for forty minutes: what is left needs more fast
+    machines.
+    """
     quiet = replayed(mixed(Aim.LEAST_COST, deadline_hours=5.6), *FLAT)
     assert machines(quiet) == {"p2.xlarge": 8}
     evicted = replayed(
-        mixed(Aim.LEAST_COST, deadline_hours=5.6), series(SLOW, (0, 27), (1, 500), (1 + 2 / 3, 27)), FLAT[1]
+        mixed(Aim.LEAST_COST, deadline_hours=5.6),
+        series(SLOW, (0, 27), (1, 500), (1 + 2 / 3, 27)),
+        FLAT[1],
     )
     assert hours(evicted) <= 5.6
     assert "p3.2xlarge" in machines(evicted)
@@ -143,7 +154,14 @@ def test_types_share_a_quota() -> None:
 def test_a_budget_buys_speed_but_no_more_than_it_pays_for() -> None:
     strategy = mixed(Aim.SHORTEST_TIME)
     situation = Situation(
-        START, (SLOW, FAST), lambda one: FLAT_PRICES[one.market], (), Rent(SLOW, 8, None), 800.0, WORK * HOUR, 15.0
+        START,
+        (SLOW, FAST),
+        lambda one: FLAT_PRICES[one.market],
+        (),
+        Rent(SLOW, 8, None),
+        800.0,
+        WORK * HOUR,
+        15.0,
     )
     types, schedule = strategy.schedule(situation)
     assert types == ["p2.xlarge", "p3.2xlarge"]
@@ -154,13 +172,24 @@ def test_a_budget_buys_speed_but_no_more_than_it_pays_for() -> None:
 
 @pytest.mark.parametrize("dollars", [12.5, 14.0, 16.0])
 def test_a_run_within_a_budget_takes_as_long_as_its_schedule(dollars: float) -> None:
-    """What is kept back for leases pays for the work of the machines that hold them, and is not missing from it."""
+    """What is kept back for leases pays for the work of the machines that hold them, and is not
+    missing from it.
+    """
     strategy, baseline = mixed(Aim.SHORTEST_TIME), Rent(SLOW, 8, None)
     histories = {one.market: one for one in FLAT}
     spending = ReplayedBudget(dollars, billing_rule("per-second"), histories, 16 * MINUTE)
-    job = ReplayedJob(START, WORK * HOUR, START + 40 * HOUR, (SLOW, FAST), baseline, 800.0, budget=spending)
+    job = ReplayedJob(
+        START, WORK * HOUR, START + 40 * HOUR, (SLOW, FAST), baseline, 800.0, budget=spending
+    )
     begin = Situation(
-        START, job.offers, lambda one: FLAT_PRICES[one.market], (), baseline, job.most_nu, job.work, dollars
+        START,
+        job.offers,
+        lambda one: FLAT_PRICES[one.market],
+        (),
+        baseline,
+        job.most_nu,
+        job.work,
+        dollars,
     )
     _, schedule = strategy.schedule(begin)
     assert schedule is not None
@@ -176,12 +205,21 @@ def test_machines_that_only_the_first_phase_needs_are_rented_by_themselves() -> 
 
     def decided(now: int, work: float, *holdings: Holding) -> tuple[Rent | Return, ...]:
         known = Situation(
-            now, (SLOW, FAST), lambda one: prices[one.market], holdings, Rent(SLOW, 8, None), 800.0, work * HOUR
+            now,
+            (SLOW, FAST),
+            lambda one: prices[one.market],
+            holdings,
+            Rent(SLOW, 8, None),
+            800.0,
+            work * HOUR,
         )
         return strategy.decide(known).actions
 
     first = decided(START, WORK)
-    assert [(one.offer, one.machines) for one in first if isinstance(one, Rent)] == [(SLOW, 7), (SLOW, 1)]
+    assert [(one.offer, one.machines) for one in first if isinstance(one, Rent)] == [
+        (SLOW, 7),
+        (SLOW, 1),
+    ]
     held = [Holding(i, one, START, START) for i, one in enumerate(first) if isinstance(one, Rent)]
     then = decided(START + 2 * HOUR, WORK - 2 * 8 * 48 + 60, *held)
     assert Return(1, START + 2 * HOUR) in then

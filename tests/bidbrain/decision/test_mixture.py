@@ -1,4 +1,6 @@
-"""Mixtures of machine kinds: against every constant mixture, and against a linear program over divisions of time."""
+"""Mixtures of machine kinds: against every constant mixture, and against a linear program over
+divisions of time.
+"""
 
 from __future__ import annotations
 
@@ -34,18 +36,24 @@ def every_mixture(terms: MixtureTerms) -> list[Mixture]:
         Mixture(
             one,
             sum(n * kind.nu for n, kind in zip(one, terms.kinds, strict=True)),
-            sum(n * kind.usd_per_hour for n, kind in zip(one, terms.kinds, strict=True)) + terms.usd_per_hour,
+            sum(n * kind.usd_per_hour for n, kind in zip(one, terms.kinds, strict=True))
+            + terms.usd_per_hour,
         )
         for one in whole
     ]
 
 
 def divided(terms: MixtureTerms, work: float, hours: float, budget: float) -> tuple[float, float]:
-    """Least dollars within the hours, and least hours within the budget, over all divisions of time; by an LP."""
+    """Least dollars within the hours, and least hours within the budget, over all divisions of
+    time; by an LP.
+    """
     mixtures = every_mixture(terms)
     if not mixtures:
         return inf, inf
-    rate, usd = np.array([one.rate for one in mixtures]), np.array([one.usd_per_hour for one in mixtures])
+    rate, usd = (
+        np.array([one.rate for one in mixtures]),
+        np.array([one.usd_per_hour for one in mixtures]),
+    )
     ones = np.ones(len(mixtures))
     in_time = linprog(usd, A_ub=[-rate, ones], b_ub=[-work, hours], method="highs")
     in_budget = linprog(ones, A_ub=[-rate, usd], b_ub=[-work, budget], method="highs")
@@ -90,14 +98,18 @@ def check(terms: MixtureTerms, work: float, hours: float, budget: float) -> None
 def consistent(terms: MixtureTerms, schedule: Schedule, work: float) -> None:
     possible = every_mixture(terms)
     assert sum(phase.hours * phase.mixture.rate for phase in schedule.phases) == pytest.approx(work)
-    assert sum(phase.hours * phase.mixture.usd_per_hour for phase in schedule.phases) == pytest.approx(schedule.usd)
+    assert sum(
+        phase.hours * phase.mixture.usd_per_hour for phase in schedule.phases
+    ) == pytest.approx(schedule.usd)
     assert sum(phase.hours for phase in schedule.phases) == pytest.approx(schedule.hours)
     for phase in schedule.phases:
         assert any(phase.mixture.machines == one.machines for one in possible)
 
 
 @given(terms_of(), st.integers(1, 60), st.integers(1, 12), st.integers(1, 80))
-def test_no_mixture_and_no_division_of_time_is_better(terms: MixtureTerms, work: int, hours: int, budget: int) -> None:
+def test_no_mixture_and_no_division_of_time_is_better(
+    terms: MixtureTerms, work: int, hours: int, budget: int
+) -> None:
     check(terms, float(work), float(hours), float(budget))
 
 
@@ -110,7 +122,9 @@ def test_the_fastest_mixture_has_the_highest_rate(terms: MixtureTerms) -> None:
 
 
 @pytest.mark.parametrize("kinds", [(), (P2,)], ids=["no kind", "a kind without a quota"])
-def test_a_quota_of_kinds_that_are_not_offered_limits_nothing(kinds: tuple[KindOption, ...]) -> None:
+def test_a_quota_of_kinds_that_are_not_offered_limits_nothing(
+    kinds: tuple[KindOption, ...],
+) -> None:
     """Markets may be empty for a moment."""
     terms = MixtureTerms(kinds, 1, 3, quotas=(SharedQuota((0.0,) * len(kinds), 16.0),))
     free = replace(terms, quotas=())
@@ -123,7 +137,9 @@ def test_a_quota_of_kinds_that_are_not_offered_limits_nothing(kinds: tuple[KindO
 def test_a_change_in_the_middle_is_paid_and_planned_only_where_it_pays(
     terms: MixtureTerms, work: int, hours: int, change: float
 ) -> None:
-    with_changes = MixtureTerms(terms.kinds, terms.least, terms.most, terms.usd_per_hour, change_hours=change)
+    with_changes = MixtureTerms(
+        terms.kinds, terms.least, terms.most, terms.usd_per_hour, change_hours=change
+    )
     schedule = cheapest(with_changes, float(work), float(hours))
     constant = [one.usd_per_work * work for one in every_mixture(terms) if work <= one.rate * hours]
     if schedule is None:

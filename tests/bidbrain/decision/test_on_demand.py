@@ -29,15 +29,21 @@ from tests.bidbrain.decision.deciders import (
 from tests.spotctl.planning.worlds import CENT, NOW
 
 
-@pytest.mark.parametrize(("deadline", "pressed"), [(LAST - 1, True), (LAST, False), (NOW, True), (None, False)])
-def test_on_demand_machines_take_over_close_to_the_deadline(deadline: int | None, pressed: bool) -> None:
+@pytest.mark.parametrize(
+    ("deadline", "pressed"), [(LAST - 1, True), (LAST, False), (NOW, True), (None, False)]
+)
+def test_on_demand_machines_take_over_close_to_the_deadline(
+    deadline: int | None, pressed: bool
+) -> None:
     made = deciding(Rent(B, 8, CENT), deadline=deadline)
     expected = [Rent(A, 8, None)] if pressed else [Rent(B, 8, CENT)]
     assert rents(made.decide(situation(work=WORK))) == expected
 
 
 def test_time_for_checkpoints_counts_against_the_deadline() -> None:
-    """Six hours of work on all machines, and eight to the deadline: enough at full speed, too little at 0.75."""
+    """Six hours of work on all machines, and eight to the deadline: enough at full speed, too
+    little at 0.75.
+    """
     made, now = deciding(deadline=NOW + 8 * HOUR), situation(work=32.0 * 6 * HOUR)
     assert not rents(made.decide(now))
     slowed = replace(made, speed=0.75).decide(now)
@@ -54,10 +60,14 @@ def test_the_net_keeps_what_runs_and_fills_up_what_is_missing() -> None:
 def test_half_of_the_machines_on_spot_are_not_enough_close_to_the_deadline() -> None:
     """4 of 8 machines, 4.0 hours left at that rate, 2.17 hours to the deadline."""
     made = deciding(deadline=NOW + round(2.17 * HOUR))
-    assert rents(made.decide(situation(held(1, B, 4), work=4 * B.nu * 4.0 * HOUR))) == [Rent(A, 4, None)]
+    assert rents(made.decide(situation(held(1, B, 4), work=4 * B.nu * 4.0 * HOUR))) == [
+        Rent(A, 4, None)
+    ]
 
 
-def test_spot_machines_are_replaced_while_they_run_once_another_eviction_would_cost_the_deadline() -> None:
+def test_spot_machines_are_replaced_while_they_run_once_another_eviction_would_cost_the_deadline() -> (
+    None
+):
     """An eviction of all loses up to 7 minutes. Eight more machines are not allowed, four are."""
     late = NOW + HOUR + 6 * MINUTE + 59 * SECOND
     full = deciding(limits=MachineLimits(1, 16, {}), deadline=late)
@@ -69,9 +79,15 @@ def test_spot_machines_are_replaced_while_they_run_once_another_eviction_would_c
     assert swapped.actions == (Return(1), BASELINE)
     half = deciding(limits=MachineLimits(1, 16, {}), deadline=late - 3 * MINUTE)
     decided = half.decide(situation(held(1, A, 4, None), held(2, B, 4), work=WORK))
-    assert decided.actions == (Return(2, NOW + 5 * MINUTE, replaced=True), replace(BASELINE, machines=4))
+    assert decided.actions == (
+        Return(2, NOW + 5 * MINUTE, replaced=True),
+        replace(BASELINE, machines=4),
+    )
     # Replacing them now would itself cost the deadline.
-    assert deciding(deadline=NOW + HOUR + MINUTE).decide(situation(held(1, B, 8), work=WORK)).actions == ()
+    assert (
+        deciding(deadline=NOW + HOUR + MINUTE).decide(situation(held(1, B, 8), work=WORK)).actions
+        == ()
+    )
 
 
 def test_slower_spot_machines_make_room_for_the_deadline() -> None:
@@ -79,11 +95,16 @@ def test_slower_spot_machines_make_room_for_the_deadline() -> None:
     made = deciding(deadline=NOW + 80 * MINUTE)
     kept = Holding(1, Rent(slow, 8, CENT), NOW - HOUR, NOW - HOUR)
     assert made.decide(situation(kept, work=WORK)).actions == ()
-    assert replace(made, deadline=NOW + 73 * MINUTE).decide(situation(kept, work=WORK)).actions == (Return(1), BASELINE)
+    assert replace(made, deadline=NOW + 73 * MINUTE).decide(situation(kept, work=WORK)).actions == (
+        Return(1),
+        BASELINE,
+    )
 
 
 def test_a_job_with_slack_waits_for_spot_and_buys_on_demand_once_slack_is_worth_more() -> None:
-    """Hours of slack: waiting costs nothing, until slack that could still bring spot is worth less than the price."""
+    """Hours of slack: waiting costs nothing, until slack that could still bring spot is worth less
+    than the price.
+    """
     worth = DeadlineStrategy(DeadlineTerms(4 * HOUR, 6 * MINUTE, 20.0))
     made = replace(deciding(deadline=NOW + 6 * HOUR), worth=worth)
     down = replace(situation(work=4 * WORK, offers=()), spell=lambda: SpotSpell.begun(up=False))
@@ -114,7 +135,10 @@ def test_a_quota_of_few_on_demand_machines_casts_the_net_earlier() -> None:
     """An hour of work on 8 machines takes two on the 4 that the quota holds."""
 
     def wanted(minutes: int, now: Situation) -> tuple[Rent | Return, ...]:
-        limits, spot = MachineLimits(1, 8, {}, on_demand={A.market: 4}), [Rent(B, 8, CENT)] if now.offers else []
+        limits, spot = (
+            MachineLimits(1, 8, {}, on_demand={A.market: 4}),
+            [Rent(B, 8, CENT)] if now.offers else [],
+        )
         return deciding(*spot, limits=limits, deadline=NOW + minutes * MINUTE).decide(now).actions
 
     begins, half = situation(work=WORK), replace(BASELINE, machines=4)
@@ -133,12 +157,16 @@ def test_without_an_open_market_machines_on_demand_are_rented_until_one_opens() 
 
 
 def test_spot_is_left_before_filling_what_is_missing_takes_the_time_for_it() -> None:
-    """Machines are evicted one by one: each replacement stops the others, until the last eviction is too much."""
+    """Machines are evicted one by one: each replacement stops the others, until the last eviction
+    is too much.
+    """
     holdings = held(0, A, 4), held(1, A, 3, None)
     leaving = OVERHEADS.startup / 2 + OVERHEADS.eviction + 2 * OVERHEADS.resize
     filling = OVERHEADS.startup / 8 + OVERHEADS.resize
     calm, close = (
-        deciding(deadline=NOW + HOUR + round(leaving + part * filling)).decide(situation(*holdings, work=32.0 * HOUR))
+        deciding(deadline=NOW + HOUR + round(leaving + part * filling)).decide(
+            situation(*holdings, work=32.0 * HOUR)
+        )
         for part in (1.01, 0.99)
     )
     assert Rent(A, 5, None) not in calm.actions
@@ -148,7 +176,9 @@ def test_spot_is_left_before_filling_what_is_missing_takes_the_time_for_it() -> 
 def test_spot_machines_that_were_to_leave_later_make_room_for_those_on_demand() -> None:
     later = replace(held(0, A, 7), leaves_at=NOW + HOUR // 2)
     leaving = OVERHEADS.startup + OVERHEADS.eviction + 2 * OVERHEADS.resize
-    close = deciding(deadline=NOW + HOUR + leaving - SECOND).decide(situation(later, held(1, A, 1), work=32.0 * HOUR))
+    close = deciding(deadline=NOW + HOUR + leaving - SECOND).decide(
+        situation(later, held(1, A, 1), work=32.0 * HOUR)
+    )
     assert set(close.actions) >= {Rent(A, 8, None), Return(0), Return(1)}
 
 
@@ -164,7 +194,9 @@ def test_on_demand_machines_of_another_market_are_ordered_while_the_first_refuse
 def test_spot_machines_do_what_they_can_while_on_demand_machines_are_refused_everywhere() -> None:
     made = deciding(Rent(B, 8, CENT), deadline=NOW + HOUR)
     refused = {(one.market, False): 8 for one in (A, B, C)}
-    assert rents(made.decide(replace(situation(work=32.0 * HOUR), refused=refused))) == [Rent(B, 8, CENT)]
+    assert rents(made.decide(replace(situation(work=32.0 * HOUR), refused=refused))) == [
+        Rent(B, 8, CENT)
+    ]
     # What is held on demand stays, and the rest is asked for again.
     some = replace(situation(held(1, A, 4, None), work=32.0 * HOUR), refused=refused)
     assert made.decide(some).actions == (Rent(A, 4, None),)

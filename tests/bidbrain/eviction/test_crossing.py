@@ -30,9 +30,11 @@ def seconds_to_eviction(known: PriceSeries, start: float, bid: int, window: int)
     return None
 
 
-def brute_force(known: PriceSeries, window: int, delta: int | None, bid: int | None) -> tuple[float, list[float]]:
-    """Shares over whole seconds: events are on whole seconds, so every start within one has the outcome of its
-    middle."""
+def brute_force(
+    known: PriceSeries, window: int, delta: int | None, bid: int | None
+) -> tuple[float, list[float]]:
+    """Shares over whole seconds: events are on whole seconds, so every start within one has the
+    outcome of its middle."""
     evicted, held = [], 0
     for second in range(known.first, known.last - window, SECOND):
         start = second + SECOND / 2
@@ -42,7 +44,8 @@ def brute_force(known: PriceSeries, window: int, delta: int | None, bid: int | N
         if price > limit:
             continue
         held += 1
-        # A window of whole seconds from the middle of one reaches the same events as from its start.
+        # A window of whole seconds from the middle of one reaches the same events as from its
+        # start.
         time = seconds_to_eviction(known, start, limit, window)
         if time is not None:
             evicted.append(time)
@@ -50,7 +53,9 @@ def brute_force(known: PriceSeries, window: int, delta: int | None, bid: int | N
 
 
 @given(shapes, windows, st.integers(0, 5))
-def test_beta_at_a_delta_equals_the_definition(shape: dict[int, int], seconds: int, delta: int) -> None:
+def test_beta_at_a_delta_equals_the_definition(
+    shape: dict[int, int], seconds: int, delta: int
+) -> None:
     known, window = series(*sorted(shape.items())), seconds * SECOND
     if known.last - known.first <= window:
         with pytest.raises(TooLittleHistory, match="import a longer history"):
@@ -67,7 +72,9 @@ def test_beta_at_a_delta_equals_the_definition(shape: dict[int, int], seconds: i
 
 
 @given(shapes, windows, st.integers(0, 6))
-def test_beta_at_a_bid_counts_the_starts_that_could_hold_it(shape: dict[int, int], seconds: int, bid: int) -> None:
+def test_beta_at_a_bid_counts_the_starts_that_could_hold_it(
+    shape: dict[int, int], seconds: int, bid: int
+) -> None:
     known, window = series(*sorted(shape.items())), seconds * SECOND
     if known.last - known.first <= window:
         return
@@ -82,7 +89,9 @@ def test_beta_at_a_bid_counts_the_starts_that_could_hold_it(shape: dict[int, int
 
 
 def check_median(found: float | None, middles: list[float]) -> None:
-    """Half of the evicted time is at or below the median; each second is spread evenly around its middle."""
+    """Half of the evicted time is at or below the median; each second is spread evenly around its
+    middle.
+    """
     if found is None:
         assert middles == []
         return
@@ -119,8 +128,11 @@ def test_the_published_figures_of_one_market(spring_2016: dict[Market, PriceSeri
     assert shares[2] == 0
 
 
-def test_ten_markets_of_2016_equal_a_walk_through_their_events(spring_2016: dict[Market, PriceSeries]) -> None:
-    """A second reference, for real histories: event by event, a linear scan for the first crossing."""
+def test_ten_markets_of_2016_equal_a_walk_through_their_events(
+    spring_2016: dict[Market, PriceSeries],
+) -> None:
+    """A second reference, for real histories: event by event, a linear scan for the first
+    crossing."""
     for known in list(spring_2016.values())[::5][:10]:
         short = known.window(known.first, min(known.last, known.first + 300 * HOUR))
         times, prices = short.times.tolist(), short.prices.tolist()
@@ -129,10 +141,18 @@ def test_ten_markets_of_2016_equal_a_walk_through_their_events(spring_2016: dict
             evicted = 0
             for i in range(len(times) - 1):
                 crossing = next(
-                    (t for t, p in zip(times[i + 1 :], prices[i + 1 :], strict=True) if p > prices[i] + delta), None
+                    (
+                        t
+                        for t, p in zip(times[i + 1 :], prices[i + 1 :], strict=True)
+                        if p > prices[i] + delta
+                    ),
+                    None,
                 )
                 if crossing is not None:
-                    begin, end = max(times[i], crossing - HOUR), min(times[i + 1], short.last - HOUR)
+                    begin, end = (
+                        max(times[i], crossing - HOUR),
+                        min(times[i + 1], short.last - HOUR),
+                    )
                     evicted += max(0, end - begin)
             expected = evicted / (short.last - HOUR - short.first)
             assert history.at_delta(delta).share == pytest.approx(expected, abs=1e-9)

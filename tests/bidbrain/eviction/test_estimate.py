@@ -32,7 +32,9 @@ def outlook_of(markets: list[PriceSeries], at: int) -> PriceOutlook:
     return PriceOutlook([series.market for series in markets], markets.__getitem__, at)
 
 
-def outlook(markets: list[PriceSeries], at: int, distance: int = 10_000, asked: int = 0) -> Estimate:
+def outlook(
+    markets: list[PriceSeries], at: int, distance: int = 10_000, asked: int = 0
+) -> Estimate:
     series = markets[asked]
     return outlook_of(markets, at).of(series.window(series.first, at), distance)
 
@@ -47,14 +49,16 @@ def test_survival_is_the_product_of_both() -> None:
 
 
 def test_the_product_is_what_a_simulation_finds() -> None:
-    """Crossings uniform within the hour with probability 0.3, capacity evictions at 0.5 per hour: share and median
-    time."""
+    """Crossings uniform within the hour with probability 0.3, capacity evictions at 0.5 per hour:
+    share and median time."""
     rng = np.random.default_rng(30)
     crossing = np.where(rng.random(400_000) < 0.3, rng.uniform(0, 1, 400_000), 9.0)
     first = np.minimum(crossing, rng.exponential(2.0, 400_000))
     both = together(priced(0.3, 0.3, 0.3), rated(0.5), HOUR)
     assert both.probability == pytest.approx(float(np.mean(first <= 1)), abs=0.005)
-    assert both.median_seconds_to_eviction == pytest.approx(3600 * float(np.median(first[first <= 1])), abs=30)
+    assert both.median_seconds_to_eviction == pytest.approx(
+        3600 * float(np.median(first[first <= 1])), abs=30
+    )
 
 
 def test_without_a_crossing_the_hazard_carries_the_estimate() -> None:
@@ -76,7 +80,12 @@ def test_without_a_hazard_it_says_so() -> None:
 shares = st.floats(0, 1).map(lambda share: round(share, 6))
 
 
-@given(st.tuples(shares, shares, shares).map(sorted), st.floats(1e-6, 5), st.floats(0.5, 1e6), st.floats(0, 3600))
+@given(
+    st.tuples(shares, shares, shares).map(sorted),
+    st.floats(1e-6, 5),
+    st.floats(0.5, 1e6),
+    st.floats(0, 3600),
+)
 def test_the_combination_is_never_safer_than_either_part(
     ends: list[float], rate: float, evictions: float, median: float
 ) -> None:
@@ -94,8 +103,12 @@ def test_the_present_moves_the_estimate() -> None:
     markets = moody_markets()
     series = markets[0]
     recent = [int(t) for t in np.arange(START + 8 * DAY, series.last - HOUR, HOUR)]
-    spikes = [int(np.count_nonzero(series.window(t - 3 * HOUR, t).prices > 1_040_000)) for t in recent]
-    restless = next(t for t, n in zip(recent, spikes, strict=True) if n >= 5 and series.price_at(t) < 1_040_000)
+    spikes = [
+        int(np.count_nonzero(series.window(t - 3 * HOUR, t).prices > 1_040_000)) for t in recent
+    ]
+    restless = next(
+        t for t, n in zip(recent, spikes, strict=True) if n >= 5 and series.price_at(t) < 1_040_000
+    )
     calm = next(t for t, n in zip(recent, spikes, strict=True) if n == 0)
     high, low = (outlook(markets, t) for t in (restless, calm))
     assert high.probability > 0.5
@@ -112,10 +125,17 @@ def test_the_future_of_any_market_changes_nothing() -> None:
 
 def test_crossings_seen_nowhere_have_probability_zero_and_an_upper_bound() -> None:
     estimate = outlook([flat(f"t{i}.large", 10) for i in range(3)], START + 9 * DAY, 1_000_000)
-    assert (estimate.probability, estimate.low, estimate.median_seconds_to_eviction) == (0.0, 0.0, None)
+    assert (estimate.probability, estimate.low, estimate.median_seconds_to_eviction) == (
+        0.0,
+        0.0,
+        None,
+    )
     assert 0 < estimate.high < 0.03
     assert estimate.observations == pytest.approx(9 * 24 - 1)
-    assert "in this history and, lately, in 2 other markets the price never rose above this bid" in estimate.basis
+    assert (
+        "in this history and, lately, in 2 other markets the price never rose above this bid"
+        in estimate.basis
+    )
 
 
 def test_bids_at_about_one_distance_and_markets_of_one_place_share_a_model() -> None:
@@ -128,7 +148,9 @@ def test_bids_at_about_one_distance_and_markets_of_one_place_share_a_model() -> 
 
 
 def test_a_history_that_is_too_short_has_its_own_share() -> None:
-    """A market whose price was seen once, an hour ago: its caller knows how far back it may be extended."""
+    """A market whose price was seen once, an hour ago: its caller knows how far back it may be
+    extended.
+    """
     at = START + 9 * DAY
     market = Market("aws", "us-east-1", "us-east-1a", "new.large")
     once = PriceSeries(market, np.array([at - HOUR // 2]), np.array([1_000_000]))
@@ -138,7 +160,9 @@ def test_a_history_that_is_too_short_has_its_own_share() -> None:
     assert "too short to compare it with others" in estimate.basis
 
 
-def test_a_market_that_was_never_watched_for_a_window_has_the_share_that_its_caller_assumes() -> None:
+def test_a_market_that_was_never_watched_for_a_window_has_the_share_that_its_caller_assumes() -> (
+    None
+):
     """Its price was seen once a week; in between it is only taken to have been the same."""
     at, first = START + 9 * DAY, moody_markets()[0]
     times = START + 7 * DAY * np.arange(3, dtype=np.int64)
@@ -150,9 +174,13 @@ def test_a_market_that_was_never_watched_for_a_window_has_the_share_that_its_cal
 
 
 def test_the_closest_markets_are_of_the_same_type_then_of_the_same_region() -> None:
-    names = [(region, name) for region in ("us-east-1", "us-west-2") for name in ("a.large", "b.large")]
+    names = [
+        (region, name) for region in ("us-east-1", "us-west-2") for name in ("a.large", "b.large")
+    ]
     places = [
-        Market("aws", region, f"{region}{zone}", name) for region, name in names for zone in "abcdefghijklmnopqrst"
+        Market("aws", region, f"{region}{zone}", name)
+        for region, name in names
+        for zone in "abcdefghijklmnopqrst"
     ]
     others = [Market("gcp", "us-east1", "us-east1-b", "a.large")]
     found = closest(places[0], [*places, *others])
@@ -167,7 +195,9 @@ def test_the_closest_markets_are_of_the_same_type_then_of_the_same_region() -> N
 
 @pytest.mark.slow
 def test_the_interval_covers_the_truth_of_a_generated_market() -> None:
-    """In a generated market with known truth: 0.79 of bids are crossed in a volatile hour, 0.05 in a calm one."""
+    """In a generated market with known truth: 0.79 of bids are crossed in a volatile hour, 0.05 in
+    a calm one.
+    """
     markets, rng = moody_markets(14), np.random.default_rng(5)
     truth = {True: spiking(rng, restless=True), False: spiking(rng, restless=False)}
     held, widths = [], []
@@ -177,14 +207,18 @@ def test_the_interval_covers_the_truth_of_a_generated_market() -> None:
         if series.price_at(at) > 1_040_000:
             continue
         estimate = outlook(markets, at, asked=i % 8)
-        held.append(estimate.low <= truth[bool(np.mean(last_hour != 1_000_000) > 0.5)] <= estimate.high)
+        held.append(
+            estimate.low <= truth[bool(np.mean(last_hour != 1_000_000) > 0.5)] <= estimate.high
+        )
         widths.append(estimate.high - estimate.low)
     assert np.mean(held) > 0.85
     assert np.mean(widths) < 0.25
 
 
 def spiking(rng: np.random.Generator, *, restless: bool) -> float:
-    """The probability of a spike within an hour, from a given regime on, by the rules of `worlds.moody`."""
+    """The probability of a spike within an hour, from a given regime on, by the rules of
+    `worlds.moody`.
+    """
     mood, spiked = np.full(100_000, restless), np.zeros(100_000, dtype=bool)
     for _ in range(6):
         mood ^= rng.random(mood.size) < 1 / 70

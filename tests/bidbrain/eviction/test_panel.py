@@ -44,11 +44,19 @@ def test_starts_outcomes_and_shares_are_those_of_the_definition(
     expected = {
         (code, start): outcome
         for code, known in enumerate(histories)
-        for start in range(-(-known.first // panel.step) * panel.step, known.last - window + 1, panel.step)
+        for start in range(
+            -(-known.first // panel.step) * panel.step, known.last - window + 1, panel.step
+        )
         if (outcome := is_crossed(known, bid, start, window)) is not None
     }
     codes, times = panel.starts_between(START, START + DAY)
-    found = dict(zip(zip(codes.tolist(), times.tolist(), strict=True), panel.crossed(codes, times), strict=True))
+    found = dict(
+        zip(
+            zip(codes.tolist(), times.tolist(), strict=True),
+            panel.crossed(codes, times),
+            strict=True,
+        )
+    )
     assert found == expected
     own, pooled = panel.shares(START + DAY)
     outcomes = [list(filter(lambda key: key[0] == code, expected)) for code in (0, 1)]
@@ -62,7 +70,10 @@ def test_starts_outcomes_and_shares_are_those_of_the_definition(
 def test_only_starts_whose_windows_were_observed_count(seed: int) -> None:
     """The starts, the shares and the outcomes are those of the definition, over whole windows."""
     rng = np.random.default_rng(seed)
-    shape = {int(at): int(price) for at, price in zip(rng.integers(0, 600, 60), rng.integers(1, 5, 60), strict=True)}
+    shape = {
+        int(at): int(price)
+        for at, price in zip(rng.integers(0, 600, 60), rng.integers(1, 5, 60), strict=True)
+    }
     edges = (START + np.sort(rng.choice(np.arange(1, 600), 6, replace=False)) * MINUTE).tolist()
     spans = tuple(map(Span, edges[::2], edges[1::2]))
     known = in_minutes({0: 1, **shape, 600: 1})
@@ -70,7 +81,9 @@ def test_only_starts_whose_windows_were_observed_count(seed: int) -> None:
     panel = CrossingPanel([(replace(known, watched=spans), bid)], window)
     every = CrossingPanel([(known, bid)], window)
     _, times = every.starts_between(START, START + DAY)
-    whole = [any(span.start <= at and at + window < span.end for span in spans) for at in times.tolist()]
+    whole = [
+        any(span.start <= at and at + window < span.end for span in spans) for at in times.tolist()
+    ]
     _, counted = panel.starts_between(START, START + DAY)
     assert counted.tolist() == times[whole].tolist()
     (own,), pooled = panel.shares(START + DAY)
@@ -99,7 +112,8 @@ def test_shares_over_starts_approach_the_exact_share() -> None:
 def test_features_of_a_start_do_not_depend_on_later_prices(
     shape: dict[int, int], minute: int, later: list[int], bid: Bid
 ) -> None:
-    """Two futures, one past: the features and past shares of a start are equal to the last digit."""
+    """Two futures, one past: the features and past shares of a start are equal to the last
+    digit."""
     now, past = START + minute * MINUTE, {at: price for at, price in shape.items() if at <= minute}
     if min(shape) >= minute:
         return
@@ -109,7 +123,9 @@ def test_features_of_a_start_do_not_depend_on_later_prices(
     )
     code, at = np.array([0]), np.array([now])
     rows = [
-        CrossingPanel([(in_minutes(future), bid), (in_minutes({0: 2, 700: 2}, "m4.large"), bid)], 20 * MINUTE)
+        CrossingPanel(
+            [(in_minutes(future), bid), (in_minutes({0: 2, 700: 2}, "m4.large"), bid)], 20 * MINUTE
+        )
         for future in futures
     ]
     first, second = (panel.rows(code, at).data for panel in rows)

@@ -22,25 +22,38 @@ lives_of = st.lists(st.tuples(st.integers(1, 8), st.booleans()), min_size=1, max
 
 
 def lives(*told: tuple[float, bool]) -> list[Lifetime]:
-    return [Lifetime("gcp", "us-west1-b", "v100x1", 0, hours * 3600, preempted) for hours, preempted in told]
+    return [
+        Lifetime("gcp", "us-west1-b", "v100x1", 0, hours * 3600, preempted)
+        for hours, preempted in told
+    ]
 
 
-def exponential_lives(rng: np.random.Generator, rate: float, watched: float, count: int) -> list[Lifetime]:
-    """Lives at a constant rate per hour, each observed for a random time with a mean of `watched` hours."""
+def exponential_lives(
+    rng: np.random.Generator, rate: float, watched: float, count: int
+) -> list[Lifetime]:
+    """Lives at a constant rate per hour, each observed for a random time with a mean of `watched`
+    hours.
+    """
     lived, seen = rng.exponential(1 / rate, count), rng.exponential(watched, count)
     return lives(*((float(min(a, b)), bool(a <= b)) for a, b in zip(lived, seen, strict=True)))
 
 
 def share_beyond(hours: float, known: list[Lifetime]) -> float:
-    """The share of machines that live beyond an age: Kaplan-Meier's product over the ages of evictions."""
+    """The share of machines that live beyond an age: Kaplan-Meier's product over the ages of
+    evictions.
+    """
     seconds = np.array([life.seconds for life in known])
     evicted = np.array([life.preempted for life in known])
     ages = np.unique(seconds[evicted & (seconds <= hours * 3600)])
-    return float(np.prod([1 - np.sum(evicted & (seconds == age)) / np.sum(seconds >= age) for age in ages]))
+    return float(
+        np.prod([1 - np.sum(evicted & (seconds == age)) / np.sum(seconds >= age) for age in ages])
+    )
 
 
 def test_censored_lives_correct_the_estimate() -> None:
-    """Truth: half live beyond 10 hours. Observed for 6 on average; only estimates with censoring are right."""
+    """Truth: half live beyond 10 hours. Observed for 6 on average; only estimates with censoring
+    are right.
+    """
     rng = np.random.default_rng(11)
     known = exponential_lives(rng, np.log(2) / 10, 6.0, 3000)
     assert share_beyond(10, known) == pytest.approx(0.5, abs=0.03)
@@ -56,7 +69,9 @@ def test_censored_lives_correct_the_estimate() -> None:
 
 
 def test_recorded_lives_of_2020(shared_data: Path) -> None:
-    """Some lives were ended by their users. Without those hours machines look more short-lived than they were."""
+    """Some lives were ended by their users. Without those hours machines look more short-lived than
+    they were.
+    """
     for name, ages, least in (("gcp", (0.5, 3.0, 12.0), 1.03), ("aws", (1.0, 3.0, 12.0), 1.3)):
         known = read_lifetimes(shared_data / "availability" / f"dime2020_{name}_lifetimes.csv")
         ended = [life for life in known if life.preempted]
@@ -67,7 +82,9 @@ def test_recorded_lives_of_2020(shared_data: Path) -> None:
         assert without.evictions / without.hours > 1.04 * with_hours.evictions / with_hours.hours
 
 
-def test_rates_by_market_and_one_age_profile_reproduce_the_survival_in_each_market(shared_data: Path) -> None:
+def test_rates_by_market_and_one_age_profile_reproduce_the_survival_in_each_market(
+    shared_data: Path,
+) -> None:
     """Of the lives of 2020, against Kaplan-Meier, which has no bands."""
     known = read_lifetimes(shared_data / "availability" / "dime2020_gcp_lifetimes.csv")
     profile = AgeProfile.of(known, (0.0, 0.25, 1.0, 3.0, 12.0, 23.0), 1.0)
@@ -86,9 +103,12 @@ def test_rates_by_market_and_one_age_profile_reproduce_the_survival_in_each_mark
 
 
 def test_calm_markets_do_not_make_age_look_calm() -> None:
-    """Truth: the rate does not depend on age, and one market is 25 times as dangerous as the other."""
+    """Truth: the rate does not depend on age, and one market is 25 times as dangerous as the
+    other."""
     rng = np.random.default_rng(14)
-    rough, calm = (lives(*((float(age), True) for age in rng.exponential(mean, 500))) for mean in (0.4, 10.0))
+    rough, calm = (
+        lives(*((float(age), True) for age in rng.exponential(mean, 500))) for mean in (0.4, 10.0)
+    )
     known = [*rough, *(replace(one, zone="elsewhere") for one in calm)]
     profile = AgeProfile.of(known, (0.0, 1.0, 6.0), 1.0)
     assert profile.factors == pytest.approx((1.0, 1.0, 1.0), abs=0.15)
@@ -106,11 +126,15 @@ def test_a_market_whose_machines_were_all_lost_at_once_says_nothing_of_ages() ->
 
 
 def test_hours_of_lives_that_end_young_count_as_the_dangerous_ones_they_are() -> None:
-    """Truth: 2 per hour in the first hour, 0.2 later; machines that go back after an hour show only the first."""
+    """Truth: 2 per hour in the first hour, 0.2 later; machines that go back after an hour show only
+    the first.
+    """
     profile = AgeProfile((0.0, 1.0), (5.0, 0.5))
     rng = np.random.default_rng(15)
     ages = rng.exponential(0.5, 2000)
-    seen = exposure_of_lives(lives(*((min(float(age), 1.0), bool(age < 1)) for age in ages)), profile)
+    seen = exposure_of_lives(
+        lives(*((min(float(age), 1.0), bool(age < 1)) for age in ages)), profile
+    )
     assert seen.evictions / seen.hours == pytest.approx(0.4, rel=0.08)
 
 
@@ -119,7 +143,9 @@ def test_age_profile_finds_the_dangerous_hour() -> None:
     rng = np.random.default_rng(13)
     first, later = rng.exponential(2.0, 4000), 1 + rng.exponential(20.0, 4000)
     lived = np.where(first < 1, first, later)
-    profile = AgeProfile.of(lives(*((min(float(age), 10.0), bool(age < 10)) for age in lived)), (0.0, 1.0), 4.0)
+    profile = AgeProfile.of(
+        lives(*((min(float(age), 10.0), bool(age < 10)) for age in lived)), (0.0, 1.0), 4.0
+    )
     assert profile.factors[0] / profile.factors[1] == pytest.approx(10, rel=0.15)
     assert profile.mean_hours(0, 1) == pytest.approx(profile.factors[0])
     assert profile.mean_hours(0.5, 1) == pytest.approx(sum(profile.factors) / 2)

@@ -13,7 +13,9 @@ STEP = 10 * MINUTE
 
 
 def moody(rng: np.random.Generator, name: str, days: int) -> PriceSeries:
-    """A price that alternates between calm and volatile about every half day: 4 of 5 volatile hours have spikes."""
+    """A price that alternates between calm and volatile about every half day: 4 of 5 volatile hours
+    have spikes.
+    """
     ticks = days * DAY // STEP
     restless = np.cumsum(rng.random(ticks) < 1 / 70) % 2 == 1
     spike = restless & (rng.random(ticks) < 0.25)
@@ -30,9 +32,13 @@ def memoryless(rng: np.random.Generator, name: str, days: int) -> PriceSeries:
 def flat(name: str, days: int) -> PriceSeries:
     """A price that never changes, observed once an hour."""
     times = START + np.arange(days * 24, dtype=np.int64) * HOUR
-    return PriceSeries(Market("aws", "us-east-1", "us-east-1a", name), times, np.full(times.size, 1_000_000))
+    return PriceSeries(
+        Market("aws", "us-east-1", "us-east-1a", name), times, np.full(times.size, 1_000_000)
+    )
 
 
 def _series(name: str, prices: np.typing.NDArray[np.int64]) -> PriceSeries:
     times = START + np.arange(prices.size, dtype=np.int64) * STEP
-    return PriceSeries(Market("aws", "us-east-1", "us-east-1a", name), times, prices.astype(np.int64))
+    return PriceSeries(
+        Market("aws", "us-east-1", "us-east-1a", name), times, prices.astype(np.int64)
+    )

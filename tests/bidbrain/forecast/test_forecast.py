@@ -31,7 +31,8 @@ NOW = START + 10 * DAY
 
 
 class Fill:
-    """Rents four machines of the first open market at the on-demand price as the bid, or on demand."""
+    """Rents four machines of the first open market at the on-demand price as the bid, or on
+    demand."""
 
     name = "fill"
 
@@ -69,18 +70,29 @@ def test_where_nothing_happens_the_forecast_is_the_bill() -> None:
     hours = 3 + 5 / 60
     assert found.hours.likely == pytest.approx((hours, hours))
     assert found.usd.likely == pytest.approx((4 * 0.05 * hours,) * 2, rel=1e-3)
-    assert (found.budget_kept(0.7), found.budget_kept(0.5), found.deadline_met(4.0)) == (1.0, 0.0, 1.0)
-    assert found.basis.startswith("the job played over 192 windows of the last 10 days; evictions where the price rose")
+    assert (found.budget_kept(0.7), found.budget_kept(0.5), found.deadline_met(4.0)) == (
+        1.0,
+        0.0,
+        1.0,
+    )
+    assert found.basis.startswith(
+        "the job played over 192 windows of the last 10 days; evictions where the price rose"
+    )
 
 
 def test_begun_hours_reliable_machines_and_the_time_around_the_work_are_billed() -> None:
     small = Rent(Offer(replace(MARKET, instance_type="s"), 1.0, 10 * CENT), 1, None)
     times = LaunchTimes(order=20 * MINUTE, ending=10 * MINUTE)
-    found = forecast(replace(JOB, billing=billing_rule("hourly-refund"), reliable=small, times=times), FLAT)
+    found = forecast(
+        replace(JOB, billing=billing_rule("hourly-refund"), reliable=small, times=times), FLAT
+    )
     assert found.hours.median == pytest.approx(3 + 35 / 60)
     # From the order on, 3 hours and 15 minutes: four begun hours.
     assert found.usd.median == pytest.approx(4 * (4 * 0.05 + 0.10), rel=1e-3)
-    assert [(term.market.instance_type, term.machines) for term in found.terms] == [("a.large", 4), ("s", 1)]
+    assert [(term.market.instance_type, term.machines) for term in found.terms] == [
+        ("a.large", 4),
+        ("s", 1),
+    ]
     assert sum(term.usd for term in found.terms) == pytest.approx(found.usd.median)
 
 
@@ -97,17 +109,21 @@ class MovesOn:
         if held.rent.offer != OFFER:
             return Decision((), situation.now + HOUR)
         leaves = situation.now + 5 * MINUTE
-        return Decision((Return(held.allocation, leaves), Rent(FAR, 4, FAR.on_demand)), leaves + MINUTE)
+        return Decision(
+            (Return(held.allocation, leaves), Rent(FAR, 4, FAR.on_demand)), leaves + MINUTE
+        )
 
 
 def test_a_move_of_the_checkpoint_is_billed_where_it_leaves() -> None:
-    """An hour in one region, then the rest in another, which starts up while the first still works."""
+    """An hour in one region, then the rest in another, which starts up while the first still
+    works."""
     histories = {one: replace(prices((0, 5)), market=one) for one in (MARKET, FAR.market)}
     job = replace(JOB, decider=lambda _: MovesOn(), offers=(OFFER, FAR), nodes=4, saved_gb=50.0)
     still = forecast(job, KnownPast(NOW, histories))
     paid = {(MARKET, FAR.market): 2.5, (FAR.market, MARKET): 100.0}
     moved = forecast(
-        replace(job, moving=lambda origin, target: paid.get((origin, target), 0.0)), KnownPast(NOW, histories)
+        replace(job, moving=lambda origin, target: paid.get((origin, target), 0.0)),
+        KnownPast(NOW, histories),
     )
     assert moved.usd.median == pytest.approx(still.usd.median + 2.5)
     by_market = {term.market: term.usd for term in moved.terms}
@@ -127,7 +143,8 @@ def test_evictions_are_drawn_from_a_known_rate_and_widen_the_interval() -> None:
     deadly = replace(FLAT, hazards={MARKET: Hazard((), Exposure(50.0, 100.0))})
     calm, wild = forecast(JOB, FLAT), forecast(JOB, deadly)
     assert wild.hours.likely[1] > calm.hours.likely[1] + 4 / 60
-    # At the best it has spot machines all the time, at the worst none: those on demand cost four times as much.
+    # At the best it has spot machines all the time, at the worst none: those on demand cost four
+    # times as much.
     assert wild.usd.likely == pytest.approx((calm.usd.median, 4 * calm.usd.median))
     assert "spot comes and goes as observed in 1 market" in wild.basis
 
@@ -154,13 +171,17 @@ def test_where_spot_is_known_to_be_gone_the_job_is_on_demand() -> None:
     """The last half day before now had no machine, or always some."""
     capacity_evicts = replace(FLAT, hazards={MARKET: PRIOR})
     gone, there = (
-        forecast(JOB, replace(capacity_evicts, spells={MARKET: KnownSpells(up=up, age=12.0)})) for up in (False, True)
+        forecast(JOB, replace(capacity_evicts, spells={MARKET: KnownSpells(up=up, age=12.0)}))
+        for up in (False, True)
     )
     assert gone.usd.median == pytest.approx(4 * there.usd.median)
     assert "spot comes and goes as observed in 1 market" in gone.basis
     unknown = forecast(JOB, capacity_evicts)
     assert unknown.usd.likely == pytest.approx((there.usd.median, gone.usd.median))
-    assert "no availability of 1 market is recorded, so spot may be unobtainable there for hours" in unknown.basis
+    assert (
+        "no availability of 1 market is recorded, so spot may be unobtainable there for hours"
+        in unknown.basis
+    )
 
 
 def test_a_history_shorter_than_the_job_still_gives_a_forecast() -> None:
@@ -171,15 +192,23 @@ def test_a_history_shorter_than_the_job_still_gives_a_forecast() -> None:
 
 
 def outcomes(seed: int, count: int = 160) -> tuple[PastOutcomes, float, float]:
-    """Costs that follow a slowly moving level, with noise; the last level and the cost that then followed."""
+    """Costs that follow a slowly moving level, with noise; the last level and the cost that then
+    followed.
+    """
     rng = np.random.default_rng(seed)
     level = np.exp(np.cumsum(rng.normal(0, 0.03, count + 1)))
     cost = level * np.exp(rng.normal(0, 0.1, count + 1))
     starts = START + np.arange(count, dtype=np.int64) * 2 * HOUR
-    return PastOutcomes(starts, cost[:-1], level[:-1], 3.0 * HOUR), float(level[-1]), float(cost[-1])
+    return (
+        PastOutcomes(starts, cost[:-1], level[:-1], 3.0 * HOUR),
+        float(level[-1]),
+        float(cost[-1]),
+    )
 
 
-def test_four_of_five_outcomes_lie_in_the_interval_and_the_loss_is_lower_than_without_the_level() -> None:
+def test_four_of_five_outcomes_lie_in_the_interval_and_the_loss_is_lower_than_without_the_level() -> (
+    None
+):
     inside, ours, plain = 0, 0.0, 0.0
     for seed in range(150):
         seen, level, cost = outcomes(seed)
@@ -231,9 +260,15 @@ class Counted(PastMarket):
         return super().play(start, number, most_usd)
 
 
-@pytest.mark.parametrize(("longer", "most", "numbers"), [(1, 100, range(16)), (40, 100, range(0, 16, 2))])
-def test_a_job_that_decides_often_is_played_in_its_trials_alone(longer: int, most: int, numbers: range) -> None:
-    """It decides about 19 times in three hours; a job of five days is played eight times, as plays would overlap."""
+@pytest.mark.parametrize(
+    ("longer", "most", "numbers"), [(1, 100, range(16)), (40, 100, range(0, 16, 2))]
+)
+def test_a_job_that_decides_often_is_played_in_its_trials_alone(
+    longer: int, most: int, numbers: range
+) -> None:
+    """It decides about 19 times in three hours; a job of five days is played eight times, as plays
+    would overlap.
+    """
     Counted.numbers.clear()
     job = replace(JOB, work=JOB.work * longer, longest=JOB.longest * longer, most_decisions=most)
     played = plays(Counted(job, FLAT))
@@ -244,7 +279,9 @@ def test_a_job_that_decides_often_is_played_in_its_trials_alone(longer: int, mos
 def test_a_play_that_ends_early_costs_more_than_the_most_and_only_then() -> None:
     """Machines are refunded for the hour in which they are evicted, every two hours on average."""
     deadly = replace(FLAT, hazards={MARKET: Hazard((), Exposure(50.0, 100.0))})
-    market = PastMarket(replace(JOB, billing=billing_rule("hourly-refund"), work=JOB.work * 5), deadly)
+    market = PastMarket(
+        replace(JOB, billing=billing_rule("hourly-refund"), work=JOB.work * 5), deadly
+    )
     seen = set()
     for number, start in [(number, market.first + number * 10 * HOUR) for number in range(12)]:
         whole, cut = (market.play(start, number, most)[0] for most in (inf, 11.0))
@@ -252,7 +289,10 @@ def test_a_play_that_ends_early_costs_more_than_the_most_and_only_then() -> None
         assert whole.finished
         seen.add(cut.finished)
     assert seen == {True, False}
-    dear, cheap = (min(market.play(*one)[0].usd / 1.5 for one in starts(market)) * part for part in (0.99, 1.01))
+    dear, cheap = (
+        min(market.play(*one)[0].usd / 1.5 for one in starts(market)) * part
+        for part in (0.99, 1.01)
+    )
     assert clearly_costs_more(market, dear)
     assert not clearly_costs_more(market, cheap)
 
@@ -269,15 +309,25 @@ def outcome(usd: float, hours: float, unfinished: float = 0.0, spread: float = 0
     return Forecast(cost, length, rate, (), unfinished, "plays")
 
 
-def test_of_two_plans_the_one_that_keeps_its_limits_is_better_then_the_cheaper_one_then_the_faster_one() -> None:
+def test_of_two_plans_the_one_that_keeps_its_limits_is_better_then_the_cheaper_one_then_the_faster_one() -> (
+    None
+):
     cheap, fast = outcome(8.0, 5.0), outcome(10.0, 4.0)
     assert merits(cheap) < merits(fast)
     assert merits(fast, hurries=True) < merits(cheap, hurries=True)
     assert merits(fast, value_of_time_usd=3.0) < merits(cheap, value_of_time_usd=3.0)
     assert merits(outcome(8.001, 4.0)) < merits(cheap), "costs that agree in three digits"
-    assert merits(cheap) < merits(outcome(8.0, 4.999, spread=0.5)), "times too: the one that may cost less at most"
+    assert merits(cheap) < merits(outcome(8.0, 4.999, spread=0.5)), (
+        "times too: the one that may cost less at most"
+    )
     assert merits(fast, hours_left=4.5) < merits(cheap, hours_left=4.5), "the deadline comes first"
-    assert merits(fast, hours_left=5.0) < merits(cheap, hours_left=5.0), "and is to be kept more often than not"
+    assert merits(fast, hours_left=5.0) < merits(cheap, hours_left=5.0), (
+        "and is to be kept more often than not"
+    )
     assert merits(cheap, budget_usd=9.0) < merits(fast, budget_usd=9.0, value_of_time_usd=9.0)
-    assert merits(outcome(8.0, 9.0), hours_left=8.7) < merits(outcome(5.0, 9.2), hours_left=8.7), "neither is likely"
-    assert merits(fast) < merits(outcome(5.0, 4.0, unfinished=0.2)), "one that may not end is no better"
+    assert merits(outcome(8.0, 9.0), hours_left=8.7) < merits(outcome(5.0, 9.2), hours_left=8.7), (
+        "neither is likely"
+    )
+    assert merits(fast) < merits(outcome(5.0, 4.0, unfinished=0.2)), (
+        "one that may not end is no better"
+    )

@@ -1,4 +1,6 @@
-"""Plays of long jobs look less often while nothing happens, and all plays wait for announced evictions, as runs do."""
+"""Plays of long jobs look less often while nothing happens, and all plays wait for announced
+evictions, as runs do.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -60,7 +62,9 @@ def test_the_second_look_at_the_same_machines_is_followed_by_a_pause() -> None:
 def test_no_pause_passes_the_end_of_a_paid_hour() -> None:
     strategy, machines = RareLooks(Polls(), 20 * MINUTE), (held(NOW), held(NOW - 25 * MINUTE, 1))
     strategy.decide(at(NOW + 20 * MINUTE, *machines))
-    assert waits(strategy, at(NOW + 22 * MINUTE, *machines)) == 11 * MINUTE  # 2 minutes before the second's hour ends
+    assert (
+        waits(strategy, at(NOW + 22 * MINUTE, *machines)) == 11 * MINUTE
+    )  # 2 minutes before the second's hour ends
     assert waits(strategy, at(NOW + 33 * MINUTE, *machines)) == 20 * MINUTE
 
 
@@ -78,7 +82,9 @@ def test_while_something_happens_it_looks_as_often_as_before(
     actions: tuple[Return, ...], machines: tuple[Holding, ...]
 ) -> None:
     strategy = RareLooks(Polls(actions), 20 * MINUTE)
-    assert [waits(strategy, at(NOW + minute * MINUTE, *machines)) for minute in (2, 4, 6)] == [2 * MINUTE] * 3
+    assert [waits(strategy, at(NOW + minute * MINUTE, *machines)) for minute in (2, 4, 6)] == [
+        2 * MINUTE
+    ] * 3
 
 
 def test_other_machines_are_looked_at_soon() -> None:
@@ -88,7 +94,9 @@ def test_other_machines_are_looked_at_soon() -> None:
     assert waits(strategy, at(NOW + 6 * MINUTE, held(NOW, 1))) == 2 * MINUTE
 
 
-@pytest.mark.parametrize(("offered", "machines", "asked"), [((), (), 0), ((OFFER,), (), 1), ((), (held(NOW),), 1)])
+@pytest.mark.parametrize(
+    ("offered", "machines", "asked"), [((), (), 0), ((OFFER,), (), 1), ((), (held(NOW),), 1)]
+)
 def test_with_nothing_left_to_choose_from_it_waits_for_announced_evictions(
     offered: tuple[Offer, ...], machines: tuple[Holding, ...], asked: int
 ) -> None:

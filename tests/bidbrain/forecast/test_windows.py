@@ -16,7 +16,10 @@ def share_up(known: KnownSpells, after: float, draws: int = 400) -> float:
     """How often there is capacity some hours after the start."""
     chance = np.random.default_rng(1)
     at, end = START + round(after * HOUR), START + DAY
-    capacities = (drawn_capacity(known, START, end, (chance.random(), chance.random()), chance) for _ in range(draws))
+    capacities = (
+        drawn_capacity(known, START, end, (chance.random(), chance.random()), chance)
+        for _ in range(draws)
+    )
     return float(np.mean([capacity.at(at) > 0 for capacity in capacities]))
 
 
@@ -41,6 +44,7 @@ def test_a_market_that_was_always_there_stays_there() -> None:
 
 def test_draws_are_reproducible() -> None:
     one, two = (
-        drawn_capacity(UNSEEN, START, START + DAY, (0.3, 0.6), np.random.default_rng(7)).openings for _ in range(2)
+        drawn_capacity(UNSEEN, START, START + DAY, (0.3, 0.6), np.random.default_rng(7)).openings
+        for _ in range(2)
     )
     assert np.array_equal(one[0], two[0])

@@ -1,4 +1,6 @@
-"""Small random clusters with jobs, and a slow reference simulator: plain Python, one worker at a time."""
+"""Small random clusters with jobs, and a slow reference simulator: plain Python, one worker at a
+time.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,12 @@ def workload(
     """One kind per job, types named by letters, without sharing."""
     jobs, types = len(rates), len(rates[0])
     kinds = tuple(JobKind(f"kind {m}", (scale or [1] * jobs)[m]) for m in range(jobs))
-    table = Throughputs(tuple("abcdef"[:types]), kinds, np.array(rates, dtype=float), np.zeros((jobs, jobs, types, 2)))
+    table = Throughputs(
+        tuple("abcdef"[:types]),
+        kinds,
+        np.array(rates, dtype=float),
+        np.zeros((jobs, jobs, types, 2)),
+    )
     return ClusterWorkload(
         table,
         tuple(str(m) for m in range(jobs)),
@@ -44,7 +51,11 @@ def workload(
 
 
 def scenario(
-    work: ClusterWorkload, workers: Sequence[float], *, allocation_seconds: float = 1920, checkpoint_seconds: float = 0
+    work: ClusterWorkload,
+    workers: Sequence[float],
+    *,
+    allocation_seconds: float = 1920,
+    checkpoint_seconds: float = 0,
 ) -> ClusterSimulation:
     """All jobs are measured."""
     return ClusterSimulation(
@@ -84,14 +95,21 @@ def random_scenario(seed: int, *, sharing: bool) -> ClusterSimulation:
         rng.choice([1.5, 4.0, np.inf], jobs),
     )
     first, last = sorted(rng.choice(jobs + 1, 2, replace=False).tolist())
-    seconds = float(rng.choice([60, 360])), float(rng.choice([0, 360, 1920])), float(rng.choice([0, 5]))
+    seconds = (
+        float(rng.choice([60, 360])),
+        float(rng.choice([0, 360, 1920])),
+        float(rng.choice([0, 5])),
+    )
     cluster = Cluster(work.throughputs.types, workers, rng.uniform(0.1, 3.0, types))
-    return ClusterSimulation(work, cluster, range(first, last), *seconds, work.throughputs if sharing else None)
+    return ClusterSimulation(
+        work, cluster, range(first, last), *seconds, work.throughputs if sharing else None
+    )
 
 
 @dataclass(frozen=True)
 class Whim:
-    """Random shares, the same for the same jobs; some jobs have none as long as others have some."""
+    """Random shares, the same for the same jobs; some jobs have none as long as others have
+    some."""
 
     def __call__(self, problem: AllocationProblem, /) -> ClusterAllocation:
         """The shares neither sum to one nor fit the cluster: the mechanism has to handle that."""
@@ -110,7 +128,9 @@ class Fixed:
 
     def __call__(self, problem: AllocationProblem, /) -> ClusterAllocation:
         """By the jobs' names."""
-        return ClusterAllocation(np.array([self.shares[name] for name in problem.jobs.ids]), np.zeros(0), 0.0)
+        return ClusterAllocation(
+            np.array([self.shares[name] for name in problem.jobs.ids]), np.zeros(0), 0.0
+        )
 
 
 @dataclass
@@ -160,7 +180,11 @@ class _Slow:
                 continue
             arrivals = [a for a in self.asked.workload.arrival.tolist() if a > self.now]
             times = self.asked
-            again = [self.now + max(times.allocation_seconds, times.round_seconds)] if self.rules.periodic else []
+            again = (
+                [self.now + max(times.allocation_seconds, times.round_seconds)]
+                if self.rules.periodic
+                else []
+            )
             self.now = min([*arrivals[:1], *again])
         return self.found
 
@@ -171,7 +195,9 @@ class _Slow:
                 self.stale = True
 
     def _chosen(self) -> list[tuple[Row, int]]:
-        self.stale |= self.rules.periodic and self.now - self.since >= PLAN_ROUNDS * self.asked.round_seconds
+        self.stale |= (
+            self.rules.periodic and self.now - self.since >= PLAN_ROUNDS * self.asked.round_seconds
+        )
         if not self.there:
             return []
         if self.stale and self.now - self.waits_from >= self.asked.allocation_seconds:
@@ -200,7 +226,8 @@ class _Slow:
                 if self._runs(row, j) and (share > 0 or self.rules.beyond_shares):
                     self.share[row, j] = share
         self.start = {
-            (row, j): max(half - max(self._owed(row, j) - 40 * half, 0), 1e-6 * half) for row, j in self.share
+            (row, j): max(half - max(self._owed(row, j) - 40 * half, 0), 1e-6 * half)
+            for row, j in self.share
         }
         self.time = dict(self.start)
         self.waits_from = self.now if self.found.allocations else -math.inf
@@ -251,7 +278,10 @@ class _Slow:
             for row, j in sorted(here, key=self._urgency):
                 taken = sum(self._scale(other) for other, k in chosen if k == j)
                 busy = {m for other, _ in chosen for m in other}
-                if not busy & set(row) and taken + self._scale(row) <= self.asked.cluster.workers[j]:
+                if (
+                    not busy & set(row)
+                    and taken + self._scale(row) <= self.asked.cluster.workers[j]
+                ):
                     chosen.append((row, j))
         return chosen
 
@@ -289,7 +319,9 @@ class _Slow:
             self.share = {place: share for place, share in self.share.items() if m not in place[0]}
 
     def _seated(self, chosen: list[tuple[Row, int]]) -> set[int]:
-        """Assigns named workers to each row, the same ones where it stays; a job on other workers has moved."""
+        """Assigns named workers to each row, the same ones where it stays; a job on other workers
+        has moved.
+        """
         free = [set(range(int(count))) for count in self.asked.cluster.workers]
         seats: dict[Row, tuple[int, frozenset[int]]] = {}
         for row, j in chosen:
@@ -308,14 +340,18 @@ class _Slow:
         return moved
 
 
-def integrated_fairness(asked: ClusterSimulation, finish: Floats, end: float, step: float) -> list[float]:
+def integrated_fairness(
+    asked: ClusterSimulation, finish: Floats, end: float, step: float
+) -> list[float]:
     """rho of each measured job by walking through time with its share of the cluster."""
     work, workers = asked.workload, asked.cluster.workers
     arrival = work.arrival
     found = []
     for m in asked.measured:
         scale = int(work.scale[m])
-        rate = float(np.where(scale <= workers, work.rates[m], 0.0) @ workers) / float(workers.sum())
+        rate = float(np.where(scale <= workers, work.rates[m], 0.0) @ workers) / float(
+            workers.sum()
+        )
         left, now = float(work.steps[m]), float(arrival[m])
         while left > 0:
             # The middle of the step, or the last state after the end.

@@ -8,7 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from bidbrain.arrays import Floats
-from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs, Pairs, scale_of_rows
+from bidbrain.gavel.problem import (
+    AllocationProblem,
+    Cluster,
+    ClusterAllocation,
+    ClusterJobs,
+    Pairs,
+    scale_of_rows,
+)
 
 
 def problem(
@@ -56,7 +63,9 @@ def random_problem(
 ) -> AllocationProblem:
     """A few jobs on one to four types; some cannot run everywhere, some are identical."""
     count, kinds = int(rng.integers(1, most_jobs)), int(rng.integers(1, 5))
-    t = 10 ** rng.uniform(-spread / 2, spread / 2, (count, kinds)) * (rng.random((count, kinds)) >= holes)
+    t = 10 ** rng.uniform(-spread / 2, spread / 2, (count, kinds)) * (
+        rng.random((count, kinds)) >= holes
+    )
     twins = rng.integers(0, count, count // 3)
     t[twins] = t[0]
     return problem(

@@ -1,4 +1,6 @@
-"""Plans of many colliding deadlines against enumerated subsets, each decided by a dense program over all intervals."""
+"""Plans of many colliding deadlines against enumerated subsets, each decided by a dense program
+over all intervals.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +23,26 @@ def colliding(rng: np.random.Generator, count: int, workers: int) -> AllocationP
     steps = 10 ** rng.uniform(3, 4.5, count)
     slo = steps / t.max(axis=1) * rng.uniform(1.1, 6, count)
     scale = rng.choice([1, 1, 2], count)
-    return problem(t, [workers, workers + 1], prices=[1, 3], steps=steps, slo_seconds=slo, scale=scale)
+    return problem(
+        t, [workers, workers + 1], prices=[1, 3], steps=steps, slo_seconds=slo, scale=scale
+    )
 
 
 def batch(asked: AllocationProblem) -> DeadlineBatch:
     jobs, cluster = asked.jobs, asked.cluster
     assert cluster.usd_per_hour is not None
-    alone = np.where(jobs.scale[:, None] <= cluster.workers, jobs.steps[:, None] / jobs.throughputs, np.inf)
+    alone = np.where(
+        jobs.scale[:, None] <= cluster.workers, jobs.steps[:, None] / jobs.throughputs, np.inf
+    )
     scale = jobs.scale.astype(np.float64)
     return DeadlineBatch(
-        jobs.ids, jobs.slo_seconds, alone, scale, cluster.types, cluster.workers, cluster.usd_per_hour / 3600
+        jobs.ids,
+        jobs.slo_seconds,
+        alone,
+        scale,
+        cluster.types,
+        cluster.workers,
+        cluster.usd_per_hour / 3600,
     )
 
 
@@ -39,7 +51,13 @@ def most_kept(asked: AllocationProblem) -> int:
     jobs = range(len(asked.jobs.ids))
     sizes = range(len(jobs), 0, -1)
     return next(
-        (n for n in sizes if any(over_all_intervals(asked, list(kept)) is not None for kept in combinations(jobs, n))),
+        (
+            n
+            for n in sizes
+            if any(
+                over_all_intervals(asked, list(kept)) is not None for kept in combinations(jobs, n)
+            )
+        ),
         0,
     )
 
@@ -57,7 +75,9 @@ def test_plans_are_possible_and_nearly_the_best(seed: int) -> None:
     kept, plan, done = packed(whole, late, price)
     assert best - 1 <= len(kept) <= best
     assert (done[kept] == 1).all()
-    assert (plan.seconds / whole.alone[kept]).sum(axis=1) == pytest.approx(np.ones(len(kept)), rel=1e-6)
+    assert (plan.seconds / whole.alone[kept]).sum(axis=1) == pytest.approx(
+        np.ones(len(kept)), rel=1e-6
+    )
     assert (plan.seconds.sum(axis=1) <= whole.left[kept] * (1 + 1e-9)).all()
     least = over_all_intervals(asked, kept.tolist())
     assert least is not None
@@ -83,15 +103,24 @@ def test_many_deadlines_are_planned_with_what_the_rest_would_take(count: int, wo
     assert_valid(asked, found)
     assert found.hours is not None
     jobs = asked.jobs
-    given_up = {m for m, name in enumerate(jobs.ids) for line in found.infeasible if line.startswith(f"job {name!r}:")}
+    given_up = {
+        m
+        for m, name in enumerate(jobs.ids)
+        for line in found.infeasible
+        if line.startswith(f"job {name!r}:")
+    }
     assert len(given_up) == len(found.infeasible)
     assert (len(given_up) > 0) == (workers < 90)
     kept = sorted(set(range(count)) - given_up)
     assert (found.hours.sum(axis=1)[kept] * 3600 <= jobs.slo_seconds[kept] * (1 + 1e-6)).all()
-    assert (found.hours * 3600 * jobs.throughputs).sum(axis=1) == pytest.approx(jobs.steps.tolist(), rel=1e-5)
+    assert (found.hours * 3600 * jobs.throughputs).sum(axis=1) == pytest.approx(
+        jobs.steps.tolist(), rel=1e-5
+    )
     if workers == 90:
         whole = batch(asked)
-        assert found.cost_usd == pytest.approx(DeadlineProgram(whole, count).cheapest(np.arange(count)).usd, rel=0.02)
+        assert found.cost_usd == pytest.approx(
+            DeadlineProgram(whole, count).cheapest(np.arange(count)).usd, rel=0.02
+        )
 
 
 @pytest.mark.parametrize(("count", "workers"), [(66, 12), (80, 12), (110, 18)])
@@ -108,7 +137,11 @@ def test_the_plan_costs_little_more_than_the_exact_one(count: int) -> None:
     whole = batch(colliding(np.random.default_rng(count), count, count // 5))
     kept, plan, _ = packed(whole, *lateness(whole)[:2])
     assert len(kept) == count
-    assert near_cheapest(whole, 0.0).usd * (1 - 1e-6) <= plan.usd <= near_cheapest(whole, 0.0).usd * 1.1
+    assert (
+        near_cheapest(whole, 0.0).usd * (1 - 1e-6)
+        <= plan.usd
+        <= near_cheapest(whole, 0.0).usd * 1.1
+    )
 
 
 def test_jobs_that_did_not_fit_are_tried_again_by_exact_programs() -> None:

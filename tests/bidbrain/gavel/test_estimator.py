@@ -1,4 +1,6 @@
-"""The estimator against the conditional mean of a Gaussian, exact low-rank rows, and held-out measurements."""
+"""The estimator against the conditional mean of a Gaussian, exact low-rank rows, and held-out
+measurements.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +25,21 @@ from spotctl.lab.gavel.throughputs_file import read_throughputs
 SEEDS = st.integers(0, 2**32)
 
 
-def low_rank(rng: np.random.Generator, rows: int, columns: int, rank: int, noise: float = 0.0) -> Floats:
-    exact = rng.normal(size=(rows, rank)) @ rng.normal(size=(rank, columns)) + rng.normal(size=columns)
+def low_rank(
+    rng: np.random.Generator, rows: int, columns: int, rank: int, noise: float = 0.0
+) -> Floats:
+    exact = rng.normal(size=(rows, rank)) @ rng.normal(size=(rank, columns)) + rng.normal(
+        size=columns
+    )
     return np.asarray(exact + noise * rng.normal(size=exact.shape), dtype=np.float64)
 
 
 @given(SEEDS, st.integers(1, 4), st.integers(2, 9))
 def test_a_row_is_completed_by_the_conditional_mean(seed: int, rank: int, columns: int) -> None:
     rng = np.random.default_rng(seed)
-    model = LowRankModel(rng.normal(size=columns), rng.normal(size=(columns, rank)), float(rng.uniform(0.1, 2)))
+    model = LowRankModel(
+        rng.normal(size=columns), rng.normal(size=(columns, rank)), float(rng.uniform(0.1, 2))
+    )
     row = rng.normal(size=columns)
     known = rng.random(columns) < 0.5
     covariance = model.directions @ model.directions.T + model.noise * np.eye(columns)
@@ -106,12 +114,17 @@ def test_unusable_rows_are_refused(references: Floats, row: Floats, message: str
 
 
 def world(rng: np.random.Generator, jobs: int, types: int) -> tuple[Floats, Floats]:
-    """Jobs that differ in one number, the share of a machine they need, which determines how a pair shares."""
+    """Jobs that differ in one number, the share of a machine they need, which determines how a pair
+    shares.
+    """
     need = rng.uniform(0.2, 1.0, size=jobs)
     alone = rng.uniform(1, 50, size=(jobs, types))
     total = np.maximum(1.0, need[:, None] + need[None, :])
     together = np.stack(
-        (np.repeat((1 / total)[:, :, None], types, axis=2) * alone[:, None], (1 / total)[:, :, None] * alone[None]),
+        (
+            np.repeat((1 / total)[:, :, None], types, axis=2) * alone[:, None],
+            (1 / total)[:, :, None] * alone[None],
+        ),
         axis=-1,
     )
     return alone, together
@@ -180,8 +193,14 @@ def test_too_few_kinds_or_pairs_to_estimate_from_are_refused(jobs: int, measured
 @pytest.mark.parametrize("table", ["simulation", "physical_cluster"])
 def test_estimates_of_held_out_measurements_beat_the_mean(shared_data: Path, table: str) -> None:
     """Each job is new in turn; eight of its pairs are measured."""
-    throughputs = read_throughputs(shared_data / "gavel" / f"{table}_throughputs.json.gz").on(("v100", "p100", "k80"))
-    single = [i for i, kind in enumerate(throughputs.kinds) if kind.scale == 1 and (throughputs.alone[i] > 0).all()]
+    throughputs = read_throughputs(shared_data / "gavel" / f"{table}_throughputs.json.gz").on(
+        ("v100", "p100", "k80")
+    )
+    single = [
+        i
+        for i, kind in enumerate(throughputs.kinds)
+        if kind.scale == 1 and (throughputs.alone[i] > 0).all()
+    ]
     alone, together = throughputs.alone[single], throughputs.together[np.ix_(single, single)]
     ours, plain = [], []
     for new in range(len(single)):

@@ -16,9 +16,15 @@ from tests.bidbrain.gavel.problems import problem
 
 
 def random_program(seed: int) -> Levels | None:
-    """Up to 60 jobs on one to four types; speeds and needs over many decades, some jobs alike or without need."""
+    """Up to 60 jobs on one to four types; speeds and needs over many decades, some jobs alike or
+    without need.
+    """
     rng = np.random.default_rng(seed)
-    jobs, types, decades = int(rng.integers(1, 60)), int(rng.integers(1, 5)), float(rng.choice([0.3, 2, 6, 12]))
+    jobs, types, decades = (
+        int(rng.integers(1, 60)),
+        int(rng.integers(1, 5)),
+        float(rng.choice([0.3, 2, 6, 12])),
+    )
     speed = 10 ** rng.uniform(-decades / 2, decades / 2, (jobs, types)) * (
         rng.random((jobs, types)) >= rng.choice([0, 0.2])
     )
@@ -71,7 +77,9 @@ def test_alike_jobs_get_the_same_and_the_rest_is_spread() -> None:
 
 def test_free_workers_go_to_idle_jobs_the_fastest_first() -> None:
     shares = np.array([[0.5, 0.0], [0.5, 0.0], [0.0, 0.0]])
-    filled = with_free_workers(shares, np.array([[1.0, 0.5], [1.0, 0.2], [0.0, 1.0]]), np.ones(3), np.array([1.0, 1.2]))
+    filled = with_free_workers(
+        shares, np.array([[1.0, 0.5], [1.0, 0.2], [0.0, 1.0]]), np.ones(3), np.array([1.0, 1.2])
+    )
     assert filled == pytest.approx(np.array([[0.5, 0.2], [0.5, 0.0], [0.0, 1.0]]))
 
 

@@ -12,7 +12,11 @@ from scipy.optimize import linprog
 
 from bidbrain.arrays import Floats
 from bidbrain.gavel.policies import Agnostic, Policy, policy_named
-from bidbrain.gavel.policies.linear import makespan_within_budget_policy, max_throughput_policy, min_cost_policy
+from bidbrain.gavel.policies.linear import (
+    makespan_within_budget_policy,
+    max_throughput_policy,
+    min_cost_policy,
+)
 from bidbrain.gavel.policies.min_cost_slo import min_cost_slo_policy
 from bidbrain.gavel.problem import AllocationProblem, BadProblem
 from bidbrain.lp import CannotHold
@@ -66,22 +70,33 @@ def hurried(rng: np.random.Generator) -> AllocationProblem:
 
 
 def over_all_intervals(asked: AllocationProblem, jobs: list[int]) -> float | None:
-    """The least dollars, a variable for each (job, type, interval between deadlines); None if not all can be kept."""
+    """The least dollars, a variable for each (job, type, interval between deadlines); None if not
+    all can be kept.
+    """
     left = (asked.jobs.slo_seconds - asked.jobs.elapsed_seconds)[jobs]
     ends = np.unique(left)
     lengths = np.diff(np.concatenate([[0.0], ends]))
     m, n, k = len(jobs), len(asked.cluster.types), len(ends)
-    t, scale, price = asked.jobs.throughputs[jobs], asked.jobs.scale[jobs], asked.cluster.usd_per_hour
+    t, scale, price = (
+        asked.jobs.throughputs[jobs],
+        asked.jobs.scale[jobs],
+        asked.cluster.usd_per_hour,
+    )
     assert price is not None
     allowed = (
-        (t > 0)[:, :, None] & (left[:, None, None] >= ends) & (scale[:, None] <= asked.cluster.workers)[:, :, None]
+        (t > 0)[:, :, None]
+        & (left[:, None, None] >= ends)
+        & (scale[:, None] <= asked.cluster.workers)[:, :, None]
     )
     job, kind, interval = np.nonzero(allowed)
-    # Rows are the jobs' work, their time in each interval, and the workers of each type in each interval.
+    # Rows are the jobs' work, their time in each interval, and the workers of each type in each
+    # interval.
     rows = np.concatenate([job, m + job * k + interval, m + m * k + kind * k + interval])
     work = -t[job, kind] / asked.jobs.steps[jobs][job]
     values = np.concatenate([work, 1 / lengths[interval], scale[job] / lengths[interval]])
-    matrix = sparse.csr_array((values, (rows, np.tile(np.arange(len(job)), 3))), shape=(m + m * k + n * k, len(job)))
+    matrix = sparse.csr_array(
+        (values, (rows, np.tile(np.arange(len(job)), 3))), shape=(m + m * k + n * k, len(job))
+    )
     most = np.concatenate([-np.ones(m), np.ones(m * k), np.repeat(asked.cluster.workers, k)])
     found: Any = linprog(scale[job] * price[kind] / 3600, A_ub=matrix, b_ub=most, method="highs-ds")  # type: ignore[call-overload]
     assert found.status in {0, 2}
@@ -97,15 +112,26 @@ def test_min_cost_slo_is_the_optimum_over_all_intervals(seed: int) -> None:
     jobs, price = asked.jobs, asked.cluster.usd_per_hour
     assert price is not None
     # Every job is done, on one type at a time, before a deadline that is kept.
-    assert (found.hours * 3600 * jobs.throughputs).sum(axis=1) == pytest.approx(jobs.steps.tolist(), rel=1e-5)
-    given_up = {m for m, name in enumerate(jobs.ids) for line in found.infeasible if line.startswith(f"job {name!r}:")}
-    kept = [m for m in range(len(jobs.ids)) if np.isfinite(jobs.slo_seconds[m]) and m not in given_up]
+    assert (found.hours * 3600 * jobs.throughputs).sum(axis=1) == pytest.approx(
+        jobs.steps.tolist(), rel=1e-5
+    )
+    given_up = {
+        m
+        for m, name in enumerate(jobs.ids)
+        for line in found.infeasible
+        if line.startswith(f"job {name!r}:")
+    }
+    kept = [
+        m for m in range(len(jobs.ids)) if np.isfinite(jobs.slo_seconds[m]) and m not in given_up
+    ]
     assert (found.hours.sum(axis=1)[kept] * 3600 <= jobs.slo_seconds[kept] * (1 + 1e-6)).all()
     least = over_all_intervals(asked, kept) if kept else 0.0
     assert least is not None
     free = [m for m in range(len(jobs.ids)) if m not in kept]
     with np.errstate(divide="ignore"):
-        cheapest = (jobs.scale[:, None] * price / 3600 * jobs.steps[:, None] / jobs.throughputs).min(axis=1)
+        cheapest = (
+            jobs.scale[:, None] * price / 3600 * jobs.steps[:, None] / jobs.throughputs
+        ).min(axis=1)
     assert found.cost_usd == pytest.approx(least + cheapest[free].sum(), rel=2e-6)
     # No deadline was given up that could have been kept together with the others.
     for m in given_up:
@@ -120,7 +146,9 @@ def test_over_twelve_decades_of_prices_the_cost_is_the_least(seed: int) -> None:
     cluster, jobs = asked.cluster, asked.jobs
     prices = 10 ** rng.uniform(-6, 6, len(cluster.types))
     slo = jobs.steps / jobs.throughputs.max(axis=1) * rng.uniform(1, 4, len(jobs.ids))
-    asked = replace(asked, cluster=replace(cluster, usd_per_hour=prices), jobs=replace(jobs, slo_seconds=slo))
+    asked = replace(
+        asked, cluster=replace(cluster, usd_per_hour=prices), jobs=replace(jobs, slo_seconds=slo)
+    )
     found = min_cost_slo_policy(asked)
     assert found.cost_usd is not None
     if found.infeasible:
@@ -144,19 +172,27 @@ def test_only_the_passed_deadline_is_given_up_and_reported_with_what_it_would_ta
     assert "job 'j0': its deadline cannot be kept: -200 s are left" in found.infeasible[0]
     assert "set slo_seconds to at least 1560" in found.infeasible[0]
     assert found.hours is not None
-    # 3600 steps in 4000 s: on t1 as long as that leaves time for the rest on t0, where a step costs the same or less.
+    # 3600 steps in 4000 s: on t1 as long as that leaves time for the rest on t0, where a step costs
+    # the same or less.
     assert found.hours[1].sum() * 3600 <= 4000 * (1 + 1e-9)
 
 
 def test_an_impossible_deadline_is_distinguished_from_a_crowded_out_one() -> None:
-    found = min_cost_slo_policy(problem([[10, 1]], [1, 1], prices=[4, 1], steps=[3600], slo_seconds=[359]))
+    found = min_cost_slo_policy(
+        problem([[10, 1]], [1, 1], prices=[4, 1], steps=[3600], slo_seconds=[359])
+    )
     (said,) = found.infeasible
-    assert "359 s are left, but alone on its fastest type it takes 360 s; set slo_seconds to at least 360" in said
+    assert (
+        "359 s are left, but alone on its fastest type it takes 360 s; set slo_seconds to at least "
+        "360" in said
+    )
     assert found.cost_usd == pytest.approx(4 * 0.1)
 
 
 def test_deadlines_that_cannot_all_be_kept_are_given_up_one_by_one() -> None:
-    asked = problem([[1], [1], [1]], [1], prices=[1], steps=[100, 100, 100], slo_seconds=[150, 150, 1000])
+    asked = problem(
+        [[1], [1], [1]], [1], prices=[1], steps=[100, 100, 100], slo_seconds=[150, 150, 1000]
+    )
     found = min_cost_slo_policy(asked)
     assert len(found.infeasible) == 1
     assert "cannot be kept together with the others" in found.infeasible[0]
@@ -164,7 +200,9 @@ def test_deadlines_that_cannot_all_be_kept_are_given_up_one_by_one() -> None:
 
 
 def test_jobs_without_deadlines_use_the_remaining_workers() -> None:
-    asked = problem([[1, 3], [1, 2]], [1, 1], prices=[1, 1], steps=[300, 300], slo_seconds=[100, np.inf])
+    asked = problem(
+        [[1, 3], [1, 2]], [1, 1], prices=[1, 1], steps=[300, 300], slo_seconds=[100, np.inf]
+    )
     found = min_cost_slo_policy(asked)
     assert found.shares == pytest.approx(np.array([[0, 1], [1, 0]]), abs=1e-7)
     assert found.cost_usd == pytest.approx((100 + 150) / 3600)
@@ -194,8 +232,13 @@ def test_makespan_within_budget_is_where_the_papers_bisection_ends(seed: int) ->
     assert found.cost_usd <= budget * (1 + 1e-6)
 
     def possible(span: float) -> bool:
-        rows = np.vstack([-dense.throughput[dense.runs] * span / work[dense.runs, None], cost * span / budget])
-        return dense.maximum(np.zeros(dense.size), rows, np.append(-np.ones(dense.runs.sum()), 1.0)) is not None
+        rows = np.vstack(
+            [-dense.throughput[dense.runs] * span / work[dense.runs, None], cost * span / budget]
+        )
+        return (
+            dense.maximum(np.zeros(dense.size), rows, np.append(-np.ones(dense.runs.sum()), 1.0))
+            is not None
+        )
 
     assert possible(found.objective * (1 + 1e-5))
     assert not possible(found.objective * (1 - 1e-4))
@@ -203,7 +246,9 @@ def test_makespan_within_budget_is_where_the_papers_bisection_ends(seed: int) ->
 
 def test_within_a_budget_short_jobs_finish_next_to_a_very_long_one() -> None:
     """Twelve decades between the jobs: the plan still includes the short ones."""
-    asked = problem([[1e6, 1], [1, 1e6], [1e-4, 1e-3]], [1, 1], prices=[1, 1], steps=[1e3, 1e4, 1e9])
+    asked = problem(
+        [[1e6, 1], [1, 1e6], [1e-4, 1e-3]], [1, 1], prices=[1, 1], steps=[1e3, 1e4, 1e9]
+    )
     found = makespan_within_budget_policy(replace(asked, budget_usd=1e12))
     assert found.objective == pytest.approx(1e9 / 1e-3)
     assert found.hours is not None
@@ -213,7 +258,9 @@ def test_within_a_budget_short_jobs_finish_next_to_a_very_long_one() -> None:
 
 
 def test_a_batch_without_steps_costs_nothing() -> None:
-    found = makespan_within_budget_policy(replace(problem([[1]], [1], prices=[1], steps=[0]), budget_usd=1.0))
+    found = makespan_within_budget_policy(
+        replace(problem([[1]], [1], prices=[1], steps=[0]), budget_usd=1.0)
+    )
     assert (found.objective, found.cost_usd) == (0.0, 0.0)
     assert found.hours is not None
     assert not found.hours.any()
@@ -222,7 +269,9 @@ def test_a_batch_without_steps_costs_nothing() -> None:
 def test_fairness_weights_do_not_affect_policies_that_maximize_a_sum() -> None:
     """The paper's objectives have no weights there."""
     for policy in (min_cost_policy, max_throughput_policy):
-        plain, heavy = (problem([[4, 1], [4, 2]], [1, 1], prices=[1, 1], weight=[w, 1]) for w in (1, 9))
+        plain, heavy = (
+            problem([[4, 1], [4, 2]], [1, 1], prices=[1, 1], weight=[w, 1]) for w in (1, 9)
+        )
         assert policy(plain).objective == policy(heavy).objective == pytest.approx(1.5)
 
 
@@ -246,6 +295,8 @@ def test_a_missing_budget_is_refused() -> None:
 
 
 def test_agnostic_cost_policies_pay_real_time() -> None:
-    asked = problem([[1, 3], [1, 2]], [1, 3], prices=[1, 2], steps=[300, 300], slo_seconds=[900, np.inf])
+    asked = problem(
+        [[1, 3], [1, 2]], [1, 3], prices=[1, 2], steps=[300, 300], slo_seconds=[900, np.inf]
+    )
     for policy in (min_cost_policy, min_cost_slo_policy):
         assert_valid(asked, Agnostic(policy)(asked))

@@ -1,4 +1,6 @@
-"""Water filling over entities: by hand, the published example, and against an independent lexicographic optimum."""
+"""Water filling over entities: by hand, the published example, and against an independent
+lexicographic optimum.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from bidbrain.gavel.policies.fairness import max_min_fairness_policy
 from bidbrain.gavel.policies.hierarchical import hierarchical_policy
 from bidbrain.gavel.problem import AllocationProblem, BadProblem, Entity
 from tests.bidbrain.gavel.dense import Dense, equal_share
-from tests.bidbrain.gavel.problems import assert_valid, of_entities, problem, random_problem, with_pairs
+from tests.bidbrain.gavel.problems import (
+    assert_valid,
+    of_entities,
+    problem,
+    random_problem,
+    with_pairs,
+)
 
 
 def test_the_published_water_filling() -> None:
@@ -23,16 +31,20 @@ def test_the_published_water_filling() -> None:
 
 
 def test_entities_share_by_weight_and_jobs_within_by_theirs() -> None:
-    asked = of_entities(problem([[1]] * 4, [1], weight=[1, 3, 1, 1]), "research", "research", "product", "product")
+    asked = of_entities(
+        problem([[1]] * 4, [1], weight=[1, 3, 1, 1]), "research", "research", "product", "product"
+    )
     entities = (Entity("research", 1.0), Entity("product", 3.0))
     found = hierarchical_policy(replace(asked, entities=entities))
     assert found.shares.ravel() == pytest.approx([0.25 / 4, 0.75 / 4, 0.375, 0.375], abs=1e-6)
 
 
 def test_a_fifo_entity_serves_its_first_job_and_passes_on_the_rest() -> None:
-    """Two workers per entity: the first in the queue gets one whole worker, the second the rest of the entity's
-    share."""
-    asked = of_entities(problem([[1]] * 5, [3], arrival=[2, 0, 1, 0, 0]), "queue", "queue", "queue", "fair", "fair")
+    """Two workers per entity: the first in the queue gets one whole worker, the second the rest of
+    the entity's share."""
+    asked = of_entities(
+        problem([[1]] * 5, [3], arrival=[2, 0, 1, 0, 0]), "queue", "queue", "queue", "fair", "fair"
+    )
     entities = (Entity("queue", 1.0, "fifo"), Entity("fair", 1.0))
     found = hierarchical_policy(replace(asked, entities=entities))
     assert found.shares.ravel() == pytest.approx([0, 1, 0.5, 0.75, 0.75], abs=1e-6)
@@ -45,7 +57,8 @@ def test_unused_share_of_an_entity_goes_to_the_others() -> None:
 
 
 def lexicographic(asked: AllocationProblem, weight: Floats) -> Floats:
-    """Weighted lexicographic max-min of scale throughput / equal, by fixing in turn the jobs that cannot have more.
+    """Weighted lexicographic max-min of scale throughput / equal, by fixing in turn the jobs that
+    cannot have more.
 
     One program per job decides whether it can have more.
     """
@@ -54,7 +67,9 @@ def lexicographic(asked: AllocationProblem, weight: Floats) -> Floats:
     jobs = [int(m) for m in np.flatnonzero(unit > 0)]
     fixed: dict[int, float] = {}
     while len(fixed) < len(jobs):
-        level = dense.maximum(np.append(np.zeros(dense.size), 1.0), *_rows(dense, unit, jobs, fixed, None))
+        level = dense.maximum(
+            np.append(np.zeros(dense.size), 1.0), *_rows(dense, unit, jobs, fixed, None)
+        )
         assert level is not None
         floors = _rows(dense, unit, jobs, fixed, level)
         stuck = []
@@ -71,12 +86,16 @@ def lexicographic(asked: AllocationProblem, weight: Floats) -> Floats:
 def _rows(
     dense: Dense, unit: Floats, jobs: list[int], fixed: dict[int, float], level: float | None
 ) -> tuple[Floats, Floats]:
-    """One row per job: its fixed level, or the common level, which is a variable if it is not given."""
+    """One row per job: its fixed level, or the common level, which is a variable if it is not
+    given.
+    """
     rows, bounds = [], []
     for m in jobs:
         best = dense.throughput[m].max()
         known = fixed.get(m, level)
-        rows.append(np.append(-dense.throughput[m] / best, unit[m] / best if known is None else 0.0))
+        rows.append(
+            np.append(-dense.throughput[m] / best, unit[m] / best if known is None else 0.0)
+        )
         bounds.append(0.0 if known is None else -known * unit[m] / best * (1 - 1e-9))
     return np.array(rows), np.array(bounds)
 
@@ -106,7 +125,9 @@ def test_many_copies_of_jobs_and_workers_change_no_level(seed: int) -> None:
         name: np.tile(getattr(asked.jobs, name), copies)
         for name in ("weight", "steps", "elapsed_seconds", "slo_seconds", "arrival")
     }
-    many = problem(np.tile(asked.jobs.throughputs, (copies, 1)), asked.cluster.workers * copies, **columns)
+    many = problem(
+        np.tile(asked.jobs.throughputs, (copies, 1)), asked.cluster.workers * copies, **columns
+    )
     found = hierarchical_policy(many)
     assert_valid(many, found)
     runs = np.tile(equal_share(asked) > 0, copies)
@@ -120,14 +141,20 @@ def test_an_entity_of_jobs_without_competition_within_is_like_a_weight(seed: int
     rng = np.random.default_rng(100 + seed)
     asked = random_problem(rng, spread=1.5)
     names = [f"e{m}" for m in range(len(asked.jobs.ids))]
-    entities = tuple(Entity(name, float(w)) for name, w in zip(names, asked.jobs.weight, strict=True))
+    entities = tuple(
+        Entity(name, float(w)) for name, w in zip(names, asked.jobs.weight, strict=True)
+    )
     apart = hierarchical_policy(replace(of_entities(asked, *names), entities=entities))
     together = hierarchical_policy(asked)
-    assert apart.effective_throughput == pytest.approx(together.effective_throughput.tolist(), rel=1e-5, abs=1e-9)
+    assert apart.effective_throughput == pytest.approx(
+        together.effective_throughput.tolist(), rel=1e-5, abs=1e-9
+    )
 
 
 def test_unknown_entities_are_refused() -> None:
     with pytest.raises(BadProblem, match="entity 'x' is not among the entities"):
         hierarchical_policy(of_entities(problem([[1]], [1]), "x"))
     with pytest.raises(BadProblem, match="entity 'x' has policy 'lottery'"):
-        hierarchical_policy(replace(of_entities(problem([[1]], [1]), "x"), entities=(Entity("x", 1.0, "lottery"),)))
+        hierarchical_policy(
+            replace(of_entities(problem([[1]], [1]), "x"), entities=(Entity("x", 1.0, "lottery"),))
+        )

@@ -9,7 +9,11 @@ import pytest
 
 from bidbrain.gavel.policies import Agnostic, Policy
 from bidbrain.gavel.policies.baselines import isolated_shares
-from bidbrain.gavel.policies.fairness import finish_time_fairness_policy, makespan_policy, max_min_fairness_policy
+from bidbrain.gavel.policies.fairness import (
+    finish_time_fairness_policy,
+    makespan_policy,
+    max_min_fairness_policy,
+)
 from bidbrain.gavel.problem import AllocationProblem, BadProblem
 from tests.bidbrain.gavel.dense import Dense, equal_share
 from tests.bidbrain.gavel.problems import assert_valid, problem, random_problem, with_pairs
@@ -19,12 +23,16 @@ SEEDS = range(100)
 
 def test_the_published_three_jobs() -> None:
     found = max_min_fairness_policy(problem([[40, 10], [12, 4], [100, 50]], [1, 1]))
-    assert found.shares == pytest.approx(np.array([[0.4545, 0], [0.4545, 0.0909], [0.0909, 0.9091]]), abs=1e-4)
+    assert found.shares == pytest.approx(
+        np.array([[0.4545, 0], [0.4545, 0.0909], [0.0909, 0.9091]]), abs=1e-4
+    )
     assert found.effective_throughput == pytest.approx([18.1818, 5.8182, 54.5455], abs=1e-3)
 
 
 def test_weights_and_scales_share_one_type_in_proportion() -> None:
-    found = max_min_fairness_policy(problem([[7], [7], [7]], [2], weight=[1, 2, 1], scale=[1, 1, 2]))
+    found = max_min_fairness_policy(
+        problem([[7], [7], [7]], [2], weight=[1, 2, 1], scale=[1, 1, 2])
+    )
     # scale / w x is equal: x = z, 2 z, z / 2, and z + 2 z + 2 z / 2 = 2.
     assert found.shares.ravel() == pytest.approx([0.5, 1.0, 0.25])
 
@@ -41,7 +49,9 @@ def test_max_min_fairness_is_the_optimum_of_a_dense_program(seed: int) -> None:
     assert found.objective == pytest.approx(Dense(asked, extra=1).least(need), rel=1e-6)
     runs = need > 0
     if runs.any():
-        assert (found.effective_throughput[runs] / need[runs]).min() == pytest.approx(found.objective, rel=1e-6)
+        assert (found.effective_throughput[runs] / need[runs]).min() == pytest.approx(
+            found.objective, rel=1e-6
+        )
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -62,7 +72,9 @@ def test_jobs_with_very_different_needs_all_get_their_level(policy: Policy, seed
     """Nine decades between the steps of the jobs: the smallest job is done in time as well."""
     rng = np.random.default_rng(4000 + seed)
     asked = random_problem(rng)
-    asked = replace(asked, jobs=replace(asked.jobs, steps=10 ** rng.uniform(0, 9, len(asked.jobs.ids))))
+    asked = replace(
+        asked, jobs=replace(asked.jobs, steps=10 ** rng.uniform(0, 9, len(asked.jobs.ids)))
+    )
     if seed % 3 == 0:
         asked = with_pairs(asked, rng)
     found, runs = policy(asked), Dense(asked).runs
@@ -92,14 +104,20 @@ def test_finish_time_fairness_is_where_a_bisection_ends(seed: int) -> None:
     low, high = (jobs.elapsed_seconds / isolated)[dense.runs].max(), 1e3
     for _ in range(60):
         rho = (low + high) / 2
-        need = np.where(dense.runs, jobs.steps / np.maximum(rho * isolated - jobs.elapsed_seconds, 1e-300), 0.0)
+        need = np.where(
+            dense.runs, jobs.steps / np.maximum(rho * isolated - jobs.elapsed_seconds, 1e-300), 0.0
+        )
         low, high = (low, rho) if dense.least(need) >= 1 else (rho, high)
     assert found.objective == pytest.approx(high, rel=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_no_plan_has_a_smaller_finish_time_ratio_where_jobs_do_not_run_everywhere(seed: int) -> None:
-    """The share that a job is compared with is 1/n of every type, also of those on which it has no throughput."""
+def test_no_plan_has_a_smaller_finish_time_ratio_where_jobs_do_not_run_everywhere(
+    seed: int,
+) -> None:
+    """The share that a job is compared with is 1/n of every type, also of those on which it has no
+    throughput.
+    """
     rng = np.random.default_rng(3000 + seed)
     asked = random_problem(rng, holes=float(rng.choice([0.3, 0.5])), most_jobs=14)
     workers = rng.integers(0, 20, len(asked.cluster.types)).astype(np.float64)
@@ -154,8 +172,12 @@ LIFTING: list[Policy] = [
 
 @pytest.mark.parametrize("policy", LIFTING)
 class TestDegenerate:
-    def test_a_job_that_fits_nowhere_is_named_and_the_others_have_their_optimum(self, policy: Policy) -> None:
-        asked = problem([[1.0, 2.0], [0.0, 0.0], [3.0, 1.0], [1.0, 1.0]], [2, 2], scale=[1, 1, 1, 4])
+    def test_a_job_that_fits_nowhere_is_named_and_the_others_have_their_optimum(
+        self, policy: Policy
+    ) -> None:
+        asked = problem(
+            [[1.0, 2.0], [0.0, 0.0], [3.0, 1.0], [1.0, 1.0]], [2, 2], scale=[1, 1, 1, 4]
+        )
         found = policy(asked)
         assert [line.split(" runs ")[0] for line in found.infeasible] == ["job 'j1'", "job 'j3'"]
         assert "add 't0' workers or lower its scale" in found.infeasible[1]
@@ -171,7 +193,9 @@ class TestDegenerate:
 
     def test_identical_jobs_get_the_same(self, policy: Policy) -> None:
         found = policy(problem([[3.0, 1.0]] * 5, [1, 2]))
-        assert found.effective_throughput == pytest.approx(np.full(5, found.effective_throughput[0]))
+        assert found.effective_throughput == pytest.approx(
+            np.full(5, found.effective_throughput[0])
+        )
 
     def test_throughputs_over_nine_decades(self, policy: Policy) -> None:
         asked = problem([[1e9, 1.0], [1.0, 1e9], [1e-3, 1e6]], [1, 1], steps=[1e9, 1e9, 1e6])
@@ -188,13 +212,16 @@ def test_agnostic_policies_see_neither_type_nor_speed() -> None:
     found = Agnostic(max_min_fairness_policy)(asked)
     assert_valid(asked, found)
     assert found.shares == pytest.approx(np.array([[0.25, 0.75]] * 3))
-    assert found.effective_throughput == pytest.approx((asked.jobs.throughputs @ [0.25, 0.75]).tolist())
+    assert found.effective_throughput == pytest.approx(
+        (asked.jobs.throughputs @ [0.25, 0.75]).tolist()
+    )
 
 
 def test_time_since_the_start_counts_for_finish_times() -> None:
     base = problem([[1], [1]], [1], steps=[100, 100])
     late: AllocationProblem = replace(
-        base, jobs=replace(base.jobs, elapsed_seconds=np.array([200.0, 0]), isolated_seconds=np.zeros(2))
+        base,
+        jobs=replace(base.jobs, elapsed_seconds=np.array([200.0, 0]), isolated_seconds=np.zeros(2)),
     )
     found = finish_time_fairness_policy(late)
     # (200 + 100 / x) / 200 = (100 / (1 - x)) / 200 where 2 x^2 = 1.

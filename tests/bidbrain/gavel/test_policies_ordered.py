@@ -86,7 +86,9 @@ def test_allox_never_puts_a_job_where_it_cannot_run() -> None:
     found = allox_policy(asked)
     assert found.shares.tolist() == [[0, 0], [0, 1], [1, 0], [0, 0]]
     assert found.objective == pytest.approx((1 + 6 + 1) / 3)
-    with pytest.raises(BadProblem, match="job 'j0': scale 2: allox supports only jobs of one worker"):
+    with pytest.raises(
+        BadProblem, match="job 'j0': scale 2: allox supports only jobs of one worker"
+    ):
         allox_policy(problem([[1]], [2], scale=[2]))
 
 
@@ -124,7 +126,9 @@ def test_random_packing_pairs_jobs_only_when_workers_are_scarce() -> None:
 
 def test_every_policy_is_found_by_its_name() -> None:
     assert len(POLICIES) == 14
-    with pytest.raises(UnknownPolicy, match="policy 'best' is unknown \\(known: max-min-fairness, makespan"):
+    with pytest.raises(
+        UnknownPolicy, match="policy 'best' is unknown \\(known: max-min-fairness, makespan"
+    ):
         policy_named("best")
 
 
@@ -136,7 +140,9 @@ def test_no_policy_depends_on_the_order_of_jobs() -> None:
         values = set()
         for order in permutations(range(3)):
             rows = list(order)
-            asked = problem(t[rows], [1, 1], prices=[2, 1], steps=steps[rows], arrival=arrival[rows])
+            asked = problem(
+                t[rows], [1, 1], prices=[2, 1], steps=steps[rows], arrival=arrival[rows]
+            )
             found = policy_named(name)(replace(asked, budget_usd=10.0))
             assert_valid(asked, found)
             values.add(round(found.objective, 6))

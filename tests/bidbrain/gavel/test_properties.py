@@ -1,4 +1,5 @@
-"""The properties that the dissertation proves of its policies (section 5.4.4), on random problems."""
+"""The properties that the dissertation proves of its policies (section 5.4.4), on random
+problems."""
 
 from __future__ import annotations
 
@@ -10,7 +11,11 @@ from hypothesis import example, given, settings, strategies as st
 
 from bidbrain.gavel.policies import POLICIES, Agnostic, policy_named
 from bidbrain.gavel.policies.baselines import isolated_policy
-from bidbrain.gavel.policies.fairness import finish_time_fairness_policy, makespan_policy, max_min_fairness_policy
+from bidbrain.gavel.policies.fairness import (
+    finish_time_fairness_policy,
+    makespan_policy,
+    max_min_fairness_policy,
+)
 from bidbrain.gavel.policies.hierarchical import hierarchical_policy
 from bidbrain.gavel.policies.linear import fifo_policy, max_throughput_policy
 from tests.bidbrain.gavel.dense import Dense
@@ -34,10 +39,15 @@ def test_sharing_incentive(seed: int) -> None:
     assert makespan_policy(asked).objective <= slowest * SLACK
     assert finish_time_fairness_policy(asked).objective <= SLACK
     best = np.where(
-        runs, (asked.jobs.throughputs * (asked.jobs.scale[:, None] <= asked.cluster.workers)).max(axis=1), 1
+        runs,
+        (asked.jobs.throughputs * (asked.jobs.scale[:, None] <= asked.cluster.workers)).max(axis=1),
+        1,
     )
     weight = len(runs) - asked.jobs.arrival
-    assert fifo_policy(asked).objective * SLACK >= (weight * alone.effective_throughput / best)[runs].sum()
+    assert (
+        fifo_policy(asked).objective * SLACK
+        >= (weight * alone.effective_throughput / best)[runs].sum()
+    )
 
 
 @given(seeds)
@@ -73,8 +83,8 @@ def test_water_filling_and_max_min_are_pareto_efficient(seed: int) -> None:
         total = (dense.throughput[runs] / best[:, None]).sum(axis=0)
         most = dense.maximum(total, -dense.throughput[runs] / best[:, None], -floor)
         assert most is not None
-        # Even if each job keeps what it has, the total cannot grow. The tolerance is that of a level, 1e-7, times the
-        # exchange rate between one job's progress and another's.
+        # Even if each job keeps what it has, the total cannot grow. The tolerance is that of a
+        # level, 1e-7, times the exchange rate between one job's progress and another's.
         assert most <= (found.effective_throughput[runs] / best).sum() + 1e-3
 
 
@@ -84,14 +94,18 @@ def test_on_identical_workers_policies_reduce_to_the_classic_ones(seed: int) -> 
     """With one type, shares do not depend on throughputs, and the agnostic form loses nothing."""
     rng = np.random.default_rng(seed)
     count, workers = int(rng.integers(1, 8)), int(rng.integers(1, 6))
-    asked = problem(10 ** rng.uniform(-3, 3, (count, 1)), [workers], weight=rng.choice([1.0, 2.0], count))
+    asked = problem(
+        10 ** rng.uniform(-3, 3, (count, 1)), [workers], weight=rng.choice([1.0, 2.0], count)
+    )
     alike = replace(asked, jobs=replace(asked.jobs, throughputs=np.ones((count, 1))))
     for policy in (max_min_fairness_policy, hierarchical_policy):
         x = policy(asked).shares
         assert x == pytest.approx(policy(alike).shares, abs=1e-5)
         assert Agnostic(policy)(asked).shares == pytest.approx(x, abs=1e-5)
     level = max_min_fairness_policy(asked).objective
-    assert level == pytest.approx(min(workers / asked.jobs.weight.sum(), 1 / asked.jobs.weight.max()))
+    assert level == pytest.approx(
+        min(workers / asked.jobs.weight.sum(), 1 / asked.jobs.weight.max())
+    )
 
 
 @given(seeds, st.sampled_from(sorted(set(POLICIES) - {"allox"})), st.booleans())

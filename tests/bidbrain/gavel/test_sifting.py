@@ -16,9 +16,13 @@ COUNT = 90
 
 
 def groups(rng: np.random.Generator) -> Groups:
-    """More groups than are solved as they are, on two to four types; some do not run everywhere, some are alike."""
+    """More groups than are solved as they are, on two to four types; some do not run everywhere,
+    some are alike.
+    """
     types = int(rng.integers(2, 5))
-    progress = rng.uniform(0.1, 1, (COUNT, types)) * (rng.random((COUNT, types)) >= rng.choice([0.0, 0.3]))
+    progress = rng.uniform(0.1, 1, (COUNT, types)) * (
+        rng.random((COUNT, types)) >= rng.choice([0.0, 0.3])
+    )
     if rng.random() < 0.3:
         progress = np.round(progress, 1)
     progress[:, 0] = np.where(progress.max(axis=1) > 0, progress[:, 0], 1.0)
@@ -58,7 +62,9 @@ def test_the_optimum_is_that_of_the_whole_program(seed: int) -> None:
         found = sift(asked, wanted)
         best = whole(asked, wanted)
         assert best is not None
-        assert value(asked, wanted, found.z, found.shares) == pytest.approx(best, rel=1e-7, abs=1e-9)
+        assert value(asked, wanted, found.z, found.shares) == pytest.approx(
+            best, rel=1e-7, abs=1e-9
+        )
         assert (found.shares >= -1e-9).all()
         assert (found.shares.sum(axis=1) <= 1 + 1e-9).all()
         assert (asked.held @ found.shares <= asked.workers * (1 + 1e-9)).all()
@@ -94,11 +100,17 @@ def test_workers_of_earlier_stages_are_passed_on(seed: int) -> None:
     rng = np.random.default_rng(seed)
     asked, stages, nothing = groups(rng), 5, np.zeros(COUNT)
     types, stage = asked.progress.shape[1], rng.integers(0, stages, COUNT)
-    workers = np.column_stack([rng.uniform(0.1, 1, (stages, types)) * asked.workers, np.full(stages, np.inf)])
-    progress, cost = np.column_stack([asked.progress, np.ones(COUNT)]), rng.uniform(0.1, 1, (COUNT, types + 1))
+    workers = np.column_stack(
+        [rng.uniform(0.1, 1, (stages, types)) * asked.workers, np.full(stages, np.inf)]
+    )
+    progress, cost = (
+        np.column_stack([asked.progress, np.ones(COUNT)]),
+        rng.uniform(0.1, 1, (COUNT, types + 1)),
+    )
     cost[:, -1] = 10.0
     found = sift(
-        Groups(progress, asked.held, workers, stage, cost), LevelObjective(np.ones(COUNT), nothing, nothing, 0.0)
+        Groups(progress, asked.held, workers, stage, cost),
+        LevelObjective(np.ones(COUNT), nothing, nothing, 0.0),
     )
     cells = np.arange(progress.size) // (types + 1)
     rows, bounds = [], []
@@ -108,7 +120,10 @@ def test_workers_of_earlier_stages_are_passed_on(seed: int) -> None:
             held[stage <= k, j] = asked.held[stage <= k]
             rows.append(held.ravel())
             bounds.append(workers[: k + 1, j].sum())
-    time, work = (cells == np.arange(COUNT)[:, None]).astype(float), np.zeros((COUNT, progress.size))
+    time, work = (
+        (cells == np.arange(COUNT)[:, None]).astype(float),
+        np.zeros((COUNT, progress.size)),
+    )
     work[cells, np.arange(progress.size)] = progress.ravel()
     best = linprog(
         cost.ravel(),
@@ -125,4 +140,7 @@ def test_levels_beyond_reach_are_refused() -> None:
     asked = groups(np.random.default_rng(0))
     level = asked.progress.max(axis=1)
     with pytest.raises(CannotHold):
-        sift(Groups(asked.progress, asked.held, asked.workers / 100), LevelObjective(level, 0 * level, level, 0.0))
+        sift(
+            Groups(asked.progress, asked.held, asked.workers / 100),
+            LevelObjective(level, 0 * level, level, 0.0),
+        )

@@ -1,4 +1,6 @@
-"""The best bid is what a play of lives finds cheapest; and a machine is held, raised or let go for what that costs."""
+"""The best bid is what a play of lives finds cheapest; and a machine is held, raised or let go for
+what that costs.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +27,32 @@ TERMS = BidTerms(
 )
 
 
-def odds(*rates: tuple[float, float], displaced: float = 0.01, back_hours: float = 4.0) -> OutbidOdds:
-    """Odds in which a bid of a multiple of the usual one is outbid at a rate; between these, as in the table."""
+def odds(
+    *rates: tuple[float, float], displaced: float = 0.01, back_hours: float = 4.0
+) -> OutbidOdds:
+    """Odds in which a bid of a multiple of the usual one is outbid at a rate; between these, as in
+    the table.
+    """
     levels = np.linspace(-20, 20, 41) / 10
-    table = np.interp(levels, np.log([multiple for multiple, _ in rates]), [rate for _, rate in rates])
-    return OutbidOdds(table, np.full(41, 10.0), Exposure(10 * displaced, 10), {}, Exposure(1, back_hours), 100.0)
+    table = np.interp(
+        levels, np.log([multiple for multiple, _ in rates]), [rate for _, rate in rates]
+    )
+    return OutbidOdds(
+        table, np.full(41, 10.0), Exposure(10 * displaced, 10), {}, Exposure(1, back_hours), 100.0
+    )
 
 
 def market(*bids: float, on_demand: float = 1.0) -> HostRecord:
-    return HostRecord.of([(0, host, round(bid * USD), round(on_demand * USD)) for host, bid in enumerate(bids)])
+    return HostRecord.of(
+        [(0, host, round(bid * USD), round(on_demand * USD)) for host, bid in enumerate(bids)]
+    )
 
 
-def played_usd(terms: BidTerms, price: float, rate: float, hours: float, rng: np.random.Generator) -> float:
-    """The cost of an hour of work, from lives that are drawn one by one until some hours are done."""
+def played_usd(
+    terms: BidTerms, price: float, rate: float, hours: float, rng: np.random.Generator
+) -> float:
+    """The cost of an hour of work, from lives that are drawn one by one until some hours are
+    done."""
     done = usd = 0.0
     cycle = terms.checkpoint_every_hours + terms.checkpoint_hours
     while done < hours:
@@ -56,7 +71,9 @@ def test_the_cost_of_work_is_that_of_lives_played_one_by_one(rate: float) -> Non
 @pytest.mark.parametrize("pays_bid", [True, False])
 @pytest.mark.parametrize("steep", [0.2, 0.5, 2.0])
 def test_the_best_bid_is_what_a_play_of_every_bid_finds(steep: float, *, pays_bid: bool) -> None:
-    """Over a long job, the bid that is advised costs no more than the cheapest one by brute force, to its error."""
+    """Over a long job, the bid that is advised costs no more than the cheapest one by brute force,
+    to its error.
+    """
     terms, known = replace(TERMS, pays_bid=pays_bid), odds((1.0, steep), (3.0, 0.01))
     best = BidAdviser(known, terms, market(0.2, on_demand=0.9)).best(10_000)
     assert best is not None
@@ -64,7 +81,9 @@ def test_the_best_bid_is_what_a_play_of_every_bid_finds(steep: float, *, pays_bi
     played = {}
     for bid in np.linspace(0.2, 0.6, 21).tolist():
         rate = float(known.outbid_per_hour(np.log([bid / 0.2]))[0]) + 0.01
-        played[bid] = played_usd(terms, bid if pays_bid else 0.2, rate, 20_000, np.random.default_rng(2))
+        played[bid] = played_usd(
+            terms, bid if pays_bid else 0.2, rate, 20_000, np.random.default_rng(2)
+        )
     chosen = TERMS.usd_per_work(best.bid.price_usd, best.bid.losses_per_hour)
     assert chosen <= 1.02 * min(played.values())
     assert pays_bid or best.bid.bid > 0.5 * USD
@@ -94,7 +113,9 @@ def test_a_machine_that_runs_well_is_held_and_one_that_costs_too_much_is_let_go(
     assert cheap.step is BidStep.LEAVE
     assert cheap.bid.host in (1, 2)
     # Half a minute before the end of the work, no move pays.
-    assert BidAdviser(calm, TERMS, market(0.304, 0.15, 0.15)).advice(held, 0.01).step is BidStep.HOLD
+    assert (
+        BidAdviser(calm, TERMS, market(0.304, 0.15, 0.15)).advice(held, 0.01).step is BidStep.HOLD
+    )
 
 
 def test_a_paused_machine_is_raised_for_little_and_let_go_for_much() -> None:
@@ -108,19 +129,33 @@ def test_a_paused_machine_is_raised_for_little_and_let_go_for_much() -> None:
 
 
 def test_a_paused_machine_is_waited_for_where_the_rest_costs_more_than_the_wait() -> None:
-    soon, held = odds((1.0, 0.1), (2.0, 0.05), back_hours=0.05), HeldBid(0, round(0.3 * USD), USD, runs=False)
-    step = BidAdviser(soon, TERMS, market(0.9, 0.6)).advice(replace(held, least_bid=round(0.9 * USD)), 5)
+    soon, held = (
+        odds((1.0, 0.1), (2.0, 0.05), back_hours=0.05),
+        HeldBid(0, round(0.3 * USD), USD, runs=False),
+    )
+    step = BidAdviser(soon, TERMS, market(0.9, 0.6)).advice(
+        replace(held, least_bid=round(0.9 * USD)), 5
+    )
     assert step.step is BidStep.HOLD
     late = odds((1.0, 0.1), (2.0, 0.05), back_hours=40)
     assert BidAdviser(late, TERMS, market(0.9, 0.6)).advice(held, 5).step is BidStep.LEAVE
 
 
 def test_a_bargain_is_worth_a_bid_that_keeps_it() -> None:
-    """The same host is bid for higher while others usually cost more, because what follows a loss is dearer."""
+    """The same host is bid for higher while others usually cost more, because what follows a loss
+    is dearer.
+    """
     known = odds((0.3, 0.5), (1.0, 0.05), (3.0, 0.02))
-    dear = [(-step * HOUR, host, round(0.6 * USD), USD) for step in range(1, 12) for host in range(5)]
-    now = [(0, 0, round(0.2 * USD), USD), *((0, host, round(0.6 * USD), USD) for host in range(1, 5))]
-    usual = [(at, host, round(0.2 * USD) if host == 0 else bid, price) for at, host, bid, price in dear]
+    dear = [
+        (-step * HOUR, host, round(0.6 * USD), USD) for step in range(1, 12) for host in range(5)
+    ]
+    now = [
+        (0, 0, round(0.2 * USD), USD),
+        *((0, host, round(0.6 * USD), USD) for host in range(1, 5)),
+    ]
+    usual = [
+        (at, host, round(0.2 * USD) if host == 0 else bid, price) for at, host, bid, price in dear
+    ]
     keeps = BidAdviser(known, TERMS, HostRecord.of(dear + now)).best(5)
     often = BidAdviser(known, TERMS, HostRecord.of(usual + now)).best(5)
     assert keeps is not None

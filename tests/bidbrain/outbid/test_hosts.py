@@ -1,4 +1,6 @@
-"""A market of hosts: a higher bid is lost less often, displaced as often, and is as high as its work is cheap."""
+"""A market of hosts: a higher bid is lost less often, displaced as often, and is as high as its
+work is cheap.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def test_the_margin_is_that_with_the_cheapest_work() -> None:
     market, price = fought_over(), round(0.15 * ON_DEMAND)
 
     def usd_per_work(margin: float) -> float:
-        return TERMS.usd_per_work(0.15 * (1 + margin), rate(market.hazard(round(price * (1 + margin)))))
+        return TERMS.usd_per_work(
+            0.15 * (1 + margin), rate(market.hazard(round(price * (1 + margin))))
+        )
 
     chosen = market.margin(price, ON_DEMAND, TERMS)
     assert chosen > 0
@@ -60,7 +64,10 @@ def test_no_margin_leads_above_the_price_on_demand() -> None:
 
 def test_a_machine_costs_its_bid_where_bids_are_paid_and_the_price_elsewhere() -> None:
     life, bills = Life(0, HOUR, End.LEFT), {}
-    for market in (Market("vast", "vast-us", "verified", "1xRTX_4090"), Market("aws", "us-east-1", "-", "p3.2xlarge")):
+    for market in (
+        Market("vast", "vast-us", "verified", "1xRTX_4090"),
+        Market("aws", "us-east-1", "-", "p3.2xlarge"),
+    ):
         history = PriceSeries(market, np.array([0, HOUR]), np.array([ON_DEMAND // 10] * 2))
         rent = Rent(Offer(market, 1.0, ON_DEMAND), 1, ON_DEMAND // 4)
         bill = bill_of_machine(rent, life, PerSecond("per-second"), {market: history})

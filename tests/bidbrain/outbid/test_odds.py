@@ -1,4 +1,6 @@
-"""A higher bid is never more likely to be outbid; and no bid changes how often renters on demand displace a machine."""
+"""A higher bid is never more likely to be outbid; and no bid changes how often renters on demand
+displace a machine.
+"""
 
 from __future__ import annotations
 
@@ -35,19 +37,24 @@ def record(*rows: tuple[float, int, int]) -> HostRecord:
 
 def steady(hours: int, **bids: int) -> HostRecord:
     """Hosts that ask the same in every hour."""
-    return record(*((hour, int(host[1:]), bid) for hour in range(hours) for host, bid in bids.items()))
+    return record(
+        *((hour, int(host[1:]), bid) for hour in range(hours) for host, bid in bids.items())
+    )
 
 
 @given(rows)
 def test_more_is_never_outbid_more_often(known: list[tuple[int, int, int, int]]) -> None:
-    """Whatever the snapshots show: also where dear hosts happened to rise and cheap ones did not."""
+    """Whatever the snapshots show: also where dear hosts happened to rise and cheap ones did
+    not."""
     rates = OutbidOdds.of(HostRecord.of(known)).outbid_per_hour(LEVELS)
     assert np.all(np.diff(rates) <= 0)
     assert np.all(rates > 0)
 
 
 def test_without_two_snapshots_the_spread_of_the_hosts_is_all_that_is_known() -> None:
-    """A bid that no host asks for is as safe as the assumption has it, and one in the middle is outbid in 20 hours."""
+    """A bid that no host asks for is as safe as the assumption has it, and one in the middle is
+    outbid in 20 hours.
+    """
     odds = OutbidOdds.of(steady(1, h0=100, h1=200, h2=300))
     middle, high = odds.outbid_per_hour(np.array([0.0, log(3)])).tolist()
     assert middle == pytest.approx(0.1 * 1.5 / 4)
@@ -66,7 +73,9 @@ def test_calm_hours_lower_the_rate_and_rises_raise_it() -> None:
 
 
 def test_hosts_that_vanish_without_a_rise_are_displaced_and_not_outbid() -> None:
-    gone = record(*((hour, host, 100) for hour in range(60) for host in range(4) if host or hour % 6))
+    gone = record(
+        *((hour, host, 100) for hour in range(60) for host in range(4) if host or hour % 6)
+    )
     odds = OutbidOdds.of(gone)
     assert odds.displaced_per_hour(0) > 3 * odds.displaced_per_hour(1)
     assert float(odds.outbid_per_hour(np.zeros(1))[0]) < 0.03
@@ -76,7 +85,10 @@ def test_own_runs_tell_of_their_bid_and_replace_what_snapshots_show_of_their_hos
     before = steady(30, h0=100, h1=100, h2=100)
     runs = [OwnRun(0, 150, hour * HOUR, hour * HOUR + HOUR // 2, Fate.RISEN) for hour in range(30)]
     level = np.array([log(1.5)])
-    assert OutbidOdds.of(before, runs).outbid_per_hour(level)[0] > 5 * OutbidOdds.of(before).outbid_per_hour(level)[0]
+    assert (
+        OutbidOdds.of(before, runs).outbid_per_hour(level)[0]
+        > 5 * OutbidOdds.of(before).outbid_per_hour(level)[0]
+    )
     stays = Stays.of(before, runs)
     assert int(np.sum(stays.host == 0)) == 30
     assert np.all(stays.level[stays.host == 0] == pytest.approx(log(1.5)))
@@ -108,6 +120,10 @@ def test_a_busy_hour_of_the_whole_market_counts_for_the_next() -> None:
     level = np.zeros(1)
     now, later = (
         OutbidOdds.of(record(*calm, *busy)),
-        OutbidOdds.of(record(*calm, *busy, *((hour, host, 100) for hour in range(50, 56) for host in range(10)))),
+        OutbidOdds.of(
+            record(
+                *calm, *busy, *((hour, host, 100) for hour in range(50, 56) for host in range(10))
+            )
+        ),
     )
     assert now.outbid_per_hour(level)[0] > 2 * later.outbid_per_hour(level)[0]

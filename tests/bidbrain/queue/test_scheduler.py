@@ -1,4 +1,6 @@
-"""The scheduler of a queue: who holds which machines in a round, and when jobs end if it is played forward."""
+"""The scheduler of a queue: who holds which machines in a round, and when jobs end if it is played
+forward.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,16 @@ from bidbrain.gavel import POLICIES
 from bidbrain.queue import order, outlook as outlooks
 from bidbrain.queue.outlook import JobOutlook, outlook
 from bidbrain.queue.scheduler import next_round
-from bidbrain.queue.values import BadQueue, FreeQuota, JobQueue, QueueJob, QueueQuota, QueueRound, QueueTerms, QueueUser
+from bidbrain.queue.values import (
+    BadQueue,
+    FreeQuota,
+    JobQueue,
+    QueueJob,
+    QueueQuota,
+    QueueRound,
+    QueueTerms,
+    QueueUser,
+)
 
 HOUR = 3600.0
 
@@ -69,7 +80,9 @@ def random_queue(seed: int, policy: str) -> JobQueue:
 
 
 @pytest.mark.parametrize("policy", ["mean-completion", *POLICIES])
-def test_quotas_and_jobs_limits_hold_in_every_round_and_a_row_of_the_log_decides_again_the_same(policy: str) -> None:
+def test_quotas_and_jobs_limits_hold_in_every_round_and_a_row_of_the_log_decides_again_the_same(
+    policy: str,
+) -> None:
     for seed in range(6):
         current = random_queue(seed, policy)
         last: QueueRound | None = None
@@ -93,7 +106,11 @@ def test_quotas_and_jobs_limits_hold_in_every_round_and_a_row_of_the_log_decides
 
 
 @pytest.mark.parametrize(
-    "policy", ["mean-completion", *(name for name in POLICIES if "cost" not in name and "budget" not in name)]
+    "policy",
+    [
+        "mean-completion",
+        *(name for name in POLICIES if "cost" not in name and "budget" not in name),
+    ],
 )
 def test_no_machine_is_idle_that_a_job_could_begin_or_grow_with(policy: str) -> None:
     """Policies of cost leave machines idle on purpose, and so does a budget."""
@@ -109,7 +126,11 @@ def test_no_machine_is_idle_that_a_job_could_begin_or_grow_with(policy: str) -> 
                 mine = decided.machines.get(each.name, {})
                 step = 1 if mine else each.least
                 if sum(mine.values()) + step <= each.most and not each.is_complete():
-                    fitting = [kind for kind in each.rates if each.joins(kind, mine) and free.machines(kind) >= step]
+                    fitting = [
+                        kind
+                        for kind in each.rates
+                        if each.joins(kind, mine) and free.machines(kind) >= step
+                    ]
                     assert not fitting, (seed, each.name, mine)
             current, last = after(current, decided, current.terms.round_seconds), decided
 
@@ -117,7 +138,11 @@ def test_no_machine_is_idle_that_a_job_could_begin_or_grow_with(policy: str) -> 
 def test_x_of_a_published_policy_is_new_if_a_job_comes_ends_or_changes() -> None:
     jobs = queue(job("a", 10), job("b", 30), machines=1, terms=QueueTerms("makespan"))
     first = next_round(jobs)
-    later = replace(jobs, now=360.0, jobs=tuple(replace(each, work=(each.work or 0) - 0.1) for each in jobs.jobs))
+    later = replace(
+        jobs,
+        now=360.0,
+        jobs=tuple(replace(each, work=(each.work or 0) - 0.1) for each in jobs.jobs),
+    )
     assert next_round(later, first).shares is first.shares
     faster = replace(later.jobs[0], rates={"c4": 2.0})
     for changed in (later.jobs[1:], (*later.jobs, job("c", 5)), (faster, later.jobs[1])):
@@ -125,18 +150,23 @@ def test_x_of_a_published_policy_is_new_if_a_job_comes_ends_or_changes() -> None
         assert fresh == next_round(replace(later, jobs=changed)).shares
         assert fresh != first.shares
     by_deadlines = replace(jobs, terms=QueueTerms("min-cost-slo"), usd_per_hour={"c4": 1.0})
-    assert next_round(by_deadlines, next_round(by_deadlines)).shares is not next_round(by_deadlines).shares
+    assert (
+        next_round(by_deadlines, next_round(by_deadlines)).shares
+        is not next_round(by_deadlines).shares
+    )
 
 
 def test_the_budget_of_a_queue_is_that_of_its_jobs() -> None:
     terms, prices = QueueTerms("makespan-within-budget"), {"c4": 1.0}
     rich, poor = (job(name, 10, budget_usd=usd) for name, usd in (("a", 50.0), ("b", 5.0)))
     assert not next_round(queue(rich, poor, terms=terms, usd_per_hour=prices)).remarks
-    (remark,) = next_round(queue(replace(rich, budget_usd=6.0), poor, terms=terms, usd_per_hour=prices)).remarks
+    (remark,) = next_round(
+        queue(replace(rich, budget_usd=6.0), poor, terms=terms, usd_per_hour=prices)
+    ).remarks
     assert "20" in remark
-    assert next_round(queue(rich, replace(poor, budget_usd=None), terms=terms, usd_per_hour=prices)).remarks == (
-        "no budget: not every job has one",
-    )
+    assert next_round(
+        queue(rich, replace(poor, budget_usd=None), terms=terms, usd_per_hour=prices)
+    ).remarks == ("no budget: not every job has one",)
 
 
 def after(given: JobQueue, decided: QueueRound, seconds: float) -> JobQueue:
@@ -144,7 +174,9 @@ def after(given: JobQueue, decided: QueueRound, seconds: float) -> JobQueue:
     jobs = []
     for each in given.jobs:
         held = decided.machines.get(each.name, {})
-        received = {kind: each.received.get(kind, 0.0) + count * seconds for kind, count in held.items()}
+        received = {
+            kind: each.received.get(kind, 0.0) + count * seconds for kind, count in held.items()
+        }
         since = each.since if bool(held) == bool(each.held) else given.now
         jobs.append(replace(each, held=held, since=since, received={**each.received, **received}))
     return replace(given, now=given.now + seconds, jobs=tuple(jobs))
@@ -155,7 +187,9 @@ def plays(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows with each list that is played to its end."""
     count, ends_of = list[int](), order.ends_of
 
-    def counted(given: JobQueue, pairs: Sequence[order.Pair], held: order.MachinesHeld) -> dict[str, float]:
+    def counted(
+        given: JobQueue, pairs: Sequence[order.Pair], held: order.MachinesHeld
+    ) -> dict[str, float]:
         count.append(1)
         return ends_of(given, pairs, held)
 
@@ -163,8 +197,12 @@ def plays(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return count
 
 
-def test_a_play_decides_only_where_something_changes(plays: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A queue that goes as foreseen keeps its order, and rounds in which nothing changes are one step."""
+def test_a_play_decides_only_where_something_changes(
+    plays: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A queue that goes as foreseen keeps its order, and rounds in which nothing changes are one
+    step.
+    """
     rng, rounds = np.random.default_rng(0), list[int]()
     jobs = queue(*(job(f"j{n}", float(rng.uniform(5, 200)), most=2) for n in range(8)), machines=5)
     with monkeypatch.context() as patched:
@@ -196,9 +234,13 @@ def test_an_order_is_searched_again_where_a_job_ends_before_its_time(plays: list
 
 
 def test_without_a_policy_short_jobs_go_first_and_the_mean_completion_time_is_least() -> None:
-    jobs = [job(f"j{number}", work, swap_seconds=0.0) for number, work in enumerate((40, 40, 1, 1, 1))]
+    jobs = [
+        job(f"j{number}", work, swap_seconds=0.0) for number, work in enumerate((40, 40, 1, 1, 1))
+    ]
     assert np.mean(ends(outlook(queue(*jobs)))) == pytest.approx(17.4)
-    assert np.mean(ends(outlook(queue(*jobs, terms=QueueTerms("max-min-fairness"))))) == pytest.approx(18.1, abs=0.05)
+    assert np.mean(
+        ends(outlook(queue(*jobs, terms=QueueTerms("max-min-fairness"))))
+    ) == pytest.approx(18.1, abs=0.05)
     assert np.mean(ends(outlook(queue(*jobs, terms=QueueTerms("fifo"))))) == pytest.approx(40.8)
 
 
@@ -246,11 +288,20 @@ def test_machines_stay_where_a_swap_would_not_pay() -> None:
 
 
 @pytest.mark.parametrize("policy", ["mean-completion", *POLICIES])
-def test_a_job_that_would_lose_its_work_keeps_its_machines_and_begins_at_any_time(policy: str) -> None:
+def test_a_job_that_would_lose_its_work_keeps_its_machines_and_begins_at_any_time(
+    policy: str,
+) -> None:
     long = job("long", 50, most=3, gang=True, interruptible=False)
     # A gang of processes that began together gets no further machines, either.
     holder, short = holding(long, 2), job("short", 0.1, deadline=0.2 * HOUR)
-    jobs = queue(holder, short, machines=3, terms=QueueTerms(policy), usd_per_hour={"c4": 1.0}, budget_usd=1e5)
+    jobs = queue(
+        holder,
+        short,
+        machines=3,
+        terms=QueueTerms(policy),
+        usd_per_hour={"c4": 1.0},
+        budget_usd=1e5,
+    )
     decided = next_round(jobs)
     assert decided.machines["long"] == {"c4": 2}
     assert decided.kept["long"] == "would lose its work"
@@ -259,7 +310,9 @@ def test_a_job_that_would_lose_its_work_keeps_its_machines_and_begins_at_any_tim
 
 def test_a_job_with_a_fixed_time_ends_no_sooner_with_more_machines() -> None:
     timed = job("timed", 5, most=4, timed=True, swap_seconds=0.0)
-    assert ends(outlook(queue(timed, machines=1))) == ends(outlook(queue(timed, machines=4))) == [5.0]
+    assert (
+        ends(outlook(queue(timed, machines=1))) == ends(outlook(queue(timed, machines=4))) == [5.0]
+    )
 
 
 def test_under_fairness_machines_change_hands_only_after_a_debt_of_ten_swaps() -> None:
@@ -270,7 +323,11 @@ def test_under_fairness_machines_change_hands_only_after_a_debt_of_ten_swaps() -
     # Little time is lost to swaps.
     assert max(ends(planned)) <= 60 * 1.06
     free = outlook(
-        queue(*(replace(each, swap_seconds=0.0) for each in jobs), machines=1, terms=QueueTerms("max-min-fairness"))
+        queue(
+            *(replace(each, swap_seconds=0.0) for each in jobs),
+            machines=1,
+            terms=QueueTerms("max-min-fairness"),
+        )
     )
     assert len(free[0].turns) > 10 * len(planned[0].turns)
 
@@ -282,12 +339,17 @@ def test_a_job_that_has_waited_too_long_begins_before_shorter_ones() -> None:
     assert "long" not in next_round(queue(*short, replace(long, since=-239 * 360.0))).machines
     assert (
         "long"
-        in next_round(queue(*short, replace(long, since=-10 * 360.0), terms=QueueTerms(max_wait_rounds=10))).machines
+        in next_round(
+            queue(*short, replace(long, since=-10 * 360.0), terms=QueueTerms(max_wait_rounds=10))
+        ).machines
     )
 
 
 def test_users_share_by_weight_however_many_jobs_they_have() -> None:
-    jobs = [job("a", 100, user="ann", most=9), *(job(f"b{n}", 10, user="bob", most=9) for n in range(5))]
+    jobs = [
+        job("a", 100, user="ann", most=9),
+        *(job(f"b{n}", 10, user="bob", most=9) for n in range(5)),
+    ]
     even = next_round(queue(*jobs, machines=6))
     assert even.machines == {"a": {"c4": 3}, "b0": {"c4": 3}}
     heavy = next_round(queue(*jobs, machines=6, terms=QueueTerms(users={"bob": QueueUser(2.0)})))
@@ -300,7 +362,10 @@ def test_users_share_by_weight_however_many_jobs_they_have() -> None:
 
 
 def test_gangs_and_small_jobs_take_turns_and_nobody_starves() -> None:
-    jobs = [job("gang", 8, least=2, most=2, gang=True, swap_seconds=0.0), job("one", 4, swap_seconds=0.0)]
+    jobs = [
+        job("gang", 8, least=2, most=2, gang=True, swap_seconds=0.0),
+        job("one", 4, swap_seconds=0.0),
+    ]
     planned = outlook(queue(*jobs, terms=QueueTerms("max-min-fairness")))
     assert max(ends(planned)) < 9
     assert len(planned[0].turns) > 1
@@ -309,12 +374,19 @@ def test_gangs_and_small_jobs_take_turns_and_nobody_starves() -> None:
 def test_contradictions_are_refused() -> None:
     with pytest.raises(BadQueue, match="twice"):
         queue(job("a", 1), job("a", 1))
-    with pytest.raises(BadQueue, match=r"'fair' is not one of a queue \(known: mean-completion, max-min-fairness"):
+    with pytest.raises(
+        BadQueue, match=r"'fair' is not one of a queue \(known: mean-completion, max-min-fairness"
+    ):
         next_round(queue(job("a", 1), terms=QueueTerms("fair")))
     with pytest.raises(BadQueue, match="no price of 'c4'"):
         next_round(queue(job("a", 1), terms=QueueTerms("min-cost")))
     poor = next_round(
-        queue(job("a", 10), terms=QueueTerms("makespan-within-budget"), usd_per_hour={"c4": 1.0}, budget_usd=5.0)
+        queue(
+            job("a", 10),
+            terms=QueueTerms("makespan-within-budget"),
+            usd_per_hour={"c4": 1.0},
+            budget_usd=5.0,
+        )
     )
     assert "all jobs cost at least 10 dollars" in poor.remarks[0]
     assert poor.machines

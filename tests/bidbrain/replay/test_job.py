@@ -24,7 +24,9 @@ OVERHEADS = Overheads(startup=300 * SECOND, eviction=60 * SECOND, resize=30 * SE
 
 @dataclass
 class Whims:
-    """Rents, returns now or later, and wakes at random whole seconds, as no sensible strategy would."""
+    """Rents, returns now or later, and wakes at random whole seconds, as no sensible strategy
+    would.
+    """
 
     seed: int
     name: str = "whims"
@@ -50,7 +52,9 @@ class Whims:
 
 
 def work_second_by_second(run: Run, overheads: Overheads, speed: float, until: int) -> float:
-    """Work in nu x microseconds, from the tenures alone. Only the end of the job falls within a second."""
+    """Work in nu x microseconds, from the tenures alone. Only the end of the job falls within a
+    second.
+    """
     stops = sorted(
         [(one.end, overheads.eviction) for one in run.tenures if one.ended is End.EVICTED]
         + [(one.end, overheads.resize) for one in run.tenures if one.ended is End.LEFT]
@@ -74,7 +78,9 @@ def work_second_by_second(run: Run, overheads: Overheads, speed: float, until: i
 def test_work_equals_a_second_by_second_sum_and_evictions_come_from_the_market(seed: int) -> None:
     histories = [restless(seed, 60), restless(seed + 100, 60, "b.large")]
     offers = (offer(histories[0]), offer(histories[1], 6.0))
-    run = run_job(job(offers), Whims(seed), MarketReplay(histories), OVERHEADS, Recovery(speed=0.83))
+    run = run_job(
+        job(offers), Whims(seed), MarketReplay(histories), OVERHEADS, Recovery(speed=0.83)
+    )
     until = run.job.limit if run.end is None else run.end
     done = work_second_by_second(run, OVERHEADS, 0.83, until)
     if run.end is None:
@@ -83,7 +89,9 @@ def test_work_equals_a_second_by_second_sum_and_evictions_come_from_the_market(s
         assert done == pytest.approx(run.job.work, rel=1e-9)
     for tenure in run.tenures:
         assert tenure.ready == tenure.start + OVERHEADS.startup
-        above = [] if tenure.rent.bid is None else evictions_of(histories, tenure.rent, tenure.start)
+        above = (
+            [] if tenure.rent.bid is None else evictions_of(histories, tenure.rent, tenure.start)
+        )
         first = above[0] if above else None
         if tenure.ended is End.EVICTED:
             assert tenure.end == first
@@ -111,7 +119,12 @@ def strategies(histories: list[PriceSeries], work: ReplayedJob) -> list[Strategy
     learned = [series.window(series.first, series.first + 30 * HOUR) for series in histories]
     odds = {series.market: Odds.of(series) for series in learned}
     mttf = {series.market: Mttf.of(series, 1000) for series in learned}
-    return [Standard(), TierMl(mttf), Proteus(work.offers, odds, JobCosts(1 / 60, 1 / 120, 1 / 12, 0.1)), Whims(5)]
+    return [
+        Standard(),
+        TierMl(mttf),
+        Proteus(work.offers, odds, JobCosts(1 / 60, 1 / 120, 1 / 12, 0.1)),
+        Whims(5),
+    ]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -128,7 +141,11 @@ def test_decisions_do_not_depend_on_later_prices(seed: int) -> None:
 
 def until(run: Run, moment: int) -> list[tuple[object, ...]]:
     """What had happened by a moment."""
-    seen = [(one.rent, one.start, one.end if one.end <= moment else None) for one in run.tenures if one.start <= moment]
+    seen = [
+        (one.rent, one.start, one.end if one.end <= moment else None)
+        for one in run.tenures
+        if one.start <= moment
+    ]
     return sorted(seen, key=str)
 
 
@@ -152,7 +169,11 @@ class Script:
 
     def decide(self, situation: Situation) -> Decision:
         due = [rent for at, rent in self.orders.items() if at == situation.now]
-        if self.again is not None and situation.record.taken and situation.record.taken[-1] == situation.now:
+        if (
+            self.again is not None
+            and situation.record.taken
+            and situation.record.taken[-1] == situation.now
+        ):
             due.append(self.again)
         later = [at for at in self.orders if at > situation.now]
         return Decision(tuple(due), min(later, default=None))
@@ -161,14 +182,18 @@ class Script:
 def gang(work_hours: float, *, nodes: int = 4) -> ReplayedJob:
     """A job of as many hours of four machines, each with a nu of 1."""
     own = Offer(Market("local", "sim", "sim-a", "a.large"), 1.0, 1000)
-    return ReplayedJob(0, 4 * work_hours * HOUR, 100 * HOUR, (own,), Rent(own, 4, None), 4.0, nodes=nodes)
+    return ReplayedJob(
+        0, 4 * work_hours * HOUR, 100 * HOUR, (own,), Rent(own, 4, None), 4.0, nodes=nodes
+    )
 
 
 def steady(of: ReplayedJob, spikes: tuple[int, ...] = ()) -> PriceSeries:
     """A price of 100, and of 500 for a minute after each of some moments."""
     times = [0, *(at + span for at in spikes for span in (0, MINUTE)), 200 * HOUR]
     prices = [100, *((500, 100) * len(spikes)), 100]
-    return PriceSeries(of.offers[0].market, np.array(times, dtype=np.int64), np.array(prices, dtype=np.int64))
+    return PriceSeries(
+        of.offers[0].market, np.array(times, dtype=np.int64), np.array(prices, dtype=np.int64)
+    )
 
 
 def test_a_gang_works_only_while_all_of_its_nodes_run() -> None:
@@ -185,7 +210,9 @@ def test_a_gang_works_only_while_all_of_its_nodes_run() -> None:
 
 
 def test_an_eviction_of_one_node_undoes_the_work_of_the_whole_gang_since_its_checkpoint() -> None:
-    """One node of four is taken after 55 minutes of work, 25 minutes after the last checkpoint; a new one starts up."""
+    """One node of four is taken after 55 minutes of work, 25 minutes after the last checkpoint; a
+    new one starts up.
+    """
     job_, spike = gang(2.0), HOUR
     offer_ = job_.offers[0]
     orders = {0: Rent(offer_, 3, None), 1: Rent(offer_, 1, 200)}
@@ -198,7 +225,9 @@ def test_an_eviction_of_one_node_undoes_the_work_of_the_whole_gang_since_its_che
     assert run.end == begun + 2 * HOUR + undone + OVERHEADS.startup
 
 
-def test_a_gang_that_may_shrink_works_with_three_of_four_nodes_until_the_fourth_is_replaced() -> None:
+def test_a_gang_that_may_shrink_works_with_three_of_four_nodes_until_the_fourth_is_replaced() -> (
+    None
+):
     job_, spike = replace(gang(2.0, nodes=3), most_nodes=4), HOUR
     offer_ = job_.offers[0]
     orders = {0: Rent(offer_, 3, None), 1: Rent(offer_, 1, 200)}
@@ -231,7 +260,9 @@ def test_a_gang_resumes_once_a_checkpoint_was_written() -> None:
     resumes = {one.now // MINUTE: one.record.resumes for one in asked}
     assert [resumes[at] for at in (0, 10, 30, 40, 70)] == [True, False, False, True, True]
     asked.clear()
-    run_job(job_, Watching(), market, OVERHEADS, Recovery(1.0, lambda _: float("inf"), resumes=False))
+    run_job(
+        job_, Watching(), market, OVERHEADS, Recovery(1.0, lambda _: float("inf"), resumes=False)
+    )
     assert [one.record.resumes for one in asked][:3] == [True, False, False]
 
 
@@ -274,7 +305,9 @@ def test_on_demand_machines_are_never_evicted() -> None:
 
 @dataclass(frozen=True)
 class Keeps:
-    """Rents four machines of the first market that is offered, above its price, whenever it has none."""
+    """Rents four machines of the first market that is offered, above its price, whenever it has
+    none.
+    """
 
     name: str = "keeps"
 
@@ -286,7 +319,9 @@ class Keeps:
 
 
 @pytest.mark.parametrize(("warned", "lost"), [(1.0, 5 * MINUTE), (0.0, 0)])
-def test_warned_machines_do_no_work_and_their_market_offers_none_until_they_are_gone(warned: float, lost: int) -> None:
+def test_warned_machines_do_no_work_and_their_market_offers_none_until_they_are_gone(
+    warned: float, lost: int
+) -> None:
     work = replace(gang(2.0), warnings=Warnings(5 * MINUTE, 1 - warned))
     run = run_job(work, Keeps(), MarketReplay([steady(work, (HOUR,))]), Overheads(0, 0, 0))
     assert run.end == 2 * HOUR + lost
@@ -300,7 +335,9 @@ def test_warned_machines_are_billed_to_the_end_of_a_job_that_ends_before() -> No
     other = replace(work.offers[0], market=replace(work.offers[0].market, zone="sim-b"))
     work = replace(work, offers=(*work.offers, other))
     calm = replace(steady(work), market=other.market)
-    run = run_job(work, Keeps(), MarketReplay([steady(work, (65 * MINUTE,)), calm]), Overheads(0, 0, 0))
+    run = run_job(
+        work, Keeps(), MarketReplay([steady(work, (65 * MINUTE,)), calm]), Overheads(0, 0, 0)
+    )
     assert run.end == HOUR
     assert sorted((one.start, one.end, one.ended) for one in run.tenures) == [
         (0, HOUR, End.HANDED_ON),
@@ -310,7 +347,10 @@ def test_warned_machines_are_billed_to_the_end_of_a_job_that_ends_before() -> No
 
 def test_all_warned_machines_of_a_market_count_as_leaving() -> None:
     """Quotas count them until they are gone: two orders of one and three machines are warned."""
-    work, seen = replace(gang(2.0), warnings=Warnings(5 * MINUTE, 0.0)), dict[int, dict[tuple[Market, bool], int]]()
+    work, seen = (
+        replace(gang(2.0), warnings=Warnings(5 * MINUTE, 0.0)),
+        dict[int, dict[tuple[Market, bool], int]](),
+    )
     rents = {0: Rent(work.offers[0], 1, 200), MINUTE: Rent(work.offers[0], 3, 200)}
 
     @dataclass(frozen=True)

@@ -12,9 +12,13 @@ shapes = st.dictionaries(st.integers(0, 80), st.integers(1, 8), min_size=1, max_
 
 
 @given(shapes, st.integers(-5, 90), st.integers(0, 9))
-def test_the_next_moment_above_a_bid_equals_a_linear_scan(shape: dict[int, int], after: int, bid: int) -> None:
+def test_the_next_moment_above_a_bid_equals_a_linear_scan(
+    shape: dict[int, int], after: int, bid: int
+) -> None:
     steps = sorted(shape.items())
-    expected = next((START + at * SECOND for at, price in steps if at > after and price > bid), None)
+    expected = next(
+        (START + at * SECOND for at, price in steps if at > after and price > bid), None
+    )
     assert Tape(series(*steps)).first_above(bid, START + after * SECOND) == expected
 
 
@@ -30,7 +34,9 @@ def test_a_market_without_a_replay_is_named() -> None:
     assert replay.price(market(), START) == 5
     assert replay.evicted_at(market(), 5, START) == START + 10 * SECOND
     assert replay.evicted_at(market(), 6, START) is None
-    with pytest.raises(BidBrainError, match="is replayed from 2026-01-01T00:00:00Z to 2026-01-01T00:00:10Z, not at"):
+    with pytest.raises(
+        BidBrainError, match="is replayed from 2026-01-01T00:00:00Z to 2026-01-01T00:00:10Z, not at"
+    ):
         replay.price(market(), START + 11 * SECOND)
     with pytest.raises(UnknownMarketInReplay, match=r"b\.large is not replayed"):
         replay.price(market("b.large"), START)

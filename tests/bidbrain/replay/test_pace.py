@@ -1,4 +1,5 @@
-"""The price of time at which a strategy matches a rival's run time, from the training span alone."""
+"""The price of time at which a strategy matches a rival's run time, from the training span
+alone."""
 
 from __future__ import annotations
 
@@ -27,10 +28,14 @@ def found(known: Scenario, rival: Strategy | None = None) -> TimePrice | None:
     offers = known.offers_in(ZONE)
     make = lookahead_of(inputs_of(known, ZONE), "lookahead")
     past = PastJobs(known.hours, known.most_nu)
-    return past.price_of_time(inputs_of(known, ZONE), lambda usd: make(offers, usd), rival or Standard())
+    return past.price_of_time(
+        inputs_of(known, ZONE), lambda usd: make(offers, usd), rival or Standard()
+    )
 
 
-def test_the_price_of_time_is_the_lowest_that_matches_the_rival_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_price_of_time_is_the_lowest_that_matches_the_rival_in_training(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(pace, "MARGIN", 0.0)
     known = scenario(hours=(3.0,))
     offers = known.offers_in(ZONE)
@@ -45,11 +50,15 @@ def test_a_slow_rival_is_matched_at_almost_no_price_of_time() -> None:
     price = found(scenario(hours=(3.0,)))
     assert price is not None
     assert price.usd_per_hour <= 2 * BASELINE_USD / 2**8
-    assert (price.basis, price.note) == ("the lowest value at which it was as fast as standard in past prices", "")
+    assert (price.basis, price.note) == (
+        "the lowest value at which it was as fast as standard in past prices",
+        "",
+    )
 
 
 def test_a_pace_that_cannot_be_reached_is_said() -> None:
-    """A rival on demand needs no restart; at half of the room, no price of time makes bids as fast."""
+    """A rival on demand needs no restart; at half of the room, no price of time makes bids as
+    fast."""
 
     class Instant:
         name = "instant"
@@ -67,7 +76,8 @@ def test_a_pace_that_cannot_be_reached_is_said() -> None:
 def test_the_price_of_time_does_not_depend_on_the_test_span() -> None:
     known = scenario()
     other = tuple(
-        PriceSeries(one.market, one.times, np.where(one.times > known.train.end, 777, one.prices)) for one in HISTORIES
+        PriceSeries(one.market, one.times, np.where(one.times > known.train.end, 777, one.prices))
+        for one in HISTORIES
     )
     fast = set_up_in(known, "proteus", ZONE).strategy
     assert found(known, fast) == found(replace(known, histories=other), fast)
@@ -77,7 +87,9 @@ def test_the_usual_price_of_time_applies_when_training_is_too_short() -> None:
     start = HISTORIES[0].first
     short = scenario(train=Span(start, start + 10 * HOUR), hours=(6.0,))
     assert found(short) is None
-    assert usual_price_of_time(inputs_of(short, ZONE)).usd_per_hour == pytest.approx(USUAL_SHARE * BASELINE_USD)
+    assert usual_price_of_time(inputs_of(short, ZONE)).usd_per_hour == pytest.approx(
+        USUAL_SHARE * BASELINE_USD
+    )
 
 
 def test_lookahead_takes_a_price_of_time_or_finds_one() -> None:
@@ -88,7 +100,9 @@ def test_lookahead_takes_a_price_of_time_or_finds_one() -> None:
         assert all(result.end is not None for result in results)
 
 
-@pytest.mark.parametrize("name", ["lookahead:soon", "lookahead:-1", "lookahead:inf", "lookahead:nan"])
+@pytest.mark.parametrize(
+    "name", ["lookahead:soon", "lookahead:-1", "lookahead:inf", "lookahead:nan"]
+)
 def test_an_invalid_price_of_time_is_refused(name: str) -> None:
     with pytest.raises(BadScenario, match="not a price of time"):
         set_up_in(scenario(), name, ZONE)

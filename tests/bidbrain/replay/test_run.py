@@ -1,4 +1,6 @@
-"""What is left of a replayed budget: hours that no later bill changes are billed once, with the same result."""
+"""What is left of a replayed budget: hours that no later bill changes are billed once, with the
+same result.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ LEASE = 16 * MINUTE
 @pytest.mark.parametrize("rule", list(billing_rules()))
 def test_what_is_left_is_the_budget_without_the_whole_bill(rule: str) -> None:
     chance, billing = np.random.default_rng(1), billing_rule(rule)
-    times = np.unique(np.append(chance.integers(START, START + 3 * DAY, 60), [START, START + 3 * DAY]))
+    times = np.unique(
+        np.append(chance.integers(START, START + 3 * DAY, 60), [START, START + 3 * DAY])
+    )
     prices = PriceSeries(MARKET, times, chance.integers(1, 90, times.size) * 10**7)
     budget, start = ReplayedBudget(50.0, billing, {MARKET: prices}, LEASE), START + 17 * MINUTE
 

@@ -55,7 +55,8 @@ def test_ages_count_from_the_first_tick_of_a_spell(up: Bools, gap: int) -> None:
 
 
 def test_a_factor_is_the_posterior_mean_with_memory() -> None:
-    """Six hours of ten-minute spells, twice as many endings as in the prior: by hand at one tick."""
+    """Six hours of ten-minute spells, twice as many endings as in the prior: by hand at one
+    tick."""
     believed = Prior((3.0,) * CLASSES, (3.0,) * CLASSES)
     up = np.array([False, True] * 200)
     gap = 10 * MINUTE
@@ -98,7 +99,9 @@ def test_a_prior_is_pooled_endings_per_hour() -> None:
 
 
 def test_rates_of_zones_that_differ_are_not_those_of_the_slowest_zone() -> None:
-    """Spells of constant rates: pooled, old ones are those of the zone whose spells last, and rates fall with age."""
+    """Spells of constant rates: pooled, old ones are those of the zone whose spells last, and rates
+    fall with age.
+    """
     chance, rates = np.random.default_rng(3), (0.2, 0.5, 1.0, 2.0, 5.0)
     histories = []
     for rate in rates:
@@ -110,7 +113,10 @@ def test_rates_of_zones_that_differ_are_not_those_of_the_slowest_zone() -> None:
     seen = endings[:, 1].sum(axis=0) > 50
     assert pooled[seen].max() > 3 * pooled[seen].min()
     assert apart[seen].max() < 1.3 * apart[seen].min()
-    assert likelihood(endings[:, 1], hours[:, 1], 2.0) > likelihood(endings[:, 1], hours[:, 1], inf) + 100
+    assert (
+        likelihood(endings[:, 1], hours[:, 1], 2.0)
+        > likelihood(endings[:, 1], hours[:, 1], inf) + 100
+    )
 
 
 @pytest.mark.parametrize("step", [MINUTE, 10 * MINUTE, 35 * MINUTE, 3 * HOUR])
@@ -130,8 +136,12 @@ def test_spells_of_constant_rates_have_the_expected_share_of_time() -> None:
     assert settled[CLASSES:].sum() == pytest.approx(0.8, abs=0.002)
 
 
-def expected_costs(chain: SpellChain, grid: PlanGrid) -> dict[tuple[int, int, int, int], tuple[float, float]]:
-    """By recursion over (held, state, work, slack): on demand now, and the best of waiting and spot."""
+def expected_costs(
+    chain: SpellChain, grid: PlanGrid
+) -> dict[tuple[int, int, int, int], tuple[float, float]]:
+    """By recursion over (held, state, work, slack): on demand now, and the best of waiting and
+    spot.
+    """
     states, delay, ratio = range(chain.up.size), int(grid.delay), grid.price_ratio
 
     @cache
@@ -192,7 +202,9 @@ def test_a_plan_is_the_least_expected_cost_policy_except_for_its_margin(
 
 
 def test_an_order_from_on_demand_is_for_spot_and_not_for_a_wait() -> None:
-    """Young spells end before they pay for their delay, old ones last: with much slack a wait would be cheapest."""
+    """Young spells end before they pay for their delay, old ones last: with much slack a wait would
+    be cheapest.
+    """
     moves = np.array([[0.7, 0.3, 0.0], [0.9, 0.0, 0.1], [0.02, 0.0, 0.98]])
     grid = PlanGrid(work=10, slack=30, delay=1.0, price_ratio=2.0)
     idle, on_demand = thresholds(SpellChain(moves, np.array([False, True, True])), grid)[:, :, -1]
@@ -200,7 +212,9 @@ def test_an_order_from_on_demand_is_for_spot_and_not_for_a_wait() -> None:
     assert on_demand.tolist() == [14, grid.slack + 1, 3]
 
 
-def standing(terms: DeadlineTerms, slack: int, machine: int, *, up: bool, work_left: int | None = None) -> BatchState:
+def standing(
+    terms: DeadlineTerms, slack: int, machine: int, *, up: bool, work_left: int | None = None
+) -> BatchState:
     work = terms.work if work_left is None else work_left
     tick = np.array([MINUTE])
     return BatchState(
@@ -242,15 +256,25 @@ def test_a_running_spot_machine_stays_whatever_the_slack(strategy: BatchDeadline
     assert choice(strategy, standing(TERMS, 24 * MINUTE, SPOT, up=True), up) == SPOT
 
 
-def test_the_strategy_waits_for_capacity_that_just_went_but_not_for_long_outages(strategy: BatchDeadline) -> None:
-    """Endings become rare with age, so the same nine hours of slack are worth a wait at first, but not later."""
+def test_the_strategy_waits_for_capacity_that_just_went_but_not_for_long_outages(
+    strategy: BatchDeadline,
+) -> None:
+    """Endings become rare with age, so the same nine hours of slack are worth a wait at first, but
+    not later.
+    """
     unbiased = np.zeros((1, 4), dtype=np.int64)
     choices = [
-        choice(strategy, standing(TERMS, 9 * HOUR, WAIT, up=False), SpellOutlook(np.array([age]), unbiased, HOUR))
+        choice(
+            strategy,
+            standing(TERMS, 9 * HOUR, WAIT, up=False),
+            SpellOutlook(np.array([age]), unbiased, HOUR),
+        )
         for age in range(CLASSES)
     ]
     assert choices[:2] == [WAIT, WAIT]
-    assert choices[int(np.searchsorted(AGES, HOUR)) :] == [ON_DEMAND] * (CLASSES - int(np.searchsorted(AGES, HOUR)))
+    assert choices[int(np.searchsorted(AGES, HOUR)) :] == [ON_DEMAND] * (
+        CLASSES - int(np.searchsorted(AGES, HOUR))
+    )
 
 
 def test_spot_is_entered_again_when_it_has_lasted(strategy: BatchDeadline) -> None:
@@ -270,12 +294,16 @@ def test_spot_is_entered_again_when_it_has_lasted(strategy: BatchDeadline) -> No
 def test_spot_at_the_on_demand_price_is_not_worth_waiting_for() -> None:
     terms = DeadlineTerms(48 * HOUR, 12 * MINUTE, 1.0)
     lost = outlook(np.array([True] * 30 + [False]), 10 * MINUTE, PUBLIC_PRIOR)
-    assert choice(BatchDeadline(terms), standing(terms, 20 * HOUR, WAIT, up=False), lost) == ON_DEMAND
+    assert (
+        choice(BatchDeadline(terms), standing(terms, 20 * HOUR, WAIT, up=False), lost) == ON_DEMAND
+    )
 
 
 def test_a_margin_asks_for_more_slack_everywhere() -> None:
     chain = spell_chain(PUBLIC_PRIOR.rates(), 10 * MINUTE)
-    eager, wary = (thresholds(chain, PlanGrid(60, 30, 1.2, 3.0, margin)) for margin in (0.0, HOPE_MARGIN))
+    eager, wary = (
+        thresholds(chain, PlanGrid(60, 30, 1.2, 3.0, margin)) for margin in (0.0, HOPE_MARGIN)
+    )
     assert (wary >= eager).all()
     assert (wary > eager).any()
 
@@ -298,7 +326,9 @@ def test_jobs_of_any_length_are_planned(hours: float) -> None:
 
 
 @pytest.mark.parametrize(("work", "slack"), [(1, 0.5), (1000, 24.5)])
-def test_a_job_that_is_far_shorter_than_its_delay_keeps_all_planned_slack(work: int, slack: float) -> None:
+def test_a_job_that_is_far_shorter_than_its_delay_keeps_all_planned_slack(
+    work: int, slack: float
+) -> None:
     strategy = BatchDeadline(DeadlineTerms(work, 6 * MINUTE, 3.0))
     up = outlook(np.array([True] * 3), 10 * MINUTE, PUBLIC_PRIOR)
     least = [strategy.least_slack(work, up.at(DAY), on_demand=held) for held in (False, True)]
@@ -316,6 +346,8 @@ def test_a_batch_decides_as_each_would_alone(strategy: BatchDeadline) -> None:
     together = BatchState(TERMS, same + MINUTE, same, work + slack, work, same, machine, up, same)
     chosen = strategy.choose(together, seen.state, strategy.plans_for(seen))
     for i in range(40):
-        alone = standing(TERMS, int(slack[i]), int(machine[i]), up=bool(up[i]), work_left=int(work[i]))
+        alone = standing(
+            TERMS, int(slack[i]), int(machine[i]), up=bool(up[i]), work_left=int(work[i])
+        )
         one = SpellOutlook(seen.state[i : i + 1], seen.steps[i : i + 1], seen.gap)
         assert strategy.choose(alone, one.state, strategy.plans_for(one))[0] == chosen[i]

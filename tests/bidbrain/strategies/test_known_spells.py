@@ -79,11 +79,17 @@ def test_a_span_that_begins_when_another_ends_says_how_it_goes_on() -> None:
     assert known.age == pytest.approx(2)
     part = AvailabilitySpan(MARKET, NOW - 4 * HOUR, NOW - 2 * HOUR, 8, 8, "evicted", "a test")
     rest = replace(part, since=part.until, until=NOW, machines=6, ended="")
-    assert KnownSpells.of([part, rest], NOW).endings == (0, 0), "six of eight machines are still there"
+    assert KnownSpells.of([part, rest], NOW).endings == (0, 0), (
+        "six of eight machines are still there"
+    )
 
 
 def test_what_several_runs_saw_at_a_moment_does_not_depend_on_their_order() -> None:
-    seen = [span(2, 1, up=True, ended="evicted"), span(2, 2, up=False, ended="refused"), span(3, 2, up=False)]
+    seen = [
+        span(2, 1, up=True, ended="evicted"),
+        span(2, 2, up=False, ended="refused"),
+        span(3, 2, up=False),
+    ]
     known = {KnownSpells.of([seen[i] for i in order], NOW) for order in permutations(range(3))}
     (only,) = known
     assert only.endings == pytest.approx((1, 1), abs=0.02)
@@ -99,7 +105,9 @@ def test_older_observations_count_less() -> None:
 
 
 def test_a_market_that_evicts_often_is_expected_to_do_so() -> None:
-    often = KnownSpells.of([span(at + 0.3, at, up=True, ended="evicted") for at in range(1, 40)], NOW)
+    often = KnownSpells.of(
+        [span(at + 0.3, at, up=True, ended="evicted") for at in range(1, 40)], NOW
+    )
     rarely = KnownSpells.of([span(40, 0, up=True)], NOW)
     assert often.factor(1, 0.5) > UNSEEN.factor(1, 0.5) > rarely.factor(1, 0.5)
 
@@ -116,7 +124,11 @@ def test_a_published_rate_shifts_the_prior_and_an_observed_one_replaces_it() -> 
 
 
 def test_spans_are_evidence_of_evictions_that_counts_less_with_age() -> None:
-    spans = [span(3, 1, up=True, ended="evicted"), span(1, 1, up=False, ended="refused"), span(1, 0, up=True)]
+    spans = [
+        span(3, 1, up=True, ended="evicted"),
+        span(1, 1, up=False, ended="refused"),
+        span(1, 0, up=True),
+    ]
     (evidence,) = evidence_of_spans(spans, NOW)
     assert (evidence.exposure.evictions, evidence.exposure.hours) == pytest.approx((1, 3), rel=0.01)
     (old,) = evidence_of_spans(spans, NOW + 30 * DAY)
@@ -132,4 +144,6 @@ def test_markets_are_known_apart_and_only_from_what_was_before() -> None:
     spell = spot_spell(both, offered=True)
     assert spell is not None
     assert spell.up
-    assert KnownSpells.of([span(1, 1 - 5 / 60, up=True)], NOW).age == pytest.approx(5 * MINUTE / HOUR)
+    assert KnownSpells.of([span(1, 1 - 5 / 60, up=True)], NOW).age == pytest.approx(
+        5 * MINUTE / HOUR
+    )

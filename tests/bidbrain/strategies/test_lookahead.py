@@ -14,9 +14,25 @@ from bidbrain.eviction.hazard import Hazard
 from bidbrain.eviction.survival import Exposure
 from bidbrain.replay.job import run_job
 from bidbrain.replay.market import MarketReplay
-from bidbrain.strategies.base import Decision, Holding, Offer, Overheads, Rent, Return, Situation, Strategy
+from bidbrain.strategies.base import (
+    Decision,
+    Holding,
+    Offer,
+    Overheads,
+    Rent,
+    Return,
+    Situation,
+    Strategy,
+)
 from bidbrain.strategies.inputs import AGILE
-from bidbrain.strategies.lookahead import DISTANCES, FILLING_WORTH, SURVIVAL_CREDIT, Lookahead, NextHour, place_of
+from bidbrain.strategies.lookahead import (
+    DISTANCES,
+    FILLING_WORTH,
+    SURVIVAL_CREDIT,
+    Lookahead,
+    NextHour,
+    place_of,
+)
 from bidbrain.strategies.proteus import LOWEST_DELTA, RENEW_BEFORE, JobCosts
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND
@@ -44,7 +60,10 @@ def lookahead(*hours: NextHour, usd_per_hour: float = 5.0) -> Lookahead:
 
 
 def situation(
-    *holdings: Holding, now: int = START, prices: tuple[int, int] = (PRICE, 5 * PRICE), room: float = ROOM
+    *holdings: Holding,
+    now: int = START,
+    prices: tuple[int, int] = (PRICE, 5 * PRICE),
+    room: float = ROOM,
 ) -> Situation:
     by_market = dict(zip([one.market for one in OFFERS], prices, strict=True))
     return Situation(now, OFFERS, lambda one: by_market[one.market], holdings, BASELINE, room, 1e13)
@@ -83,12 +102,20 @@ def test_it_buys_the_candidate_with_the_lowest_price_of_work(
             if each.useful[i] <= (1 - each.survival[i]) / 60 + 1 / 120:
                 # Pauses take all of it.
                 continue
-            dollars = count * price / NANOS_PER_DOLLAR * each.paid_new[i] + (0.6 + usd_per_hour) * each.alive[i]
+            dollars = (
+                count * price / NANOS_PER_DOLLAR * each.paid_new[i]
+                + (0.6 + usd_per_hour) * each.alive[i]
+            )
             work = count * one.nu * (each.useful[i] + SURVIVAL_CREDIT / 12 * each.survival[i])
             candidates.append((dollars / work, Rent(one, count, price + distance)))
     count = floor(ROOM / 8)
     dollars = count * BASELINE.offer.on_demand / NANOS_PER_DOLLAR + 0.6 + usd_per_hour
-    candidates.append((dollars / (count * 8 * (11 / 12 + SURVIVAL_CREDIT / 12)), Rent(BASELINE.offer, count, None)))
+    candidates.append(
+        (
+            dollars / (count * 8 * (11 / 12 + SURVIVAL_CREDIT / 12)),
+            Rent(BASELINE.offer, count, None),
+        )
+    )
     least = min(cost for cost, _ in candidates)
     main = rents(decision)[0]
     assert main in [rent for cost, rent in candidates if cost <= least * (1 + 1e-12)]
@@ -102,21 +129,33 @@ def test_the_room_is_one_allocation_and_the_next_decision_is_before_the_hour_end
 
 
 def test_a_higher_price_of_time_raises_the_bid() -> None:
-    """At the lowest bids machines live for 0.4 hours on average, and are paid for a tenth of the time."""
+    """At the lowest bids machines live for 0.4 hours on average, and are paid for a tenth of the
+    time.
+    """
     bids = [
-        rents(lookahead(hour(0.1), hour(0.1), usd_per_hour=usd).decide(situation(prices=(PRICE, 6 * PRICE))))[0].bid
+        rents(
+            lookahead(hour(0.1), hour(0.1), usd_per_hour=usd).decide(
+                situation(prices=(PRICE, 6 * PRICE))
+            )
+        )[0].bid
         for usd in (0, 50)
     ]
     assert bids == [PRICE, PRICE + DISTANCES[-1]]
 
 
 def test_only_bids_that_may_be_made_are_compared() -> None:
-    """At the highest price of time the furthest bid is best; the highest that may be made has the step below it."""
+    """At the highest price of time the furthest bid is best; the highest that may be made has the
+    step below it.
+    """
     strategy = lookahead(hour(0.1), hour(0.1), usd_per_hour=50)
     asked = situation(prices=(PRICE, 6 * PRICE))
     assert rents(strategy.decide(asked))[0].bid == PRICE + DISTANCES[-1]
     (bought, *_) = rents(strategy.decide(replace(asked, highest_bid=lambda each: each.on_demand)))
-    assert bought.bid in {PRICE, *(PRICE + DISTANCES[DISTANCES < 9 * PRICE]).tolist(), OFFERS[0].on_demand}
+    assert bought.bid in {
+        PRICE,
+        *(PRICE + DISTANCES[DISTANCES < 9 * PRICE]).tolist(),
+        OFFERS[0].on_demand,
+    }
     # A market whose bids are all evicted at once is refunded, and does no work.
     never = NextHour(*(np.zeros(DISTANCES.size) for _ in range(5)))
     (other, *_) = rents(lookahead(never, hour(1.0)).decide(asked))
@@ -124,11 +163,15 @@ def test_only_bids_that_may_be_made_are_compared() -> None:
 
 
 def test_remaining_room_is_filled_unless_an_eviction_would_pause_too_much() -> None:
-    """18 machines of 40 leave 36; 4 machines of 8 fit. They do 32 x 11/12 units for 4 x $0.02; each unit is worth
-    FILLING_WORTH of the main allocation's price of work, less the pause of 720 for a minute if they are evicted."""
+    """18 machines of 40 leave 36; 4 machines of 8 fit. They do 32 x 11/12 units for 4 x $0.02; each
+    unit is worth FILLING_WORTH of the main allocation's price of work, less the pause of 720 for a
+    minute if they are evicted."""
     cheap = (PRICE, 4 * PRICE)
     main, beside = rents(lookahead(hour(1.0), hour(1.0)).decide(situation(prices=cheap)))
-    assert ((main.offer, main.machines), (beside.offer, beside.machines)) == ((OFFERS[1], 18), (OFFERS[0], 4))
+    assert ((main.offer, main.machines), (beside.offer, beside.machines)) == (
+        (OFFERS[1], 18),
+        (OFFERS[0], 4),
+    )
     worth = FILLING_WORTH * (18 * 4 * 0.02 + 5.6) / (720 * (11 / 12 + SURVIVAL_CREDIT / 12))
     dear = int(worth * 32 * (11 / 12) / 4 * NANOS_PER_DOLLAR)
     bought = [
@@ -136,7 +179,9 @@ def test_remaining_room_is_filled_unless_an_eviction_would_pause_too_much() -> N
         for price in (dear - 1000, dear + 1000)
     ]
     assert bought == [2, 1]
-    never = replace(hour(0.5, 0.4), useful=np.full(DISTANCES.size, 0.3), survival=np.full(DISTANCES.size, 0.1))
+    never = replace(
+        hour(0.5, 0.4), useful=np.full(DISTANCES.size, 0.3), survival=np.full(DISTANCES.size, 0.1)
+    )
     assert len(rents(lookahead(never, hour(1.0)).decide(situation(prices=cheap)))) == 1
 
 
@@ -157,14 +202,17 @@ def test_a_smaller_allocation_is_renewed_while_its_work_is_worth_the_price() -> 
     due = START + HOUR - RENEW_BEFORE
     main, beside = held(0, OFFERS[1], 18, 500 * PRICE), held(1, OFFERS[0], 4, 500 * PRICE)
     strategy = lookahead(hour(1.0), hour(1.0))
-    assert strategy.decide(situation(main, beside, now=due, prices=(PRICE, 4 * PRICE))).actions == ()
+    assert (
+        strategy.decide(situation(main, beside, now=due, prices=(PRICE, 4 * PRICE))).actions == ()
+    )
     decision = strategy.decide(situation(main, beside, now=due, prices=(20 * PRICE, 4 * PRICE)))
     assert decision.actions == (Return(1, START + HOUR),)
 
 
 def test_the_pause_after_an_eviction_reduces_an_allocations_worth() -> None:
-    """Alive for 0.46 hours, paid in a tenth: 32 x 0.46 units, less 752 x (0.9 / 60 - 1 / 120), for a tenth of 4 prices.
-    A unit is worth 0.7 of what the main allocation's best replacement costs."""
+    """Alive for 0.46 hours, paid in a tenth: 32 x 0.46 units, less 752 x (0.9 / 60 - 1 / 120), for
+    a tenth of 4 prices. A unit is worth 0.7 of what the main allocation's best replacement
+    costs."""
     due = START + HOUR - RENEW_BEFORE
     strategy = lookahead(hour(0.1), hour(1.0))
     worth = FILLING_WORTH * (18 * 4 * 0.02 + 5.6) / (720 * (11 / 12 + SURVIVAL_CREDIT / 12))
@@ -172,7 +220,10 @@ def test_the_pause_after_an_eviction_reduces_an_allocations_worth() -> None:
     for share, actions in ((0.99, ()), (1.01, (Return(1, START + HOUR),))):
         price = int(share * as_good * NANOS_PER_DOLLAR)
         holdings = held(0, OFFERS[1], 18, 500 * PRICE), held(1, OFFERS[0], 4, price)
-        assert strategy.decide(situation(*holdings, now=due, prices=(price, 4 * PRICE))).actions == actions
+        assert (
+            strategy.decide(situation(*holdings, now=due, prices=(price, 4 * PRICE))).actions
+            == actions
+        )
 
 
 def test_the_baseline_is_rented_when_spot_is_expensive_or_closed() -> None:
@@ -208,7 +259,9 @@ class Recorded:
 def made_for(histories: tuple[PriceSeries, ...], usd_per_hour: float) -> Lookahead:
     offers = tuple(offer(series, nu) for series, nu in zip(histories, (4.0, 7.0), strict=True))
     hours = {
-        series.market: NextHour.of(series.window(START, START + 30 * HOUR), billing_rule("hourly-refund"), 1 / 12, None)
+        series.market: NextHour.of(
+            series.window(START, START + 30 * HOUR), billing_rule("hourly-refund"), 1 / 12, None
+        )
         for series in histories
     }
     return Lookahead(offers, hours, JobCosts(1 / 60, 1 / 120, 1 / 12, 1e-7), usd_per_hour)
@@ -221,17 +274,29 @@ def test_decisions_do_not_depend_on_the_future_and_stay_within_the_room(seed: in
     work = job(strategy.offers, 4.0)
     split = work.start + 90 * MINUTE + seed * 7 * MINUTE
     other = tuple(
-        PriceSeries(one.market, one.times, np.where(one.times > split, one.prices[::-1], one.prices))
+        PriceSeries(
+            one.market, one.times, np.where(one.times > split, one.prices[::-1], one.prices)
+        )
         for one in histories
     )
     known = []
     for world in (histories, other):
         recorded = Recorded(strategy)
-        run = run_job(work, recorded, MarketReplay(world), Overheads(300 * SECOND, 60 * SECOND, 30 * SECOND), AGILE)
+        run = run_job(
+            work,
+            recorded,
+            MarketReplay(world),
+            Overheads(300 * SECOND, 60 * SECOND, 30 * SECOND),
+            AGILE,
+        )
         known.append([one for one in recorded.decisions if one[0] <= split])
         assert run.end is not None
         for moment in [tenure.start for tenure in run.tenures]:
-            at_once = sum(one.rent.machines * one.rent.offer.nu for one in run.tenures if one.start <= moment < one.end)
+            at_once = sum(
+                one.rent.machines * one.rent.offer.nu
+                for one in run.tenures
+                if one.start <= moment < one.end
+            )
             assert at_once <= work.most_nu
     assert known[0] == known[1]
     assert len(known[0]) >= 2
@@ -245,14 +310,18 @@ def test_a_higher_price_of_time_gives_shorter_jobs_with_fewer_evictions() -> Non
         strategy = made_for(histories, usd_per_hour)
         starts = [START + (30 + 8 * i) * HOUR for i in range(30)]
         works = [job(strategy.offers, 4.0, at) for at in starts]
-        runs = [run_job(work, strategy, MarketReplay(histories), overheads, AGILE) for work in works]
+        runs = [
+            run_job(work, strategy, MarketReplay(histories), overheads, AGILE) for work in works
+        ]
         hours.append(sum((run.end or run.job.limit) - run.job.start for run in runs))
         evictions.append(sum(run.evictions for run in runs))
     assert hours[1] < hours[0]
     assert evictions[1] < evictions[0]
 
 
-REFUND, PER_SECOND, FIRST_FREE = map(billing_rule, ("hourly-refund", "per-second", "per-second-first-hour-free"))
+REFUND, PER_SECOND, FIRST_FREE = map(
+    billing_rule, ("hourly-refund", "per-second", "per-second-first-hour-free")
+)
 STARTUP = 1 / 10
 LOW, HIGH = 10**7, 2 * 10**7
 
@@ -270,8 +339,9 @@ def test_a_price_that_never_moves_keeps_every_machine() -> None:
 
 
 def test_a_price_that_rises_every_other_half_hour() -> None:
-    """Half of the starts are low, and are evicted after at most half an hour, evenly spread: alive 1/4 h on average,
-    and useful (0.4 h)^2 / 2 / 0.5 h = 0.16 h. The others are high already and stay."""
+    """Half of the starts are low, and are evicted after at most half an hour, evenly spread: alive
+    1/4 h on average, and useful (0.4 h)^2 / 2 / 0.5 h = 0.16 h. The others are high already and
+    stay."""
     hour = of(series(*((i * 1800, HIGH if i % 2 else LOW) for i in range(2001))))
     close, far = 0, place_of(HIGH - LOW)
     assert hour.survival[close] == pytest.approx(0.5, abs=0.002)
@@ -308,7 +378,9 @@ def followed(history: PriceSeries, distance: int) -> list[float]:
 
 
 @settings(max_examples=25)
-@given(st.lists(st.tuples(st.integers(30, 4000), st.integers(10**6, 10**9)), min_size=30, max_size=60))
+@given(
+    st.lists(st.tuples(st.integers(30, 4000), st.integers(10**6, 10**9)), min_size=30, max_size=60)
+)
 def test_higher_bids_last_longer_and_start_up_is_not_useful(steps: list[tuple[int, int]]) -> None:
     times = np.cumsum([span for span, _ in steps]).tolist()
     known = list(zip(times, (price for _, price in steps), strict=True))

@@ -12,7 +12,12 @@ from bidbrain.billing import billing_rule, billing_rules
 from bidbrain.eviction.hazard import Hazard
 from bidbrain.eviction.survival import AgeProfile, Exposure
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation
-from bidbrain.strategies.price_capacity import LOOK_WHEN_FULL, LOOK_WITH_ROOM, PriceCapacity, Prospects
+from bidbrain.strategies.price_capacity import (
+    LOOK_WHEN_FULL,
+    LOOK_WITH_ROOM,
+    PriceCapacity,
+    Prospects,
+)
 from bidbrain.strategies.proteus import JobCosts
 from bidbrain.strategies.registry import AmongOpen
 from pricing_data.units import HOUR, MINUTE
@@ -22,7 +27,9 @@ NU, ON_DEMAND = 4.0, 1000
 OFFERS = tuple(Offer(market(f"{name}.large"), NU, ON_DEMAND) for name in "abcd")
 A, B, C, D = OFFERS
 BASELINE = Rent(Offer(market("base", "-"), 8.0, 2000), 4, None)
-APPLICATION = JobCosts(eviction_hours=1 / 60, resize_hours=1 / 120, startup_hours=1 / 12, reliable_usd_per_hour=0.1)
+APPLICATION = JobCosts(
+    eviction_hours=1 / 60, resize_hours=1 / 120, startup_hours=1 / 12, reliable_usd_per_hour=0.1
+)
 PER_SECOND, FIRST_FREE = billing_rule("per-second"), billing_rule("per-second-first-hour-free")
 
 
@@ -31,9 +38,14 @@ def hazard(rate: float) -> Hazard:
     return Hazard((), Exposure(rate * 1e9, 1e9))
 
 
-def strategy(rates: dict[Offer, float], billing: str = "per-second", **changes: float) -> PriceCapacity:
+def strategy(
+    rates: dict[Offer, float], billing: str = "per-second", **changes: float
+) -> PriceCapacity:
     fresh, old = (
-        {one.market: Prospects.of(hazard(rate), billing_rule(billing), age) for one, rate in rates.items()}
+        {
+            one.market: Prospects.of(hazard(rate), billing_rule(billing), age)
+            for one, rate in rates.items()
+        }
         for age in (0, 1)
     )
     made = PriceCapacity(tuple(rates), fresh, old, APPLICATION)
@@ -42,7 +54,15 @@ def strategy(rates: dict[Offer, float], billing: str = "per-second", **changes: 
 
 def situation(prices: dict[Offer, int], *holdings: Holding, hours_left: float = 16.0) -> Situation:
     room = 48.0
-    return Situation(START, tuple(prices), lambda one: prices[one], holdings, BASELINE, room, room * hours_left * HOUR)
+    return Situation(
+        START,
+        tuple(prices),
+        lambda one: prices[one],
+        holdings,
+        BASELINE,
+        room,
+        room * hours_left * HOUR,
+    )
 
 
 def held(offer: Offer, machines: int, age: int = 2 * HOUR, bid: int | None = ON_DEMAND) -> Holding:
@@ -53,9 +73,17 @@ def bought(decision: Decision) -> dict[Offer, int]:
     return {one.offer: one.machines for one in decision.actions if isinstance(one, Rent)}
 
 
-@given(st.floats(0.001, 2), st.sampled_from([0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 24.0]), st.integers(1, 999))
-def test_the_price_of_work_is_the_formula_in_closed_form(rate: float, horizon: float, price: int) -> None:
-    """With a constant hazard r: E[hours alive] = (1 - exp(-r H)) / r, and under per-second billing they are billed."""
+@given(
+    st.floats(0.001, 2),
+    st.sampled_from([0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 24.0]),
+    st.integers(1, 999),
+)
+def test_the_price_of_work_is_the_formula_in_closed_form(
+    rate: float, horizon: float, price: int
+) -> None:
+    """With a constant hazard r: E[hours alive] = (1 - exp(-r H)) / r, and under per-second billing
+    they are billed.
+    """
     chosen = strategy({A: rate})
     found = chosen.price_of_work(A, situation({A: price}, hours_left=horizon))
     alive = (1 - exp(-rate * horizon)) / rate
@@ -68,7 +96,9 @@ def test_a_possibly_free_first_hour_is_cheaper_and_only_new_machines_have_one() 
     free, paid = (Prospects.of(hazard(0.7), rule) for rule in (FIRST_FREE, PER_SECOND))
     old = Prospects.of(hazard(0.7), FIRST_FREE, age=1)
     assert free.alive == paid.alive == pytest.approx(old.alive)
-    assert all(less < more - 0.05 for less, more in zip(free.billed[2:], paid.billed[2:], strict=True))
+    assert all(
+        less < more - 0.05 for less, more in zip(free.billed[2:], paid.billed[2:], strict=True)
+    )
     assert old.billed == pytest.approx(old.alive, rel=0.01)
 
 
@@ -76,7 +106,10 @@ def test_a_machine_whose_free_hour_is_over_is_left_for_a_new_one_sooner() -> Non
     chosen = strategy({A: 0.7, B: 0.7}, "per-second-first-hour-free", pools=1, time_value=0.0)
     prices = {A: 201, B: 200}
     assert chosen.decide(situation(prices, held(A, 12, age=HOUR // 2))).actions == ()
-    assert chosen.decide(situation(prices, held(A, 12, age=2 * HOUR))).actions == (Return(12), Rent(B, 12, ON_DEMAND))
+    assert chosen.decide(situation(prices, held(A, 12, age=2 * HOUR))).actions == (
+        Return(12),
+        Rent(B, 12, ON_DEMAND),
+    )
 
 
 @pytest.mark.parametrize("rule", list(billing_rules()))
@@ -86,7 +119,10 @@ def test_expectations_are_plausible_under_every_billing_rule(rule: str) -> None:
         assert all(0 <= share <= 1 for share in found.taken)
         assert list(found.alive) == sorted(found.alive)
         # An hour may be billed whole although it is not used.
-        assert all(0 <= billed <= hours + 1 for billed, hours in zip(found.billed, found.alive, strict=True))
+        assert all(
+            0 <= billed <= hours + 1
+            for billed, hours in zip(found.billed, found.alive, strict=True)
+        )
 
 
 def test_low_price_and_low_hazard_count_together() -> None:
@@ -105,8 +141,12 @@ def test_the_room_is_spread_over_pools_that_are_nearly_as_good() -> None:
 
 
 def test_pools_of_very_unequal_machines_do_not_share_the_room() -> None:
-    """Shared by two types, a job of eight machines would have four of the small one, for a sixth of the work."""
-    fast, slow, whole = (Offer(market(f"x.{size}"), nu, round(ON_DEMAND * nu / NU)) for size, nu in SIZES.items())
+    """Shared by two types, a job of eight machines would have four of the small one, for a sixth of
+    the work.
+    """
+    fast, slow, whole = (
+        Offer(market(f"x.{size}"), nu, round(ON_DEMAND * nu / NU)) for size, nu in SIZES.items()
+    )
     prices = {offer: offer.on_demand // 2 for offer in (fast, slow, whole)}
     rates = dict.fromkeys(prices, 0.1)
     assert bought(strategy(rates).decide(situation(prices))) == {fast: 3}
@@ -142,7 +182,10 @@ def test_the_baseline_is_rented_only_while_nothing_beats_on_demand() -> None:
         assert chosen.decide(situation(prices)).actions == (BASELINE,)
     on_demand = Holding(4, BASELINE, START - HOUR, START - HOUR)
     assert chosen.decide(situation({}, on_demand)).actions == ()
-    assert chosen.decide(situation({A: 200}, on_demand)).actions == (Return(4), Rent(A, 12, ON_DEMAND))
+    assert chosen.decide(situation({A: 200}, on_demand)).actions == (
+        Return(4),
+        Rent(A, 12, ON_DEMAND),
+    )
 
 
 def test_the_reason_names_the_pools_and_their_price_of_work() -> None:

@@ -34,9 +34,13 @@ APPLICATION = JobCosts(1 / 60, 1 / 120, 1 / 12, 0.6)
 PROTEUS = Proteus(OFFERS, ODDS, APPLICATION)
 
 
-def situation(*holdings: Holding, now: int = START, prices: tuple[int, int] = (PRICE, 4 * PRICE)) -> Situation:
+def situation(
+    *holdings: Holding, now: int = START, prices: tuple[int, int] = (PRICE, 4 * PRICE)
+) -> Situation:
     by_market = dict(zip([one.market for one in OFFERS], prices, strict=True))
-    return Situation(now, OFFERS, lambda one: by_market[one.market], holdings, BASELINE, 756.0, 1e12)
+    return Situation(
+        now, OFFERS, lambda one: by_market[one.market], holdings, BASELINE, 756.0, 1e12
+    )
 
 
 def held(number: int, chosen: Offer, machines: int, bid: int, start: int = START) -> Holding:
@@ -46,8 +50,16 @@ def held(number: int, chosen: Offer, machines: int, bid: int, start: int = START
 betas, medians, left = st.floats(0.0, 0.95), st.floats(0.3, 1.0), st.floats(0.3, 1.0)
 
 
-@given(st.lists(st.tuples(betas, medians, left, st.integers(1, 50), st.integers(10**6, 10**9)), min_size=1, max_size=6))
-def test_the_cost_per_work_is_that_of_the_equations(rows: list[tuple[float, float, float, int, int]]) -> None:
+@given(
+    st.lists(
+        st.tuples(betas, medians, left, st.integers(1, 50), st.integers(10**6, 10**9)),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_the_cost_per_work_is_that_of_the_equations(
+    rows: list[tuple[float, float, float, int, int]],
+) -> None:
     """The fast sums used in a decision equal `bidbrain.cost` term by term (Eq. 4.1-4.4)."""
     terms, allocations = [], []
     for number, (beta, median, hours, machines, price) in enumerate(rows):
@@ -68,22 +80,32 @@ def test_the_cost_per_work_is_that_of_the_equations(rows: list[tuple[float, floa
                 planned=True,
             )
         )
-    reliable = cost.FootprintAllocation(Market("aws", "us-east-1", NO_ZONE, "r"), 1, int(0.6 * NANOS_PER_DOLLAR), 0.0)
+    reliable = cost.FootprintAllocation(
+        Market("aws", "us-east-1", NO_ZONE, "r"), 1, int(0.6 * NANOS_PER_DOLLAR), 0.0
+    )
     stalls = cost.Application(1.0, sigma=HOUR // 120, lambda_=HOUR // 60)
     expected = cost.evaluate([*allocations, reliable], stalls)
-    assert PROTEUS._cost_per_work(_total(terms), changes=True) == pytest.approx(expected.usd_per_work, rel=1e-6)
+    assert PROTEUS._cost_per_work(_total(terms), changes=True) == pytest.approx(
+        expected.usd_per_work, rel=1e-6
+    )
 
 
 @given(
     st.floats(0.0, 900.0),
-    st.lists(st.tuples(st.floats(0.01, 5.0), st.floats(0.0, 1.0), st.floats(0.0, 200.0)), max_size=4),
+    st.lists(
+        st.tuples(st.floats(0.01, 5.0), st.floats(0.0, 1.0), st.floats(0.0, 200.0)), max_size=4
+    ),
     st.lists(st.integers(10**6, 10**9), min_size=len(OFFERS), max_size=len(OFFERS)),
 )
 def test_the_best_purchase_is_the_best_of_all_that_fit_counted_one_by_one(
     room: float, owned: list[tuple[float, float, float]], prices: list[int]
 ) -> None:
     """Among them are bids that are certain to be evicted, and offers that do not fit."""
-    certain = {market: Odds((3 * LOWEST_DELTA,), (1.0,), (0.0,)) for market in ODDS} if room < 100 else ODDS
+    certain = (
+        {market: Odds((3 * LOWEST_DELTA,), (1.0,), (0.0,)) for market in ODDS}
+        if room < 100
+        else ODDS
+    )
     proteus = Proteus(OFFERS, certain, APPLICATION)
     total = _total([AllocationTerms(usd, survival, nu / 2, nu) for usd, survival, nu in owned])
     asked = np.array(prices, dtype=float)
@@ -109,7 +131,10 @@ def test_the_room_is_filled_in_requests_of_128_and_the_last_takes_the_rest() -> 
 
 def test_only_bids_that_may_be_made_are_compared() -> None:
     """Close to the price, a is evicted in two minutes; far above it, never."""
-    odds = {**ODDS, OFFERS[0].market: Odds((LOWEST_DELTA, HIGHEST_DELTA), (0.96, 0.0), (2 / 60, 1.0))}
+    odds = {
+        **ODDS,
+        OFFERS[0].market: Odds((LOWEST_DELTA, HIGHEST_DELTA), (0.96, 0.0), (2 / 60, 1.0)),
+    }
     proteus, asked = Proteus(OFFERS[:1], odds, APPLICATION), situation(prices=(PRICE, 4 * PRICE))
     free = [action for action in proteus.decide(asked).actions if isinstance(action, Rent)]
     assert {rent.bid for rent in free} == {PRICE + HIGHEST_DELTA}
@@ -121,7 +146,9 @@ def test_only_bids_that_may_be_made_are_compared() -> None:
 
 def test_nothing_is_bought_that_makes_work_more_expensive() -> None:
     owned = held(0, OFFERS[1], 10, 5 * PRICE)
-    decision = PROTEUS.decide(situation(owned, prices=(50 * PRICE, 4 * PRICE), now=START + HOUR // 2))
+    decision = PROTEUS.decide(
+        situation(owned, prices=(50 * PRICE, 4 * PRICE), now=START + HOUR // 2)
+    )
     assert {action.offer for action in decision.actions if isinstance(action, Rent)} <= {OFFERS[1]}
     dear = Proteus(OFFERS[:1], ODDS, APPLICATION)
     decision = dear.decide(situation(owned, prices=(50 * PRICE, 4 * PRICE), now=START + HOUR // 2))
@@ -139,7 +166,9 @@ def test_renewal_before_the_paid_hour_ends_follows_cost_per_work() -> None:
 
 
 def test_on_demand_machines_are_renewed_at_their_own_price() -> None:
-    """They stood in while no spot market was open; at the price of spot they would seem cheap, and would stay."""
+    """They stood in while no spot market was open; at the price of spot they would seem cheap, and
+    would stay.
+    """
     stand_in = Holding(0, Rent(OFFERS[0], 16, None), START, START)
     late = situation(stand_in, now=START + HOUR - 2 * SECOND)
     alone = Proteus(OFFERS[:1], ODDS, APPLICATION)
@@ -148,7 +177,10 @@ def test_on_demand_machines_are_renewed_at_their_own_price() -> None:
 
 def test_with_a_full_room_the_next_decision_is_before_the_next_hour_ends() -> None:
     full = held(0, OFFERS[1], 21, 20 * PRICE)
-    assert PROTEUS.decide(situation(full, now=START + 60 * SECOND)).wake_at == START + HOUR - 120 * SECOND
+    assert (
+        PROTEUS.decide(situation(full, now=START + 60 * SECOND)).wake_at
+        == START + HOUR - 120 * SECOND
+    )
 
 
 def test_a_fixed_bid_never_bids_anything_else() -> None:

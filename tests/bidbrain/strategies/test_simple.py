@@ -28,7 +28,10 @@ def held(rent: Rent, start: int = START) -> Holding:
 
 def test_only_a_reservation_can_cost_nothing() -> None:
     assert Offer(replace(market("a.large"), reservation="cr-0abc"), 4.0, 0).on_demand == 0
-    for where, price in ((market("a.large"), 0), (replace(market("a.large"), reservation="cr-0abc"), -1)):
+    for where, price in (
+        (market("a.large"), 0),
+        (replace(market("a.large"), reservation="cr-0abc"), -1),
+    ):
         with pytest.raises(ImpossibleOffer, match="only a reservation can cost nothing"):
             Offer(where, 4.0, price)
 
@@ -60,13 +63,19 @@ def test_standard_ignores_offers_above_on_demand_and_then_rents_on_demand() -> N
 
 
 def test_tierml_holds_the_longest_lasting_offer_and_breaks_ties_by_price() -> None:
-    assert TierMl({A.market: SOON, B.market: ALWAYS}).decide(situation((100, 900))).actions == (Rent(B, 10, 2000),)
-    assert TierMl({A.market: ALWAYS, B.market: ALWAYS}).decide(situation((100, 900))).actions == (Rent(A, 20, 1000),)
+    assert TierMl({A.market: SOON, B.market: ALWAYS}).decide(situation((100, 900))).actions == (
+        Rent(B, 10, 2000),
+    )
+    assert TierMl({A.market: ALWAYS, B.market: ALWAYS}).decide(situation((100, 900))).actions == (
+        Rent(A, 20, 1000),
+    )
 
 
 def test_tierml_switches_when_another_lasts_twice_as_long_and_keeps_the_paid_hour() -> None:
     strategy = TierMl({A.market: SOON, B.market: ALWAYS})
-    decision = strategy.decide(situation((100, 900), held(Rent(A, 20, 1000)), now=START + 10 * MINUTE))
+    decision = strategy.decide(
+        situation((100, 900), held(Rent(A, 20, 1000)), now=START + 10 * MINUTE)
+    )
     assert decision.actions == (Return(0, START + HOUR), Rent(B, 10, 2000))
     nearly = TierMl({A.market: Mttf((40.0 * HOUR,) * 10), B.market: ALWAYS})
     assert nearly.decide(situation((100, 900), held(Rent(A, 20, 1000)))).actions == ()
@@ -75,7 +84,9 @@ def test_tierml_switches_when_another_lasts_twice_as_long_and_keeps_the_paid_hou
 def test_tierml_rents_on_demand_while_every_price_is_too_high() -> None:
     strategy = TierMl({A.market: ALWAYS, B.market: ALWAYS})
     assert strategy.decide(situation((1001, 2001))).actions == (BASELINE,)
-    assert strategy.decide(situation((999, 1999))).actions == (BASELINE,)  # more expensive per work than the baseline
+    assert strategy.decide(situation((999, 1999))).actions == (
+        BASELINE,
+    )  # more expensive per work than the baseline
     assert strategy.decide(situation((100, 2001), held(BASELINE), now=START + MINUTE)).actions == (
         Return(0, START + HOUR),
         Rent(A, 20, 1000),
@@ -88,10 +99,14 @@ def test_mean_times_depend_on_the_current_price() -> None:
     assert Mttf.of(calm, 1000).by_tenth[0] == LONGEST
     # At 950 for an hour before it crosses, every ten days: soon; at 50 it is days away.
     steps = [
-        (k * 10 * day + at, price) for k in range(4) for at, price in ((0, 50), (9 * day, 950), (9 * day + 3600, 1500))
+        (k * 10 * day + at, price)
+        for k in range(4)
+        for at, price in ((0, 50), (9 * day, 950), (9 * day + 3600, 1500))
     ]
     mttf = Mttf.of(series(*steps, (40 * day, 50)), 1000)
     assert mttf.at(950, 1000) < HOUR
     assert mttf.at(50, 1000) == LONGEST
-    assert mttf.at(500, 1000) == mttf.at(950, 1000)  # never seen: takes the value of the next higher tenth
+    assert mttf.at(500, 1000) == mttf.at(
+        950, 1000
+    )  # never seen: takes the value of the next higher tenth
     assert mttf.at(1001, 1000) == 0

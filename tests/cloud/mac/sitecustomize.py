@@ -1,4 +1,5 @@
-"""Makes a Python of this computer look like one of macOS on ARM: Python runs this file at its start.
+"""Makes a Python of this computer look like one of macOS on ARM: Python runs this file at its
+start.
 
 Everything that only Linux has is taken away: its modules' names, `/proc`, and what `platform` says.
 """
@@ -14,13 +15,35 @@ import urllib.request  # noqa: F401 - read while Linux is known
 _HIDDEN = ("/proc", "/sys", "/dev/shm")
 _OF_LINUX = {
     os: (
-        *("copy_file_range", "eventfd", "getrandom", "memfd_create", "pidfd_open", "pipe2", "posix_fadvise"),
-        *("posix_fallocate", "sched_getaffinity", "sched_setaffinity", "setns", "unshare", "waitid"),
+        *(
+            "copy_file_range",
+            "eventfd",
+            "getrandom",
+            "memfd_create",
+            "pidfd_open",
+            "pipe2",
+            "posix_fadvise",
+        ),
+        *(
+            "posix_fallocate",
+            "sched_getaffinity",
+            "sched_setaffinity",
+            "setns",
+            "unshare",
+            "waitid",
+        ),
         *("listxattr", "getxattr", "setxattr"),
     ),
     select: ("epoll",),
     socket: (
-        *("SO_PEERCRED", "TCP_USER_TIMEOUT", "TCP_KEEPIDLE", "SOCK_CLOEXEC", "SOCK_NONBLOCK", "MSG_NOSIGNAL"),
+        *(
+            "SO_PEERCRED",
+            "TCP_USER_TIMEOUT",
+            "TCP_KEEPIDLE",
+            "SOCK_CLOEXEC",
+            "SOCK_NONBLOCK",
+            "MSG_NOSIGNAL",
+        ),
         *("AF_NETLINK", "SO_BINDTODEVICE"),
     ),
 }

@@ -35,7 +35,13 @@ def whole(path: Path, latest: int = LATEST) -> FileBatch:
     batches = list(read(path, latest))
     bad = tuple(row for batch in batches for row in batch.bad)
     rows = sum(batch.rows for batch in batches)
-    return FileBatch(FetchedRows.joined(p.fetched for p in batches), batches[0].layout, rows, bad, batches[-1].position)
+    return FileBatch(
+        FetchedRows.joined(p.fetched for p in batches),
+        batches[0].layout,
+        rows,
+        bad,
+        batches[-1].position,
+    )
 
 
 def prices_in(path: Path) -> dict[tuple[str, int], int]:
@@ -45,26 +51,59 @@ def prices_in(path: Path) -> dict[tuple[str, int], int]:
 @pytest.mark.parametrize(
     ("row", "why"),
     [
-        ("2016-13-25T00:35:34Z,aws,us-east-1,us-east-1a,c1.medium,Linux/UNIX,0.0162", "time '2016-13-25T00:35:34Z'"),
-        ("2016-02-30T00:35:34Z,aws,us-east-1,us-east-1a,c1.medium,Linux/UNIX,0.0162", "time '2016-02-30T00:35:34Z'"),
-        ("1970-01-01T00:00:00Z,aws,us-east-1,us-east-1a,c1.medium,Linux/UNIX,0.0162", "years 2008 to 2099"),
+        (
+            "2016-13-25T00:35:34Z,aws,us-east-1,us-east-1a,c1.medium,Linux/UNIX,0.0162",
+            "time '2016-13-25T00:35:34Z'",
+        ),
+        (
+            "2016-02-30T00:35:34Z,aws,us-east-1,us-east-1a,c1.medium,Linux/UNIX,0.0162",
+            "time '2016-02-30T00:35:34Z'",
+        ),
+        (
+            "1970-01-01T00:00:00Z,aws,us-east-1,us-east-1a,c1.medium,Linux/UNIX,0.0162",
+            "years 2008 to 2099",
+        ),
         (",aws,us-east-1,us-east-1a,c1.medium,Linux/UNIX,0.0162", "time ''"),
-        ("2016-02-25T00:35:34Z,aws,us-east-1,us-east-1a,c1.medium,Linux/UNIX,-0.0162", "spot price '-0.0162'"),
+        (
+            "2016-02-25T00:35:34Z,aws,us-east-1,us-east-1a,c1.medium,Linux/UNIX,-0.0162",
+            "spot price '-0.0162'",
+        ),
         ("2016-02-25T00:35:34Z,aws,us-east-1,us-east-1a,c1.medium,Linux/UNIX,0", "spot price '0'"),
-        ("2016-02-25T00:35:34Z,aws,us-east-1,us-east-1a,c1.medium,Linux/UNIX,123456", "spot price '123456'"),
+        (
+            "2016-02-25T00:35:34Z,aws,us-east-1,us-east-1a,c1.medium,Linux/UNIX,123456",
+            "spot price '123456'",
+        ),
         ("2016-02-25T00:35:34Z,aws,us-east-1,us-east-1a,c1.medium,Linux/UNIX,", "spot price ''"),
-        ("2016-02-25T00:35:34Z,aws,us-east-1,us-east-1a,c1.medium,Linux/UNIX,n/a", "spot price 'n/a'"),
-        ("2016-02-25T00:35:34Z,ibm,us-east-1,us-east-1a,c1.medium,Linux/UNIX,0.0162", "cloud 'ibm'"),
+        (
+            "2016-02-25T00:35:34Z,aws,us-east-1,us-east-1a,c1.medium,Linux/UNIX,n/a",
+            "spot price 'n/a'",
+        ),
+        (
+            "2016-02-25T00:35:34Z,ibm,us-east-1,us-east-1a,c1.medium,Linux/UNIX,0.0162",
+            "cloud 'ibm'",
+        ),
         ("2016-02-25T00:35:34Z,aws,,us-east-1a,c1.medium,Linux/UNIX,0.0162", "region ''"),
         ("2016-02-25T00:35:34Z,aws,us-east-1,us-east-1a,,Linux/UNIX,0.0162", "instance type ''"),
-        ("2016-02-25T00:35:34Z,aws,us-east-1,us-east-1a,c1.medium,0.0162", "6 cells where the header has 7"),
+        (
+            "2016-02-25T00:35:34Z,aws,us-east-1,us-east-1a,c1.medium,0.0162",
+            "6 cells where the header has 7",
+        ),
         (f"{GOOD},more", "8 cells where the header has 7"),
         (GOOD.replace("0.0162", "1e-999999999"), "below a nano-dollar"),
-        (GOOD.replace("0.0162", "1e999999999"), "spot price '1e999999999' is not above 0 and at most"),
+        (
+            GOOD.replace("0.0162", "1e999999999"),
+            "spot price '1e999999999' is not above 0 and at most",
+        ),
         (GOOD.replace("2016", "2098"), "time 2098-02-25T00:35:34Z is in the future"),
-        (GOOD.replace("us-east-1a", "us-central1-a"), "'us-central1-a' is not a zone of aws/us-east-1"),
+        (
+            GOOD.replace("us-east-1a", "us-central1-a"),
+            "'us-central1-a' is not a zone of aws/us-east-1",
+        ),
         (GOOD.replace("us-east-1a", "us-west-2a"), "'us-west-2a' is not a zone of aws/us-east-1"),
-        (GOOD.replace("us-east-1,us-east-1a", "us-central1,"), "'us-central1' is not a region of aws"),
+        (
+            GOOD.replace("us-east-1,us-east-1a", "us-central1,"),
+            "'us-central1' is not a region of aws",
+        ),
         (GOOD.replace("aws", "gcp"), "'us-east-1' is not a region of gcp"),
         (GOOD.replace("Linux/UNIX", "Linux!!"), "product 'Linux!!'"),
         (GOOD.replace("Linux/UNIX", "Linux/"), "product 'Linux/'"),
@@ -72,7 +111,9 @@ def prices_in(path: Path) -> dict[tuple[str, int], int]:
         ("2016-02-25T00:35:34Z,aws,us-east-1,us-\udcffast-1a,c1.medium,Linux/UNIX,0.0162", "zone"),
     ],
 )
-def test_a_bad_row_is_reported_with_its_line_and_the_good_rows_are_kept(tmp_path: Path, row: str, why: str) -> None:
+def test_a_bad_row_is_reported_with_its_line_and_the_good_rows_are_kept(
+    tmp_path: Path, row: str, why: str
+) -> None:
     others = [GOOD.replace("00:35:34", f"01:{n // 60:02}:{n % 60:02}") for n in range(500)]
     lines = [HEADER, *others[:300], row, *others[300:]]
     path = tmp_path / "prices.csv"
@@ -103,7 +144,13 @@ def test_an_unusual_spelling_is_the_same_row(tmp_path: Path, row: str) -> None:
 
 
 cell_times = st.sampled_from(
-    ["2016-02-25T00:35:34Z", "2016-02-25T00:35:34.5Z", "2016-02-30T00:00:00Z", "soon", "2016-02-25 00:35:34"]
+    [
+        "2016-02-25T00:35:34Z",
+        "2016-02-25T00:35:34.5Z",
+        "2016-02-30T00:00:00Z",
+        "soon",
+        "2016-02-25 00:35:34",
+    ]
 )
 cell_prices = st.integers(1, 10**12).map(format_usd) | st.sampled_from(
     ["0", "-1", "", "x", "1e-3", "99999", "0.12345678949"]
@@ -113,11 +160,18 @@ cell_clouds = st.sampled_from(["aws", "gcp", "azure", "ibm", ""])
 
 @given(
     st.lists(
-        st.tuples(cell_times, cell_clouds, st.sampled_from(["us-east-1", "us_east", "us-central1"]), cell_prices),
+        st.tuples(
+            cell_times,
+            cell_clouds,
+            st.sampled_from(["us-east-1", "us_east", "us-central1"]),
+            cell_prices,
+        ),
         max_size=80,
     )
 )
-def test_reading_in_columns_equals_reading_row_by_row(rows: list[tuple[str, str, str, str]]) -> None:
+def test_reading_in_columns_equals_reading_row_by_row(
+    rows: list[tuple[str, str, str, str]],
+) -> None:
     """The fast and the slow parser find the same prices and the same bad rows."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -127,7 +181,9 @@ def test_reading_in_columns_equals_reading_row_by_row(rows: list[tuple[str, str,
     header = header_of(head.split(","))
     fast = files._batch(body.encode(), header, 2, 0)
     facts, bad, count = files._row_by_row(body.encode().splitlines(), header, 2)
-    assert contents(PriceTable.of(fast.fetched.prices)) == contents(PriceTable.of(rows_of_facts(facts).prices))
+    assert contents(PriceTable.of(fast.fetched.prices)) == contents(
+        PriceTable.of(rows_of_facts(facts).prices)
+    )
     assert (fast.bad, fast.rows) == (bad, count)
 
 
@@ -152,14 +208,21 @@ def test_an_unknown_layout_is_rejected_with_the_expected_columns(
 
 def test_empty_missing_and_unreadable_files_are_reported(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
-    for name, message in (("empty", "is empty"), ("missing", "No such file"), ("", "Is a directory")):
+    for name, message in (
+        ("empty", "is empty"),
+        ("missing", "No such file"),
+        ("", "Is a directory"),
+    ):
         with pytest.raises(BadInput, match=message):
             list(read(tmp_path / name))
 
 
 @pytest.mark.parametrize("cut", [0.3, 0.6, 0.95, 0.999])
 def test_a_truncated_gzip_yields_its_whole_rows_then_fails(tmp_path: Path, cut: float) -> None:
-    rows = [GOOD.replace("00:35:34", f"{n // 3600:02}:{n // 60 % 60:02}:{n % 60:02}") for n in range(20_000)]
+    rows = [
+        GOOD.replace("00:35:34", f"{n // 3600:02}:{n // 60 % 60:02}:{n % 60:02}")
+        for n in range(20_000)
+    ]
     packed = gzip.compress("\n".join([HEADER, *rows]).encode())
     path = tmp_path / "prices.csv.gz"
     path.write_bytes(packed[: int(len(packed) * cut)])
@@ -174,7 +237,8 @@ def before_the_error(path: Path) -> list[FileBatch]:
     batches: list[FileBatch] = []
     try:
         for batch in read(path):
-            batches.append(batch)  # noqa: PERF402  # the batches before the error are what is wanted
+            # The batches before the error are what is wanted.
+            batches.append(batch)  # noqa: PERF402
     except BadInput:
         pass
     return batches
@@ -182,7 +246,9 @@ def before_the_error(path: Path) -> list[FileBatch]:
 
 def test_damaged_gzip_is_reported(tmp_path: Path) -> None:
     packed = bytearray(
-        gzip.compress("\n".join([HEADER, *(GOOD.replace("34Z", f"{n:02}Z") for n in range(60))]).encode())
+        gzip.compress(
+            "\n".join([HEADER, *(GOOD.replace("34Z", f"{n:02}Z") for n in range(60))]).encode()
+        )
     )
     packed[len(packed) // 2] ^= 0xFF
     (tmp_path / "prices.gz").write_bytes(packed)
@@ -192,11 +258,16 @@ def test_damaged_gzip_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tail", [b"\x00" * 700, b"not gzip", b"\x1fx"])
 def test_bytes_after_the_end_of_a_gzip_cost_no_row(tmp_path: Path, tail: bytes) -> None:
-    rows = [GOOD.replace("00:35:34", f"{n // 3600:02}:{n // 60 % 60:02}:{n % 60:02}") for n in range(20_000)]
+    rows = [
+        GOOD.replace("00:35:34", f"{n // 3600:02}:{n // 60 % 60:02}:{n % 60:02}")
+        for n in range(20_000)
+    ]
     path = tmp_path / "prices.csv.gz"
     path.write_bytes(gzip.compress("\n".join([HEADER, *rows]).encode()) + tail)
     if tail.strip(b"\x00"):
-        with pytest.raises(BadInput, match=r"has other bytes after the end of its gzip data .* were kept"):
+        with pytest.raises(
+            BadInput, match=r"has other bytes after the end of its gzip data .* were kept"
+        ):
             list(read(path))
     assert sum(batch.rows for batch in before_the_error(path)) == 20_000
 
@@ -223,13 +294,17 @@ def test_files_of_blank_or_endless_lines_take_little_memory(tmp_path: Path) -> N
             for part in (f"{HEADER}\n{GOOD}\n".encode(), bomb, f"\n{GOOD}\n".encode()):
                 file.write(part)
     paths = [small, *(tmp_path / f"{number}.gz" for number in range(len(bombs)))]
-    ended = subprocess.run([sys.executable, "-c", _BOMB_READER, *paths], check=True, capture_output=True, text=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", _BOMB_READER, *paths], check=True, capture_output=True, text=True
+    )
     blank, endless, megabytes = ended.stdout.splitlines()
     assert (blank, endless) == ("2 0", "2 1")
     assert int(megabytes) < 150
 
 
-def test_a_huge_json_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_huge_json_is_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(files, "_LONGEST_JSON", 1 << 20)
     with pytest.raises(BadInput, match="is JSON of more than 1 MB; export it in parts"):
         list(read(written(tmp_path / "big.json", "[" + " " * (3 << 20))))
@@ -250,7 +325,9 @@ def test_blocks_are_cut_at_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(files, "_BLOCK", 5000)
     in_steps = whole(path)
     assert len(list(read(path))) > 10
-    assert contents(PriceTable.of(in_steps.fetched.prices)) == contents(PriceTable.of(at_once.fetched.prices))
+    assert contents(PriceTable.of(in_steps.fetched.prices)) == contents(
+        PriceTable.of(at_once.fetched.prices)
+    )
     assert in_steps.bad == at_once.bad
     assert in_steps.bad[0].where == "line 702"
 
@@ -266,7 +343,9 @@ def test_the_aws_command_lines_json(tmp_path: Path) -> None:
     broken = {**record, "SpotPrice": "-1"}
     incomplete = {"InstanceType": "c5.large"}
     path = tmp_path / "history.json"
-    path.write_text(json.dumps({"SpotPriceHistory": [record, broken, incomplete, 5], "NextToken": ""}, indent=4))
+    path.write_text(
+        json.dumps({"SpotPriceHistory": [record, broken, incomplete, 5], "NextToken": ""}, indent=4)
+    )
     found = whole(path)
     market = Market("aws", "us-west-2", "us-west-2-lax-1a", "c5.large", "windows")
     assert found.fetched.prices.markets == (market,)
@@ -307,9 +386,10 @@ def test_the_2016_file_reads_as_a_plain_reader_reads_it(shared_data: Path) -> No
     path = shared_data / "prices" / "aws_us-east-1_2016-02-24_2016-04-05.csv.gz"
     with gzip.open(path, "rt", newline="") as file:
         plain = {
-            (f"aws/us-east-1/{row['zone']}/{row['instance_type']}", parse_time(row["timestamp"])): round(
-                float(row["spot_price"]) * 10**9
-            )
+            (
+                f"aws/us-east-1/{row['zone']}/{row['instance_type']}",
+                parse_time(row["timestamp"]),
+            ): round(float(row["spot_price"]) * 10**9)
             for row in csv.DictReader(file)
         }
     assert prices_in(path) == plain
@@ -335,7 +415,9 @@ def test_an_unclosed_quote_costs_one_row_only(tmp_path: Path, row: str, lost: in
 
 def test_mixed_line_endings_are_read(tmp_path: Path) -> None:
     path = tmp_path / "prices.csv"
-    path.write_bytes("\r\n".join([HEADER, GOOD, ""]).encode() + f"{GOOD.replace('34Z', '35Z')}\n".encode())
+    path.write_bytes(
+        "\r\n".join([HEADER, GOOD, ""]).encode() + f"{GOOD.replace('34Z', '35Z')}\n".encode()
+    )
     assert len(whole(path).fetched.prices) == 2
     path.write_bytes("\r".join([HEADER, GOOD]).encode())
     with pytest.raises(BadInput, match=r"is not a row of CSV|match no layout"):
@@ -343,7 +425,10 @@ def test_mixed_line_endings_are_read(tmp_path: Path) -> None:
 
 
 def test_no_row_of_a_damaged_gzip_is_used(tmp_path: Path) -> None:
-    rows = [GOOD.replace("00:35:34", f"{n // 3600:02}:{n // 60 % 60:02}:{n % 60:02}") for n in range(20_000)]
+    rows = [
+        GOOD.replace("00:35:34", f"{n // 3600:02}:{n // 60 % 60:02}:{n % 60:02}")
+        for n in range(20_000)
+    ]
     packed = gzip.compress("\n".join([HEADER, *rows]).encode())
     path = tmp_path / "prices.csv.gz"
     for at in range(len(packed) // 5, len(packed) - 20, len(packed) // 7):

@@ -21,10 +21,18 @@ def written(path: Path, text: str) -> Path:
 def test_a_trace_counts_preemptions(tmp_path: Path) -> None:
     path = tmp_path / "four.json.gz"
     path.write_bytes(
-        gzip.compress(json.dumps({"metadata": {"gap_seconds": 1800}, "data": [0, 4, 4, 1, 2, 0]}).encode())
+        gzip.compress(
+            json.dumps({"metadata": {"gap_seconds": 1800}, "data": [0, 4, 4, 1, 2, 0]}).encode()
+        )
     )
     trace = read_availability(path)
-    assert (trace.name, trace.wanted, len(trace), trace.preemptions, trace.machine_hours) == ("four", 4, 6, 5, 5.5)
+    assert (trace.name, trace.wanted, len(trace), trace.preemptions, trace.machine_hours) == (
+        "four",
+        4,
+        6,
+        5,
+        5.5,
+    )
 
 
 @pytest.mark.parametrize(
@@ -37,7 +45,10 @@ def test_a_trace_counts_preemptions(tmp_path: Path) -> None:
         ('{"metadata": {"gap_seconds": 60}, "data": []}', "at least one tick|whole numbers"),
         ('{"metadata": {"gap_seconds": 60}, "data": [1, -1]}', "no count below 0"),
         ('{"metadata": {"gap_seconds": 60}, "data": [1.5]}', "whole numbers"),
-        ('{"metadata": {"gap_seconds": 60}, "data": [[1], [2, 3]]}', "is not an availability trace"),
+        (
+            '{"metadata": {"gap_seconds": 60}, "data": [[1], [2, 3]]}',
+            "is not an availability trace",
+        ),
     ],
 )
 def test_an_invalid_trace_is_reported(tmp_path: Path, content: str, message: str) -> None:
@@ -48,7 +59,8 @@ def test_an_invalid_trace_is_reported(tmp_path: Path, content: str, message: str
 def test_censored_lifetimes_are_kept(tmp_path: Path) -> None:
     path = written(
         tmp_path / "lives.csv",
-        f"{HEADER}\ngcp,us-west1-b,v100,1,2020-03-01 10:11:21+00:00,,0.25,1\ngcp,us-west1-b,k80,8,2020-03-01,,2,0\n",
+        f"{HEADER}\ngcp,us-west1-b,v100,1,2020-03-01 "
+        "10:11:21+00:00,,0.25,1\ngcp,us-west1-b,k80,8,2020-03-01,,2,0\n",
     )
     lives = read_lifetimes(path)
     assert [(life.instance_type, life.seconds, life.preempted) for life in lives] == [

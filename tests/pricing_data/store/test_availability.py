@@ -33,7 +33,12 @@ def test_a_trace_that_is_named_after_its_zone_becomes_spans_of_its_market(tmp_pa
     report = ingest(store, trace(tmp_path / NAME))
     assert (report.failure, report.layout, report.facts) == (None, "availability", 3)
     down, up, gone = store.availability("aws")
-    assert (down.market, down.since, down.until, down.up) == (MARKET, START, START + 20 * MINUTE, False)
+    assert (down.market, down.since, down.until, down.up) == (
+        MARKET,
+        START,
+        START + 20 * MINUTE,
+        False,
+    )
     assert (up.since, up.until, up.ended) == (START + 20 * MINUTE, START + 50 * MINUTE, "evicted")
     assert (gone.until, gone.ended) == (START + HOUR, "")
     assert store.availability("gcp") == []
@@ -43,7 +48,9 @@ def test_a_trace_that_is_named_after_its_zone_becomes_spans_of_its_market(tmp_pa
 
 def test_a_trace_may_name_its_market_itself(tmp_path: Path) -> None:
     store, market = PriceStore(tmp_path / "prices"), "gcp/us-central1/us-central1-a/c3-highcpu-88"
-    ingest(store, trace(tmp_path / "mine.json", market=market, start="2023-04-30T10:00:00Z", wanted=2))
+    ingest(
+        store, trace(tmp_path / "mine.json", market=market, start="2023-04-30T10:00:00Z", wanted=2)
+    )
     spans = store.availability("gcp")
     assert {str(span.market) for span in spans} == {market}
     assert spans[0].since == parse_time("2023-04-30T10:00:00Z")
@@ -68,7 +75,10 @@ def test_a_trace_may_name_its_market_itself(tmp_path: Path) -> None:
 def test_the_line_about_a_wrong_trace_names_its_fault(
     metadata: dict[str, object], message: str, tmp_path: Path
 ) -> None:
-    report = ingest(PriceStore(tmp_path / "prices"), trace(tmp_path / NAME, **{"start": "2023-02-15", **metadata}))
+    report = ingest(
+        PriceStore(tmp_path / "prices"),
+        trace(tmp_path / NAME, **{"start": "2023-02-15", **metadata}),
+    )
     assert report.failure is not None
     assert message in report.failure
     assert "SpotPriceHistory" not in report.failure
@@ -106,7 +116,14 @@ def test_what_was_observed_survives_the_loss_of_the_manifest(tmp_path: Path) -> 
     ids=", ".join,
 )
 def test_a_span_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
-    right: dict[str, object] = {"since": START, "until": START, "machines": 1, "wanted": 4, "ended": "", "source": "x"}
+    right: dict[str, object] = {
+        "since": START,
+        "until": START,
+        "machines": 1,
+        "wanted": 4,
+        "ended": "",
+        "source": "x",
+    }
     with pytest.raises(BadInput, match=r"p3\.2xlarge"):
         AvailabilitySpan(MARKET, **{**right, **wrong})  # type: ignore[arg-type]
 

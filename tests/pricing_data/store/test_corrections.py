@@ -40,7 +40,10 @@ def store(tmp_path: Path) -> PriceStore:
 
 
 def by_sql(store: PriceStore) -> list[tuple[object, ...]]:
-    sql = f"select round(usd_per_hour * 1e9)::bigint from prices where market = '{market()}' order by time"
+    sql = (
+        f"select round(usd_per_hour * 1e9)::bigint from prices where market = '{market()}' order "
+        "by time"
+    )
     return store.over_segments(lambda paths, known: query(paths, known, sql)).rows
 
 
@@ -92,7 +95,9 @@ def test_a_withdrawn_price_change_is_gone_and_can_come_back(store: PriceStore) -
 
 
 def test_only_a_stored_price_change_can_be_corrected(store: PriceStore) -> None:
-    with pytest.raises(UnknownPrice, match=r"nearest: 2026-01-01T00:00:00Z and 2026-01-01T01:00:00Z"):
+    with pytest.raises(
+        UnknownPrice, match=r"nearest: 2026-01-01T00:00:00Z and 2026-01-01T01:00:00Z"
+    ):
         store.correct(corrected(RIGHT, time=START + 1))
     with pytest.raises(UnknownPrice, match="no price history of"):
         store.correct(PriceCorrection(market("x.large"), START, RIGHT, "a typo", 1))

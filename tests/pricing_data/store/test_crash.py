@@ -49,7 +49,9 @@ def batches() -> list[PriceBatch]:
 
 
 def start_writer(root: Path, direction: str = "forward") -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", WRITER, root, direction], stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", WRITER, root, direction], stdout=subprocess.PIPE, text=True
+    )
 
 
 def whole_batches(store: PriceStore) -> int:
@@ -75,7 +77,8 @@ def test_after_a_kill_it_has_all_or_none_of_each_batch(tmp_path: Path) -> None:
         with start_writer(store.root) as writer:
             assert writer.stdout is not None
             for _ in range(1 + number % 3):
-                # On a busy machine a writer may start late: some kills come after it has stored something.
+                # On a busy machine a writer may start late: some kills come after it has stored
+                # something.
                 writer.stdout.readline()
             time.sleep(chance.random() * 0.3)
             writer.send_signal(signal.SIGKILL)
@@ -85,7 +88,9 @@ def test_after_a_kill_it_has_all_or_none_of_each_batch(tmp_path: Path) -> None:
         writer.communicate()
         assert writer.returncode == 0
     assert whole_batches(store) == BATCHES
-    assert {path.name for path in store.root.glob("*.parquet")} == {path.name for path in segment_paths(store)}
+    assert {path.name for path in store.root.glob("*.parquet")} == {
+        path.name for path in segment_paths(store)
+    }
 
 
 def test_two_concurrent_writers_lose_and_duplicate_nothing(tmp_path: Path) -> None:

@@ -32,12 +32,16 @@ SAMPLE = 150
 
 
 def filled(root: Path) -> PriceStore:
-    """A small store with every kind of file: segments, facts, observed time, statistics, and a replaced price."""
+    """A small store with every kind of file: segments, facts, observed time, statistics, and a
+    replaced price.
+    """
     store = PriceStore(root)
     band = Interruption(market("t0.large"), "monthly-bucket", START, 0.05, 0.1, "advisor")
     for seed in range(3):
         batch = random_batch(seed, markets=3, rows=300)
-        store.commit(FetchedRows(prices=batch, covered={"aws/us-east-1": Span(START, START + seed * HOUR)}))
+        store.commit(
+            FetchedRows(prices=batch, covered={"aws/us-east-1": Span(START, START + seed * HOUR)})
+        )
     watched = {market("t0.large"): WatchRecord(complete=(Span(START, START + 900 * HOUR),))}
     machine = InstanceType("aws", "t0.large", 4, 7.5)
     store.commit(FetchedRows(types=(machine,), interruptions=(band,), watched=watched))
@@ -84,10 +88,14 @@ def store(tmp_path: Path) -> PriceStore:
 
 
 def places(store: PriceStore) -> Iterator[tuple[Path, int]]:
-    every = [(path, at) for path in sorted(store.root.iterdir()) for at in range(path.stat().st_size)]
+    every = [
+        (path, at) for path in sorted(store.root.iterdir()) for at in range(path.stat().st_size)
+    ]
     assert len(every) <= 40_000
     chance = random.Random(7)
-    yield from every if os.environ.get("SPOTCTL_STORE_DAMAGE") == "all" else chance.sample(every, SAMPLE)
+    yield from (
+        every if os.environ.get("SPOTCTL_STORE_DAMAGE") == "all" else chance.sample(every, SAMPLE)
+    )
 
 
 @pytest.mark.slow
@@ -98,7 +106,9 @@ def test_no_changed_byte_changes_a_number(store: PriceStore) -> None:
     chance = random.Random(8)
     for path, at in places(store):
         whole = path.read_bytes()
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ chance.randrange(1, 256)]) + whole[at + 1 :])
+        path.write_bytes(
+            whole[:at] + bytes([whole[at] ^ chance.randrange(1, 256)]) + whole[at + 1 :]
+        )
         unnoticed += same_or_error(store, expected, f"{path.name}, byte {at}")
         path.write_bytes(whole)
     assert answers(store) == expected
@@ -135,7 +145,11 @@ def test_a_lost_manifest_is_made_again_by_the_next_writer(store: PriceStore, dam
     if damage == "missing":
         path.unlink()
     else:
-        path.write_text({"empty": "", "half": text[: len(text) // 2], "old": '{"format": 1, "segments": []'}[damage])
+        path.write_text(
+            {"empty": "", "half": text[: len(text) // 2], "old": '{"format": 1, "segments": []'}[
+                damage
+            ]
+        )
     remarks: list[str] = []
     damaged = PriceStore(store.root, on_repair=remarks.append)
     assert answers(damaged) == expected
@@ -212,13 +226,21 @@ def earlier_version(root: Path) -> None:
         path = root / f"prices-{seed:032x}.parquet"
         write_segment(path, table)
         span = int(table.times.min()), int(table.times.max())
-        entry = {"name": path.name, "rows": len(table), "bytes": path.stat().st_size, "first": span[0], "last": span[1]}
+        entry = {
+            "name": path.name,
+            "rows": len(table),
+            "bytes": path.stat().st_size,
+            "first": span[0],
+            "last": span[1],
+        }
         entries.append({**entry, "corrections": 0})
     content = {"format": 2, "segments": entries, "facts": {}, "covered": {"aws/us-east-1": [1, 2]}}
     (root / "manifest.json").write_text(json.dumps(content, indent=1))
 
 
-def test_a_store_of_an_earlier_version_describes_itself_after_the_next_commit(tmp_path: Path) -> None:
+def test_a_store_of_an_earlier_version_describes_itself_after_the_next_commit(
+    tmp_path: Path,
+) -> None:
     earlier_version(tmp_path / "prices")
     store = PriceStore(tmp_path / "prices")
     before = contents(store.table())
@@ -232,7 +254,9 @@ def test_a_store_of_an_earlier_version_describes_itself_after_the_next_commit(tm
     assert upkeep.rebuilt(store.root).number > 0
 
 
-def test_a_store_of_an_earlier_version_without_its_manifest_keeps_its_prices(tmp_path: Path) -> None:
+def test_a_store_of_an_earlier_version_without_its_manifest_keeps_its_prices(
+    tmp_path: Path,
+) -> None:
     earlier_version(tmp_path / "prices")
     store = PriceStore(tmp_path / "prices")
     before = contents(store.table())

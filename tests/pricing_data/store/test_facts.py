@@ -12,7 +12,9 @@ from pricing_data.store.facts import TYPES
 from pricing_data.store.sealed import write_rows
 
 MACHINE = InstanceType("aws", "t4g.small", 2, 2.0)
-TRAITS = MachineTraits("arm64", 0.2, "nitro", "uefi", True, 16.0, "nvidia", 75.0, 1_700_000_000_000_000)
+TRAITS = MachineTraits(
+    "arm64", 0.2, "nitro", "uefi", True, 16.0, "nvidia", 75.0, 1_700_000_000_000_000
+)
 
 
 def test_the_traits_of_a_type_are_kept(tmp_path: Path) -> None:

@@ -33,7 +33,9 @@ def store(tmp_path: Path) -> PriceStore:
 
 @settings(max_examples=40)
 @given(st.lists(events(), max_size=6), st.booleans())
-def test_the_content_does_not_depend_on_order_or_repetition(batches: list[list[PriceEvent]], compacted: bool) -> None:
+def test_the_content_does_not_depend_on_order_or_repetition(
+    batches: list[list[PriceEvent]], compacted: bool
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = PriceStore(Path(folder))
         for batch in [*batches, *reversed(batches)]:
@@ -71,11 +73,16 @@ def test_many_commits_leave_few_segments(store: PriceStore) -> None:
     store.compact()
     assert len(segment_paths(store)) <= 6
     assert stored(store, market()).prices.tolist() == list(range(1, 61))
-    assert {path.name for path in store.root.glob("*.parquet")} == {path.name for path in segment_paths(store)}
+    assert {path.name for path in store.root.glob("*.parquet")} == {
+        path.name for path in segment_paths(store)
+    }
 
 
 def test_a_newer_fact_replaces_one_with_the_same_key(store: PriceStore) -> None:
-    small, large = InstanceType("aws", "c4.xlarge", 4, 7.5), InstanceType("aws", "c4.xlarge", 8, 7.5)
+    small, large = (
+        InstanceType("aws", "c4.xlarge", 4, 7.5),
+        InstanceType("aws", "c4.xlarge", 8, 7.5),
+    )
     price = OnDemandPrice("aws", "us-east-1", "c4.xlarge", "linux", START, 199_000_000, "list")
     band = Interruption(market(), "monthly-bucket", START, 0.05, 0.1, "advisor")
     store.commit(FetchedRows(types=(small,), on_demand=(price,), interruptions=(band,)))
@@ -129,7 +136,9 @@ def test_a_damaged_segment_is_reported(store: PriceStore) -> None:
     store.commit(prices(PriceEvent(market(), START, 1)))
     path = segment_paths(store)[0]
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(StoreError, match=r"prices-.*parquet is damaged .*backup.* or move .* away and import again"):
+    with pytest.raises(
+        StoreError, match=r"prices-.*parquet is damaged .*backup.* or move .* away and import again"
+    ):
         store.markets()
 
 
@@ -180,7 +189,9 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 PriceStore(Path({str(store.root)!r})).commit(FetchedRows(prices=random_batch(seed=2, markets=5, rows=200_000)))
 """
-    ended = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", script], check=False, capture_output=True, text=True
+    )
     assert "StoreError: price store: cannot write" in ended.stderr
     assert stored(store, market()).prices.tolist() == [1]
     assert len(list(store.root.glob("*"))) == 3
@@ -221,7 +232,11 @@ def content_of(store: PriceStore) -> object:
 
 def test_contradictory_rows_of_one_batch_are_counted(store: PriceStore) -> None:
     moment = PriceEvent(market(), START, 10)
-    done = store.commit(prices(moment, moment._replace(price=20), moment._replace(price=15), moment._replace(price=20)))
+    done = store.commit(
+        prices(
+            moment, moment._replace(price=20), moment._replace(price=15), moment._replace(price=20)
+        )
+    )
     assert done == Committed(added=1, known=1, conflicts=2)
 
 
@@ -237,7 +252,11 @@ def _counted(paths: list[Path], corrected: CorrectedPrices) -> QueryResult:
 
 
 def test_a_correction_takes_one_small_segment_and_every_reader_sees_it(store: PriceStore) -> None:
-    rows = [PriceEvent(market(f"t{n}"), START + step * SECOND, 100_000) for n in range(9) for step in range(50)]
+    rows = [
+        PriceEvent(market(f"t{n}"), START + step * SECOND, 100_000)
+        for n in range(9)
+        for step in range(50)
+    ]
     store.commit(FetchedRows(prices=PriceBatch.of(rows)))
     (before,) = segment_paths(store)
     wrong = rows[123]
@@ -246,7 +265,9 @@ def test_a_correction_takes_one_small_segment_and_every_reader_sees_it(store: Pr
     segments = segment_paths(store)
     assert before in segments
     assert len(segments) == 2
-    expected = {(str(row.market), row.time): row.price for row in rows} | {(str(wrong.market), wrong.time): 123_457}
+    expected = {(str(row.market), row.time): row.price for row in rows} | {
+        (str(wrong.market), wrong.time): 123_457
+    }
     for _ in range(2):
         assert contents(store.table()) == expected
         assert store.size()[0] == len(rows)
@@ -259,7 +280,9 @@ def test_a_correction_takes_one_small_segment_and_every_reader_sees_it(store: Pr
             store.compact()
 
 
-def test_a_merge_in_portions_keeps_every_row(store: PriceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_merge_in_portions_keeps_every_row(
+    store: PriceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(segments_module, "MERGED_ROWS", 700)
     monkeypatch.setattr(segments_module, "_ROW_GROUP", 256)
     batches = [random_batch(seed=seed, markets=7, rows=2100) for seed in range(4)]

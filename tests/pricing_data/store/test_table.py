@@ -48,11 +48,17 @@ def test_merging_is_the_same_in_any_order(one: list[PriceEvent], other: list[Pri
 
 
 @given(events(), events())
-def test_novelty_splits_rows_by_what_is_stored(new: list[PriceEvent], old: list[PriceEvent]) -> None:
+def test_novelty_splits_rows_by_what_is_stored(
+    new: list[PriceEvent], old: list[PriceEvent]
+) -> None:
     known, offered = expected(old), expected(new)
     news = novelty(table_of(new), table_of(old))
-    assert contents(news.fresh) == {key: price for key, price in offered.items() if key not in known}
-    assert contents(news.higher) == {key: p for key, p in offered.items() if key in known and p > known[key]}
+    assert contents(news.fresh) == {
+        key: price for key, price in offered.items() if key not in known
+    }
+    assert contents(news.higher) == {
+        key: p for key, p in offered.items() if key in known and p > known[key]
+    }
     assert news.known == sum(known.get(key) == price for key, price in offered.items())
     assert news.lower == sum(key in known and price < known[key] for key, price in offered.items())
 
@@ -63,7 +69,11 @@ def test_an_empty_table_is_a_table() -> None:
 
 def test_markets_that_were_watched_after_their_last_event_repeat_its_price() -> None:
     names = [Market("aws", "us-east-1", f"us-east-1{letter}", "m5.large") for letter in "abc"]
-    rows = [PriceEvent(name, 10 * at, at + place) for place, name in enumerate(names, 1) for at in (1, 2)]
+    rows = [
+        PriceEvent(name, 10 * at, at + place)
+        for place, name in enumerate(names, 1)
+        for at in (1, 2)
+    ]
     watched = {
         names[0]: WatchRecord(complete=(Span(10, 15), Span(18, 30))),
         names[1]: WatchRecord(recorded=(Span(10, 20),)),

@@ -30,17 +30,27 @@ def test_a_sound_store_has_no_flaws(store: PriceStore, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["changed", "cut", "missing"])
 def test_every_flaw_has_its_file_and_a_cure(store: PriceStore, damage: str) -> None:
-    cures = {"manifest": "the next import or fetch makes it again", "stats": "the next import or fetch makes it again"}
+    cures = {
+        "manifest": "the next import or fetch makes it again",
+        "stats": "the next import or fetch makes it again",
+    }
     for path in (path for path in store.root.iterdir() if path.name != "lock"):
         whole = path.read_bytes()
         middle = len(whole) // 2
-        path.write_bytes(whole[:middle] + (bytes([whole[middle] ^ 1]) + whole[middle + 1 :]) * (damage == "changed"))
+        path.write_bytes(
+            whole[:middle]
+            + (bytes([whole[middle] ^ 1]) + whole[middle + 1 :]) * (damage == "changed")
+        )
         if damage == "missing":
             path.unlink()
         (flaw,) = store.inspect().flaws
         assert flaw.file == path.name
-        assert flaw.problem.startswith("is missing" if damage == "missing" else "is damaged ("), flaw
-        assert flaw.cure.startswith(cures.get(path.name.split("-")[0].split(".")[0], "restore it from a backup")), flaw
+        assert flaw.problem.startswith("is missing" if damage == "missing" else "is damaged ("), (
+            flaw
+        )
+        assert flaw.cure.startswith(
+            cures.get(path.name.split("-")[0].split(".")[0], "restore it from a backup")
+        ), flaw
         path.write_bytes(whole)
     assert store.inspect().flaws == ()
 
@@ -55,7 +65,9 @@ def test_the_cure_of_statistics_and_of_the_manifest_works(store: PriceStore) -> 
 
 
 @pytest.mark.parametrize("damage", ["changed", "missing"])
-def test_a_damaged_segment_is_set_aside_and_the_rest_can_be_read(store: PriceStore, damage: str) -> None:
+def test_a_damaged_segment_is_set_aside_and_the_rest_can_be_read(
+    store: PriceStore, damage: str
+) -> None:
     before = {str(series.market): list(series.times) for series in store.table()}
     store.commit(FetchedRows(prices=PriceBatch.of([PriceEvent(market("new.large"), START, 5)])))
     damaged = max(segment_paths(store), key=lambda path: path.stat().st_size)
@@ -72,7 +84,9 @@ def test_a_damaged_segment_is_set_aside_and_the_rest_can_be_read(store: PriceSto
     assert store.inspect().flaws == ()
     rest = {str(series.market): list(series.times) for series in store.table()}
     assert str(market("new.large")) in rest
-    gone = [time for name, times in before.items() for time in times if time not in rest.get(name, [])]
+    gone = [
+        time for name, times in before.items() for time in times if time not in rest.get(name, [])
+    ]
     assert lost.rows >= len(gone) > 0
     assert all(lost.first <= time <= lost.last for time in gone)
     assert store.lost() == [lost]
@@ -97,7 +111,9 @@ def test_a_file_that_the_manifest_does_not_name_is_listed(store: PriceStore) -> 
     assert [flaw.file] == newest
 
 
-def test_a_backup_answers_as_the_store_did_and_can_be_copied_back(store: PriceStore, tmp_path: Path) -> None:
+def test_a_backup_answers_as_the_store_did_and_can_be_copied_back(
+    store: PriceStore, tmp_path: Path
+) -> None:
     expected = answers(store)
     copied = store.back_up(tmp_path / "backup" / "prices")
     assert copied.files == 8
@@ -108,12 +124,18 @@ def test_a_backup_answers_as_the_store_did_and_can_be_copied_back(store: PriceSt
     store.commit(FetchedRows(prices=PriceBatch.of([PriceEvent(market("new.large"), START, 5)])))
 
 
-def test_a_backup_beside_a_writer_is_one_state_of_the_store(store: PriceStore, tmp_path: Path) -> None:
+def test_a_backup_beside_a_writer_is_one_state_of_the_store(
+    store: PriceStore, tmp_path: Path
+) -> None:
     before = store.size()[0]
 
     def write() -> None:
         for step in range(30):
-            store.commit(FetchedRows(prices=PriceBatch.of([PriceEvent(market("w.large"), START + step, step + 1)])))
+            store.commit(
+                FetchedRows(
+                    prices=PriceBatch.of([PriceEvent(market("w.large"), START + step, step + 1)])
+                )
+            )
 
     writer = threading.Thread(target=write)
     writer.start()
@@ -126,7 +148,9 @@ def test_a_backup_beside_a_writer_is_one_state_of_the_store(store: PriceStore, t
         assert added == list(range(1, size - before + 1))
 
 
-def test_no_backup_of_a_damaged_store_and_none_over_other_files(store: PriceStore, tmp_path: Path) -> None:
+def test_no_backup_of_a_damaged_store_and_none_over_other_files(
+    store: PriceStore, tmp_path: Path
+) -> None:
     with pytest.raises(BadInput, match="exists already"):
         store.back_up(tmp_path)
     with pytest.raises(BadInput, match="no prices are stored"):

@@ -35,7 +35,8 @@ sys.exit(agent.run(lambda: (sys.stdout.write("up\\n"), sys.stdout.flush())))
 """
 
 
-def python(code: str, name: str = "work", **options: Any) -> Payload:  # noqa: ANN401 - fields of `Payload`
+# Fields of `Payload`.
+def python(code: str, name: str = "work", **options: Any) -> Payload:  # noqa: ANN401
     return Payload(name, (sys.executable, "-S", "-c", code), **options)
 
 
@@ -56,7 +57,12 @@ class Agent:
         listener = socket.create_server(("127.0.0.1", 0))
         self.port = listener.getsockname()[1]
         payload = None if self.payload is None else self.payload.to_json()
-        given = {"folder": str(self.folder), "until": 1, "seconds": self.seconds, "payload": payload}
+        given = {
+            "folder": str(self.folder),
+            "until": 1,
+            "seconds": self.seconds,
+            "payload": payload,
+        }
         given["counts_traffic"] = self.counts_traffic
         words = [sys.executable, "-E", "-S", "-c", _MAIN, json.dumps(given), str(listener.fileno())]
         self.process = subprocess.Popen(
@@ -75,7 +81,9 @@ class Agent:
         self.process.stdin.flush()
         assert self.process.stdout.readline() == "up\n"
 
-    def connect(self, secret: bytes = SECRET, machine: str = "m-0", seconds: float = 30.0) -> LinkClient:
+    def connect(
+        self, secret: bytes = SECRET, machine: str = "m-0", seconds: float = 30.0
+    ) -> LinkClient:
         return LinkClient(("127.0.0.1", self.port), machine, secret, seconds)
 
     def call(self, operation: str, **arguments: object) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""A machine's agent, each time in a real process: what it runs, what it kills, and that it ends in time."""
+"""A machine's agent, each time in a real process: what it runs, what it kills, and that it ends in
+time.
+"""
 
 from __future__ import annotations
 
@@ -94,9 +96,12 @@ def test_a_payload_gets_its_environment_and_the_secrets(started: Started) -> Non
 
 
 @pytest.mark.parametrize(
-    ("code", "result"), [("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", -9), (None, 127)]
+    ("code", "result"),
+    [("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", -9), (None, 127)],
 )
-def test_the_exit_code_says_how_a_payload_ended(started: Started, code: str | None, result: int) -> None:
+def test_the_exit_code_says_how_a_payload_ended(
+    started: Started, code: str | None, result: int
+) -> None:
     agent = started(Payload("work", ("/no/such/program",)) if code is None else python(code))
     assert agent.result() == result
     if code is None:
@@ -264,15 +269,24 @@ def test_output_is_read_in_parts_from_an_offset(started: Started) -> None:
     assert agent.call("output", after=300_003) == {"output": ""}
 
 
-def test_exec_runs_in_the_folder_and_environment_of_the_payload(started: Started, tmp_path: Path) -> None:
-    agent = started(python("import time; time.sleep(1000)", environment={"COLOUR": "red"}, folder=str(tmp_path)))
+def test_exec_runs_in_the_folder_and_environment_of_the_payload(
+    started: Started, tmp_path: Path
+) -> None:
+    agent = started(
+        python("import time; time.sleep(1000)", environment={"COLOUR": "red"}, folder=str(tmp_path))
+    )
     client = agent.connect()
-    number = client.call("exec", command=["/bin/sh", "-c", "pwd; echo $COLOUR; echo no >&2; exit 4"])["id"]
+    number = client.call(
+        "exec", command=["/bin/sh", "-c", "pwd; echo $COLOUR; echo no >&2; exit 4"]
+    )["id"]
     told: dict[str, object] = {"code": None}
     out, err = b"", b""
     while told["code"] is None:
         told = client.call("exec_read", id=number, out=len(out), err=len(err))
-        out, err = out + base64.b64decode(str(told["out"])), err + base64.b64decode(str(told["err"]))
+        out, err = (
+            out + base64.b64decode(str(told["out"])),
+            err + base64.b64decode(str(told["err"])),
+        )
     assert (told["code"], out, err) == (4, f"{tmp_path}\nred\n".encode(), b"no\n")
     with pytest.raises(RequestRefused, match="there is no such command"):
         client.call("exec_read", id=number, out=0, err=0)

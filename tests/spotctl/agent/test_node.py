@@ -1,4 +1,5 @@
-"""A node of a command: what it says of an end that is announced while its program ends by itself."""
+"""A node of a command: what it says of an end that is announced while its program ends by
+itself."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ def handlers() -> Iterator[None]:
     signal.signal(signal.SIGTERM, usual)
 
 
-@pytest.mark.parametrize(("run", "code"), [("exit 0", 0), ("exit 3", 3), (f"exit {SAVED_AND_ENDED}", SAVED_AND_ENDED)])
+@pytest.mark.parametrize(
+    ("run", "code"), [("exit 0", 0), ("exit 3", 3), (f"exit {SAVED_AND_ENDED}", SAVED_AND_ENDED)]
+)
 def test_a_program_that_ended_by_itself_keeps_its_status_although_its_machine_is_then_warned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: str, code: int
 ) -> None:
@@ -82,7 +85,8 @@ with (folder / "model.pt").open("w") as file:
 
 
 @pytest.mark.parametrize(
-    ("kind", "kept"), [("handles", "new, the first half\nand the second\n"), ("dies", "old"), ("logs", "new")]
+    ("kind", "kept"),
+    [("handles", "new, the first half\nand the second\n"), ("dies", "old"), ("logs", "new")],
 )
 def test_a_file_that_a_program_dies_in_writing_does_not_become_the_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, kept: str
@@ -98,7 +102,10 @@ def test_a_file_that_a_program_dies_in_writing_does_not_become_the_checkpoint(
 
     monkeypatch.setattr(CheckpointSync, "look", warns)
     (tmp_path / "writer.py").write_text(_WRITER)
-    run = f"{sys.executable} {tmp_path / 'writer.py'} {kind} {tmp_path / 'writes'} {tmp_path / 'kept'} && true"
+    run = (
+        f"{sys.executable} {tmp_path / 'writer.py'} {kind} {tmp_path / 'writes'} "
+        f"{tmp_path / 'kept'} && true"
+    )
     assert node(tmp_path, run).run() == SAVED_AND_ENDED
     StoredCheckpoints(str(tmp_path / "kept"), 0).restore(tmp_path / "next")
     assert (tmp_path / "next" / "model.pt").read_text() == kept
@@ -112,7 +119,9 @@ def test_a_program_without_a_checkpoint_leaves_a_mark_too(tmp_path: Path, code: 
 
 def test_a_node_of_a_training_becomes_its_command_once_the_data_is_there(tmp_path: Path) -> None:
     (tmp_path / "points").write_text("1 2 3")
-    task = NodeTask("node", cache=str(tmp_path / "cache"), data={"DATA_POINTS": str(tmp_path / "points")})
+    task = NodeTask(
+        "node", cache=str(tmp_path / "cache"), data={"DATA_POINTS": str(tmp_path / "points")}
+    )
     ended = become(task, "cat $DATA_POINTS")
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == "1 2 3"

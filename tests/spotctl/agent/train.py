@@ -1,6 +1,7 @@
 """A training script as a user writes it: plain Python, shuffled data, a model of a few weights.
 
-`python train.py WORKDIR EPOCHS STEP_SECONDS SAVE_EVERY_SECONDS`. Ends with `result.json` in the working directory.
+`python train.py WORKDIR EPOCHS STEP_SECONDS SAVE_EVERY_SECONDS`. Ends with `result.json` in the
+working directory.
 """
 
 from __future__ import annotations
@@ -51,7 +52,11 @@ def main(workdir: Path, epochs: int, step_seconds: float, save_every: float) -> 
     loader = Loader()
     options = IteratorOptions(save_every_seconds=save_every, on_epoch=loader.seed)
     batches = LeaseIterator(
-        loader, load=load, save=save, checkpoints=Checkpoints(workdir / "checkpoints"), options=options
+        loader,
+        load=load,
+        save=save,
+        checkpoints=Checkpoints(workdir / "checkpoints"),
+        options=options,
     )
     for epoch in batches.epochs(epochs):
         for batch in batches:

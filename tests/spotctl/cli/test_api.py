@@ -47,13 +47,17 @@ def test_control_characters_of_an_answer_are_shown() -> None:
     ("job", "message"),
     [
         ({"name": "x"}, "job: "),
-        ({"name": "x", "kind": "command", "hours": "banana"}, "job: hours: 'banana' is not a duration"),
+        (
+            {"name": "x", "kind": "command", "hours": "banana"},
+            "job: hours: 'banana' is not a duration",
+        ),
         ({"name": object()}, "of type object; write it as in a job file"),
         (7, "job is of type int; pass the path of a job file, or a dict of its fields"),
         ("no-such-file.yaml", "no-such-file.yaml: cannot be read"),
     ],
 )
-def test_errors_say_what_to_write(job: Any, message: str) -> None:  # noqa: ANN401 - also what is refused
+# Also what is refused.
+def test_errors_say_what_to_write(job: Any, message: str) -> None:  # noqa: ANN401
     with pytest.raises(BadRequest, match=message) as caught:
         python.plan(job)
     assert "\n" not in str(caught.value)

@@ -5,11 +5,24 @@ from collections.abc import Callable
 import pytest
 import typer
 
-from pricing_data.errors import AccessDenied, BadInput, MissingCredentials, StoreError, UnknownMarket
+from pricing_data.errors import (
+    AccessDenied,
+    BadInput,
+    MissingCredentials,
+    StoreError,
+    UnknownMarket,
+)
 from spotctl.agent.errors import BadCheckpoint
 from spotctl.cli.app import debug_first
 from spotctl.cli.boundary import exit_code_of
-from spotctl.clouds.errors import NoCapacity, NotFound, NotPermitted, QuotaReached, Throttled, Unanswered
+from spotctl.clouds.errors import (
+    NoCapacity,
+    NotFound,
+    NotPermitted,
+    QuotaReached,
+    Throttled,
+    Unanswered,
+)
 from spotctl.home.errors import BadRequest, BadSettings, MissingSecret
 from spotctl.log.outcomes import AlreadyRunning, LogFailed
 from spotctl.planning.errors import NotInTime, OverBudget
@@ -89,7 +102,9 @@ def test_a_message_breaks_no_word_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("spotctl.home.printable.width_of", lambda _: 40)
-    exit_code_of(raising(BadRequest("run a-1 was interrupted: 'spotctl resume a' resumes it")), debug=False)
+    exit_code_of(
+        raising(BadRequest("run a-1 was interrupted: 'spotctl resume a' resumes it")), debug=False
+    )
     assert capsys.readouterr().err.splitlines() == [
         "spotctl: run a-1 was interrupted:",
         "'spotctl resume a' resumes it",

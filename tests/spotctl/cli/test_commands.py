@@ -93,7 +93,11 @@ Path(os.environ["OUTPUT_RESULT"], "steps").write_text(f"{rank} {step}")
 def home(tmp_path: Path) -> Iterator[Path]:
     """The home of runs; fails if a process survives the test."""
     yield tmp_path / "home"
-    remaining = [words for process in Path("/proc").glob("[0-9]*") if str(tmp_path) in (words := _words(process))]
+    remaining = [
+        words
+        for process in Path("/proc").glob("[0-9]*")
+        if str(tmp_path) in (words := _words(process))
+    ]
     assert not remaining
 
 
@@ -136,7 +140,9 @@ def beginnings() -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_command_resumes_from_its_checkpoint_on_other_machines(tmp_path: Path, home: Path) -> None:
+def test_a_command_resumes_from_its_checkpoint_on_other_machines(
+    tmp_path: Path, home: Path
+) -> None:
     (tmp_path / "ratings").mkdir()
     (tmp_path / "ratings" / "part").write_text("5 stars")
     path = job(
@@ -158,7 +164,11 @@ def test_a_command_resumes_from_its_checkpoint_on_other_machines(tmp_path: Path,
     attempts = [event for event in events if isinstance(event, ev.AttemptBegan)]
     checkpoints = [event for event in events if isinstance(event, ev.Checkpointed)]
     assert len(attempts) > 1
-    assert any("will be evicted" in event.reason for event in events if isinstance(event, ev.AttemptStopped))
+    assert any(
+        "will be evicted" in event.reason
+        for event in events
+        if isinstance(event, ev.AttemptStopped)
+    )
     assert checkpoints == sorted(checkpoints, key=lambda one: one.number)
     assert all(one.every_seconds >= 1 for one in checkpoints)
     # With a checkpoint, no attempt starts from scratch.
@@ -170,7 +180,10 @@ def test_a_command_resumes_from_its_checkpoint_on_other_machines(tmp_path: Path,
 def _check_environment(environment: dict[str, Any], home: Path) -> None:
     identity = [environment[f"SPOTCTL_{name}"] for name in ("NODES", "NODE_RANK", "JOB")]
     assert identity == ["1", "0", "counting"]
-    addresses = {environment[name] for name in ("MASTER_ADDR", "SPOTCTL_NODE_ADDRESS", "SPOTCTL_NODE_ADDRESSES")}
+    addresses = {
+        environment[name]
+        for name in ("MASTER_ADDR", "SPOTCTL_NODE_ADDRESS", "SPOTCTL_NODE_ADDRESSES")
+    }
     assert addresses == {"127.0.0.1"}
     assert int(environment["MASTER_PORT"]) > 1024
     assert float(environment["SPOTCTL_CHECKPOINT_EVERY"]) > 0
@@ -181,13 +194,17 @@ def test_a_failing_setup_is_reported_in_one_line(tmp_path: Path, home: Path) -> 
     path = job(tmp_path, COUNT, "setup: echo no such package; exit 9", "strategy: on-demand")
     ended = spotctl("launch", path, "--yes", "--json")
     assert ended.code == 1
-    assert ended.json["message"] == "setup failed on 2 machines, last with status 9: no such package"
+    assert (
+        ended.json["message"] == "setup failed on 2 machines, last with status 9: no such package"
+    )
     failed = [event for event in events_of(home) if isinstance(event, ev.SetupFailed)]
     assert len({event.id for event in failed}) == len(failed) == 2
     assert not any(isinstance(event, ev.AttemptBegan) for event in events_of(home))
 
 
-def test_a_command_is_tried_again_after_the_failures_that_its_job_names(tmp_path: Path, home: Path) -> None:
+def test_a_command_is_tried_again_after_the_failures_that_its_job_names(
+    tmp_path: Path, home: Path
+) -> None:
     """It is killed once, which may be repeated, and then its program is missing, which may not."""
     ran = tmp_path / "ran"
     program = f"""
@@ -212,7 +229,12 @@ sys.exit(subprocess.run("no-such-program", shell=True).returncode)
 @pytest.mark.slow
 def test_a_gang_resumes_together_after_losing_a_machine(tmp_path: Path, home: Path) -> None:
     path = job(
-        tmp_path, PAIR, "nodes: 2", "checkpoint: {path: kept}", "outputs: {result: results}", "strategy: on-demand"
+        tmp_path,
+        PAIR,
+        "nodes: 2",
+        "checkpoint: {path: kept}",
+        "outputs: {result: results}",
+        "strategy: on-demand",
     )
     with launched(path) as launcher:
         eventually(lambda: len(beginnings()) == 2)
@@ -225,7 +247,9 @@ def test_a_gang_resumes_together_after_losing_a_machine(tmp_path: Path, home: Pa
     assert (tmp_path / "results" / "steps").read_text() == "0 40"
     assert (tmp_path / "results" / "node-1" / "steps").read_text() == "1 40"
     lines = beginnings()
-    assert [line.split(" from")[0] for line in sorted(lines)] == ["rank 0 of 2"] * 2 + ["rank 1 of 2"] * 2
+    assert [line.split(" from")[0] for line in sorted(lines)] == ["rank 0 of 2"] * 2 + [
+        "rank 1 of 2"
+    ] * 2
     again = {line.split()[-1] for line in lines} - {"0"}
     assert len(again) <= 1, "all resume from the same step"
 
@@ -238,7 +262,10 @@ def _kill_a_machine(home: Path) -> None:
 
 @LAUNCH
 @pytest.mark.slow
-def test_a_stopped_job_resumes_and_a_finished_one_starts_from_scratch(tmp_path: Path, home: Path) -> None:  # noqa: ARG001
+def test_a_stopped_job_resumes_and_a_finished_one_starts_from_scratch(
+    tmp_path: Path,
+    home: Path,  # noqa: ARG001
+) -> None:
     lines = ("checkpoint: {path: kept}", "outputs: {result: results}", "strategy: on-demand")
     path = job(tmp_path, COUNT, *lines, words="60 stay")
     begun: list[int] = []
@@ -258,14 +285,18 @@ def test_a_stopped_job_resumes_and_a_finished_one_starts_from_scratch(tmp_path: 
         begun.append(steps())
         again = spotctl("stop", "counting")
         assert (again.code, again.out) == (0, "")
-        assert re.fullmatch(r"counting-\w+ ended at \S+ \(done\); nothing is left to stop\n", again.err)
+        assert re.fullmatch(
+            r"counting-\w+ ended at \S+ \(done\); nothing is left to stop\n", again.err
+        )
     assert begun[0] == begun[2] == 0 < begun[1]
     assert (tmp_path / "results" / "steps").read_text() == "60"
 
 
 @LAUNCH
 @pytest.mark.slow
-def test_a_command_survives_its_launcher_and_is_not_started_twice(tmp_path: Path, home: Path) -> None:
+def test_a_command_survives_its_launcher_and_is_not_started_twice(
+    tmp_path: Path, home: Path
+) -> None:
     path = job(
         tmp_path,
         PAIR,
@@ -289,9 +320,16 @@ def test_a_command_survives_its_launcher_and_is_not_started_twice(tmp_path: Path
         launcher = started("resume", "counting")
     assert launcher.wait(300) == 0
     events = events_of(home)
-    # On a computer so busy that a resume takes longer than a lease, the machines end and others replace them.
-    expired = [event for event in events if isinstance(event, ev.MachineEnded) and event.reason == "lease ended"]
-    assert sum(len(event.machines) for event in events if isinstance(event, ev.Rented)) == 2 + len(expired)
+    # On a computer so busy that a resume takes longer than a lease, the machines end and others
+    # replace them.
+    expired = [
+        event
+        for event in events
+        if isinstance(event, ev.MachineEnded) and event.reason == "lease ended"
+    ]
+    assert sum(len(event.machines) for event in events if isinstance(event, ev.Rented)) == 2 + len(
+        expired
+    )
     attempts = sum(isinstance(event, ev.AttemptBegan) for event in events)
     assert attempts <= 1 + len(expired) // 2
     # Machines may have ended before the program said anything.
@@ -303,11 +341,16 @@ def test_a_command_survives_its_launcher_and_is_not_started_twice(tmp_path: Path
 def test_several_jobs_run_concurrently_and_the_worst_exit_code_counts(
     tmp_path: Path, home: Path, approved: Approved
 ) -> None:
-    good = job(tmp_path, COUNT, "checkpoint: {path: kept}", "outputs: {result: results}", words="60")
+    good = job(
+        tmp_path, COUNT, "checkpoint: {path: kept}", "outputs: {result: results}", words="60"
+    )
     bad = tmp_path / "bad.yaml"
     other = JOB.format(run='"sleep 1; exit 7"').replace("name: counting", "name: failing")
     bad.write_text(other.replace("start: 2026-01-15T00:10:00Z", "start: 2026-01-20T00:00:00Z"))
-    assert [one["job"] for one in spotctl("launch", good, bad, "--dry-run", "--json").json] == ["counting", "failing"]
+    assert [one["job"] for one in spotctl("launch", good, bad, "--dry-run", "--json").json] == [
+        "counting",
+        "failing",
+    ]
     ended = spotctl("launch", good, bad, "--yes", "--json")
     assert ended.code == 1
     assert [one["outcome"] for one in ended.json] == ["done", "failed"]
@@ -337,11 +380,17 @@ def test_unreachable_locations_are_refused_before_anything_is_rented(
     assert not (home / "log.sqlite").exists()
 
 
-def test_data_that_is_no_file_is_refused_before_anything_is_rented(tmp_path: Path, home: Path) -> None:
+def test_data_that_is_no_file_is_refused_before_anything_is_rented(
+    tmp_path: Path, home: Path
+) -> None:
     """A FIFO would wait for a writer for ever, and a device has no end."""
     (tmp_path / "corpus").mkdir()
     os.mkfifo(tmp_path / "corpus" / "pipe")
-    for place, what in (("corpus", f"{tmp_path}/corpus/pipe"), ("corpus/pipe", "pipe"), ("/dev/zero", "/dev/zero")):
+    for place, what in (
+        ("corpus", f"{tmp_path}/corpus/pipe"),
+        ("corpus/pipe", "pipe"),
+        ("/dev/zero", "/dev/zero"),
+    ):
         refused = spotctl("launch", job(tmp_path, COUNT, f"data: {{d: {place}}}"), "--yes")
         assert (refused.code, what in refused.error) == (2, True), refused.error
         assert "is no file, folder or link" in refused.error
@@ -351,8 +400,15 @@ def test_data_that_is_no_file_is_refused_before_anything_is_rented(tmp_path: Pat
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
 def test_closed_standard_streams_break_no_command(tmp_path: Path, home: Path, closed: str) -> None:
     """Daemons close them. Without a terminal, a launch asks for --yes."""
-    command = f"{shlex.quote(sys.executable)} -m spotctl --home {shlex.quote(str(home))} launch job.yaml {closed}"
+    command = (
+        f"{shlex.quote(sys.executable)} -m spotctl --home {shlex.quote(str(home))} launch job.yaml "
+        f"{closed}"
+    )
     job(tmp_path, COUNT)
-    ended = subprocess.run(["sh", "-c", command], check=False, cwd=tmp_path, capture_output=True, text=True)
+    ended = subprocess.run(
+        ["sh", "-c", command], check=False, cwd=tmp_path, capture_output=True, text=True
+    )
     assert ended.returncode == 2
-    assert ended.stderr.endswith("" if closed == "2>&-" else "pass --yes; spotctl plan shows the plan only\n")
+    assert ended.stderr.endswith(
+        "" if closed == "2>&-" else "pass --yes; spotctl plan shows the plan only\n"
+    )

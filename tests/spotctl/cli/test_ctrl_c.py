@@ -57,7 +57,8 @@ def silent() -> Iterator[SilentServer]:
 def at(server: SilentServer) -> dict[str, str]:
     """An environment in which this server is every cloud."""
     names = (
-        "AWS_ENDPOINT_URL SPOTCTL_AWS_PRICE_LIST_URL SPOTCTL_AWS_SPOT_ADVISOR_URL SPOTCTL_GCP_COMPUTE_ENDPOINT"
+        "AWS_ENDPOINT_URL SPOTCTL_AWS_PRICE_LIST_URL SPOTCTL_AWS_SPOT_ADVISOR_URL "
+        "SPOTCTL_GCP_COMPUTE_ENDPOINT"
         " SPOTCTL_GCP_BILLING_ENDPOINT SPOTCTL_AZURE_RETAIL_PRICES_URL AZURE_RESOURCE_MANAGER_URL"
     )
     account = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "y", "SPOTCTL_GCP_PROJECT": "p"}
@@ -68,7 +69,12 @@ def at(server: SilentServer) -> dict[str, str]:
 def started(*words: str | Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
     """A command as a process of its own, in a group of its own, as a terminal starts it."""
     heeds = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    command = [sys.executable, "-c", f"{heeds}; from spotctl.cli.app import main; main()", *map(str, words)]
+    command = [
+        sys.executable,
+        "-c",
+        f"{heeds}; from spotctl.cli.app import main; main()",
+        *map(str, words),
+    ]
     with subprocess.Popen(
         command,
         env={**os.environ, **environment},
@@ -113,7 +119,9 @@ def assert_one_ctrl_c_ends(process: subprocess.Popen[str]) -> None:
         ("best", "--gpu", "A100:8", "--below", "1"),
     ],
 )
-def test_a_fetch_from_a_server_that_never_answers(words: tuple[str, ...], silent: SilentServer, tmp_path: Path) -> None:
+def test_a_fetch_from_a_server_that_never_answers(
+    words: tuple[str, ...], silent: SilentServer, tmp_path: Path
+) -> None:
     with started("--home", tmp_path, "prices", *words, **at(silent)) as process:
         assert silent.asked.wait(PATIENCE_SECONDS)
         assert_one_ctrl_c_ends(process)
@@ -135,16 +143,45 @@ def has_workers(process: subprocess.Popen[str]) -> bool:
     return len(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()) > 1
 
 
-ENDLESS = "with recursive n as (select 1 as i union all select i + 1 from n) select max(i) as i from n"
+ENDLESS = (
+    "with recursive n as (select 1 as i union all select i + 1 from n) select max(i) as i from n"
+)
 
 
 @pytest.mark.parametrize(
     ("words", "is_busy"),
     [
         (("lab", "prices", "sql", ENDLESS), has_loaded("duckdb")),
-        (("lab", "prices", "sql", "select len(range(3000000000)) as n", "--memory", "1TB"), has_loaded("duckdb")),
-        (("lab", "backtest", "run", "{folder}/backtest.yaml", "--workers", "2", "--out", "{folder}/out"), has_workers),
-        (("lab", "parallel", "profile", "mlp", "--microbatch", "1,2,4096,8192,16384", "--repeats", "999"), has_workers),
+        (
+            ("lab", "prices", "sql", "select len(range(3000000000)) as n", "--memory", "1TB"),
+            has_loaded("duckdb"),
+        ),
+        (
+            (
+                "lab",
+                "backtest",
+                "run",
+                "{folder}/backtest.yaml",
+                "--workers",
+                "2",
+                "--out",
+                "{folder}/out",
+            ),
+            has_workers,
+        ),
+        (
+            (
+                "lab",
+                "parallel",
+                "profile",
+                "mlp",
+                "--microbatch",
+                "1,2,4096,8192,16384",
+                "--repeats",
+                "999",
+            ),
+            has_workers,
+        ),
     ],
 )
 def test_work_that_takes_very_long(

@@ -1,4 +1,6 @@
-"""Packages that only some commands need: plans work without them, and an error says in a line what to install."""
+"""Packages that only some commands need: plans work without them, and an error says in a line what
+to install.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ main(sys.argv[1:])
 
 def without_extras(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", _WITHOUT, *words]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ})
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ}
+    )
 
 
 def project() -> dict[str, Any]:
@@ -53,7 +57,9 @@ def test_what_needs_an_extra_says_what_to_install(words: tuple[str, ...], cure: 
 
 
 @pytest.mark.parametrize(
-    "words", [("plan", "examples/quickstart.yaml", "--explain"), ("doctor",)], ids=["plan", "doctor"]
+    "words",
+    [("plan", "examples/quickstart.yaml", "--explain"), ("doctor",)],
+    ids=["plan", "doctor"],
 )
 def test_what_needs_no_extra_works_without_any(words: tuple[str, ...]) -> None:
     ended = without_extras(*words)

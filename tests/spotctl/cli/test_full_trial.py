@@ -31,7 +31,12 @@ def trial(tmp_path: Path) -> Path:
     write_log([made_run("aws")], tmp_path / "home")
     folder = tmp_path / "home" / "try"
     folder.mkdir()
-    kept = {"record": as_json(RECORD), "file": "record.json", "runs": ["job-1"], "bare_run": "try-full-1a2b3c"}
+    kept = {
+        "record": as_json(RECORD),
+        "file": "record.json",
+        "runs": ["job-1"],
+        "bare_run": "try-full-1a2b3c",
+    }
     (folder / "full-aws.json").write_text(json.dumps(kept))
     return folder / "record.json"
 
@@ -50,14 +55,21 @@ def test_a_bill_is_compared_with_the_runs_of_the_trial_only(trial: Path, tmp_pat
         "lineItem/UnblendedCost": "0.25",
         tag: "try-full-1a2b3c",
     }
-    other = {**WHOLE["aws"][0], "lineItem/ResourceId": "i-other", "lineItem/UnblendedCost": "9.00", tag: "job-2"}
+    other = {
+        **WHOLE["aws"][0],
+        "lineItem/ResourceId": "i-other",
+        "lineItem/UnblendedCost": "9.00",
+        tag: "job-2",
+    }
     code, bill = bill_of([*WHOLE["aws"], bare, other], tmp_path)
     assert (code, bill["agrees"], bill["machines"], bill["bare_usd"]) == (0, True, 3, 0.25)
     assert bill["bill_usd"] == pytest.approx(bill["ledger_usd"], rel=1e-6)
     assert json.loads(trial.read_text())["bill"] == bill
 
 
-def test_a_bill_that_differs_is_an_error_and_part_of_the_record(trial: Path, tmp_path: Path) -> None:
+def test_a_bill_that_differs_is_an_error_and_part_of_the_record(
+    trial: Path, tmp_path: Path
+) -> None:
     changed = [{**line, "lineItem/UnblendedCost": "1.00"} for line in WHOLE["aws"]]
     code, bill = bill_of(changed, tmp_path)
     assert (code, bill["agrees"]) == (1, False)

@@ -1,4 +1,6 @@
-"""Every command: help with an example that can be typed as it stands, `--json`, and what shells complete."""
+"""Every command: help with an example that can be typed as it stands, `--json`, and what shells
+complete.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +38,18 @@ class Command:
     @property
     def examples(self) -> list[str]:
         """What its help says to type."""
-        told = re.findall(r"^\s*Example: (spotctl .*?)(?:\n\s*\n|\Z)", self.found.help or "", re.MULTILINE | re.DOTALL)
-        return [part.partition(" > ")[0] for one in told for part in " ".join(one.split()).split(" && ")]
+        told = re.findall(
+            r"^\s*Example: (spotctl .*?)(?:\n\s*\n|\Z)",
+            self.found.help or "",
+            re.MULTILINE | re.DOTALL,
+        )
+        return [
+            part.partition(" > ")[0] for one in told for part in " ".join(one.split()).split(" && ")
+        ]
 
 
-def commands(group: Any = ROOT, words: tuple[str, ...] = ()) -> Iterator[Command]:  # noqa: ANN401 - Typer's own classes
+# Typer's own classes.
+def commands(group: Any = ROOT, words: tuple[str, ...] = ()) -> Iterator[Command]:  # noqa: ANN401
     """The commands that help shows."""
     for name, found in getattr(group, "commands", {}).items():
         if found.hidden:
@@ -51,7 +60,9 @@ def commands(group: Any = ROOT, words: tuple[str, ...] = ()) -> Iterator[Command
             yield Command((*words, name), found)
 
 
-ALL = pytest.mark.parametrize("command", [pytest.param(one, id="-".join(one.words)) for one in commands()])
+ALL = pytest.mark.parametrize(
+    "command", [pytest.param(one, id="-".join(one.words)) for one in commands()]
+)
 
 
 def test_help_of_one_screen_lists_what_is_needed_daily() -> None:
@@ -63,8 +74,8 @@ def test_help_of_one_screen_lists_what_is_needed_daily() -> None:
 
 
 def test_the_surface_is_small() -> None:
-    """Decided with the third house: a command or an option more needs another one less. `plan --check` has none: only
-    there a plan may ask a cloud."""
+    """Decided with the third house: a command or an option more needs another one less. `plan
+    --check` has none: only there a plan may ask a cloud."""
     everything = list(commands())
     options = [
         option
@@ -77,7 +88,8 @@ def test_the_surface_is_small() -> None:
     assert not [option.name for option in options if option.hidden]
 
 
-def every(group: Any = ROOT, words: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - Typer's own classes
+# Typer's own classes.
+def every(group: Any = ROOT, words: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
     """All commands and groups, hidden ones too."""
     for name, found in getattr(group, "commands", {}).items():
         yield " ".join((*words, name)), found
@@ -94,10 +106,14 @@ def test_a_removed_name_is_one_line_that_names_the_new_one(name: str, now: str) 
     *command, last = name.split()
     assert name not in known
     if last.startswith("--"):
-        assert last not in [word for option in known[" ".join(command)].params for word in option.opts]
+        assert last not in [
+            word for option in known[" ".join(command)].params for word in option.opts
+        ]
     refused = spotctl("--home", "somewhere", *name.split(), "x", "--json")
     assert (refused.code, refused.out) == (2, "")
-    assert refused.error.startswith(f"spotctl: {name} is now `spotctl {now}`" if now else f"spotctl: {name} is gone")
+    assert refused.error.startswith(
+        f"spotctl: {name} is now `spotctl {now}`" if now else f"spotctl: {name} is gone"
+    )
     found = ROOT
     for word in now.split():
         if word in getattr(found, "commands", {}):
@@ -118,7 +134,9 @@ def test_help(command: Command) -> None:
     assert "--json" in shown.out
     assert "Example: spotctl" in " ".join(shown.out.split())
     assert max(map(len, shown.out.splitlines())) <= 80
-    assert not re.search(r"\[[a-z]+\]", command.found.help), "Rich takes [word] for markup and does not print it"
+    assert not re.search(r"\[[a-z]+\]", command.found.help), (
+        "Rich takes [word] for markup and does not print it"
+    )
 
 
 @pytest.mark.parametrize("words", [(), ("prices",), ("report",), ("lab", "prices")], ids=" ".join)
@@ -136,7 +154,10 @@ def test_a_page_that_lists_commands_is_that_of_the_whole_app(
 def test_the_example_is_understood(command: Command) -> None:
     """Up to where the command itself would begin. It is an example of this command."""
     assert command.examples
-    assert any(example.split()[1 : 1 + len(command.words)] == list(command.words) for example in command.examples)
+    assert any(
+        example.split()[1 : 1 + len(command.words)] == list(command.words)
+        for example in command.examples
+    )
     for example in command.examples:
         words = shlex.split(example)[1:]
         context, found = ROOT.make_context("spotctl", list(words)), ROOT
@@ -148,7 +169,14 @@ def test_the_example_is_understood(command: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["nonsense"], ["launch"], ["launch", "job.yaml", "--max-costs", "3"], ["prices", "shw"], ["exec", "job"]]
+    "words",
+    [
+        ["nonsense"],
+        ["launch"],
+        ["launch", "job.yaml", "--max-costs", "3"],
+        ["prices", "shw"],
+        ["exec", "job"],
+    ],
 )
 def test_what_is_not_understood_is_one_line(words: list[str], approved: Approved) -> None:
     refused = spotctl(*words)
@@ -178,12 +206,16 @@ def completed(command: str, begun: str) -> list[str]:
         "COMP_CWORD": "2",
     }
     script = "from spotctl.cli.app import main; main([])"
-    ran = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False
+    )
     assert ran.stderr == ""
     return ran.stdout.split()
 
 
-def test_a_place_makes_resume_attach_to_the_run_there(monkeypatch: pytest.MonkeyPatch, approved: Approved) -> None:
+def test_a_place_makes_resume_attach_to_the_run_there(
+    monkeypatch: pytest.MonkeyPatch, approved: Approved
+) -> None:
     places: list[str] = []
 
     def attached(_: object, place: str) -> None:

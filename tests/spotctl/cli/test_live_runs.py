@@ -28,7 +28,9 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 @pytest.fixture
 def session(tmp_path: Path) -> Iterator[Session]:
-    """A session with a run in its log. Signals work also where they are ignored: in the background, and with nohup."""
+    """A session with a run in its log. Signals work also where they are ignored: in the background,
+    and with nohup.
+    """
     before = {
         signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
         signal.SIGHUP: signal.signal(signal.SIGHUP, signal.SIG_DFL),
@@ -57,7 +59,9 @@ def said(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return [text for _, text in lines]
 
 
-def test_without_a_terminal_each_event_is_a_line(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_each_event_is_a_line(
+    session: Session, capsys: pytest.CaptureFixture[str]
+) -> None:
     with live_view(session) as observer:
         observer.on_turn(logged(session))
         observer.on_turn(logged(session))
@@ -92,19 +96,24 @@ def test_nohup_keeps_its_meaning(session: Session) -> None:
     assert logged(session).stopping is None
 
 
-def test_ctrl_c_reaches_a_run_whose_turn_does_not_end(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_reaches_a_run_whose_turn_does_not_end(
+    session: Session, capsys: pytest.CaptureFixture[str]
+) -> None:
     with live_view(session) as observer:
         observer.on_turn(logged(session))
         os.kill(os.getpid(), signal.SIGINT)
         eventually(lambda: logged(session).stopping is not None)
     machines = len(logged(session).alive)
     assert said(capsys)[-1:] == [
-        f"stopping, and returning {machines} machines; Ctrl-C again ends this command at once, and leaves the machines"
+        f"stopping, and returning {machines} machines; Ctrl-C again ends this command at once, and "
+        "leaves the machines"
         " rented until their leases end"
     ]
 
 
-def test_it_is_noticed_once_and_before_the_first_machine(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_noticed_once_and_before_the_first_machine(
+    session: Session, capsys: pytest.CaptureFixture[str]
+) -> None:
     state = replace(logged(session), machines={})
     with live_view(session) as observer:
         observer.on_turn(state)
@@ -128,7 +137,8 @@ def test_a_second_ctrl_c_names_what_stays_rented_and_how_to_return_it(session: S
     with pytest.raises(Interrupted) as raised:
         interrupted_twice(session)
     assert str(raised.value) == (
-        "interrupted; run small-1 has 4 machines, rented until their leases end: 'spotctl stop small' returns them now"
+        "interrupted; run small-1 has 4 machines, rented until their leases end: 'spotctl stop "
+        "small' returns them now"
     )
 
 
@@ -142,7 +152,9 @@ def test_a_run_that_was_not_asked_to_stop_can_be_resumed(session: Session) -> No
         interrupted()
 
 
-def test_a_command_that_only_watches_ends_no_run(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_that_only_watches_ends_no_run(
+    session: Session, capsys: pytest.CaptureFixture[str]
+) -> None:
     left = Event()
     with pytest.raises(Interrupted, match="'spotctl resume small' shows run small-1"):
         interrupted_twice(session, left)

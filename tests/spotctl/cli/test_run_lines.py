@@ -24,7 +24,9 @@ def home(tmp_path: Path) -> Path:
 
 
 def own_lines(home: Path) -> list[str]:
-    """The lines with their machine: the last one, as others may have been evicted before they printed."""
+    """The lines with their machine: the last one, as others may have been evicted before they
+    printed.
+    """
     machine = max(state_of(home).machines.values(), key=lambda held: held.started).id
     return [f"{machine}: {text}" for text in ("one", r"two\x1b[2J", "three")]
 
@@ -46,7 +48,9 @@ def test_a_window_shows_them_too(tmp_path: Path, home: Path) -> None:
     assert all(line in window.screen for line in own_lines(home))
 
 
-def test_each_event_is_a_line_of_json_and_the_answer_is_the_last(tmp_path: Path, home: Path) -> None:
+def test_each_event_is_a_line_of_json_and_the_answer_is_the_last(
+    tmp_path: Path, home: Path
+) -> None:
     ended = spotctl("launch", command(tmp_path, PRINTS), "--yes", "--json-lines")
     assert ended.code == 1
     lines = [json.loads(line) for line in ended.out.splitlines()]
@@ -55,7 +59,9 @@ def test_each_event_is_a_line_of_json_and_the_answer_is_the_last(tmp_path: Path,
     assert {(line["job"], line["run"]) for line in lines} == {("small", state.run)}
     events = [line["event"] for line in lines]
     assert events[0] == "RunBegan"
-    assert {"RentIntended", "Rented", "AttemptBegan", "StopRequested", "MachineEnded"} <= set(events)
+    assert {"RentIntended", "Rented", "AttemptBegan", "StopRequested", "MachineEnded"} <= set(
+        events
+    )
     assert events[-2:] == ["RunEnded", "Answer"]
     assert lines[-1]["fields"] == final_figures(state, state.ended)
 

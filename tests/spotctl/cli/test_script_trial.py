@@ -1,4 +1,6 @@
-"""A trial of a job that is launched on a cloud for the first time: proposed if it can show anything."""
+"""A trial of a job that is launched on a cloud for the first time: proposed if it can show
+anything.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ from tests.spotctl.terminals import terminal
 
 pytestmark = pytest.mark.usefixtures("few_windows")
 
-CLOUD = "name: first\nkind: command\nrun: python train.py\ncheckpoint: {path: s3://bucket/first/}\nbudget: 5 USD\n"
+CLOUD = (
+    "name: first\nkind: command\nrun: python train.py\ncheckpoint: {path: "
+    "s3://bucket/first/}\nbudget: 5 USD\n"
+)
 
 
 def test_the_first_launch_on_a_cloud_proposes_a_trial(tmp_path: Path) -> None:
@@ -25,8 +30,13 @@ def test_the_first_launch_on_a_cloud_proposes_a_trial(tmp_path: Path) -> None:
     settings = config.load({}, tmp_path / "home")
     assert is_new_on_cloud(settings, load(job))
     with terminal("launch", job) as window:
-        window.wait_for("A trial runs first in a copy of its folder, kills it twice and starts it again: for 60 s at")
-        assert re.search(r"most, with \d+ GiB of memory and 20 GiB of disk", " ".join(window.screen.split()))
+        window.wait_for(
+            "A trial runs first in a copy of its folder, kills it twice and starts it again: for "
+            "60 s at"
+        )
+        assert re.search(
+            r"most, with \d+ GiB of memory and 20 GiB of disk", " ".join(window.screen.split())
+        )
         window.wait_for("Try it on this computer?")
         window.type("n\n")
         assert window.exit_code() != 0, "no price of the cloud is stored"

@@ -23,7 +23,8 @@ NOT_FOR_HELP = (
     "agileml",
 )
 
-# Prints the commands whose help was shown, and raises after the first one that imported a forbidden module.
+# Prints the commands whose help was shown, and raises after the first one that imported a forbidden
+# module.
 SHOW_EVERY_HELP = """
 import sys
 import typer
@@ -71,7 +72,9 @@ def test_no_help_page_imports_what_only_its_command_needs() -> None:
 
 
 def test_the_package_loads_its_functions_on_first_use() -> None:
-    script = "import sys, spotctl; print([name for name in sys.modules if name.startswith('spotctl.')])"
+    script = (
+        "import sys, spotctl; print([name for name in sys.modules if name.startswith('spotctl.')])"
+    )
     assert ran(script) == "[]\n"
 
 
@@ -82,7 +85,9 @@ def test_version_imports_what_help_imports() -> None:
 def test_status_and_a_rejected_job_file_import_no_sdk_and_no_numerics(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("name: x\nkind: command\nhours: banana\n")
     status = ["--home", str(tmp_path), "status"]
-    assert "exit code: 0" in ran(RUN, WORDS=status, FORBIDDEN=(*HEAVY, "agileml.engines", "agileml.roles"))
+    assert "exit code: 0" in ran(
+        RUN, WORDS=status, FORBIDDEN=(*HEAVY, "agileml.engines", "agileml.roles")
+    )
     words = ["--home", str(tmp_path), "launch", str(tmp_path / "job.yaml")]
     assert "exit code: 2" in ran(RUN, WORDS=words, FORBIDDEN=(*HEAVY, "numpy", "sqlite3"))
 
@@ -95,7 +100,9 @@ NOT_FOR_ENDED_RUNS = (
 
 
 @pytest.mark.parametrize("command", ["status", "report cost"])
-def test_of_ended_runs_status_and_report_import_what_prints_their_kept_answers(tmp_path: Path, command: str) -> None:
+def test_of_ended_runs_status_and_report_import_what_prints_their_kept_answers(
+    tmp_path: Path, command: str
+) -> None:
     write_log([ended("train-00000a", "train"), ended("tune-00000b", "tune")], tmp_path)
     words = ["--home", str(tmp_path), *command.split()]
     # The first of a day checks all rows; it may import more.
@@ -106,7 +113,11 @@ def test_of_ended_runs_status_and_report_import_what_prints_their_kept_answers(t
 
 
 @pytest.mark.parametrize(
-    "module", ["spotctl.clouds.aws.prices", "spotctl.clouds.gcp.prices", "spotctl.clouds.azure.prices"]
+    "module",
+    ["spotctl.clouds.aws.prices", "spotctl.clouds.gcp.prices", "spotctl.clouds.azure.prices"],
 )
 def test_a_source_imports_its_sdk_on_first_use(module: str) -> None:
-    ran(f"import sys, {module}; assert not [name for name in FORBIDDEN if name in sys.modules]", FORBIDDEN=HEAVY)
+    ran(
+        f"import sys, {module}; assert not [name for name in FORBIDDEN if name in sys.modules]",
+        FORBIDDEN=HEAVY,
+    )

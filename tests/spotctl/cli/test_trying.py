@@ -16,7 +16,10 @@ from tests.spotctl.command_line import spotctl
 pytestmark = pytest.mark.usefixtures("few_windows")
 
 HEADER = "timestamp,cloud,region,zone,instance_type,product,spot_price"
-LISTED = "asof,region,instance_type,on_demand_price,source\n2026-01-01,us-east-1,c6i.large,0.085,a list\n"
+LISTED = (
+    "asof,region,instance_type,on_demand_price,source\n2026-01-01,us-east-1,c6i.large,0.085,a "
+    "list\n"
+)
 
 
 class StatesOneQuota:
@@ -53,7 +56,9 @@ def test_a_trial_is_planned_within_the_quotas_that_its_cloud_states(
     approved(refused)
 
 
-def test_a_trial_within_its_quotas_is_shown_before_anything_is_rented(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_within_its_quotas_is_shown_before_anything_is_rented(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     state(monkeypatch, "aws/us-east-1/c=2")
     shown = spotctl("try", "aws", "--region", "us-east-1")
     assert "1 x c6i.large (us-east-1a)" in shown.out

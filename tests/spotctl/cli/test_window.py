@@ -1,4 +1,5 @@
-"""A terminal is a window: whatever happens to it, the run goes on, unless its user asks to stop it."""
+"""A terminal is a window: whatever happens to it, the run goes on, unless its user asks to stop
+it."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ def home(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
     """A command that begins, and ends once it may."""
-    return command(tmp_path, f"touch {BEGUN}; until [ -e {GO} ]; do sleep 0.1; done; exit $(cat {GO})")
+    return command(
+        tmp_path, f"touch {BEGUN}; until [ -e {GO} ]; do sleep 0.1; done; exit $(cat {GO})"
+    )
 
 
 def began(job: Path) -> None:
@@ -53,7 +56,9 @@ def may_end(job: Path, code: int = 0) -> None:
 
 
 def ended(home: Path) -> RunState:
-    eventually(lambda: state_of(home).ended is not None and not is_running(Paths(home).locks, "small"))
+    eventually(
+        lambda: state_of(home).ended is not None and not is_running(Paths(home).locks, "small")
+    )
     state = state_of(home)
     assert state.machines
     assert not state.alive
@@ -68,7 +73,9 @@ def outcome(home: Path) -> str:
 
 @WINDOW
 @pytest.mark.parametrize(("code", "word"), [(0, "done"), (3, "failed")])
-def test_a_window_shows_the_run_and_returns_its_exit_code(job: Path, home: Path, code: int, word: str) -> None:
+def test_a_window_shows_the_run_and_returns_its_exit_code(
+    job: Path, home: Path, code: int, word: str
+) -> None:
     with terminal("launch", job, "--yes") as window:
         window.wait_for("the run goes on if this window is closed")
         began(job)
@@ -104,7 +111,9 @@ def test_ctrl_c_asks_and_a_second_one_leaves(job: Path, home: Path) -> None:
         window.wait_for(ASKED)
         window.type(CTRL_C)
         assert window.exit_code() == 0
-    assert f"run {state_of(home).run} goes on: 'spotctl resume small' shows it again" in window.screen
+    assert (
+        f"run {state_of(home).run} goes on: 'spotctl resume small' shows it again" in window.screen
+    )
     may_end(job)
     assert outcome(home) == "done"
 
@@ -145,7 +154,9 @@ def test_a_window_can_be_opened_again(job: Path, home: Path) -> None:
 
 
 @WINDOW
-def test_a_window_says_that_its_runner_was_killed_and_how_to_continue(job: Path, home: Path) -> None:
+def test_a_window_says_that_its_runner_was_killed_and_how_to_continue(
+    job: Path, home: Path
+) -> None:
     with terminal("launch", job, "--yes") as window:
         began(job)
         window.wait_for("1 spot")
@@ -200,7 +211,10 @@ def test_a_job_that_is_refused_starts_no_runner(tmp_path: Path, home: Path) -> N
         code = window.exit_code()
     refused = spotctl("launch", path, "--yes")
     # On a busy computer, the progress of the planning was shown before.
-    assert (code, window.screen.replace("\n", "").endswith(refused.err.replace("\n", ""))) == (refused.code, True)
+    assert (code, window.screen.replace("\n", "").endswith(refused.err.replace("\n", ""))) == (
+        refused.code,
+        True,
+    )
     assert not home.exists() or not (home / "runners").exists()
 
 

@@ -1,5 +1,5 @@
-"""The contract of every provider, of every link, and of clouds of containers. A provider's tests subclass those that
-fit, and make the `setting`."""
+"""The contract of every provider, of every link, and of clouds of containers. A provider's tests
+subclass those that fit, and make the `setting`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,20 @@ from spotctl.agent.container.payload import Payload
 from spotctl.agent.lease.lease_files import MachineNotice
 from spotctl.clouds.errors import NotFound, TokenTaken, Unanswered
 from spotctl.clouds.link import MachineLink, MachineSupplies
-from spotctl.clouds.provider import CloudProvider, EndReason, Machine, MachineRequest, MachineState, Resource
+from spotctl.clouds.provider import (
+    CloudProvider,
+    EndReason,
+    Machine,
+    MachineRequest,
+    MachineState,
+    Resource,
+)
 from spotctl.home.errors import BadRequest
 
 LONG = 1000 * HOUR
 _ON_ONE_CLOUD = pytest.mark.sampled(1)
-"""Where one suite has several clouds, a run that takes samples has each of these tests on one of them."""
+"""Where one suite has several clouds, a run that takes samples has each of these tests on one of
+them."""
 
 
 class ContainerMarket(Protocol):
@@ -45,12 +53,14 @@ class ContainerMarket(Protocol):
 
 @dataclass(frozen=True)
 class Setting:
-    """A provider with a market on which machines can be had for the bid, and a market that does not exist.
+    """A provider with a market on which machines can be had for the bid, and a market that does not
+    exist.
 
-    `let_pass` lets this many seconds of the provider's clock pass, or at least one on a clock that is real. `payload`
-    exits with code 3. A machine that runs answers several calls within `lease`, and is created within `short_lease`.
-    `slack` is how inexactly a cloud dates starts and ends, with the time that a machine takes to boot and to shut down.
-    `late` is how much longer that may take on a busy computer.
+    `let_pass` lets this many seconds of the provider's clock pass, or at least one on a clock that
+    is real. `payload` exits with code 3. A machine that runs answers several calls within `lease`,
+    and is created within `short_lease`. `slack` is how inexactly a cloud dates starts and ends,
+    with the time that a machine takes to boot and to shut down. `late` is how much longer that may
+    take on a busy computer.
     """
 
     provider: CloudProvider
@@ -66,9 +76,13 @@ class Setting:
     patience_seconds: float = 60.0
     containers: ContainerMarket | None = None
 
-    def request(self, token: str, machines: int = 2, lease: int = LONG, run: str = "a") -> MachineRequest:
+    def request(
+        self, token: str, machines: int = 2, lease: int = LONG, run: str = "a"
+    ) -> MachineRequest:
         tags = {"installation": "tests", "run": run}
-        return MachineRequest(token, self.market, machines, self.bid, self.provider.now() + lease, tags)
+        return MachineRequest(
+            token, self.market, machines, self.bid, self.provider.now() + lease, tags
+        )
 
     def link(self, machine: Machine) -> MachineLink:
         """The link to a machine, once its agent answers and lists show it."""
@@ -99,17 +113,23 @@ class Setting:
         return moment is not None and -self.slack <= moment - expected <= self.slack + self.late
 
     def machines(self, tags: Mapping[str, str]) -> list[Resource]:
-        """The machines under these tags, without the disks, rules and so on that a cloud has with them."""
+        """The machines under these tags, without the disks, rules and so on that a cloud has with
+        them.
+        """
         return [one for one in self.provider.resources(tags) if one.kind == "machine"]
 
     def gone(self, *machines: Machine) -> list[Machine]:
         """The machines, once they are gone."""
-        self.eventually(lambda: all(self.machine(one.id).state is MachineState.GONE for one in machines))
+        self.eventually(
+            lambda: all(self.machine(one.id).state is MachineState.GONE for one in machines)
+        )
         return [self.machine(one.id) for one in machines]
 
 
 def not_found(call: Callable[[], object]) -> bool:
-    """Whether a call is refused because its machine is gone; a connection that broke may not know that at once."""
+    """Whether a call is refused because its machine is gone; a connection that broke may not know
+    that at once.
+    """
     try:
         call()
     except NotFound:
@@ -120,7 +140,9 @@ def not_found(call: Callable[[], object]) -> bool:
 
 
 class ProviderContract:
-    """What every provider does. `setting` is a fixture of the subclass, which leaves nothing running."""
+    """What every provider does. `setting` is a fixture of the subclass, which leaves nothing
+    running.
+    """
 
     def test_machines_are_created_as_requested(self, setting: Setting) -> None:
         request = setting.request("t1", machines=3)
@@ -133,7 +155,12 @@ class ProviderContract:
             assert dict(one.tags) == dict(request.tags)
             assert before - setting.slack <= one.started <= setting.provider.now()
             assert one.state in (MachineState.STARTING, MachineState.RUNNING)
-            assert (one.ended, one.end_reason, one.warned_until, one.exit_code) == (None, None, None, None)
+            assert (one.ended, one.end_reason, one.warned_until, one.exit_code) == (
+                None,
+                None,
+                None,
+                None,
+            )
 
     def test_a_token_is_served_once(self, setting: Setting) -> None:
         request = setting.request("t1")
@@ -151,7 +178,9 @@ class ProviderContract:
         setting.provider.terminate([one.id for one in first])
         setting.gone(*first)
         again = setting.provider.create(request)
-        assert [(one.id, one.state) for one in again] == [(one.id, MachineState.GONE) for one in first]
+        assert [(one.id, one.state) for one in again] == [
+            (one.id, MachineState.GONE) for one in first
+        ]
         assert len(setting.provider.list({})) == len(first)
 
     def test_a_token_belongs_to_one_request(self, setting: Setting) -> None:
@@ -168,7 +197,9 @@ class ProviderContract:
         assert len(setting.provider.list({})) == 1
 
     def test_different_tokens_create_different_machines(self, setting: Setting) -> None:
-        first, second = (setting.provider.create(setting.request(token, machines=1)) for token in ("t1", "t2"))
+        first, second = (
+            setting.provider.create(setting.request(token, machines=1)) for token in ("t1", "t2")
+        )
         assert {one.id for one in first}.isdisjoint(one.id for one in second)
         assert len(setting.provider.list({})) == 2
 
@@ -277,7 +308,9 @@ class LinkContract:
         link.assign(setting.payload)
         link.assign(replace(setting.payload, command=("/bin/false",)))
         assert link.status().work == setting.payload.name
-        assert setting.provider.with_status(setting.machine(machine.id)).work == setting.payload.name
+        assert (
+            setting.provider.with_status(setting.machine(machine.id)).work == setting.payload.name
+        )
 
     @_ON_ONE_CLOUD
     def test_a_renewed_lease_ends_later(self, setting: Setting) -> None:
@@ -348,7 +381,10 @@ class LinkContract:
         link.notify("hint", until, "test")
         link.notify("evict", until, "test")
         link.notify("evict", until, "test")
-        assert link.notices() == (MachineNotice("hint", until, "test"), MachineNotice("evict", until, "test"))
+        assert link.notices() == (
+            MachineNotice("hint", until, "test"),
+            MachineNotice("evict", until, "test"),
+        )
         told = setting.provider.with_status(setting.machine(machine.id))
         assert (told.state, told.warned_until) == (MachineState.LEAVING, until)
 
@@ -380,7 +416,9 @@ class ContainerContract:
         assert len({one.id for one in created}) == request.count
         assert market.bought() == request.count
 
-    def test_a_machine_that_was_outbid_is_paused_until_it_is_returned(self, setting: Setting) -> None:
+    def test_a_machine_that_was_outbid_is_paused_until_it_is_returned(
+        self, setting: Setting
+    ) -> None:
         outbid, kept = setting.provider.create(setting.request("t1"))
         setting.eventually(lambda: setting.machine(outbid.id).state is MachineState.RUNNING)
         _containers(setting).outbid(outbid.id)

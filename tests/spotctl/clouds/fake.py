@@ -7,9 +7,10 @@
     fake.create(request)  # returns the machines of the call before
     fake.advance(3600)    # leases end, and the market evicts
 
-Evictions, warnings and prices are those of the replayed market; `evict`, `crash`, `finish` and `print` add what a test
-needs. `calls` records every call of the provider and of its links, whatever came of it. Where faults depend on the call
-or come at random, `weather` decides about each call that no script covers:
+Evictions, warnings and prices are those of the replayed market; `evict`, `crash`, `finish` and
+`print` add what a test needs. `calls` records every call of the provider and of its links, whatever
+came of it. Where faults depend on the call or come at random, `weather` decides about each call
+that no script covers:
 
     fake.weather = lambda call: Refusal(NotPermitted("expired")) if call.at > noon else None
 """
@@ -82,7 +83,9 @@ Fault = Refusal | LostRequest | LostAnswer | PartialGrant | SlowDescribe
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of the provider or a link: its name, its arguments, and when it was made on the provider's clock."""
+    """A call of the provider or a link: its name, its arguments, and when it was made on the
+    provider's clock.
+    """
 
     name: str
     asked: object
@@ -225,10 +228,13 @@ class FakeProvider(CloudProvider):
         self._scripts.setdefault(call, deque()).extend(faults)
 
     def evict(self, machine: str, warning_seconds: float | None = None) -> None:
-        """Has the market take a machine: at once, or this long after a warning that is given now."""
+        """Has the market take a machine: at once, or this long after a warning that is given
+        now."""
         known, now = self._known(machine), self.time
         taken_at = now if warning_seconds is None else now + round(warning_seconds * SECOND)
-        known.plan = PlannedEnd(known.plan.started, taken_at, None if warning_seconds is None else now)
+        known.plan = PlannedEnd(
+            known.plan.started, taken_at, None if warning_seconds is None else now
+        )
 
     def crash(self, machine: str) -> None:
         """Has a machine fail."""
@@ -247,7 +253,9 @@ class FakeProvider(CloudProvider):
 
     @property
     def everything(self) -> tuple[Machine, ...]:
-        """Every machine that was ever created, with its agent's report. This is no call, and shows hidden machines."""
+        """Every machine that was ever created, with its agent's report. This is no call, and shows
+        hidden machines.
+        """
         return tuple(self._complete(machine) for machine in self._machines.values())
 
     def lease_until(self, machine: str) -> int:
@@ -273,9 +281,13 @@ class FakeProvider(CloudProvider):
         if known is None:
             self._grant(request, fault)
         elif not same_request(known, request):
-            raise TokenTaken(f"token {request.token} was used for {known.count} machines of {known.market}")
+            raise TokenTaken(
+                f"token {request.token} was used for {known.count} machines of {known.market}"
+            )
         self.answer(fault)
-        created = (machine for machine in self._machines.values() if machine.request.token == request.token)
+        created = (
+            machine for machine in self._machines.values() if machine.request.token == request.token
+        )
         return tuple(machine.listed(self.time) for machine in created)
 
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
@@ -311,7 +323,9 @@ class FakeProvider(CloudProvider):
         self.answer(fault)
 
     def meet(self, name: str, asked: object) -> Fault | None:
-        """Records a call and returns its fault; raises the fault's error if the call is to have no effect."""
+        """Records a call and returns its fault; raises the fault's error if the call is to have no
+        effect.
+        """
         call = Call(name, asked, self.time)
         self.calls.append(call)
         script = self._scripts.get(name)
@@ -336,24 +350,37 @@ class FakeProvider(CloudProvider):
 
     def _complete(self, machine: _FakeMachine) -> Machine:
         status, listed = machine.status(self.time), machine.listed(self.time)
-        until = min((notice.until for notice in machine.notices(self.time) if notice.kind == "evict"), default=None)
+        until = min(
+            (notice.until for notice in machine.notices(self.time) if notice.kind == "evict"),
+            default=None,
+        )
         leaving = until is not None and listed.state is MachineState.RUNNING
         state = MachineState.LEAVING if leaving else listed.state
-        return replace(listed, state=state, warned_until=until, work=status.work, exit_code=status.exit_code)
+        return replace(
+            listed, state=state, warned_until=until, work=status.work, exit_code=status.exit_code
+        )
 
     def _grant(self, request: MachineRequest, fault: Fault | None) -> None:
         alive = self._alive(tuple(self._machines))
         room = self.most_machines - len(alive)
         if room < 1:
-            raise QuotaReached(f"{len(alive)} machines run, and no more are allowed; raise the quota or end some")
-        most = min(request.count, room, fault.machines if isinstance(fault, PartialGrant) else request.count)
+            raise QuotaReached(
+                f"{len(alive)} machines run, and no more are allowed; raise the quota or end some"
+            )
+        most = min(
+            request.count,
+            room,
+            fault.machines if isinstance(fault, PartialGrant) else request.count,
+        )
         granted = [
             machine.plan.taken_at
             for machine in alive
             if machine.request.market == request.market and machine.request.bid is not None
         ]
         number = len(self._requests)
-        plans = self.market.planned_ends(replace(request, count=most), granted, self.time, number, self.warnings)
+        plans = self.market.planned_ends(
+            replace(request, count=most), granted, self.time, number, self.warnings
+        )
         self._requests[request.token] = request
         lease = min(request.lease_until, self.market.closes_at(request.market))
         hidden = fault.looks if isinstance(fault, SlowDescribe) else 0

@@ -1,4 +1,6 @@
-"""A machine that was taken over: it knows the secret of its link, and answers what it likes. Each seed is a case."""
+"""A machine that was taken over: it knows the secret of its link, and answers what it likes. Each
+seed is a case.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,15 @@ _NESTED = b"[" * 100_000 + b"]" * 100_000
 _VALUES: tuple[bytes, ...] = (
     *(b"null", b"true", b'""', b"{}", b"[]", b"-1", b"3.5", b"NaN", b"-Infinity", b"1e999", b"-0"),
     *(b"1" + b"0" * power for power in (9, 17, 18, 19, 40, 5000)),
-    *(b'"\\ud800"', b'"\\u0000\\u001b]0;x\\u0007"', b'"m-1"', b'"../../x"', b'"\xed\xa0\x80"', b'"\xff"', b'"NaN"'),
+    *(
+        b'"\\ud800"',
+        b'"\\u0000\\u001b]0;x\\u0007"',
+        b'"m-1"',
+        b'"../../x"',
+        b'"\xed\xa0\x80"',
+        b'"\xff"',
+        b'"NaN"',
+    ),
     b'"' + b"x" * 700_000 + b'"',
     b"[" + b"{}," * 200_000 + b"{}]",
     *(_NESTED, b"[" * 900 + b"]" * 900, b'{"a":' * 900 + b"1" + b"}" * 900),
@@ -67,7 +77,15 @@ class HostileMachine:
         self._ways: tuple[Callable[[str], bytes | None], ...] = (
             *(self._changed,) * 6,
             *(self._flooded,) * 3,
-            *(self._raw, self._refused, self._announced, self._half, self._unsigned, self._endless, self._dripping),
+            *(
+                self._raw,
+                self._refused,
+                self._announced,
+                self._half,
+                self._unsigned,
+                self._endless,
+                self._dripping,
+            ),
         )
         self.way = self._rng.choice(self._ways)
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -149,14 +167,18 @@ class HostileMachine:
 
     def _changed(self, operation: str) -> bytes:
         """An answer in which one part is something else, or missing, or one more."""
-        parts = {key: json.dumps(part).encode() for key, part in _honest(self._rng)[operation].items()}
+        parts = {
+            key: json.dumps(part).encode() for key, part in _honest(self._rng)[operation].items()
+        }
         key = self._rng.choice([*parts, "refused", "ending", "other"])
         if self._rng.random() < 0.2:
             parts.pop(key, None)
         else:
             parts[key] = self._rng.choice(_VALUES)
         return self._signed(
-            b"{" + b", ".join(b'"%s": %s' % (name.encode(), part) for name, part in parts.items()) + b"}"
+            b"{"
+            + b", ".join(b'"%s": %s' % (name.encode(), part) for name, part in parts.items())
+            + b"}"
         )
 
     def _flooded(self, operation: str) -> bytes:
@@ -166,9 +188,19 @@ class HostileMachine:
         )
         part = base64.b64encode((lines * (OUTPUT_CHUNK // len(lines) + 1))[:OUTPUT_CHUNK]).decode()
         notices = [{"kind": "evict", "until": n, "source": ""} for n in range(20_000)]
-        full = {"output": part, "times": part, "out": part, "err": part, "code": None, "id": 1, "notices": notices}
+        full = {
+            "output": part,
+            "times": part,
+            "out": part,
+            "err": part,
+            "code": None,
+            "id": 1,
+            "notices": notices,
+        }
         kept = _honest(self._rng)[operation]
-        return self._signed(json.dumps({**kept, **{key: full[key] for key in kept if key in full}}).encode())
+        return self._signed(
+            json.dumps({**kept, **{key: full[key] for key in kept if key in full}}).encode()
+        )
 
     def _raw(self, _: str) -> bytes:
         return self._signed(self._rng.choice([*_VALUES, self._rng.randbytes(1000), b""]))
@@ -178,7 +210,10 @@ class HostileMachine:
         return self._signed(b'{"refused": %s, "ending": %s}' % (self._rng.choice(_VALUES), ending))
 
     def _announced(self, _: str) -> bytes:
-        return self._rng.choice([1 << 21, 1 << 31, (1 << 32) - 1, 0, 5]).to_bytes(4, "big") + b"x" * 100
+        return (
+            self._rng.choice([1 << 21, 1 << 31, (1 << 32) - 1, 0, 5]).to_bytes(4, "big")
+            + b"x" * 100
+        )
 
     def _half(self, operation: str) -> bytes | None:
         """A part of an answer, after which nothing comes, or the connection closes."""
@@ -188,7 +223,9 @@ class HostileMachine:
     def _unsigned(self, operation: str) -> bytes:
         whole = bytearray(self._signed_honest(operation))
         whole[self._rng.randrange(4, len(whole))] ^= 1
-        return self._rng.choice([bytes(whole), self._signed_honest(operation)[:-1] + b"!", _framed(b"{}")])
+        return self._rng.choice(
+            [bytes(whole), self._signed_honest(operation)[:-1] + b"!", _framed(b"{}")]
+        )
 
     def _endless(self, operation: str) -> bytes:
         """One answer, and thousands that nobody has asked for."""

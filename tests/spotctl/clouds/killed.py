@@ -1,10 +1,12 @@
-"""Kills callers of the local provider and its links by SIGKILL at every point of a call, and lets others repeat it.
+"""Kills callers of the local provider and its links by SIGKILL at every point of a call, and lets
+others repeat it.
 
     python -m tests.spotctl.clouds.killed [EVERY]
 
-The points are the lines of our code and Python's audit events (files, locks, processes). A caller is forked and kills
-itself at one of them, at every EVERY-th point of each call. Then another caller repeats the call, as a resumed run
-would. The command prints the number of points, and every violation.
+The points are the lines of our code and Python's audit events (files, locks, processes). A caller
+is forked and kills itself at one of them, at every EVERY-th point of each call. Then another caller
+repeats the call, as a resumed run would. The command prints the number of points, and every
+violation.
 """
 
 from __future__ import annotations
@@ -34,7 +36,13 @@ from tests.waiting import eventually
 
 MACHINES = 2
 ORDER = MachineRequest(
-    "t", markets.CALM, MACHINES, markets.BID, markets.CLOSES, {"run": "a"}, Payload("p", ("sleep", "1000"))
+    "t",
+    markets.CALM,
+    MACHINES,
+    markets.BID,
+    markets.CLOSES,
+    {"run": "a"},
+    Payload("p", ("sleep", "1000")),
 )
 RENEWED = markets.CLOSES - 1
 
@@ -92,9 +100,13 @@ def one_set_runs(root: Path) -> None:
     """Each machine runs once, with one payload."""
     found = provider(root).list({})
     assert [one.state for one in found] == [MachineState.RUNNING] * MACHINES, found
-    # Hypervisors and agents carry the mark of the allocation's folder, a payload that of the machine's own.
+    # Hypervisors and agents carry the mark of the allocation's folder, a payload that of the
+    # machine's own.
     eventually(lambda: len(running(root)) == 3 * MACHINES)
-    assert sorted(len(mark.relative_to(root).parts) for _, mark in running(root)) == [2, 2] * MACHINES + [3] * MACHINES
+    assert (
+        sorted(len(mark.relative_to(root).parts) for _, mark in running(root))
+        == [2, 2] * MACHINES + [3] * MACHINES
+    )
     assert len({mark for _, mark in running(root)}) == 1 + MACHINES
     assert len(provider(root).resources({})) == MACHINES
 
@@ -122,7 +134,9 @@ def begun_again(root: Path) -> None:
 
 
 ACTS = {
-    "begin": KilledCall(lambda _: None, lambda root: provider(root).begin(markets.BEGIN + 1, 7.0), begun_again),
+    "begin": KilledCall(
+        lambda _: None, lambda root: provider(root).begin(markets.BEGIN + 1, 7.0), begun_again
+    ),
     "create": KilledCall(begun, lambda root: provider(root).create(ORDER), one_set_runs),
     "renew": KilledCall(rented, renew_all, renewed),
     "assign": KilledCall(rented, assign_all, assigned),
@@ -142,7 +156,9 @@ def points_of(act: KilledCall, root: Path) -> int:
 
 
 def kill_at(act: KilledCall, point: int, root: Path) -> bool:
-    """Kills a caller at a point and has another repeat the call; False if the call ended before that point."""
+    """Kills a caller at a point and has another repeat the call; False if the call ended before
+    that point.
+    """
     act.before(root)
     pid = os.fork()
     if pid == 0:
@@ -178,7 +194,8 @@ class _Counter:
         if event.startswith(_EVENTS):
             self.met()
 
-    def on_line(self, frame: FrameType, event: str, _: Any) -> Any:  # noqa: ANN401 - as Python calls it
+    # As Python calls it.
+    def on_line(self, frame: FrameType, event: str, _: Any) -> Any:  # noqa: ANN401
         if not frame.f_code.co_filename.startswith(_OURS):
             return None
         if event == "line":
@@ -215,7 +232,8 @@ def main(every: int) -> int:
             where = next(root)
             try:
                 killed += kill_at(act, point, where)
-            except Exception as error:  # noqa: BLE001 - all that goes wrong is shown, and the next point tried
+            # All that goes wrong is shown, and the next point tried.
+            except Exception as error:  # noqa: BLE001
                 failed += 1
                 say(f"{name}, point {point}: {type(error).__name__}: {error}")
                 kill_all(where)

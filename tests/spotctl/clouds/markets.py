@@ -32,12 +32,20 @@ def market() -> Replayed:
     return Replayed.of(
         [
             series(CALM, (BEGIN, PRICE), (CLOSES, PRICE)),
-            series(WILD, (BEGIN, PRICE), (PEAK_AT, PEAK), (PEAK_AT + 30 * MINUTE, PRICE), (CLOSES, PRICE)),
+            series(
+                WILD,
+                (BEGIN, PRICE),
+                (PEAK_AT, PEAK),
+                (PEAK_AT + 30 * MINUTE, PRICE),
+                (CLOSES, PRICE),
+            ),
         ]
     )
 
 
-def python(code: str, name: str = "work", *, term_at_notice: bool = True, grace_seconds: float = 5.0) -> Payload:
+def python(
+    code: str, name: str = "work", *, term_at_notice: bool = True, grace_seconds: float = 5.0
+) -> Payload:
     """A payload that runs Python code, without site packages because that starts faster."""
     command = (sys.executable, "-S", "-c", code)
     return Payload(name, command, {}, "", term_at_notice, grace_seconds)
@@ -51,4 +59,6 @@ def order(
     payload: Payload | None = None,
     run: str = "a",
 ) -> MachineRequest:
-    return MachineRequest(token, CALM, machines, bid, lease_until, {"run": run, "allocation": token}, payload)
+    return MachineRequest(
+        token, CALM, machines, bid, lease_until, {"run": run, "allocation": token}, payload
+    )

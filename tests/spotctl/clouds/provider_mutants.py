@@ -1,6 +1,7 @@
 """Deliberate bugs of the clouds' providers, to check that contract and servers detect them.
 
-`python -m tests.spotctl.clouds.provider_mutants [CLOUD]` introduces one after another and prints how it was detected.
+`python -m tests.spotctl.clouds.provider_mutants [CLOUD]` introduces one after another and prints
+how it was detected.
 """
 
 from __future__ import annotations

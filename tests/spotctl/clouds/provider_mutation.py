@@ -13,7 +13,8 @@ from unittest.mock import patch
 class ProviderMutant:
     """A bug: what it replaces, and a trial in a folder that raises if it meets the bug.
 
-    Trials are tests of the contract (`tests.spotctl.clouds.contract`), or ask the cloud's server what is left.
+    Trials are tests of the contract (`tests.spotctl.clouds.contract`), or ask the cloud's server
+    what is left.
     """
 
     cloud: str
@@ -32,6 +33,7 @@ class ProviderMutant:
         try:
             with self.alive():
                 self.trial(folder)
-        except BaseException as error:  # noqa: BLE001  # whatever a trial raises counts, as pytest's own outcomes do
+        # Whatever a trial raises counts, as pytest's own outcomes do.
+        except BaseException as error:  # noqa: BLE001
             return f"{type(error).__name__}: {error}"
         return None

@@ -1,4 +1,6 @@
-"""The contract of providers on the simulated clouds, whose machines are records: what needs no process on a machine."""
+"""The contract of providers on the simulated clouds, whose machines are records: what needs no
+process on a machine.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ from tests.spotctl.clouds.gcp import world as gcp
 from tests.spotctl.clouds.markets import python
 from tests.spotctl.clouds.vast import world as vast
 
-_LEASE_TESTS = ("test_a_machine_ends_with_its_lease_without_any_launcher", "test_a_lease_that_has_ended_at_the_request")
+_LEASE_TESTS = (
+    "test_a_machine_ends_with_its_lease_without_any_launcher",
+    "test_a_lease_that_has_ended_at_the_request",
+)
 _PAYLOAD = python("raise SystemExit(3)")
 
 
@@ -36,13 +41,23 @@ def on_aws(folder: Path) -> Iterator[Setting]:  # noqa: ARG001 - as the other cl
     with pytest.MonkeyPatch.context() as environment, running_ec2(environment, Ec2) as ec2:
         assert not ec2.machines()
         with closing(standins.provider()) as here:
-            yield Setting(here, standins.MARKET, standins.BID, standins.UNKNOWN, _PAYLOAD, a_second, slack=SECOND)
+            yield Setting(
+                here,
+                standins.MARKET,
+                standins.BID,
+                standins.UNKNOWN,
+                _PAYLOAD,
+                a_second,
+                slack=SECOND,
+            )
 
 
 @contextmanager
 def on_gcp(folder: Path) -> Iterator[Setting]:
     with gcp.world(folder) as made:
-        yield Setting(made.provider(), gcp.N2, gcp.BID, gcp.UNKNOWN, _PAYLOAD, a_second, slack=SECOND)
+        yield Setting(
+            made.provider(), gcp.N2, gcp.BID, gcp.UNKNOWN, _PAYLOAD, a_second, slack=SECOND
+        )
 
 
 @contextmanager
@@ -78,7 +93,14 @@ def on_late_vast(folder: Path) -> Iterator[Setting]:
 
 def _vast_setting(provider: VastProvider, made: vast.World) -> Setting:
     return Setting(
-        provider, vast.ONE, vast.BID, vast.UNKNOWN, _PAYLOAD, a_second, slack=SECOND, containers=VastRenters(made)
+        provider,
+        vast.ONE,
+        vast.BID,
+        vast.UNKNOWN,
+        _PAYLOAD,
+        a_second,
+        slack=SECOND,
+        containers=VastRenters(made),
     )
 
 
@@ -99,7 +121,13 @@ class VastRenters:
         return len(self.made.market.contracts)
 
 
-CLOUDS = {"aws": on_aws, "gcp": on_gcp, "azure": on_azure, "vast": on_vast, "late vast": on_late_vast}
+CLOUDS = {
+    "aws": on_aws,
+    "gcp": on_gcp,
+    "azure": on_azure,
+    "vast": on_vast,
+    "late vast": on_late_vast,
+}
 
 
 class TestRequests(ProviderContract):

@@ -76,7 +76,9 @@ def kinds() -> Iterator[tuple[str, type[SpotctlError]]]:
 def test_every_code_of_every_table_has_an_action() -> None:
     codes = list(kinds())
     assert len(codes) > 200
-    unclear = [code for code, kind in codes if action_for(kind("no")) is ErrorAction.STOP_IF_REPEATED]
+    unclear = [
+        code for code, kind in codes if action_for(kind("no")) is ErrorAction.STOP_IF_REPEATED
+    ]
     assert {code for code in unclear if "lready" not in code and "ALREADY" not in code} == {
         "IdempotentParameterMismatch",
         "IdempotentInstanceTerminated",
@@ -84,13 +86,17 @@ def test_every_code_of_every_table_has_an_action() -> None:
 
 
 @pytest.mark.parametrize(("kind", "action"), ACTIONS.items(), ids=str)
-def test_each_error_of_the_contract_has_its_action(kind: type[SpotctlError], action: ErrorAction) -> None:
+def test_each_error_of_the_contract_has_its_action(
+    kind: type[SpotctlError], action: ErrorAction
+) -> None:
     assert action_for(kind("no")) is action
     assert bool(unknown_code(kind("no"))) is (action is ErrorAction.STOP_IF_REPEATED)
 
 
 def test_a_part_of_a_list_is_no_reason_to_end() -> None:
-    assert action_for(PartlyListed(Throttled("slow down"), (), ("aws:",))) is ErrorAction.OTHER_MARKET
+    assert (
+        action_for(PartlyListed(Throttled("slow down"), (), ("aws:",))) is ErrorAction.OTHER_MARKET
+    )
 
 
 @pytest.mark.parametrize(
@@ -111,11 +117,19 @@ def test_a_code_in_no_table_is_told_apart_from_others(error: SpotctlError) -> No
     ("error", "action"),
     [
         (
-            aws.error_of(RequestRejected("no", code="AuthFailure.ServiceLinkedRoleCreationNotPermitted")),
+            aws.error_of(
+                RequestRejected("no", code="AuthFailure.ServiceLinkedRoleCreationNotPermitted")
+            ),
             ErrorAction.STOP,
         ),
-        (aws.error_of(RequestRejected("no", code="EncryptedVolumesNotSupported")), ErrorAction.OTHER_MARKET),
-        (azure.of_deployment("BadRequest", "the size cannot boot Hypervisor Generation '2'"), ErrorAction.OTHER_MARKET),
+        (
+            aws.error_of(RequestRejected("no", code="EncryptedVolumesNotSupported")),
+            ErrorAction.OTHER_MARKET,
+        ),
+        (
+            azure.of_deployment("BadRequest", "the size cannot boot Hypervisor Generation '2'"),
+            ErrorAction.OTHER_MARKET,
+        ),
         (gcp.of_operation("creation", "INTERNAL_ERROR", "no"), ErrorAction.OTHER_MARKET),
         (aws.error_of(NoAnswer("no", code="Invented")), ErrorAction.RETRY),
     ],

@@ -10,12 +10,28 @@ import pytest
 
 from bidbrain.replay.market import Warnings
 from pricing_data.units import HOUR, MINUTE, SECOND
-from spotctl.clouds.errors import NoCapacity, NotFound, NotPermitted, ProviderError, QuotaReached, Throttled, Unanswered
+from spotctl.clouds.errors import (
+    NoCapacity,
+    NotFound,
+    NotPermitted,
+    ProviderError,
+    QuotaReached,
+    Throttled,
+    Unanswered,
+)
 from spotctl.clouds.provider import EndReason, MachineRequest, MachineState
 from spotctl.home.errors import BadRequest
 from tests.spotctl.clouds import markets
 from tests.spotctl.clouds.contract import LinkContract, ProviderContract, Setting
-from tests.spotctl.clouds.fake import Call, FakeProvider, LostAnswer, LostRequest, PartialGrant, Refusal, SlowDescribe
+from tests.spotctl.clouds.fake import (
+    Call,
+    FakeProvider,
+    LostAnswer,
+    LostRequest,
+    PartialGrant,
+    Refusal,
+    SlowDescribe,
+)
 
 
 class TestContract(ProviderContract, LinkContract):
@@ -35,7 +51,9 @@ class TestContract(ProviderContract, LinkContract):
 
 @pytest.fixture
 def fake() -> FakeProvider:
-    return FakeProvider(markets.market(), markets.BEGIN, Warnings(ahead=2 * MINUTE), most_machines=10)
+    return FakeProvider(
+        markets.market(), markets.BEGIN, Warnings(ahead=2 * MINUTE), most_machines=10
+    )
 
 
 def order(token: str = "t", machines: int = 2) -> MachineRequest:
@@ -48,7 +66,19 @@ def wild(token: str = "w", machines: int = 2) -> MachineRequest:
 
 @pytest.mark.parametrize("kind", [NoCapacity, QuotaReached, Throttled, NotPermitted])
 @pytest.mark.parametrize(
-    "call", ["create", "list", "renew", "terminate", "assign", "status", "resources", "remove", "prices", "offers"]
+    "call",
+    [
+        "create",
+        "list",
+        "renew",
+        "terminate",
+        "assign",
+        "status",
+        "resources",
+        "remove",
+        "prices",
+        "offers",
+    ],
 )
 def test_a_refused_call_has_no_effect_and_the_next_succeeds(
     fake: FakeProvider, kind: type[ProviderError], call: str
@@ -74,8 +104,12 @@ def test_a_refused_call_has_no_effect_and_the_next_succeeds(
     calls[call]()
 
 
-@pytest.mark.parametrize("setting", [{"image": "x"}, {"identity": "x"}, {"disk_gib": 100}, {"network": "x"}])
-def test_settings_of_a_cloud_are_refused_where_machines_have_none(fake: FakeProvider, setting: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "setting", [{"image": "x"}, {"identity": "x"}, {"disk_gib": 100}, {"network": "x"}]
+)
+def test_settings_of_a_cloud_are_refused_where_machines_have_none(
+    fake: FakeProvider, setting: dict[str, Any]
+) -> None:
     (name,) = setting
     with pytest.raises(BadRequest, match=f"machines of the fake provider have no {name}"):
         fake.create(replace(order(), **setting))
@@ -142,10 +176,15 @@ def test_the_market_warns_and_evicts(fake: FakeProvider) -> None:
     fake.advance(28 * 60 - 1)
     assert {one.state for one in fake.list({})} == {MachineState.RUNNING}
     fake.advance(1)
-    told = {(one.state, one.warned_until) for one in (fake.with_status(machine) for machine in fake.list({}))}
+    told = {
+        (one.state, one.warned_until)
+        for one in (fake.with_status(machine) for machine in fake.list({}))
+    }
     assert told == {(MachineState.LEAVING, markets.PEAK_AT)}
     fake.advance(3600)
-    assert {(one.ended, one.end_reason) for one in fake.list({})} == {(markets.PEAK_AT, EndReason.EVICTED)}
+    assert {(one.ended, one.end_reason) for one in fake.list({})} == {
+        (markets.PEAK_AT, EndReason.EVICTED)
+    }
 
 
 def test_a_bid_below_the_price_is_refused(fake: FakeProvider) -> None:
@@ -160,7 +199,9 @@ def test_no_lease_outlives_the_prices(fake: FakeProvider) -> None:
     fake.create(replace(order(), lease_until=markets.CLOSES + HOUR))
     fake.link("fake-0").renew(markets.CLOSES + HOUR)
     fake.advance(3000 * 3600)
-    assert {(one.ended, one.end_reason) for one in fake.list({})} == {(markets.CLOSES, EndReason.LEASE_ENDED)}
+    assert {(one.ended, one.end_reason) for one in fake.list({})} == {
+        (markets.CLOSES, EndReason.LEASE_ENDED)
+    }
     with pytest.raises(NoCapacity, match="its history is replayed from"):
         fake.create(order("later"))
 
@@ -196,7 +237,11 @@ def test_weather_decides_about_calls_without_a_script(fake: FakeProvider) -> Non
     fake.script("create", PartialGrant(1))
     assert len(fake.create(order())) == 1
     fake.advance(61)
-    for call in (lambda: fake.list({}), lambda: fake.create(order("u")), lambda: fake.terminate(["fake-0"])):
+    for call in (
+        lambda: fake.list({}),
+        lambda: fake.create(order("u")),
+        lambda: fake.terminate(["fake-0"]),
+    ):
         with pytest.raises(NotPermitted, match="expired"):
             call()
     fake.script("create", PartialGrant(1))

@@ -20,7 +20,9 @@ GCP = Market.parse("gcp/us-central1/us-central1-a/n2-standard-4")
 AZURE = Market.parse("azure/eastus/-/Standard_D4s_v5")
 
 
-def held(market: Market, settings: Settings, *, spot: bool = True, disk_gib: int | None = None) -> Holdings:
+def held(
+    market: Market, settings: Settings, *, spot: bool = True, disk_gib: int | None = None
+) -> Holdings:
     both = cloud_provider(settings, ("aws", "gcp", "azure"))
     alone = cloud_provider(settings, (market.cloud,))
     found = alone.holdings(market, spot=spot, disk_gib=disk_gib)
@@ -36,9 +38,14 @@ def test_a_disk_is_billed_by_its_size(tmp_path: Any) -> None:  # noqa: ANN401 - 
     assert held(AZURE, settings).disk <= held(AZURE, settings, disk_gib=500).disk
 
 
-def test_an_address_is_billed_only_where_machines_have_one(tmp_path: Any) -> None:  # noqa: ANN401 - a path
+# A path.
+def test_an_address_is_billed_only_where_machines_have_one(tmp_path: Any) -> None:  # noqa: ANN401
     settings = Settings(home=tmp_path)
-    assert [held(one, settings).address for one in (AWS, GCP, AZURE)] == [5_000_000, 2_500_000, 5_000_000]
+    assert [held(one, settings).address for one in (AWS, GCP, AZURE)] == [
+        5_000_000,
+        2_500_000,
+        5_000_000,
+    ]
     assert held(GCP, settings, spot=False).address == 5_000_000
     private = Settings(
         home=tmp_path,

@@ -1,4 +1,6 @@
-"""Answers of a machine that was taken over: each is an error of this machine, and no crash or memory without end."""
+"""Answers of a machine that was taken over: each is an error of this machine, and no crash or
+memory without end.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def asked(seed: int, folder: Path) -> list[str]:
-    """Asks a hostile machine everything that a launcher asks; returns the errors, all of this machine."""
+    """Asks a hostile machine everything that a launcher asks; returns the errors, all of this
+    machine.
+    """
     hostile = HostileMachine(seed)
     found = AgentLink(lambda: hostile.address, MACHINE, SECRET, CLOCK, lambda: False)
     provider = cast(
@@ -50,17 +54,24 @@ def asked(seed: int, folder: Path) -> list[str]:
     market = Market.parse("aws/us-east-1/us-east-1a/m5.large")
     machine = Machine(MACHINE, market, None, MachineState.RUNNING, 0, {})
     kept, errors = KeptOutput(folder), list[str]()
-    environment = cast("Any", SimpleNamespace(output=folder, provider=provider, redacted=lambda text: text))
+    environment = cast(
+        "Any", SimpleNamespace(output=folder, provider=provider, redacted=lambda text: text)
+    )
     run = RunOutput.__new__(RunOutput)
     run._source, run._on_ray, run._readings = kept, False, {}
-    state = cast("RunState", SimpleNamespace(machines={MACHINE: SimpleNamespace(id=MACHINE, started=0, alive=True)}))
+    state = cast(
+        "RunState",
+        SimpleNamespace(machines={MACHINE: SimpleNamespace(id=MACHINE, started=0, alive=True)}),
+    )
 
     def show() -> None:
         for line in islice(run.new_lines(state, last=False), 200_000):
             assert line.at is None or format_time(line.at)
 
     requests: list[Callable[[], object]] = [
-        lambda: CloudProvider.with_status(provider, machine, lambda error: errors.append(str(error))),
+        lambda: CloudProvider.with_status(
+            provider, machine, lambda error: errors.append(str(error))
+        ),
         lambda: found.assign(Payload("w", ("true",))),
         lambda: found.renew(10**15 + 1),
         lambda: kept.fetch(provider, MACHINE, now=True),
@@ -104,7 +115,9 @@ def test_a_hostile_machine_neither_stops_nor_fills_the_launcher(seed: int, tmp_p
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_hundreds_of_hostile_machines(tmp_path: Path) -> None:
-    print(f"{max(check(seed, tmp_path / str(seed)) for seed in range(1000, 1200)) >> 20} MiB at most")  # noqa: T201
+    print(  # noqa: T201
+        f"{max(check(seed, tmp_path / str(seed)) for seed in range(1000, 1200)) >> 20} MiB at most"
+    )
 
 
 def test_a_command_that_prints_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,6 @@
-"""Images that a launch uses by default are in public catalogs or documentation, for the right processors."""
+"""Images that a launch uses by default are in public catalogs or documentation, for the right
+processors.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def of_aws() -> Iterator[tuple[str, str]]:
 
 
 def of_gcp() -> Iterator[tuple[str, str]]:
-    request = MachineRequest("t" * 40, Market("gcp", "us-central1", "us-central1-a", "n2-standard-4"), 1, 1, 0, {})
+    request = MachineRequest(
+        "t" * 40, Market("gcp", "us-central1", "us-central1-a", "n2-standard-4"), 1, 1, 0, {}
+    )
     for is_arm, has_gpus in product((False, True), repeat=2):
         hardware = GcpHardware("n2-standard-4", is_arm=is_arm, has_own_gpus=has_gpus)
         body = instance(request, GcpMachineSettings(), hardware, _PLACE, "", 0)

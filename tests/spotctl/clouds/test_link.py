@@ -48,7 +48,9 @@ def to(agent: Agent, secret: bytes = SECRET, *, gone: bool = False) -> AgentLink
 
 
 def test_a_wrong_secret_is_a_lack_of_permission(agent: Agent) -> None:
-    with pytest.raises(NotPermitted, match="m-0 refused the connection: wrong secret; was the machine rented"):
+    with pytest.raises(
+        NotPermitted, match="m-0 refused the connection: wrong secret; was the machine rented"
+    ):
         to(agent, bytes(32)).status()
     assert to(agent).status().work == "work"
 
@@ -72,7 +74,9 @@ def test_a_dead_agent_is_unanswered_until_its_provider_knows_that_it_is_gone(age
         to(agent, gone=True).status()
 
 
-def test_a_hung_agent_is_not_asked_again_at_once(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hung_agent_is_not_asked_again_at_once(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(links, "CALL_SECONDS", 0.2)
     link = to(agent)
     link.status()
@@ -98,7 +102,9 @@ def test_a_connection_that_died_is_opened_again(agent: Agent) -> None:
 
 def test_a_command_runs_and_prints(agent: Agent) -> None:
     link = to(agent)
-    assert link.exec(["/bin/sh", "-c", "echo out; echo err >&2; exit 3"]) == ExecResult(3, b"out\n", b"err\n")
+    assert link.exec(["/bin/sh", "-c", "echo out; echo err >&2; exit 3"]) == ExecResult(
+        3, b"out\n", b"err\n"
+    )
     assert len(link.exec(["/bin/sh", "-c", "head -c 500000 /dev/zero"]).out) == 500_000
     assert link.exec(["/no/such/program"]).exit_code == 127
     with pytest.raises(BadRequest, match="exec needs a command"):
@@ -118,7 +124,8 @@ def test_a_command_is_killed_with_its_machine(agent: Agent) -> None:
         ended = pool.submit(to(agent, gone=True).exec, ["/bin/sh", "-c", "sleep 1000"])
         try:
             eventually(lambda: any(b"sleep\x001000" in arguments(pid) for pid in agent.running))
-            # The agent answers one request after the other: by now the caller knows that its command was started.
+            # The agent answers one request after the other: by now the caller knows that its
+            # command was started.
             to(agent).status()
         finally:
             agent.process.kill()

@@ -1,4 +1,6 @@
-"""Local machines: the contracts on real processes, evictions by the market, and what a killed machine leaves."""
+"""Local machines: the contracts on real processes, evictions by the market, and what a killed
+machine leaves.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ def gone(provider: LocalProvider) -> dict[str, Machine]:
 
 
 def in_time(root: Path, act: Callable[[LocalProvider, Path], bool], **settings: object) -> None:
-    """Does something before a moment of the market; where it comes too soon for a busy computer, in a slower market."""
+    """Does something before a moment of the market; where it comes too soon for a busy computer, in
+    a slower market.
+    """
     for speed in (FAST, FAST / 8, FAST / 64):
         home = root / f"{speed:g}"
         provider = local(home, **settings)
@@ -90,7 +94,14 @@ class TestContract(ProviderContract, LinkContract):
         provider = local(root)
         provider.begin(BEGIN, FAST)
         payload = markets.python("raise SystemExit(3)")
-        return Setting(provider, CALM, BID, UNKNOWN, payload, lambda seconds: time.sleep(max(seconds / FAST, 0.01)))
+        return Setting(
+            provider,
+            CALM,
+            BID,
+            UNKNOWN,
+            payload,
+            lambda seconds: time.sleep(max(seconds / FAST, 0.01)),
+        )
 
 
 def test_nothing_of_a_machine_runs_once_it_is_gone(slow: LocalProvider, root: Path) -> None:
@@ -137,7 +148,9 @@ def test_the_market_warns_and_evicts_when_the_price_rises(root: Path) -> None:
     taken = [one.id for one in spot]
     eventually(lambda: all(one.state is MachineState.GONE for one in provider.list(spot[0].tags)))
     found = {one.id: one for one in provider.list({})}
-    assert {(found[one].ended, found[one].end_reason) for one in taken} == {(PEAK_AT, EndReason.EVICTED)}
+    assert {(found[one].ended, found[one].end_reason) for one in taken} == {
+        (PEAK_AT, EndReason.EVICTED)
+    }
     assert {found[one.id].state for one in (*dear, *reliable)} == {MachineState.RUNNING}
     with pytest.raises(NoCapacity, match="more than the bid"):
         provider.create(replace(order("late"), market=WILD))
@@ -160,7 +173,8 @@ def test_an_eviction_may_come_without_a_warning(root: Path) -> None:
 
 def test_output_and_exit_code_of_a_payload_can_be_read(slow: LocalProvider) -> None:
     say = markets.python(
-        "import os; print('machine', os.environ['SPOTCTL_INDEX'], os.environ['KEY']); raise SystemExit(3)"
+        "import os; print('machine', os.environ['SPOTCTL_INDEX'], os.environ['KEY']); raise "
+        "SystemExit(3)"
     )
     first, second = slow.create(replace(order(payload=say), secrets={"KEY": "hush"}))
     eventually(lambda: all(slow.link(one.id).status().exit_code == 3 for one in (first, second)))
@@ -221,7 +235,9 @@ def test_the_number_of_machines_is_limited(root: Path) -> None:
 def test_a_machine_whose_hypervisor_or_agent_is_killed_has_failed(
     slow: LocalProvider, root: Path, process: str
 ) -> None:
-    """Nothing of it keeps running, not even what has left the process group, which the kernel does not kill."""
+    """Nothing of it keeps running, not even what has left the process group, which the kernel does
+    not kill.
+    """
     family = markets.python(
         "import os, time\n"
         "if os.fork() == 0:\n os.setsid()\n time.sleep(1000)\n"
@@ -247,11 +263,15 @@ def test_a_machine_whose_hypervisor_or_agent_is_killed_has_failed(
     assert left.id == slow.list({})[1].id
 
 
-def test_a_process_whose_folder_is_gone_is_found_by_its_tags_and_removed(slow: LocalProvider, root: Path) -> None:
+def test_a_process_whose_folder_is_gone_is_found_by_its_tags_and_removed(
+    slow: LocalProvider, root: Path
+) -> None:
     lost = root / "machines" / "0123456789abcdef" / "0"
     tags = {MARK: str(lost), TAGS_VARIABLE: json.dumps({"run": "a", "installation": "ours"})}
     stray = subprocess.Popen(["sleep", "1000"], env={**os.environ, **tags})
-    elsewhere = subprocess.Popen(["sleep", "1000"], env={**os.environ, MARK: str(root.parent / "other" / "x" / "0")})
+    elsewhere = subprocess.Popen(
+        ["sleep", "1000"], env={**os.environ, MARK: str(root.parent / "other" / "x" / "0")}
+    )
     try:
         slow.create(order("t", 1, SLEEPER))
         eventually(lambda: len(slow.resources({})) == 2)
@@ -270,7 +290,9 @@ def test_a_process_whose_folder_is_gone_is_found_by_its_tags_and_removed(slow: L
             process.wait()
 
 
-def test_a_request_that_was_granted_but_not_started_waits_for_its_caller(slow: LocalProvider, root: Path) -> None:
+def test_a_request_that_was_granted_but_not_started_waits_for_its_caller(
+    slow: LocalProvider, root: Path
+) -> None:
     """As after a SIGKILL of the caller between grant and start."""
     asked = replace(order(payload=SLEEPER), lease_until=BEGIN + 30 * MINUTE)
     slow.create(asked)
@@ -299,14 +321,19 @@ def test_a_machine_that_is_never_started_ends_with_its_lease_or_a_termination(ro
         if provider.now() >= asked.lease_until:
             return False
         found = gone(provider)
-        assert [found[one.id].end_reason for one in machines] == [EndReason.RETURNED, EndReason.LEASE_ENDED]
+        assert [found[one.id].end_reason for one in machines] == [
+            EndReason.RETURNED,
+            EndReason.LEASE_ENDED,
+        ]
         assert found[machines[1].id].ended == asked.lease_until
         return True
 
     in_time(root, ended)
 
 
-def test_concurrent_callers_with_one_token_get_the_same_machines(slow: LocalProvider, root: Path) -> None:
+def test_concurrent_callers_with_one_token_get_the_same_machines(
+    slow: LocalProvider, root: Path
+) -> None:
     """Processes that only list machines meanwhile do not block them."""
     with ThreadPoolExecutor(6) as pool:
         looks = [pool.submit(lambda: [local(root).list({}) for _ in range(50)]) for _ in range(2)]
@@ -319,7 +346,9 @@ def test_concurrent_callers_with_one_token_get_the_same_machines(slow: LocalProv
     assert [one.state for one in slow.list({})] == [MachineState.RUNNING] * 3
 
 
-def test_a_process_that_checks_a_lock_is_not_mistaken_for_a_machine(slow: LocalProvider, root: Path) -> None:
+def test_a_process_that_checks_a_lock_is_not_mistaken_for_a_machine(
+    slow: LocalProvider, root: Path
+) -> None:
     asked = order("t", 1, SLEEPER)
     slow.create(asked)
     kill_all(root)
@@ -356,7 +385,9 @@ def test_nothing_is_granted_if_the_disk_cannot_be_written(slow: LocalProvider, r
         slow.create(order())
 
 
-def test_machines_that_ended_long_ago_are_forgotten_and_running_ones_are_not(slow: LocalProvider, root: Path) -> None:
+def test_machines_that_ended_long_ago_are_forgotten_and_running_ones_are_not(
+    slow: LocalProvider, root: Path
+) -> None:
     old = slow.create(order("old", 1))[0]
     lives = slow.create(order("lives", 1))[0]
     slow.terminate([old.id])

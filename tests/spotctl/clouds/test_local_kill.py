@@ -1,4 +1,6 @@
-"""Callers killed by SIGKILL: a sample of the points that `python -m tests.spotctl.clouds.killed` tries all of."""
+"""Callers killed by SIGKILL: a sample of the points that `python -m tests.spotctl.clouds.killed`
+tries all of.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ EVERY = 170
 
 
 def test_the_call_of_a_killed_caller_can_be_repeated() -> None:
-    # In a process of its own: the callers are its forks, and it has no threads that a fork would lose.
+    # In a process of its own: the callers are its forks, and it has no threads that a fork would
+    # lose.
     found = subprocess.run(
         [sys.executable, "-m", "tests.spotctl.clouds.killed", str(EVERY)],
         check=False,
@@ -42,9 +45,13 @@ def test_the_call_of_a_killed_caller_can_be_repeated() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_killed_starter_leaves_complete_machines_or_none(tmp_path: Path, seed: int) -> None:
-    """The process that forks the hypervisors is killed at a random moment, and the caller with it."""
+    """The process that forks the hypervisors is killed at a random moment, and the caller with
+    it."""
     begun(tmp_path)
-    code = f"from tests.spotctl.clouds import killed as k; k.provider(k.Path({str(tmp_path)!r})).create(k.ORDER)"
+    code = (
+        "from tests.spotctl.clouds import killed as k; "
+        f"k.provider(k.Path({str(tmp_path)!r})).create(k.ORDER)"
+    )
     caller = subprocess.Popen([sys.executable, "-c", code], cwd=CODE)
     try:
         for helper in helpers_of(caller, tmp_path):
@@ -67,7 +74,9 @@ def runs(root: Path, folder: Path, processes: int) -> bool:
 
 
 def helpers_of(caller: subprocess.Popen[bytes], root: Path) -> list[int]:
-    """The process that a caller has started, once it has; none if it came and went between two looks."""
+    """The process that a caller has started, once it has; none if it came and went between two
+    looks.
+    """
     while caller.poll() is None:
         if found := [pid for pid, _ in running(root) if parent_of(pid) == caller.pid]:
             return found

@@ -1,5 +1,5 @@
-"""The contracts of links and of leases on machines that really run: booted from what each simulated cloud gives them,
-reached over ssh, and ended by their own access to the cloud."""
+"""The contracts of links and of leases on machines that really run: booted from what each simulated
+cloud gives them, reached over ssh, and ended by their own access to the cloud."""
 
 from __future__ import annotations
 
@@ -132,7 +132,9 @@ class TestLink(LinkContract):
 class TestLeases:
     """Machines of each cloud delete themselves, which ends the bill."""
 
-    test_a_machine_ends_with_its_lease = ProviderContract.test_a_machine_ends_with_its_lease_without_any_launcher
+    test_a_machine_ends_with_its_lease = (
+        ProviderContract.test_a_machine_ends_with_its_lease_without_any_launcher
+    )
 
 
 @pytest.mark.sampled(4)
@@ -140,5 +142,9 @@ class TestEnds:
     """Ends of machines, which recorded answers cannot show."""
 
     test_a_lease_that_has_ended = ProviderContract.test_a_lease_that_has_ended_at_the_request
-    test_terminated_machines_are_paid_until_then = ProviderContract.test_terminated_machines_are_paid_until_then
-    test_a_token_is_not_served_again = ProviderContract.test_a_token_is_not_served_again_when_its_machines_are_gone
+    test_terminated_machines_are_paid_until_then = (
+        ProviderContract.test_terminated_machines_are_paid_until_then
+    )
+    test_a_token_is_not_served_again = (
+        ProviderContract.test_a_token_is_not_served_again_when_its_machines_are_gone
+    )

@@ -1,4 +1,5 @@
-"""Several clouds as one provider: one that fails does not keep the machines of the others running."""
+"""Several clouds as one provider: one that fails does not keep the machines of the others
+running."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ def test_what_one_cloud_refuses_is_done_in_the_others(call: str) -> None:
 
 
 @pytest.mark.parametrize("call", ["list", "resources"])
-@pytest.mark.parametrize("error", [NotPermitted("expired"), Unanswered("a region is down")], ids=repr)
+@pytest.mark.parametrize(
+    "error", [NotPermitted("expired"), Unanswered("a region is down")], ids=repr
+)
 def test_a_cloud_that_is_down_hides_nothing_of_the_others(call: str, error: ProviderError) -> None:
     down, other = (FakeProvider(Replayed.of(PRICES.values()), START) for _ in range(2))
     (machine,) = other.create(MachineRequest("t", MARKETS[0], 1, None, START + HOUR))
@@ -52,7 +55,10 @@ def test_a_cloud_that_is_down_hides_nothing_of_the_others(call: str, error: Prov
     both = SeveralClouds({"there": down, "here": other})
     with pytest.raises(PartlyListed) as listed:
         getattr(both, call)({})
-    assert ([one.id for one in listed.value.listed], listed.value.parts) == ([machine.id], ("there:",))
+    assert ([one.id for one in listed.value.listed], listed.value.parts) == (
+        [machine.id],
+        ("there:",),
+    )
     other.weather = lambda _: Refusal(error)
     with pytest.raises(type(error)):
         getattr(both, call)({})
@@ -64,12 +70,17 @@ def test_a_part_of_a_cloud_is_a_part_of_all() -> None:
 
     class Regional(FakeProvider):
         def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
-            raise PartlyListed(Unanswered("eu-west-1 is down"), super().list(tags), ("here:eu-west-1:",))
+            raise PartlyListed(
+                Unanswered("eu-west-1 is down"), super().list(tags), ("here:eu-west-1:",)
+            )
 
     both = SeveralClouds({"here": Regional(Replayed.of(PRICES.values()), START), "there": cloud})
     with pytest.raises(PartlyListed, match="eu-west-1 is down") as listed:
         both.list({})
-    assert ([one.id for one in listed.value.listed], listed.value.parts) == ([machine.id], ("here:eu-west-1:",))
+    assert ([one.id for one in listed.value.listed], listed.value.parts) == (
+        [machine.id],
+        ("here:eu-west-1:",),
+    )
 
 
 def test_only_what_no_cloud_permits_is_not_permitted() -> None:

@@ -1,4 +1,6 @@
-"""The files of orders: what earlier versions wrote is read, and what a killed writer left is no order."""
+"""The files of orders: what earlier versions wrote is read, and what a killed writer left is no
+order.
+"""
 
 from pathlib import Path
 

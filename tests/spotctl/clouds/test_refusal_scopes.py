@@ -1,4 +1,6 @@
-"""How far refusals reach: the rows of the clouds' tables, and published refusals of new accounts and companies."""
+"""How far refusals reach: the rows of the clouds' tables, and published refusals of new accounts
+and companies.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,10 @@ def test_the_scope_of_a_row_fits_the_course_of_a_run(row: Refusal) -> None:
 
 
 def of_aws(code: str, words: str) -> SpotctlError:
-    answer = {"Error": {"Code": code, "Message": words}, "ResponseMetadata": {"HTTPStatusCode": 403}}
+    answer = {
+        "Error": {"Code": code, "Message": words},
+        "ResponseMetadata": {"HTTPStatusCode": 403},
+    }
     with (
         pytest.raises(SpotctlError) as caught,
         in_contract(partial(aws.error_of, about="m")),
@@ -72,30 +77,47 @@ def of_azure(code: str, words: str) -> SpotctlError:
 of_gcp = partial(gcp.of_operation, "m")
 
 SCP = (
-    "You are not authorized to perform this operation. User: arn:aws:iam::1:user/u is not authorized to perform:"
-    " ec2:RunInstances on resource: arn:aws:ec2:us-east-1:1:instance/* with an explicit deny in a service control"
+    "You are not authorized to perform this operation. User: arn:aws:iam::1:user/u is not "
+    "authorized to perform:"
+    " ec2:RunInstances on resource: arn:aws:ec2:us-east-1:1:instance/* with an explicit deny in a "
+    "service control"
     " policy"
 )
 FREE = (
-    "The specified instance type is not eligible for Free Tier. For a list of Free Tier instance types, run"
+    "The specified instance type is not eligible for Free Tier. For a list of Free Tier instance "
+    "types, run"
     " 'describe-instance-types' with the filter 'free-tier-eligible=true'."
 )
-PROFILE = "Value (spotctl) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
-OUTSIDE = "Constraint constraints/compute.vmExternalIpAccess violated for project 1. Add instance p/i to the constraint"
-LOCATION = "Location ZONE:us-central1-a violates constraint constraints/gcp.resourceLocations on the resource p/i"
+PROFILE = (
+    "Value (spotctl) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance "
+    "Profile name"
+)
+OUTSIDE = (
+    "Constraint constraints/compute.vmExternalIpAccess violated for project 1. Add instance p/i to "
+    "the constraint"
+)
+LOCATION = (
+    "Location ZONE:us-central1-a violates constraint constraints/gcp.resourceLocations on the "
+    "resource p/i"
+)
 SHIELDED = "Constraint constraints/compute.requireShieldedVm violated for project projects/p."
 ADDRESSES = "Quota 'IN_USE_ADDRESSES' exceeded.  Limit: 4.0 in region us-central1."
 ABSENT = "The resource 'projects/p/serviceAccounts/{}' of type 'serviceAccount' was not found."
 DEFAULT = ABSENT.format("1-compute@developer.gserviceaccount.com")
 NEW = ABSENT.format("spotctl-machines@p.iam.gserviceaccount.com")
 PD = "[pd-balanced] features are not compatible for creating instance."
-PD_TYPE = "Invalid value for field 'd': pd-balanced disk type cannot be used by c3-standard-192-metal machine type."
+PD_TYPE = (
+    "Invalid value for field 'd': pd-balanced disk type cannot be used by c3-standard-192-metal "
+    "machine type."
+)
 BEST = "Resource 'm' was disallowed by Azure: This policy maintains a set of best available regions"
 STATIC = (
-    "Cannot create more than 3 public IP addresses with static allocation method for this subscription in this region."
+    "Cannot create more than 3 public IP addresses with static allocation method for this "
+    "subscription in this region."
 )
 LEGAL = (
-    "User failed validation to purchase resources. Error message: 'Legal terms have not been accepted for this item'"
+    "User failed validation to purchase resources. Error message: 'Legal terms have not been "
+    "accepted for this item'"
 )
 PAID, TYPES = "upgrade the plan", "free-tier-eligible"
 
@@ -103,11 +125,21 @@ PAID, TYPES = "upgrade the plan", "free-tier-eligible"
 @pytest.mark.parametrize(
     ("error", "kind", "scope", "cure"),
     [
-        (of_aws("UnauthorizedOperation", SCP), NotHere, ORGANISATION, "administers the AWS organisation"),
+        (
+            of_aws("UnauthorizedOperation", SCP),
+            NotHere,
+            ORGANISATION,
+            "administers the AWS organisation",
+        ),
         (of_aws("InvalidParameterCombination", FREE), NotPermitted, ACCOUNT, PAID),
         (of_aws("InvalidParameterCombination", FREE), NotPermitted, ACCOUNT, TYPES),
         (of_aws("InvalidParameterValue", PROFILE), NotYet, None, "2 minutes"),
-        (of_aws("MaxSpotInstanceCountExceeded", "Max spot instance count exceeded"), QuotaReached, REGION, "quota"),
+        (
+            of_aws("MaxSpotInstanceCountExceeded", "Max spot instance count exceeded"),
+            QuotaReached,
+            REGION,
+            "quota",
+        ),
         (of_aws("InvalidAvailabilityZone", "no"), NotHere, ZONE, "zone"),
         (of_aws("InsufficientAddressCapacity", "no"), NoCapacity, REGION, "address"),
         (of_gcp("conditionNotMet", OUTSIDE), NotPermitted, ORGANISATION, "public_ip = false"),
@@ -116,13 +148,30 @@ PAID, TYPES = "upgrade the plan", "free-tier-eligible"
         (of_gcp("conditionNotMet", SHIELDED), NotPermitted, ORGANISATION, "organization policy"),
         (of_gcp("QUOTA_EXCEEDED", ADDRESSES), QuotaReached, REGION, "public_ip = false"),
         (of_gcp("RESOURCE_NOT_FOUND", DEFAULT), BadRequest, None, "set service_account in [gcp]"),
-        (of_gcp("SERVICE_ACCOUNT_NOT_FOUND", DEFAULT), BadRequest, None, "set service_account in [gcp]"),
+        (
+            of_gcp("SERVICE_ACCOUNT_NOT_FOUND", DEFAULT),
+            BadRequest,
+            None,
+            "set service_account in [gcp]",
+        ),
         (of_gcp("RESOURCE_NOT_FOUND", NEW), NotYet, None, "2 minutes"),
         (of_gcp("invalidUsage", PD), NotFound, MACHINE, "no such disks"),
         (of_gcp("invalid", PD_TYPE), NotFound, MACHINE, "no such disks"),
-        (of_gcp("UNSUPPORTED_OPERATION", "Spot VM not supported for machine type m3"), NotFound, MACHINE, "not sold"),
+        (
+            of_gcp("UNSUPPORTED_OPERATION", "Spot VM not supported for machine type m3"),
+            NotFound,
+            MACHINE,
+            "not sold",
+        ),
         (of_azure("RequestDisallowedByAzure", BEST), NotHere, REGION, "name others under regions"),
-        (of_azure("AvailabilityZoneNotSupported", "The zone(s) '3' for resource is not supported."), NotHere, ZONE, ""),
+        (
+            of_azure(
+                "AvailabilityZoneNotSupported", "The zone(s) '3' for resource is not supported."
+            ),
+            NotHere,
+            ZONE,
+            "",
+        ),
         (of_azure("InvalidAvailabilityZone", "no"), NotHere, ZONE, "other zones"),
         (of_azure("ResourceTypeNotSupportAvailabilityZones", "no"), NotHere, ZONE, "other zones"),
         (
@@ -131,11 +180,26 @@ PAID, TYPES = "upgrade the plan", "free-tier-eligible"
             ACCOUNT,
             "free",
         ),
-        (of_azure("StaticPublicIPCountLimitReached", STATIC), QuotaReached, REGION, "public_ip = false"),
+        (
+            of_azure("StaticPublicIPCountLimitReached", STATIC),
+            QuotaReached,
+            REGION,
+            "public_ip = false",
+        ),
         (of_azure("PublicIPCountLimitReached", "no"), QuotaReached, REGION, "Public IP Addresses"),
-        (of_azure("ResourcePurchaseValidationFailed", LEGAL), NotPermitted, ACCOUNT, "az vm image terms accept"),
+        (
+            of_azure("ResourcePurchaseValidationFailed", LEGAL),
+            NotPermitted,
+            ACCOUNT,
+            "az vm image terms accept",
+        ),
         (of_azure("BadRequest", LEGAL), NotPermitted, ACCOUNT, "az vm image terms accept"),
-        (of_azure("PrincipalNotFound", "Principal p does not exist in the directory d."), NotYet, None, "2 minutes"),
+        (
+            of_azure("PrincipalNotFound", "Principal p does not exist in the directory d."),
+            NotYet,
+            None,
+            "2 minutes",
+        ),
     ],
     ids=lambda value: str(value)[:40] if isinstance(value, SpotctlError) else None,
 )

@@ -1,4 +1,6 @@
-"""When the replayed market ends machines, compared with the backtest's engine and with hand-counted cases."""
+"""When the replayed market ends machines, compared with the backtest's engine and with hand-counted
+cases.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,14 @@ from bidbrain.strategies.base import Decision, Offer, Overheads, Rent, Situation
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE
 from spotctl.clouds.errors import NoCapacity
-from spotctl.clouds.local.machine_file import EVICTED, LEASE_ENDED, RETURNED, PlannedEnd, ReplayedEnd, end_of
+from spotctl.clouds.local.machine_file import (
+    EVICTED,
+    LEASE_ENDED,
+    RETURNED,
+    PlannedEnd,
+    ReplayedEnd,
+    end_of,
+)
 from spotctl.clouds.local.replayed import Replayed
 from spotctl.clouds.provider import EndReason
 from tests.spotctl.clouds import markets
@@ -31,7 +40,9 @@ moments = st.integers(0, 40)
 def histories(draw: st.DrawFn) -> PriceSeries:
     times = sorted(draw(st.sets(st.integers(1, 38), max_size=12)))
     prices = draw(st.lists(st.integers(1, 6), min_size=len(times) + 2, max_size=len(times) + 2))
-    return markets.series(CALM, *zip([BEGIN + at * MINUTE for at in (0, *times, 40)], prices, strict=True))
+    return markets.series(
+        CALM, *zip([BEGIN + at * MINUTE for at in (0, *times, 40)], prices, strict=True)
+    )
 
 
 @st.composite
@@ -42,7 +53,9 @@ def capacities(draw: st.DrawFn) -> Capacity:
 
 
 class Buys:
-    """Rents what it was given at the given moments, as far as prices allow; never returns a machine."""
+    """Rents what it was given at the given moments, as far as prices allow; never returns a
+    machine.
+    """
 
     name = "buys"
 
@@ -63,22 +76,30 @@ class Buys:
 @given(
     histories(),
     st.none() | capacities(),
-    st.lists(st.tuples(st.integers(0, 35), st.integers(1, 3), st.integers(1, 6)), min_size=1, max_size=4),
+    st.lists(
+        st.tuples(st.integers(0, 35), st.integers(1, 3), st.integers(1, 6)), min_size=1, max_size=4
+    ),
     st.none() | st.integers(0, 5),
 )
 def test_machines_end_as_the_backtest_predicts(
-    series: PriceSeries, capacity: Capacity | None, orders: list[tuple[int, int, int]], seed: int | None
+    series: PriceSeries,
+    capacity: Capacity | None,
+    orders: list[tuple[int, int, int]],
+    seed: int | None,
 ) -> None:
     """The same orders at the same moments: machines end when and why the engine's do.
 
-    At the end of the history the engine keeps its machines, while here their leases end or the market takes them.
+    At the end of the history the engine keeps its machines, while here their leases end or the
+    market takes them.
     """
     limits = {} if capacity is None else {CALM: capacity}
     lives = None if seed is None else DrawnLives({CALM: Mortality(2.0)}, seed)
     orders = sorted(set(orders), key=lambda one: one[0])
     offer = Offer(CALM, 1.0, 10)
     job = ReplayedJob(BEGIN, 1e18, series.last, (offer,), Rent(offer, 1, None), 1e9)
-    run = run_job(job, Buys(list(orders)), MarketReplay([series], limits, lives), Overheads(0, 0, 0))
+    run = run_job(
+        job, Buys(list(orders)), MarketReplay([series], limits, lives), Overheads(0, 0, 0)
+    )
     predicted = sorted(
         (one.start, one.end, one.ended is End.EVICTED or one.end == series.last)
         for one in run.tenures
@@ -113,8 +134,12 @@ def test_the_newest_machines_are_taken_first_when_capacity_falls() -> None:
         market.grant(order, [None] * 3, BEGIN + MINUTE)
 
 
-@given(st.integers(0, 1000), st.sampled_from([0.0, 0.1, 0.25, 1 / 3, 0.5, 1.0]), st.integers(0, 1000))
-def test_the_share_of_unwarned_allocations_holds_in_any_stretch(seed: int, share: float, begin: int) -> None:
+@given(
+    st.integers(0, 1000), st.sampled_from([0.0, 0.1, 0.25, 1 / 3, 0.5, 1.0]), st.integers(0, 1000)
+)
+def test_the_share_of_unwarned_allocations_holds_in_any_stretch(
+    seed: int, share: float, begin: int
+) -> None:
     warnings = Warnings(2 * MINUTE, share, seed)
     told = [warnings.warned_at(number, BEGIN, BEGIN + HOUR) for number in range(begin, begin + 60)]
     assert set(told) <= {None, BEGIN + 58 * MINUTE}

@@ -1,4 +1,6 @@
-"""Every request to a cloud fits the SDK's description of the service, also those that are sent without the SDK."""
+"""Every request to a cloud fits the SDK's description of the service, also those that are sent
+without the SDK.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ OURS = {INSTALLATION_TAG: "i1"}
 ORDER = MachineRequest("t1", MARKET, 1, BID, 4_000_000_000 * 1_000_000, OURS)
 
 
-# -- AWS ---------------------------------------------------------------------------------------------------------------
+# -- AWS -------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -70,7 +72,9 @@ def asks_the_doctor() -> None:
 
 
 def fetches_prices() -> None:
-    ended = spotctl("prices", "fetch", "--cloud", "aws", "--region", "us-east-1", "--type", MARKET.instance_type)
+    ended = spotctl(
+        "prices", "fetch", "--cloud", "aws", "--region", "us-east-1", "--type", MARKET.instance_type
+    )
     assert ended.code == 0, ended.err
 
 
@@ -88,7 +92,12 @@ PATHS: Mapping[Callable[[], None], set[str]] = {
         "AuthorizeSecurityGroupIngress",
         "AmazonSSM.GetParameter",
     },
-    asks_the_doctor: {"RunInstances", "TerminateInstances", "DescribeSpotPriceHistory", "GetProducts"},
+    asks_the_doctor: {
+        "RunInstances",
+        "TerminateInstances",
+        "DescribeSpotPriceHistory",
+        "GetProducts",
+    },
     fetches_prices: {"DescribeSpotPriceHistory", "GetSpotPlacementScores", "GetProducts"},
 }
 
@@ -103,17 +112,25 @@ def test_requests_to_aws_fit_its_service_models(ec2: Ec2, path: Callable[[], Non
 
 @pytest.mark.parametrize("block", [False, True])
 def test_orders_of_reserved_machines_fit_the_model_of_ec2(ec2: Ec2, block: bool) -> None:
-    ec2.reservations.reserve(CapacityReservation("cr-0abc", MARKET.instance_type, MARKET.zone, 2, block=block))
+    ec2.reservations.reserve(
+        CapacityReservation("cr-0abc", MARKET.instance_type, MARKET.zone, 2, block=block)
+    )
     market = replace(MARKET, reservation="cr-0abc")
-    order = MachineRequest("t1", market, 2, None, ORDER.lease_until, OURS, reservation="cr-0abc", block=block)
+    order = MachineRequest(
+        "t1", market, 2, None, ORDER.lease_until, OURS, reservation="cr-0abc", block=block
+    )
     here = provider()
     here.check_order(order)
     assert len(here.create(order)) == 2
     requests = [request for request in ec2.server.requests if action_of(request) == "RunInstances"]
     for request in requests:
         arguments = arguments_of(request)
-        assert arguments["CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId"]
-        assert arguments.get("InstanceMarketOptions.MarketType") == ("capacity-block" if block else None)
+        assert arguments[
+            "CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId"
+        ]
+        assert arguments.get("InstanceMarketOptions.MarketType") == (
+            "capacity-block" if block else None
+        )
     assert requests
     assert [problem for request in ec2.server.requests for problem in misfits(request)] == []
 
@@ -126,9 +143,15 @@ def test_orders_of_reserved_machines_fit_the_model_of_ec2(ec2: Ec2, block: bool)
         ("Action=TerminateInstances&InstanceId.1=i-1&DryRun=yes", "not a boolean"),
         ("Action=DeleteVolume&VolumeId.1=v", "has no parts"),
         ("Action=DeleteVolumes&VolumeId=v", "no service has the action"),
-        ("Action=RunInstances&MinCount=1&MaxCount=1&InstanceInitiatedShutdownBehavior=delete", "not one of stop"),
+        (
+            "Action=RunInstances&MinCount=1&MaxCount=1&InstanceInitiatedShutdownBehavior=delete",
+            "not one of stop",
+        ),
         (f"{_RUN}&InstanceMarketOptions.MarketType=block", "not one of spot, capacity-block"),
-        (f"{_RUN}&CapacityReservationSpecification.CapacityReservationId=cr-1", "no member 'CapacityReservationId'"),
+        (
+            f"{_RUN}&CapacityReservationSpecification.CapacityReservationId=cr-1",
+            "no member 'CapacityReservationId'",
+        ),
     ],
 )
 def test_a_request_that_does_not_fit_is_seen(body: str, problem: str) -> None:
@@ -137,7 +160,7 @@ def test_a_request_that_does_not_fit_is_seen(body: str, problem: str) -> None:
     assert problem in found
 
 
-# -- Google Cloud ------------------------------------------------------------------------------------------------------
+# -- Google Cloud ----------------------------------------------------------------------------------
 
 
 def fetched(host: str, path: str, headers: Mapping[str, str]) -> str:
@@ -164,10 +187,12 @@ def test_a_machine_of_google_deletes_itself_with_the_sdks_request() -> None:
 
 def test_the_permissions_of_a_project_are_asked_for_as_its_iam_takes_them() -> None:
     body = {"permissions": list(gcp_permissions.ALL)}
-    assert list(ParseDict(body, iam_policy_pb2.TestIamPermissionsRequest()).permissions) == list(gcp_permissions.ALL)
+    assert list(ParseDict(body, iam_policy_pb2.TestIamPermissionsRequest()).permissions) == list(
+        gcp_permissions.ALL
+    )
 
 
-# -- Azure -------------------------------------------------------------------------------------------------------------
+# -- Azure -----------------------------------------------------------------------------------------
 
 _COMPUTE, _NETWORK = "compute.operations._operations", "network.operations._operations"
 OF_NETWORKS: Mapping[ArmCall, str] = {
@@ -201,7 +226,9 @@ def test_a_call_by_id_is_the_request_of_the_sdk_of_networks(call: ArmCall) -> No
 
 @pytest.mark.parametrize("call", [*Operation, *TrialOperation], ids=lambda call: call.name)
 def test_a_call_to_azure_is_a_method_of_an_sdk(call: ArmCall) -> None:
-    session = AzureSession("subscription", AzureSettings(management_endpoint="http://127.0.0.1:1"), NoToken())
+    session = AzureSession(
+        "subscription", AzureSettings(management_endpoint="http://127.0.0.1:1"), NoToken()
+    )
     assert callable(session._method(call.method))
 
 
@@ -209,7 +236,10 @@ def test_a_machine_of_azure_deletes_itself_with_the_sdks_request() -> None:
     url, _ = azure.deletion(fetched)
     method, path, newest = request_of_sdk(_COMPUTE, "virtual_machines_delete")
     asked = urlsplit(url)
-    assert (method, re.fullmatch(shape_of(path), asked.path.lower()) is not None) == ("DELETE", True)
+    assert (method, re.fullmatch(shape_of(path), asked.path.lower()) is not None) == (
+        "DELETE",
+        True,
+    )
     (version,) = parse_qs(asked.query)["api-version"]
     check_version("Microsoft.Compute/virtualMachines", version)
     assert version <= newest
@@ -219,7 +249,9 @@ def request_of_sdk(module: str, operation: str) -> tuple[str, str, str]:
     """The method, path and version of a request that the SDK builds."""
     build: Any = getattr(import_module(f"azure.mgmt.{module}"), f"build_{operation}_request")
     needed = [
-        one.name for one in inspect.signature(build).parameters.values() if one.default is inspect.Parameter.empty
+        one.name
+        for one in inspect.signature(build).parameters.values()
+        if one.default is inspect.Parameter.empty
     ]
     needed = [name for name in needed if name != "kwargs"]
     request = build(**dict.fromkeys(needed, "x1"))

@@ -1,4 +1,6 @@
-"""Providers under `spotctl try --full`: orders are checked without buying; the cloud's simulator evicts."""
+"""Providers under `spotctl try --full`: orders are checked without buying; the cloud's simulator
+evicts.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ class Account:
 
 
 @pytest.fixture(params=["aws", "azure", "gcp"])
-def account(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
+def account(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Account]:
     with recorded(request.param) as cloud:
         for name, value in cloud.environment.items():
             monkeypatch.setenv(name, value)
@@ -72,9 +76,12 @@ def test_an_order_is_checked_and_nothing_is_bought(account: Account) -> None:
     assert len(account.cloud.server.machines()) == 1
 
 
-def test_an_order_of_a_type_that_does_not_exist_is_refused_as_a_purchase_would_be(account: Account) -> None:
+def test_an_order_of_a_type_that_does_not_exist_is_refused_as_a_purchase_would_be(
+    account: Account,
+) -> None:
     market = replace(
-        account.order.market, instance_type={"azure": "Standard_D999_v9"}.get(account.cloud.name, "n9.none")
+        account.order.market,
+        instance_type={"azure": "Standard_D999_v9"}.get(account.cloud.name, "n9.none"),
     )
     with pytest.raises(SpotctlError) as checked:
         account.trials.check_order(replace(account.order, market=market))

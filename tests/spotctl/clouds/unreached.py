@@ -1,4 +1,6 @@
-"""For providers whose machines are entries in books: prices that do not change, and agents that no call reaches."""
+"""For providers whose machines are entries in books: prices that do not change, and agents that no
+call reaches.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ class SteadyPrices(PriceBook):
 
 @dataclass
 class Unreached:
-    """In place of agents: remembers what a provider asks of them. The start-up script names the end of the lease."""
+    """In place of agents: remembers what a provider asks of them. The start-up script names the end
+    of the lease.
+    """
 
     prepared: list[tuple[RemoteMachine, MachineSupplies]] = field(default_factory=list)
     linked: list[RemoteMachine] = field(default_factory=list)

@@ -1,8 +1,9 @@
-"""`python -m tests.spotctl.files.converted_scripts [SCRIPT...]`: five trainings as people publish them, as trainers.
+"""`python -m tests.spotctl.files.converted_scripts [SCRIPT...]`: five trainings as people publish
+them, as trainers.
 
-Each is written in the manner of a public script, on small synthetic data. Prints how many lines change, and the loss
-over the training set after the script's own loop in one process, and after as many steps of the trainer on three
-simulated nodes, two of which are killed.
+Each is written in the manner of a public script, on small synthetic data. Prints how many lines
+change, and the loss over the training set after the script's own loop in one process, and after as
+many steps of the trainer on three simulated nodes, two of which are killed.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ optimizer = torch.optim.SGD(model.parameters(), lr=5.0)
 NANOGPT = (
     (
         "import torch.nn.functional as F\n",
-        "import torch.nn.functional as F\nfrom torch.utils.data import DataLoader, Dataset, RandomSampler\n",
+        "import torch.nn.functional as F\nfrom torch.utils.data import DataLoader, Dataset, "
+        "RandomSampler\n",
     ),
     (
         """def get_batch():
@@ -132,7 +134,10 @@ for micro_step, (X, Y) in enumerate(DataLoader(Windows(), batch_size=batch_size,
     ),
 )
 AUTOENCODER = (
-    ("import lightning as L\n", "import lightning as L\nfrom agileml.torch import from_lightning\n"),
+    (
+        "import lightning as L\n",
+        "import lightning as L\nfrom agileml.torch import from_lightning\n",
+    ),
     (
         """trainer = L.Trainer(max_epochs=3, logger=False, enable_checkpointing=False, enable_progress_bar=False)
 trainer.fit(model, data.DataLoader(train, batch_size=10, shuffle=True), data.DataLoader(val))
@@ -181,7 +186,11 @@ def original(name: str) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """The names of a script after its own loop, and the state of its network."""
     with patch("sys.argv", [name]):
         names = runpy.run_path(str(SCRIPTS / f"{name}.py"), run_name="__main__")
-    given = torch.load("checkpoint.pth.tar")["state_dict"] if name == "imagenet" else names["model"].state_dict()
+    given = (
+        torch.load("checkpoint.pth.tar")["state_dict"]
+        if name == "imagenet"
+        else names["model"].state_dict()
+    )
     return names, {key: values.clone() for key, values in given.items()}
 
 
@@ -192,14 +201,18 @@ def converted(name: str) -> tuple[int, Any, int]:
     for old, new in script.changes:
         assert after.count(old) == 1, old
         after = after.replace(old, new)
-    blocks = SequenceMatcher(None, before.splitlines(), after.splitlines(), autojunk=False).get_opcodes()
+    blocks = SequenceMatcher(
+        None, before.splitlines(), after.splitlines(), autojunk=False
+    ).get_opcodes()
     lines = sum(max(old - was, new - now) for tag, was, old, now, new in blocks if tag != "equal")
     path = Path(f"{name}.py")
     path.write_text(after)
     if script.way != "init --trainer":
         trainer = runpy.run_path(str(path))["trainer"]
         return lines, trainer, trainer.clocks
-    made = isolated(partial(compared_trainer, path, Path.cwd()), name, Path.cwd(), {"OMP_NUM_THREADS": "1"})
+    made = isolated(
+        partial(compared_trainer, path, Path.cwd()), name, Path.cwd(), {"OMP_NUM_THREADS": "1"}
+    )
     Path(f"{name}_trainer.py").write_text(made.text)
     return lines, runpy.run_path(f"{name}_trainer.py")["trainer"](), made.steps
 
@@ -207,23 +220,47 @@ def converted(name: str) -> tuple[int, Any, int]:
 def losses(name: str) -> tuple[int, int, float, float]:
     """The lines that change, the clocks, and the losses of the script and of its trainer."""
     quiet = io.StringIO()
-    with tempfile.TemporaryDirectory() as folder, chdir(folder), redirect_stdout(quiet), redirect_stderr(quiet):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        chdir(folder),
+        redirect_stdout(quiet),
+        redirect_stderr(quiet),
+    ):
         names, state = original(name)
         expected = loss_over_all(name, names, state)
         lines, trainer, clocks = converted(name)
-        given: Any = {"clocks": clocks, "chaos": FAULTS, "deterministic": True, "output": lambda _: None}
+        given: Any = {
+            "clocks": clocks,
+            "chaos": FAULTS,
+            "deterministic": True,
+            "output": lambda _: None,
+        }
         trained = agileml.train(trainer, "1+2", "sim", **given)
         assert trained.failures == 2
-        return lines, clocks, expected, loss_over_all(name, names, trainer.state_dict(trained.model))
+        return (
+            lines,
+            clocks,
+            expected,
+            loss_over_all(name, names, trainer.state_dict(trained.model)),
+        )
 
 
 def main(names: Sequence[str]) -> None:
     """Prints a row for each script."""
-    heads = ["script", "converted by", "lines changed", "clocks", "loss of the script", "loss of the trainer"]
+    heads = [
+        "script",
+        "converted by",
+        "lines changed",
+        "clocks",
+        "loss of the script",
+        "loss of the trainer",
+    ]
     rows = [" | ".join(heads), " | ".join(["---"] * 2 + ["---:"] * 4)]
     for name in names or CONVERTED:
         lines, clocks, expected, found = losses(name)
-        rows.append(f"{name} | {CONVERTED[name].way} | {lines} | {clocks} | {expected:.6f} | {found:.6f}")
+        rows.append(
+            f"{name} | {CONVERTED[name].way} | {lines} | {clocks} | {expected:.6f} | {found:.6f}"
+        )
     sys.stdout.writelines(f"| {row} |\n" for row in rows)
 
 

@@ -1,4 +1,6 @@
-"""Twenty tasks of dstack, written anew in the forms of public ones, and values that changes put into them."""
+"""Twenty tasks of dstack, written anew in the forms of public ones, and values that changes put
+into them.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,17 @@ TASKS = """\
 """
 
 VALUES: dict[str, tuple[Any, ...]] = {
-    "gpu": ("A100", "V100:4", "T4:2..", "A100:0", "A100:x", {"name": "L4", "count": 1}, 5, "80GB:2", "H100:..4"),
+    "gpu": (
+        "A100",
+        "V100:4",
+        "T4:2..",
+        "A100:0",
+        "A100:x",
+        {"name": "L4", "count": 1},
+        5,
+        "80GB:2",
+        "H100:..4",
+    ),
     "cpu": (1, "3..", "64", 0, "x", "2..4..", True, "x86:8"),
     "memory": ("8GB", "24GB..", "0.5TB..", "512MB", 16, "x", "..64GB"),
     "disk": ("100GB", "300GB..", "2TB", 200, "x", {"size": "50GB.."}),
@@ -69,4 +81,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
 
 def tasks() -> list[dict[str, Any]]:
     """The twenty."""
-    return [{"type": "task", "commands": ["python train.py"], **task} for task in yaml.safe_load_all(TASKS)]
+    return [
+        {"type": "task", "commands": ["python train.py"], **task}
+        for task in yaml.safe_load_all(TASKS)
+    ]

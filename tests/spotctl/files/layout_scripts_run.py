@@ -1,9 +1,11 @@
-"""`python -m tests.spotctl.files.layout_scripts_run [SCRIPT ...]`: each layout of checkpoints, through five kills.
+"""`python -m tests.spotctl.files.layout_scripts_run [SCRIPT ...]`: each layout of checkpoints,
+through five kills.
 
-Each script is given to `spotctl init --try`, and gets the lines that init names and no other edit. Then the command of
-the job file runs to its end, once without a kill, and once with five kills without warning at random moments. Each
-start is on what stands for a machine in a trial: a new copy of the folder, with the copied checkpoints. Scripts that
-take minutes have fewer steps then (`SHORTER`). Prints a row for each script.
+Each script is given to `spotctl init --try`, and gets the lines that init names and no other edit.
+Then the command of the job file runs to its end, once without a kill, and once with five kills
+without warning at random moments. Each start is on what stands for a machine in a trial: a new copy
+of the folder, with the copied checkpoints. Scripts that take minutes have fewer steps then
+(`SHORTER`). Prints a row for each script.
 """
 
 from __future__ import annotations
@@ -55,10 +57,11 @@ _KILL_AFTER = (0.04, 0.16)
 
 @dataclass(frozen=True)
 class KilledScript:
-    """What init said of a script, and its steps: without a kill, of each start with kills, and of these the repeated.
+    """What init said of a script, and its steps: without a kill, of each start with kills, and of
+    these the repeated.
 
-    A script without an optimizer has saves in place of steps. Some save by the clock, so these are compared by where
-    their loops stood.
+    A script without an optimizer has saves in place of steps. Some save by the clock, so these are
+    compared by where their loops stood.
     """
 
     name: str
@@ -73,12 +76,20 @@ class KilledScript:
     @property
     def row(self) -> str:
         killed = sum(self.lives[:-1])
-        cells = [self.name, self.verdict, self.lines, f"{self.whole:,} {self.unit}s", len(self.lives) - 1]
+        cells = [
+            self.name,
+            self.verdict,
+            self.lines,
+            f"{self.whole:,} {self.unit}s",
+            len(self.lives) - 1,
+        ]
         return " | ".join(map(str, [*cells, f"{killed:,}", f"{self.repeated:,}", self.outcome]))
 
 
 def killed(name: str, folder: Path, random: Random) -> KilledScript:
-    """A script's whole way in an empty folder: its trial, its changed lines, its job, and two runs to the end."""
+    """A script's whole way in an empty folder: its trial, its changed lines, its job, and two runs
+    to the end.
+    """
     path = bring(name, folder)
     said = _init(folder, path.name, "--try")
     changes = [Change(**change) for change in said["changes"]]
@@ -110,28 +121,42 @@ def _again(lives: Sequence[Sequence[WorkMark]]) -> int:
     """How many marks stand where the loops had been in an earlier start, or before."""
     count, furthest = 0, tuple[int, ...]()
     for life in lives:
-        places = [tuple(n for kind, n in mark.position.values() if kind in ("for", "bound")) for mark in life]
+        places = [
+            tuple(n for kind, n in mark.position.values() if kind in ("for", "bound"))
+            for mark in life
+        ]
         count += sum(place <= furthest for place in places)
         furthest = max([furthest, *places])
     return count
 
 
 def _init(folder: Path, *words: str) -> dict[str, Any]:
-    environment = {**os.environ, "SPOTCTL_HOME": str(folder.with_name("home")), "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "SPOTCTL_HOME": str(folder.with_name("home")),
+        "OMP_NUM_THREADS": "1",
+    }
     command = [sys.executable, "-m", "spotctl", "init", *words, "--json"]
-    ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    ended = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=True
+    )
     script: dict[str, Any] = json.loads(ended.stdout)["script"]
     return script
 
 
-def _lives(spec: JobSpec, kills: int, seconds: float, random: Random) -> tuple[list[Sequence[WorkMark]], str, float]:
-    """The marks of work of each start, how the last one ended, and the seconds in which the last one worked.
+def _lives(
+    spec: JobSpec, kills: int, seconds: float, random: Random
+) -> tuple[list[Sequence[WorkMark]], str, float]:
+    """The marks of work of each start, how the last one ended, and the seconds in which the last
+    one worked.
 
     `seconds` is the time that the whole work takes.
     """
     with scratch_folder("layouts-") as scratch:
         archive = job_archive(spec.workdir, scratch).path
-        ground = TrialGround(spec, scratch, archive, {**os.environ, **spec.env}, TrialTerms(_SAVE_SECONDS, ()))
+        ground = TrialGround(
+            spec, scratch, archive, {**os.environ, **spec.env}, TrialTerms(_SAVE_SECONDS, ())
+        )
         lives = []
         for _ in range(kills):
             start = ground.start()
@@ -145,7 +170,11 @@ def _lives(spec: JobSpec, kills: int, seconds: float, random: Random) -> tuple[l
         start.command.finish()
         worked = time.monotonic() - _began(start)
         results = [path for path in start.outputs.glob("*/**/*") if path.is_file()]
-        outcome = "done" if code == 0 and (results or not spec.outputs) else f"{code}: {start.last_line()}"
+        outcome = (
+            "done"
+            if code == 0 and (results or not spec.outputs)
+            else f"{code}: {start.last_line()}"
+        )
         works = [[mark for mark in life.marks if mark.kind == "step"] for life in (*lives, start)]
         if not any(works):
             works = [[mark for mark in life.marks if is_progress(mark)] for life in (*lives, start)]
@@ -173,7 +202,10 @@ def main(names: Sequence[str]) -> int:
     known = sorted(path.stem for path in SCRIPTS.glob("*.py"))
     if unknown := set(names) - set(known):
         sys.exit(f"unknown script {min(unknown)}: choose from {', '.join(known)}")
-    print("| script | init saw | lines changed | work | kills | done on killed machines | repeated | outcome |")
+    print(
+        "| script | init saw | lines changed | work | kills | done on killed machines | repeated | "
+        "outcome |"
+    )
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |")
     failed = False
     for name in names or known:

@@ -1,11 +1,12 @@
-"""Compares the jobs that `spotctl init` makes of tasks of SkyPilot and dstack with what their own parsers read.
+"""Compares the jobs that `spotctl init` makes of tasks of SkyPilot and dstack with what their own
+parsers read.
 
     python -m tests.spotctl.files.peer_parsers skypilot|dstack [--environment FOLDER]
 
-installs the tool (460 or 180 MB) into an environment of its own (FOLDER, or one that is deleted afterwards), and gives
-twenty tasks and changes of each to both. Where the tool accepts a task, the job must have its nodes, variables and
-resources, apart from what init lists as left out; where it refuses one, init must refuse it or list something. The exit
-code is 0 if so.
+installs the tool (460 or 180 MB) into an environment of its own (FOLDER, or one that is deleted
+afterwards), and gives twenty tasks and changes of each to both. Where the tool accepts a task, the
+job must have its nodes, variables and resources, apart from what init lists as left out; where it
+refuses one, init must refuse it or list something. The exit code is 0 if so.
 """
 
 from __future__ import annotations
@@ -110,7 +111,9 @@ Differences = Callable[[Mapping[str, Any], JobSpec, set[str]], Iterator[tuple[st
 
 @dataclass(frozen=True)
 class Peer:
-    """Another tool: its package, a program that answers with its parser, its tasks, and how they are read here."""
+    """Another tool: its package, a program that answers with its parser, its tasks, and how they
+    are read here.
+    """
 
     package: str
     parser: str
@@ -122,7 +125,9 @@ class Peer:
     machine_differences: Differences
 
     def changed(self, task: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-        """A task with each key removed in turn, and with each key that has other values set to each of them."""
+        """A task with each key removed in turn, and with each key that has other values set to each
+        of them.
+        """
         for part in ("", "resources"):
             held = task.get(part, {}) if part else task
             for key in [key for key in held if key not in ("run", "commands", "type", "resources")]:
@@ -162,17 +167,31 @@ def differences(peer: Peer, answer: Mapping[str, Any], text: str) -> Iterator[st
         yield f"machine: {min(machines, key=len)}"
 
 
-def skypilot_differences(one: Mapping[str, Any], spec: JobSpec, left: set[str]) -> Iterator[tuple[str, object]]:
+def skypilot_differences(
+    one: Mapping[str, Any], spec: JobSpec, left: set[str]
+) -> Iterator[tuple[str, object]]:
     """How one of SkyPilot's alternatives differs from the job's machine."""
     resources, needs = spec.resources, spec.resources.needs
     found = needs.accelerators
     pairs = {
-        "cpus": (needs.vcpus and str(needs.vcpus).replace("..", "+"), one["_cpus"] and f"{one['_cpus']}"),
-        "memory": (needs.memory_gib and _gib(str(needs.memory_gib)), one["_memory"] and _gib(one["_memory"])),
-        "accelerators": ({found.model.lower(): found.count.least} if found else {}, _lower(one["_accelerators"] or {})),
+        "cpus": (
+            needs.vcpus and str(needs.vcpus).replace("..", "+"),
+            one["_cpus"] and f"{one['_cpus']}",
+        ),
+        "memory": (
+            needs.memory_gib and _gib(str(needs.memory_gib)),
+            one["_memory"] and _gib(one["_memory"]),
+        ),
+        "accelerators": (
+            {found.model.lower(): found.count.least} if found else {},
+            _lower(one["_accelerators"] or {}),
+        ),
         "use_spot": (spec.strategy != "on-demand", bool(one["use_spot"])),
         "disk_size": (spec.image.disk_gib, one["disk_size"]),
-        "max_hourly_cost": (spec.max_bid, one["max_hourly_cost"] and round(one["max_hourly_cost"] * NANOS_PER_DOLLAR)),
+        "max_hourly_cost": (
+            spec.max_bid,
+            one["max_hourly_cost"] and round(one["max_hourly_cost"] * NANOS_PER_DOLLAR),
+        ),
         "instance_type": (resources.types, (one["instance_type"],) if one["instance_type"] else ()),
         "image_id": (spec.image.container, _container(one["image_id"])),
         "labels": ({**spec.tags}, one["labels"] or {}),
@@ -206,14 +225,19 @@ def _container(image: Mapping[str, str] | None) -> str | None:
     return name.removeprefix("docker:") if name else None
 
 
-def dstack_differences(one: Mapping[str, Any], spec: JobSpec, left: set[str]) -> Iterator[tuple[str, object]]:
+def dstack_differences(
+    one: Mapping[str, Any], spec: JobSpec, left: set[str]
+) -> Iterator[tuple[str, object]]:
     """How dstack's machine differs from the job's."""
     resources, needs = spec.resources, spec.resources.needs
     found, wanted = needs.accelerators, None
     names, count, size = one["gpus"] or (None, [0, 0], None)
     if names and count != [0, 0]:
         named = f"{names[0]}-{size[0]:.0f}GB" if size else names[0]
-        wanted = ((named if named in GPU_MEMORY_GIB else names[0]).lower(), [int(count[0] or 1), count[1]])
+        wanted = (
+            (named if named in GPU_MEMORY_GIB else names[0]).lower(),
+            [int(count[0] or 1), count[1]],
+        )
     policy = one["spot"] or "on-demand"
     pairs = {
         "cpu": (needs.vcpus and _ends(needs.vcpus), one["cpus"]),
@@ -222,7 +246,10 @@ def dstack_differences(one: Mapping[str, Any], spec: JobSpec, left: set[str]) ->
         "disk": (spec.image.disk_gib, one["disk_size"] and max(8, round(one["disk_size"]))),
         "arch": (resources.arch, one["arch"] and {"arm": "arm64", "x86": "x86_64"}[one["arch"]]),
         "spot_policy": (spec.strategy != "on-demand", policy != "on-demand"),
-        "max_price": (spec.max_bid, one["max_hourly_cost"] and round(one["max_hourly_cost"] * NANOS_PER_DOLLAR)),
+        "max_price": (
+            spec.max_bid,
+            one["max_hourly_cost"] and round(one["max_hourly_cost"] * NANOS_PER_DOLLAR),
+        ),
         "instance_types": (resources.types, tuple(one["instance_types"] or ())),
         "image": (spec.image.container, one["image"]),
         "tags": ({**spec.tags}, one["tags"] or {}),
@@ -236,8 +263,16 @@ def dstack_differences(one: Mapping[str, Any], spec: JobSpec, left: set[str]) ->
         if key == "clouds":
             # A cloud that has none of the regions offers nothing.
             regions = one["regions"] or []
-            theirs = [c for c in theirs if c in rented_clouds() and all(is_region_of(c, each) for each in regions)]
-        if theirs and [*ours] != theirs and not left & {"backends", "regions", "availability_zones"}:
+            theirs = [
+                c
+                for c in theirs
+                if c in rented_clouds() and all(is_region_of(c, each) for each in regions)
+            ]
+        if (
+            theirs
+            and [*ours] != theirs
+            and not left & {"backends", "regions", "availability_zones"}
+        ):
             yield key, (ours, theirs)
 
 
@@ -280,12 +315,20 @@ def main() -> int:
             venv.create(folder, with_pip=True)
             subprocess.run([python, "-m", "pip", "install", "--quiet", peer.package], check=True)
         originals = [yaml.safe_dump(task, sort_keys=False) for task in peer.tasks]
-        mutated = [yaml.safe_dump(other, sort_keys=False) for task in peer.tasks for other in peer.changed(task)]
+        mutated = [
+            yaml.safe_dump(other, sort_keys=False)
+            for task in peer.tasks
+            for other in peer.changed(task)
+        ]
         texts = list(dict.fromkeys([*originals, *mutated]))
-        script, asked, answered = (Path(scratch, name) for name in ("parse.py", "asked.json", "answered.json"))
+        script, asked, answered = (
+            Path(scratch, name) for name in ("parse.py", "asked.json", "answered.json")
+        )
         script.write_text(peer.parser)
         asked.write_text(json.dumps(texts))
-        subprocess.run([python, script, asked, answered], check=True, stdout=subprocess.DEVNULL, cwd=scratch)
+        subprocess.run(
+            [python, script, asked, answered], check=True, stdout=subprocess.DEVNULL, cwd=scratch
+        )
         answers = json.loads(answered.read_text())
     pairs = zip(texts, answers, strict=True)
     wrong = [(text, said) for text, answer in pairs for said in differences(peer, answer, text)]
@@ -293,7 +336,8 @@ def main() -> int:
         print(f"{said}\n{text}")
     refused = sum("refused" in answer for answer in answers)
     print(
-        f"{len(originals)} tasks and {len(texts) - len(originals)} changed ones: {asked_for.peer} refuses {refused};"
+        f"{len(originals)} tasks and {len(texts) - len(originals)} changed ones: {asked_for.peer} "
+        f"refuses {refused};"
         f" {len(wrong)} differences"
     )
     return bool(wrong)

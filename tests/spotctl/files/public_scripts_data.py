@@ -1,4 +1,6 @@
-"""Small synthetic data, in the places where the public scripts look for theirs. Nothing is downloaded."""
+"""Small synthetic data, in the places where the public scripts look for theirs. Nothing is
+downloaded.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def sentences(folder: Path) -> None:
 
 
 def pairs(folder: Path) -> None:
-    """Pairs of sentences of one length, as a data set on disk, and a tiny BERT with random weights for them."""
+    """Pairs of sentences of one length, as a data set on disk, and a tiny BERT with random weights
+    for them.
+    """
     import torch
     from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
@@ -48,13 +52,18 @@ def pairs(folder: Path) -> None:
     (place / "README.md").write_text(f"---\n{json.dumps(configs)}\n---\n")
     for part, count in (("train", 1600), ("validation", 20)):
         rows = [
-            {f"sentence{side}": " ".join(numbers.choices(_WORDS, k=10)) for side in (1, 2)} | {"label": number % 2}
+            {f"sentence{side}": " ".join(numbers.choices(_WORDS, k=10)) for side in (1, 2)}
+            | {"label": number % 2}
             for number in range(count)
         ]
-        (place / "mrpc" / f"{part}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (place / "mrpc" / f"{part}.jsonl").write_text(
+            "".join(json.dumps(row) + "\n" for row in rows)
+        )
     bert = folder / "tiny-bert"
     bert.mkdir()
-    (bert / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *_WORDS]) + "\n")
+    (bert / "vocab.txt").write_text(
+        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *_WORDS]) + "\n"
+    )
     BertTokenizerFast(vocab_file=str(bert / "vocab.txt")).save_pretrained(bert)
     torch.manual_seed(1)
     size = {"vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -68,7 +77,9 @@ def digits(folder: Path) -> None:
     pixels = numbers.integers(0, 256, _MNIST_IMAGES * _SIDE**2, dtype=np.uint8).tobytes()
     header = struct.pack(">iiii", 0x803, _MNIST_IMAGES, _SIDE, _SIDE)
     (place / "train-images-idx3-ubyte").write_bytes(header + pixels)
-    (place / "train-labels-idx1-ubyte").write_bytes(struct.pack(">ii", 0x801, _MNIST_IMAGES) + bytes(_MNIST_IMAGES))
+    (place / "train-labels-idx1-ubyte").write_bytes(
+        struct.pack(">ii", 0x801, _MNIST_IMAGES) + bytes(_MNIST_IMAGES)
+    )
     for name in ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"):
         (place / name).touch()
 

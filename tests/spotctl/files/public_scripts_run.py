@@ -1,10 +1,12 @@
-"""`python -m tests.spotctl.files.public_scripts_run [SCRIPT ...]`: five scripts, changed as init says, and evicted.
+"""`python -m tests.spotctl.files.public_scripts_run [SCRIPT ...]`: five scripts, changed as init
+says, and evicted.
 
-Each script gets the lines that `spotctl init` names and no other edit, and is launched on the local market, where a
-zone's price rises above every bid again and again, at times that are fitted to the pace of the unchanged script. Prints
-a row for each script: the lines changed; the evictions, and how many of them without warning; the epochs (or batches,
-or steps) done and how many of them the run repeated; how many were done on machines that were then evicted, which would
-be in vain without a checkpoint; and the outcome.
+Each script gets the lines that `spotctl init` names and no other edit, and is launched on the local
+market, where a zone's price rises above every bid again and again, at times that are fitted to the
+pace of the unchanged script. Prints a row for each script: the lines changed; the evictions, and
+how many of them without warning; the epochs (or batches, or steps) done and how many of them the
+run repeated; how many were done on machines that were then evicted, which would be in vain without
+a checkpoint; and the outcome.
 """
 
 from __future__ import annotations
@@ -34,12 +36,14 @@ SPEED = 120
 START = parse_time("2026-01-25T10:40:00Z")
 ZONES = ("sim-west-y", "sim-west-z")
 SHORTEST, LONGER, MAX_EVICTIONS = 0.5, 1.3, 12
-"""The first machine lives half as long as a start and a tenth of the work take at the measured pace, and each machine
-lives longer than the one before: however much the pace changes, some machines are evicted while they work.
+"""The first machine lives half as long as a start and a tenth of the work take at the measured
+pace, and each machine lives longer than the one before: however much the pace changes, some
+machines are evicted while they work.
 """
 
 ENOUGH_EVICTIONS, ATTEMPTS = 2, 3
-"""The evictions of working machines that a run needs, and how often it is tried, each time after measuring the pace."""
+"""The evictions of working machines that a run needs, and how often it is tried, each time after
+measuring the pace."""
 
 _BOOT_SECONDS = 3.0
 _LOOK_SECONDS = 0.05
@@ -47,10 +51,11 @@ _LOOK_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class PublicScript:
-    """A script as people publish it, and what it is given: data, arguments that it offers, and variables.
+    """A script as people publish it, and what it is given: data, arguments that it offers, and
+    variables.
 
-    `mark` matches what the script prints, or writes to the files that `log` names in a folder for each start, when one
-    more of `marks` parts of the work is done.
+    `mark` matches what the script prints, or writes to the files that `log` names in a folder for
+    each start, when one more of `marks` parts of the work is done.
     """
 
     name: str
@@ -73,11 +78,15 @@ class PublicScript:
     @property
     def words(self) -> list[str]:
         """The arguments of a start without spotctl."""
-        filled = [word for name, value in self.fill_in.items() for word in (f"--{name.lower()}", value)]
+        filled = [
+            word for name, value in self.fill_in.items() for word in (f"--{name.lower()}", value)
+        ]
         return [*filled, *self.arguments.split()]
 
     def lives(self, folder: Path, said: str) -> list[list[int]]:
-        """The marks of each start, in turn; `said` is what `spotctl logs` prints, or what a single start prints."""
+        """The marks of each start, in turn; `said` is what `spotctl logs` prints, or what a single
+        start prints.
+        """
         if self.log:
             paths = sorted(folder.glob(self.log), key=lambda path: (len(str(path)), path))
             texts = [path.read_text() for path in paths]
@@ -133,13 +142,24 @@ PUBLIC = {
             100,
             "logged steps",
             ("step-5000.ckpt",),
-            # Epochs of 55,000 steps would take hours here; Lightning reads these as defaults of its Trainer.
-            variables={"PL_TRAINER_LIMIT_TRAIN_BATCHES": "500", "PL_TRAINER_LIMIT_VAL_BATCHES": "10"},
+            # Epochs of 55,000 steps would take hours here; Lightning reads these as defaults of its
+            # Trainer.
+            variables={
+                "PL_TRAINER_LIMIT_TRAIN_BATCHES": "500",
+                "PL_TRAINER_LIMIT_VAL_BATCHES": "10",
+            },
             modules=("torchvision", "lightning"),
             prepare=data.digits,
             log="lightning_logs/version_*/metrics.csv",
         ),
-        PublicScript("out_of_core", r"batch (\d+) ", 60, "batches", ("classifier.joblib",), modules=("sklearn",)),
+        PublicScript(
+            "out_of_core",
+            r"batch (\d+) ",
+            60,
+            "batches",
+            ("classifier.joblib",),
+            modules=("sklearn",),
+        ),
     )
 }
 
@@ -154,7 +174,8 @@ class Pace:
 
 @dataclass(frozen=True)
 class Run:
-    """A launch: what `launch --json` printed, the number of lines changed, and the marks of each start in turn.
+    """A launch: what `launch --json` printed, the number of lines changed, and the marks of each
+    start in turn.
 
     `unwarned` counts evictions without a warning, and `resumed` starts from a checkpoint.
     """
@@ -177,7 +198,9 @@ class Run:
 
     @property
     def in_evicted_lives(self) -> int:
-        """Marks of machines that were evicted, which a program without a checkpoint would have done in vain."""
+        """Marks of machines that were evicted, which a program without a checkpoint would have done
+        in vain.
+        """
         return sum(map(len, self.lives[:-1]))
 
     @property
@@ -193,12 +216,21 @@ class Run:
     def row(self) -> tuple[str, ...]:
         evictions = f"{self.answer['evictions']} ({self.unwarned} without warning)"
         done = f"{self.done} of {self.script.marks} {self.script.unit}"
-        cells = (self.lines, evictions, done, self.repeated, self.in_evicted_lives, self.answer["outcome"])
+        cells = (
+            self.lines,
+            evictions,
+            done,
+            self.repeated,
+            self.in_evicted_lives,
+            self.answer["outcome"],
+        )
         return (self.script.name, *map(str, cells))
 
 
 def evicted(script: PublicScript, folder: Path) -> Run:
-    """A run with enough evictions. Where the computer has other work, its pace may change after it was measured."""
+    """A run with enough evictions. Where the computer has other work, its pace may change after it
+    was measured.
+    """
     for attempt in range(1, ATTEMPTS + 1):
         (place := folder / f"attempt-{attempt}").mkdir()
         run = launched(script, place)
@@ -208,7 +240,9 @@ def evicted(script: PublicScript, folder: Path) -> Run:
 
 
 def launched(script: PublicScript, folder: Path) -> Run:
-    """A script's whole way in an empty folder: its data, its changed lines, its job, and a launch to the end."""
+    """A script's whole way in an empty folder: its data, its changed lines, its job, and a launch
+    to the end.
+    """
     prepared(script, folder)
     pace = pace_of(script, folder)
     lines = change(script, folder)
@@ -274,27 +308,41 @@ def pace_of(script: PublicScript, folder: Path) -> Pace:
 def started(script: PublicScript, folder: Path, output: BinaryIO) -> subprocess.Popen[bytes]:
     command = [sys.executable, f"{script.name}.py", *script.words]
     variables = {**environment(folder), **script.variables}
-    return subprocess.Popen(command, cwd=folder, env=variables, stdout=output, stderr=subprocess.STDOUT)
+    return subprocess.Popen(
+        command, cwd=folder, env=variables, stdout=output, stderr=subprocess.STDOUT
+    )
 
 
 def prices(script: PublicScript, pace: Pace) -> str:
-    """Two zones that are the cheaper one in turn: as long as one is cheap, the other costs more than any bid.
+    """Two zones that are the cheaper one in turn: as long as one is cheap, the other costs more
+    than any bid.
 
-    Both are cheap for a while, in which a machine that was warned is replaced; then the newer zone is the cheaper.
+    Both are cheap for a while, in which a machine that was warned is replaced; then the newer zone
+    is the cheaper.
     """
     life, rises = SHORTEST * (_BOOT_SECONDS + pace.first + script.marks / 10 * pace.between), START
     rows = [(START - 20 * DAY, 0, 0.05), (START - 20 * DAY, 1, 5.0)]
     for number in range(1, MAX_EVICTIONS + 1):
         period = round(life * LONGER ** (number - 1) * SPEED) * SECOND
         rises += period
-        rows += [(rises - period // 4, number % 2, 0.05 - number / 1000), (rises, (number + 1) % 2, 5.0)]
+        rows += [
+            (rises - period // 4, number % 2, 0.05 - number / 1000),
+            (rises, (number + 1) % 2, 5.0),
+        ]
     rows += [(START + 10 * DAY, zone, 5.0) for zone in (0, 1)]
-    lines = [f"{format_time(at)},local,sim-west,{ZONES[zone]},c4.2xlarge,Linux/UNIX,{usd:g}" for at, zone, usd in rows]
-    return "\n".join(["timestamp,cloud,region,zone,instance_type,product,spot_price", *lines]) + "\n"
+    lines = [
+        f"{format_time(at)},local,sim-west,{ZONES[zone]},c4.2xlarge,Linux/UNIX,{usd:g}"
+        for at, zone, usd in rows
+    ]
+    return (
+        "\n".join(["timestamp,cloud,region,zone,instance_type,product,spot_price", *lines]) + "\n"
+    )
 
 
 def warning(pace: Pace) -> int:
-    """Seconds of the market between warning and eviction: long enough for the end of an epoch, as loops save there."""
+    """Seconds of the market between warning and eviction: long enough for the end of an epoch, as
+    loops save there.
+    """
     return round(SPEED * (1.5 * pace.between + 0.5))
 
 
@@ -308,7 +356,9 @@ def edited(job: str, script: PublicScript, pace: Pace) -> str:
     seconds = round((pace.first + script.marks * pace.between) * SPEED)
     job = re.sub(r"(?m)^hours: \S+", f"hours: {seconds}s", job)
     job = job.replace("clouds: [local]", f"clouds: [local]\n  zones: [{', '.join(ZONES)}]")
-    market = f"speed: {SPEED}, start: {format_time(START)}, warning: {warning(pace)}s, unwarned: 0.5"
+    market = (
+        f"speed: {SPEED}, start: {format_time(START)}, warning: {warning(pace)}s, unwarned: 0.5"
+    )
     job = re.sub(r"(?m)^local: .*", f"local: {{{market}}}", job)
     job = re.sub(r"(?m)^env: .*\n", "", job)
     variables = {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1", **script.variables}
@@ -323,14 +373,19 @@ def environment(folder: Path) -> dict[str, str]:
 
 def spotctl(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "spotctl", *words]
-    return subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False
+    )
 
 
 def main(names: Sequence[str]) -> int:
     """Prints a row for each script."""
     if unknown := set(names) - PUBLIC.keys():
         sys.exit(f"unknown script {min(unknown)}: choose from {', '.join(PUBLIC)}")
-    print("| script | lines changed | evictions | done | repeated | done on evicted machines | outcome |")
+    print(
+        "| script | lines changed | evictions | done | repeated | done on evicted machines | "
+        "outcome |"
+    )
     print("| --- | ---: | --- | --- | ---: | ---: | --- |")
     failed = False
     for script in [PUBLIC[name] for name in names or PUBLIC]:
@@ -340,7 +395,11 @@ def main(names: Sequence[str]) -> int:
         with tempfile.TemporaryDirectory() as folder:
             run = evicted(script, Path(folder))
             print(f"| {' | '.join(run.row)} |", flush=True)
-            failed |= run.answer["outcome"] != "done" or not run.has_results or run.costly_evictions < ENOUGH_EVICTIONS
+            failed |= (
+                run.answer["outcome"] != "done"
+                or not run.has_results
+                or run.costly_evictions < ENOUGH_EVICTIONS
+            )
     return int(failed)
 
 

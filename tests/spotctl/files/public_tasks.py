@@ -1,7 +1,9 @@
-"""`python -m tests.spotctl.files.public_tasks`: five tasks of SkyPilot's repository and five of dstack's, as jobs.
+"""`python -m tests.spotctl.files.public_tasks`: five tasks of SkyPilot's repository and five of
+dstack's, as jobs.
 
-Each has the keys and values of a public file, whose place the table names, and short commands of our own. Prints for
-each what `spotctl init FILE` carries, and what it lists as without a counterpart.
+Each has the keys and values of a public file, whose place the table names, and short commands of
+our own. Prints for each what `spotctl init FILE` carries, and what it lists as without a
+counterpart.
 """
 
 from __future__ import annotations
@@ -145,7 +147,9 @@ TASKS += [("dstack", place, text) for place, text in DSTACK.items()]
 
 def draft_of(tool: str, text: str) -> JobDraft:
     """The draft of a task, which is a job that the reader accepts."""
-    draft = (dstack_draft if tool == "dstack" else skypilot_draft)(parse(text, Path("task.yaml")), Path())
+    draft = (dstack_draft if tool == "dstack" else skypilot_draft)(
+        parse(text, Path("task.yaml")), Path()
+    )
     loads(draft.text("task"), Path("job.yaml"))
     return draft
 
@@ -153,7 +157,9 @@ def draft_of(tool: str, text: str) -> JobDraft:
 def parts(content: Mapping[str, Any]) -> Iterator[str]:
     """The keys of a task, with those of its resources and mounts, as init lists them."""
     for key, value in content.items():
-        yield from (f"{key}.{inner}" for inner in value) if key in ("resources", "file_mounts") else (key,)
+        yield from (
+            (f"{key}.{inner}" for inner in value) if key in ("resources", "file_mounts") else (key,)
+        )
 
 
 def listed(draft: JobDraft) -> list[str]:
@@ -174,7 +180,9 @@ def main() -> None:
     rows = ["| tool | file | carried | listed |", "| --- | --- | --- | --- |"]
     for tool, place, text in TASKS:
         draft = draft_of(tool, text)
-        rows.append(f"| {tool} | {place} | {', '.join(carried(draft))} | {', '.join(listed(draft))} |")
+        rows.append(
+            f"| {tool} | {place} | {', '.join(carried(draft))} | {', '.join(listed(draft))} |"
+        )
     sys.stdout.writelines(f"{row}\n" for row in rows)
 
 

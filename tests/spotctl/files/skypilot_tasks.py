@@ -1,4 +1,6 @@
-"""Twenty tasks of SkyPilot, written anew in the forms of public ones, and values that changes put into them."""
+"""Twenty tasks of SkyPilot, written anew in the forms of public ones, and values that changes put
+into them.
+"""
 
 from __future__ import annotations
 
@@ -138,7 +140,14 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "memory": (8, "24+", "0.5TB+", "512MB", "16 GB", "x", 0),
     "disk_size": (100, "300GB", "2TB", "0.5TB", "x"),
     "use_spot": (True, False, "yes"),
-    "infra": ("aws", "gcp/us-central1", "aws//us-east-1a", "*/us-east-1", "azure/eastus", "AWS/us-east-1"),
+    "infra": (
+        "aws",
+        "gcp/us-central1",
+        "aws//us-east-1a",
+        "*/us-east-1",
+        "azure/eastus",
+        "AWS/us-east-1",
+    ),
     "max_hourly_cost": (0.5, 40, 0, "x"),
     "cloud": ("aws", "GCP", "azure"),
     "image_id": ("docker:ubuntu:24.04", None),
@@ -151,4 +160,6 @@ VALUES: dict[str, tuple[Any, ...]] = {
 
 def tasks() -> list[dict[str, Any]]:
     """The twenty."""
-    return list(yaml.safe_load_all(TASKS.replace("{'T4:1', 'L4:1'}", "{'T4:1': null, 'L4:1': null}")))
+    return list(
+        yaml.safe_load_all(TASKS.replace("{'T4:1', 'L4:1'}", "{'T4:1': null, 'L4:1': null}"))
+    )

@@ -63,7 +63,9 @@ def test_a_file_with_everything_means_what_it_says(folder: Path) -> None:
     (folder / "job.yaml").write_text(EVERYTHING)
     assert load(folder / "job.yaml") == JobSpec(
         name="nightly-recsys",
-        program=Training("apps.recsys:Recsys", Stop(2000, 120_600_000, 0.15, 0.02), {"rank": 64, "start": None}),
+        program=Training(
+            "apps.recsys:Recsys", Stop(2000, 120_600_000, 0.15, 0.02), {"rank": 64, "start": None}
+        ),
         resources=Resources(
             clouds=("aws", "azure"),
             machines=Range(4, 64),
@@ -109,10 +111,14 @@ def test_what_a_command_leaves_out_is_filled_in(tmp_path: Path) -> None:
     assert (found.kind, found.is_local) == (spec.ProgramKind.COMMAND, False)
 
 
-def test_a_gang_has_as_many_machines_as_nodes_and_a_checkpoint_relative_to_the_file(tmp_path: Path) -> None:
+def test_a_gang_has_as_many_machines_as_nodes_and_a_checkpoint_relative_to_the_file(
+    tmp_path: Path,
+) -> None:
     more = "nodes: 3\ncheckpoint: {path: ckpt, every: 15m}\n"
     found = loads(COMMAND + more, tmp_path / "job.yaml")
-    assert found.program == Command("python train.py", Nodes(3, 3), Checkpoint(str(tmp_path / "ckpt"), 15 * MINUTE))
+    assert found.program == Command(
+        "python train.py", Nodes(3, 3), Checkpoint(str(tmp_path / "ckpt"), 15 * MINUTE)
+    )
     assert found.resources.machines == Range(3, 3)
     changing = loads(COMMAND + more.replace("3", "2..4"), tmp_path / "job.yaml")
     assert isinstance(changing.program, Command)
@@ -138,7 +144,9 @@ def test_keys_with_nothing_behind_them_are_as_if_left_out() -> None:
 
 def test_the_old_name_of_a_key_is_read_with_a_warning(tmp_path: Path) -> None:
     now = loads(f"{TRAINING}max_bid: 0.50 USD/h\n", tmp_path / "job.yaml")
-    with pytest.warns(OldName, match=r"job\.yaml:10: most: is called max_bid now; rename it") as said:
+    with pytest.warns(
+        OldName, match=r"job\.yaml:10: most: is called max_bid now; rename it"
+    ) as said:
         assert loads(f"{TRAINING}most: 0.50 USD/h\n", tmp_path / "job.yaml") == now
     assert len(said) == 1
     assert written(now)["max_bid"] == "0.5 USD/h"
@@ -147,9 +155,14 @@ def test_the_old_name_of_a_key_is_read_with_a_warning(tmp_path: Path) -> None:
 
 
 def test_a_mistake_below_an_old_name_has_its_line() -> None:
-    with pytest.warns(OldName), pytest.raises(BadRequest, match=r"job\.yaml:10: most: '3' has no unit; expected"):
+    with (
+        pytest.warns(OldName),
+        pytest.raises(BadRequest, match=r"job\.yaml:10: most: '3' has no unit; expected"),
+    ):
         loads(f"{TRAINING}most: '3'\n", Path("job.yaml"))
-    with pytest.raises(BadRequest, match=r"most: is the old name of max_bid, which is there too; keep max_bid only"):
+    with pytest.raises(
+        BadRequest, match=r"most: is the old name of max_bid, which is there too; keep max_bid only"
+    ):
         loads(f"{TRAINING}most: 1 USD/h\nmax_bid: 1 USD/h\n", Path("job.yaml"))
 
 
@@ -159,13 +172,22 @@ def test_a_job_is_of_the_kind_that_its_keys_say(text: str) -> None:
     assert loads(without, Path("job.yaml")) == loads(text, Path("job.yaml"))
 
 
-@pytest.mark.parametrize("line", ["gpu: A100:8", "accelerators: A100:8", "gpu: A100:8\n  types: {vcpus: 8..}"])
+@pytest.mark.parametrize(
+    "line", ["gpu: A100:8", "accelerators: A100:8", "gpu: A100:8\n  types: {vcpus: 8..}"]
+)
 def test_other_tools_spellings_of_keys_are_read(line: str) -> None:
     others = COMMAND.replace("clouds: [aws]\n", f"clouds: [aws]\n  {line}\n") + "num_nodes: 2\n"
     more = "vcpus: 8.., " if "vcpus" in line else ""
-    own = COMMAND.replace("clouds: [aws]\n", f"clouds: [aws]\n  types: {{{more}accelerators: A100:8}}\n") + "nodes: 2\n"
+    own = (
+        COMMAND.replace(
+            "clouds: [aws]\n", f"clouds: [aws]\n  types: {{{more}accelerators: A100:8}}\n"
+        )
+        + "nodes: 2\n"
+    )
     assert loads(others, Path("job.yaml")) == loads(own, Path("job.yaml"))
-    with pytest.raises(BadRequest, match=r"job\.yaml:\d+: num_nodes: .*, and nodes is there too; keep one of them"):
+    with pytest.raises(
+        BadRequest, match=r"job\.yaml:\d+: num_nodes: .*, and nodes is there too; keep one of them"
+    ):
         loads(f"{others}nodes: 2\n", Path("job.yaml"))
 
 
@@ -188,7 +210,11 @@ def test_anchors_and_merged_keys_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("range_", "inside", "outside"),
-    [(Range(4, 64), (4, 20, 64), (3, 65)), (Range(8), (8, 10**6), (7,)), (Range(2.5, 2.5), (2.5,), (2.4, 3))],
+    [
+        (Range(4, 64), (4, 20, 64), (3, 65)),
+        (Range(8), (8, 10**6), (7,)),
+        (Range(2.5, 2.5), (2.5,), (2.4, 3)),
+    ],
 )
 def test_a_range_holds_both_its_ends(
     range_: Range[int] | Range[float], inside: tuple[float, ...], outside: tuple[float, ...]
@@ -207,7 +233,12 @@ BERLIN = ZoneInfo("Europe/Berlin")
         (spec.ByClock(6, 0), UTC, "2026-01-20T05:59:59Z", "2026-01-20T06:00:00Z"),
         # At the very moment it is too late for today.
         (spec.ByClock(6, 0), UTC, "2026-01-20T06:00:00Z", "2026-01-21T06:00:00Z"),
-        (spec.ByClock(6, 0), timezone(timedelta(hours=9)), "2026-01-20T20:00:00Z", "2026-01-20T21:00:00Z"),
+        (
+            spec.ByClock(6, 0),
+            timezone(timedelta(hours=9)),
+            "2026-01-20T20:00:00Z",
+            "2026-01-20T21:00:00Z",
+        ),
         # The night of a change of time has 23 or 25 hours.
         (spec.ByClock(6, 0), BERLIN, "2026-03-28T12:00:00Z", "2026-03-29T04:00:00Z"),
         (spec.ByClock(6, 0), BERLIN, "2026-10-24T12:00:00Z", "2026-10-25T05:00:00Z"),
@@ -220,7 +251,11 @@ def test_a_deadline_is_the_next_such_moment(
 
 
 def test_every_strategy_of_a_job_may_be_named_and_no_other() -> None:
-    drawn = [name for name in STRATEGIES if name not in (spec.AUTO, strategies.DEADLINE, strategies.REGIONS)]
+    drawn = [
+        name
+        for name in STRATEGIES
+        if name not in (spec.AUTO, strategies.DEADLINE, strategies.REGIONS)
+    ]
     assert all(strategies.known(name) for name in drawn)
     for name in drawn:
         assert loads(f"{TRAINING}strategy: {name}\n", Path("job.yaml")).strategy == name
@@ -234,10 +269,14 @@ def test_a_run_of_an_earlier_version_keeps_a_strategy_that_no_file_may_name() ->
 
 
 @pytest.mark.parametrize("backups", [True, 2])
-def test_a_run_of_an_earlier_version_keeps_backup_workers_that_no_file_may_have(backups: bool | int) -> None:
+def test_a_run_of_an_earlier_version_keeps_backup_workers_that_no_file_may_have(
+    backups: bool | int,
+) -> None:
     job = loads(TRAINING, Path("job.yaml"))
     assert isinstance(job.program, Training)
-    earlier = replace(job, program=replace(job.program, stragglers=SlowMachines(backup_workers=backups)))
+    earlier = replace(
+        job, program=replace(job.program, stragglers=SlowMachines(backup_workers=backups))
+    )
     assert restored(written(earlier), Path("log")) == earlier
 
 

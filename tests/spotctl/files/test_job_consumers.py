@@ -1,4 +1,6 @@
-"""Every key of a job file is read by something: changing it changes what its consumer does, or it is refused."""
+"""Every key of a job file is read by something: changing it changes what its consumer does, or it
+is refused.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ checkpoint: {path: ckpt, every: 15m}
 """
 
 ROAMING = (
-    COMMAND.replace("15m}", "15m, size: 1GB}").replace("[local]", "[local], regions: any, types: [c4.xlarge]")
+    COMMAND.replace("15m}", "15m, size: 1GB}").replace(
+        "[local]", "[local], regions: any, types: [c4.xlarge]"
+    )
     + "deadline: 30h\n"
 )
 
@@ -72,16 +76,32 @@ PLANNED: dict[str, tuple[str, str, str]] = {
     "resources.reliable.type": (TRAINING, "type: m3.medium", "type: c4.xlarge"),
     "resources.types": (TRAINING, "machines: 4..16", "machines: 4..16, types: [c4.2xlarge]"),
     "resources.types.vcpus": (TRAINING, "machines: 4..16", "machines: 4..16, types: {vcpus: 8..}"),
-    "resources.types.memory_gib": (TRAINING, "machines: 4..16", "machines: 4..16, types: {memory_gib: 30..}"),
+    "resources.types.memory_gib": (
+        TRAINING,
+        "machines: 4..16",
+        "machines: 4..16, types: {memory_gib: 30..}",
+    ),
     "resources.memory": (TRAINING, "machines: 4..16", "machines: 4..16, memory: 30 GiB"),
-    "resources.types.accelerators": (TRAINING, "machines: 4..16", "machines: 4..16, types: {accelerators: K80}"),
+    "resources.types.accelerators": (
+        TRAINING,
+        "machines: 4..16",
+        "machines: 4..16, types: {accelerators: K80}",
+    ),
     "resources.regions": (TRAINING, "machines: 4..16", "machines: 4..16, regions: [sim-west]"),
     "resources.zones": (TRAINING, "machines: 4..16", "machines: 4..16, zones: [sim-west-b]"),
     "objective": (TRAINING, "app: mf", "app: mf\nobjective: max-throughput"),
     "deadline": (TRAINING, "app: mf", "app: mf\ndeadline: 20m"),
     "budget": (TRAINING, "app: mf", "app: mf\nbudget: 0.10 USD"),
-    "value_of_time": (TRAINING.replace("on-demand", "lookahead"), "app: mf", "app: mf\nvalue_of_time: 20 USD/h"),
-    "max_bid": (TRAINING.replace("on-demand", "lookahead"), "app: mf", "app: mf\nmax_bid: 0.05 USD/h"),
+    "value_of_time": (
+        TRAINING.replace("on-demand", "lookahead"),
+        "app: mf",
+        "app: mf\nvalue_of_time: 20 USD/h",
+    ),
+    "max_bid": (
+        TRAINING.replace("on-demand", "lookahead"),
+        "app: mf",
+        "app: mf\nmax_bid: 0.05 USD/h",
+    ),
     "strategy": (TRAINING, "strategy: on-demand", "strategy: lookahead"),
     "local.start": (TRAINING, "app: mf", "app: mf\nlocal: {start: 2026-01-22T03:30:00Z}"),
     "nodes": (COMMAND, "nodes: 2", "nodes: 3"),
@@ -120,9 +140,14 @@ def test_the_queue_reads_policy_and_weight(tmp_path: Path) -> None:
         files = [tmp_path / f"{name}.yaml" for name in ("first", "second")]
         for file, lasts in zip(files, ("9h", "1h"), strict=True):
             policy = of_first if file.stem == "first" or "policy" in of_first else "weight: 1"
-            job = COMMAND.replace("name: job", f"name: {file.stem}").replace("5h", lasts).replace("ckpt", file.stem)
+            job = (
+                COMMAND.replace("name: job", f"name: {file.stem}")
+                .replace("5h", lasts)
+                .replace("ckpt", file.stem)
+            )
             file.write_text(
-                job.replace("[local]", "[local], types: [c4.xlarge], regions: [sim-east]") + f"queue: {{{policy}}}\n"
+                job.replace("[local]", "[local], types: [c4.xlarge], regions: [sim-east]")
+                + f"queue: {{{policy}}}\n"
             )
         ended = spotctl("plan", *files, "--json", SPOTCTL_QUOTAS="local/*/c4=12")
         begins[key] = [plan["begins"] for plan in ended.json]
@@ -169,7 +194,9 @@ REPLAYED = {
 @pytest.mark.parametrize("key", REPLAYED)
 def test_the_local_market_reads(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[object] = []
-    monkeypatch.setattr("spotctl.clouds.local.provider.LocalProvider", lambda _, __, settings: made.append(settings))
+    monkeypatch.setattr(
+        "spotctl.clouds.local.provider.LocalProvider", lambda _, __, settings: made.append(settings)
+    )
     for text in (TRAINING, TRAINING, f"{TRAINING}local: {{{REPLAYED[key]}}}\n"):
         local_provider(Settings(home=tmp_path), loads(text, tmp_path / "job.yaml"))
     assert made[0] == made[1] != made[2]
@@ -198,11 +225,23 @@ notify: {{webhook: "https://example.com/{letter}"}}
 resources: {{clouds: [local], types: [c4.2xlarge]}}
 local: {{speed: 600}}
 """
-EXECUTED = ("run", "workdir", "setup", "env", "data", "outputs", "checkpoint.path", "tags", "notify.webhook")
+EXECUTED = (
+    "run",
+    "workdir",
+    "setup",
+    "env",
+    "data",
+    "outputs",
+    "checkpoint.path",
+    "tags",
+    "notify.webhook",
+)
 
 
 @pytest.mark.parametrize("letter", ["a", "b"])
-def test_a_launched_command_and_its_reports_read(letter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launched_command_and_its_reports_read(
+    letter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     webhooks: list[str] = []
 
     def post(_message: object, address: str) -> Delivery:
@@ -254,9 +293,13 @@ def requested(spec: JobSpec, home: Path, market: Market | None = None) -> Machin
     """What a provider is asked for when the job needs a machine."""
     cloud = spec.resources.clouds[0]
     environment = environment_of(spec, "run", home, FakeProvider(Replayed.of(()), 0), Paths(home))
-    order = RentIntended(1, market or Market(cloud, "somewhere", "-", "m3.medium"), 1, None, 100, 1.0, False, 0)
+    order = RentIntended(
+        1, market or Market(cloud, "somewhere", "-", "m3.medium"), 1, None, 100, 1.0, False, 0
+    )
     if isinstance(spec.program, Command):
-        return request_of(order, environment, CommandWorkload(spec, environment, lambda *_: 1e12, lambda: SECOND))
+        return request_of(
+            order, environment, CommandWorkload(spec, environment, lambda *_: 1e12, lambda: SECOND)
+        )
     return request_of(order, environment, TrainingWorkload(spec, environment))
 
 
@@ -273,12 +316,16 @@ def test_an_order_of_machines_reads(key: str, tmp_path: Path) -> None:
     assert bool(requests[0].ports) is (cloud == "vast")
 
 
-def test_an_order_of_reserved_machines_has_the_id_and_says_whether_it_is_a_block(tmp_path: Path) -> None:
+def test_an_order_of_reserved_machines_has_the_id_and_says_whether_it_is_a_block(
+    tmp_path: Path,
+) -> None:
     named = (
-        "{id: cr-0abc, cloud: aws, zone: us-east-1a, type: p5.48xlarge, machines: 2, price: 0, until: 2026-12-01T00:00Z"
+        "{id: cr-0abc, cloud: aws, zone: us-east-1a, type: p5.48xlarge, machines: 2, price: 0, "
+        "until: 2026-12-01T00:00Z"
     )
     text = (
-        f"name: job\nkind: command\nrun: echo\nresources: {{clouds: [aws], reservations: [{named}, block: true}}]}}\n"
+        "name: job\nkind: command\nrun: echo\n"
+        f"resources: {{clouds: [aws], reservations: [{named}, block: true}}]}}\n"
     )
     spec = loads(text, tmp_path / "job.yaml")
     (reservation,) = spec.resources.reservations
@@ -289,8 +336,13 @@ def test_an_order_of_reserved_machines_has_the_id_and_says_whether_it_is_a_block
 
 
 def test_an_order_of_close_machines_says_so(tmp_path: Path) -> None:
-    text = COMMAND.replace("clouds: [local]", "clouds: [aws]").replace("path: ckpt", "path: s3://b/ckpt")
-    specs = [loads(text.replace("[aws]", f"[aws]{more}"), tmp_path / "job.yaml") for more in ("", ", placement: close")]
+    text = COMMAND.replace("clouds: [local]", "clouds: [aws]").replace(
+        "path: ckpt", "path: s3://b/ckpt"
+    )
+    specs = [
+        loads(text.replace("[aws]", f"[aws]{more}"), tmp_path / "job.yaml")
+        for more in ("", ", placement: close")
+    ]
     assert [requested(spec, tmp_path).close for spec in specs] == [False, True]
 
 
@@ -298,16 +350,26 @@ def test_an_order_of_machines_names_the_copies_near_them(tmp_path: Path) -> None
     stored = f"spotctl-data/sets/{'a' * 64}"
     more = f"data: {{in: 's3://b/{stored}'}}\ndata_buckets: {{us-west-2: s3://west}}\n"
     for text in (COMMAND, TRAINING):
-        rented = text.replace("clouds: [local]", "clouds: [aws]").replace("path: ckpt", "path: s3://b/ckpt")
+        rented = text.replace("clouds: [local]", "clouds: [aws]").replace(
+            "path: ckpt", "path: s3://b/ckpt"
+        )
         spec = loads(rented + more, tmp_path / "job.yaml")
         for region, near in (("us-west-2", {"DATA_IN": f"s3://west/{stored}"}), ("us-east-1", {})):
-            payload = requested(spec, tmp_path, Market("aws", region, f"{region}a", "c4.xlarge")).payload
+            payload = requested(
+                spec, tmp_path, Market("aws", region, f"{region}a", "c4.xlarge")
+            ).payload
             assert payload is not None
-            (task,) = [json.loads(word) for word in payload.in_former_words()["command"] if word.startswith("{")]
+            (task,) = [
+                json.loads(word)
+                for word in payload.in_former_words()["command"]
+                if word.startswith("{")
+            ]
             assert (task["data"], task.get("near", {})) == ({"DATA_IN": f"s3://b/{stored}"}, near)
 
 
-def test_a_launch_reads_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, approved: Approved) -> None:
+def test_a_launch_reads_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, approved: Approved
+) -> None:
     monkeypatch.setenv("SET", "hidden")
     monkeypatch.delenv("UNSET", raising=False)
     codes = []
@@ -331,7 +393,10 @@ def keys(part: dict[str, Any], root: dict[str, Any], above: str = "") -> Iterato
 
 
 def test_what_is_tried_again_reads_the_retries() -> None:
-    given = [loads(f"{COMMAND}{line}", Path("job.yaml")) for line in ("", "retries: {137: 2, setup: 0}\n")]
+    given = [
+        loads(f"{COMMAND}{line}", Path("job.yaml"))
+        for line in ("", "retries: {137: 2, setup: 0}\n")
+    ]
     programs = [spec.program for spec in given if isinstance(spec.program, Command)]
     assert [[allowed(one.retries, what) for what in (137, 127, 75, SETUP)] for one in programs] == [
         [0, 0, 4, 1],
@@ -345,7 +410,15 @@ def test_what_is_tried_again_reads_the_retries() -> None:
 def test_every_key_of_the_schema_has_a_consumer() -> None:
     # tests/spotctl/run/test_moves.py sends a checkpoint of the declared size.
     # tests/spotctl/test_launch_on_ray.py plans with the engine and its address.
-    elsewhere = ["secrets", "notify.heartbeat", "retries", "checkpoint.size", "checkpoint.takes", "engine", "address"]
+    elsewhere = [
+        "secrets",
+        "notify.heartbeat",
+        "retries",
+        "checkpoint.size",
+        "checkpoint.takes",
+        "engine",
+        "address",
+    ]
     # tests/spotctl/run/notify/test_services.py sends to each address.
     elsewhere += ["notify.to"]
     # test_an_order_of_close_machines_says_so.
@@ -356,7 +429,8 @@ def test_every_key_of_the_schema_has_a_consumer() -> None:
     elsewhere += ["track"]
     # tests/spotctl/clouds/remote/test_container.py pulls an image with a login.
     elsewhere += ["image.login"]
-    # tests/spotctl/planning/test_offers.py has both; of the local market's types nothing of the kind is known.
+    # tests/spotctl/planning/test_offers.py has both; of the local market's types nothing of the
+    # kind is known.
     elsewhere += ["resources.arch", "resources.burstable"]
     # tests/spotctl/planning/test_parallel.py plans with each of them.
     elsewhere += [f"parallel.{field.name}" for field in fields(Parallel) if field.name != "elastic"]
@@ -371,12 +445,15 @@ def test_every_key_of_the_schema_has_a_consumer() -> None:
 
 
 def test_a_container_that_a_job_cannot_have_is_refused() -> None:
-    with pytest.raises(BadRequest, match=r"image\.container: is for commands and for trainings on clouds"):
+    with pytest.raises(
+        BadRequest, match=r"image\.container: is for commands and for trainings on clouds"
+    ):
         loads(f"{TRAINING}image: {{container: app}}\n", Path("job.yaml"))
     with pytest.raises(BadRequest, match=r"image\.login: A is not one of secrets"):
         loads(f"{COMMAND}image: {{container: app, login: A}}\n", Path("job.yaml"))
     with pytest.raises(
-        BadRequest, match=r"checkpoint\.signed_with: unknown key: checkpoints have no signatures; remove it"
+        BadRequest,
+        match=r"checkpoint\.signed_with: unknown key: checkpoints have no signatures; remove it",
     ):
         loads(COMMAND.replace("{path: ", "{signed_with: A, path: "), Path("job.yaml"))
     with pytest.raises(BadRequest, match=r"image\.login: is for the registry of a container"):
@@ -391,12 +468,16 @@ def test_processes_of_this_computer_have_no_image_and_no_identity(line: str) -> 
 
 def test_an_identity_is_for_a_cloud_of_the_job() -> None:
     text = TRAINING.replace("clouds: [local]", "clouds: [aws]")
-    with pytest.raises(BadRequest, match=r"job.yaml:8: identity.gcp: is not one of clouds: \[aws\]; remove it"):
+    with pytest.raises(
+        BadRequest, match=r"job.yaml:8: identity.gcp: is not one of clouds: \[aws\]; remove it"
+    ):
         loads(f"{text}identity: {{gcp: trainer}}\n", Path("job.yaml"))
 
 
 def test_a_frameworks_trainer_says_when_it_ends() -> None:
-    text = TRAINING.replace("app: mf", "trainer: {lightning: json:loads}").replace("stop: {clocks: 2000}\n", "")
+    text = TRAINING.replace("app: mf", "trainer: {lightning: json:loads}").replace(
+        "stop: {clocks: 2000}\n", ""
+    )
     assert "stop" not in text
     job = loads(text, Path("job.yaml"))
     assert training_job(job).stopping.ending(90).clocks == 90
@@ -407,7 +488,9 @@ def test_a_frameworks_trainer_says_when_it_ends() -> None:
     }.items():
         with pytest.raises(BadRequest, match=said):
             loads(f"{text}{line}\n", Path("job.yaml"))
-    with pytest.raises(BadRequest, match=r"trainer\.keras: .*expected one of lightning, transformers"):
+    with pytest.raises(
+        BadRequest, match=r"trainer\.keras: .*expected one of lightning, transformers"
+    ):
         loads(text.replace("lightning", "keras"), Path("job.yaml"))
     with pytest.raises(BadRequest, match=r"trainer\.lightning: .*there is no module nowhere"):
         loads(text.replace("json", "nowhere"), Path("job.yaml"))

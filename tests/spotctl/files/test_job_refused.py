@@ -14,7 +14,9 @@ from tests.spotctl.files.refused_jobs import CASES, COMMAND, TRAINING
 
 
 @pytest.mark.parametrize(("text", "message"), CASES, ids=[message[:60] for _, message in CASES])
-def test_a_wrong_file_is_refused_in_one_line_with_its_place_and_cure(text: str, message: str, tmp_path: Path) -> None:
+def test_a_wrong_file_is_refused_in_one_line_with_its_place_and_cure(
+    text: str, message: str, tmp_path: Path
+) -> None:
     (tmp_path / "job.yaml").write_text(text)
     with pytest.raises(BadRequest) as refused:
         load(tmp_path / "job.yaml")
@@ -31,7 +33,10 @@ def test_the_files_that_are_broken_are_whole_before() -> None:
 
 def test_further_mistakes_are_counted() -> None:
     with pytest.raises(BadRequest, match=r"^job.yaml:1: name: .* \(and 2 more\)$"):
-        loads(TRAINING.replace("nightly", "N").replace("4..64", "64..4").replace("200", "0"), Path("job.yaml"))
+        loads(
+            TRAINING.replace("nightly", "N").replace("4..64", "64..4").replace("200", "0"),
+            Path("job.yaml"),
+        )
 
 
 def test_an_error_never_shows_a_misplaced_secret() -> None:
@@ -77,5 +82,7 @@ except SystemExit as ended:
     assert ended.code == 2, ended.code
 assert not (found := [name for name in {heavy!r} if name in sys.modules]), found
 """
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 0, ran.stderr

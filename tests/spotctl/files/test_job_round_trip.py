@@ -19,7 +19,9 @@ from spotctl.files.job.values import Nodes
 from tests.spotctl.files.test_job_schema import EDITOR
 
 # Every kind of value that a file can hold, drawn at random.
-words = st.text(st.characters(categories=["L", "N", "P", "S"], max_codepoint=0xFFFF), min_size=1, max_size=12)
+words = st.text(
+    st.characters(categories=["L", "N", "P", "S"], max_codepoint=0xFFFF), min_size=1, max_size=12
+)
 texts = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), max_size=20)
 shell_lines = texts.filter(str.strip).map(shlex.quote)
 names = st.from_regex(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?", fullmatch=True)
@@ -27,7 +29,8 @@ types = st.from_regex(r"[A-Za-z0-9._+-]{1,12}", fullmatch=True)
 part_names = st.from_regex(r"[A-Za-z][-A-Za-z0-9_]{0,9}", fullmatch=True)
 variables = st.from_regex(r"[A-RT-Z_][A-Z0-9_]{0,9}", fullmatch=True)
 locations = st.one_of(
-    st.from_regex(r"(s3|gs|az)://[a-z]{3,9}(/[a-z]{0,4})?", fullmatch=True), st.sampled_from(["/data", "/data/of me"])
+    st.from_regex(r"(s3|gs|az)://[a-z]{3,9}(/[a-z]{0,4})?", fullmatch=True),
+    st.sampled_from(["/data", "/data/of me"]),
 )
 spans = st.integers(1, 10**9 - 1).map(lambda count: count * SECOND) | st.integers(1, 10**9)
 shares = st.floats(0, 1, exclude_max=True)
@@ -43,10 +46,14 @@ def whole_ranges(draw: st.DrawFn, least: int) -> Range[int]:
 def decimal_ranges(draw: st.DrawFn) -> Range[float]:
     tenths = st.integers(0, 10**6).map(lambda count: count / 10)
     low = draw(tenths)
-    return Range(low, draw(st.none() | tenths.map(lambda more: low + more).map(lambda high: round(high, 1))))
+    return Range(
+        low, draw(st.none() | tenths.map(lambda more: low + more).map(lambda high: round(high, 1)))
+    )
 
 
-accelerators = st.builds(spec.Accelerators, st.from_regex(r"[A-Z][A-Z0-9-]{0,5}", fullmatch=True), whole_ranges(1))
+accelerators = st.builds(
+    spec.Accelerators, st.from_regex(r"[A-Z][A-Z0-9-]{0,5}", fullmatch=True), whole_ranges(1)
+)
 arguments = st.recursive(
     st.none()
     | st.booleans()
@@ -63,7 +70,9 @@ stops = st.builds(
     loss=st.none() | st.floats(allow_nan=False, allow_infinity=False),
     converged=st.none() | shares,
 ).filter(lambda stop: stop != Stop())
-trainings = st.builds(Training, st.just("mf"), stops, st.fixed_dictionaries({}, optional={"rank": st.integers(1, 9)}))
+trainings = st.builds(
+    Training, st.just("mf"), stops, st.fixed_dictionaries({}, optional={"rank": st.integers(1, 9)})
+)
 trainings |= st.builds(
     Training,
     st.just("installed_by.setup:Job"),
@@ -76,19 +85,30 @@ commands = st.builds(
     st.integers(1, 10_000).map(lambda number: Nodes(number, number)),
     st.none() | st.builds(Checkpoint, locations, st.none() | spans),
 )
-REGIONS = {"aws": ("us-east-1", "eu-west-1"), "gcp": ("us-central1",), "azure": ("eastus", "westeurope")}
+REGIONS = {
+    "aws": ("us-east-1", "eu-west-1"),
+    "gcp": ("us-central1",),
+    "azure": ("eastus", "westeurope"),
+}
 
 
 @st.composite
 def resources(draw: st.DrawFn, program: Training | Command) -> Resources:
-    clouds = draw(st.just(("local",)) | st.lists(st.sampled_from([*REGIONS]), min_size=1, unique=True).map(tuple))
-    regions = ("sim-east",) if clouds == ("local",) else tuple(REGIONS[cloud][0] for cloud in clouds)
+    clouds = draw(
+        st.just(("local",))
+        | st.lists(st.sampled_from([*REGIONS]), min_size=1, unique=True).map(tuple)
+    )
+    regions = (
+        ("sim-east",) if clouds == ("local",) else tuple(REGIONS[cloud][0] for cloud in clouds)
+    )
     named = draw(st.booleans())
     counts: st.SearchStrategy[int | None] = st.integers(0, 10_000)
     if isinstance(program, Training) and clouds == ("local",):
         # Elsewhere, the number that is left out is another one.
         counts = st.none() | counts
-    needs = st.builds(Needs, st.none() | whole_ranges(1), st.none() | decimal_ranges(), st.none() | accelerators)
+    needs = st.builds(
+        Needs, st.none() | whole_ranges(1), st.none() | decimal_ranges(), st.none() | accelerators
+    )
     nodes = program.nodes if isinstance(program, Command) else None
     return Resources(
         clouds=clouds,
@@ -105,7 +125,9 @@ def jobs(draw: st.DrawFn) -> JobSpec:
     program = draw(trainings | commands)
     rented = draw(resources(program))
     objective = draw(st.sampled_from(spec.Objective))
-    deadlines = st.builds(spec.Within, spans) | st.builds(spec.ByClock, st.integers(0, 23), st.integers(0, 59))
+    deadlines = st.builds(spec.Within, spans) | st.builds(
+        spec.ByClock, st.integers(0, 23), st.integers(0, 59)
+    )
     budgets = st.integers(1, 10**9 * NANOS_PER_DOLLAR - 1)
     needs_due, needs_money = objective == "min-cost-slo", objective == "makespan-within-budget"
     return JobSpec(
@@ -116,24 +138,39 @@ def jobs(draw: st.DrawFn) -> JobSpec:
         setup=draw(shell_lines),
         env=draw(st.dictionaries(variables.map("E_".__add__), texts, max_size=3)),
         secrets=tuple(draw(st.lists(variables.map("T_".__add__), max_size=3, unique=True))),
-        data=draw(st.dictionaries(part_names.map(str.lower), locations, max_size=2).filter(_told_apart)),
+        data=draw(
+            st.dictionaries(part_names.map(str.lower), locations, max_size=2).filter(_told_apart)
+        ),
         outputs=draw(
-            st.dictionaries(st.just("model") if isinstance(program, Training) else part_names, locations, max_size=2)
+            st.dictionaries(
+                st.just("model") if isinstance(program, Training) else part_names,
+                locations,
+                max_size=2,
+            )
         ),
         objective=objective,
         deadline=draw(deadlines if needs_due else st.none() | deadlines),
         hours=draw(st.none() | spans),
         budget=draw(budgets if needs_money else st.none() | budgets),
         throughputs={name: draw(st.floats(1e-6, 1e12)) for name in rented.types},
-        strategy=draw(st.sampled_from(["auto", "price-capacity:3", "lookahead:0.0001", "lookahead:0"])),
+        strategy=draw(
+            st.sampled_from(["auto", "price-capacity:3", "lookahead:0.0001", "lookahead:0"])
+        ),
         notify=draw(
             st.builds(
-                spec.Notify, st.none() | st.sampled_from(["https://example.com/hook?a=b", "http://127.0.0.1:8000/"])
+                spec.Notify,
+                st.none()
+                | st.sampled_from(["https://example.com/hook?a=b", "http://127.0.0.1:8000/"]),
             )
         ),
         track=draw(
             st.sampled_from(
-                [{}, {"mlflow": ""}, {"mlflow": "http://127.0.0.1:5000", "wandb": ""}, {"wandb": "team/project"}]
+                [
+                    {},
+                    {"mlflow": ""},
+                    {"mlflow": "http://127.0.0.1:5000", "wandb": ""},
+                    {"wandb": "team/project"},
+                ]
             )
         ),
         local=draw(locals_) if rented.clouds == ("local",) else spec.LocalMarket(),
@@ -144,7 +181,8 @@ locals_ = st.builds(
     spec.LocalMarket,
     speed=st.floats(1, 1e6),
     seed=st.integers(0, 2**32 - 1),
-    start=st.none() | st.datetimes(datetime(2008, 1, 2), datetime(2099, 1, 1)).map(to_micros),  # noqa: DTZ001 - UTC
+    # UTC.
+    start=st.none() | st.datetimes(datetime(2008, 1, 2), datetime(2099, 1, 1)).map(to_micros),  # noqa: DTZ001
     warning=spans,
     unwarned=shares,
 )

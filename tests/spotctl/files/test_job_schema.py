@@ -1,4 +1,5 @@
-"""The schema of job files: what editors know of them, and that every job in the documents is right."""
+"""The schema of job files: what editors know of them, and that every job in the documents is
+right."""
 
 from __future__ import annotations
 
@@ -36,11 +37,15 @@ def test_the_schema_is_one_and_explains_every_key() -> None:
             assert value["description"], key
             assert value["examples"], key
             for example in value["examples"]:
-                jsonschema.Draft202012Validator({**value, "$defs": found["$defs"]}).validate(example)
+                jsonschema.Draft202012Validator({**value, "$defs": found["$defs"]}).validate(
+                    example
+                )
 
 
 def test_a_key_is_explained_with_what_is_below_it(approved: Approved) -> None:
-    assert spotctl("schema", "every").out.startswith("parallel.elastic.every: Updates between two of these copies")
+    assert spotctl("schema", "every").out.startswith(
+        "parallel.elastic.every: Updates between two of these copies"
+    )
     ended = spotctl("schema", "checkpoint")
     assert "checkpoint.path: A folder that outlives every machine." in ended.out
     assert "    checkpoint: {every: auto}\n" in ended.out
@@ -48,7 +53,8 @@ def test_a_key_is_explained_with_what_is_below_it(approved: Approved) -> None:
     approved(spotctl("schema", "deadlin"))
 
 
-# What no schema can say: that numbers are in order, that files are there, that names fit each other.
+# What no schema can say: that numbers are in order, that files are there, that names fit each
+# other.
 BEYOND_SCHEMAS = (
     "not finite",
     "is no command that",
@@ -90,7 +96,9 @@ PARSED = [case for case in CASES if not any(words in case[1] for words in UNREAD
 
 
 @pytest.mark.parametrize(("text", "message"), PARSED, ids=[message[:60] for _, message in PARSED])
-def test_editors_refuse_what_is_refused_wherever_a_schema_can_say_it(text: str, message: str) -> None:
+def test_editors_refuse_what_is_refused_wherever_a_schema_can_say_it(
+    text: str, message: str
+) -> None:
     refused = not EDITOR.is_valid(parse(text, Path("job.yaml")).content)
     assert refused is not any(words in message for words in BEYOND_SCHEMAS)
 
@@ -98,11 +106,14 @@ def test_editors_refuse_what_is_refused_wherever_a_schema_can_say_it(text: str, 
 def documented() -> Iterator[tuple[str, str]]:
     """Job files of the documents and of the examples.
 
-    Those of write-a-cloud.md need its cloud, which is not installed here: test_toy_cloud.py runs them.
+    Those of write-a-cloud.md need its cloud, which is not installed here: test_toy_cloud.py runs
+    them.
     """
     without = ROOT / "docs" / "internals" / "write-a-cloud.md"
     for page in (ROOT / "README.md", *sorted(set(ROOT.glob("docs/**/*.md")) - {without})):
-        for found in re.finditer(r"^```ya?ml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        for found in re.finditer(
+            r"^```ya?ml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL
+        ):
             yield f"{page.name}:{page.read_text().count(chr(10), 0, found.start()) + 1}", found[1]
     for file in ROOT.glob("examples/**/*.yaml"):
         yield file.name, file.read_text()
@@ -116,8 +127,11 @@ def jobs_documented() -> Iterator[tuple[str, Any]]:
             yield name, content
 
 
-@pytest.mark.parametrize(("name", "content"), [pytest.param(*job, id=job[0]) for job in jobs_documented()])
-def test_every_job_that_is_shown_is_right(name: str, content: Any) -> None:  # noqa: ANN401 - whatever YAML holds
+@pytest.mark.parametrize(
+    ("name", "content"), [pytest.param(*job, id=job[0]) for job in jobs_documented()]
+)
+# Whatever YAML holds.
+def test_every_job_that_is_shown_is_right(name: str, content: Any) -> None:  # noqa: ANN401
     restored(content, Path(name))
     EDITOR.validate(content)
 
@@ -125,11 +139,16 @@ def test_every_job_that_is_shown_is_right(name: str, content: Any) -> None:  # n
 class TestInit:
     """`spotctl init`."""
 
-    def test_it_writes_a_file_that_is_right_as_it_is(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_it_writes_a_file_that_is_right_as_it_is(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.chdir(tmp_path)
         ended = spotctl("init")
         assert (ended.code, ended.out) == (0, "")
-        assert ended.err == "wrote job.yaml; next: spotctl plan job.yaml, then spotctl launch job.yaml\n"
+        assert (
+            ended.err
+            == "wrote job.yaml; next: spotctl plan job.yaml, then spotctl launch job.yaml\n"
+        )
         assert load(tmp_path / "job.yaml").is_local
         # The editor's schema is a file of this computer.
         first = (tmp_path / "job.yaml").read_text().partition("\n")[0]
@@ -138,7 +157,8 @@ class TestInit:
         assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["job.yaml"]
 
     def test_its_comments_are_right_too(self, tmp_path: Path) -> None:
-        """Each commented key may be uncommented; those of a command take the place of a trainer's."""
+        """Each commented key may be uncommented; those of a command take the place of a
+        trainer's."""
         text = (ROOT / "spotctl" / "files" / "job" / "starter_job.yaml").read_text()
         told = re.sub(r"^( *)# (\w+: (?!job for).*)$", r"\1\2", text, flags=re.MULTILINE)
         told = re.sub(r"^  types: \[.*\n", "", told, flags=re.MULTILINE)
@@ -157,9 +177,13 @@ class TestInit:
         assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["job.yaml"]
 
     @pytest.mark.parametrize("where", ["none/job.yaml", "."])
-    def test_a_place_where_it_cannot_be_is_refused(self, tmp_path: Path, where: str, approved: Approved) -> None:
+    def test_a_place_where_it_cannot_be_is_refused(
+        self, tmp_path: Path, where: str, approved: Approved
+    ) -> None:
         ended = spotctl("init", tmp_path / where)
         approved(ended)
 
     def test_it_answers_in_json(self, tmp_path: Path) -> None:
-        assert spotctl("init", tmp_path / "a.yaml", "--json").json == {"file": str(tmp_path / "a.yaml")}
+        assert spotctl("init", tmp_path / "a.yaml", "--json").json == {
+            "file": str(tmp_path / "a.yaml")
+        }

@@ -1,4 +1,6 @@
-"""Scripts as people write them, with all layouts of checkpoints, and liars: what init writes, and what a trial sees."""
+"""Scripts as people write them, with all layouts of checkpoints, and liars: what init writes, and
+what a trial sees.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_lines_and_arguments_make_each_layout_resume_as_far_as_it_is_read(name: str, folder: Path) -> None:
+def test_lines_and_arguments_make_each_layout_resume_as_far_as_it_is_read(
+    name: str, folder: Path
+) -> None:
     path = bring(name, folder)
     script = spotctl("init", f"{name}.py", "--json").json["script"]
     assert len(script["changes"]) == CHANGES.get(name, 0), script["changes"]
@@ -98,7 +102,10 @@ def test_lines_and_arguments_make_each_layout_resume_as_far_as_it_is_read(name: 
     assert (again["resumes"], again["changes"]) == (True, [])
     run = load(Path("job.yaml")).program.run  # type: ignore[union-attr]
     env = f"env {VARIABLES[name]} " if name in VARIABLES else ""
-    assert run.partition(" && cp ")[0].rstrip() == f"{env}python {name}.py {ARGUMENTS.get(name, '')}".rstrip()
+    assert (
+        run.partition(" && cp ")[0].rstrip()
+        == f"{env}python {name}.py {ARGUMENTS.get(name, '')}".rstrip()
+    )
 
 
 @pytest.mark.slow

@@ -1,4 +1,6 @@
-"""Scripts with checkpoints of different layouts, killed five times: what resumes does not begin again."""
+"""Scripts with checkpoints of different layouts, killed five times: what resumes does not begin
+again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Public scripts that init changes: launched through evictions, each goes on from its checkpoint to its result."""
+"""Public scripts that init changes: launched through evictions, each goes on from its checkpoint to
+its result.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from tests.samples import LONG_RUN
 from tests.spotctl.files.public_scripts_run import ENOUGH_EVICTIONS, PUBLIC, Run, evicted
 
 UNWRITTEN_STEPS = 2
-"""Lightning writes its log after every second row: a machine without a warning takes the last rows with it."""
+"""Lightning writes its log after every second row: a machine without a warning takes the last rows
+with it."""
 
 
 @pytest.mark.slow

@@ -1,4 +1,6 @@
-"""`spotctl init train.py`: what it reads in scripts of the kinds that people have, and the job that it writes."""
+"""`spotctl init train.py`: what it reads in scripts of the kinds that people have, and the job that
+it writes.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,10 @@ def test_the_plan_of_a_public_script_needs_no_edit_and_says_what_evictions_cost(
     assert first.startswith(f"{path} ")
     plan = spotctl("plan", "job.yaml")
     assert plan.code == 0, plan.err
-    assert first.partition(": ")[2] == plan.out.splitlines()[0].partition(": no checkpoint, so ")[2].rstrip()
+    assert (
+        first.partition(": ")[2]
+        == plan.out.splitlines()[0].partition(": no checkpoint, so ")[2].rstrip()
+    )
     assert "each eviction, about every " in first
 
 
@@ -128,7 +133,8 @@ def test_the_lines_to_change_are_those_of_the_script() -> None:
         "from spotctl.integrations.loops import resuming",
         "  replace line 69 by:",
         "    for epoch in resuming(range(1, args.epochs + 1), model):",
-        "These start again after an eviction, unless you keep them in a dict for resuming(): best_val_loss, lr",
+        "These start again after an eviction, unless you keep them in a dict for resuming(): "
+        "best_val_loss, lr",
     ]
 
 
@@ -155,10 +161,16 @@ fit_all(net, torch.optim.SGD(net.parameters(), 1), [])
 
 
 def test_keras_gets_the_callback_of_keras() -> None:
-    text = "from tensorflow import keras\n\nm = keras.Model()\nm.fit(a, b, callbacks=[stop])\nm.save('m.keras')\n"
+    text = (
+        "from tensorflow import keras\n\nm = keras.Model()\nm.fit(a, b, "
+        "callbacks=[stop])\nm.save('m.keras')\n"
+    )
     found = script(text)
     backup = 'keras.callbacks.BackupAndRestore(os.environ.get("SPOTCTL_CHECKPOINT_DIR", "."))'
-    assert [line.text for line in found.changes] == ["import os", f"m.fit(a, b, callbacks=[{backup}, stop])"]
+    assert [line.text for line in found.changes] == [
+        "import os",
+        f"m.fit(a, b, callbacks=[{backup}, stop])",
+    ]
     again = script(applied(text, found.changes))
     assert again.resumes
     assert [save.place.name for save in again.final_saves] == ["m.keras"]
@@ -170,7 +182,9 @@ def test_a_change_that_would_break_the_script_is_not_proposed() -> None:
 
 
 def test_a_script_without_a_loop_is_told_what_to_do() -> None:
-    Path("train.py").write_text("import joblib, sklearn.svm\n\nm = sklearn.svm.SVC().fit(x, y)\njoblib.dump(m, 'm')\n")
+    Path("train.py").write_text(
+        "import joblib, sklearn.svm\n\nm = sklearn.svm.SVC().fit(x, y)\njoblib.dump(m, 'm')\n"
+    )
     ended = spotctl("init", "train.py")
     assert ended.out.startswith("train.py saves nothing while it trains: each eviction")
     assert "Change train.py by hand, as spotctl knows no lines that would help" in ended.out
@@ -258,7 +272,10 @@ if args.save_model:
     ("text", "command"),
     [
         (SWITCHED, f"--save-model && cp -r net.pt {RESULT}"),
-        (SWITCHED.replace("if args.save_model", "if net.good"), f"&& {{ cp -r net.pt {RESULT} || true; }}"),
+        (
+            SWITCHED.replace("if args.save_model", "if net.good"),
+            f"&& {{ cp -r net.pt {RESULT} || true; }}",
+        ),
     ],
     ids=["switch", "condition"],
 )
@@ -309,7 +326,10 @@ def test_a_load_for_another_value_of_a_constant_does_not_count() -> None:
     assert script(applied(found.source.text, found.changes)).resumes
     first, second = script(CONSTANT).changes
     there = f'{line.removeprefix("out_dir = ")} + "/ckpt.pt"'
-    assert (first.text, second.text) == (line, f'init_from = "resume" if os.path.exists({there}) else "scratch"')
+    assert (first.text, second.text) == (
+        line,
+        f'init_from = "resume" if os.path.exists({there}) else "scratch"',
+    )
 
 
 def test_two_constants_on_one_line_are_changed_together() -> None:
@@ -352,7 +372,9 @@ def test_settings_from_a_file_are_changed_where_they_are_read() -> None:
 
 def test_a_load_under_a_condition_is_not_said_to_be_missing() -> None:
     Path("train.py").write_text(CONSTANT)
-    assert spotctl("init", "train.py").out.startswith("train.py loads what it saves only if init_from == 'resume': ")
+    assert spotctl("init", "train.py").out.startswith(
+        "train.py loads what it saves only if init_from == 'resume': "
+    )
 
 
 def test_what_machines_install(folder: Path) -> None:
@@ -368,7 +390,10 @@ def test_what_machines_install(folder: Path) -> None:
 def test_data_outside_of_the_folder_is_brought_to_the_machines(tmp_path: Path) -> None:
     (tmp_path / "corpus").mkdir()
     Path("inside").mkdir()
-    lines = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--data', default='../corpus')\n"
+    lines = (
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('--data', "
+        "default='../corpus')\n"
+    )
     Path("train.py").write_text(f"{lines}p.add_argument('--other', default='inside')\n")
     spotctl("init", "train.py")
     spec = job()
@@ -376,14 +401,20 @@ def test_data_outside_of_the_folder_is_brought_to_the_machines(tmp_path: Path) -
     assert spec.program.run == 'python train.py --data "$DATA_DATA"'  # type: ignore[union-attr]
 
 
-def test_data_of_a_job_on_a_cloud_is_stored_by_the_launch_if_the_job_has_a_bucket(tmp_path: Path) -> None:
+def test_data_of_a_job_on_a_cloud_is_stored_by_the_launch_if_the_job_has_a_bucket(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "corpus").mkdir()
-    lines = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--data', default='../corpus')\n"
+    lines = (
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('--data', "
+        "default='../corpus')\n"
+    )
     answers = ScriptAnswers("aws", HOUR, "my-bucket", assumed=False)
     for more, data in (
         ("", "s3://my-bucket/data/"),
         (
-            "import torch\nfor epoch in range(3):\n    net(1).backward()\ntorch.save(net, 'net.pt')\n",
+            "import torch\nfor epoch in range(3):\n    net(1).backward()\ntorch.save(net, "
+            "'net.pt')\n",
             str(tmp_path / "corpus"),
         ),
     ):
@@ -415,14 +446,21 @@ def test_on_a_terminal_it_asks_four_questions_at_most(folder: Path) -> None:
             ("How long does it take on one machine", "long"),
             ("write 90s, 15m or 10h", "4h"),
             ("Which bucket", "my-models"),
-            ("A trial runs out_of_core.py in a copy of its folder, without network, credentials, gpu", None),
+            (
+                "A trial runs out_of_core.py in a copy of its folder, without network, "
+                "credentials, gpu",
+                None,
+            ),
             ("Try it on this computer?", "n"),
         ):
             window.wait_for(question)
             if typed is not None:
                 window.type(f"{typed}\n")
         assert window.exit_code() == 0
-        assert "spotctl prices fetch --cloud aws --region us-east-1, then spotctl plan job.yaml" in window.screen
+        assert (
+            "spotctl prices fetch --cloud aws --region us-east-1, then spotctl plan job.yaml"
+            in window.screen
+        )
     text = (folder / "job.yaml").read_text()
     assert "Assumed" not in text
     assert "checkpoint: {path: s3://my-models/out-of-core/checkpoints/}" in text
@@ -435,7 +473,10 @@ def test_on_a_terminal_it_asks_four_questions_at_most(folder: Path) -> None:
 def test_without_questions_the_file_says_what_is_assumed(folder: Path) -> None:
     public("out_of_core")
     assert spotctl("init", "out_of_core.py", "-y").code == 0
-    assert "# Assumed: the local market, replayed on this computer; 1m of training" in (folder / "job.yaml").read_text()
+    assert (
+        "# Assumed: the local market, replayed on this computer; 1m of training"
+        in (folder / "job.yaml").read_text()
+    )
 
 
 def test_a_script_elsewhere_is_run_in_its_folder(tmp_path: Path) -> None:
@@ -501,7 +542,10 @@ for epoch in range(10**6):
 
 
 def test_paths_outside_of_the_copy_are_listed() -> None:
-    text = "a, b = '/mnt/x/y.bin', f'{a}/z'\nc, d, e = '~/models/m', '../up', '/dev/null'\nf, g = 'in/side', '/'\n"
+    text = (
+        "a, b = '/mnt/x/y.bin', f'{a}/z'\nc, d, e = '~/models/m', '../up', '/dev/null'\nf, g = "
+        "'in/side', '/'\n"
+    )
     assert outside_paths(script(text).source) == ["../up", "/mnt/x/y.bin", "~/models/m"]
 
 
@@ -514,15 +558,22 @@ def test_a_script_that_restarts_is_tried_with_the_changes_that_are_proposed() ->
     assert ended.code == 0, ended.err
     assert ended.json["script"]["tried"]["verdict"] == "resumed", ended.json
     assert ended.json["script"]["resumes"] is False, "without the changes, it does not"
-    assert "which has tried it with the changes that it proposes: resumed." in Path("job.yaml").read_text()
+    assert (
+        "which has tried it with the changes that it proposes: resumed."
+        in Path("job.yaml").read_text()
+    )
     assert sorted(path.name for path in Path().iterdir()) == ["job.yaml", "train.py"]
     change("train.py")
     said = spotctl("init", "train.py", "--try", "--force").out
-    assert re.match(r"train.py was tried here: resumed: saved loop-\d+.pickle after \d+ s; killed and", said), said
+    assert re.match(
+        r"train.py was tried here: resumed: saved loop-\d+.pickle after \d+ s; killed and", said
+    ), said
 
 
 @pytest.mark.parametrize(
-    "words", [("train.py", "--try", "--allow", "disk"), ("job.yaml", "--try")], ids=["allow", "a job file"]
+    "words",
+    [("train.py", "--try", "--allow", "disk"), ("job.yaml", "--try")],
+    ids=["allow", "a job file"],
 )
 def test_a_trial_that_cannot_be_is_refused(words: tuple[str, ...], approved: Approved) -> None:
     Path("train.py").write_text(FRESH)
@@ -533,11 +584,16 @@ def test_a_trial_that_cannot_be_is_refused(words: tuple[str, ...], approved: App
 def test_a_script_that_needs_a_value_is_not_tried() -> None:
     Path("train.py").write_text(TYPER)
     tried = spotctl("init", "train.py", "--json", "--try").json["script"]["tried"]
-    assert tried == {"verdict": "not seen", "saw": "the command lacks a value that only you know: CORPUS"}
+    assert tried == {
+        "verdict": "not seen",
+        "saw": "the command lacks a value that only you know: CORPUS",
+    }
 
 
 @pytest.mark.slow
-def test_a_changed_script_is_launched_through_evictions_to_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_script_is_launched_through_evictions_to_its_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The whole way of a newcomer: init, the printed lines, init, launch."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         monkeypatch.setenv(name, "1")

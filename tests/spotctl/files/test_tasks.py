@@ -86,7 +86,9 @@ def test_a_task_of_dstack_is_a_job() -> None:
         ("gpu: 0", None),
     ],
 )
-def test_a_gpu_of_dstack_is_a_model_with_a_count(line: str, accelerators: Accelerators | None) -> None:
+def test_a_gpu_of_dstack_is_a_model_with_a_count(
+    line: str, accelerators: Accelerators | None
+) -> None:
     spec, _ = job_of(f"type: task\ncommands: [python train.py]\nresources: {{{line}}}\n")
     assert spec.resources.needs.accelerators == accelerators
     assert spec.strategy == "on-demand"
@@ -109,11 +111,37 @@ LISTED = {
     "llm/llama-3_1-finetuning/lora.yaml": ["disk_tier"],
     "examples/distributed-pytorch/train-rdzv.yaml": ["use_spot"],
     "examples/deepspeed-multinode/sky.yaml": ["use_spot", "file_mounts.~/.ssh/id_rsa"],
-    "examples/distributed-training/axolotl/.dstack.yml": ["spot_policy", "gpu", "shm_size", "volumes"],
-    "examples/distributed-training/torchrun/.dstack.yml": ["spot_policy", "python", "gpu", "shm_size"],
-    "examples/distributed-training/trl/fsdp.dstack.yml": ["spot_policy", "gpu", "shm_size", "volumes"],
-    "examples/fine-tuning/alignment-handbook/train.dstack.yml": ["spot_policy", "python", "ports", "gpu"],
-    "examples/fine-tuning/qlora/train.dstack.yml": ["spot_policy", "python", "commands", "ports", "gpu"],
+    "examples/distributed-training/axolotl/.dstack.yml": [
+        "spot_policy",
+        "gpu",
+        "shm_size",
+        "volumes",
+    ],
+    "examples/distributed-training/torchrun/.dstack.yml": [
+        "spot_policy",
+        "python",
+        "gpu",
+        "shm_size",
+    ],
+    "examples/distributed-training/trl/fsdp.dstack.yml": [
+        "spot_policy",
+        "gpu",
+        "shm_size",
+        "volumes",
+    ],
+    "examples/fine-tuning/alignment-handbook/train.dstack.yml": [
+        "spot_policy",
+        "python",
+        "ports",
+        "gpu",
+    ],
+    "examples/fine-tuning/qlora/train.dstack.yml": [
+        "spot_policy",
+        "python",
+        "commands",
+        "ports",
+        "gpu",
+    ],
 }
 
 
@@ -134,14 +162,19 @@ def test_machines_of_several_clouds_that_differ_in_their_image_are_one_kind() ->
     assert spec.resources.clouds == ("gcp", "aws", "azure")
 
 
-def odd(part: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:  # noqa: ANN401 - whatever YAML holds
+# Whatever YAML holds.
+def odd(part: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:  # noqa: ANN401
     """The paths of all parts."""
     yield path
-    for key in part if isinstance(part, dict) else range(len(part)) if isinstance(part, list) else ():
+    for key in (
+        part if isinstance(part, dict) else range(len(part)) if isinstance(part, list) else ()
+    ):
         yield from odd(part[key], (*path, key))
 
 
-@pytest.mark.parametrize("value", [None, True, -1, 10**18, 0.5, "", "x:y:z", [], [[]], {"a": {}}, {}])
+@pytest.mark.parametrize(
+    "value", [None, True, -1, 10**18, 0.5, "", "x:y:z", [], [[]], {"a": {}}, {}]
+)
 def test_whatever_a_task_holds_is_read_or_refused(value: object) -> None:
     for task in [*tasks(), yaml.safe_load(DSTACK)]:
         for path in odd(task):
@@ -179,11 +212,22 @@ run: |
     assert place == "s3://corpus/images"
     (tmp_path / "data").mkdir()
     (tmp_path / "kept").mkdir()
-    variables = {"SPOTCTL_NODE_RANK": "1", "SPOTCTL_NODES": "2", "SPOTCTL_NODE_ADDRESSES": "10.0.0.1,10.0.0.2"}
-    places = {f"DATA_{name.upper().replace('-', '_')}": tmp_path / "data", "SPOTCTL_CHECKPOINT_DIR": tmp_path / "kept"}
+    variables = {
+        "SPOTCTL_NODE_RANK": "1",
+        "SPOTCTL_NODES": "2",
+        "SPOTCTL_NODE_ADDRESSES": "10.0.0.1,10.0.0.2",
+    }
+    places = {
+        f"DATA_{name.upper().replace('-', '_')}": tmp_path / "data",
+        "SPOTCTL_CHECKPOINT_DIR": tmp_path / "kept",
+    }
     ran = subprocess.run(
         ["/bin/sh", "-c", spec.program.run],
-        env={"PATH": os.environ["PATH"], **variables, **{name: str(place) for name, place in places.items()}},
+        env={
+            "PATH": os.environ["PATH"],
+            **variables,
+            **{name: str(place) for name, place in places.items()},
+        },
         capture_output=True,
         text=True,
         check=True,
@@ -206,7 +250,11 @@ class TestInit:
         spec = load(Path("job.yaml"))
         assert (spec.name, spec.workdir) == ("train-distrib", tmp_path)
         answer = spotctl("init", ".dstack.yml", "--force", "--json").json
-        assert (answer["file"], answer["tool"], len(answer["left_out"])) == ("job.yaml", "dstack", 5)
+        assert (answer["file"], answer["tool"], len(answer["left_out"])) == (
+            "job.yaml",
+            "dstack",
+            5,
+        )
         assert answer["left_out"][0]["line"] == 4
 
     @pytest.mark.parametrize(
@@ -218,7 +266,8 @@ class TestInit:
             "resources: {infra: aws//us-east-1a}\nrun: python train.py\n",
             "service: {readiness_probe: /}\nrun: serve\n",
             "resources: {cpus: 8+}\nsetup: pip install torch\n",
-            "resources: {infra: vast, accelerators: 'H100:8'}\nnum_nodes: 2\nrun: python train.py\n",
+            "resources: {infra: vast, accelerators: 'H100:8'}\nnum_nodes: 2\nrun: python "
+            "train.py\n",
         ],
     )
     def test_what_is_no_task_is_refused(

@@ -1,4 +1,6 @@
-"""`spotctl init train.py --trainer`: a training that is the script's, or a refusal that names its lines."""
+"""`spotctl init train.py --trainer`: a training that is the script's, or a refusal that names its
+lines.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def copied(name: str, change: tuple[str, str] = ("", "")) -> Path:
 
 
 def compared(path: Path) -> ComparedTrainer:
-    return isolated(partial(compared_trainer, path, Path.cwd()), str(path), Path.cwd(), {"OMP_NUM_THREADS": "1"})
+    return isolated(
+        partial(compared_trainer, path, Path.cwd()), str(path), Path.cwd(), {"OMP_NUM_THREADS": "1"}
+    )
 
 
 CARRIED: Mapping[str, tuple[int, tuple[str, ...]]] = {
@@ -59,7 +63,8 @@ CARRIED: Mapping[str, tuple[int, tuple[str, ...]]] = {
         (
             "batch_size=16, shuffle=False, num_workers=2, drop_last=True",
             "criterion = nn.CrossEntropyLoss(label_smoothing=0.1)",
-            "loss = criterion(outputs, targets) + 0.001 * sum((p.abs().sum() for p in model.parameters()))",
+            "loss = criterion(outputs, targets) + 0.001 * sum((p.abs().sum() for p in "
+            "model.parameters()))",
             "StepLR(optimizer, step_size=100, gamma=0.1)",
             "clip_norm=1.0",
             "batch_size=16",
@@ -76,12 +81,21 @@ CARRIED: Mapping[str, tuple[int, tuple[str, ...]]] = {
             "batch_size=32",
         ),
     ),
-    "digits": (14 * 13, ("return StepEvery(scheduler, 13)", "F.nll_loss(output, target)", "batch_size=16")),
+    "digits": (
+        14 * 13,
+        ("return StepEvery(scheduler, 13)", "F.nll_loss(output, target)", "batch_size=16"),
+    ),
     "accumulated": (18, ("8 * 4", "batch_size=32", "clip_norm=0.5", "return loss * 4")),
-    "step_limited": (75, ("collate_fn=collate", "SequentialLR(optimizer, [warm, cosine], [WARM])", "clip_norm=1.0")),
+    "step_limited": (
+        75,
+        ("collate_fn=collate", "SequentialLR(optimizer, [warm, cosine], [WARM])", "clip_norm=1.0"),
+    ),
     "residual": (20, ("parts=1,", "nesterov=True")),
     "contrastive": (15, ("parts=1,", "scores = za @ zb.T / temperature")),
-    "variational": (9, ("data, = batch", "loss = loss_function(recon, data, mu, logvar)", "drop_last=True")),
+    "variational": (
+        9,
+        ("data, = batch", "loss = loss_function(recon, data, mu, logvar)", "drop_last=True"),
+    ),
 }
 """By script: its steps, and what its trainer has."""
 
@@ -119,7 +133,10 @@ REFUSED: Mapping[str, tuple[str, ...]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_each_line_that_cannot_be_carried_is_named(name: str) -> None:
     path = copied(name)
-    uncarried = [f"{line.line}: {line.reason}" for line in training_of(read_script(path, Path.cwd())).uncarried]
+    uncarried = [
+        f"{line.line}: {line.reason}"
+        for line in training_of(read_script(path, Path.cwd())).uncarried
+    ]
     assert len(uncarried) == len(REFUSED[name])
     for said, expected in zip(uncarried, REFUSED[name], strict=True):
         assert re.match(expected, said), said
@@ -146,17 +163,26 @@ CHANGED: Mapping[str, tuple[str, tuple[str, str], str]] = {
     ),
     "weights that are changed by hand": (
         "features",
-        ("        scheduler.step()", "        scheduler.step()\n        model[0].weight.data.clamp_(-1, 1)"),
+        (
+            "        scheduler.step()",
+            "        scheduler.step()\n        model[0].weight.data.clamp_(-1, 1)",
+        ),
         r"22: not known .*model\[0\].weight.data.clamp_",
     ),
     "gradients that are changed by hand": (
         "features",
-        ("        optimizer.step()", "        model[0].weight.grad.mul_(0.5)\n        optimizer.step()"),
+        (
+            "        optimizer.step()",
+            "        model[0].weight.grad.mul_(0.5)\n        optimizer.step()",
+        ),
         r"20: not known .*weight.grad.mul_",
     ),
     "a part of the network that stays in the mode for evaluation": (
         "features",
-        ("        optimizer.zero_grad()\n", "        model[0].eval()\n        optimizer.zero_grad()\n"),
+        (
+            "        optimizer.zero_grad()\n",
+            "        model[0].eval()\n        optimizer.zero_grad()\n",
+        ),
         r"15: not known .*model\[0\].eval",
     ),
     "gradients that are never set to zero": (
@@ -171,7 +197,10 @@ CHANGED: Mapping[str, tuple[str, tuple[str, str], str]] = {
     ),
     "a network that the loss uses from outside": (
         "features",
-        ("loss = criterion(outputs, targets)", "outputs.mul_(epoch)\n        loss = criterion(outputs, targets)"),
+        (
+            "loss = criterion(outputs, targets)",
+            "outputs.mul_(epoch)\n        loss = criterion(outputs, targets)",
+        ),
         "17: the loss depends on epoch, which counts steps",
     ),
 }
@@ -181,7 +210,10 @@ CHANGED: Mapping[str, tuple[str, tuple[str, str], str]] = {
 def test_a_line_that_changes_the_training_is_named(case: str) -> None:
     name, change, expected = CHANGED[case]
     path = copied(name, change)
-    uncarried = [f"{line.line}: {line.reason}" for line in training_of(read_script(path, Path.cwd())).uncarried]
+    uncarried = [
+        f"{line.line}: {line.reason}"
+        for line in training_of(read_script(path, Path.cwd())).uncarried
+    ]
     assert any(re.match(expected, said) for said in uncarried), uncarried
 
 
@@ -199,7 +231,9 @@ def test_a_line_that_changes_the_training_is_named(case: str) -> None:
         ("digits", ("range(1, args.epochs + 1)", "range(1, 1)"), "did not reach its loop"),
     ],
 )  # fmt: skip
-def test_what_running_the_script_shows_is_refused(name: str, change: tuple[str, str], problem: str) -> None:
+def test_what_running_the_script_shows_is_refused(
+    name: str, change: tuple[str, str], problem: str
+) -> None:
     with pytest.raises(AgileMLError, match=problem):
         compared(copied(name, change))
 
@@ -221,7 +255,11 @@ for p in model[0].parameters():
 def test_first_weights_and_frozen_layers_are_those_of_the_script() -> None:
     path = copied("features", ("criterion =", f"{INITIALIZED}criterion ="))
     text = compared(path).text
-    for line in ("nn.init.normal_(layer.weight, std=3.0)", "last.bias.data.fill_(-1.0)", "p.requires_grad = False"):
+    for line in (
+        "nn.init.normal_(layer.weight, std=3.0)",
+        "last.bias.data.fill_(-1.0)",
+        "p.requires_grad = False",
+    ):
         assert line in text
     assert "print(" not in text
 
@@ -231,7 +269,8 @@ def test_first_weights_and_frozen_layers_are_those_of_the_script() -> None:
     "order",
     [
         "shuffle=True, generator=torch.Generator().manual_seed(4)",
-        "sampler=torch.utils.data.WeightedRandomSampler([1.0] * 256, 256, generator=torch.Generator().manual_seed(4))",
+        "sampler=torch.utils.data.WeightedRandomSampler([1.0] * 256, 256, "
+        "generator=torch.Generator().manual_seed(4))",
     ],
 )
 def test_the_order_of_a_generator_or_sampler_is_carried(order: str) -> None:
@@ -243,13 +282,22 @@ def test_the_order_of_a_generator_or_sampler_is_carried(order: str) -> None:
 
 @pytest.mark.slow
 def test_a_whole_training_ends_with_the_weights_of_the_script() -> None:
-    """From seeded weights, in the order of the samples, and without dropout: nothing is left to chance."""
-    change = "DataLoader(dataset1, shuffle=True, **train_kwargs)", "DataLoader(dataset1, **train_kwargs)"
+    """From seeded weights, in the order of the samples, and without dropout: nothing is left to
+    chance.
+    """
+    change = (
+        "DataLoader(dataset1, shuffle=True, **train_kwargs)",
+        "DataLoader(dataset1, **train_kwargs)",
+    )
     path = copied("digits", change)
-    path.write_text(path.read_text().replace("Dropout(0.25)", "Dropout(0.0)").replace("default=14", "default=2"))
+    path.write_text(
+        path.read_text().replace("Dropout(0.25)", "Dropout(0.0)").replace("default=14", "default=2")
+    )
     trainer = compared(path)
     Path("digits_trainer.py").write_text(trainer.text)
-    subprocess.run([sys.executable, str(path), "--save-model"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, str(path), "--save-model"], check=True, stdout=subprocess.DEVNULL
+    )
     expected = torch.load("digits.pt")
     made = runpy.run_path("digits_trainer.py")["trainer"]()
     found = made.state_dict(reference.run(made, trainer.steps, seed=7))

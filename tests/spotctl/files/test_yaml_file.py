@@ -94,12 +94,35 @@ def test_every_part_has_its_line(loc: Loc, line: int) -> None:
 @st.composite
 def tagged(draw: st.DrawFn) -> str:
     """A value with a tag that may not fit it, as a value, an item or a key."""
-    tag = draw(st.sampled_from(["int", "float", "bool", "null", "str", "merge", "timestamp", "binary", "set", "omap"]))
-    value = draw(st.text(st.characters(exclude_categories=["C"]), max_size=6).map(json.dumps) | st.sampled_from(WORDS))
+    tag = draw(
+        st.sampled_from(
+            ["int", "float", "bool", "null", "str", "merge", "timestamp", "binary", "set", "omap"]
+        )
+    )
+    value = draw(
+        st.text(st.characters(exclude_categories=["C"]), max_size=6).map(json.dumps)
+        | st.sampled_from(WORDS)
+    )
     return draw(st.sampled_from(["a: !!{} {}", "- !!{} {}", "? !!{} {}\n: 1"])).format(tag, value)
 
 
-WORDS = ["", "~", "1", "-1", "1.5", "1:2", "0x", "1e3", "true", "yes", "<<", "=", "[1]", "{a: 1}", "2026-01-01"]
+WORDS = [
+    "",
+    "~",
+    "1",
+    "-1",
+    "1.5",
+    "1:2",
+    "0x",
+    "1e3",
+    "true",
+    "yes",
+    "<<",
+    "=",
+    "[1]",
+    "{a: 1}",
+    "2026-01-01",
+]
 
 
 @settings(max_examples=300)
@@ -124,18 +147,33 @@ def test_an_empty_file_has_no_content(tmp_path: Path) -> None:
         ("a: *b", "file.yaml:1: is not YAML: found undefined alias 'b'; define it above"),
         ("a: {{b}}", "found unhashable key; put a value that begins with { or [ in quotes"),
         ("a: @b", "put a value that begins with it in quotes"),
-        ("a: 1\nb: !!int nightly", "file.yaml:2: 'nightly' does not fit its tag !!int; correct it, or remove the tag"),
+        (
+            "a: 1\nb: !!int nightly",
+            "file.yaml:2: 'nightly' does not fit its tag !!int; correct it, or remove the tag",
+        ),
         ("a: !!float ''", "file.yaml:1: '' does not fit its tag !!float"),
         ("a: !!bool yes", "file.yaml:1: 'yes' does not fit its tag !!bool"),
         ("!!int x: 1", "file.yaml:1: 'x' does not fit its tag !!int"),
-        ("a: !!timestamp 2026-13-45", "the tag 'tag:yaml.org,2002:timestamp'; remove the tag, or put a value"),
+        (
+            "a: !!timestamp 2026-13-45",
+            "the tag 'tag:yaml.org,2002:timestamp'; remove the tag, or put a value",
+        ),
         ("a: !!python/name:os.system", "could not determine a constructor for the tag"),
         ("a: !!set {b}", "the tag 'tag:yaml.org,2002:set'; remove the tag"),
         ("a: <<", "merge'; put << in quotes"),
         ("<<: x", r"but found scalar; write <<: \*NAME, where &NAME marks a mapping"),
-        ('a: 1\nb: "\\ud800"', r"file.yaml:2: contains half a character, such as \\ud800; delete it"),
-        ('a: 1\nb: "\\UFFFFFFFF"', r"file.yaml:2: is not YAML: an escape such as \\U00110000 is no character"),
-        ("a: 'b\nc: d", r"file.yaml:2: is not YAML: while scanning a quoted scalar, found unexpected end of stream \("),
+        (
+            'a: 1\nb: "\\ud800"',
+            r"file.yaml:2: contains half a character, such as \\ud800; delete it",
+        ),
+        (
+            'a: 1\nb: "\\UFFFFFFFF"',
+            r"file.yaml:2: is not YAML: an escape such as \\U00110000 is no character",
+        ),
+        (
+            "a: 'b\nc: d",
+            r"file.yaml:2: is not YAML: while scanning a quoted scalar, found unexpected end of stream \(",
+        ),
     ],
 )
 def test_a_syntax_error_is_one_line_with_a_cure(text: str, message: str) -> None:
@@ -145,7 +183,10 @@ def test_a_syntax_error_is_one_line_with_a_cure(text: str, message: str) -> None
 
 
 def test_texts_are_as_written() -> None:
-    file = parse("base: &base {A: no}\nenv:\n  <<: *base\n  B: 1.0\n  C: True\n  D: 0x10\n  E:\n  F: [x]\n", FILE)
+    file = parse(
+        "base: &base {A: no}\nenv:\n  <<: *base\n  B: 1.0\n  C: True\n  D: 0x10\n  E:\n  F: [x]\n",
+        FILE,
+    )
     assert file.texts("env") == {"A": "no", "B": "1.0", "C": "True", "D": "0x10"}
     assert file.texts("none") == parse("", FILE).texts("env") == {}
 
@@ -160,22 +201,55 @@ def aliases(levels: int, width: int) -> str:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (aliases(9, 9), "file.yaml:6: expands to 66,430 parts through aliases; write it out without them"),
+        (
+            aliases(9, 9),
+            "file.yaml:6: expands to 66,430 parts through aliases; write it out without them",
+        ),
         ("a: &a [*a]", "file.yaml:1: refers to itself through aliases; write it out without them"),
-        ("a: 1\nb: &b {c: {d: *b}}", "file.yaml:2: refers to itself through aliases; write it out without them"),
+        (
+            "a: 1\nb: &b {c: {d: *b}}",
+            "file.yaml:2: refers to itself through aliases; write it out without them",
+        ),
         # Merged keys multiply before they are a mapping.
         (
             "a0: &a0 {k: v}\n"
-            + "\n".join(f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 9)}]}}" for i in range(1, 10)),
+            + "\n".join(
+                f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 9)}]}}" for i in range(1, 10)
+            ),
             "through aliases; write it out without them",
         ),
-        ("a:\n- [" + "x, " * 3 * MAX_PARTS + "]", "file.yaml:2: has more than 20,000 parts up to here; remove some"),
-        ("- x\n" * 2 * MAX_PARTS, "file.yaml:20000: has more than 20,000 parts up to here; remove some"),
-        ("a:\n" + "- " * 200 + "x", "file.yaml:2: is nested deeper than 50 levels; write it in fewer levels"),
-        (aliases(60, 1), "file.yaml:52: is nested deeper than 50 levels through aliases; write it in fewer"),
-        ("# " + "x" * MAX_BYTES, "file.yaml: is larger than 1 MB; split it, or remove what is not needed"),
+        (
+            "a:\n- [" + "x, " * 3 * MAX_PARTS + "]",
+            "file.yaml:2: has more than 20,000 parts up to here; remove some",
+        ),
+        (
+            "- x\n" * 2 * MAX_PARTS,
+            "file.yaml:20000: has more than 20,000 parts up to here; remove some",
+        ),
+        (
+            "a:\n" + "- " * 200 + "x",
+            "file.yaml:2: is nested deeper than 50 levels; write it in fewer levels",
+        ),
+        (
+            aliases(60, 1),
+            "file.yaml:52: is nested deeper than 50 levels through aliases; write it in fewer",
+        ),
+        (
+            "# " + "x" * MAX_BYTES,
+            "file.yaml: is larger than 1 MB; split it, or remove what is not needed",
+        ),
     ],
-    ids=["aliases", "itself", "itself-below", "merged", "one-line", "many-lines", "deep", "deep-aliases", "large"],
+    ids=[
+        "aliases",
+        "itself",
+        "itself-below",
+        "merged",
+        "one-line",
+        "many-lines",
+        "deep",
+        "deep-aliases",
+        "large",
+    ],
 )
 def test_a_file_beyond_the_bounds_is_refused_before_its_content_is_built(
     text: str, message: str, monkeypatch: pytest.MonkeyPatch

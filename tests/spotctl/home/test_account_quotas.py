@@ -52,7 +52,9 @@ def test_the_settings_state_a_quota_in_place_of_the_cloud(settings: Settings) ->
     assert account_quotas.known(own, NOW) == (*own.quotas, STATED[1])
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"aws": 3}', '{"a/b/c/d": {"amount": "3", "read": 1}}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"aws": 3}', '{"a/b/c/d": {"amount": "3", "read": 1}}']
+)
 def test_a_file_that_cannot_be_read_holds_nothing(settings: Settings, text: str) -> None:
     account_quotas.keep(settings, STATED, NOW)
     Paths(settings.home).quotas.write_text(text)
@@ -62,7 +64,11 @@ def test_a_file_that_cannot_be_read_holds_nothing(settings: Settings, text: str)
 
 
 def test_on_demand_machines_have_quotas_of_their_own(settings: Settings) -> None:
-    account_quotas.keep(settings, quotas_from("aws/us-east-1=64, aws/us-east-1 on demand=8, gcp on demand=2 GPUs"), NOW)
+    account_quotas.keep(
+        settings,
+        quotas_from("aws/us-east-1=64, aws/us-east-1 on demand=8, gcp on demand=2 GPUs"),
+        NOW,
+    )
     assert [str(one) for one in account_quotas.known(settings, NOW, spot=False)] == [
         "aws/us-east-1 on demand=8 vCPUs",
         "gcp on demand=2 GPUs",
@@ -74,7 +80,9 @@ def test_on_demand_machines_have_quotas_of_their_own(settings: Settings) -> None
 
 
 def test_an_on_demand_quota_limits_what_is_not_spot(tmp_path: Path) -> None:
-    """The job has one reliable machine, and with a deadline it may turn to 3 to 16 on-demand machines."""
+    """The job has one reliable machine, and with a deadline it may turn to 3 to 16 on-demand
+    machines.
+    """
     job = tmp_path / "job.yaml"
 
     def planned(quota: str, more: str = "") -> tuple[JobPlan, list[str]]:
@@ -83,22 +91,31 @@ def test_an_on_demand_quota_limits_what_is_not_spot(tmp_path: Path) -> None:
         found = stored_plans([load(job)], settings)
         return found.plans[0], [one for one in found.remarks if "quota" in one]
 
-    with pytest.raises(NotInTime, match=r"^mine: the on-demand machines need 1 machines of quota local/sim-east/c4 on"):
+    with pytest.raises(
+        NotInTime,
+        match=r"^mine: the on-demand machines need 1 machines of quota local/sim-east/c4 on",
+    ):
         planned("local/*/c4 on demand=0 machines")
     assert planned("local on demand=1 machines, aws on demand=0")[1] == []
     with pytest.raises(
-        NotInTime, match=r"^mine: strategy on-demand needs at least 3 .* local on demand has room for 2; raise it"
+        NotInTime,
+        match=r"^mine: strategy on-demand needs at least 3 .* local on demand has room for 2; raise it",
     ):
         planned("local on demand=3 machines", "strategy: on-demand\n")
     full, remarks = planned("local on demand=17 machines", "strategy: lookahead\ndeadline: 500h\n")
     assert (full.decider.fallback.machines, remarks) == (16, [])
-    may_turn = "mine: quota local on demand allows {} of the 16 on-demand c4.xlarge that the job may switch to, {};"
+    may_turn = (
+        "mine: quota local on demand allows {} of the 16 on-demand c4.xlarge that the job may "
+        "switch to, {};"
+    )
     for deadline, left, most, means in (
         ("500h", 9, 8, "so the job switches to on-demand earlier"),
         ("10h", 9, 8, "so without spot the job would miss its deadline"),
         ("500h", 3, 0, "so the job can only wait for spot, and may miss its deadline"),
     ):
-        plan, (remark,) = planned(f"local on demand={left} machines", f"strategy: lookahead\ndeadline: {deadline}\n")
+        plan, (remark,) = planned(
+            f"local on demand={left} machines", f"strategy: lookahead\ndeadline: {deadline}\n"
+        )
         assert plan.decider.fallback.machines == most
         assert remark.startswith(may_turn.format(most or "too few", means))
         assert [one.rent for one in plan.cost.choice] == [one.rent for one in full.cost.choice]
@@ -108,5 +125,7 @@ def test_an_on_demand_quota_limits_what_is_not_spot(tmp_path: Path) -> None:
 
 def test_families_share_a_quota_by_the_letters_they_begin_with() -> None:
     (quota,) = quotas_from("aws/us-east-1/g+vt=64")
-    covered = [name for name in ("g4dn", "vt1", "gr6", "c5") if quota.covers("aws", "us-east-1", name)]
+    covered = [
+        name for name in ("g4dn", "vt1", "gr6", "c5") if quota.covers("aws", "us-east-1", name)
+    ]
     assert covered == ["g4dn", "vt1"]

@@ -12,10 +12,18 @@ from spotctl.home.errors import BadSettings
 
 def test_flag_over_environment_over_file_over_default(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text('fetch_workers = 3\ngcp_project = "from-file"\n')
-    environ = {"SPOTCTL_HOME": "/elsewhere", "SPOTCTL_GCP_PROJECT": "from-environment", "SPOTCTL_NODE_RANK": "3"}
+    environ = {
+        "SPOTCTL_HOME": "/elsewhere",
+        "SPOTCTL_GCP_PROJECT": "from-environment",
+        "SPOTCTL_NODE_RANK": "3",
+    }
     settings = config.load(environ, tmp_path)
     assert settings.home == tmp_path
-    assert (settings.fetch_workers, settings.text("gcp_project"), settings.text("azure_subscription")) == (
+    assert (
+        settings.fetch_workers,
+        settings.text("gcp_project"),
+        settings.text("azure_subscription"),
+    ) == (
         3,
         "from-environment",
         None,
@@ -31,14 +39,22 @@ def test_the_default_home_is_the_data_folder_of_the_platform() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("fetch_workers = 0", r"config\.toml: fetch_workers is 0, but must be a whole number from 1 to 64"),
-        ('azure_managed_identity = "perhaps"', r"azure_managed_identity is 'perhaps', but must be true or false"),
+        (
+            "fetch_workers = 0",
+            r"config\.toml: fetch_workers is 0, but must be a whole number from 1 to 64",
+        ),
+        (
+            'azure_managed_identity = "perhaps"',
+            r"azure_managed_identity is 'perhaps', but must be true or false",
+        ),
         ("gcp_project = 5", r"gcp_project is 5, but must be a string in quotes"),
         ("bid = 1", r"unknown setting bid; the settings are aws, aws_price_list_url"),
         ("= 1", r"not valid TOML"),
     ],
 )
-def test_an_invalid_setting_names_file_field_and_solution(tmp_path: Path, content: str, message: str) -> None:
+def test_an_invalid_setting_names_file_field_and_solution(
+    tmp_path: Path, content: str, message: str
+) -> None:
     (tmp_path / "config.toml").write_text(content)
     with pytest.raises(BadSettings, match=message):
         config.load({}, tmp_path)
@@ -50,9 +66,15 @@ def test_an_invalid_setting_in_the_environment_is_named() -> None:
 
 
 def test_quotas_come_from_the_file_or_the_environment(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text('[quotas]\n"aws/us-east-1/p3" = 64\n"gcp/*" = "8 machines"\naws = "4 gpus"\n')
+    (tmp_path / "config.toml").write_text(
+        '[quotas]\n"aws/us-east-1/p3" = 64\n"gcp/*" = "8 machines"\naws = "4 gpus"\n'
+    )
     first, second, third = config.load({}, tmp_path).quotas
-    assert (str(first), str(second), str(third)) == ("aws/us-east-1/p3=64 vCPUs", "gcp/*=8 machines", "aws=4 GPUs")
+    assert (str(first), str(second), str(third)) == (
+        "aws/us-east-1/p3=64 vCPUs",
+        "gcp/*=8 machines",
+        "aws=4 GPUs",
+    )
     assert first.covers("aws", "us-east-1", "p3")
     assert not first.covers("aws", "us-east-1", "p2")
     assert second.covers("gcp", "us-central1", "a2")
@@ -76,17 +98,30 @@ def test_how_jobs_share_quotas_comes_from_the_file_or_the_environment(tmp_path: 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('queue_policy = "fair"', "queue_policy is 'fair', but must be one of mean-completion, max-min-fairness"),
+        (
+            'queue_policy = "fair"',
+            "queue_policy is 'fair', but must be one of mean-completion, max-min-fairness",
+        ),
         ("queue_round_minutes = 0", "queue_round_minutes is 0, but must be minutes from 1 to 1440"),
-        ("queue_users = 5", "queue_users is 5, but must be a table of users and weights up to 1000, such as ada = 2"),
+        (
+            "queue_users = 5",
+            "queue_users is 5, but must be a table of users and weights up to 1000, such as ada = "
+            "2",
+        ),
         ("[queue_users]\nada = 0", "but must be a table of users and weights"),
         ('[queue_users]\nada = "2 lifo"', "but must be a table of users and weights"),
         ("quotas = 5", "but must be a table of amounts by cloud, region and family"),
-        ('[quotas]\n"aws/us-east-1/p3" = -1', "must be whole numbers of vCPUs, .* aws/us-east-1/p3 is -1"),
+        (
+            '[quotas]\n"aws/us-east-1/p3" = -1',
+            "must be whole numbers of vCPUs, .* aws/us-east-1/p3 is -1",
+        ),
         ('[quotas]\n"aws/us-east-1/p3" = true', "aws/us-east-1/p3 is True"),
         ('[quotas]\n"aws/us-east-1/p3" = 1.5', "aws/us-east-1/p3 is 1.5"),
         ('[quotas]\n"aws/us-east-1/p3" = "4 cores"', "aws/us-east-1/p3 is '4 cores'"),
-        ('[quotas]\n"aws/us-east-1/p3/x" = 4', "CLOUD/REGION/FAMILY .* not by 'aws/us-east-1/p3/x'"),
+        (
+            '[quotas]\n"aws/us-east-1/p3/x" = 4',
+            "CLOUD/REGION/FAMILY .* not by 'aws/us-east-1/p3/x'",
+        ),
         ('[quotas]\n"*" = 4', "not by '\\*'"),
     ],
 )
@@ -96,12 +131,17 @@ def test_an_invalid_quota_says_what_is_wrong(tmp_path: Path, content: str, messa
         config.load({}, tmp_path)
 
 
-def test_a_clouds_table_comes_from_the_file_or_as_lines_from_the_environment(tmp_path: Path) -> None:
+def test_a_clouds_table_comes_from_the_file_or_as_lines_from_the_environment(
+    tmp_path: Path,
+) -> None:
     lines = 'ssh_from = ["203.0.113.7/32"]\npublic_ip = false\ntags = {team = "x"}\n'
     (tmp_path / "config.toml").write_text(f"[aws]\n{lines}")
     said = config.load({}, tmp_path).table("aws", AwsMachineSettings)
     assert (said.ssh_from, said.public_ip, said.tags) == (("203.0.113.7/32",), False, {"team": "x"})
-    assert config.load({"SPOTCTL_AWS": lines}, Path("/nowhere")).table("aws", AwsMachineSettings) == said
+    assert (
+        config.load({"SPOTCTL_AWS": lines}, Path("/nowhere")).table("aws", AwsMachineSettings)
+        == said
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,16 +158,22 @@ def test_a_clouds_table_comes_from_the_file_or_as_lines_from_the_environment(tmp
         ('[aws]\nssh_from = ["::/0"]', "the whole internet"),
     ],
 )
-def test_an_invalid_table_of_a_cloud_names_the_setting(tmp_path: Path, content: str, message: str) -> None:
+def test_an_invalid_table_of_a_cloud_names_the_setting(
+    tmp_path: Path, content: str, message: str
+) -> None:
     (tmp_path / "config.toml").write_text(content)
     with pytest.raises(BadSettings, match=message):
         config.load({}, tmp_path)
 
 
 def test_budgets_of_tags_come_from_the_file_or_the_environment(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text('[monthly_budgets]\n"user=ada" = 100\n"team=search" = "400 USD"\n')
+    (tmp_path / "config.toml").write_text(
+        '[monthly_budgets]\n"user=ada" = 100\n"team=search" = "400 USD"\n'
+    )
     assert config.load({}, tmp_path).monthly_budgets == {"user=ada": 100.0, "team=search": 400.0}
-    assert config.load({"SPOTCTL_MONTHLY_BUDGETS": "user=bob=5"}, tmp_path).monthly_budgets == {"user=bob": 5.0}
+    assert config.load({"SPOTCTL_MONTHLY_BUDGETS": "user=bob=5"}, tmp_path).monthly_budgets == {
+        "user=bob": 5.0
+    }
     for content in ("monthly_budgets = 5", "[monthly_budgets]\nada = 100"):
         (tmp_path / "config.toml").write_text(content)
         with pytest.raises(BadSettings, match="must be a table of tags and dollars"):

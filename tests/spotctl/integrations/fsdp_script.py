@@ -1,6 +1,8 @@
-"""The training of `test_fsdp`: FSDP2 on processors, whose weights do not depend on the number of ranks.
+"""The training of `test_fsdp`: FSDP2 on processors, whose weights do not depend on the number of
+ranks.
 
-A gang of two waits after a few steps until the file `on` exists in the folder that is named, so that one can be killed.
+A gang of two waits after a few steps until the file `on` exists in the folder that is named, so
+that one can be killed.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ def network() -> nn.Sequential:
     return nn.Sequential(nn.Linear(8, 33), nn.Tanh(), nn.Linear(33, 5))
 
 
-def trained(net: nn.Module, optimizer: torch.optim.Optimizer, step: int, rank: int = 0, ranks: int = 1) -> None:
+def trained(
+    net: nn.Module, optimizer: torch.optim.Optimizer, step: int, rank: int = 0, ranks: int = 1
+) -> None:
     """One step on a rank's share of the batch."""
     points = torch.randn(BATCH, 8, generator=torch.Generator().manual_seed(step))
     share = slice(rank * BATCH // ranks, (rank + 1) * BATCH // ranks)
@@ -56,7 +60,9 @@ def main(folder: Path) -> None:
             gang.step(step + 1)
             while ranks > 1 and step + 1 == HELD and not (folder / "on").exists():
                 time.sleep(0.05)
-    whole = get_model_state_dict(net, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    whole = get_model_state_dict(
+        net, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+    )
     if rank == 0:
         torch.save(whole, folder / "whole.pt")
     gang.close()

@@ -1,4 +1,6 @@
-"""A gang that trains with FSDP2: what is sharded over two machines goes on, whole, on the one that remains."""
+"""A gang that trains with FSDP2: what is sharded over two machines goes on, whole, on the one that
+remains.
+"""
 
 from __future__ import annotations
 
@@ -42,11 +44,27 @@ class Machines:
             "GLOO_SOCKET_IFNAME": "lo",
             "PYTHONPATH": str(ROOT),
         }
-        words = ["--machines", ",".join(self.hosts), "--machine", str(machine), "--port", str(self.port)]
+        words = [
+            "--machines",
+            ",".join(self.hosts),
+            "--machine",
+            str(machine),
+            "--port",
+            str(self.port),
+        ]
         words.append(f"--nproc-per-node={self.ranks}")
-        command = [sys.executable, "-m", "spotctl.integrations.gang", *words, str(SCRIPT), str(self.folder)]
+        command = [
+            sys.executable,
+            "-m",
+            "spotctl.integrations.gang",
+            *words,
+            str(SCRIPT),
+            str(self.folder),
+        ]
         with (home / "output").open("wb") as output:
-            return subprocess.Popen(command, env={**os.environ, **variables}, stdout=output, stderr=output)
+            return subprocess.Popen(
+                command, env={**os.environ, **variables}, stdout=output, stderr=output
+            )
 
     def home(self, machine: int) -> Path:
         return self.folder / f"m{machine}"
@@ -56,7 +74,10 @@ class Machines:
         self.processes[machine].wait()
 
     def printed(self) -> str:
-        return "\n".join((self.home(machine) / "output").read_text()[-4000:] for machine in range(len(self.hosts)))
+        return "\n".join(
+            (self.home(machine) / "output").read_text()[-4000:]
+            for machine in range(len(self.hosts))
+        )
 
     def trace(self, ranks: int, rank: int) -> list[str]:
         path = self.folder / f"trace-{ranks}-{rank}"
@@ -75,13 +96,20 @@ def gang_of(folder: Path, hosts: Sequence[str], ranks: int = 1) -> Iterator[Mach
 
 def stored(home: Path) -> set[int]:
     """The steps whose saves are complete on a machine."""
-    files = [path.relative_to(home / "gang" / "store").as_posix() for path in (home / "gang").rglob("saves/*/*")]
+    files = [
+        path.relative_to(home / "gang" / "store").as_posix()
+        for path in (home / "gang").rglob("saves/*/*")
+    ]
     parts = {name.step: found for name, found in grouped(files).items()}
-    return {step for step, found in parts.items() if METADATA in found and len(found) == 1 + len(HOSTS)}
+    return {
+        step for step, found in parts.items() if METADATA in found and len(found) == 1 + len(HOSTS)
+    }
 
 
 @LONG_RUN
-def test_a_sharded_training_goes_on_with_the_shards_of_the_machine_that_is_lost(tmp_path: Path) -> None:
+def test_a_sharded_training_goes_on_with_the_shards_of_the_machine_that_is_lost(
+    tmp_path: Path,
+) -> None:
     pytest.importorskip("torch")
     from tests.spotctl.integrations import fsdp_script as script
 

@@ -87,7 +87,9 @@ def metadata_of(parts: list[str]) -> Any:  # noqa: ANN401 - of PyTorch, which ne
     return metadata.Metadata({}, storage_data=infos)
 
 
-def test_a_save_survives_its_machine_once_every_part_is_stored(three: Three, tmp_path: Path) -> None:
+def test_a_save_survives_its_machine_once_every_part_is_stored(
+    three: Three, tmp_path: Path
+) -> None:
     name, checkpoints = SaveName(40, "aa"), tmp_path / "checkpoints"
     checkpoints.mkdir()
     first, second = three.saves(0, checkpoints), three.saves(1)
@@ -98,7 +100,11 @@ def test_a_save_survives_its_machine_once_every_part_is_stored(three: Three, tmp
     three.lose(0)
     assert three.saves(2).newest() == name
     three.saves(2).gather(name, tmp_path / "gathered")
-    assert sorted(path.name for path in (tmp_path / "gathered").iterdir()) == [METADATA, "__0_0.distcp", "__1_0.distcp"]
+    assert sorted(path.name for path in (tmp_path / "gathered").iterdir()) == [
+        METADATA,
+        "__0_0.distcp",
+        "__1_0.distcp",
+    ]
     assert (tmp_path / "gathered" / "__0_0.distcp").read_bytes() == b"__0_0.distcp" * 100_000
     # The second machine held the only other copy of the first one's part.
     three.lose(1)
@@ -114,7 +120,9 @@ def test_the_checkpoint_counts_where_no_peer_has_more(three: Three, tmp_path: Pa
         saves.checkpoint(SaveName(step, "aa"))
     assert [path.name for path in checkpoints.iterdir()] == ["gang-0000000040-aa"]
     copied = [name for name, *_ in listing(checkpoints)]
-    assert copied == ["gang-0000000040-aa/metadata", "gang-0000000040-aa/part"], "hidden files would not be copied"
+    assert copied == ["gang-0000000040-aa/metadata", "gang-0000000040-aa/part"], (
+        "hidden files would not be copied"
+    )
     saves.drop_before(SaveName(50, "aa"))
     assert not [*(tmp_path / "0" / "store" / "saves").iterdir()], "old saves leave no empty folders"
     three.lose(1)
@@ -124,7 +132,9 @@ def test_the_checkpoint_counts_where_no_peer_has_more(three: Three, tmp_path: Pa
 
 
 def test_a_machine_with_another_secret_gets_nothing(three: Three, tmp_path: Path) -> None:
-    Saves(three.peers(0), 0, None).store(SaveName(1, "aa"), written(tmp_path / "r", "part", ["part"]))
+    Saves(three.peers(0), 0, None).store(
+        SaveName(1, "aa"), written(tmp_path / "r", "part", ["part"])
+    )
     assert three.peers(1, b"another secret, long enough").names() == {}
 
 
@@ -141,7 +151,17 @@ def test_machines_that_do_not_answer_are_lost(three: Three) -> None:
     assert gang.alive(ports) == {0, 2}  # type: ignore[arg-type]
 
 
-WORDS = ["--machines", "10.0.0.1,10.0.0.2", "--machine", "1", "--port", "7000", "train.py", "--lr", "3"]
+WORDS = [
+    "--machines",
+    "10.0.0.1,10.0.0.2",
+    "--machine",
+    "1",
+    "--port",
+    "7000",
+    "train.py",
+    "--lr",
+    "3",
+]
 
 
 def test_torchrun_gets_the_machines_and_the_store() -> None:
@@ -149,24 +169,41 @@ def test_torchrun_gets_the_machines_and_the_store() -> None:
     machines, settings = gang.settings_of(given, {"GANG_SECRET": "s"})
     assert GangSettings.of({**settings.variables(), "GANG_SECRET": "s"}) == settings
     command = gang.torchrun_command(given, machines, 0, 3, 2)
-    assert {"--nnodes=1:2", "--rdzv-endpoint=10.0.0.1:7002", "--rdzv-id=gang-3", "--local-addr=10.0.0.2"} <= {*command}
+    assert {
+        "--nnodes=1:2",
+        "--rdzv-endpoint=10.0.0.1:7002",
+        "--rdzv-id=gang-3",
+        "--local-addr=10.0.0.2",
+    } <= {*command}
     assert command[-3:] == ["train.py", "--lr", "3"]
     elsewhere = gang._parser().parse_args(["--store", "10.0.0.9:29400", *WORDS])
     assert "--rdzv-endpoint=10.0.0.9:29400" in gang.torchrun_command(elsewhere, machines, 0, 3, 2)
 
 
 def test_in_a_job_spotctl_names_the_machines() -> None:
-    told = {"SPOTCTL_NODE_ADDRESSES": "a,b,c", "SPOTCTL_NODE_RANK": "2", "MASTER_PORT": "7000", "GANG_SECRET": "s"}
+    told = {
+        "SPOTCTL_NODE_ADDRESSES": "a,b,c",
+        "SPOTCTL_NODE_RANK": "2",
+        "MASTER_PORT": "7000",
+        "GANG_SECRET": "s",
+    }
     machines, _ = gang.settings_of(gang._parser().parse_args(["train.py"]), told)
     assert machines == gang.GangMachines(("a", "b", "c"), 2, 7000)
-    for missing, why in (("GANG_SECRET", r"\$GANG_SECRET is not set"), ("MASTER_PORT", "needs --machines HOST,HOST")):
+    for missing, why in (
+        ("GANG_SECRET", r"\$GANG_SECRET is not set"),
+        ("MASTER_PORT", "needs --machines HOST,HOST"),
+    ):
         with pytest.raises(BadInput, match=why):
             gang.settings_of(gang._parser().parse_args(["train.py"]), {**told, missing: ""})
-    with pytest.raises(BadInput, match=r"start the script with python -m spotctl\.integrations\.gang"):
+    with pytest.raises(
+        BadInput, match=r"start the script with python -m spotctl\.integrations\.gang"
+    ):
         GangSettings.of({})
 
 
-def test_a_gang_of_one_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gang_of_one_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch = pytest.importorskip("torch")
     import torch.distributed as dist
 
@@ -233,7 +270,10 @@ def test_a_planted_save_is_not_loaded_and_named(
 
     saves = three.saves(0, checkpoints)
     assert saves.newest() == good
-    assert "save at step 60 is not used: .metadata is not loaded: it names posix.mkdir" in capsys.readouterr().err
+    assert (
+        "save at step 60 is not used: .metadata is not loaded: it names posix.mkdir"
+        in capsys.readouterr().err
+    )
     with pytest.raises(AgileMLError, match=r"names posix\.mkdir"):
         saves.gather(planted, tmp_path / "gathered")
 
@@ -270,8 +310,11 @@ def test_metadata_names_nothing_but_its_own_parts(content: bytes, why: str, tmp_
         files_of(tmp_path / METADATA)
 
 
-@pytest.mark.parametrize("name", ["../part", "/etc/passwd", "a/b", "..", "", ".metadata", "a\0b", 3])
-def test_metadata_refers_to_no_file_elsewhere(name: Any, tmp_path: Path) -> None:  # noqa: ANN401 - also no names
+@pytest.mark.parametrize(
+    "name", ["../part", "/etc/passwd", "a/b", "..", "", ".metadata", "a\0b", 3]
+)
+# Also no names.
+def test_metadata_refers_to_no_file_elsewhere(name: Any, tmp_path: Path) -> None:  # noqa: ANN401
     (tmp_path / METADATA).write_bytes(pickle.dumps(metadata_of([name])))
     with pytest.raises(Unrecoverable, match="which is no file's name"):
         files_of(tmp_path / METADATA)
@@ -287,7 +330,9 @@ def test_names_that_another_machine_has_made_up_do_not_count() -> None:
         "a/b/c/d",
     ]
     assert grouped(["saves/0000000001-aa/metadata", *made_up]) == {SaveName(1, "aa"): {METADATA}}
-    sent = SimpleNamespace(names=lambda: ["turns/number/x", f"turns/number/{'9' * 5000}", "turns/number/3"])
+    sent = SimpleNamespace(
+        names=lambda: ["turns/number/x", f"turns/number/{'9' * 5000}", "turns/number/3"]
+    )
     others = SimpleNamespace(**vars(sent), addresses=(), holders=lambda _: [])
     assert gang.next_round(others, 0) == 3  # type: ignore[arg-type]
 

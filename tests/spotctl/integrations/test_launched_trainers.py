@@ -1,7 +1,7 @@
 """Whole jobs of frameworks' trainers on the local market, whose nodes are killed and replaced.
 
-No process calls the framework's own loop, and a job gives what that loop gives in one process. `make trainers` runs
-these.
+No process calls the framework's own loop, and a job gives what that loop gives in one process.
+`make trainers` runs these.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ import pytest
 from tests.spotctl.command_line import spotctl
 
 pytestmark = [
-    pytest.mark.skipif(os.environ.get("SPOTCTL_TEST_TRAINERS") != "all", reason="make trainers runs it"),
+    pytest.mark.skipif(
+        os.environ.get("SPOTCTL_TEST_TRAINERS") != "all", reason="make trainers runs it"
+    ),
     pytest.mark.filterwarnings("default"),
     pytest.mark.usefixtures("few_windows"),
 ]
@@ -115,14 +117,18 @@ def launched(framework: str, folder: Path) -> dict[str, Any]:
     (job / "train.py").write_text(WATCHED + SCRIPTS[framework])
     (job / "job.yaml").write_text(JOB.format(framework=framework, folder=folder))
     ended = spotctl("launch", job / "job.yaml", "--yes", "--json").json
-    assert (ended["outcome"], ended["updates_lost"], ended["updates_doubled"]) == ("done", 0, 0), ended["message"]
+    assert (ended["outcome"], ended["updates_lost"], ended["updates_doubled"]) == ("done", 0, 0), (
+        ended["message"]
+    )
     assert {place.name for place in folder.glob("killed-*")} == {"killed-8", "killed-16"}
     check_shares(folder / "samples")
     return dict(np.load(ended["model"]))
 
 
 def check_shares(computed: Path) -> None:
-    """At least four nodes, each of which computed a quarter of the samples, or more, while it was there."""
+    """At least four nodes, each of which computed a quarter of the samples, or more, while it was
+    there.
+    """
     rows = [tuple(map(int, line.split())) for line in computed.read_text().splitlines()]
     nodes = {node for node, _ in rows}
     assert len(nodes) >= 4
@@ -130,7 +136,9 @@ def check_shares(computed: Path) -> None:
         first = next(place for place, row in enumerate(rows) if row[0] == node)
         last = max(place for place, row in enumerate(rows) if row[0] == node)
         meanwhile = rows[first : last + 1]
-        share = sum(size for each, size in meanwhile if each == node) / sum(size for _, size in meanwhile)
+        share = sum(size for each, size in meanwhile if each == node) / sum(
+            size for _, size in meanwhile
+        )
         assert share >= 0.25, (node, share)
 
 

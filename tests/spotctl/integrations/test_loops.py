@@ -105,17 +105,22 @@ for step in resuming(range({steps}), net, optimizer, folder=Path("kept")):
     handle = open(__file__)
 print("final", loss.item(), best, step)
 """
-"""As people write it: what follows the loop uses names that the loop gives, beside one that cannot be kept."""
+"""As people write it: what follows the loop uses names that the loop gives, beside one that cannot
+be kept."""
 
 _MODULE = _IMPORTS + _TRAINING
 _FUNCTION = f"{_IMPORTS}def main():\n{indent(_TRAINING, '    ')}\n\nmain()\n"
 
 
 @pytest.mark.parametrize("text", [_MODULE, _FUNCTION], ids=["module", "function"])
-def test_what_follows_a_finished_loop_finds_the_names_that_the_loop_gave(tmp_path: Path, text: str) -> None:
+def test_what_follows_a_finished_loop_finds_the_names_that_the_loop_gave(
+    tmp_path: Path, text: str
+) -> None:
     def printed(steps: int) -> str:
         (tmp_path / "script.py").write_text(text.format(steps=steps))
-        done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -135,7 +140,9 @@ def _warned_at(warned: int, done: list[int], folder: Path) -> None:
             signal.raise_signal(signal.SIGTERM)
 
 
-def test_a_warning_ends_the_loop_after_a_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_warning_ends_the_loop_after_a_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     LeaseGrantor(tmp_path / "lease").begin(1000.0)
     monkeypatch.setattr(LeaseHolder, "of", lambda: LeaseHolder(tmp_path / "lease"))
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -149,7 +156,9 @@ def test_a_warning_ends_the_loop_after_a_save(tmp_path: Path, monkeypatch: pytes
     assert next(iter(resuming(range(9), done, folder=tmp_path / "kept"))) == 4
 
 
-def test_saves_take_a_small_part_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saves_take_a_small_part_of_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = iter(range(10_000_000))
     monkeypatch.setattr("spotctl.integrations.loops.time.monotonic", lambda: float(next(now)))
     saves = 0

@@ -1,4 +1,6 @@
-"""What the hooks for training loops share: published checkpoints, the loader that resumes, and SIGTERM."""
+"""What the hooks for training loops share: published checkpoints, the loader that resumes, and
+SIGTERM.
+"""
 
 from __future__ import annotations
 
@@ -52,9 +54,13 @@ def loader() -> ResumableLoader:
 
 
 @pytest.mark.parametrize("stop", [1, 3, 4, 6])
-def test_a_loader_resumes_with_the_batches_and_the_noise_that_would_have_followed(stop: int) -> None:
+def test_a_loader_resumes_with_the_batches_and_the_noise_that_would_have_followed(
+    stop: int,
+) -> None:
     def seen(begun: ResumableLoader, epochs: int) -> list[list[float]]:
-        return [[*batch.tolist(), torch.rand(()).item()] for _ in range(epochs) for (batch,) in begun]
+        return [
+            [*batch.tolist(), torch.rand(()).item()] for _ in range(epochs) for (batch,) in begun
+        ]
 
     torch.manual_seed(5)
     straight = seen(loader(), 2)
@@ -84,7 +90,10 @@ def test_sigterm_makes_the_next_decision_end_until_the_loop_is_over(tmp_path: Pa
         assert lease.decision().act is LeaseAct.GO
         signal.raise_signal(signal.SIGTERM)
         decision = lease.decision()
-        assert (decision.act, decision.reason) == (LeaseAct.END, "SIGTERM: the machine is about to end")
+        assert (decision.act, decision.reason) == (
+            LeaseAct.END,
+            "SIGTERM: the machine is about to end",
+        )
         lease.report_end(decision, TrainingPosition(0, 0, 3))
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     finally:

@@ -1,6 +1,8 @@
-"""The hooks with the real libraries: evicted at several steps, a training ends with the weights of an undisturbed one.
+"""The hooks with the real libraries: evicted at several steps, a training ends with the weights of
+an undisturbed one.
 
-`make trainers` runs these. The libraries take 180 MB and seconds to import, so other runs of the tests leave them out.
+`make trainers` runs these. The libraries take 180 MB and seconds to import, so other runs of the
+tests leave them out.
 """
 
 from __future__ import annotations
@@ -21,15 +23,21 @@ from spotctl.agent.lease.job_lease import LeaseEnded
 from spotctl.agent.lease.lease_files import LeaseGrantor
 
 pytestmark = [
-    pytest.mark.skipif(os.environ.get("SPOTCTL_TEST_TRAINERS") != "all", reason="make trainers runs it"),
+    pytest.mark.skipif(
+        os.environ.get("SPOTCTL_TEST_TRAINERS") != "all", reason="make trainers runs it"
+    ),
     pytest.mark.filterwarnings("default"),
 ]
 
 Start = Callable[[Path, int | None, int], nn.Module]
 
 
-def trained(folder: Path, start: Start, evicted: list[int], monkeypatch: pytest.MonkeyPatch) -> torch.Tensor:
-    """The weights after starts that SIGTERM ends before these steps, and a last one that is left alone."""
+def trained(
+    folder: Path, start: Start, evicted: list[int], monkeypatch: pytest.MonkeyPatch
+) -> torch.Tensor:
+    """The weights after starts that SIGTERM ends before these steps, and a last one that is left
+    alone.
+    """
     LeaseGrantor(folder / "lease").begin(100_000.0)
     monkeypatch.setenv(LEASE_VARIABLE, str(folder / "lease"))
     for number, step in enumerate(evicted):
@@ -73,7 +81,9 @@ def test_a_hugging_face_trainer_ends_as_if_nothing_had_happened(
         )
         spot = SpotCallback(folder / "kept")
         callbacks = [Evicted(), spot]
-        trainer = transformers.Trainer(net, arguments, train_dataset=rows, eval_dataset=rows[:10], callbacks=callbacks)
+        trainer = transformers.Trainer(
+            net, arguments, train_dataset=rows, eval_dataset=rows[:10], callbacks=callbacks
+        )
         trainer.train(resume_from_checkpoint=spot.newest())
         return net
 
@@ -81,11 +91,15 @@ def test_a_hugging_face_trainer_ends_as_if_nothing_had_happened(
     assert torch.equal(trained(tmp_path / "evicted", start, evicted, monkeypatch), straight)
 
 
-@pytest.mark.parametrize(("accumulated", "evicted"), [(1, [3, 5, 12]), (2, [3, 5, 7]), (3, [2, 4, 7])])
+@pytest.mark.parametrize(
+    ("accumulated", "evicted"), [(1, [3, 5, 12]), (2, [3, 5, 7]), (3, [2, 4, 7])]
+)
 def test_a_lightning_trainer_ends_as_if_nothing_had_happened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, accumulated: int, evicted: list[int]
 ) -> None:
-    """Also if it is evicted at the end of an epoch, with dropout, a schedule per epoch and a validation."""
+    """Also if it is evicted at the end of an epoch, with dropout, a schedule per epoch and a
+    validation.
+    """
     pl = pytest.importorskip("lightning.pytorch")
     from spotctl.integrations.lightning import ResumableLoader, SpotCallback
 
@@ -126,11 +140,20 @@ def test_a_lightning_trainer_ends_as_if_nothing_had_happened(
             accumulate_grad_batches=accumulated,
         )
         checked = ResumableLoader(data, batch_size=25)
-        trainer.fit(net, ResumableLoader(data, batch_size=10, shuffle=True), checked, ckpt_path=spot.newest())
+        trainer.fit(
+            net,
+            ResumableLoader(data, batch_size=10, shuffle=True),
+            checked,
+            ckpt_path=spot.newest(),
+        )
         return net
 
     straight = trained(tmp_path / "straight", start, [], monkeypatch)
     assert torch.equal(trained(tmp_path / "evicted", start, evicted, monkeypatch), straight)
     (kept,) = (tmp_path / "evicted" / "kept").iterdir()
-    assert kept.name == f"step-{4 * -(-5 // accumulated)}.ckpt", "the trained network is among the results"
-    assert torch.equal(trained(tmp_path / "evicted", start, [], monkeypatch), straight), "a fit that is over goes on"
+    assert kept.name == f"step-{4 * -(-5 // accumulated)}.ckpt", (
+        "the trained network is among the results"
+    )
+    assert torch.equal(trained(tmp_path / "evicted", start, [], monkeypatch), straight), (
+        "a fit that is over goes on"
+    )

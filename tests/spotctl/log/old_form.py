@@ -15,7 +15,8 @@ FORMER = (
     "DROP TRIGGER no_update",
     "ALTER TABLE events DROP COLUMN number",
     "ALTER TABLE events DROP COLUMN link",
-    "CREATE TRIGGER no_update BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'events are never changed'); END",
+    "CREATE TRIGGER no_update BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'events are never "
+    "changed'); END",
 )
 
 

@@ -1,4 +1,5 @@
-"""Stages of boots, how long a kind of machine may show nothing new, and what a launch prints of it."""
+"""Stages of boots, how long a kind of machine may show nothing new, and what a launch prints of
+it."""
 
 from __future__ import annotations
 
@@ -65,7 +66,9 @@ def test_the_page_on_evidence_has_each_time_with_its_source() -> None:
 @pytest.mark.parametrize("type_", ["c5.large", "p5.48xlarge", "c5.metal"])
 def test_the_first_lease_outlasts_a_boot_of_three_times_the_stated_time(type_: str) -> None:
     market = Market.parse(f"aws/us-east-1/us-east-1a/{type_}")
-    assert first_lease(market, LeaseTimes()) >= max(3 * (stated_time(market) or 0), LeaseTimes().lease)
+    assert first_lease(market, LeaseTimes()) >= max(
+        3 * (stated_time(market) or 0), LeaseTimes().lease
+    )
 
 
 def test_a_line_for_each_stage_that_the_last_machine_has_reached() -> None:
@@ -89,20 +92,27 @@ def test_a_line_for_each_stage_that_the_last_machine_has_reached() -> None:
 
 
 def test_a_machine_is_silent_after_its_time_without_a_sign_however_far_it_has_come() -> None:
-    state = run((60, ev.BootAdvanced("m-1", "console", "a")), (100, ev.BootAdvanced("m-1", "console", "b")))[-1]
+    state = run(
+        (60, ev.BootAdvanced("m-1", "console", "a")), (100, ev.BootAdvanced("m-1", "console", "b"))
+    )[-1]
     (first, second) = (boot_of(state, state.machines[name]) for name in IDS)
     assert first is not None
     assert second is not None
     assert (first.due, second.due) == (100 * SECOND + 4 * MINUTE, 2 * SECOND + 4 * MINUTE)
     assert [held.id for held, _ in silent(state, TEARDOWN, 5 * MINUTE, 0)] == ["m-2"]
-    assert list(silent(state, TEARDOWN, 6 * MINUTE, 3 * MINUTE)) == [], "signs would not have been seen"
+    assert list(silent(state, TEARDOWN, 6 * MINUTE, 3 * MINUTE)) == [], (
+        "signs would not have been seen"
+    )
 
 
 def test_copying_may_take_longer_than_a_boot() -> None:
     copies: list[tuple[float, ev.Event]] = [
         (60.0 * minute, ev.BootAdvanced("m-1", "packages", str(minute))) for minute in range(1, 30)
     ]
-    renewed: list[tuple[float, ev.Event]] = [(600.0, ev.RenewIntended(2, IDS, 40 * MINUTE)), (601.0, ev.Renewed(2))]
+    renewed: list[tuple[float, ev.Event]] = [
+        (600.0, ev.RenewIntended(2, IDS, 40 * MINUTE)),
+        (601.0, ev.Renewed(2)),
+    ]
     state = run(*copies[:9], *renewed, *copies[10:])[-1]
     assert "m-1" not in [held.id for held, _ in silent(state, TEARDOWN, 30 * MINUTE, 0)]
 

@@ -78,7 +78,11 @@ def _report(settings: Settings) -> Any:  # noqa: ANN401 - JSON, or text
 def places(size: int) -> Iterator[int]:
     assert size <= MAX_BYTES
     chance = random.Random(7)
-    yield from range(size) if os.environ.get("SPOTCTL_STORE_DAMAGE") == "all" else chance.sample(range(size), SAMPLE)
+    yield from (
+        range(size)
+        if os.environ.get("SPOTCTL_STORE_DAMAGE") == "all"
+        else chance.sample(range(size), SAMPLE)
+    )
 
 
 @pytest.mark.slow
@@ -97,7 +101,9 @@ def test_no_changed_byte_changes_a_number(log: Path, is_kept: bool) -> None:
         _restore(log, whole[:at] + bytes([whole[at] ^ chance.randrange(1, 256)]) + whole[at + 1 :])
         for answer, right in zip(answers(log.parent), expected, strict=True):
             errors += isinstance(answer, str)
-            assert isinstance(answer, str) or answer == right or _says_what_is_lost(answer, right), f"byte {at}"
+            assert (
+                isinstance(answer, str) or answer == right or _says_what_is_lost(answer, right)
+            ), f"byte {at}"
     assert errors
     _restore(log, whole)
     assert answers(log.parent) == expected

@@ -42,8 +42,8 @@ HISTORY: tuple[Event, ...] = (
     ev.ReturnIntended(5, ("held",), "not needed"),
     ev.BidIntended(6, "held", 2 * BID),
 )
-"""A run with an intent of each kind, an order without an answer and a refused one, and a machine that works and one
-that is gone."""
+"""A run with an intent of each kind, an order without an answer and a refused one, and a machine
+that works and one that is gone."""
 
 OUTCOMES: Mapping[type[Event], tuple[int, ...]] = {
     ev.Rented: (2, 3, 7),
@@ -53,7 +53,8 @@ OUTCOMES: Mapping[type[Event], tuple[int, ...]] = {
     ev.Returned: (5,),
     ev.BidChanged: (6, 0),
 }
-"""The intents whose outcomes events of a class can be; any other event with an `intent` begins a new one."""
+"""The intents whose outcomes events of a class can be; any other event with an `intent` begins a
+new one."""
 
 GIVEN: Mapping[tuple[type[Event], str], tuple[Any, ...]] = {
     (ev.MachineEnded, "id"): ("held",),
@@ -63,7 +64,10 @@ GIVEN: Mapping[tuple[type[Event], str], tuple[Any, ...]] = {
     (ev.ReturnIntended, "machines"): (("held",),),
     (ev.ReturnScheduled, "machines"): ((), ("held",)),
     (ev.AttemptBegan, "machines"): (("held",),),
-    (ev.Rented, "machines"): ((ev.Granted("new", START),), (ev.Granted("new", NOW), ev.Granted("newer", NOW))),
+    (ev.Rented, "machines"): (
+        (ev.Granted("new", START),),
+        (ev.Granted("new", NOW), ev.Granted("newer", NOW)),
+    ),
     (ev.RentIntended, "machines"): (1, 3),
     (ev.RentRefused, "why"): (ABANDONED, "NoCapacity"),
     (ev.ReturnScheduled, "allocation"): (1,),
@@ -98,7 +102,9 @@ TYPED: Mapping[Any, tuple[Any, ...]] = {
 
 
 def choices(kind: type[Event]) -> dict[str, tuple[Any, ...]]:
-    """The strategies for the fields of a class of events; nothing for those that keep their defaults."""
+    """The strategies for the fields of a class of events; nothing for those that keep their
+    defaults.
+    """
     hints = get_type_hints(kind)
 
     def of_field(name: str) -> tuple[Any, ...]:
@@ -116,24 +122,32 @@ def samples(kind: type[Event]) -> Iterator[Event]:
 
 
 def folded(events: tuple[Event, ...], state: RunState | None = None) -> RunState:
-    return fold([LogRow(i, RUN, START + i * SECOND, event) for i, event in enumerate(events)], state)
+    return fold(
+        [LogRow(i, RUN, START + i * SECOND, event) for i, event in enumerate(events)], state
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
 @pytest.mark.parametrize("rule", ["per-second", "hourly-refund"])
-def test_a_class_says_whether_its_events_can_raise_what_is_committed(kind: type[Event], rule: str) -> None:
+def test_a_class_says_whether_its_events_can_raise_what_is_committed(
+    kind: type[Event], rule: str
+) -> None:
     tariff = Tariff(lambda _: billing_rule(rule), lambda market, _: PRICES[market])
     states = [folded(HISTORY[:count]) for count in (len(HISTORY), len(HISTORY) - 1)]
     raised = set()
     for event in samples(kind):
         for state in states:
-            before, after = (committed(each, NOW, tariff, TEARDOWN) for each in (state, folded((event,), state)))
+            before, after = (
+                committed(each, NOW, tariff, TEARDOWN) for each in (state, folded((event,), state))
+            )
             raised.add(after > before)
     assert (True in raised) == kind.commits
 
 
 def test_what_the_runner_decides_on_is_never_only_a_fact() -> None:
-    """Its intents that cost money commit it before they are sent; to return machines needs no budget."""
+    """Its intents that cost money commit it before they are sent; to return machines needs no
+    budget.
+    """
     costs: dict[type[ev.LogEvent], bool] = {
         ev.RentIntended: True,
         ev.RenewIntended: True,

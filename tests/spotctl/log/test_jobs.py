@@ -25,11 +25,15 @@ time.sleep(60)
 
 def test_a_job_runs_once_and_its_lock_ends_with_its_process(tmp_path: Path) -> None:
     assert not is_running(tmp_path, "job")
-    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE) as holder:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE
+    ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         assert is_running(tmp_path, "job")
-        with pytest.raises(AlreadyRunning, match=f"job job is already running as process {holder.pid}"):
+        with pytest.raises(
+            AlreadyRunning, match=f"job job is already running as process {holder.pid}"
+        ):
             JobLock(tmp_path, "job")
         with JobLock(tmp_path, "other"):
             pass

@@ -1,5 +1,5 @@
-"""What the log keeps of ended runs never changes an answer: on logs to which anything happens, commands say what they
-say when nothing is kept."""
+"""What the log keeps of ended runs never changes an answer: on logs to which anything happens,
+commands say what they say when nothing is kept."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ JOBS = ("a", "b", "c")
 
 
 class Story:
-    """A log to which things happen at random: runs go on side by side, end or not, are corrected, lose rows."""
+    """A log to which things happen at random: runs go on side by side, end or not, are corrected,
+    lose rows.
+    """
 
     def __init__(self, home: Path, seed: int) -> None:
         self.home, self.rng, self.runs = home, np.random.default_rng([38, seed]), 0
@@ -65,7 +67,11 @@ class Story:
             for prices in priced(state, made.now, made.tariff):
                 made.end(prices)
         facts = {"spent": int(self.rng.integers(10**12))} if self.rng.random() < 0.3 else {}
-        made.end(ev.RunEnded(str(self.rng.choice(["done", "failed", "stopped"])), "", 10**15 + self.runs, facts))
+        made.end(
+            ev.RunEnded(
+                str(self.rng.choice(["done", "failed", "stopped"])), "", 10**15 + self.runs, facts
+            )
+        )
         return made.rows
 
     def _write(self, job: str, count: int) -> None:
@@ -84,14 +90,20 @@ class Story:
         with EventLog(self.home / "log.sqlite") as log:
             machines = list(fold(log.of_run(of.run)).machines)
             if machines:
-                log.append(of.run, of.at, ev.Corrected(machines[0], of.at, int(self.rng.integers(10**12)), "bill"))
+                log.append(
+                    of.run,
+                    of.at,
+                    ev.Corrected(machines[0], of.at, int(self.rng.integers(10**12)), "bill"),
+                )
 
     def _lose_a_row(self) -> None:
         path = self.home / "log.sqlite"
         with closing(sqlite3.connect(path, isolation_level=None)) as db:
             (last,) = db.execute("SELECT max(id) FROM events").fetchone()
             db.execute("DROP TRIGGER no_update")
-            db.execute("UPDATE events SET body = 'x' WHERE id = ?", (int(self.rng.integers(1, last + 1)),))
+            db.execute(
+                "UPDATE events SET body = 'x' WHERE id = ?", (int(self.rng.integers(1, last + 1)),)
+            )
         repair(Paths(self.home))
         # The repair may have ended runs, and nothing is written to them afterwards.
         self.going.clear()
@@ -105,7 +117,9 @@ class Story:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(LOGS))
-def test_what_is_kept_changes_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_what_is_kept_changes_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     monkeypatch.setattr(ledger_reader, "wall_us", lambda: NOW)
     story = Story(tmp_path / "home", seed)
     story.home.mkdir()
@@ -127,7 +141,8 @@ def _same_as_the_whole_log(home: Path) -> None:
 
 
 def test_a_price_that_becomes_known_counts(tmp_path: Path) -> None:
-    """The run ended without its price in the log, so what is kept of it must not be its last word."""
+    """The run ended without its price in the log, so what is kept of it must not be its last
+    word."""
     run = MadeRun("a-1", "a", NIGHT)
     run.begin(kind="command", run="true")
     run.end_machines(run.rent(AWS[0], 2, NIGHT), NIGHT + 4 * HOUR, "returned")
@@ -151,7 +166,9 @@ def test_damage_to_rows_that_no_answer_needs_is_found_within_a_day(
     before = latest_views(Settings(tmp_path))
     log = tmp_path / "log.sqlite"
     EventLog(log).close()
-    changed(log, "UPDATE events SET at_us = at_us + 1 WHERE run = 'a-00000a' AND kind = 'Progressed'")
+    changed(
+        log, "UPDATE events SET at_us = at_us + 1 WHERE run = 'a-00000a' AND kind = 'Progressed'"
+    )
     assert latest_views(Settings(tmp_path)) == before
     monkeypatch.setattr(reading, "wall_us", lambda: NOW + DAY)
     assert latest_views(Settings(tmp_path)).damage

@@ -1,4 +1,6 @@
-"""What a repair of the log drops is marked in it, and every figure that rests on it says "at least"."""
+"""What a repair of the log drops is marked in it, and every figure that rests on it says "at
+least".
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,8 @@ def damaged(log: Path, kind: str, run: str = RUN) -> None:
     """The first row of this kind is no JSON any more."""
     changed(
         log,
-        f"UPDATE events SET body = 'x' WHERE id = (SELECT min(id) FROM events WHERE run = '{run}' AND kind = '{kind}')",
+        f"UPDATE events SET body = 'x' WHERE id = (SELECT min(id) FROM events WHERE run = '{run}' "
+        f"AND kind = '{kind}')",
     )
 
 
@@ -89,18 +92,33 @@ def group_of(report: dict[str, Any], job: str) -> dict[str, Any]:
     return found
 
 
-KINDS = ("RunBegan", "RentIntended", "Rented", "MachineRan", "MachineEnded", "Priced", "RunEnded", "Progressed")
+KINDS = (
+    "RunBegan",
+    "RentIntended",
+    "Rented",
+    "MachineRan",
+    "MachineEnded",
+    "Priced",
+    "RunEnded",
+    "Progressed",
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_run_that_lost_a_row_says_at_least_everywhere_and_other_runs_are_as_before(log: Path, kind: str) -> None:
+def test_a_run_that_lost_a_row_says_at_least_everywhere_and_other_runs_are_as_before(
+    log: Path, kind: str
+) -> None:
     before = spotctl("report", "cost", "--json").json
     damaged(log, kind)
     repaired()
     report, status = spotctl("report", "cost", "--json").json, spotctl("status", "--json").json
     lossy, run = group_of(report, "train"), job_of(status, "train")
     assert lossy["rows_lost"] == run["rows_lost"] >= 1
-    assert (lossy["total_high_usd"], run["spent_high_usd"], report["total_high_usd"]) == (None, None, None)
+    assert (lossy["total_high_usd"], run["spent_high_usd"], report["total_high_usd"]) == (
+        None,
+        None,
+        None,
+    )
     assert (lossy["total_usd"], lossy["total_low_usd"]) == (run["spent_usd"], run["spent_low_usd"])
     assert lossy["total_low_usd"] <= 2.4
     if kind != "RunEnded":
@@ -126,8 +144,14 @@ def test_texts_say_at_least(log: Path) -> None:
     assert "at least $4.80 paid" in page
     first, train, tune = spotctl("report", "cost", "--format", "csv").out.splitlines()
     columns = dict(zip(first.split(","), train.split(","), strict=True))
-    assert (columns["total_low_usd"], columns["total_high_usd"], columns["rows_lost"]) == ("2.400000000", "", "3")
-    assert dict(zip(first.split(","), tune.split(","), strict=True))["total_high_usd"] == "2.400000000"
+    assert (columns["total_low_usd"], columns["total_high_usd"], columns["rows_lost"]) == (
+        "2.400000000",
+        "",
+        "3",
+    )
+    assert (
+        dict(zip(first.split(","), tune.split(","), strict=True))["total_high_usd"] == "2.400000000"
+    )
     assert "at least $2.40" in " ".join(spotctl("status").out.split())
     assert "spent at least $2.40" in spotctl("status", "train", "--watch").out
     assert "3 rows of run train-00000a (Rented, MachineEnded)" in spotctl("log", "check").out
@@ -140,7 +164,9 @@ def test_a_run_without_its_end_counts_what_is_known(log: Path) -> None:
     repaired()
     lossy = group_of(spotctl("report", "cost", "--json").json, "train")
     assert 1.2 <= lossy["total_low_usd"] < 1.3
-    assert job_of(spotctl("status", "--json").json, "train")["spent_low_usd"] == lossy["total_low_usd"]
+    assert (
+        job_of(spotctl("status", "--json").json, "train")["spent_low_usd"] == lossy["total_low_usd"]
+    )
 
 
 def test_a_run_of_which_nothing_is_left_is_named_by_the_index(log: Path) -> None:
@@ -150,11 +176,15 @@ def test_a_run_of_which_nothing_is_left_is_named_by_the_index(log: Path) -> None
     assert group_of(spotctl("report", "cost", "--json").json, "train")["total_high_usd"] is None
 
 
-def test_a_page_that_cannot_be_read_is_named_by_run_in_the_index(log: Path, approved: Approved) -> None:
+def test_a_page_that_cannot_be_read_is_named_by_run_in_the_index(
+    log: Path, approved: Approved
+) -> None:
     """The page in the middle of the table: its rows are those of both runs."""
     with EventLog(log) as opened:
         for number in range(200):
-            opened.append(RUN if number % 2 else OTHER, NIGHT + 5 * HOUR, ev.Decided((), f"{number:0100d}"))
+            opened.append(
+                RUN if number % 2 else OTHER, NIGHT + 5 * HOUR, ev.Decided((), f"{number:0100d}")
+            )
     page, content = 4096, bytearray(log.read_bytes())
     leaves = [at for at in range(page, len(content), page) if content[at] == TABLE_LEAF]
     middle = leaves[len(leaves) // 2]
@@ -184,7 +214,9 @@ def test_a_copy_of_a_run_goes_on_where_the_log_ended_before_its_repair(log: Path
 
 
 def test_rows_of_unknown_runs_are_missing_in_every_figure_of_their_time(log: Path) -> None:
-    """In logs of earlier versions, rows have no numbers, and nothing says which run a lost row belonged to."""
+    """In logs of earlier versions, rows have no numbers, and nothing says which run a lost row
+    belonged to.
+    """
     to_old_form(log)
     changed(log, f"DELETE FROM events WHERE run = '{OTHER}' OR kind = 'RunEnded'")
     repaired()
@@ -223,8 +255,13 @@ def test_a_missing_price_concerns_one_run(tmp_path: Path) -> None:
     assert (found["total_usd"], found["total_low_usd"], found["total_high_usd"]) == (0, 0, None)
     assert group_of(report.json, "tune")["total_high_usd"] == 2.4
     status = spotctl("status", "--json").json
-    assert (job_of(status, "train")["spent_usd"], job_of(status, "train")["spent_high_usd"]) == (0, None)
-    assert "at least: not all prices of train-00000a are known" in " ".join(spotctl("report", "cost").out.split())
+    assert (job_of(status, "train")["spent_usd"], job_of(status, "train")["spent_high_usd"]) == (
+        0,
+        None,
+    )
+    assert "at least: not all prices of train-00000a are known" in " ".join(
+        spotctl("report", "cost").out.split()
+    )
 
 
 def test_the_beginning_says_what_the_other_rows_show(log: Path) -> None:
@@ -238,7 +275,10 @@ def test_the_beginning_says_what_the_other_rows_show(log: Path) -> None:
 
 def bodies(log: Path, kind: str) -> Sequence[dict[str, Any]]:
     with closing(sqlite3.connect(log)) as db:
-        return [json.loads(body) for (body,) in db.execute("SELECT body FROM events WHERE kind = ?", (kind,))]
+        return [
+            json.loads(body)
+            for (body,) in db.execute("SELECT body FROM events WHERE kind = ?", (kind,))
+        ]
 
 
 def test_the_mark_names_rows_kinds_and_time(log: Path) -> None:
@@ -256,7 +296,9 @@ def test_a_repair_keeps_what_is_known_of_sound_runs(log: Path) -> None:
     damaged(log, "MachineRan")
     repaired()
     with EventLog(log) as opened:
-        kept = [opened.final(table, opened.ends()).keys() for table in ("final_costs", "final_views")]
+        kept = [
+            opened.final(table, opened.ends()).keys() for table in ("final_costs", "final_views")
+        ]
     assert kept == [{OTHER}, {OTHER}]
     assert group_of(spotctl("report", "cost", "--json").json, "tune") == before
 
@@ -278,7 +320,9 @@ def test_traffic_of_a_machine_whose_row_is_lost_fails_no_report(tmp_path: Path) 
 
 def test_an_amount_that_was_changed_is_named_and_not_counted(log: Path) -> None:
     """Its row is as well-formed as before; only the checksum tells."""
-    changed(log, f"UPDATE events SET body = replace(body, '300000000', '100000000') WHERE run = '{RUN}'")
+    changed(
+        log, f"UPDATE events SET body = replace(body, '300000000', '100000000') WHERE run = '{RUN}'"
+    )
     checked = spotctl("log", "check")
     assert checked.code == 1
     assert f"(run {RUN}): the row says something else than its checksum" in checked.out

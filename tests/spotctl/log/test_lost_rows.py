@@ -1,5 +1,6 @@
-"""A row that is lost is a fact about its run: the figures of all others stay as they are, to the character, before and
-after a repair, and `log check`, `status` and `report cost` say the same of the run itself."""
+"""A row that is lost is a fact about its run: the figures of all others stay as they are, to the
+character, before and after a repair, and `log check`, `status` and `report cost` say the same of
+the run itself."""
 
 from __future__ import annotations
 
@@ -67,7 +68,11 @@ def reported(home: Path) -> tuple[Figures, dict[str, str], Any]:
     report = gather(Settings(home), (), ALWAYS, (By.RUN,), NOW)
     answer = as_json(report)
     lines = as_csv(report).splitlines()[1:]
-    return {group["run"]: group for group in answer["groups"]}, {line.split(",")[0]: line for line in lines}, answer
+    return (
+        {group["run"]: group for group in answer["groups"]},
+        {line.split(",")[0]: line for line in lines},
+        answer,
+    )
 
 
 def shown(home: Path) -> Figures:
@@ -77,18 +82,25 @@ def shown(home: Path) -> Figures:
 
 
 def check(home: Path, run: str, whole: Path) -> None:
-    """Report and status change for this run only: both say that it has lost rows, with the same figures."""
+    """Report and status change for this run only: both say that it has lost rows, with the same
+    figures.
+    """
     groups, lines, answer = reported(home)
     groups_before, lines_before, _ = reported(whole)
     assert lines.keys() == lines_before.keys()
     for other in lines.keys() - {run}:
-        assert (lines[other], json.dumps(groups[other])) == (lines_before[other], json.dumps(groups_before[other]))
+        assert (lines[other], json.dumps(groups[other])) == (
+            lines_before[other],
+            json.dumps(groups_before[other]),
+        )
     of_run = groups[run]
     assert (of_run["total_high_usd"], answer["total_high_usd"]) == (None, None)
     assert of_run["rows_lost"] == answer["rows_lost"] >= 1
     jobs, before = shown(home), shown(whole)
     assert jobs.keys() == before.keys()
-    assert all(json.dumps(jobs[other]) == json.dumps(before[other]) for other in before.keys() - {run})
+    assert all(
+        json.dumps(jobs[other]) == json.dumps(before[other]) for other in before.keys() - {run}
+    )
     if run in jobs:
         job = jobs[run]
         assert (job["spent_usd"], job["rows_lost"]) == (of_run["total_usd"], of_run["rows_lost"])
@@ -121,7 +133,11 @@ def one_of_each_kind(rows: Sequence[tuple[int, str, str]]) -> Iterator[tuple[int
 
 
 def test_one_lost_row_of_each_kind_concerns_its_run_alone(whole: Path, tmp_path: Path) -> None:
-    rows = [row for row in one_of_each_kind(rows_of(whole)) if row[2] in ("RunBegan", "Rented", "Priced", "RunEnded")]
+    rows = [
+        row
+        for row in one_of_each_kind(rows_of(whole))
+        if row[2] in ("RunBegan", "Rented", "Priced", "RunEnded")
+    ]
     assert len(rows) == 4
     lose(whole, tmp_path / "home", rows)
 

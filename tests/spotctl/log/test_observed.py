@@ -1,4 +1,6 @@
-"""What a run observed: the availability of spot machines, and when the machines of a training worked."""
+"""What a run observed: the availability of spot machines, and when the machines of a training
+worked.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ MARKET = Market("aws", "us-east-1", "us-east-1a", "p3.2xlarge")
 
 
 def order(intent: int, machines: int = 2, bid: int | None = 10**9) -> ev.RentIntended:
-    return ev.RentIntended(intent, MARKET, machines, bid, 10**9, 1.0, reliable=False, lease_until=9 * HOUR)
+    return ev.RentIntended(
+        intent, MARKET, machines, bid, 10**9, 1.0, reliable=False, lease_until=9 * HOUR
+    )
 
 
 def granted(intent: int, count: int, at: int) -> ev.Rented:
@@ -29,7 +33,9 @@ def granted(intent: int, count: int, at: int) -> ev.Rented:
 
 def state(*events: tuple[int, ev.Event], provider: str = "aws") -> RunState:
     began = (0, ev.RunBegan("job", provider, {}, "", 0))
-    return fold(LogRow(i, "r", at, event) for i, (at, event) in enumerate((began, *events), start=1))
+    return fold(
+        LogRow(i, "r", at, event) for i, (at, event) in enumerate((began, *events), start=1)
+    )
 
 
 def test_refusals_grants_evictions_and_returns_are_spans() -> None:
@@ -45,7 +51,8 @@ def test_refusals_grants_evictions_and_returns_are_spans() -> None:
         (2 * HOUR, ev.MachineEnded("m-3-0", 2 * HOUR, "returned")),
     )
     known = [
-        (span.since, span.until, span.machines, span.wanted, span.ended) for span in availability_of(run, 3 * HOUR)
+        (span.since, span.until, span.machines, span.wanted, span.ended)
+        for span in availability_of(run, 3 * HOUR)
     ]
     assert known == [
         (MINUTE, MINUTE, 0, 2, "refused"),
@@ -53,15 +60,29 @@ def test_refusals_grants_evictions_and_returns_are_spans() -> None:
         (HOUR + 5 * MINUTE, 3 * HOUR, 2, 2, ""),
     ]
     assert {span.source for span in availability_of(run, 3 * HOUR)} == {"run r of job"}
-    ended = state((0, order(1, machines=1)), (0, granted(1, 1, 0)), (HOUR, ev.MachineEnded("m-1-0", HOUR, "returned")))
+    ended = state(
+        (0, order(1, machines=1)),
+        (0, granted(1, 1, 0)),
+        (HOUR, ev.MachineEnded("m-1-0", HOUR, "returned")),
+    )
     assert [span.ended for span in availability_of(ended, 3 * HOUR)] == ["returned"]
 
 
-def test_a_market_that_refuses_is_asked_every_five_minutes_and_one_that_evicts_rests_longer() -> None:
-    asked = [(7 * n * MINUTE, event) for n in range(9) for event in (order(n), ev.RentRefused(n, NO_MACHINES, ""))]
+def test_a_market_that_refuses_is_asked_every_five_minutes_and_one_that_evicts_rests_longer() -> (
+    None
+):
+    asked = [
+        (7 * n * MINUTE, event)
+        for n in range(9)
+        for event in (order(n), ev.RentRefused(n, NO_MACHINES, ""))
+    ]
     last = asked[-1][0]
     assert state(*asked).back_offs[MARKET, True].until == last + 5 * MINUTE
-    held = ((last, order(9, machines=1)), (last, granted(9, 1, last)), (last, ev.MachineEnded("m-9-0", last, EVICTED)))
+    held = (
+        (last, order(9, machines=1)),
+        (last, granted(9, 1, last)),
+        (last, ev.MachineEnded("m-9-0", last, EVICTED)),
+    )
     assert state(*asked, *held).back_offs[MARKET, True].until == last + 20 * MINUTE
 
 
@@ -77,14 +98,18 @@ def test_quotas_and_on_demand_machines_say_nothing_about_spot() -> None:
 
 
 def test_a_replayed_market_has_capacity_whatever_the_price_does() -> None:
-    assert availability_of(state((0, order(1)), (0, granted(1, 2, 0)), provider="local"), HOUR) == ()
+    assert (
+        availability_of(state((0, order(1)), (0, granted(1, 2, 0)), provider="local"), HOUR) == ()
+    )
 
 
 SPEED = 60.0
 """A second is a minute of the market."""
 
 
-def iteration(clock: int, seconds: float, *events: str, chunks: int = 10, redone: int = 0) -> Iteration:
+def iteration(
+    clock: int, seconds: float, *events: str, chunks: int = 10, redone: int = 0
+) -> Iteration:
     return Iteration(clock, seconds, 2, 1, 3, ClockSums(chunks), redone, events)
 
 
@@ -93,15 +118,21 @@ def at(minutes: float) -> int:
 
 
 def test_nodes_that_are_ready_work_from_the_start_of_the_first_clock() -> None:
-    event = Timesheet(SPEED).progressed(iteration(1, 4, "a ready", "b ready", "epoch 1 from version 0"), at(10), None)
+    event = Timesheet(SPEED).progressed(
+        iteration(1, 4, "a ready", "b ready", "epoch 1 from version 0"), at(10), None
+    )
     assert event.ready == (Moment("a", at(6)), Moment("b", at(6)))
     assert (event.clock, event.stage, event.left, event.redone) == (1, 2, (), ())
 
 
 def test_a_node_is_logged_as_its_machine() -> None:
-    machines = {node_name(machine): machine for machine in ("aws:us-east-1:i-1", "azure:eastus:group/m0")}
+    machines = {
+        node_name(machine): machine for machine in ("aws:us-east-1:i-1", "azure:eastus:group/m0")
+    }
     events = ("aws.us-east-1.i-1 ready", "azure.eastus.group.m0 left")
-    event = Timesheet(SPEED, machines.__getitem__).progressed(iteration(7, 4, *events), at(10), None)
+    event = Timesheet(SPEED, machines.__getitem__).progressed(
+        iteration(7, 4, *events), at(10), None
+    )
     assert [moment.id for moment in (*event.ready, *event.left)] == list(machines.values())
 
 
@@ -139,7 +170,9 @@ def test_a_pending_event_is_merged_into_the_next() -> None:
 
 def test_a_machine_rented_during_a_clock_says_nothing_of_start_ups() -> None:
     """A clock that lost all machines is done by later ones, whose start-up was negative here."""
-    sheet = Timesheet(SPEED).progressed(iteration(1, 10, "m1-0 ready", "m2-0 ready"), START + at(12), None)
+    sheet = Timesheet(SPEED).progressed(
+        iteration(1, 10, "m1-0 ready", "m2-0 ready"), START + at(12), None
+    )
     orders = ((0, budget.order(1, 1, None, at(60))), (0, budget.order(2, 1, None, at(60))))
     rented = ((at(1), budget.granted(1, 1, at(1))), (at(8), budget.granted(2, 1, at(8))))
     assert list(_startups(budget.state(*orders, *rented, (at(12), sheet)))) == [at(1)]

@@ -1,4 +1,6 @@
-"""A log of version 0.1.0 stays readable: `log_of_0_1_0.json` contains its rows, with every kind of event."""
+"""A log of version 0.1.0 stays readable: `log_of_0_1_0.json` contains its rows, with every kind of
+event.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from spotctl.log.events import KINDS
 from spotctl.log.folding import fold
 from spotctl.log.state import LogRow, RunState
 
-ROWS: list[tuple[str, int, str, dict[str, Any]]] = json.loads(Path(__file__).with_name("log_of_0_1_0.json").read_text())
+ROWS: list[tuple[str, int, str, dict[str, Any]]] = json.loads(
+    Path(__file__).with_name("log_of_0_1_0.json").read_text()
+)
 
 
 def rows_of(job: str) -> list[LogRow]:
@@ -54,7 +58,14 @@ def test_the_job_of_an_old_run_is_restored(tmp_path: Path) -> None:
 
 
 def test_every_kind_of_event_is_read() -> None:
-    since_then = {ev.MachineListedAgain, ev.CardsUsed, ev.TrafficCounted, ev.RowsLost, ev.LoginAwaited, ev.LoginWorks}
+    since_then = {
+        ev.MachineListedAgain,
+        ev.CardsUsed,
+        ev.TrafficCounted,
+        ev.RowsLost,
+        ev.LoginAwaited,
+        ev.LoginWorks,
+    }
     since_then |= {ev.ClockStood, ev.BootAdvanced, ev.BootSilent, ev.BudgetSet}
     since_then |= {ev.BidIntended, ev.BidChanged, ev.HostsListed}
     assert {type(row.event) for row in rows_of("every")} == set(KINDS.values()) - since_then

@@ -1,4 +1,6 @@
-"""What an interrupted run, and one on another computer, has cost: the same in status, live and in reports."""
+"""What an interrupted run, and one on another computer, has cost: the same in status, live and in
+reports.
+"""
 
 from __future__ import annotations
 
@@ -33,16 +35,27 @@ SPOT, BID, LISTED = 100_000_000, 340_000_000, 96_000_000
 
 
 def interrupted(*, priced: bool = True) -> MadeRun:
-    """A run of an on-demand and a spot machine: its last event is after 90 minutes, leases end an hour later."""
+    """A run of an on-demand and a spot machine: its last event is after 90 minutes, leases end an
+    hour later.
+    """
     made = MadeRun("train-00000a", "train", NIGHT)
     made.begin(kind="command", run="true", resources={"clouds": ["aws"], "types": ["c6i.2xlarge"]})
-    for number, (market, bid, listed) in enumerate([(RELIABLE, None, LISTED), (AWS[0], BID, BID)], 1):
-        made.add(NIGHT, ev.RentIntended(number, market, 1, bid, listed, 1.0, bid is None, NIGHT + 150 * MINUTE))
+    for number, (market, bid, listed) in enumerate(
+        [(RELIABLE, None, LISTED), (AWS[0], BID, BID)], 1
+    ):
+        made.add(
+            NIGHT,
+            ev.RentIntended(number, market, 1, bid, listed, 1.0, bid is None, NIGHT + 150 * MINUTE),
+        )
         made.add(NIGHT, ev.Rented(number, (ev.Granted(f"i-{number}", NIGHT),)))
         made.add(NIGHT + MINUTE, ev.MachineRan(f"i-{number}"))
     if priced:
-        made.add(NIGHT + MINUTE, ev.Priced(AWS[0], "per-second-first-hour-free", (NIGHT,), (2 * SPOT,)))
-        made.add(NIGHT + HOUR, ev.Priced(AWS[0], "per-second-first-hour-free", (NIGHT + HOUR,), (SPOT,)))
+        made.add(
+            NIGHT + MINUTE, ev.Priced(AWS[0], "per-second-first-hour-free", (NIGHT,), (2 * SPOT,))
+        )
+        made.add(
+            NIGHT + HOUR, ev.Priced(AWS[0], "per-second-first-hour-free", (NIGHT + HOUR,), (SPOT,))
+        )
     made.add(NIGHT + 90 * MINUTE, ev.Progressed(3, 0.5, 1))
     return made
 
@@ -83,15 +96,27 @@ def costs() -> dict[str, Any]:
         seen = watcher.look().view.money.spending
     assert seen is not None
     amounts = {"": seen.amount, "_low": seen.low, "_high": seen.high}
-    assert bounds == pytest.approx({name: amount and float(usd(amount)) for name, amount in amounts.items()})
+    assert bounds == pytest.approx(
+        {name: amount and float(usd(amount)) for name, amount in amounts.items()}
+    )
     return bounds
 
 
 @LONG_RUN
-def test_an_interrupted_run_costs_at_most_the_time_until_its_leases_end(home: Path, clock: Clock) -> None:
+def test_an_interrupted_run_costs_at_most_the_time_until_its_leases_end(
+    home: Path, clock: Clock
+) -> None:
     assert home.is_dir()
-    # The price of a spot hour is that at its start; in the third, it may have risen to the bid since the last event.
-    for minutes, spot in ((90, 0.25), (120, 0.3), (135, 0.3 + 0.085), (150, 0.47), (180, 0.47), (9999, 0.47)):
+    # The price of a spot hour is that at its start; in the third, it may have risen to the bid
+    # since the last event.
+    for minutes, spot in (
+        (90, 0.25),
+        (120, 0.3),
+        (135, 0.3 + 0.085),
+        (150, 0.47),
+        (180, 0.47),
+        (9999, 0.47),
+    ):
         clock.now = NIGHT + minutes * MINUTE
         seen = costs()
         assert seen[""] == pytest.approx(0.096 * min(minutes, 150) / 60 + spot)
@@ -104,7 +129,9 @@ def test_texts_say_at_most(home: Path, clock: Clock) -> None:
     clock.now = NIGHT + 9 * HOUR
     assert "train: at most $0.7100 paid so far" in spotctl("report", "cost").out
     assert "at least $0.3777" in spotctl("report", "cost").out
-    assert "| train (running) | at most $0.7100 |" in spotctl("report", "cost", "--format", "md").out
+    assert (
+        "| train (running) | at most $0.7100 |" in spotctl("report", "cost", "--format", "md").out
+    )
     assert "at most $0.7100 paid so far" in spotctl("report", "cost", "--format", "html").out
     assert "at most $0.71" in spotctl("status").out
     assert "spent at most $0.71" in spotctl("status", "train", "--watch").out
@@ -114,7 +141,12 @@ def test_a_run_with_a_process_is_charged_until_now(home: Path, clock: Clock) -> 
     clock.now = NIGHT + 110 * MINUTE
     with JobLock(home / "locks", "train"):
         seen = costs()
-    assert seen[""] == seen["_low"] == seen["_high"] == pytest.approx(0.096 * 110 / 60 + 0.2 + 0.1 * 50 / 60)
+    assert (
+        seen[""]
+        == seen["_low"]
+        == seen["_high"]
+        == pytest.approx(0.096 * 110 / 60 + 0.2 + 0.1 * 50 / 60)
+    )
 
 
 def test_an_order_without_an_outcome_may_cost_more(tmp_path: Path, clock: Clock) -> None:
@@ -123,7 +155,10 @@ def test_an_order_without_an_outcome_may_cost_more(tmp_path: Path, clock: Clock)
     (tmp_path / "home").mkdir()
     write_log([made], tmp_path / "home")
     seen = costs()
-    assert (seen["_high"], seen["_low"]) == (None, pytest.approx(0.096 * 85 / 60 + 0.2 + 0.1 * 25 / 60))
+    assert (seen["_high"], seen["_low"]) == (
+        None,
+        pytest.approx(0.096 * 85 / 60 + 0.2 + 0.1 * 25 / 60),
+    )
     assert "at least $0.38" in spotctl("status").out
 
 
@@ -141,7 +176,8 @@ def test_a_machine_that_may_have_been_evicted_in_its_free_hour_costs_nothing_at_
 def test_an_attached_computer_knows_the_costs_without_any_price(
     tmp_path: Path, home: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The copy of the run's log, through which clients see it, has the prices that its bill needs."""
+    """The copy of the run's log, through which clients see it, has the prices that its bill
+    needs."""
     store = FileBlobStore(tmp_path / "place")
     LogCopier(store, home / "log.sqlite", "train-00000a", 1, 0).copy()
     here, client = latest_views(Settings(home), ["train-00000a"]).runs, tmp_path / "client"

@@ -36,7 +36,9 @@ def test_a_row_is_written_only_after_the_last_one(log: EventLog) -> None:
     assert not log.add_to_queue(LOCAL, 1, [joined("c")])
     assert not log.add_to_queue(LOCAL, 3, [joined("c")])
     assert log.add_to_queue("clouds", 0, [joined("c")])
-    assert log.queued(LOCAL, JobsQueued()) == JobsQueued(2, {"a": joined("a"), "b": joined("b")}, changed=True)
+    assert log.queued(LOCAL, JobsQueued()) == JobsQueued(
+        2, {"a": joined("a"), "b": joined("b")}, changed=True
+    )
 
 
 def test_rows_are_read_as_they_were_written(log: EventLog) -> None:
@@ -51,7 +53,11 @@ def test_rows_are_read_as_they_were_written(log: EventLog) -> None:
         assert log.queued(LOCAL, known) == JobsQueued(3, {"a": rows[0], "b": rows[1]}, decided)
     later = next_round(replace(queue, now=400.0), decided)
     log.add_to_queue(LOCAL, 3, [JobLeft("b"), later])
-    assert log.queued(LOCAL, JobsQueued()) == JobsQueued(5, {"a": rows[0]}, later) == log.queued(LOCAL, early)
+    assert (
+        log.queued(LOCAL, JobsQueued())
+        == JobsQueued(5, {"a": rows[0]}, later)
+        == log.queued(LOCAL, early)
+    )
 
 
 def test_a_job_that_has_left_is_in_no_round(log: EventLog) -> None:
@@ -63,7 +69,9 @@ def test_a_job_that_has_left_is_in_no_round(log: EventLog) -> None:
     assert known.changed
     assert known.last is not None
     assert not known.last.machines
-    assert [job.name for job in known.last.queue.jobs] == [name for name in ("a", "b") if name != holder]
+    assert [job.name for job in known.last.queue.jobs] == [
+        name for name in ("a", "b") if name != holder
+    ]
 
 
 def test_a_job_has_received_what_rounds_gave_it() -> None:
@@ -80,9 +88,12 @@ def test_a_job_has_received_what_rounds_gave_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", ["UPDATE queues SET body = replace(body, 'a', 'b')", "DELETE FROM queues WHERE number = 1"]
+    "change",
+    ["UPDATE queues SET body = replace(body, 'a', 'b')", "DELETE FROM queues WHERE number = 1"],
 )
-def test_a_row_that_is_changed_or_missing_is_found(log: EventLog, tmp_path: Path, change: str) -> None:
+def test_a_row_that_is_changed_or_missing_is_found(
+    log: EventLog, tmp_path: Path, change: str
+) -> None:
     log.add_to_queue(LOCAL, 0, [joined("a"), joined("b")])
     with sqlite3.connect(tmp_path / "log.sqlite") as db:
         db.execute(change)

@@ -1,4 +1,6 @@
-"""Logs of the version before numbered rows are read and numbered, whatever happens meanwhile; loss concerns one run."""
+"""Logs of the version before numbered rows are read and numbered, whatever happens meanwhile; loss
+concerns one run.
+"""
 
 from __future__ import annotations
 
@@ -95,12 +97,16 @@ with EventLog(Path(sys.argv[1])) as log:
 
 
 @pytest.mark.slow
-def test_an_upgrade_that_is_killed_at_any_step_is_done_by_the_next_process(log: Path, tmp_path: Path) -> None:
+def test_an_upgrade_that_is_killed_at_any_step_is_done_by_the_next_process(
+    log: Path, tmp_path: Path
+) -> None:
     expected, step, code = report(_copy(log, tmp_path / "whole").parent), 0, -signal.SIGKILL
     while code == -signal.SIGKILL:
         step += 1
         copy = _copy(log, tmp_path / f"killed-{step}")
-        code = subprocess.run([sys.executable, "-c", OPEN, str(copy), str(step)], check=False).returncode
+        code = subprocess.run(
+            [sys.executable, "-c", OPEN, str(copy), str(step)], check=False
+        ).returncode
         assert code in (0, -signal.SIGKILL)
         # What the killed process did is all or nothing.
         assert numbered(copy) is None or is_chained(copy)
@@ -123,9 +129,13 @@ def test_a_run_has_its_end_and_its_cost_or_neither(tmp_path: Path) -> None:
     while code == -signal.SIGKILL:
         step += 1
         copy = _copy(home / "log.sqlite", tmp_path / f"killed-{step}")
-        code = subprocess.run([sys.executable, "-c", OPEN, str(copy), str(step), RUN], check=False).returncode
+        code = subprocess.run(
+            [sys.executable, "-c", OPEN, str(copy), str(step), RUN], check=False
+        ).returncode
         with closing(sqlite3.connect(copy)) as db:
-            rows = db.execute("SELECT (SELECT count(*) FROM events), (SELECT count(*) FROM final_costs)").fetchone()
+            rows = db.execute(
+                "SELECT (SELECT count(*) FROM events), (SELECT count(*) FROM final_costs)"
+            ).fetchone()
         found.add(rows)
         with EventLog(copy) as log:
             log.check(last)
@@ -144,7 +154,10 @@ def _copy(log: Path, home: Path) -> Path:
 def test_two_processes_upgrade_a_log_once(log: Path) -> None:
     words = [sys.executable, "-c", OPEN, str(log), "0"]
     with ThreadPoolExecutor(4) as threads:
-        assert list(threads.map(lambda _: subprocess.run(words, check=False).returncode, range(4))) == [0] * 4
+        assert (
+            list(threads.map(lambda _: subprocess.run(words, check=False).returncode, range(4)))
+            == [0] * 4
+        )
     first = numbered(log)
     assert is_chained(log)
     EventLog(log).close()
@@ -163,13 +176,17 @@ time.sleep(60)
 
 def test_an_upgrade_waits_while_a_process_runs_a_job(log: Path) -> None:
     """Until then, the log is read and written as the earlier version does it."""
-    with subprocess.Popen([sys.executable, "-c", HOLD, str(log.with_name("locks"))], stdout=subprocess.PIPE) as holder:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(log.with_name("locks"))], stdout=subprocess.PIPE
+    ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         before = report(log.parent)
         with EventLog(log) as opened:
             opened.append(
-                "train-00000c", NIGHT, ev.RunBegan("train", "aws", {"kind": "command", "run": "true"}, "", NIGHT)
+                "train-00000c",
+                NIGHT,
+                ev.RunBegan("train", "aws", {"kind": "command", "run": "true"}, "", NIGHT),
             )
         assert numbered(log) is None
         assert spotctl("log", "check").code == 0
@@ -181,7 +198,8 @@ def test_an_upgrade_waits_while_a_process_runs_a_job(log: Path) -> None:
 
 
 GO_ON = (
-    "INSERT INTO events (run, at_us, kind, body, checksum) SELECT run, at_us, kind, body, checksum FROM events"
+    "INSERT INTO events (run, at_us, kind, body, checksum) SELECT run, at_us, kind, body, checksum "
+    "FROM events"
     " WHERE kind = 'Progressed'"
 )
 """The earlier version goes on writing to runs."""
@@ -263,7 +281,9 @@ def _with_run_to_end(home: Path) -> tuple[EventLog, LogRow]:
     return log, rows[-1]
 
 
-def test_the_end_of_a_run_is_written_whatever_its_rows_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_of_a_run_is_written_whatever_its_rows_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def unreadable(_: object) -> None:
         raise KeyError("m-1")
 
@@ -277,7 +297,9 @@ def test_the_end_of_a_run_is_written_whatever_its_rows_say(tmp_path: Path, monke
     assert report(tmp_path)["total_usd"] == 2.4
 
 
-def test_the_end_of_a_run_is_not_written_where_the_disk_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_of_a_run_is_not_written_where_the_disk_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log, end = _with_run_to_end(tmp_path)
 
     def failing(_: object) -> None:
@@ -309,13 +331,19 @@ def test_other_processes_write_while_the_cost_of_a_run_is_computed(
     def meanwhile(rows: Sequence[LogRow]) -> RunPart | None:
         with EventLog(tmp_path / "log.sqlite") as other:
             other._db.execute("PRAGMA busy_timeout = 0")
-            other.append(other_run, end.at, ev.RunBegan("tune", "aws", {}, "", NIGHT) if other_run == OTHER else ASKED)
+            other.append(
+                other_run,
+                end.at,
+                ev.RunBegan("tune", "aws", {}, "", NIGHT) if other_run == OTHER else ASKED,
+            )
         return final_account(rows)
 
     with log:
         monkeypatch.setattr(final_cost, "final_account", meanwhile)
         log.append(end.run, end.at, end.event)
-        assert log.final("final_costs", log.ends()).keys() == ({RUN} if other_run == OTHER else set())
+        assert log.final("final_costs", log.ends()).keys() == (
+            {RUN} if other_run == OTHER else set()
+        )
         log.check(NOW)
     assert {group["run"]: group["total_usd"] for group in report(tmp_path)["groups"]}[RUN] == 2.4
 
@@ -329,7 +357,12 @@ def _going_on(log: Path, db: sqlite3.Connection) -> None:
     def write(statement: str) -> None:
         if statement.startswith("SELECT"):
             with closing(sqlite3.connect(log)) as other, other:
-                values = RUN, NIGHT, "StopRequested", '{"outcome": "stopped", "message": "", "facts": {}}'
+                values = (
+                    RUN,
+                    NIGHT,
+                    "StopRequested",
+                    '{"outcome": "stopped", "message": "", "facts": {}}',
+                )
                 end = schema.chain_end(other, RUN)
                 assert end is not None
                 content = schema.checksum(*values)
@@ -416,7 +449,10 @@ def test_a_beginning_that_cannot_be_read_stops_no_other_run(tmp_path: Path) -> N
     write_log([ended(RUN, "train"), ended(OTHER, "tune")], home)
     to_old_form(home / "log.sqlite")
     changed(home / "log.sqlite", "UPDATE events SET checksum = NULL")
-    changed(home / "log.sqlite", f"UPDATE events SET body = 'x' WHERE kind = 'RunBegan' AND run = '{RUN}'")
+    changed(
+        home / "log.sqlite",
+        f"UPDATE events SET body = 'x' WHERE kind = 'RunBegan' AND run = '{RUN}'",
+    )
     with EventLog(home / "log.sqlite") as log:
         assert log.of_run(OTHER)
         with pytest.raises(BrokenLog, match="damaged RunBegan"):
@@ -431,7 +467,9 @@ def _shapes(kind: Any, known: dict[str, dict[str, str]]) -> None:  # noqa: ANN40
     has_fields = is_dataclass(kind) or hasattr(kind, "_fields")
     fields = get_type_hints(kind) if has_fields else {}
     if fields and kind.__name__ not in known:
-        known[kind.__name__] = {name: re.sub(r"[\w.]+\.", "", str(field)) for name, field in fields.items()}
+        known[kind.__name__] = {
+            name: re.sub(r"[\w.]+\.", "", str(field)) for name, field in fields.items()
+        }
         for field in fields.values():
             _shapes(field, known)
     for held in get_args(kind):
@@ -439,11 +477,16 @@ def _shapes(kind: Any, known: dict[str, dict[str, str]]) -> None:  # noqa: ANN40
 
 
 def test_what_is_kept_gets_a_new_format_when_its_fields_change() -> None:
-    """Logs have what earlier versions kept: where the digest differs, `FINAL_FORMAT` is raised with it."""
+    """Logs have what earlier versions kept: where the digest differs, `FINAL_FORMAT` is raised with
+    it.
+    """
     known = dict[str, dict[str, str]]()
     for kind in (RunTimeline, Sums, LedgerRow, RunView):
         _shapes(kind, known)
-    assert (schema.FINAL_FORMAT, crc32(json.dumps(known, sort_keys=True).encode())) == (13, 1300016139), known
+    assert (schema.FINAL_FORMAT, crc32(json.dumps(known, sort_keys=True).encode())) == (
+        13,
+        1300016139,
+    ), known
 
 
 @pytest.mark.parametrize("is_old", [False, True], ids=["numbered", "of an earlier version"])
@@ -466,7 +509,9 @@ def test_a_home_that_cannot_be_written_is_read_and_stays_as_it_is(
 
 @pytest.mark.slow
 def test_a_row_that_is_lost_concerns_its_run_alone(log: Path, tmp_path: Path) -> None:
-    """Each row in turn, of ended runs and of one that goes on: the check names it, and no other figure changes."""
+    """Each row in turn, of ended runs and of one that goes on: the check names it, and no other
+    figure changes.
+    """
     with EventLog(log) as opened:
         for row in ended("train-00000c", "third").log()[:-2]:
             opened.append(row.run, row.at, row.event)

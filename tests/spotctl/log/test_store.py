@@ -48,7 +48,12 @@ EVENTS = st.one_of(
         )
     ),
     st.builds(ev.Planned, *(st.floats(0) for _ in range(5)), st.booleans()),
-    st.builds(ev.Priced, st.sampled_from(MARKETS), st.text(), *(st.lists(st.integers()).map(tuple) for _ in range(2))),
+    st.builds(
+        ev.Priced,
+        st.sampled_from(MARKETS),
+        st.text(),
+        *(st.lists(st.integers()).map(tuple) for _ in range(2)),
+    ),
     st.builds(ev.StopRequested, st.text(), st.text(), st.just({"model": "m", "clocks": 3})),
     st.builds(
         ev.RentIntended,
@@ -70,7 +75,14 @@ EVENTS = st.one_of(
         ready=st.lists(st.builds(ev.Moment, st.text(), st.integers())).map(tuple),
         redone=st.lists(st.builds(ev.Stretch, st.integers(), st.integers())).map(tuple),
     ),
-    st.builds(ev.RunBegan, st.text(), st.text(), st.just({"name": "x", "n": [1, None]}), st.text(), st.integers(0)),
+    st.builds(
+        ev.RunBegan,
+        st.text(),
+        st.text(),
+        st.just({"name": "x", "n": [1, None]}),
+        st.text(),
+        st.integers(0),
+    ),
 )
 
 
@@ -88,7 +100,10 @@ def test_an_event_of_a_later_version_is_an_error() -> None:
 
 @given(st.lists(EVENTS, max_size=6))
 def test_events_that_are_read_together_are_in_order(events: list[Event]) -> None:
-    assert all_from_json([type(event).__name__ for event in events], list(map(to_json, events))) == events
+    assert (
+        all_from_json([type(event).__name__ for event in events], list(map(to_json, events)))
+        == events
+    )
 
 
 def test_a_damaged_body_is_found_among_others() -> None:
@@ -105,7 +120,10 @@ def test_rows_are_in_order_and_by_run(path: Path) -> None:
         for at, run in enumerate(("a", "b", "a")):
             log.append(run, at, ev.MachineRan(f"m{at}"))
         rows = reader.of_run("a")
-        assert [(row.at, row.event) for row in rows] == [(0, ev.MachineRan("m0")), (2, ev.MachineRan("m2"))]
+        assert [(row.at, row.event) for row in rows] == [
+            (0, ev.MachineRan("m0")),
+            (2, ev.MachineRan("m2")),
+        ]
         assert reader.of_run("a", rows[0].id) == rows[1:]
 
 
@@ -149,9 +167,14 @@ def test_a_log_of_an_earlier_version_gets_checksums_for_new_rows(path: Path) -> 
         assert [row.event for row in again.of_run("a")][1:] == [ev.MachineRan("m")]
         log.verify()
     with closing(sqlite3.connect(path)) as other:
-        assert [found is None for (found,) in other.execute("SELECT checksum FROM events ORDER BY id")] == [True, False]
+        assert [
+            found is None for (found,) in other.execute("SELECT checksum FROM events ORDER BY id")
+        ] == [True, False]
         # An earlier version goes on writing to the log.
-        other.execute("INSERT INTO events (run, at_us, kind, body) VALUES ('a', 2, 'MachineRan', '{\"id\":\"n\"}')")
+        other.execute(
+            "INSERT INTO events (run, at_us, kind, body) VALUES ('a', 2, 'MachineRan', "
+            '\'{"id":"n"}\')'
+        )
         other.commit()
     with EventLog(path) as log:
         assert log.of_run("a")[-1].event == ev.MachineRan("n")
@@ -190,7 +213,9 @@ for number in range(10**9):
 
 
 def test_appended_rows_survive_a_kill(path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", WRITE, str(path)], stdout=subprocess.PIPE) as writer:
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITE, str(path)], stdout=subprocess.PIPE
+    ) as writer:
         assert writer.stdout is not None
         acknowledged = [int(writer.stdout.readline()) for _ in range(20)]
         os.kill(writer.pid, signal.SIGKILL)

@@ -45,7 +45,10 @@ def test_status_shows_the_others_and_names_it(log: Path, is_damaged: bool) -> No
         damaged(log, "MachineRan", OTHER)
     shown = spotctl("status")
     assert shown.code == int(is_damaged)
-    assert [line.split()[0] for line in shown.out.splitlines() if "-0000" in line] == ["tune", "odd"]
+    assert [line.split()[0] for line in shown.out.splitlines() if "-0000" in line] == [
+        "tune",
+        "odd",
+    ]
     (line,) = [line for line in shown.err.splitlines() if WHY in line]
     assert line.endswith(f"'spotctl stop odd' returns what the clouds show of run {RUN}")
     answer = spotctl("status", "--json")
@@ -63,8 +66,13 @@ def test_the_picture_and_the_page_of_it_say_so(log: Path) -> None:
     assert RUN in shown.out
     both = spotctl("status", "--watch")
     assert (both.code, RUN in both.out, WHY in both.err) == (0, True, True)
-    no_costs, no_day = cast("Callable[[str, str], Report]", None), cast("Callable[[], Report]", None)
-    with closing(HomePages(Settings(log.parent), set, list, no_costs, no_day, BegunCommands(log.parent))) as pages:
+    no_costs, no_day = (
+        cast("Callable[[str, str], Report]", None),
+        cast("Callable[[], Report]", None),
+    )
+    with closing(
+        HomePages(Settings(log.parent), set, list, no_costs, no_day, BegunCommands(log.parent))
+    ) as pages:
         page = pages.answer("run/odd", "")
     assert page is not None
     assert all(words in unescape(page) for words in (f"{RUN}: ", WHY))
@@ -105,5 +113,7 @@ def test_stop_ends_it(log: Path, words: tuple[str, ...]) -> None:
     ],
 )
 def test_whatever_is_wrong_with_a_job_is_one_error(content: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(UnreadableJob, match=r"^job (odd|\?): its job file in the log cannot be read: "):
+    with pytest.raises(
+        UnreadableJob, match=r"^job (odd|\?): its job file in the log cannot be read: "
+    ):
         restored(content, tmp_path)

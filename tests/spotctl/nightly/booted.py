@@ -1,4 +1,6 @@
-"""A computer that systemd has booted: namespaces with the files of this computer, whose changes nothing else sees."""
+"""A computer that systemd has booted: namespaces with the files of this computer, whose changes
+nothing else sees.
+"""
 
 from __future__ import annotations
 
@@ -55,11 +57,30 @@ class Booted:
 
     def run(self, *words: str | Path) -> CompletedProcess[str]:
         """Runs a command there, as root, whose own systemd is running."""
-        inside = ("nsenter", f"--target={self.pid}", "--mount", "--pid", "--uts", "--ipc", "--net", "--cgroup")
+        inside = (
+            "nsenter",
+            f"--target={self.pid}",
+            "--mount",
+            "--pid",
+            "--uts",
+            "--ipc",
+            "--net",
+            "--cgroup",
+        )
         home = ("HOME=/root", f"XDG_RUNTIME_DIR={_RUNTIME}", "SPOTCTL_HOME=/root/spotctl")
         own = (f"PATH={_PATH}", "LC_ALL=C.UTF-8", *home)
-        command = (*inside, f"--root=/proc/{self.pid}/root", "--wd=/", "env", "-i", *own, *map(str, words))
-        return subprocess.run(command, stdin=DEVNULL, capture_output=True, text=True, check=False, timeout=300)
+        command = (
+            *inside,
+            f"--root=/proc/{self.pid}/root",
+            "--wd=/",
+            "env",
+            "-i",
+            *own,
+            *map(str, words),
+        )
+        return subprocess.run(
+            command, stdin=DEVNULL, capture_output=True, text=True, check=False, timeout=300
+        )
 
     def spotctl(self, *words: str | Path) -> CompletedProcess[str]:
         """Runs spotctl there."""
@@ -72,18 +93,36 @@ class Booted:
 
 def why_not() -> str:
     """The reason why this computer can boot no systemd; empty if it can try."""
-    needed = [name for name in ("unshare", "nsenter", "ip", "systemctl") if shutil.which(name) is None]
+    needed = [
+        name for name in ("unshare", "nsenter", "ip", "systemctl") if shutil.which(name) is None
+    ]
     if os.geteuid() != 0:
         return "needs root"
-    return f"needs {needed[0]}" if needed else ("" if SYSTEMD.exists() else "no systemd is installed here")
+    return (
+        f"needs {needed[0]}"
+        if needed
+        else ("" if SYSTEMD.exists() else "no systemd is installed here")
+    )
 
 
 @contextmanager
 def booted(folder: Path) -> Iterator[Booted | None]:
     """The computer, with a systemd of its user root; None if systemd does not start."""
-    words = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--uts", "--ipc", "--net", "--cgroup")
+    words = (
+        "unshare",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--uts",
+        "--ipc",
+        "--net",
+        "--cgroup",
+    )
     script = ("sh", "-c", _BOOT, "sh", str(folder), str(SYSTEMD))
-    with subprocess.Popen([*words, *script], stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL) as outer:
+    with subprocess.Popen(
+        [*words, *script], stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL
+    ) as outer:
         try:
             yield _started(outer)
         finally:

@@ -1,8 +1,9 @@
-"""A month of nights on a fast clock, with every failure in turn: `python -m tests.spotctl.nightly.month [--nights 31]`.
+"""A month of nights on a fast clock, with every failure in turn: `python -m
+tests.spotctl.nightly.month [--nights 31]`.
 
-The timer's ticks, the state of the nights, their messages and health checks are real; the runs are scripted, and so
-are kills: of the runner, and between the end of a run and its message. It prints the messages in order, and fails if a
-night has not had exactly the one that it should have.
+The timer's ticks, the state of the nights, their messages and health checks are real; the runs are
+scripted, and so are kills: of the runner, and between the end of a run and its message. It prints
+the messages in order, and fails if a night has not had exactly the one that it should have.
 """
 
 from __future__ import annotations
@@ -92,26 +93,34 @@ class Month:
 
     def __post_init__(self) -> None:
         self.job = self.home.parent / "job.yaml"
-        notify = f"notify: {{webhook: '{self.receiver.url}', heartbeat: '{self.receiver.url}/beat'}}\n"
+        notify = (
+            f"notify: {{webhook: '{self.receiver.url}', heartbeat: '{self.receiver.url}/beat'}}\n"
+        )
         self.text = COMMAND.format(run="'true'") + notify + "secrets: [A_TOKEN]\n"
         self.job.write_text(self.text)
         self.state_dir = StateDir(self.home, "small")
         beat = f"{self.receiver.url}/beat"
-        self.nightly = Installed("small", self.job, HOURS, "cron", os.environ["PATH"], self.receiver.url, beat)
+        self.nightly = Installed(
+            "small", self.job, HOURS, "cron", os.environ["PATH"], self.receiver.url, beat
+        )
         self.state_dir.install(self.nightly)
         # A night before the installation is not missed.
         before = moment_of(FIRST, time(0), ZONE) / 1e6
         os.utime(self.state_dir.folder / "installed.json", (before, before))
 
-    # -- scripted runs -------------------------------------------------------------------------------------------------
+    # -- scripted runs -----------------------------------------------------------------------------
 
     def launch(self, *_: object) -> tuple[RunState, RunEnded]:
         with EventLog(self.home / "log.sqlite") as log:
             run = f"small-{len(log.beginnings())}"
-            log.append(run, 0, RunBegan("small", "local", written(load_job(self.job)), "", self.now))
+            log.append(
+                run, 0, RunBegan("small", "local", written(load_job(self.job)), "", self.now)
+            )
         return self._end(run, next(self.script))
 
-    def resume(self, _: str, __: object, ___: object, stop: object = None) -> tuple[RunState, RunEnded]:
+    def resume(
+        self, _: str, __: object, ___: object, stop: object = None
+    ) -> tuple[RunState, RunEnded]:
         with EventLog(self.home / "log.sqlite") as log:
             run = log.beginnings()[-1].run
         return self._end(run, "done" if stop is None else "not in time")
@@ -122,12 +131,18 @@ class Month:
             raise Killed
         said = SAID.get(outcome, "")
         with EventLog(self.home / "log.sqlite") as log:
-            log.append(run, 1, RunEnded(outcome, said, self.now, {"spent": 3600 * 10**9, "on_demand": 7200 * 10**9}))
+            log.append(
+                run,
+                1,
+                RunEnded(
+                    outcome, said, self.now, {"spent": 3600 * 10**9, "on_demand": 7200 * 10**9}
+                ),
+            )
             state = fold(log.of_run(run))
         assert state.ended is not None
         return state, state.ended
 
-    # -- the fast clock ------------------------------------------------------------------------------------------------
+    # -- the fast clock ----------------------------------------------------------------------------
 
     def wait(self, seconds: float) -> bool:
         """In place of the event that ends a pause early: the clock jumps, and no signal comes."""
@@ -139,7 +154,9 @@ class Month:
 
     def tick(self, *, dies_before_message: bool = False) -> None:
         """The timer starts the night, or notices that it has been reported."""
-        runner = NightRunner(self.nightly, self.state_dir, load(os.environ, self.home), ZONE, True, lambda: self.now)
+        runner = NightRunner(
+            self.nightly, self.state_dir, load(os.environ, self.home), ZONE, True, lambda: self.now
+        )
         runner.stopped = self  # type: ignore[assignment]
         dies: AbstractContextManager[object] = nullcontext()
         if dies_before_message:
@@ -160,7 +177,8 @@ class Month:
             self.tick(dies_before_message=failure == "killed before the message")
             if failure == "killed until the deadline":
                 self.now += 5 * HOUR
-            # The timer is started again after a kill, or by a cautious user; more starts change nothing.
+            # The timer is started again after a kill, or by a cautious user; more starts change
+            # nothing.
             for _ in range(2):
                 self.now += MINUTE
                 self.tick()
@@ -192,7 +210,11 @@ def play(home: Path, failures: list[str], show: Callable[[str], object]) -> list
             receiver.beats.clear()
             checked = month.night(day, failure)
             outcomes = [message["facts"]["outcome"] for message in receiver.got]
-            ends = [path.rpartition("/beat")[2] for path in receiver.beats if not path.endswith("/start")]
+            ends = [
+                path.rpartition("/beat")[2]
+                for path in receiver.beats
+                if not path.endswith("/start")
+            ]
             show(f"--- {day:%a %d %b}: {failure} (monitoring: {checked or 'all is well'})")
             for message in receiver.got:
                 show(f"{message['text']}; {message['facts']['message']}")
@@ -207,7 +229,9 @@ def play(home: Path, failures: list[str], show: Callable[[str], object]) -> list
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--nights", type=int, default=31)
     nights = parser.parse_args().nights
     names = list(FAILURES)

@@ -2,9 +2,10 @@
 
     python -m tests.spotctl.nightly.night_kills [--every 10]
 
-The points are the lines of `spotctl.nightly`, Python's audit events (files of the home, locks, connections), and the
-programs that `supervise.sh` calls. After a kill, and with the script killed too, a message was sent or monitoring names
-the night. The next start then runs, and monitoring is content. The runs of the job are scripted.
+The points are the lines of `spotctl.nightly`, Python's audit events (files of the home, locks,
+connections), and the programs that `supervise.sh` calls. After a kill, and with the script killed
+too, a message was sent or monitoring names the night. The next start then runs, and monitoring is
+content. The runs of the job are scripted.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class FatalPoint:
         if event in _EVENTS or (about and str(about[0]).startswith(self._home)):
             self.met()
 
-    def on_line(self, frame: FrameType, event: str, _: Any) -> Any:  # noqa: ANN401 - as Python calls it
+    # As Python calls it.
+    def on_line(self, frame: FrameType, event: str, _: Any) -> Any:  # noqa: ANN401
         if not frame.f_code.co_filename.startswith(_OURS):
             return None
         if event == "line":
@@ -105,13 +107,19 @@ def scripted_runs(home: Path) -> Iterator[None]:
     def launch(*_: object) -> tuple[RunState, RunEnded]:
         with EventLog(home / "log.sqlite") as log:
             run = f"small-{len(log.beginnings())}"
-            log.append(run, 0, RunBegan("small", "local", written(load(home.parent / "job.yaml")), "", wall_us()))
+            log.append(
+                run,
+                0,
+                RunBegan("small", "local", written(load(home.parent / "job.yaml")), "", wall_us()),
+            )
         return resume()
 
     def resume(*_: object) -> tuple[RunState, RunEnded]:
         with EventLog(home / "log.sqlite") as log:
             run = log.beginnings()[-1].run
-            ended = RunEnded("done", "", wall_us(), {"spent": 3600 * 10**9, "on_demand": 7200 * 10**9})
+            ended = RunEnded(
+                "done", "", wall_us(), {"spent": 3600 * 10**9, "on_demand": 7200 * 10**9}
+            )
             log.append(run, 1, ended)
             return fold(log.of_run(run)), ended
 
@@ -126,7 +134,9 @@ def silence() -> Iterator[None]:
 
 
 def night(state_dir: StateDir, point: FatalPoint) -> int:
-    """Forks a start that has its line from the script, which does not outlive it. Returns what waitpid says."""
+    """Forks a start that has its line from the script, which does not outlive it. Returns what
+    waitpid says.
+    """
     start = state_dir.starts.begin(wall_us())
     pid = os.fork()
     if pid == 0:
@@ -136,7 +146,9 @@ def night(state_dir: StateDir, point: FatalPoint) -> int:
             sys.addaudithook(point.on_event)
             sys.settrace(point.on_line)
             try:
-                run_command(["--home", str(state_dir.home), "nightly", "run", "small", "--scheduled"])
+                run_command(
+                    ["--home", str(state_dir.home), "nightly", "run", "small", "--scheduled"]
+                )
             except SystemExit as left:
                 code = int(left.code or 0)
             finally:
@@ -151,13 +163,18 @@ def night(state_dir: StateDir, point: FatalPoint) -> int:
     own = b"pid=%d " % os.getpid()
     state_dir.starts.path.write_bytes(
         b"".join(
-            lines[at : at + 256].replace(own, gone).rstrip().ljust(255) + b"\n" for at in range(0, len(lines), 256)
+            lines[at : at + 256].replace(own, gone).rstrip().ljust(255) + b"\n"
+            for at in range(0, len(lines), 256)
         )
     )
     if not os.WIFSIGNALED(status):
         (latest,) = (each for each in state_dir.starts.read()[0] if each.number == start.number)
         state_dir.starts.note(
-            start.number, wall_us(), os.waitstatus_to_exitcode(status), reported=latest.reported, why=latest.why
+            start.number,
+            wall_us(),
+            os.waitstatus_to_exitcode(status),
+            reported=latest.reported,
+            why=latest.why,
         )
     return status
 
@@ -234,13 +251,19 @@ def _run_script(state_dir: StateDir, programs: Path, fatal: int) -> bool:
     broken = program(programs / "python", "exit 1")
     line = f'GROUP=$$ exec /bin/sh "{state_dir.supervisor}" "{broken}" nightly run'
     ended = subprocess.run(
-        ["/bin/sh", "-c", line], env={"PATH": path}, capture_output=True, check=False, start_new_session=True
+        ["/bin/sh", "-c", line],
+        env={"PATH": path},
+        capture_output=True,
+        check=False,
+        start_new_session=True,
     )
     return ended.returncode == -signal.SIGKILL
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--every", type=int, default=1)
     every = parser.parse_args().every
     wrong = 0

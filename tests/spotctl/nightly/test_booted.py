@@ -15,7 +15,11 @@ from tests.spotctl.launches import COMMAND
 from tests.spotctl.nightly.booted import Booted, booted, why_not
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.skipif(bool(why_not()), reason=why_not())]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(bool(why_not()), reason=why_not()),
+]
 
 TIMER = "spotctl-nightly-small.timer"
 
@@ -49,7 +53,9 @@ def timers(computer: Booted) -> str:
 def install(computer: Booted, folder: Path, run: str, at: str) -> None:
     job = folder / "job.yaml"
     job.write_text(COMMAND.format(run=run))
-    installed = computer.spotctl("nightly", "install", job, "--at", at, "--deadline", clock(90), "--json")
+    installed = computer.spotctl(
+        "nightly", "install", job, "--at", at, "--deadline", clock(90), "--json"
+    )
     assert installed.returncode == 0, installed.stderr
     assert json.loads(installed.stdout)["scheduler"] == "systemd"
 

@@ -1,4 +1,6 @@
-"""The very line of the crontab, run as cron runs it, with a Python that works, breaks, or is killed."""
+"""The very line of the crontab, run as cron runs it, with a Python that works, breaks, or is
+killed.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,16 @@ from tests.waiting import eventually
 
 __all__ = ["small_disk", "table"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl"),
+]
 
 
 @dataclass
 class CronNight:
-    """A job that was installed with `spotctl nightly install`, and the line that cron has for it."""
+    """A job that was installed with `spotctl nightly install`, and the line that cron has for
+    it."""
 
     state_dir: StateDir
     python: Path
@@ -45,7 +51,13 @@ class CronNight:
         pipe = subprocess.PIPE
         words = ["/bin/sh", "-c", self.line]
         return subprocess.Popen(
-            words, env=CRON_ENVIRONMENT, stdout=pipe, stderr=pipe, text=True, cwd="/", start_new_session=True
+            words,
+            env=CRON_ENVIRONMENT,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+            cwd="/",
+            start_new_session=True,
         )
 
     def run(self) -> int:
@@ -64,13 +76,17 @@ class CronNight:
         return checked.out if checked.code else ""
 
 
-def cron_night(home: Path, folder: Path, table: Path, receiver: Hook, monkeypatch: pytest.MonkeyPatch) -> CronNight:
+def cron_night(
+    home: Path, folder: Path, table: Path, receiver: Hook, monkeypatch: pytest.MonkeyPatch
+) -> CronNight:
     own = python(folder / "venv" / "bin" / "python")
     monkeypatch.setattr(sys, "executable", str(own))
     job = folder / "job.yaml"
     notify = "notify: {webhook: $A_HOOK, heartbeat: $A_BEAT}\n"
     job.write_text(COMMAND.format(run="'[ ! -f hang ] || sleep 60; [ ! -f fail ]'") + notify)
-    installed = spotctl("--home", home, "nightly", "install", job, "--at", "02:00", "--scheduler", "cron")
+    installed = spotctl(
+        "--home", home, "nightly", "install", job, "--at", "02:00", "--scheduler", "cron"
+    )
     assert installed.code == 0, installed.err
     state_dir = StateDir(home.resolve(), "small")
     state_dir.environment.write_text(f"A_HOOK={receiver.url}\nA_BEAT='{receiver.url}/beat'\n")
@@ -107,7 +123,10 @@ def broken_package(night: CronNight) -> str:
     package = night.python.parent / "broken" / "spotctl"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("import no_such_dependency\n")
-    program(night.python, f'PYTHONPATH={package.parent} exec {shlex.quote(os.path.realpath("/proc/self/exe"))} "$@"')
+    program(
+        night.python,
+        f'PYTHONPATH={package.parent} exec {shlex.quote(os.path.realpath("/proc/self/exe"))} "$@"',
+    )
     return "ModuleNotFoundError: No module named no_such_dependency"
 
 
@@ -154,7 +173,9 @@ FAULTS = (
 
 @NIGHT
 @pytest.mark.parametrize("plant", FAULTS)
-def test_each_fault_has_one_message_and_is_seen_by_monitoring(night: CronNight, plant: object) -> None:
+def test_each_fault_has_one_message_and_is_seen_by_monitoring(
+    night: CronNight, plant: object
+) -> None:
     assert callable(plant)
     cause = plant(night)
     assert night.run() != 0
@@ -168,8 +189,12 @@ def test_each_fault_has_one_message_and_is_seen_by_monitoring(night: CronNight, 
 
 @NIGHT
 @pytest.mark.parametrize("whole", [False, True])
-def test_a_killed_night_is_reported_at_once_and_then_resumed(night: CronNight, tmp_path: Path, *, whole: bool) -> None:
-    """If the script is killed as well, by a power cut perhaps, monitoring sees it, and the next start reports it."""
+def test_a_killed_night_is_reported_at_once_and_then_resumed(
+    night: CronNight, tmp_path: Path, *, whole: bool
+) -> None:
+    """If the script is killed as well, by a power cut perhaps, monitoring sees it, and the next
+    start reports it.
+    """
     (tmp_path / "hang").touch()
     with night.popen() as started:
         eventually((night.state_dir.home / "log.sqlite").exists)
@@ -209,7 +234,9 @@ def test_a_night_of_cron_on_a_full_disk_is_reported(
 
 
 def test_a_real_cron_starts_the_night(night: CronNight, tmp_path: Path) -> None:
-    """Busybox' cron takes its folder of crontabs as an argument, so that it needs no change to this computer."""
+    """Busybox' cron takes its folder of crontabs as an argument, so that it needs no change to this
+    computer.
+    """
     crond = shutil.which("crond") or shutil.which("busybox")
     if crond is None:
         pytest.skip("no cron here that takes its tables from a folder of the test")

@@ -51,7 +51,12 @@ def as_cron_reads(line: bytes) -> str:
     return os.fsdecode(passed)
 
 
-@given(st.lists(st.text(st.characters(exclude_characters="\0\n\r", exclude_categories=["Cs"]), min_size=1), min_size=1))
+@given(
+    st.lists(
+        st.text(st.characters(exclude_characters="\0\n\r", exclude_categories=["Cs"]), min_size=1),
+        min_size=1,
+    )
+)
 def test_cron_passes_the_command_unchanged(words: list[str]) -> None:
     try:
         lines = block("a", time(2), shlex.join(words))

@@ -38,9 +38,13 @@ def began(job: StateDir, at: int, pid: int = GONE) -> NightStart:
     return start
 
 
-def ended(job: StateDir, at: int, seconds: int, status: int = 0, why: str = "", *, reported: bool = True) -> None:
+def ended(
+    job: StateDir, at: int, seconds: int, status: int = 0, why: str = "", *, reported: bool = True
+) -> None:
     start = began(job, at)
-    job.starts.write(NightStart(start.number, start.began, GONE, start.began + seconds, status, reported, why))
+    job.starts.write(
+        NightStart(start.number, start.began, GONE, start.began + seconds, status, reported, why)
+    )
 
 
 def said(job: StateDir, after: int, hours: Hours = WITH_DEADLINE) -> list[str]:
@@ -53,7 +57,10 @@ def test_a_night_that_hangs_is_a_problem_from_its_deadline_on(job: StateDir) -> 
     with JobLock(job.folder, "small"):
         assert said(job, 4 * HOUR) == []
         (hung,) = said(job, 5 * HOUR)
-        assert "the night of Mon 2026-06-01 02:00 still runs, and should have ended by Mon 2026-06-01 06:15" in hung
+        assert (
+            "the night of Mon 2026-06-01 02:00 still runs, and should have ended by Mon 2026-06-01 "
+            "06:15" in hung
+        )
         assert "spotctl stop small" in hung
         days = said(job, 5 * DAY + HOUR)
     assert "still runs" in days[0]
@@ -100,7 +107,9 @@ def test_a_start_without_an_end_whose_process_is_gone_is_a_problem(job: StateDir
 
 
 def test_a_start_whose_process_exists_is_no_problem(job: StateDir) -> None:
-    with subprocess.Popen(["/bin/sh", "-c", "read _", "nightly", "run"], stdin=subprocess.PIPE) as other:
+    with subprocess.Popen(
+        ["/bin/sh", "-c", "read _", "nightly", "run"], stdin=subprocess.PIPE
+    ) as other:
         began(job, NIGHT, other.pid)
         assert said(job, MINUTE) == []
         other.kill()
@@ -111,7 +120,8 @@ def test_a_later_run_by_hand_settles_a_failed_start(job: StateDir) -> None:
     ended(job, NIGHT, 5, 127, "no Python")
     (failed,) = said(job, MINUTE)
     assert failed == (
-        "the start of Mon 2026-06-01 02:00 failed after 5 s: no Python; fix it, then run: spotctl nightly run small"
+        "the start of Mon 2026-06-01 02:00 failed after 5 s: no Python; fix it, then run: spotctl "
+        "nightly run small"
     )
     job.record(NightRecord(date(2026, 6, 1), NIGHT, NIGHT + HOUR, reported=True, outcome="done"))
     job.record_result(NIGHT + 2 * HOUR, done=True, spent=0)
@@ -122,13 +132,18 @@ def test_earlier_failures_stay_until_they_are_reported(job: StateDir) -> None:
     ended(job, NIGHT - DAY, 5, 1, "no route", reported=False)
     ended(job, NIGHT, 60)
     (unsaid,) = said(job, HOUR)
-    assert "the start of Sun 2026-05-31 02:00 failed after 5 s: no route, and no message could be sent" in unsaid
+    assert (
+        "the start of Sun 2026-05-31 02:00 failed after 5 s: no route, and no message could be sent"
+        in unsaid
+    )
     for start in job.starts.read()[0]:
         job.starts.write(replace(start, reported=True))
     assert said(job, HOUR) == []
 
 
-def test_a_lost_message_about_a_night_that_was_done_is_a_problem_until_a_later_one_tells_of_it(job: StateDir) -> None:
+def test_a_lost_message_about_a_night_that_was_done_is_a_problem_until_a_later_one_tells_of_it(
+    job: StateDir,
+) -> None:
     ended(job, NIGHT - DAY, 60, reported=False)
     ended(job, NIGHT, 60, reported=False)
     lost = said(job, HOUR)
@@ -136,7 +151,9 @@ def test_a_lost_message_about_a_night_that_was_done_is_a_problem_until_a_later_o
         "the start of Sun 2026-05-31 02:00 ended after 1 min",
         "the start of Mon 2026-06-01 02:00 ended after 1 min",
     ]
-    assert all("no message could be sent; check the webhook and the health check" in text for text in lost)
+    assert all(
+        "no message could be sent; check the webhook and the health check" in text for text in lost
+    )
     for start in job.starts.read()[0]:
         job.starts.write(replace(start, reported=True))
     assert said(job, HOUR) == []

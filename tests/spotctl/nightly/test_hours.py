@@ -11,7 +11,14 @@ from spotctl.home.errors import BadRequest
 from spotctl.nightly.hours import Hours, Night, local_zone, moment_of, time_of_day
 
 NEW_YORK = ZoneInfo("America/New_York")
-ZONES = ("America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "America/Sao_Paulo", "Asia/Kolkata", "UTC")
+ZONES = (
+    "America/New_York",
+    "Europe/Berlin",
+    "Australia/Lord_Howe",
+    "America/Sao_Paulo",
+    "Asia/Kolkata",
+    "UTC",
+)
 
 days = st.dates(date(2009, 1, 1), date(2030, 12, 31))
 clock_times = st.times().map(lambda at: at.replace(second=0, microsecond=0))
@@ -50,19 +57,28 @@ def test_times_of_day_on_days_with_a_time_change(day: date, at: time, when: str)
 
 
 @pytest.mark.parametrize("zone", ZONES)
-@pytest.mark.parametrize("at", [time(0, 0), time(0, 30), time(1, 59), time(2, 15), time(2, 30), time(3, 0)])
+@pytest.mark.parametrize(
+    "at", [time(0, 0), time(0, 30), time(1, 59), time(2, 15), time(2, 30), time(3, 0)]
+)
 def test_times_of_day_against_brute_force(zone: str, at: time) -> None:
     known = ZoneInfo(zone)
     changes = [
         day
         for day in (date(2017, 1, 1) + timedelta(days=ahead) for ahead in range(366))
-        if moment_of(day, time(12), known) - moment_of(day - timedelta(days=1), time(12), known) != DAY
+        if moment_of(day, time(12), known) - moment_of(day - timedelta(days=1), time(12), known)
+        != DAY
     ]
     for day in changes or [date(2017, 6, 1)]:
         assert moment_of(day, at, known) == by_walking(day, at, known)
 
 
-@given(day=days, minute=st.integers(0, 1439), at=clock_times, deadline=st.none() | clock_times, zone=zones)
+@given(
+    day=days,
+    minute=st.integers(0, 1439),
+    at=clock_times,
+    deadline=st.none() | clock_times,
+    zone=zones,
+)
 def test_every_moment_belongs_to_one_night(
     day: date, minute: int, at: time, deadline: time | None, zone: ZoneInfo
 ) -> None:

@@ -25,7 +25,9 @@ OTHER_LINES = b'MAILTO=""\n5 4 * * * /bin/true \xff \\%x\n'
 
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A crontab in a temporary folder, with lines of other programs, behind a substitute for `crontab`."""
+    """A crontab in a temporary folder, with lines of other programs, behind a substitute for
+    `crontab`.
+    """
     programs = tmp_path / "bin"
     programs.mkdir()
     for name, text in (("crontab", CRONTAB_SUBSTITUTE), ("systemctl", "#!/bin/sh\nexit 1\n")):
@@ -49,7 +51,9 @@ def test_the_place_for_metrics_is_kept_with_its_whole_path(
     job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, approved: Approved
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    added = spotctl("nightly", "install", job, "--at", "02:00", "--metrics", "small.prom", "--json").json
+    added = spotctl(
+        "nightly", "install", job, "--at", "02:00", "--metrics", "small.prom", "--json"
+    ).json
     assert added["metrics"] == str(tmp_path / "small.prom")
     changed = spotctl("nightly", "install", job, "--at", "02:00", "--json").json
     assert (changed["metrics"], changed["done"]) == ("", "changed")
@@ -59,8 +63,12 @@ def test_the_place_for_metrics_is_kept_with_its_whole_path(
     assert listed["at"] == "02:00"
 
 
-def test_install_and_remove_are_idempotent(table: Path, job: Path, tmp_path: Path, approved: Approved) -> None:
-    first = spotctl("nightly", "install", job, "--at", "02:00", "--deadline", "06:00", "--json").json
+def test_install_and_remove_are_idempotent(
+    table: Path, job: Path, tmp_path: Path, approved: Approved
+) -> None:
+    first = spotctl(
+        "nightly", "install", job, "--at", "02:00", "--deadline", "06:00", "--json"
+    ).json
     once = table.read_bytes()
     second = spotctl("nightly", "install", job, "--at", "2:00", "--deadline", "6:00", "--json").json
     assert (first["done"], second["done"], table.read_bytes()) == ("installed", "unchanged", once)
@@ -73,7 +81,11 @@ def test_install_and_remove_are_idempotent(table: Path, job: Path, tmp_path: Pat
         "06:00",
     )
     third = spotctl("nightly", "install", job, "--at", "03:30", "--json").json
-    assert (third["done"], third["deadline"], table.read_bytes().count(b">>>")) == ("changed", None, 1)
+    assert (third["done"], third["deadline"], table.read_bytes().count(b">>>")) == (
+        "changed",
+        None,
+        1,
+    )
     (listed,) = spotctl("nightly", "ls", "--json").json["nightly"]
     assert listed["next"].endswith("03:30")
     assert "A_TOKEN not set" in listed["trouble"]
@@ -85,12 +97,21 @@ def test_install_and_remove_are_idempotent(table: Path, job: Path, tmp_path: Pat
     assert environment.stat().st_mode & 0o777 == 0o600
 
 
-def test_the_crontab_line_works_in_the_environment_of_cron(table: Path, job: Path, tmp_path: Path) -> None:
+def test_the_crontab_line_works_in_the_environment_of_cron(
+    table: Path, job: Path, tmp_path: Path
+) -> None:
     assert spotctl("nightly", "install", job, "--at", "02:00").code == 0
-    (line,) = (line for line in table.read_text("latin1").splitlines() if " nightly run small" in line)
+    (line,) = (
+        line for line in table.read_text("latin1").splitlines() if " nightly run small" in line
+    )
     command = line.split(" ", 5)[5]
     ran = subprocess.run(
-        ["/bin/sh", "-c", command], env=CRON_ENVIRONMENT, cwd="/", capture_output=True, text=True, check=False
+        ["/bin/sh", "-c", command],
+        env=CRON_ENVIRONMENT,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ran.returncode == 5
     assert "add A_TOKEN=... to" in ran.stderr
@@ -119,13 +140,27 @@ def test_ls_shows_what_would_prevent_a_run(table: Path, job: Path, tmp_path: Pat
 
 def older(home: Path) -> bytes:
     """The crontab line of a version that did not supervise its nights."""
-    command = shlex.join([sys.executable, "-P", "-m", "spotctl", "--home", str(home), "nightly", "run", "small"])
+    command = shlex.join(
+        [sys.executable, "-P", "-m", "spotctl", "--home", str(home), "nightly", "run", "small"]
+    )
     return block(f"small of {home}", time(2), f"{command} --scheduled || {{ s=$?; exit $s; }}")
 
 
-def test_ls_and_doctor_say_how_to_renew_what_an_older_version_installed(table: Path, job: Path, tmp_path: Path) -> None:
+def test_ls_and_doctor_say_how_to_renew_what_an_older_version_installed(
+    table: Path, job: Path, tmp_path: Path
+) -> None:
     home = tmp_path / "home"
-    words = ["nightly", "install", str(job), "--at", "02:00", "--deadline", "06:00", "--scheduler", "cron"]
+    words = [
+        "nightly",
+        "install",
+        str(job),
+        "--at",
+        "02:00",
+        "--deadline",
+        "06:00",
+        "--scheduler",
+        "cron",
+    ]
     assert spotctl(*words).code == 0
     state_dir = StateDir(home, "small")
     state_dir.environment.write_text("A_TOKEN=x\n")
@@ -145,7 +180,11 @@ def test_ls_and_doctor_say_how_to_renew_what_an_older_version_installed(table: P
     table.write_bytes(with_block(table.read_bytes(), label, older(home)))
     assert "installed by an older version" in renew()
     assert "installed by an older version" in spotctl("nightly", "ls").out
-    (night,) = (each for each in spotctl("doctor", "--json").json["findings"] if each["what"] == "nightly small")
+    (night,) = (
+        each
+        for each in spotctl("doctor", "--json").json["findings"]
+        if each["what"] == "nightly small"
+    )
     assert "spotctl nightly install" in night["cure"]
     assert spotctl("nightly", "ls", "--check").code == 0
     assert spotctl(*words).code == 0
@@ -189,9 +228,9 @@ def test_an_environment_file(tmp_path: Path) -> None:
     variables = read_file(path)
     assert variables == {"A": "1 = 2", "B": "x y", "C": '"', "D": ""}
     assert missing(["A", "D", "E"], variables) == ["D", "E"]
-    assert only_in_shell({"AWS_PROFILE": "p", "A": "1", "SPOTCTL_HOME": "/h", "AZURE_X": ""}, variables) == [
-        "AWS_PROFILE"
-    ]
+    assert only_in_shell(
+        {"AWS_PROFILE": "p", "A": "1", "SPOTCTL_HOME": "/h", "AZURE_X": ""}, variables
+    ) == ["AWS_PROFILE"]
     path.write_text("A=1\nsecret value\n")
     with pytest.raises(BadRequest) as refused:
         read_file(path)
@@ -201,5 +240,8 @@ def test_an_environment_file(tmp_path: Path) -> None:
 
 def test_json_answers(table: Path, job: Path) -> None:
     assert table.exists()
-    assert json.loads(spotctl("nightly", "install", job, "--at", "02:00", "--json").out)["name"] == "small"
+    assert (
+        json.loads(spotctl("nightly", "install", job, "--at", "02:00", "--json").out)["name"]
+        == "small"
+    )
     assert spotctl("nightly", "rm", "small", "--json").json["done"] == "removed"

@@ -21,7 +21,9 @@ REMAINING = 3 * HOUR - MINUTE
 
 
 def job(cloud: str) -> JobSpec:
-    return loads(f"{{name: a, kind: command, run: x, resources: {{clouds: [{cloud}]}}}}", Path("job.yaml"))
+    return loads(
+        f"{{name: a, kind: command, run: x, resources: {{clouds: [{cloud}]}}}}", Path("job.yaml")
+    )
 
 
 @pytest.mark.parametrize(
@@ -34,13 +36,19 @@ def job(cloud: str) -> JobSpec:
         (ByClock(7, 0), Within(REMAINING)),
     ],
 )
-def test_the_earlier_deadline_applies(own: Within | ByClock | None, expected: Within | ByClock) -> None:
-    assert with_night_deadline(replace(job("aws"), deadline=own), NIGHT, NOW, UTC).deadline == expected
+def test_the_earlier_deadline_applies(
+    own: Within | ByClock | None, expected: Within | ByClock
+) -> None:
+    assert (
+        with_night_deadline(replace(job("aws"), deadline=own), NIGHT, NOW, UTC).deadline == expected
+    )
 
 
 def test_on_the_local_market_the_deadline_is_in_market_time() -> None:
     spec = job("local")
-    assert with_night_deadline(spec, NIGHT, NOW, UTC).deadline == Within(round(REMAINING * spec.local.speed))
+    assert with_night_deadline(spec, NIGHT, NOW, UTC).deadline == Within(
+        round(REMAINING * spec.local.speed)
+    )
     own = replace(spec, deadline=Within(HOUR))
     assert with_night_deadline(own, NIGHT, NOW, UTC) == own
 

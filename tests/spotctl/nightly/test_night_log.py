@@ -30,7 +30,9 @@ def test_a_full_log_is_not_continued(tmp_path: Path) -> None:
     assert "this log is full" in log.path.read_text()
 
 
-def test_files_of_old_nights_are_deleted_unless_their_failure_was_not_reported(tmp_path: Path) -> None:
+def test_files_of_old_nights_are_deleted_unless_their_failure_was_not_reported(
+    tmp_path: Path,
+) -> None:
     today = DAY + timedelta(days=KEPT_DAYS)
     days = [DAY - timedelta(days=1), DAY - timedelta(days=2), DAY, today]
     state_dir = StateDir(tmp_path, "small")

@@ -46,7 +46,9 @@ from tests.spotctl.nightly.timers import program
 
 pytestmark = pytest.mark.usefixtures("few_windows")
 
-UNTIL_RELEASED = "echo began >> began; while [ ! -f release ]; do sleep 0.05; done; echo made >> made"
+UNTIL_RELEASED = (
+    "echo began >> began; while [ ! -f release ]; do sleep 0.05; done; echo made >> made"
+)
 LONG_AT_FIRST = "[ -f began ] || { echo began > began; sleep 60; }; echo made >> made"
 
 
@@ -66,18 +68,35 @@ def webhook() -> Iterator[Hook]:
 def installed(home: Path, run: str, hooked: Hook, more: str = "", metrics: str = "") -> StateDir:
     """An installed nightly job without a timer."""
     path = home.parent / "job.yaml"
-    path.write_text(COMMAND.format(run=json.dumps(run)) + f"notify: {{webhook: '{hooked.url}'}}\n{more}")
+    path.write_text(
+        COMMAND.format(run=json.dumps(run)) + f"notify: {{webhook: '{hooked.url}'}}\n{more}"
+    )
     state_dir = StateDir(home, "small")
     half_a_day_ago = (datetime.now(local_zone()[0]) - timedelta(hours=12)).time()
-    kept = Installed("small", path, Hours(half_a_day_ago), "cron", os.environ["PATH"], metrics=metrics)
+    kept = Installed(
+        "small", path, Hours(half_a_day_ago), "cron", os.environ["PATH"], metrics=metrics
+    )
     state_dir.install(kept)
     return state_dir
 
 
 def start(home: Path, *words: str) -> subprocess.Popen[bytes]:
     """Starts a night in the environment of cron."""
-    line = [sys.executable, "-P", "-m", "spotctl", "--home", str(home), "nightly", "run", "small", *words]
-    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=CRON_ENVIRONMENT, cwd="/")
+    line = [
+        sys.executable,
+        "-P",
+        "-m",
+        "spotctl",
+        "--home",
+        str(home),
+        "nightly",
+        "run",
+        "small",
+        *words,
+    ]
+    return subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=CRON_ENVIRONMENT, cwd="/"
+    )
 
 
 def wait_for(path: Path) -> None:
@@ -89,7 +108,12 @@ def wait_for(path: Path) -> None:
 
 def events(home: Path, kind: type) -> list[object]:
     with EventLog(home / "log.sqlite") as log:
-        return [row.event for one in log.beginnings() for row in log.of_run(one.run) if isinstance(row.event, kind)]
+        return [
+            row.event
+            for one in log.beginnings()
+            for row in log.of_run(one.run)
+            if isinstance(row.event, kind)
+        ]
 
 
 def kill_everything(folder: Path) -> None:
@@ -120,7 +144,9 @@ def test_overlapping_and_repeated_starts_are_one_run_and_one_message(
     assert len(events(home, RunBegan)) == 1
     (sent,) = webhook.got
     assert sent["facts"]["outcome"] == "done"
-    assert sent["facts"]["cost_report"]["total_usd"] == pytest.approx(sent["facts"]["cost_usd"], abs=1e-6)
+    assert sent["facts"]["cost_report"]["total_usd"] == pytest.approx(
+        sent["facts"]["cost_usd"], abs=1e-6
+    )
     assert Path(sent["facts"]["report"]).read_text().startswith("<!doctype html>")
     third = spotctl("nightly", "run", "small", "--scheduled", "--json")
     assert (third.code, len(events(home, RunBegan)), len(webhook.got)) == (0, 1, 1)
@@ -139,7 +165,9 @@ def test_a_night_publishes_metrics_where_it_was_installed_to_or_where_its_start_
     usual, other = tmp_path / "usual.prom", tmp_path / "other.prom"
     installed(home, "true", webhook, metrics=str(usual))
     assert spotctl("nightly", "run", "small").code == 0
-    assert re.search(r'^spotctl_running\{job="small",run="small-\w+"\} 0$', usual.read_text(), re.MULTILINE)
+    assert re.search(
+        r'^spotctl_running\{job="small",run="small-\w+"\} 0$', usual.read_text(), re.MULTILINE
+    )
     before = usual.read_text()
     assert spotctl("nightly", "run", "small", "--metrics", other).code == 0
     assert usual.read_text() == before
@@ -209,17 +237,24 @@ def test_a_start_after_a_kill_resumes_the_run(tmp_path: Path, home: Path, webhoo
     assert len(sent["facts"]["runs"]) == 1
 
 
-def test_a_deadline_stops_the_run_and_returns_its_machines(tmp_path: Path, home: Path, webhook: Hook) -> None:
-    state_dir = installed(home, "trap 'echo asked > asked; exit 0' TERM; echo > began; sleep 60 & wait", webhook)
+def test_a_deadline_stops_the_run_and_returns_its_machines(
+    tmp_path: Path, home: Path, webhook: Hook
+) -> None:
+    state_dir = installed(
+        home, "trap 'echo asked > asked; exit 0' TERM; echo > began; sleep 60 & wait", webhook
+    )
     nightly = state_dir.installed
     assert nightly is not None
     now = clock.time_ns() // 1000
 
     def tonight() -> int:
-        """The deadline passes once the command runs, however long the computer takes to start it."""
+        """The deadline passes once the command runs, however long the computer takes to start
+        it."""
         return now + 2 * HOUR if (tmp_path / "began").exists() else now
 
-    runner = NightRunner(nightly, state_dir, load(os.environ, home), UTC, scheduled=False, clock=tonight)
+    runner = NightRunner(
+        nightly, state_dir, load(os.environ, home), UTC, scheduled=False, clock=tonight
+    )
     report = runner.run(Night(date(2026, 5, 1), now, now + HOUR))
     assert (report.result.outcome, (tmp_path / "asked").exists()) == ("not in time", True)
     assert webhook.got[0]["facts"]["left_running"] == 0
@@ -227,7 +262,9 @@ def test_a_deadline_stops_the_run_and_returns_its_machines(tmp_path: Path, home:
     assert "later --deadline" in json.dumps(webhook.got[0])
 
 
-def test_a_missing_secret_is_reported_before_anything_is_rented(home: Path, webhook: Hook, approved: Approved) -> None:
+def test_a_missing_secret_is_reported_before_anything_is_rented(
+    home: Path, webhook: Hook, approved: Approved
+) -> None:
     state_dir = installed(home, "true", webhook, "secrets: [A_TOKEN, OTHER]\n")
     ended = spotctl("nightly", "run", "small", OTHER="x")
     approved(ended)
@@ -241,7 +278,9 @@ def test_an_expired_credential_is_reported_with_advice(
     home: Path, webhook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def expired(*_: object) -> None:
-        raise NotPermitted("ExpiredToken: the security token included in the request (s3cr3t) is expired")
+        raise NotPermitted(
+            "ExpiredToken: the security token included in the request (s3cr3t) is expired"
+        )
 
     state_dir = installed(home, "true", webhook, "secrets: [A_TOKEN]\n")
     monkeypatch.setattr(LocalProvider, "create", expired)
@@ -251,11 +290,14 @@ def test_an_expired_credential_is_reported_with_advice(
         "What happened: ExpiredToken: the security token included in the request (***) is expired",
         "Cost: $0.00",
         "Still running: nothing",
-        f"What to do: log in again, or put valid credentials into {state_dir.environment}; then run:",
+        f"What to do: log in again, or put valid credentials into {state_dir.environment}; then "
+        "run:",
     ):
         assert line in ended.out
     assert len(webhook.got) == 1
-    assert "s3cr3t" not in json.dumps(webhook.got) + "".join(path.read_text() for path in state_dir.logs.iterdir())
+    assert "s3cr3t" not in json.dumps(webhook.got) + "".join(
+        path.read_text() for path in state_dir.logs.iterdir()
+    )
 
 
 def test_a_missed_night_is_reported_once(home: Path, webhook: Hook) -> None:
@@ -286,7 +328,9 @@ def test_an_unreadable_job_file_is_reported_to_the_webhook_of_its_installation(
     state_dir = installed(home, "true", webhook)
     nightly = state_dir.installed
     assert nightly is not None
-    state_dir.install(Installed(nightly.name, nightly.file, nightly.hours, "cron", nightly.path, webhook.url))
+    state_dir.install(
+        Installed(nightly.name, nightly.file, nightly.hours, "cron", nightly.path, webhook.url)
+    )
     nightly.file.write_text("name: small\nkind: nothing\n")
     ended = spotctl("nightly", "run", "small")
     assert (ended.code, len(webhook.got)) == (2, 1)
@@ -294,7 +338,9 @@ def test_an_unreadable_job_file_is_reported_to_the_webhook_of_its_installation(
 
 
 @NIGHT
-def test_a_run_that_cannot_be_resumed_is_closed_and_launched_again(tmp_path: Path, home: Path, webhook: Hook) -> None:
+def test_a_run_that_cannot_be_resumed_is_closed_and_launched_again(
+    tmp_path: Path, home: Path, webhook: Hook
+) -> None:
     installed(home, LONG_AT_FIRST, webhook)
     with start(home) as first:
         wait_for(tmp_path / "began")
@@ -328,7 +374,9 @@ class FakeWait:
 def test_a_night_finds_programs_of_the_shell_and_what_was_changed_since_it_was_installed(
     tmp_path: Path, home: Path, webhook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Job file and code are not copied. Cron has neither the folder of the program in its PATH nor the job's secret."""
+    """Job file and code are not copied. Cron has neither the folder of the program in its PATH nor
+    the job's secret.
+    """
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     state_dir = installed(home, "only-here", webhook, "secrets: [WORD]\n")
     state_dir.environment.touch(0o600)
@@ -367,13 +415,17 @@ def test_without_capacity_it_is_tried_again(
         with EventLog(home / "log.sqlite") as log:
             run = f"small-{len(log.beginnings())}"
             word = NO_CAPACITY if len(log.beginnings()) < refusals else DONE
-            ended = RunEnded(word, "", waits.now, {"spent": 3600 * 10**9, "on_demand": 2 * 3600 * 10**9})
+            ended = RunEnded(
+                word, "", waits.now, {"spent": 3600 * 10**9, "on_demand": 2 * 3600 * 10**9}
+            )
             log.append(run, 0, RunBegan(spec.name, "local", written(spec), "", waits.now))
             log.append(run, 1, ended)
             return fold(log.of_run(run)), ended
 
     monkeypatch.setattr(runs, "launch", launched)
-    runner = NightRunner(nightly, state_dir, load(os.environ, home), UTC, scheduled=False, clock=lambda: waits.now)
+    runner = NightRunner(
+        nightly, state_dir, load(os.environ, home), UTC, scheduled=False, clock=lambda: waits.now
+    )
     monkeypatch.setattr(runner, "stopped", waits)
     report = runner.run(Night(date(2026, 5, 1), waits.now, waits.now + hours * HOUR))
     assert (report.result.outcome, waits.waited) == (outcome, waited)
@@ -384,7 +436,9 @@ def test_without_capacity_it_is_tried_again(
 
 @LONG_RUN
 def test_a_night_whose_budget_is_too_low_leaves_no_run_to_resume(home: Path, webhook: Hook) -> None:
-    state_dir = installed(home, "true", webhook, "hours: 30m\nbudget: 0.01 USD\nstrategy: proteus\n")
+    state_dir = installed(
+        home, "true", webhook, "hours: 30m\nbudget: 0.01 USD\nstrategy: proteus\n"
+    )
     refused = spotctl("nightly", "run", "small")
     assert (refused.code, webhook.got[0]["facts"]["outcome"]) == (4, "budget reached"), refused.out
     assert "it would be accepted with a budget of" in refused.out

@@ -1,4 +1,6 @@
-"""Nights on the local market: their money is replayed, is called so, and is in no sum with what a cloud billed."""
+"""Nights on the local market: their money is replayed, is called so, and is in no sum with what a
+cloud billed.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,10 @@ def test_the_totals_of_a_night_do_not_mix_billed_and_replayed_money() -> None:
 
 @pytest.mark.parametrize(
     ("provider", "text"),
-    [("aws", "$5.00 (on demand $20.00)"), ("local", "$5.00 (on demand $20.00), replayed: nothing was billed")],
+    [
+        ("aws", "$5.00 (on demand $20.00)"),
+        ("local", "$5.00 (on demand $20.00), replayed: nothing was billed"),
+    ],
 )
 def test_messages_say_that_nothing_was_billed(provider: str, text: str) -> None:
     run = ended(provider, 5)

@@ -1,4 +1,6 @@
-"""No night fails silently: what breaks its own files is reported, to the webhook, the health check and monitoring."""
+"""No night fails silently: what breaks its own files is reported, to the webhook, the health check
+and monitoring.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,10 @@ def small(tmp_path: Path, receiver: Hook, table: Path) -> StateDir:
     """An installed job with a secret, which is missing, so that a night ends at once."""
     assert table.exists()
     path = tmp_path / "job.yaml"
-    notify = f"notify: {{webhook: '{receiver.url}', heartbeat: '{receiver.url}/beat'}}\nsecrets: [A_TOKEN]\n"
+    notify = (
+        f"notify: {{webhook: '{receiver.url}', heartbeat: '{receiver.url}/beat'}}\nsecrets: "
+        "[A_TOKEN]\n"
+    )
     path.write_text(COMMAND.format(run="'true'") + notify)
     return installed(tmp_path / "home", path, receiver)
 
@@ -106,11 +111,16 @@ def test_a_job_without_a_fault_is_well(small: StateDir) -> None:
     small.environment.write_text("A_TOKEN=x\n")
     assert "did not start" in check().out
     assert spotctl("nightly", "run", "small", "--scheduled").code == 0
-    assert check().out == "1 nightly job: no night failed or was missed, and the next night can start\n"
+    assert (
+        check().out
+        == "1 nightly job: no night failed or was missed, and the next night can start\n"
+    )
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_breaks_a_night_before_it_begins_is_reported(small: StateDir, receiver: Hook, fault: str) -> None:
+def test_what_breaks_a_night_before_it_begins_is_reported(
+    small: StateDir, receiver: Hook, fault: str
+) -> None:
     plant, cause = FAULTS[fault]
     plant(small)
     night = spotctl("nightly", "run", "small", "--scheduled")
@@ -142,7 +152,9 @@ def test_a_damaged_job_does_not_hide_another(small: StateDir) -> None:
     assert "another" in spotctl("nightly", "ls").out
 
 
-def test_a_night_whose_message_cannot_be_sent_is_reported_by_the_next_one(small: StateDir, receiver: Hook) -> None:
+def test_a_night_whose_message_cannot_be_sent_is_reported_by_the_next_one(
+    small: StateDir, receiver: Hook
+) -> None:
     environment(small)
     small.environment.write_text("A_TOKEN=\n")
     before = small.addresses.read_text()
@@ -158,14 +170,20 @@ def test_a_night_whose_message_cannot_be_sent_is_reported_by_the_next_one(small:
     small.environment.chmod(0o600)
     assert spotctl("nightly", "run", "small").code == 5
     (sent,) = receiver.got
-    (late,) = (field["value"] for field in sent["attachments"][0]["fields"] if field["title"] == "Not reported before")
+    (late,) = (
+        field["value"]
+        for field in sent["attachments"][0]["fields"]
+        if field["title"] == "Not reported before"
+    )
     assert "chmod 600" in late
     assert small.starts.read()[0][-1].reported
     assert small.addresses.read_text() == before
 
 
 @pytest.mark.usefixtures("small")
-def test_an_error_in_the_middle_of_a_night_is_reported(receiver: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_the_middle_of_a_night_is_reported(
+    receiver: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -205,8 +223,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.usefixtures("table")
 @pytest.mark.parametrize("reserved", [True, False])
-def test_a_night_on_a_full_disk_is_reported(small_disk: Path, tmp_path: Path, receiver: Hook, reserved: bool) -> None:
-    """Also if the record of starts had no space reserved, as in a job that an older version installed."""
+def test_a_night_on_a_full_disk_is_reported(
+    small_disk: Path, tmp_path: Path, receiver: Hook, reserved: bool
+) -> None:
+    """Also if the record of starts had no space reserved, as in a job that an older version
+    installed.
+    """
     path = tmp_path / "job.yaml"
     path.write_text(COMMAND.format(run="'true'") + f"notify: {{webhook: '{receiver.url}'}}\n")
     state_dir = installed(small_disk / "home", path, receiver)
@@ -216,8 +238,12 @@ def test_a_night_on_a_full_disk_is_reported(small_disk: Path, tmp_path: Path, re
     assert no_room(small_disk)
     night = spotctl("--home", small_disk / "home", "nightly", "run", "small", "--scheduled")
     assert night.code == 1
-    assert "No space left on device" in receiver.got[0]["text"] + str(receiver.got[0]["attachments"])
+    assert "No space left on device" in receiver.got[0]["text"] + str(
+        receiver.got[0]["attachments"]
+    )
     checked = spotctl("--home", small_disk / "home", "nightly", "ls", "--check")
     assert checked.code == 1
     cause = "No space left on device" if reserved else "did not start"
-    assert [line.startswith("small: the ") and cause in line for line in checked.out.splitlines()] == [True]
+    assert [
+        line.startswith("small: the ") and cause in line for line in checked.out.splitlines()
+    ] == [True]

@@ -35,12 +35,21 @@ INTERRUPTED = NightState(record(AT, reported=False), [run(AT + MINUTE)])
     ("state", "step"),
     [
         (NOTHING, NightStep.LAUNCH),
-        (NightState(record(LAST_NIGHT, reported=True), [run(LAST_NIGHT, "done")]), NightStep.LAUNCH),
+        (
+            NightState(record(LAST_NIGHT, reported=True), [run(LAST_NIGHT, "done")]),
+            NightStep.LAUNCH,
+        ),
         # A start that was killed before anything was launched.
         (NightState(record(AT, reported=False), []), NightStep.LAUNCH),
         (NightState(record(AT, reported=False), [run(LAST_NIGHT, "done")]), NightStep.LAUNCH),
-        (NightState(record(AT, reported=False), [run(AT + MINUTE, "no capacity")]), NightStep.LAUNCH),
-        (NightState(record(AT, reported=False), [run(AT, "stopped", CANNOT_RESUME.message)]), NightStep.LAUNCH),
+        (
+            NightState(record(AT, reported=False), [run(AT + MINUTE, "no capacity")]),
+            NightStep.LAUNCH,
+        ),
+        (
+            NightState(record(AT, reported=False), [run(AT, "stopped", CANNOT_RESUME.message)]),
+            NightStep.LAUNCH,
+        ),
         (INTERRUPTED, NightStep.RESUME),
         (NightState(record(LAST_NIGHT, reported=False), [run(LAST_NIGHT)]), NightStep.RESUME),
         # A launch by hand that was killed.
@@ -49,7 +58,10 @@ INTERRUPTED = NightState(record(AT, reported=False), [run(AT + MINUTE)])
         (replace(INTERRUPTED, can_resume=False), NightStep.REPLACE),
         (NightState(record(AT, reported=False), [run(AT + MINUTE, "done")]), NightStep.REPORT),
         (NightState(record(AT, reported=False), [run(AT + MINUTE, "failed")]), NightStep.REPORT),
-        (NightState(record(LAST_NIGHT, reported=False), [run(LAST_NIGHT, "done")]), NightStep.REPORT),
+        (
+            NightState(record(LAST_NIGHT, reported=False), [run(LAST_NIGHT, "done")]),
+            NightStep.REPORT,
+        ),
         (NightState(record(AT, reported=True), [run(AT, "done")]), NightStep.SKIP),
         (NightState(record(AT, reported=True), []), NightStep.SKIP),
     ],
@@ -76,7 +88,9 @@ def test_after_the_deadline_nothing_is_launched(state: NightState, step: NightSt
 def test_a_start_by_hand_runs_again() -> None:
     again = Night(date(2026, 5, 2), NOW, None)
     assert (
-        next_step(NightState(record(AT, reported=True), [run(AT, "done")]), again, NOW, scheduled=False)
+        next_step(
+            NightState(record(AT, reported=True), [run(AT, "done")]), again, NOW, scheduled=False
+        )
         is NightStep.LAUNCH
     )
     assert next_step(INTERRUPTED, again, NOW, scheduled=False) is NightStep.RESUME

@@ -22,11 +22,18 @@ from tests.waiting import eventually
 
 needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 
-IMPORT_ERROR = 'echo "Traceback:" >&2; echo "ModuleNotFoundError: No module named \'spotctl\'" >&2; exit 1'
+IMPORT_ERROR = (
+    'echo "Traceback:" >&2; echo "ModuleNotFoundError: No module named \'spotctl\'" >&2; exit 1'
+)
 
 FAULTS = {
     "no program": ("", 127, "could not begin", "does not exist or cannot be run"),
-    "an interpreter that does not start": ("#!/nowhere/python\n", 127, "could not begin", "cannot be run"),
+    "an interpreter that does not start": (
+        "#!/nowhere/python\n",
+        127,
+        "could not begin",
+        "cannot be run",
+    ),
     "an import error": (
         IMPORT_ERROR,
         1,
@@ -39,7 +46,12 @@ FAULTS = {
         "could not begin",
         "config.toml: not valid TOML",
     ),
-    "a kill": ("kill -9 $$", 137, "interrupted", "killed by signal 9 (KILL); the next start resumes the run"),
+    "a kill": (
+        "kill -9 $$",
+        137,
+        "interrupted",
+        "killed by signal 9 (KILL); the next start resumes the run",
+    ),
     "a crash": ("kill -SEGV $$", 139, "interrupted", "killed by signal 11 (SEGV)"),
 }
 
@@ -95,7 +107,9 @@ def test_a_good_start_is_recorded_and_not_reported(job: Supervised, receiver: Ho
         assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
         assert (job.latest.number, job.latest.status) == (number, 0)
         words = (job.home.parent.parent / "words").read_text().splitlines()
-        assert words[-1] == f"{number} -P -m spotctl --home {job.home} nightly run small --scheduled"
+        assert (
+            words[-1] == f"{number} -P -m spotctl --home {job.home} nightly run small --scheduled"
+        )
     assert receiver.got == receiver.beats == []
 
 
@@ -112,7 +126,9 @@ def test_the_oldest_start_makes_room_and_damaged_lines_are_passed_over(job: Supe
     content = path.read_bytes().splitlines(keepends=True)
     number = SLOTS * 3
     content[0] = f"number={number} began=1 pid=1 reported=no".encode().ljust(255) + b"\n"
-    content[1] = f"number={number + 1 - SLOTS} began=1 pid=1 reported=no".encode().ljust(255) + b"\n"
+    content[1] = (
+        f"number={number + 1 - SLOTS} began=1 pid=1 reported=no".encode().ljust(255) + b"\n"
+    )
     content[5] = b"number=99999999999999999 \0".ljust(255) + b"\n"
     path.write_bytes(b"".join(content))
     assert job.start().returncode == 0
@@ -128,12 +144,22 @@ def test_a_missing_record_is_made_again(job: Supervised) -> None:
     assert job.state_dir.starts.path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_failure_that_the_night_has_reported_is_not_reported_again(job: Supervised, receiver: Hook) -> None:
+def test_a_failure_that_the_night_has_reported_is_not_reported_again(
+    job: Supervised, receiver: Hook
+) -> None:
     job.install(addresses(receiver))
     line = "number=1 began=1700000000 pid=1 reported=yes why=a text of the night"
-    program(job.program, f"printf '%-255s' '{line}' | dd of=\"$RECORD\" bs=256 seek=1 conv=notrunc 2>/dev/null; exit 5")
+    program(
+        job.program,
+        f"printf '%-255s' '{line}' | dd of=\"$RECORD\" bs=256 seek=1 conv=notrunc 2>/dev/null; "
+        "exit 5",
+    )
     assert job.start(RECORD=str(job.state_dir.starts.path)).returncode == 5
-    assert (job.latest.status, job.latest.reported, job.latest.why) == (5, True, "a text of the night")
+    assert (job.latest.status, job.latest.reported, job.latest.why) == (
+        5,
+        True,
+        "a text of the night",
+    )
     assert receiver.got == []
 
 
@@ -154,7 +180,9 @@ def test_an_address_in_a_variable_is_read_from_an_environment_file_that_others_c
 def test_the_address_is_no_argument_of_curl(job: Supervised, tmp_path: Path) -> None:
     """Arguments of processes can be seen by every user of the computer."""
     places = without(tmp_path / "path", "curl")
-    program(tmp_path / "path" / "curl", f'echo "$@" >> {tmp_path}/arguments; cat >> {tmp_path}/config')
+    program(
+        tmp_path / "path" / "curl", f'echo "$@" >> {tmp_path}/arguments; cat >> {tmp_path}/config'
+    )
     for address, key in (
         ("https://hooks.slack.com/services/s3cr3t", "text"),
         ("https://discord.com/api/webhooks/s3cr3t", "content"),
@@ -167,7 +195,12 @@ def test_the_address_is_no_argument_of_curl(job: Supervised, tmp_path: Path) -> 
         job.start(PATH=places)
         url, _, data = (tmp_path / "config").read_text().splitlines()
         assert url == f'url = "{address}"'
-        written = data.removeprefix('data = "').removesuffix('"').replace('\\"', '"').replace("\\\\", "\\")
+        written = (
+            data.removeprefix('data = "')
+            .removesuffix('"')
+            .replace('\\"', '"')
+            .replace("\\\\", "\\")
+        )
         body = json.loads(written)
         assert key in body
         assert "exit status 3" in json.dumps(body)
@@ -177,7 +210,9 @@ def test_the_address_is_no_argument_of_curl(job: Supervised, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("missing", ["curl", "receiver"])
-def test_a_message_that_could_not_be_sent_is_still_due(job: Supervised, tmp_path: Path, missing: str) -> None:
+def test_a_message_that_could_not_be_sent_is_still_due(
+    job: Supervised, tmp_path: Path, missing: str
+) -> None:
     job.install("webhook=http://127.0.0.1:9/hook\n")
     program(job.program, "exit 3")
     places = without(tmp_path / "path", "curl")
@@ -189,7 +224,10 @@ def test_a_message_that_could_not_be_sent_is_still_due(job: Supervised, tmp_path
 
 
 def test_a_signal_is_passed_on_and_its_end_awaited(job: Supervised, tmp_path: Path) -> None:
-    text = f"trap 'echo asked > {tmp_path}/asked; sleep 0.2; exit 0' TERM; echo > {tmp_path}/began; sleep 60 & wait"
+    text = (
+        f"trap 'echo asked > {tmp_path}/asked; sleep 0.2; exit 0' TERM; echo > {tmp_path}/began; "
+        "sleep 60 & wait"
+    )
     program(job.program, text)
     with job.popen() as started:
         eventually((tmp_path / "began").exists)
@@ -205,7 +243,9 @@ def test_systemd_sees_a_kill_so_that_it_starts_the_night_again(job: Supervised) 
     assert job.latest.status == 137
 
 
-def test_a_script_that_is_killed_too_leaves_a_start_without_an_end(job: Supervised, tmp_path: Path) -> None:
+def test_a_script_that_is_killed_too_leaves_a_start_without_an_end(
+    job: Supervised, tmp_path: Path
+) -> None:
     program(job.program, f"echo > {tmp_path}/began; sleep 60")
     with job.popen() as started:
         eventually((tmp_path / "began").exists)
@@ -220,7 +260,9 @@ def test_systemd_accepts_a_unit_with_the_script(job: Supervised, tmp_path: Path)
         pytest.skip("no systemd-analyze here")
     units = "small"
     paths = [tmp_path / service_unit(units), tmp_path / timer_unit(units)]
-    for path, text in zip(paths, (service("small", job.command), timer("small", [time(2)])), strict=True):
+    for path, text in zip(
+        paths, (service("small", job.command), timer("small", [time(2)])), strict=True
+    ):
         path.write_text(text)
     words = [analyze, "verify", "--user", *map(str, paths)]
     environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}

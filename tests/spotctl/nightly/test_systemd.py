@@ -10,7 +10,15 @@ import pytest
 
 from spotctl.home.errors import BadRequest
 from spotctl.nightly.install import Scheduler, Timers
-from spotctl.nightly.schedulers import Crontab, UserManager, linger, service, service_unit, timer, timer_unit
+from spotctl.nightly.schedulers import (
+    Crontab,
+    UserManager,
+    linger,
+    service,
+    service_unit,
+    timer,
+    timer_unit,
+)
 
 COMMAND = ["/bin/echo", "-P", 'a "b" c', "100%", "$HOME", "back\\slash", "it's; #5"]
 
@@ -25,14 +33,22 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     paths = [str(tmp_path / service_unit(units)), str(tmp_path / timer_unit(units))]
     environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
     ran = subprocess.run(
-        [analyze, "verify", "--user", *paths], capture_output=True, text=True, check=False, env=environment
+        [analyze, "verify", "--user", *paths],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
     )
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 
 
 def test_special_characters_are_escaped() -> None:
-    (line,) = (line for line in service("small", COMMAND).splitlines() if line.startswith("ExecStart="))
-    assert line == ('ExecStart="/bin/echo" "-P" "a \\"b\\" c" "100%%" "$$HOME" "back\\\\slash" "it\'s; #5"')
+    (line,) = (
+        line for line in service("small", COMMAND).splitlines() if line.startswith("ExecStart=")
+    )
+    assert line == (
+        'ExecStart="/bin/echo" "-P" "a \\"b\\" c" "100%%" "$$HOME" "back\\\\slash" "it\'s; #5"'
+    )
     with pytest.raises(BadRequest, match="line break"):
         service("small", ["/a\nb"])
 
@@ -66,7 +82,11 @@ def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> UserManager:
 
 
 def calls(folder: Path) -> list[str]:
-    return [line for line in (folder / "called").read_text().splitlines() if "show-environment" not in line]
+    return [
+        line
+        for line in (folder / "called").read_text().splitlines()
+        if "show-environment" not in line
+    ]
 
 
 def test_only_own_units_are_written_and_removed(manager: UserManager, tmp_path: Path) -> None:
@@ -98,7 +118,11 @@ def test_without_systemd_nothing_is_written(
 
 @pytest.mark.parametrize(("running", "expected"), [("0", Scheduler.SYSTEMD), ("1", Scheduler.CRON)])
 def test_systemd_is_chosen_if_it_answers_and_otherwise_the_crontab(
-    manager: UserManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, running: str, expected: Scheduler
+    manager: UserManager,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    running: str,
+    expected: Scheduler,
 ) -> None:
     program = tmp_path / "bin" / "crontab"
     program.write_text("#!/bin/sh\n")
@@ -120,4 +144,8 @@ def test_timers_run_without_a_login_or_the_command_for_that_is_shown(
     monkeypatch.setattr("getpass.getuser", lambda: "nobody-lingers-here")
     said = linger()
     assert (tmp_path / "called").read_text() == "enable-linger\n"
-    assert said.endswith("run once: sudo loginctl enable-linger nobody-lingers-here") if status else not said
+    assert (
+        said.endswith("run once: sudo loginctl enable-linger nobody-lingers-here")
+        if status
+        else not said
+    )

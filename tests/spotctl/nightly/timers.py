@@ -1,4 +1,6 @@
-"""Starts of nights as a timer makes them: the installed script, in the environment of cron, with any program."""
+"""Starts of nights as a timer makes them: the installed script, in the environment of cron, with
+any program.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def program(path: Path, text: str) -> Path:
 
 def python(path: Path) -> Path:
     """A Python that has this source tree, as one of a virtual environment has its packages."""
-    return program(path, f'PYTHONPATH={shlex.quote(str(ROOT))} exec {shlex.quote(sys.executable)} "$@"')
+    return program(
+        path, f'PYTHONPATH={shlex.quote(str(ROOT))} exec {shlex.quote(sys.executable)} "$@"'
+    )
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,17 @@ class Supervised:
 
     @property
     def command(self) -> list[str]:
-        words = ["-P", "-m", "spotctl", "--home", str(self.home), "nightly", "run", "small", "--scheduled"]
+        words = [
+            "-P",
+            "-m",
+            "spotctl",
+            "--home",
+            str(self.home),
+            "nightly",
+            "run",
+            "small",
+            "--scheduled",
+        ]
         return ["/bin/sh", str(self.state_dir.supervisor), str(self.program), *words]
 
     def install(self, addresses: str = "") -> None:
@@ -56,12 +70,16 @@ class Supervised:
 
     def start(self, **environment: str) -> subprocess.CompletedProcess[str]:
         env = {**CRON_ENVIRONMENT, **environment}
-        return subprocess.run(self.command, env=env, capture_output=True, text=True, check=False, cwd="/", timeout=120)
+        return subprocess.run(
+            self.command, env=env, capture_output=True, text=True, check=False, cwd="/", timeout=120
+        )
 
     def popen(self, **environment: str) -> subprocess.Popen[bytes]:
         env = {**CRON_ENVIRONMENT, **environment}
         pipe = subprocess.PIPE
-        return subprocess.Popen(self.command, env=env, stdout=pipe, stderr=pipe, cwd="/", start_new_session=True)
+        return subprocess.Popen(
+            self.command, env=env, stdout=pipe, stderr=pipe, cwd="/", start_new_session=True
+        )
 
     @property
     def latest(self) -> NightStart:
@@ -73,7 +91,22 @@ class Supervised:
 def without(folder: Path, *names: str) -> str:
     """A PATH with the programs that the script needs, except these."""
     folder.mkdir()
-    needed = {"sh", "date", "dd", "sed", "tr", "cut", "tail", "mv", "rm", "curl", "logger", "sleep", "cat", "kill"}
+    needed = {
+        "sh",
+        "date",
+        "dd",
+        "sed",
+        "tr",
+        "cut",
+        "tail",
+        "mv",
+        "rm",
+        "curl",
+        "logger",
+        "sleep",
+        "cat",
+        "kill",
+    }
     for name in needed - set(names):
         for place in ("/usr/bin", "/bin"):
             if os.access(f"{place}/{name}", os.X_OK):

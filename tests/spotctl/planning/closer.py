@@ -2,9 +2,9 @@
 
     python -m tests.spotctl.planning.closer [--seeds 3] [--nights 3]
 
-plays the nights of `tests.spotctl.log.ledger.histories` with made-up truths that no plan knows, for every kind of job,
-and prints by how much expected hours and dollars missed, on the mean over seeds. Where the length of a job is
-unknown, its first plan says so, and states the figures of an hour.
+plays the nights of `tests.spotctl.log.ledger.histories` with made-up truths that no plan knows, for
+every kind of job, and prints by how much expected hours and dollars missed, on the mean over seeds.
+Where the length of a job is unknown, its first plan says so, and states the figures of an hour.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ KINDS: Mapping[str, str] = {
 }
 
 
-def missed(home: Path, count: int, seed: int, truth: Truth, job: str = JOB) -> list[tuple[float, float]]:
+def missed(
+    home: Path, count: int, seed: int, truth: Truth, job: str = JOB
+) -> list[tuple[float, float]]:
     """By night, by which share expected hours and dollars were too low or too high."""
     settings, known = Settings(home=home), Library(PriceStore(home / "prices"))
 
@@ -81,7 +83,9 @@ def truth_of(seed: int) -> Truth:
 
 def main() -> int:
     """The table; the exit code is 1 if a later plan was further off than the first one."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--nights", type=int, default=3)
     asked = parser.parse_args()

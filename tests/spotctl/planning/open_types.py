@@ -1,8 +1,8 @@
 """Plans six jobs that name no machine types, and keeps the table of docs/internals/benchmarks.md:
 `python -m tests.spotctl.planning.open_types` prints it and writes it there.
 
-On-demand prices are list prices of 2025 (us-east-1, us-central1, eastus), of a few types that a choice by price alone
-could fall for. Spot prices are made up: 30% of these everywhere.
+On-demand prices are list prices of 2025 (us-east-1, us-central1, eastus), of a few types that a
+choice by price alone could fall for. Spot prices are made up: 30% of these everywhere.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ azure Standard_NC40ads_H100_v5 40 320 6.98  H100:1
 
 COMMAND = "name: job\nkind: command\nrun: echo\nhours: 4h\nresources: {{clouds: [{cloud}]{more}}}\n"
 TRAINING = (
-    "name: job\nkind: agileml\napp: mf\nstop: {{minutes: 90}}\nresources: {{clouds: [{cloud}], machines: 8{more}}}\n"
+    "name: job\nkind: agileml\napp: mf\nstop: {{minutes: 90}}\nresources: {{clouds: [{cloud}], "
+    "machines: 8{more}}}\n"
 )
 JOBS = {
     "a command": (COMMAND, ""),
@@ -91,12 +92,18 @@ def snapshot() -> MarketSnapshot:
     for line in LISTED.strip().splitlines():
         cloud, name, *size, usd = line.split() if ":" not in line else line.split()[:-1]
         gpu, _, gpus = line.split()[-1].partition(":") if ":" in line else ("", "", "0")
-        given = InstanceType(cloud, name, int(size[0]), float(size[1]), gpu or None, int(gpus)) if size else None
+        given = (
+            InstanceType(cloud, name, int(size[0]), float(size[1]), gpu or None, int(gpus))
+            if size
+            else None
+        )
         machines.append(given or shipped.get(name) or InstanceType(cloud, name, 8, 61.0, "V100", 1))
         region, zone = PLACES[cloud]
         prices.append(OnDemandPrice(cloud, region, name, "linux", BEGIN, parse_usd(usd), "a list"))
         histories.append(flat(Market(cloud, region, zone, name), parse_usd(usd) * 3 // 10))
-    return MarketSnapshot.of(table_of(histories), Catalog(tuple(completed(machines)), tuple(prices)), NOW)
+    return MarketSnapshot.of(
+        table_of(histories), Catalog(tuple(completed(machines)), tuple(prices)), NOW
+    )
 
 
 def planned(text: str, cloud: str, more: str) -> JobPlan:
@@ -119,7 +126,9 @@ def _rows() -> Iterator[str]:
 def _described(plan: JobPlan) -> str:
     known = {machine.name: machine for machine in snapshot().machine if machine is not None}
     rents = [choice.rent for choice in plan.cost.choice]
-    return "; ".join(f"{rent.machines} {_machine(known[rent.offer.market.instance_type])}" for rent in rents)
+    return "; ".join(
+        f"{rent.machines} {_machine(known[rent.offer.market.instance_type])}" for rent in rents
+    )
 
 
 def _machine(machine: InstanceType) -> str:

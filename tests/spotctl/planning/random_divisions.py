@@ -1,6 +1,7 @@
 """Random jobs under quotas, divided by the planner and by brute force over whole machines.
 
-`python -m tests.spotctl.planning.brute_division [CASES]` prints how far the planner is from the brute force.
+`python -m tests.spotctl.planning.brute_division [CASES]` prints how far the planner is from the
+brute force.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ class Case:
         return tuple(float(group.per_machine @ held) for group in self.columns.quotas)
 
     def free(self, used: Sequence[Use] = ()) -> Use:
-        return tuple(group.most - sum(use[g] for use in used) for g, group in enumerate(self.columns.quotas))
+        return tuple(
+            group.most - sum(use[g] for use in used) for g, group in enumerate(self.columns.quotas)
+        )
 
     def named(self, name: str) -> Demand:
         return next(job for job in self.jobs if job.name == name)
@@ -61,7 +64,10 @@ def case_of(number: int, seed: int = SEED) -> Case:
     """Two to six jobs, some of them equal, on one to three kinds under one to three quotas."""
     chance = np.random.default_rng([seed, number])
     regions = ["east"] * 3 if chance.random() < 0.7 else ["east", "east", "west"]
-    kinds = tuple(MachineKind("aws", region, f"k{j}.x") for j, region in enumerate(regions[: chance.integers(1, 4)]))
+    kinds = tuple(
+        MachineKind("aws", region, f"k{j}.x")
+        for j, region in enumerate(regions[: chance.integers(1, 4)])
+    )
     price = chance.choice([0.1, 0.25, 0.4, 1.0], len(kinds))
     objective = Objective(chance.choice(["min-cost", "max-throughput", "makespan-within-budget"]))
     jobs: list[Demand] = []
@@ -72,15 +78,23 @@ def case_of(number: int, seed: int = SEED) -> Case:
     groups = []
     for number_of_quota in range(chance.integers(1, 4)):
         uses = chance.choice([0.0, 1.0, 2.0, 4.0], len(kinds))
-        quota = Quota("aws", None, f"q{number_of_quota}", int(chance.integers(2, 17)), QuotaUnit.VCPUS)
+        quota = Quota(
+            "aws", None, f"q{number_of_quota}", int(chance.integers(2, 17)), QuotaUnit.VCPUS
+        )
         groups.append(QuotaGroup(quota, uses, float(quota.amount)))
     if len(kinds) > 1 and chance.random() < 0.2:
         # Only the first job may use the last kind, by a quota of its own.
-        jobs[1:] = [replace(job, nu=np.array([*np.maximum(job.nu[:-1], 1.0), 0.0])) for job in jobs[1:]]
+        jobs[1:] = [
+            replace(job, nu=np.array([*np.maximum(job.nu[:-1], 1.0), 0.0])) for job in jobs[1:]
+        ]
         quota = Quota("aws", None, "own", int(chance.integers(2, 9)), QuotaUnit.VCPUS)
-        groups.append(QuotaGroup(quota, np.array([0.0] * (len(kinds) - 1) + [2.0]), float(quota.amount)))
+        groups.append(
+            QuotaGroup(quota, np.array([0.0] * (len(kinds) - 1) + [2.0]), float(quota.amount))
+        )
     rows = tuple((j,) for j in range(len(kinds)))
-    columns = KindColumns(tuple(range(len(kinds))), kinds, rows, price, np.ones(len(kinds)), tuple(groups))
+    columns = KindColumns(
+        tuple(range(len(kinds))), kinds, rows, price, np.ones(len(kinds)), tuple(groups)
+    )
     return Case(tuple(jobs), columns, float(chance.choice([0.0, 0.0, 0.5])))
 
 
@@ -97,17 +111,26 @@ def _job_of(chance: np.random.Generator, objective: Objective, price: Floats) ->
     budget = None
     if objective is Objective.MAKESPAN_WITHIN_BUDGET and chance.random() < 0.7:
         work = nu > 0
-        budget = float((price[work] / nu[work]).min() * length.amount(most * nu.max()) * chance.choice([1.0, 1.3, 3.0]))
+        budget = float(
+            (price[work] / nu[work]).min()
+            * length.amount(most * nu.max())
+            * chance.choice([1.0, 1.3, 3.0])
+        )
     gang = bool(chance.random() < 0.3)
     reference = most * nu.max()
-    made = Demand("", objective, nu, least, most, length, reference, hours_left, budget, gang=gang, pace=pace)
+    made = Demand(
+        "", objective, nu, least, most, length, reference, hours_left, budget, gang=gang, pace=pace
+    )
     return with_limits(made)
 
 
 def with_limits(job: Demand) -> Demand:
     """A demand whose deadline and objective decide about it."""
     unknown = job.work.assumed
-    hurries, aim = isfinite(job.hours_left) and not unknown, aim_of(job.objective, is_unknown=unknown)
+    hurries, aim = (
+        isfinite(job.hours_left) and not unknown,
+        aim_of(job.objective, is_unknown=unknown),
+    )
     return replace(job, hurries=hurries, aim=aim)
 
 
@@ -121,8 +144,14 @@ def divided(case: Case) -> list[AllocatedJob] | None:
 
 
 def options(case: Case, job: Demand, at: float) -> Options:
-    """All ways to hold whole machines from some hours after the launch, with their use of each quota."""
-    own = [[j] for j in range(len(job.nu))] if job.gang else [place.tolist() for place in places(case.columns.kinds)]
+    """All ways to hold whole machines from some hours after the launch, with their use of each
+    quota.
+    """
+    own = (
+        [[j] for j in range(len(job.nu))]
+        if job.gang
+        else [place.tolist() for place in places(case.columns.kinds)]
+    )
     every = product(*(range(job.most + 1 if nu > 0 else 1) for nu in job.nu))
     return [
         (held, case.use_of(held))
@@ -139,7 +168,8 @@ def _keeps_limits(case: Case, job: Demand, held: tuple[int, ...], at: float) -> 
     hours = job.amount * job.pace / float(job.nu @ held)
     in_time = not isfinite(job.hours_left) or hours <= (job.hours_left - at) * (1 + ROUNDING)
     return in_time and (
-        job.budget_usd is None or hours * float(case.columns.usd_per_hour @ held) <= job.budget_usd * (1 + ROUNDING)
+        job.budget_usd is None
+        or hours * float(case.columns.usd_per_hour @ held) <= job.budget_usd * (1 + ROUNDING)
     )
 
 
@@ -148,8 +178,8 @@ def fits(use: Use, free: Use) -> bool:
 
 
 def is_in_time(case: Case, order: Sequence[Demand]) -> bool:
-    """Whether jobs keep their deadlines if each begins in this order with the most machines that are free, and keeps
-    them."""
+    """Whether jobs keep their deadlines if each begins in this order with the most machines that
+    are free, and keeps them."""
     running, at, waiting = list[tuple[float, Use]](), 0.0, list(order)
     while waiting:
         for job in list(waiting):
@@ -157,7 +187,11 @@ def is_in_time(case: Case, order: Sequence[Demand]) -> bool:
             ways = [held for held, use in options(case, job, at) if fits(use, free)]
             if ways:
                 held = max(ways, key=lambda held: float(job.nu @ held))
-                hours = inf if job.work.assumed else case.startup_hours + job.amount * job.pace / float(job.nu @ held)
+                hours = (
+                    inf
+                    if job.work.assumed
+                    else case.startup_hours + job.amount * job.pace / float(job.nu @ held)
+                )
                 running.append((at + hours, case.use_of(held)))
                 waiting.remove(job)
         if waiting and not running:
@@ -171,7 +205,8 @@ def is_in_time(case: Case, order: Sequence[Demand]) -> bool:
 def check(case: Case) -> list[AllocatedJob] | None:
     """The planner's division; None if it refuses a job.
 
-    Quotas hold at all times, parts are what jobs can use, deadlines are kept, and refusals and stated reasons are true.
+    Quotas hold at all times, parts are what jobs can use, deadlines are kept, and refusals and
+    stated reasons are true.
     """
     allocated = divided(case)
     if allocated is None:
@@ -188,14 +223,19 @@ def check(case: Case) -> list[AllocatedJob] | None:
 def check_refusal(case: Case) -> None:
     """A job is refused if it cannot run alone, or if no order keeps the limits of all."""
     if all(options(case, job, 0.0) for job in case.jobs):
-        assert not any(is_in_time(case, order) for order in permutations(case.jobs)), "refused, but an order keeps all"
+        assert not any(is_in_time(case, order) for order in permutations(case.jobs)), (
+            "refused, but an order keeps all"
+        )
 
 
 def check_enough(case: Case, allocated: Sequence[AllocatedJob]) -> None:
     """A quota is enough only if all jobs together could not use more of it."""
     for g, group in enumerate(case.columns.quotas):
         most = [
-            max((use[g] for _, use in options(case, job, 0.0) if fits(use, case.free())), default=0.0)
+            max(
+                (use[g] for _, use in options(case, job, 0.0) if fits(use, case.free())),
+                default=0.0,
+            )
             for job in case.jobs
         ]
         assert len({job.share.quotas[g].is_enough for job in allocated}) == 1
@@ -206,7 +246,9 @@ def check_enough(case: Case, allocated: Sequence[AllocatedJob]) -> None:
 
 
 def check_quotas(case: Case, allocated: Sequence[AllocatedJob]) -> None:
-    """The machines of all jobs are within the quotas at all times, and the first of a job within its part."""
+    """The machines of all jobs are within the quotas at all times, and the first of a job within
+    its part.
+    """
     every = [(part, job) for job in allocated for part in job.share.turn.parts]
     for begin in {part.begin for part, _ in every}:
         running = [part for part, _ in every if part.begin <= begin < part.end - ROUNDING]
@@ -217,7 +259,10 @@ def check_quotas(case: Case, allocated: Sequence[AllocatedJob]) -> None:
             assert (part.machines, case.use_of(part.machines)) in options(case, demand, 0.0)
     for job in allocated:
         turn = job.share.turn
-        assert fits(case.use_of(turn.machines), tuple(float(share.slice.amount) for share in job.share.quotas))
+        assert fits(
+            case.use_of(turn.machines),
+            tuple(float(share.slice.amount) for share in job.share.quotas),
+        )
         assert all(count <= cap for count, cap in zip(turn.machines, job.share.caps, strict=True))
         for share in job.share.quotas:
             (own,) = (part for part in share.slices if part.job == job.demand.name)
@@ -231,7 +276,10 @@ def check_lengths(case: Case, allocated: Sequence[AllocatedJob]) -> None:
         assert turn.begin < inf
         assert not demand.hurries or turn.end <= demand.hours_left + case.startup_hours + TOLERANCE
         if not demand.work.assumed:
-            done = sum(float(demand.nu @ part.machines) * (part.end - part.begin) for part in job.share.turn.parts)
+            done = sum(
+                float(demand.nu @ part.machines) * (part.end - part.begin)
+                for part in job.share.turn.parts
+            )
             starts = case.startup_hours * len(turn.parts) * demand.most * float(demand.nu.max())
             assert (
                 demand.amount * demand.pace * (1 - TOLERANCE)
@@ -241,9 +289,15 @@ def check_lengths(case: Case, allocated: Sequence[AllocatedJob]) -> None:
 
 
 def check_reasons(case: Case, allocated: Sequence[AllocatedJob]) -> None:
-    """The figures of each reason are those of the division, and they explain that the job gets no such machines."""
+    """The figures of each reason are those of the division, and they explain that the job gets no
+    such machines.
+    """
     for job in allocated:
-        lacking = {j for j, cap in enumerate(job.share.caps) if job.demand.nu[j] > 0 and cap < job.demand.least}
+        lacking = {
+            j
+            for j, cap in enumerate(job.share.caps)
+            if job.demand.nu[j] > 0 and cap < job.demand.least
+        }
         assert lacking == set(job.share.lacking)
         for j, reason in job.share.lacking.items():
             matched = REASON.fullmatch(reason)

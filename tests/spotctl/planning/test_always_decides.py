@@ -1,4 +1,6 @@
-"""Every plan and every decision is an answer or one clear refusal, whatever is offered, held, allowed and left."""
+"""Every plan and every decision is an answer or one clear refusal, whatever is offered, held,
+allowed and left.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,12 @@ from spotctl.planning.values import Job, JobPlan
 from tests.spotctl.planning.worlds import CENT, NOW, TYPES, flat, offer, snapshot, spec, spiky
 
 CALM = Hazard((), Exposure(0.0, 1e9))
-STRATEGIES = [AUTO, DEADLINE, REGIONS, *(f"{name}:0.01" if name == "fixed-bid" else name for name in NAMES)]
+STRATEGIES = [
+    AUTO,
+    DEADLINE,
+    REGIONS,
+    *(f"{name}:0.01" if name == "fixed-bid" else name for name in NAMES),
+]
 
 
 @st.composite
@@ -39,14 +46,23 @@ def worlds(draw: st.DrawFn) -> list[PriceSeries]:
         listed = 5 * CENT * TYPES[name]
         price = draw(st.sampled_from([listed // 5, listed // 2, listed, listed + CENT, 3 * listed]))
         market = offer(name, zone, cloud=cloud)
-        histories.append(spiky(market, price, 2 * listed) if draw(st.booleans()) else flat(market, price))
+        histories.append(
+            spiky(market, price, 2 * listed) if draw(st.booleans()) else flat(market, price)
+        )
     return histories
 
 
 @st.composite
 def quotas(draw: st.DrawFn, cloud: str) -> tuple[Quota, ...]:
     """Quotas of several kinds, some of which cover none of the markets, or all of them together."""
-    places = [(None, None), ("us-east-1", None), ("*", "a"), ("us-east-1", "a"), ("us-east-1", "b"), ("*", "c")]
+    places = [
+        (None, None),
+        ("us-east-1", None),
+        ("*", "a"),
+        ("us-east-1", "a"),
+        ("us-east-1", "b"),
+        ("*", "c"),
+    ]
     drawn = draw(st.lists(st.sampled_from(places), max_size=3, unique=True))
     amounts, units = st.sampled_from([0, 1, 3, 8, 16, 24, 64]), st.sampled_from(QuotaUnit)
     return tuple(
@@ -67,7 +83,11 @@ def specs(draw: st.DrawFn, cloud: str, count: int) -> list[JobSpec]:
             Training("mf", Stop(clocks=draw(st.sampled_from([1, 100, 2000])))),
             Training("mf", Stop(span=2 * HOUR)),
             Training("mf", Stop(converged=0.01)),
-            Command("true", Nodes(*machines), checkpoint=draw(st.sampled_from([None, Checkpoint("ckpt")]))),
+            Command(
+                "true",
+                Nodes(*machines),
+                checkpoint=draw(st.sampled_from([None, Checkpoint("ckpt")])),
+            ),
             Command("true", Nodes(machines[1], machines[1])),
         ]
         aim = objective or draw(st.sampled_from(Objective))
@@ -80,7 +100,11 @@ def specs(draw: st.DrawFn, cloud: str, count: int) -> list[JobSpec]:
                 strategy=draw(st.sampled_from(STRATEGIES)),
                 throughputs=draw(st.sampled_from([made.throughputs, {}])),
                 hours=draw(st.sampled_from([None, HOUR])),
-                budget=draw(st.sampled_from(budgets if aim is Objective.MAKESPAN_WITHIN_BUDGET else [None, *budgets])),
+                budget=draw(
+                    st.sampled_from(
+                        budgets if aim is Objective.MAKESPAN_WITHIN_BUDGET else [None, *budgets]
+                    )
+                ),
                 value_of_time=draw(st.sampled_from([None, NANOS_PER_DOLLAR])),
             )
         )
@@ -112,10 +136,15 @@ def facts(draw: st.DrawFn) -> PlanningFacts:
 
 @st.composite
 def situations(draw: st.DrawFn, plan: JobPlan) -> Situation:
-    """Any part of the offers at any price, any machines, and little or nothing of work, time and money left."""
+    """Any part of the offers at any price, any machines, and little or nothing of work, time and
+    money left.
+    """
     decider, work = plan.decider, plan.fleet.work
     offers = tuple(offer for offer in decider.offers if draw(st.booleans()))
-    prices = {each: draw(st.sampled_from([each.on_demand // 4, each.on_demand, 2 * each.on_demand])) for each in offers}
+    prices = {
+        each: draw(st.sampled_from([each.on_demand // 4, each.on_demand, 2 * each.on_demand]))
+        for each in offers
+    }
     now = plan.at + draw(st.sampled_from([0, MINUTE, 2 * HOUR, 29 * HOUR, 40 * HOUR]))
     holdings = []
     for number, each in enumerate(decider.offers):

@@ -1,4 +1,6 @@
-"""What a job is expected to cost: footprints against the equations, checkpoints, and on-demand machines instead."""
+"""What a job is expected to cost: footprints against the equations, checkpoints, and on-demand
+machines instead.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def chosen(rent: Rent, price: int, beta: float, after: float | None) -> Choice:
 def under(billing: str = "hourly-refund", reliable: Rent | None = None) -> Fleet:
     """A fleet with everything that the cost of an hour reads besides evicted machines."""
     overheads = Overheads(startup=5 * MINUTE, eviction=MINUTE, resize=MINUTE // 2)
-    known = SimpleNamespace(billing=billing_rule(billing), within_the_hour=overheads, reliable=reliable)
+    known = SimpleNamespace(
+        billing=billing_rule(billing), within_the_hour=overheads, reliable=reliable
+    )
     return cast("Fleet", known)
 
 
@@ -53,7 +57,9 @@ def test_beta_is_the_share_of_moments_before_a_spike_with_an_interval() -> None:
     assert found.probability == pytest.approx(0.25, abs=0.01)
     assert found.low < found.probability < found.high
     assert found.median_seconds_to_eviction == pytest.approx(1800, rel=0.02)
-    assert beta_of(PAST, Rent(B, 8, 30 * CENT), 4 * CENT).probability == pytest.approx(0.0, abs=1e-8)
+    assert beta_of(PAST, Rent(B, 8, 30 * CENT), 4 * CENT).probability == pytest.approx(
+        0.0, abs=1e-8
+    )
     calm = beta_of(PAST, Rent(A, 8, 4 * CENT), 4 * CENT)
     assert calm.probability == pytest.approx(0.0, abs=1e-8)
     assert calm.probability < calm.high < 0.02
@@ -64,12 +70,16 @@ def test_beta_includes_the_hazard_in_addition_to_the_price() -> None:
     taken = past_of([SPIKY], lambda _: Hazard((), Exposure(1e6, 1e7)), NOW)
     both = beta_of(taken, Rent(B, 8, 5 * CENT), 4 * CENT)
     alone = beta_of(PAST, Rent(B, 8, 5 * CENT), 4 * CENT)
-    assert 1 - both.probability == pytest.approx((1 - alone.probability) * 2.718281828**-0.1, rel=1e-3)
+    assert 1 - both.probability == pytest.approx(
+        (1 - alone.probability) * 2.718281828**-0.1, rel=1e-3
+    )
 
 
 def test_the_first_hour_is_equations_4_1_to_4_4() -> None:
     beta, after = 0.25, 1800.0
-    found = first_hour([chosen(Rent(B, 8, 5 * CENT), 4 * CENT, beta, after)], under(reliable=Rent(A, 1, None)))
+    found = first_hour(
+        [chosen(Rent(B, 8, 5 * CENT), 4 * CENT, beta, after)], under(reliable=Rent(A, 1, None))
+    )
     cost = (1 - beta) * 0.04 * 8 + 0.2
     useful = (0.75 + 0.25 * 0.5 - 5 / 60) - beta / 60 - 0.5 / 60
     assert found.cost_usd == pytest.approx(cost)
@@ -78,9 +88,11 @@ def test_the_first_hour_is_equations_4_1_to_4_4() -> None:
 
 
 def test_in_a_later_hour_what_was_taken_is_replaced_and_paid_for() -> None:
-    """A job that is evicted after half an hour has it refunded; the machine in its place starts up, and is paid for the
-    rest unless it is evicted too."""
-    found = estimate([chosen(Rent(B, 8, 5 * CENT), 4 * CENT, 0.25, 1800.0)], under(), None, None).later
+    """A job that is evicted after half an hour has it refunded; the machine in its place starts up,
+    and is paid for the rest unless it is evicted too."""
+    found = estimate(
+        [chosen(Rent(B, 8, 5 * CENT), 4 * CENT, 0.25, 1800.0)], under(), None, None
+    ).later
     assert found.cost_usd == pytest.approx(8 * 0.04 * (0.75 + 0.25 * 0.5 * 0.75))
     assert found.work == pytest.approx(32 * (0.75 ** (5 / 60) - 0.25 / 60))
 
@@ -96,7 +108,9 @@ def test_a_whole_job_by_hand() -> None:
     assert short.hours == pytest.approx(1 / 12 + 11 / 12 / 2)
     timed = estimate([part], under("per-second"), None, None, 2.0)
     assert timed.hours == pytest.approx(2 + 1 / 12)
-    assert estimate([part], under("per-second"), None, 320.0, 2.0).hours == pytest.approx(2 + 1 / 12)
+    assert estimate([part], under("per-second"), None, 320.0, 2.0).hours == pytest.approx(
+        2 + 1 / 12
+    )
 
 
 @given(
@@ -109,8 +123,13 @@ def test_a_whole_job_by_hand() -> None:
     st.floats(0.1, 2000),
     st.booleans(),
 )
-def test_terms_add_up(parts: list[tuple[int, int, float, float]], billing: str, amount: float, helped: bool) -> None:
-    made = [chosen(Rent(B, k, 30 * CENT), cents * CENT // 4, beta, after) for k, cents, beta, after in parts]
+def test_terms_add_up(
+    parts: list[tuple[int, int, float, float]], billing: str, amount: float, helped: bool
+) -> None:
+    made = [
+        chosen(Rent(B, k, 30 * CENT), cents * CENT // 4, beta, after)
+        for k, cents, beta, after in parts
+    ]
     found = estimate(made, under(billing, Rent(A, 2, None) if helped else None), None, amount)
     first, later = found.first.cost_usd, found.later.cost_usd
     assert sum(found.terms) == pytest.approx(found.usd)
@@ -139,7 +158,8 @@ NO_HISTORY = KnownPast(NOW, {}, {})
 
 def plan_of(folder: Path, every: str, more: str = "") -> JobPlan:
     job = (
-        f"name: job\nkind: command\nrun: 'true'\nhours: 1h\ncheckpoint: {{path: ckpt, every: {every}}}\n{more}"
+        f"name: job\nkind: command\nrun: 'true'\nhours: 1h\ncheckpoint: {{path: ckpt, every: "
+        f"{every}}}\n{more}"
         "resources: {clouds: [local]}\nlocal: {speed: 60}\n"
     )
     (plan,) = stored_plans([loads(job, folder / "job.yaml")], Settings(home=folder)).plans
@@ -148,7 +168,9 @@ def plan_of(folder: Path, every: str, more: str = "") -> JobPlan:
 
 @pytest.mark.parametrize("more", ["", "deadline: 6h\n"])
 def test_a_short_interval_does_not_make_a_job_many_times_longer(tmp_path: Path, more: str) -> None:
-    """At two minutes for each checkpoint, a job of one hour that saves every five seconds would take 25."""
+    """At two minutes for each checkpoint, a job of one hour that saves every five seconds would
+    take 25.
+    """
     often, seldom = (plan_of(tmp_path, every, more) for every in ("5s", "auto"))
     assert forecast_of(often).hours.median <= 1.25 * forecast_of(seldom).hours.median
     assert forecast_of(often).usd.median <= 2 * forecast_of(seldom).usd.median
@@ -164,7 +186,9 @@ def test_the_same_work_on_demand_writes_checkpoints_too(tmp_path: Path) -> None:
     assert often.cost.fallback.hours > 1.1 * without.cost.fallback.hours
 
 
-@pytest.mark.parametrize(("every", "words"), [("5s", "saved every 5 seconds"), ("10m", "saved every 10 minutes")])
+@pytest.mark.parametrize(
+    ("every", "words"), [("5s", "saved every 5 seconds"), ("10m", "saved every 10 minutes")]
+)
 def test_a_plan_says_how_often_its_job_is_saved(tmp_path: Path, every: str, words: str) -> None:
     assert words in dict(summary(plan_of(tmp_path, every)))["evictions"]
 
@@ -199,14 +223,19 @@ def test_the_cost_is_the_measured_one_in_market_time_or_what_is_affordable(
 
 
 def test_runs_measure_what_their_checkpoints_take() -> None:
-    runs = [Observed(wall, True, 1.0, {}, {}, (), (), (), saves) for wall, saves in enumerate([(3.0, 5.0), (4.0,), ()])]
+    runs = [
+        Observed(wall, True, 1.0, {}, {}, (), (), (), saves)
+        for wall, saves in enumerate([(3.0, 5.0), (4.0,), ()])
+    ]
     learned = learn(runs, {}, 1, MINUTE, MINUTE)
     assert learned is not None
     assert learned.save_seconds == 4.0
 
 
 def on_demand_plan(folder: Path, job: str) -> JobPlan:
-    (plan,) = stored_plans([loads(f"name: job\n{job}", folder / "job.yaml")], Settings(home=folder)).plans
+    (plan,) = stored_plans(
+        [loads(f"name: job\n{job}", folder / "job.yaml")], Settings(home=folder)
+    ).plans
     return plan
 
 
@@ -214,10 +243,12 @@ def on_demand_plan(folder: Path, job: str) -> JobPlan:
     "job",
     [
         "kind: command\nrun: 'true'\nhours: 2h\nresources: {clouds: [local]}\n",
-        "kind: command\nrun: 'true'\nnodes: 3\nhours: 5h\ncheckpoint: {path: ckpt}\nresources: {clouds: [local]}\n",
+        "kind: command\nrun: 'true'\nnodes: 3\nhours: 5h\ncheckpoint: {path: ckpt}\nresources: "
+        "{clouds: [local]}\n",
         "kind: agileml\napp: mf\nstop: {clocks: 500}\nthroughputs: {c4.xlarge: 40}\n"
         "resources: {clouds: [local], machines: 2..8}\n",
-        "kind: agileml\napp: mf\nstop: {minutes: 90}\nresources: {clouds: [local], machines: ..8}\n",
+        "kind: agileml\napp: mf\nstop: {minutes: 90}\nresources: {clouds: [local], machines: "
+        "..8}\n",
     ],
 )
 def test_on_demand_costs_as_much_as_on_demand(tmp_path: Path, job: str) -> None:
@@ -228,7 +259,10 @@ def test_on_demand_costs_as_much_as_on_demand(tmp_path: Path, job: str) -> None:
 
 
 def test_on_demand_machines_of_unknown_length_cost_as_much_per_hour(tmp_path: Path) -> None:
-    job = "kind: command\nrun: 'true'\nresources: {clouds: [local]}\nstrategy: on-demand\nlocal: {speed: 900}\n"
+    job = (
+        "kind: command\nrun: 'true'\nresources: {clouds: [local]}\nstrategy: on-demand\nlocal: "
+        "{speed: 900}\n"
+    )
     plan = on_demand_plan(tmp_path, job)
     assert forecast_of(plan).usd_per_hour.median == pytest.approx(plan.cost.on_demand.usd, rel=0.02)
 
@@ -258,12 +292,15 @@ def test_no_on_demand_fleet_within_the_limits_is_as_fast_and_cheaper(tmp_path: P
 
 
 def test_a_run_records_the_baseline_of_its_plan(tmp_path: Path) -> None:
-    plan = on_demand_plan(tmp_path, "kind: command\nrun: 'true'\nhours: 2h\nresources: {clouds: [local]}\n")
+    plan = on_demand_plan(
+        tmp_path, "kind: command\nrun: 'true'\nhours: 2h\nresources: {clouds: [local]}\n"
+    )
     recorded, fleet = expectation(plan).instead, plan.cost.on_demand
     assert recorded is not None
     assert (recorded.market, recorded.machines) == (fleet.rent.offer.market, fleet.rent.machines)
     assert expectation(plan).on_demand_usd == fleet.usd
-    # A script that begins again at each start does two hours of work in all, however long its machines worked.
+    # A script that begins again at each start does two hours of work in all, however long its
+    # machines worked.
     assert recorded.work == plan.fleet.work
     unknown = on_demand_plan(tmp_path, "kind: command\nrun: 'true'\nresources: {clouds: [local]}\n")
     assert expectation(unknown).instead.work is None  # type: ignore[union-attr]

@@ -1,4 +1,6 @@
-"""The decision object of a plan: its bids, the markets between which a job moves, and its first lease."""
+"""The decision object of a plan: its bids, the markets between which a job moves, and its first
+lease.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ from tests.spotctl.planning.worlds import CENT, NOW, flat, offer, snapshot, spec
 
 def plan_of(folder: Path, start: str, more: str, strategy: str = "") -> JobPlan:
     job = (
-        "name: job\nkind: command\nrun: 'true'\nhours: 4h\nresources: {clouds: [local], types: [c4.2xlarge]}\n"
+        "name: job\nkind: command\nrun: 'true'\nhours: 4h\nresources: {clouds: [local], types: "
+        "[c4.2xlarge]}\n"
         f"local: {{start: {start}}}\n{more}"
     )
     spec = loads(job, folder / "job.yaml")
@@ -55,7 +58,9 @@ def without_rival(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("without_rival")
 @pytest.mark.parametrize("more", ["", "strategy: deadline\ndeadline: 30h\n"])
 @pytest.mark.parametrize("start", ["2026-01-15T00:00:00Z", "2026-01-20T16:00:00Z"])
-def test_auto_bids_no_more_than_on_demand_where_its_strategy_would(tmp_path: Path, start: str, more: str) -> None:
+def test_auto_bids_no_more_than_on_demand_where_its_strategy_would(
+    tmp_path: Path, start: str, more: str
+) -> None:
     plan = plan_of(tmp_path, start, more)
     free = replace(plan.decider, caps_bids=False)
     allocated = AllocatedJob(plan.job, plan.demand, plan.share)
@@ -65,7 +70,9 @@ def test_auto_bids_no_more_than_on_demand_where_its_strategy_would(tmp_path: Pat
     assert all((choice.rent.bid or 0) <= choice.rent.offer.on_demand for choice in plan.cost.choice)
 
 
-@pytest.mark.parametrize(("most", "highest"), [("", None), ("max_bid: 9 USD/h\n", 9.0), ("max_bid: 0.30 USD/h\n", 0.3)])
+@pytest.mark.parametrize(
+    ("most", "highest"), [("", None), ("max_bid: 9 USD/h\n", 9.0), ("max_bid: 0.30 USD/h\n", 0.3)]
+)
 def test_a_named_strategy_bids_no_more_than_on_demand_or_what_the_job_names(
     tmp_path: Path, most: str, highest: float | None
 ) -> None:
@@ -83,7 +90,10 @@ def test_only_bids_above_on_demand_are_capped() -> None:
     low, high = Rent(A, 2, 5 * CENT), Rent(A, 1, 30 * CENT)
     made = replace(deciding(low, high), caps_bids=True)
     assert rents(made.decide(situation())) == [low, replace(high, bid=A.on_demand)]
-    assert rents(replace(made, most_bid=25 * CENT).decide(situation())) == [low, replace(high, bid=25 * CENT)]
+    assert rents(replace(made, most_bid=25 * CENT).decide(situation())) == [
+        low,
+        replace(high, bid=25 * CENT),
+    ]
     assert rents(deciding(low, high).decide(situation())) == [low, high]
 
 
@@ -100,13 +110,22 @@ def test_a_bid_that_is_paid_is_little_above_the_price() -> None:
 def test_each_market_has_its_price_the_cost_of_the_move_and_the_reason_why_it_lost() -> None:
     near, far = offer("a.large"), offer("a.large", region="us-west-2")
     expensive = offer("a.large", zone="b")
-    resources = Resources(("aws",), Range(1, 1), types=("a.large",), regions=("us-east-1", "us-west-2"))
+    resources = Resources(
+        ("aws",), Range(1, 1), types=("a.large",), regions=("us-east-1", "us-west-2")
+    )
     program = Command("train", checkpoint=Checkpoint("s3://bucket/", size=50 * 10**9))
     wanted = replace(
-        spec(), program=program, resources=resources, strategy="regions", deadline=Within(30 * HOUR), throughputs={}
+        spec(),
+        program=program,
+        resources=resources,
+        strategy="regions",
+        deadline=Within(30 * HOUR),
+        throughputs={},
     )
     histories = (flat(near, 4 * CENT), flat(far, 6 * CENT), flat(expensive, 25 * CENT))
-    (found,) = plan_jobs(PlanningFacts((Job(wanted, NOW + 30 * HOUR, hours=10.0),), snapshot(*histories)))
+    (found,) = plan_jobs(
+        PlanningFacts((Job(wanted, NOW + 30 * HOUR, hours=10.0),), snapshot(*histories))
+    )
     rows = [as_json(ZONE, row) for row in considered_zones(found)]
     zones = {one["market"]: one for one in rows}
     assert {name: one["usd_per_hour"] for name, one in zones.items()} == pytest.approx(
@@ -122,7 +141,9 @@ def test_each_market_has_its_price_the_cost_of_the_move_and_the_reason_why_it_lo
 
 def test_a_job_with_a_range_of_nodes_moves_as_one_with_a_number_does() -> None:
     near, far = offer("a.large"), offer("a.large", region="us-west-2")
-    resources = Resources(("aws",), Range(1, 4), types=("a.large",), regions=("us-east-1", "us-west-2"))
+    resources = Resources(
+        ("aws",), Range(1, 4), types=("a.large",), regions=("us-east-1", "us-west-2")
+    )
     kept = Checkpoint("s3://bucket/", size=50 * 10**9)
 
     def planned(nodes: Nodes, *quotas: Quota, strategy: str = "auto") -> JobPlan:
@@ -134,7 +155,10 @@ def test_a_job_with_a_range_of_nodes_moves_as_one_with_a_number_does() -> None:
             deadline=Within(30 * HOUR),
             throughputs={},
         )
-        job, market = Job(wanted, NOW + 30 * HOUR, hours=10.0), snapshot(flat(near, 4 * CENT), flat(far, 6 * CENT))
+        job, market = (
+            Job(wanted, NOW + 30 * HOUR, hours=10.0),
+            snapshot(flat(near, 4 * CENT), flat(far, 6 * CENT)),
+        )
         (found,) = plan_jobs(PlanningFacts((job,), market, on_demand_quotas=quotas))
         return found
 
@@ -148,7 +172,10 @@ def test_a_job_with_a_range_of_nodes_moves_as_one_with_a_number_does() -> None:
     staying = planned(Nodes(2, 4), few)
     assert staying.decider.roaming is None
     assert {one.market for one in staying.decider.offers} == {near}
-    with pytest.raises(NotInTime, match=r"strategy regions needs 4 machines of a\.large on demand near the deadline"):
+    with pytest.raises(
+        NotInTime,
+        match=r"strategy regions needs 4 machines of a\.large on demand near the deadline",
+    ):
         planned(Nodes(2, 4), few, strategy="regions")
 
 
@@ -170,10 +197,15 @@ def no_prices(market: Market, now: int) -> PriceSeries:
     raise AssertionError(f"{market} at {now}: a lease is committed at its bid")
 
 
-def test_a_budget_below_the_first_lease_of_a_fast_clock_is_refused_when_planned(tmp_path: Path) -> None:
-    """At 600 times the speed of this computer, a machine is committed for 130 minutes, which begin three hours."""
+def test_a_budget_below_the_first_lease_of_a_fast_clock_is_refused_when_planned(
+    tmp_path: Path,
+) -> None:
+    """At 600 times the speed of this computer, a machine is committed for 130 minutes, which begin
+    three hours.
+    """
     with pytest.raises(
-        OverBudget, match=r"does not cover the first lease of 1 machine .* \$0\.16 .*accepted with a budget of \$0\.1"
+        OverBudget,
+        match=r"does not cover the first lease of 1 machine .* \$0\.16 .*accepted with a budget of \$0\.1",
     ):
         stored_plans([job(tmp_path)], Settings(home=tmp_path))
 
@@ -187,6 +219,9 @@ def test_a_budget_that_a_plan_accepts_covers_the_first_order_of_its_run(
     lease = LeaseTimes.of(spec).committed
     tariff = Tariff(lambda market: rule_of_cloud(market.cloud), no_prices)
     orders = [choice.rent for choice in plan.cost.choice]
-    amount = sum(bought(rent.offer.market, rent.machines, rent.highest_price, lease, tariff) for rent in orders)
+    amount = sum(
+        bought(rent.offer.market, rent.machines, rent.highest_price, lease, tariff)
+        for rent in orders
+    )
     assert amount <= budget * NANO_SECONDS_PER_DOLLAR
     assert plan.decider.lease == lease

@@ -34,7 +34,9 @@ def test_the_next_points_are_those_of_plans_with_another_value_of_time(tmp_path:
         assert min(point["cost_change"], point["hours_change"]) < 0
         job.write_text(f"{JOB}value_of_time: {point['value_of_time_usd']:g} USD/h\n")
         other = json.loads(spotctl(*asked, SPOTCTL_HOME=str(home)).out)["expected"]
-        assert other["cost_usd"] / own["expected"]["cost_usd"] - 1 == pytest.approx(point["cost_change"])
+        assert other["cost_usd"] / own["expected"]["cost_usd"] - 1 == pytest.approx(
+            point["cost_change"]
+        )
         assert other["hours"] / own["expected"]["hours"] - 1 == pytest.approx(point["hours_change"])
 
 

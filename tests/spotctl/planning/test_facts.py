@@ -1,4 +1,6 @@
-"""The facts of a plan: how long local nodes take to start, and that every process makes the same plan."""
+"""The facts of a plan: how long local nodes take to start, and that every process makes the same
+plan.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,11 @@ from tests.spotctl.launches import command, state_of
 @pytest.mark.parametrize(
     ("program", "seconds"),
     [
-        ("kind: agileml\napp: mf\nstop: {clocks: 4}\nresources: {clouds: [local], machines: 2..4}", 0.4),
+        (
+            "kind: agileml\napp: mf\nstop: {clocks: 4}\nresources: {clouds: [local], machines: "
+            "2..4}",
+            0.4,
+        ),
         ("kind: command\nrun: 'true'\nresources: {clouds: [local]}", 2),
     ],
 )
@@ -35,26 +41,41 @@ def test_a_process_starts_no_faster_because_the_market_does(
 
 
 ZONES = ("UTC", "Asia/Tokyo", "America/Los_Angeles", "Europe/Berlin")
-clocks = st.builds("{:02}:{:02}".format, st.integers(0, 23), st.integers(0, 59)).map('deadline: "{}"\n'.format)
-deadlines = st.just("") | clocks | st.sampled_from(["deadline: 20m\n", "deadline: 10h\n", "deadline: 2d\n"])
+clocks = st.builds("{:02}:{:02}".format, st.integers(0, 23), st.integers(0, 59)).map(
+    'deadline: "{}"\n'.format
+)
+deadlines = (
+    st.just("") | clocks | st.sampled_from(["deadline: 20m\n", "deadline: 10h\n", "deadline: 2d\n"])
+)
 kinds = st.sampled_from(
     [
         "kind: agileml\napp: mf\nstop: {clocks: 500}\nthroughputs: {c4.xlarge: 40}\n"
         "resources: {clouds: [local], machines: 4..16}\n",
-        "kind: agileml\napp: mf\nstop: {minutes: 90}\nresources: {clouds: [local], machines: ..8, types: [m3.*]}\n",
+        "kind: agileml\napp: mf\nstop: {minutes: 90}\nresources: {clouds: [local], machines: ..8, "
+        "types: [m3.*]}\n",
         "kind: command\nrun: 'true'\nnodes: 3\nhours: 5h\nresources: {clouds: [local]}\n",
-        "kind: command\nrun: 'true'\ncheckpoint: {path: ckpt}\nresources: {clouds: [local], types: {vcpus: 4..8}}\n",
+        "kind: command\nrun: 'true'\ncheckpoint: {path: ckpt}\nresources: {clouds: [local], types: "
+        "{vcpus: 4..8}}\n",
     ]
 )
 others = st.lists(
-    st.sampled_from(["budget: 0.30 USD\n", "budget: 25 USD\n", "local: {start: 2026-01-22T03:30:00Z}\n"]),
+    st.sampled_from(
+        ["budget: 0.30 USD\n", "budget: 25 USD\n", "local: {start: 2026-01-22T03:30:00Z}\n"]
+    ),
     unique_by=lambda line: line.partition(":")[0],
 ).map("".join)
-strategies = st.sampled_from(["", "strategy: proteus\n", "strategy: on-demand\n", "strategy: lookahead\n"])
+strategies = st.sampled_from(
+    ["", "strategy: proteus\n", "strategy: on-demand\n", "strategy: lookahead\n"]
+)
 
 
-@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.builds("name: job\n{}{}{}{}".format, kinds, deadlines, others, strategies), st.sampled_from(ZONES))
+@settings(
+    max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.builds("name: job\n{}{}{}{}".format, kinds, deadlines, others, strategies),
+    st.sampled_from(ZONES),
+)
 @pytest.mark.slow
 def test_plan_and_launch_make_the_same_plan(tmp_path: Path, job: str, zone: str) -> None:
     file = tmp_path / "job.yaml"
@@ -68,9 +89,16 @@ def test_plan_and_launch_make_the_same_plan(tmp_path: Path, job: str, zone: str)
 
 @pytest.mark.parametrize(
     ("zone", "moment"),
-    [("UTC", "22:00"), ("Asia/Tokyo", "13:00"), ("America/Los_Angeles", "06:00"), ("Europe/Berlin", "21:00")],
+    [
+        ("UTC", "22:00"),
+        ("Asia/Tokyo", "13:00"),
+        ("America/Los_Angeles", "06:00"),
+        ("Europe/Berlin", "21:00"),
+    ],
 )
-def test_a_time_of_day_is_read_in_the_users_time_zone(tmp_path: Path, zone: str, moment: str) -> None:
+def test_a_time_of_day_is_read_in_the_users_time_zone(
+    tmp_path: Path, zone: str, moment: str
+) -> None:
     """The local market begins at midnight UTC."""
     file = command(tmp_path, "true")
     file.write_text(file.read_text() + "hours: 1h\ndeadline: '22:00'\n")
@@ -82,7 +110,8 @@ def test_a_run_that_is_resumed_in_another_zone_keeps_its_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = loads(
-        "name: job\nkind: command\nrun: 'true'\nhours: 2h\ndeadline: '22:00'\nresources: {clouds: [local]}\n",
+        "name: job\nkind: command\nrun: 'true'\nhours: 2h\ndeadline: '22:00'\nresources: {clouds: "
+        "[local]}\n",
         tmp_path / "job.yaml",
     )
     moment = parse_time("2026-01-20T13:00:00Z")
@@ -105,9 +134,12 @@ def test_a_launch_records_the_moment_of_its_deadline(tmp_path: Path) -> None:
     assert began.deadline == parse_time("2026-01-15T13:00:00Z")
 
 
-def test_a_decider_with_a_deadline_keeps_the_time_that_a_launch_takes_around_its_work(tmp_path: Path) -> None:
+def test_a_decider_with_a_deadline_keeps_the_time_that_a_launch_takes_around_its_work(
+    tmp_path: Path,
+) -> None:
     spec = loads(
-        "name: job\nkind: command\nrun: 'true'\nhours: 2h\ndeadline: 10h\nresources: {clouds: [local]}\n"
+        "name: job\nkind: command\nrun: 'true'\nhours: 2h\ndeadline: 10h\nresources: {clouds: "
+        "[local]}\n"
         "local: {speed: 600}\n",
         tmp_path / "job.yaml",
     )

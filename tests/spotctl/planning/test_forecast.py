@@ -1,4 +1,6 @@
-"""Forecasts that compare plans: with a rival strategy, with a reliable machine or none, and those of long jobs."""
+"""Forecasts that compare plans: with a rival strategy, with a reliable machine or none, and those
+of long jobs.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,9 @@ AT = "2026-01-15T00:00:00Z"
 
 
 def open_plan(home: Path, clocks: int, machines: str = "2..4", reliable: str = "") -> JobPlan:
-    spec = loads(OPEN_JOB.format(clocks=clocks, machines=machines, reliable=reliable), home / "job.yaml")
+    spec = loads(
+        OPEN_JOB.format(clocks=clocks, machines=machines, reliable=reliable), home / "job.yaml"
+    )
     return stored_plans([spec], Settings(home=home), AT).plans[0]
 
 
@@ -99,7 +103,9 @@ def test_a_small_job_rents_no_reliable_machine_and_says_why(tmp_path: Path) -> N
 
 
 def test_a_job_of_unknown_length_keeps_one(tmp_path: Path) -> None:
-    text = OPEN_JOB.format(clocks=9, machines="2..4", reliable="").replace("throughputs: {c4.2xlarge: 60}", "")
+    text = OPEN_JOB.format(clocks=9, machines="2..4", reliable="").replace(
+        "throughputs: {c4.2xlarge: 60}", ""
+    )
     plan = stored_plans([loads(text, tmp_path / "job.yaml")], Settings(home=tmp_path), AT).plans[0]
     assert plan.job.spec.resources.reliable.machines == 1
     assert "unknown" in plan.reliable_reason
@@ -114,22 +120,33 @@ def test_a_job_of_unknown_length_keeps_one(tmp_path: Path) -> None:
         ("clouds: [aws], regions: [us-east-1], machines: 2", 1),
     ],
 )
-def test_the_number_that_a_job_file_means(tmp_path: Path, resources: str, machines: int | None) -> None:
+def test_the_number_that_a_job_file_means(
+    tmp_path: Path, resources: str, machines: int | None
+) -> None:
     text = f"kind: agileml\nname: j\napp: mf\nstop: {{clocks: 9}}\nresources: {{{resources}}}\n"
     assert loads(text, tmp_path / "job.yaml").resources.reliable.machines == machines
 
 
 def test_auto_is_for_trainings(tmp_path: Path) -> None:
-    text = "kind: command\nname: j\nrun: 'true'\nresources: {clouds: [local], reliable: {machines: auto}}\n"
-    with pytest.raises(BadRequest, match=r"reliable\.machines: is auto, which is for kind: agileml"):
+    text = (
+        "kind: command\nname: j\nrun: 'true'\nresources: {clouds: [local], reliable: {machines: "
+        "auto}}\n"
+    )
+    with pytest.raises(
+        BadRequest, match=r"reliable\.machines: is auto, which is for kind: agileml"
+    ):
         loads(text, tmp_path / "job.yaml")
 
 
 @pytest.mark.slow
-def test_a_plan_compares_script_and_trainer_with_and_without_a_reliable_machine(tmp_path: Path) -> None:
+def test_a_plan_compares_script_and_trainer_with_and_without_a_reliable_machine(
+    tmp_path: Path,
+) -> None:
     job = tmp_path / "job.yaml"
     job.write_text(OPEN_JOB.format(clocks=200, machines="2..4", reliable=""))
-    answer = spotctl("plan", str(job), "--at", AT, "--json", "--explain", SPOTCTL_HOME=str(tmp_path / "home"))
+    answer = spotctl(
+        "plan", str(job), "--at", AT, "--json", "--explain", SPOTCTL_HOME=str(tmp_path / "home")
+    )
     plan = json.loads(answer.out)
     by_name = {way["way"]: way for way in plan["ways"]}
     assert list(by_name) == ["script", "trainer with a reliable machine", "trainer without one"]
@@ -142,10 +159,20 @@ def test_a_plan_compares_script_and_trainer_with_and_without_a_reliable_machine(
 def roaming(hours: float) -> JobPlan:
     """A job that may move between two regions."""
     near, far = offer("a.large"), offer("a.large", region="us-west-2")
-    resources = Resources(("aws",), Range(1, 1), types=("a.large",), regions=("us-east-1", "us-west-2"))
-    program, limit = Command("train", checkpoint=Checkpoint("s3://bucket/", size=10**9)), round(1.5 * hours) * HOUR
+    resources = Resources(
+        ("aws",), Range(1, 1), types=("a.large",), regions=("us-east-1", "us-west-2")
+    )
+    program, limit = (
+        Command("train", checkpoint=Checkpoint("s3://bucket/", size=10**9)),
+        round(1.5 * hours) * HOUR,
+    )
     wanted = replace(
-        spec(), program=program, resources=resources, strategy="regions", deadline=Within(limit), throughputs={}
+        spec(),
+        program=program,
+        resources=resources,
+        strategy="regions",
+        deadline=Within(limit),
+        throughputs={},
     )
     market = snapshot(flat(near, 4 * CENT), flat(far, 5 * CENT))
     (planned,) = plan_jobs(PlanningFacts((Job(wanted, NOW + limit, hours=hours),), market))
@@ -159,7 +186,9 @@ def played(planned: JobPlan) -> tuple[float, int]:
     return fmean(play.usd for play, _ in plays), sum(decisions for _, decisions in plays)
 
 
-def test_a_long_job_that_may_move_decides_seldom_and_costs_what_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_job_that_may_move_decides_seldom_and_costs_what_it_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     usd, decisions = played(roaming(24.0))
     monkeypatch.setattr(forecast, "_MIN_PAUSE", 40 * HOUR)
     as_a_run_usd, as_a_run = played(roaming(24.0))
@@ -175,9 +204,11 @@ def test_a_short_one_is_played_as_it_runs(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.usefixtures("few_windows")
 @pytest.mark.parametrize(("app", "minutes"), [("digits.py:trainer", (33, 40)), ("mf", (31, 32))])
-def test_the_start_up_of_a_trainer_is_not_known(tmp_path: Path, app: str, minutes: tuple[float, float]) -> None:
-    """Beside busy programs, digits.yaml took 34 to 40 minutes where 32 to 33 were planned, and three launches of the
-    quick start 6.1 hours, less than in each play of its plan."""
+def test_the_start_up_of_a_trainer_is_not_known(
+    tmp_path: Path, app: str, minutes: tuple[float, float]
+) -> None:
+    """Beside busy programs, digits.yaml took 34 to 40 minutes where 32 to 33 were planned, and
+    three launches of the quick start 6.1 hours, less than in each play of its plan."""
     file = Path(__file__).parents[3] / "examples" / "trainers" / "digits.yaml"
     text = file.read_text()
     given = text.replace("app: digits.py:trainer", f"app: {app}").replace("args: {rate: 0.02}", "")
@@ -185,6 +216,10 @@ def test_the_start_up_of_a_trainer_is_not_known(tmp_path: Path, app: str, minute
     job = forecast_job(plan)
     early, late = (with_luck(job, luck, 0.0) for luck in (-1.0, 1.0))
     assert late.overheads.startup > 3 * early.overheads.startup
-    assert late.longest - late.overheads.startup == early.longest - early.overheads.startup == round(HOUR / 2)
+    assert (
+        late.longest - late.overheads.startup
+        == early.longest - early.overheads.startup
+        == round(HOUR / 2)
+    )
     least, most = (60 * forecast_of(plan).hours.quantile(level) for level in (0.0, 1.0))
     assert least < minutes[0] < minutes[1] < most

@@ -1,4 +1,6 @@
-"""A plan in a market of hosts bids by its snapshots: near what hosts ask, and higher where low bids are soon outbid."""
+"""A plan in a market of hosts bids by its snapshots: near what hosts ask, and higher where low bids
+are soon outbid.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,14 @@ resources: {clouds: [vast], types: [1xRTX_4090]}
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A home with one fetch from a simulated Vast.ai of twelve hosts, at $0.11 to $0.22 and $0.40 on demand."""
-    api = Vast(VastMarket([Host(number, gpu_floor=0.1 + number / 100, gpu_price=0.4) for number in range(1, 13)]))
+    """A home with one fetch from a simulated Vast.ai of twelve hosts, at $0.11 to $0.22 and $0.40
+    on demand.
+    """
+    api = Vast(
+        VastMarket(
+            [Host(number, gpu_floor=0.1 + number / 100, gpu_price=0.4) for number in range(1, 13)]
+        )
+    )
     monkeypatch.setenv("VAST_API_KEY", KEY)
     monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path))
     (tmp_path / "job.yaml").write_text(JOB)
@@ -49,17 +57,26 @@ def planned(home: Path) -> dict[str, Any]:
 
 
 def add_history(home: Path, *, fought_over: int) -> None:
-    """Two days of snapshots before the fetch, in which a number of the cheapest hosts rise in every other hour."""
+    """Two days of snapshots before the fetch, in which a number of the cheapest hosts rise in every
+    other hour.
+    """
     folder = home / "vast" / "offers"
     newest = max(folder.glob("*.json.gz"))
     snapshot = json.loads(gzip.decompress(newest.read_bytes()))
     for hours in range(1, 48):
         at = snapshot["at"] - hours * HOUR
         rows = [
-            [machine, market, price + (100_000_000 if machine <= fought_over and (hours + machine) % 2 else 0), storage]
+            [
+                machine,
+                market,
+                price + (100_000_000 if machine <= fought_over and (hours + machine) % 2 else 0),
+                storage,
+            ]
             for machine, market, price, storage in snapshot["offers"]
         ]
-        (folder / f"{at}.json.gz").write_bytes(gzip.compress(json.dumps({"at": at, "offers": rows}).encode()))
+        (folder / f"{at}.json.gz").write_bytes(
+            gzip.compress(json.dumps({"at": at, "offers": rows}).encode())
+        )
 
 
 def test_a_calm_market_is_bid_for_at_its_price_and_a_fought_over_one_higher(home: Path) -> None:

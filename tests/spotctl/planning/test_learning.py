@@ -1,4 +1,6 @@
-"""What earlier runs teach: by hand, from made-up truths, and whether plans come closer to what happens."""
+"""What earlier runs teach: by hand, from made-up truths, and whether plans come closer to what
+happens.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,10 @@ WorkOfSize = tuple[int, float, dict[str, float]]
 
 
 def run_of(*work: WorkOfSize, wall: int = 0, done: bool = True) -> Observed:
-    clocks, hours = {size: clocks for size, clocks, _ in work}, {size: hours for size, _, hours in work}
+    clocks, hours = (
+        {size: clocks for size, clocks, _ in work},
+        {size: hours for size, _, hours in work},
+    )
     total = sum(sum(by_type.values()) for by_type in hours.values())
     return Observed(wall, done, total, clocks, hours, (), (), ())
 
@@ -55,7 +60,9 @@ def learned_of(*runs: Observed, machines: int | None = 1) -> Learned:
 
 
 def events(market: Market, reason: str, price: int, *told: tuple[int, Event]) -> list[LogRow]:
-    """A reliable machine and two under a bid of 100 for two hours, the last of which somebody may take."""
+    """A reliable machine and two under a bid of 100 for two hours, the last of which somebody may
+    take.
+    """
     began: list[tuple[int, Event]] = [
         (0, ev.RunBegan("job", "aws", {"kind": "agileml"}, "", 0)),
         (0, ev.RentIntended(1, market, 2, 100, 400, 4.0, False, AT + HOUR)),
@@ -70,11 +77,17 @@ def events(market: Market, reason: str, price: int, *told: tuple[int, Event]) ->
         (120, ev.MachineEnded("reliable", AT + 120 * MINUTE, "returned")),
         (120, ev.MachineEnded("a", AT + 120 * MINUTE, "returned")),
         (120, ev.MachineEnded("b", AT + 120 * MINUTE, reason)),
-        (120, ev.Priced(market, "per-second", (AT, AT + 119 * MINUTE, AT + 120 * MINUTE), (50, price, price))),
+        (
+            120,
+            ev.Priced(
+                market, "per-second", (AT, AT + 119 * MINUTE, AT + 120 * MINUTE), (50, price, price)
+            ),
+        ),
         (120, ev.RunEnded("done", "", 77)),
     ]
     return [
-        LogRow(number, "job-1", AT + at * MINUTE, event) for number, (at, event) in enumerate([*began, *told, *ended])
+        LogRow(number, "job-1", AT + at * MINUTE, event)
+        for number, (at, event) in enumerate([*began, *told, *ended])
     ]
 
 
@@ -93,7 +106,10 @@ def test_a_run_is_observed_by_hand() -> None:
         (2, ev.Progressed(0, None, 1, ready=(ev.Moment("reliable", AT + 2 * MINUTE),))),
         (20, ev.Progressed(1, None, 1, ready=(ev.Moment("a", AT + 4 * MINUTE),))),
         (60, ev.Progressed(9, None, 1, ready=(ev.Moment("b", AT + 60 * MINUTE),))),
-        (120, ev.Progressed(33, None, 2, redone=(ev.Stretch(AT + 110 * MINUTE, AT + 120 * MINUTE),))),
+        (
+            120,
+            ev.Progressed(33, None, 2, redone=(ev.Stretch(AT + 110 * MINUTE, AT + 120 * MINUTE),)),
+        ),
     )
     one = observations_of(told, no_prices())
     assert one is not None
@@ -102,7 +118,9 @@ def test_a_run_is_observed_by_hand() -> None:
     assert list(one.losses) == [10 * MINUTE]
     # Alone from minute 4 to 60, then both until work is done again from 110 on.
     assert list(one.clocks.items()) == [(1, 9.0), (2, 24.0)]
-    assert [hours["c4.xlarge"] for hours in one.hours.values()] == pytest.approx([56 / 60, 100 / 60])
+    assert [hours["c4.xlarge"] for hours in one.hours.values()] == pytest.approx(
+        [56 / 60, 100 / 60]
+    )
     assert one.machine_hours == pytest.approx(156 / 60)
     (evidence,) = one.evidence
     # Two machines of one order count as one: they ran for two hours, and one of them was evicted.
@@ -132,7 +150,9 @@ def test_an_order_that_is_evicted_as_a_whole_says_as_much_as_one_machine() -> No
             ev.Priced(SMALL, "per-second", (AT, AT + 2 * HOUR), (50, 50)),
             ev.RunEnded("done", "", 77),
         ]
-        one = observations_of([LogRow(number, "job-1", AT, event) for number, event in enumerate(told)], no_prices())
+        one = observations_of(
+            [LogRow(number, "job-1", AT, event) for number, event in enumerate(told)], no_prices()
+        )
         assert one is not None
         met = hazards((), AT, learned_of(one).evidence)(SMALL)
         assert met is not None
@@ -168,7 +188,8 @@ def test_types_are_told_apart_when_both_were_used_and_alike_before() -> None:
     """A small machine does 9 clocks an hour, a large one 10: vCPUs alone would say 2 to 1."""
     once = learned_of(run_of((4, 9.0 * 3 + 10.0, {"small": 3.0, "large": 1.0}))).speeds
     assert once["large"].nu / once["small"].nu == pytest.approx(2.0, rel=0.35)
-    # Two runs that hardly differ but by chance do not tell types apart: exactly solved, a small one would do nothing.
+    # Two runs that hardly differ but by chance do not tell types apart: exactly solved, a small one
+    # would do nothing.
     twice = [run_of((4, 37.0, {"small": a, "large": 1.0})) for a in (3.0, 3.2)]
     alike = learned_of(*twice).speeds
     assert 1.3 < alike["large"].nu / alike["small"].nu < 4
@@ -196,9 +217,13 @@ def test_types_that_were_used_at_different_sizes_are_compared_at_one() -> None:
     def cell(size: int, name: str) -> WorkOfSize:
         return (size, VCPUS[name] * 100 * size**0.9, {name: 100.0 * size})
 
-    runs = [run_of(*(cell(size, name) for size in (1, 2, 4, 8))) for name in VCPUS for _ in range(9)]
+    runs = [
+        run_of(*(cell(size, name) for size in (1, 2, 4, 8))) for name in VCPUS for _ in range(9)
+    ]
     found = learned_of(*runs, run_of(cell(1, "small")), run_of(cell(8, "large")))
-    apart = learned_of(*runs[:4], *(run_of(cell(1, "small")) for _ in range(8)), *(run_of(cell(8, "large")),) * 8)
+    apart = learned_of(
+        *runs[:4], *(run_of(cell(1, "small")) for _ in range(8)), *(run_of(cell(8, "large")),) * 8
+    )
     for one in (found, apart):
         assert one.per_hour("small", 8) == pytest.approx(4 * 8**-0.1, rel=0.04)
         assert one.per_hour("large", 8) == pytest.approx(8 * 8**-0.1, rel=0.04)
@@ -216,7 +241,10 @@ def test_spans_lean_on_what_was_assumed() -> None:
 
 
 def test_hours_of_work_that_is_not_counted_are_those_of_runs_that_were_done() -> None:
-    runs = [run_of((2, 0.0, {"small": hours}), done=done) for hours, done in ((4.0, True), (6.0, True), (1.0, False))]
+    runs = [
+        run_of((2, 0.0, {"small": hours}), done=done)
+        for hours, done in ((4.0, True), (6.0, True), (1.0, False))
+    ]
     assert learned_of(*runs, machines=2).hours == 2.5
     assert learned_of(*runs, machines=None).hours is None
 
@@ -235,7 +263,9 @@ def test_a_hidden_truth_is_found_in_noisy_runs(seed: int) -> None:
         pace, cells = rng.normal(1, 0.05), []
         for size in rng.choice([2, 4, 6, 8], 3, replace=False):
             a, b = rng.uniform(1, 20, 2)
-            cells.append((int(size), float(pace * (5 * a + 11 * b) * size**-0.08), {"small": a, "large": b}))
+            cells.append(
+                (int(size), float(pace * (5 * a + 11 * b) * size**-0.08), {"small": a, "large": b})
+            )
         return run_of(*cells)
 
     found = learned_of(*(noisy() for _ in range(20)))
@@ -273,7 +303,9 @@ def test_plans_come_closer_with_every_night(tmp_path: Path) -> None:
 
     told = spotctl("plan", home / "job.yaml", "--json")
     assert told.code == 0
-    assert told.json["throughputs"]["c4.xlarge"]["source"].endswith("clocks/h from 4 runs, last 2026-11-20")
+    assert told.json["throughputs"]["c4.xlarge"]["source"].endswith(
+        "clocks/h from 4 runs, last 2026-11-20"
+    )
     shown = spotctl("plan", home / "job.yaml")
     assert "nightly-recsys: start-up" in shown.err
     other = home / "other.yaml"
@@ -283,20 +315,36 @@ def test_plans_come_closer_with_every_night(tmp_path: Path) -> None:
 
 
 def test_a_job_that_ends_after_minutes_is_not_planned_by_the_hours_of_earlier_runs() -> None:
-    text = "name: a\nkind: agileml\napp: mf\nresources: {clouds: [local], machines: 2..2}\nstop: {%s}\n"
+    text = (
+        "name: a\nkind: agileml\napp: mf\nresources: {clouds: [local], machines: 2..2}\nstop: "
+        "{%s}\n"
+    )
     learned = learned_of(run_of((2, 0.0, {"small": 5.0}), done=True), machines=2)
     assert learned.hours is not None
-    for stop, expected in (("minutes: 90", None), ("clocks: 9", None), ("loss: 0.1", learned.hours)):
+    for stop, expected in (
+        ("minutes: 90", None),
+        ("clocks: 9", None),
+        ("loss: 0.1", learned.hours),
+    ):
         assert job_of(loads(text % stop, Path("job.yaml")), 0, learned).hours == expected
     # The time that earlier runs took overrules the one that the job file says.
-    assert job_of(loads(f"{text % 'loss: 0.1'}hours: 9h\n", Path("job.yaml")), 0, learned).hours == learned.hours
+    assert (
+        job_of(loads(f"{text % 'loss: 0.1'}hours: 9h\n", Path("job.yaml")), 0, learned).hours
+        == learned.hours
+    )
 
 
 def test_a_measured_speed_overrules_the_job_file_and_says_so() -> None:
-    text = "name: a\nkind: agileml\napp: mf\nresources: {clouds: [local], machines: 2..2}\nstop: {clocks: 9}\n"
+    text = (
+        "name: a\nkind: agileml\napp: mf\nresources: {clouds: [local], machines: 2..2}\nstop: "
+        "{clocks: 9}\n"
+    )
     spec = loads(f"{text}throughputs: {{m3.medium: 4, c4.xlarge: 8}}\n", Path("job.yaml"))
     found = measured_for(spec, {"m3.medium": TypeSpeed(5.5, "2 runs")})
-    assert (found["m3.medium"].nu, found["m3.medium"].source) == (5.5, "2 runs, instead of 4 in the job file")
+    assert (found["m3.medium"].nu, found["m3.medium"].source) == (
+        5.5,
+        "2 runs, instead of 4 in the job file",
+    )
     assert (found["c4.xlarge"].nu, found["c4.xlarge"].source) == (8.0, "the job file")
 
 
@@ -307,15 +355,20 @@ def test_hours_of_earlier_runs_are_not_said_to_be_the_users() -> None:
 
 
 def test_other_jobs_tell_how_fast_a_job_is_on_a_type_that_it_has_not_run_on() -> None:
-    """On `large` all do three times the work of `small`, in their own units, although it has twice the vCPUs."""
+    """On `large` all do three times the work of `small`, in their own units, although it has twice
+    the vCPUs.
+    """
     others = [
-        {"small": speed, "large": 3 * speed * (1 + 0.01 * number)} for number, speed in enumerate([1, 20, 7, 0.3] * 2)
+        {"small": speed, "large": 3 * speed * (1 + 0.01 * number)}
+        for number, speed in enumerate([1, 20, 7, 0.3] * 2)
     ]
     own = {"small": TypeSpeed(5.0, "measured")}
     told = completed({}, own, others, VCPUS)
     assert told["small"] is own["small"]
     assert told["large"].nu == pytest.approx(15.0, rel=0.05)
-    assert told["large"].source.startswith("completed from 8 other jobs (2% off on 8 held-out throughputs, by vCPUs 4")
+    assert told["large"].source.startswith(
+        "completed from 8 other jobs (2% off on 8 held-out throughputs, by vCPUs 4"
+    )
     assert told["large"].spread < 0.1
     assert "large" not in completed({"large": 9.0}, own, others, VCPUS)
     # Too few jobs: vCPUs decide.

@@ -24,12 +24,29 @@ from spotctl.files.job.resources import Needs, Resources
 from spotctl.files.job.spec import Accelerators, JobSpec, Range
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.planning.candidates import speeds_of
-from spotctl.planning.offers import STALE_AFTER, MachineKind, MarketSnapshot, eligible, why_unsuitable, why_unusable
+from spotctl.planning.offers import (
+    STALE_AFTER,
+    MachineKind,
+    MarketSnapshot,
+    eligible,
+    why_unsuitable,
+    why_unusable,
+)
 from spotctl.run.start.stored_facts import price_table
 from tests.pricing_data.histories import START, random_batch
 from tests.spotctl.planning import open_types
 from tests.spotctl.planning.open_types import COMMAND, JOBS, PLACES, planned
-from tests.spotctl.planning.worlds import BEGIN, CENT, NOW, catalog, flat, offer, snapshot, spec, table_of
+from tests.spotctl.planning.worlds import (
+    BEGIN,
+    CENT,
+    NOW,
+    catalog,
+    flat,
+    offer,
+    snapshot,
+    spec,
+    table_of,
+)
 
 
 @given(st.integers(0, 50), st.integers(-600, 40_000))
@@ -39,7 +56,9 @@ def test_prices_and_ages_are_those_of_each_history(seed: int, seconds: int) -> N
     found = MarketSnapshot.of(table, catalog(), at)
     for row, series in enumerate(table):
         market = series.market
-        assert found.kinds[found.kind[row]] == MachineKind(market.cloud, market.region, market.instance_type)
+        assert found.kinds[found.kind[row]] == MachineKind(
+            market.cloud, market.region, market.instance_type
+        )
         before = series.times[series.times <= at]
         if not before.size:
             assert found.age[row] == -1
@@ -49,7 +68,10 @@ def test_prices_and_ages_are_those_of_each_history(seed: int, seconds: int) -> N
             known = found.history(row)
             assert (known.market, known.last, known.prices[-1]) == (market, at, found.price[row])
             assert known.first == min(series.first, at - 4 * HOUR)
-            assert known.prices[np.isin(known.times, before)].tolist() == series.prices[: before.size].tolist()
+            assert (
+                known.prices[np.isin(known.times, before)].tolist()
+                == series.prices[: before.size].tolist()
+            )
 
 
 def test_a_table_of_histories_is_the_one_that_the_store_would_make() -> None:
@@ -58,7 +80,9 @@ def test_a_table_of_histories_is_the_one_that_the_store_would_make() -> None:
     assert again.markets == table.markets
     assert list(again) == list(table)
     assert len(table_of([])) == 0
-    assert not eligible(MarketSnapshot.of(table_of([]), catalog(), NOW), np.zeros(0, dtype=bool), spec())[0].size
+    assert not eligible(
+        MarketSnapshot.of(table_of([]), catalog(), NOW), np.zeros(0, dtype=bool), spec()
+    )[0].size
 
 
 @pytest.mark.parametrize(
@@ -76,7 +100,9 @@ def test_a_table_of_histories_is_the_one_that_the_store_would_make() -> None:
 )
 def test_resources_mean_these_kinds(changes: dict[str, object], kept: set[str]) -> None:
     found = snapshot(
-        flat(offer("a.large"), CENT), flat(offer("a.xlarge"), CENT), flat(offer("b.large", region="us-west-2"), CENT)
+        flat(offer("a.large"), CENT),
+        flat(offer("a.xlarge"), CENT),
+        flat(offer("b.large", region="us-west-2"), CENT),
     )
     resources: Resources = replace(spec().resources, **changes)  # type: ignore[arg-type]
     kinds, fitting, _ = eligible(found, found.usable, replace(spec(), resources=resources))
@@ -94,16 +120,23 @@ def test_an_unusable_market_has_a_reason() -> None:
         flat(windows, CENT),
     )
     _, _, unusable = eligible(found, found.usable, spec())
-    told = {str(market): why for market, why in (why_unusable(found, row, spec()) for row in unusable.tolist())}
+    told = {
+        str(market): why
+        for market, why in (why_unusable(found, row, spec()) for row in unusable.tolist())
+    }
     assert found.usable.sum() == 1
     assert "stale: its last price is 37 hours old" in told[str(offer("a.large", "c"))]
     assert "before the planned moment" in told[str(offer("a.large", "d"))]
-    assert "on-demand price of a.large in eu-west-1" in told[str(offer("a.large", region="eu-west-1"))]
+    assert (
+        "on-demand price of a.large in eu-west-1" in told[str(offer("a.large", region="eu-west-1"))]
+    )
     assert "sells windows machines" in told[str(windows)]
 
 
 def test_a_price_is_not_stale_while_its_history_goes_on() -> None:
-    sparse = table_of([flat(offer("a.large"), CENT, since=BEGIN, until=BEGIN + DAY), flat(offer("b.large"), CENT)])
+    sparse = table_of(
+        [flat(offer("a.large"), CENT, since=BEGIN, until=BEGIN + DAY), flat(offer("b.large"), CENT)]
+    )
     times = sparse.times.copy()
     times[1] = NOW + DAY
     found = MarketSnapshot.of(replace(sparse, times=times), catalog(), NOW)
@@ -111,12 +144,18 @@ def test_a_price_is_not_stale_while_its_history_goes_on() -> None:
     assert found.usable[0]
 
 
-def test_a_price_unchanged_for_a_month_is_current_while_its_market_is_watched(tmp_path: Path) -> None:
+def test_a_price_unchanged_for_a_month_is_current_while_its_market_is_watched(
+    tmp_path: Path,
+) -> None:
     """Google changes its prices a few times a year."""
     market, since = offer("a.large"), NOW - 30 * DAY
     store = PriceStore(tmp_path)
     unchanged = PriceBatch.of([PriceEvent(market, since, CENT)])
-    store.commit(FetchedRows(prices=unchanged, watched={market: WatchRecord(complete=(Span(since, NOW - HOUR),))}))
+    store.commit(
+        FetchedRows(
+            prices=unchanged, watched={market: WatchRecord(complete=(Span(since, NOW - HOUR),))}
+        )
+    )
     found = MarketSnapshot.of(price_table(Library(store), [spec()]), catalog(), NOW)
     assert found.age.tolist() == [HOUR]
     assert found.usable.all()
@@ -127,7 +166,9 @@ OPEN = {machine.name: machine for machine in shipped_types() if machine.cloud ==
 
 
 def job(more: str = "", rest: str = "", clouds: str = ", gcp, azure") -> JobSpec:
-    return loads(JOB.format(more=f", {more}" if more else "", rest=rest, clouds=clouds), Path(__file__))
+    return loads(
+        JOB.format(more=f", {more}" if more else "", rest=rest, clouds=clouds), Path(__file__)
+    )
 
 
 def why(name: str, more: str = "", rest: str = "") -> str:
@@ -145,7 +186,9 @@ def test_the_shipped_table_is_what_ec2_says_of_every_type() -> None:
 @pytest.mark.parametrize("arch", ["", "arm64", "any"])
 @pytest.mark.parametrize("burstable", ["", "true"])
 def test_of_all_types_those_suit_that_a_practitioner_would_take(arch: str, burstable: str) -> None:
-    more = ", ".join(f"{key}: {value}" for key, value in (("arch", arch), ("burstable", burstable)) if value)
+    more = ", ".join(
+        f"{key}: {value}" for key, value in (("arch", arch), ("burstable", burstable)) if value
+    )
     asked = job(more)
     for record in recorded():
         suits = not why_unsuitable(OPEN[record.name], asked, NOW)
@@ -175,7 +218,12 @@ def test_a_burstable_type_is_as_fast_as_its_baseline() -> None:
         ("t4g.nano", "types: [t4g.nano]", "", "arm64, and the job x86_64"),
         ("t4g.nano", "types: [t4g.nano], arch: any", "", ""),
         ("t4g.nano", "types: [t4g.*], arch: any", "", "0.5 GiB, and the job needs 2"),
-        ("t4g.nano", "types: [t4g.nano], arch: any, memory: 1 GiB", "", "0.5 GiB, and the job needs 1"),
+        (
+            "t4g.nano",
+            "types: [t4g.nano], arch: any, memory: 1 GiB",
+            "",
+            "0.5 GiB, and the job needs 1",
+        ),
         ("t3.nano", "memory: 512 MiB", "", "burstable: it may use 5% of its vCPUs all the time"),
         ("t3.nano", "memory: 512 MiB, burstable: true", "", ""),
         ("t3.large", "types: ['*.large']", "", "burstable"),
@@ -184,11 +232,21 @@ def test_a_burstable_type_is_as_fast_as_its_baseline() -> None:
         ("m4.large", "types: ['m4.*']", "", ""),
         ("t3.large", "types: ['t3.*']", "", ""),
         ("t3.large", "types: [t3.large], burstable: false", "", "burstable"),
-        ("t3.large", "types: [t3.large], placement: close", "nodes: 2", "such machines are not placed close together"),
+        (
+            "t3.large",
+            "types: [t3.large], placement: close",
+            "nodes: 2",
+            "such machines are not placed close together",
+        ),
         ("c6i.large", "types: [c6i.large], placement: close", "nodes: 2", ""),
         ("m6i.large", "memory: 16 GiB", "", "8 GiB, and the job needs 16"),
         ("c6i.large", "types: {memory_gib: 4..}", "", ""),
-        ("p3dn.24xlarge", "", "", "no driver for its V100; name an image that does (image: {ami: ...})"),
+        (
+            "p3dn.24xlarge",
+            "",
+            "",
+            "no driver for its V100; name an image that does (image: {ami: ...})",
+        ),
         ("p3dn.24xlarge", "", "image: {ami: ami-0123456789abcdef0}", ""),
         ("mac1.metal", "arch: any", "strategy: on-demand", "no image of Linux runs on a Mac"),
         ("g5.xlarge", "", "", ""),
@@ -221,7 +279,8 @@ def test_nothing_is_held_against_a_type_of_which_nothing_is_known() -> None:
 
 CHOSEN = {
     "a command": ("c6i.large", "e2-standard-2", "Standard_F2s_v2"),
-    # Two types at the same price per vCPU are not mixed if a machine of one does eight times the work of the other's.
+    # Two types at the same price per vCPU are not mixed if a machine of one does eight times the
+    # work of the other's.
     "a training of 8 machines": ("c6i.4xlarge", "e2-standard-16", "Standard_F2s_v2"),
     "an A100": ("p4d.24xlarge", "a2-highgpu-1g", "Standard_NC24ads_A100_v4"),
     "an H100": ("p5.48xlarge", "a3-highgpu-8g", "Standard_NC40ads_H100_v5"),
@@ -248,13 +307,19 @@ def test_the_documentation_has_the_choices() -> None:
     ("cloud", "types", "problem"),
     [
         ("aws", "[t4g.nano]", "us-east-1a/t4g.nano: it is arm64, and the job x86_64"),
-        ("aws", "[p3.2xlarge]", "p3.2xlarge: AWS's image has no driver for its V100; name an image that does"),
+        (
+            "aws",
+            "[p3.2xlarge]",
+            "p3.2xlarge: AWS's image has no driver for its V100; name an image that does",
+        ),
         ("azure", "[Standard_A1_v2]", "Standard_A1_v2: it boots only images of generation 1"),
         ("azure", "[Standard_NC6s_v3]", "Standard_NC6s_v3: its cloud has retired it"),
         ("gcp", "['*v100']", "tesla-v100: Google's image has no driver for its V100"),
     ],
 )
-def test_a_named_type_that_does_not_suit_is_refused_in_one_line(cloud: str, types: str, problem: str) -> None:
+def test_a_named_type_that_does_not_suit_is_refused_in_one_line(
+    cloud: str, types: str, problem: str
+) -> None:
     with pytest.raises(BadRequest) as refused:
         planned(COMMAND, cloud, f", types: {types}")
     assert problem in str(refused.value)

@@ -1,4 +1,6 @@
-"""From a job to a plan there is one way: each step is called from one place, and one module reads the facts."""
+"""From a job to a plan there is one way: each step is called from one place, and one module reads
+the facts.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,10 @@ READERS = {
 @cache
 def texts() -> Mapping[str, str]:
     """The modules of spotctl by their path."""
-    return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in (ROOT / "spotctl").rglob("*.py")}
+    return {
+        str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+        for path in (ROOT / "spotctl").rglob("*.py")
+    }
 
 
 @cache
@@ -67,7 +72,9 @@ def imports(module: str, name: str) -> list[str]:
             if node.module == module and name in aliases:
                 assert aliases[name] is None, file
                 importing.append(file)
-            assert node.module != folder or last not in aliases, f"{file} imports {module} as a whole"
+            assert node.module != folder or last not in aliases, (
+                f"{file} imports {module} as a whole"
+            )
     return importing
 
 
@@ -91,11 +98,15 @@ def test_the_facts_are_read_in_one_module(reader: str) -> None:
     assert imports(READERS[reader], reader) == ["spotctl/run/start/stored_facts.py"]
 
 
-@pytest.mark.parametrize("step", [step for step, (module, _) in STEPS.items() if ".planning." in module])
+@pytest.mark.parametrize(
+    "step", [step for step, (module, _) in STEPS.items() if ".planning." in module]
+)
 def test_a_module_begins_with_its_steps(step: str) -> None:
     module, _ = STEPS[step]
     statements = tree(module.replace(".", "/") + ".py").body
-    functions = [statement.name for statement in statements if isinstance(statement, ast.FunctionDef)]
+    functions = [
+        statement.name for statement in statements if isinstance(statement, ast.FunctionDef)
+    ]
     steps = [name for name, (place, _) in STEPS.items() if place == module]
     assert functions[: len(steps)] == steps
 

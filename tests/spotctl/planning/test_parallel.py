@@ -49,7 +49,11 @@ def job(folder: Path, lines: str) -> JobSpec:
         "format": "spotctl-profile-1",
         "model": "net",
         "profiles": [
-            {"microbatch": one.microbatch, "input_bytes": 0, "layers": [asdict(layer) for layer in one.layers]}
+            {
+                "microbatch": one.microbatch,
+                "input_bytes": 0,
+                "layers": [asdict(layer) for layer in one.layers],
+            }
             for one in PROFILES
         ],
     }
@@ -65,13 +69,18 @@ def test_machines_with_several_accelerators_are_faster_and_others_are_scaled() -
     assert found["p3.2xlarge"].nu == pytest.approx(3600 / 1.92)
     assert 3 < found["p3.8xlarge"].nu / found["p3.2xlarge"].nu <= 4
     assert found["p2.8xlarge"].split is not None
-    assert (found["p3.8xlarge"].split.basis, found["p2.8xlarge"].split.basis) == ("profiled", "scaled")  # type: ignore[union-attr]
+    assert (found["p3.8xlarge"].split.basis, found["p2.8xlarge"].split.basis) == (  # type: ignore[union-attr]
+        "profiled",
+        "scaled",
+    )
     assert found["p2.8xlarge"].spread > found["p3.8xlarge"].spread > 0
     assert "profiled" in found["p3.8xlarge"].source
 
 
 def test_machines_without_accelerators_have_the_memory_of_the_catalog() -> None:
-    """The eight layers have weights of 8 GB, and with Adam several times as much: half of a machine is for them."""
+    """The eight layers have weights of 8 GB, and with Adam several times as much: half of a machine
+    is for them.
+    """
     layers = tuple(LayerCost(f"l{i}", 0.01, 0.02, 1e5, 4e5, 1e9) for i in range(8))
     heavy = [ModelProfile("net", 4, layers, 1e5)]
     small, large, huge = (InstanceType("aws", f"r.{size}", 4, size) for size in (8, 40, 200))
@@ -86,7 +95,9 @@ def test_machines_without_accelerators_have_the_memory_of_the_catalog() -> None:
 
 
 def test_a_training_is_planned_as_its_nodes_run_it() -> None:
-    (found,) = split_speeds(as_trained(Parallel(batch=64)), PROFILES, 4, [CORES], most_devices=1).values()
+    (found,) = split_speeds(
+        as_trained(Parallel(batch=64)), PROFILES, 4, [CORES], most_devices=1
+    ).values()
     assert found.split is not None
     assert (found.split.scheme, found.split.chunks, found.split.recompute) == ("flush", 1, False)
     assert as_trained(Parallel(scheme="interleaved")).chunks == 2
@@ -96,7 +107,10 @@ def test_a_training_is_planned_as_its_nodes_run_it() -> None:
 
 
 def test_a_gang_of_machines_shares_the_work() -> None:
-    alone, pair = (split_speeds(Parallel(device="V100"), PROFILES, nodes, [FOUR])["p3.8xlarge"] for nodes in (1, 2))
+    alone, pair = (
+        split_speeds(Parallel(device="V100"), PROFILES, nodes, [FOUR])["p3.8xlarge"]
+        for nodes in (1, 2)
+    )
     assert pair.split is not None
     assert pair.split.devices <= 8
     assert pair.nu < alone.nu < 2 * pair.nu
@@ -127,8 +141,12 @@ def test_a_delay_is_allowed_only_if_the_job_says_so() -> None:
     assert schemes(1) & {"2bw", "pipedream"}
 
 
-def test_elastic_jobs_use_a_range_of_devices_and_copy_layers_as_often_as_they_say(tmp_path: Path) -> None:
-    spec = job(tmp_path, "parallel: {allow_delay: 0, elastic: {nodes: 2..3, backup: auto, every: 5}}")
+def test_elastic_jobs_use_a_range_of_devices_and_copy_layers_as_often_as_they_say(
+    tmp_path: Path,
+) -> None:
+    spec = job(
+        tmp_path, "parallel: {allow_delay: 0, elastic: {nodes: 2..3, backup: auto, every: 5}}"
+    )
     assert restored(written(spec), tmp_path) == spec
     assert isinstance(spec.program, Command)
     assert spec.program.parallel is not None
@@ -140,7 +158,10 @@ def test_elastic_jobs_use_a_range_of_devices_and_copy_layers_as_often_as_they_sa
     assert split.devices <= 3
     assert split.every == 5
     assert plan_from_json(json.loads(json.dumps(split.to_json()))) == split
-    with pytest.raises(BadRequest, match=r"elastic.nodes is 2\.\.3, and p3.2xlarge have fewer devices; widen types or"):
+    with pytest.raises(
+        BadRequest,
+        match=r"elastic.nodes is 2\.\.3, and p3.2xlarge have fewer devices; widen types or",
+    ):
         split_speeds(given, PROFILES, 1, [ONE])
 
 
@@ -148,7 +169,10 @@ def test_a_training_copies_layers_as_often_as_its_plan_says() -> None:
     model = model_factory("mlp")(4)
     layers = tuple(LayerCost(f"l{i}", 0.01, 0.02, 1e5, 4e5, 4e6) for i in range(len(model.layers)))
     given = split_speeds(
-        Parallel(device="V100", elastic=ElasticNodes(every=5)), [ModelProfile("mlp", 4, layers, 1e5)], 1, [FOUR]
+        Parallel(device="V100", elastic=ElasticNodes(every=5)),
+        [ModelProfile("mlp", 4, layers, 1e5)],
+        1,
+        [FOUR],
     )
     split = given["p3.8xlarge"].split
     assert split is not None
@@ -163,7 +187,9 @@ def test_chunks_and_the_optimizer_change_the_plan() -> None:
 
 
 def test_layers_with_parts_are_shared_by_the_devices_of_a_machine(tmp_path: Path) -> None:
-    """One microbatch keeps two devices busy only if they share layers; a job can say that they shall not."""
+    """One microbatch keeps two devices busy only if they share layers; a job can say that they
+    shall not.
+    """
     layers = tuple(replace(layer, parts=2, output_bytes=1e7) for layer in LAYERS)
     split = [ModelProfile("net", 4, layers, 1e5)]
 
@@ -171,7 +197,9 @@ def test_layers_with_parts_are_shared_by_the_devices_of_a_machine(tmp_path: Path
         spec = job(tmp_path, lines)
         assert isinstance(spec.program, Command)
         assert spec.program.parallel is not None
-        (found,) = split_speeds(replace(spec.program.parallel, device="V100"), split, 1, [FOUR]).values()
+        (found,) = split_speeds(
+            replace(spec.program.parallel, device="V100"), split, 1, [FOUR]
+        ).values()
         assert found.split is not None
         return found.split.tensor
 
@@ -183,7 +211,9 @@ def test_layers_with_parts_are_shared_by_the_devices_of_a_machine(tmp_path: Path
 
 def test_a_profile_of_cores_says_nothing_about_accelerators() -> None:
     assert speeds(device="cpu").keys() == {"c4.2xlarge"}
-    with pytest.raises(BadRequest, match="no machine type that the job may use has the device of the profile, T4"):
+    with pytest.raises(
+        BadRequest, match="no machine type that the job may use has the device of the profile, T4"
+    ):
         split_speeds(Parallel(device="T4"), PROFILES, 1, [CORES, ODD])
     with pytest.raises(BadRequest, match=r"parallel\.microbatch is 3; the profile has 2, 4"):
         speeds(microbatch=3)
@@ -204,7 +234,9 @@ def test_a_job_file_says_how_its_model_is_split(tmp_path: Path) -> None:
     (tmp_path / "profile.json").rename(named)
     found = loads(f"{JOB}parallel: {{profile: other.json}}\n", tmp_path / "job.yaml")
     assert [one.microbatch for one in profiles_of([found])["job"]] == [2, 4]
-    with pytest.raises(BadRequest, match=r"parallel: there is no file 'profile.json' in .*; write it with spotctl"):
+    with pytest.raises(
+        BadRequest, match=r"parallel: there is no file 'profile.json' in .*; write it with spotctl"
+    ):
         loads(f"{JOB}parallel: auto\n", tmp_path / "job.yaml")
 
 

@@ -56,7 +56,9 @@ def planned(
     spells: KnownSpells = STEADY,
 ) -> JobPlan:
     known = dict.fromkeys((series.market for series in histories or WORLD), spells)
-    facts = PlanningFacts((Job(of, deadline),), snapshot(*(histories or WORLD), at=at), lambda _: hazard, known)
+    facts = PlanningFacts(
+        (Job(of, deadline),), snapshot(*(histories or WORLD), at=at), lambda _: hazard, known
+    )
     return plan_jobs(facts)[0]
 
 
@@ -65,7 +67,9 @@ def why(found: JobPlan, of: PriceSeries) -> str:
 
 
 def test_a_small_plan_by_hand() -> None:
-    """320 units are 80 machine-hours of a.large: 8 of them lose 5.5 minutes at the start, and cost 32 cents an hour."""
+    """320 units are 80 machine-hours of a.large: 8 of them lose 5.5 minutes at the start, and cost
+    32 cents an hour.
+    """
     found = planned(spec(), hazard=CALM)
     (choice,) = found.cost.choice
     assert choice.rent.offer.market == CHEAP.market
@@ -75,7 +79,8 @@ def test_a_small_plan_by_hand() -> None:
     hours = 10 + 5.5 / 60
     assert found.cost.estimate.hours == pytest.approx(hours)
     assert found.cost.estimate.usd == pytest.approx(0.32 * hours)
-    # A launch also takes half a minute until its order, and two minutes until its machines are returned.
+    # A launch also takes half a minute until its order, and two minutes until its machines are
+    # returned.
     launched = hours + 2.5 / 60
     low, high = forecast_of(found).usd.likely
     assert 0.31 * hours < low <= forecast_of(found).usd.median <= high < 1.05 * 0.32 * hours
@@ -122,7 +127,10 @@ def test_each_rejected_market_has_a_reason() -> None:
     assert "25% more expensive: $0.01376 per unit of work, " in why(found, DEARER)
     assert why(found, DEARER).endswith("% evicted per hour")
     assert "50% more expensive" in why(found, BIGGER)
-    assert "in another region: $0.0125 per unit of work, against $0.01 for aws/us-east-1/a.large" in why(found, FAR)
+    assert (
+        "in another region: $0.0125 per unit of work, against $0.01 for aws/us-east-1/a.large"
+        in why(found, FAR)
+    )
     assert why(found, stale) == "stale: its last price is 5 days old (update: spotctl prices fetch)"
     assert unnamed_markets(found) == 0
 
@@ -139,13 +147,21 @@ def test_a_plan_takes_lookaheads_price_of_time_from_the_past_before_it() -> None
     series = spiky(market, 4 * CENT, 30 * CENT)
     asked = replace(spec(cloud="local"), strategy="lookahead")
     found = planned(asked, series, flat(offer("a.large", "b", cloud="local"), 15 * CENT))
-    assert "the lowest value at which it was as fast as proteus in past prices" in found.decision.strategy.reason
-    # What comes later is not seen: the same markets, which then become expensive, give the same plan.
-    later = PriceSeries(market, np.append(series.times, NOW + HOUR), np.append(series.prices, 90 * CENT))
+    assert (
+        "the lowest value at which it was as fast as proteus in past prices"
+        in found.decision.strategy.reason
+    )
+    # What comes later is not seen: the same markets, which then become expensive, give the same
+    # plan.
+    later = PriceSeries(
+        market, np.append(series.times, NOW + HOUR), np.append(series.prices, 90 * CENT)
+    )
     again = planned(asked, later, flat(offer("a.large", "b", cloud="local"), 15 * CENT))
     assert again.decision.strategy == found.decision.strategy
     # On a cloud that evicts for capacity, prices do not show the pace.
-    assert "the usual 55%" in planned(replace(spec(), strategy="lookahead")).decision.strategy.reason
+    assert (
+        "the usual 55%" in planned(replace(spec(), strategy="lookahead")).decision.strategy.reason
+    )
 
 
 def test_reliable_machines_are_the_cheapest_on_demand_unless_a_type_is_named() -> None:
@@ -153,12 +169,19 @@ def test_reliable_machines_are_the_cheapest_on_demand_unless_a_type_is_named() -
     beside = planned(some).decider.reliable
     assert beside is not None
     assert (beside.offer.market.instance_type, beside.machines, beside.bid) == ("a.large", 2, None)
-    named = replace(some, resources=replace(some.resources, reliable=replace(some.resources.reliable, type="a.xlarge")))
+    named = replace(
+        some,
+        resources=replace(
+            some.resources, reliable=replace(some.resources.reliable, type="a.xlarge")
+        ),
+    )
     found = planned(named)
     assert found.decider.reliable is not None
     assert found.decider.reliable.offer.on_demand == 40 * CENT
     assert found.cost.estimate.terms[-1] == pytest.approx(0.8 * found.cost.estimate.hours)
-    unknown = replace(some, resources=replace(some.resources, reliable=replace(some.resources.reliable, type="q")))
+    unknown = replace(
+        some, resources=replace(some.resources, reliable=replace(some.resources.reliable, type="q"))
+    )
     with pytest.raises(NotInTime, match=r"job: resources\.reliable: instance type aws/q"):
         planned(unknown)
 
@@ -173,7 +196,9 @@ def test_throughputs_come_from_earlier_runs_then_the_file_then_siblings_then_vcp
     (both,) = plan_jobs(replace(known, jobs=(Job(replace(job, throughputs={"b.large": 4.0})),)))
     rate = both.fleet.rates["b.large"]
     assert (rate.nu, rate.source) == (9.0, "run job-3, instead of 4 in the job file")
-    (sibling,) = plan_jobs(PlanningFacts((Job(replace(job, throughputs={"a.large": 6.0})),), snapshot(*WORLD)))
+    (sibling,) = plan_jobs(
+        PlanningFacts((Job(replace(job, throughputs={"a.large": 6.0})),), snapshot(*WORLD))
+    )
     rate = sibling.fleet.rates["a.xlarge"]
     assert (rate.nu, rate.source) == (12.0, "scaled by vCPUs from a.large")
     two = replace(job, throughputs={"a.large": 6.0, "b.large": 9.0})
@@ -217,15 +242,22 @@ def test_a_deadline_chooses_the_kinds_that_keep_it(hours: float, kinds: set[str]
 
 def test_the_deadline_strategy_may_be_named_and_plans_as_auto_does() -> None:
     timely = replace(spec(), deadline=Within(30 * HOUR))
-    named, auto = (planned(replace(timely, strategy=name), deadline=NOW + 30 * HOUR) for name in ("deadline", "auto"))
-    assert (named.cost.choice, named.decision.strategy.name) == (auto.cost.choice, auto.decision.strategy.name)
+    named, auto = (
+        planned(replace(timely, strategy=name), deadline=NOW + 30 * HOUR)
+        for name in ("deadline", "auto")
+    )
+    assert (named.cost.choice, named.decision.strategy.name) == (
+        auto.cost.choice,
+        auto.decision.strategy.name,
+    )
     assert named.decision.strategy.reason.startswith("`strategy: deadline` decides")
     assert named.decision.strategy.reason.endswith(auto.decision.strategy.reason)
 
 
 def test_what_cannot_be_done_says_what_it_would_take() -> None:
     with pytest.raises(
-        NotInTime, match=r"deadline cannot be met.*about 21 machines would.*accepted with 205m more time$"
+        NotInTime,
+        match=r"deadline cannot be met.*about 21 machines would.*accepted with 205m more time$",
     ):
         planned(spec(), deadline=NOW + 2 * HOUR)
     with pytest.raises(
@@ -234,17 +266,20 @@ def test_what_cannot_be_done_says_what_it_would_take() -> None:
     ):
         planned(replace(spec(), budget=3 * NANOS_PER_DOLLAR))
     with pytest.raises(
-        OverBudget, match=r"does not cover the first lease of 4 machines .* \$0\.21 .*accepted with a budget of"
+        OverBudget,
+        match=r"does not cover the first lease of 4 machines .* \$0\.21 .*accepted with a budget of",
     ):
         planned(replace(spec(machines=(4, 8)), budget=NANOS_PER_DOLLAR // 1000))
     with pytest.raises(OverBudget, match="does not cover the first lease of 1 machine at the bid"):
         planned(replace(spec(machines=(1, 8)), budget=NANOS_PER_DOLLAR // 10000))
     with pytest.raises(
-        OverBudget, match=r"does not cover the first lease of 4 machines .* \$0\.27 .*accepted with a budget of"
+        OverBudget,
+        match=r"does not cover the first lease of 4 machines .* \$0\.27 .*accepted with a budget of",
     ):
         planned(replace(spec(machines=(4, 8), reliable=1), budget=NANOS_PER_DOLLAR // 15))
     with pytest.raises(
-        NotInTime, match=r"none of the 1 matching markets can be used; aws/.*/a.large: stale: its last price"
+        NotInTime,
+        match=r"none of the 1 matching markets can be used; aws/.*/a.large: stale: its last price",
     ):
         planned(spec(), CHEAP, at=NOW + 3 * DAY)
     with pytest.raises(BadRequest, match="no price history of local is stored"):
@@ -262,7 +297,10 @@ def test_a_budget_or_a_deadline_that_the_first_kind_breaks_may_be_kept_on_the_ne
     """The fast machines cost 1.5 cents a unit, 4.80 in all; the budget is for the others."""
     hurry = replace(spec(), objective=Objective.MAX_THROUGHPUT)
     assert planned(hurry).cost.choice[0].rent.offer.market == BIGGER.market
-    assert planned(replace(hurry, budget=4 * NANOS_PER_DOLLAR)).cost.choice[0].rent.offer.market == CHEAP.market
+    assert (
+        planned(replace(hurry, budget=4 * NANOS_PER_DOLLAR)).cost.choice[0].rent.offer.market
+        == CHEAP.market
+    )
 
 
 def test_evictions_count_in_what_a_kind_costs() -> None:
@@ -280,46 +318,68 @@ def test_evictions_count_in_what_a_kind_costs() -> None:
     (slow,) = plan_jobs(replace(alone, jobs=(Job(spec()),)))
     assert slow.cost.estimate.hours > 20
     # A command that keeps nothing for ten hours never gets anywhere there.
-    hopeless = replace(gang(2), program=Command("true", Nodes(2, 2), Checkpoint("s3://b/c", every=10 * HOUR)))
+    hopeless = replace(
+        gang(2), program=Command("true", Nodes(2, 2), Checkpoint("s3://b/c", every=10 * HOUR))
+    )
     with pytest.raises(
-        NotInTime, match=r"job: standard\+checkpoint would rent aws/.*/a.large, where machines are evicted too often"
+        NotInTime,
+        match=r"job: standard\+checkpoint would rent aws/.*/a.large, where machines are evicted too often",
     ):
         plan_jobs(replace(alone, jobs=(Job(hopeless, hours=5.0),)))
 
 
 def test_a_job_of_centuries_is_refused_instead_of_being_forecast() -> None:
-    with pytest.raises(NotInTime, match=r"job: would take 3[\d,]+ days, but plans cover at most 366; check"):
+    with pytest.raises(
+        NotInTime, match=r"job: would take 3[\d,]+ days, but plans cover at most 366; check"
+    ):
         planned(replace(spec(), program=Training("mf", Stop(span=35_000 * DAY))))
 
 
 def test_a_gang_is_in_one_market_and_a_running_job_stays_in_its_place() -> None:
     found = planned(replace(gang(3), strategy="price-capacity", throughputs={}))
     assert [one.rent.machines for one in found.cost.choice] == [3]
-    (moved,) = plan_jobs(PlanningFacts((Job(spec(), place=("aws", "us-west-2")),), snapshot(*WORLD)))
+    (moved,) = plan_jobs(
+        PlanningFacts((Job(spec(), place=("aws", "us-west-2")),), snapshot(*WORLD))
+    )
     assert moved.cost.choice[0].rent.offer.market == FAR.market
 
 
 def test_jobs_of_one_plan_share_a_quota() -> None:
     """It holds eight machines, which the first job takes."""
     quotas = (Quota("aws", "us-east-1", "a", 32, QuotaUnit.VCPUS),)
-    first, second = plan_jobs(PlanningFacts((Job(spec("a")), Job(spec("b"))), snapshot(CHEAP, BIGGER), quotas=quotas))
+    first, second = plan_jobs(
+        PlanningFacts((Job(spec("a")), Job(spec("b"))), snapshot(CHEAP, BIGGER), quotas=quotas)
+    )
     assert second.at == first.at + round(first.share.turn.end * HOUR)
     for plan in (first, second):
-        kinds = [(one.rent.offer.market.instance_type, one.rent.machines) for one in plan.cost.choice]
+        kinds = [
+            (one.rent.offer.market.instance_type, one.rent.machines) for one in plan.cost.choice
+        ]
         assert sum(machines for name, machines in kinds if name == "a.large") <= 8
 
 
 def test_a_plan_tells_when_a_job_grows() -> None:
     """Beside the first job, two machines are left until it ends; the second job can use six."""
     quotas = (Quota("aws", "us-east-1", "a", 24, QuotaUnit.VCPUS),)
-    asked = [replace(spec(name, machines=(1, most)), strategy="lookahead") for name, most in (("a", 4), ("b", 6))]
+    asked = [
+        replace(spec(name, machines=(1, most)), strategy="lookahead")
+        for name, most in (("a", 4), ("b", 6))
+    ]
     jobs = tuple(map(Job, asked))
     known = PlanningFacts(jobs, snapshot(CHEAP), spells={CHEAP.market: STEADY}, quotas=quotas)
     first, second = plan_jobs(known)
-    assert [sum(one.rent.machines for one in plan.cost.choice) for plan in (first, second)] == [4, 2]
-    assert [(share.slice.amount, share.slices[-1].amount) for share in second.share.quotas] == [(24, 8)]
+    assert [sum(one.rent.machines for one in plan.cost.choice) for plan in (first, second)] == [
+        4,
+        2,
+    ]
+    assert [(share.slice.amount, share.slices[-1].amount) for share in second.share.quotas] == [
+        (24, 8)
+    ]
     assert second.share.quotas[0].slices[-1].later == ((first.share.turn.end, 24),)
-    assert [part.at for part in second.decision.parts] == [second.at, second.at + round(first.share.turn.end * HOUR)]
+    assert [part.at for part in second.decision.parts] == [
+        second.at,
+        second.at + round(first.share.turn.end * HOUR),
+    ]
     (alone,) = plan_jobs(replace(known, jobs=jobs[1:]))
     # The work that two machines do until then takes six a third of the time.
     hours = forecast_of(alone).hours.median + first.share.turn.end * 2 / 3
@@ -344,7 +404,13 @@ def test_the_constraints_of_a_plan_decide_again_during_a_run() -> None:
 
     def bought(now: int, *holdings: Holding) -> list[Rent]:
         known = Situation(
-            now, made.offers, lambda one: prices[one.market], holdings, made.baseline, made.most_nu, 100.0 * HOUR
+            now,
+            made.offers,
+            lambda one: prices[one.market],
+            holdings,
+            made.baseline,
+            made.most_nu,
+            100.0 * HOUR,
         )
         return [action for action in made.decide(known).actions if isinstance(action, Rent)]
 
@@ -352,25 +418,40 @@ def test_the_constraints_of_a_plan_decide_again_during_a_run() -> None:
     assert [(rent.offer.market, rent.machines) for rent in rents] == [(CHEAP.market, 8)]
     held = Holding(0, rents[0], NOW, NOW)
     assert bought(NOW + HOUR // 2, held) == []
-    assert bought(NOW + HOUR // 2, replace(held, rent=replace(rents[0], machines=5)))[0].machines == 3
+    assert (
+        bought(NOW + HOUR // 2, replace(held, rent=replace(rents[0], machines=5)))[0].machines == 3
+    )
 
 
 @pytest.mark.parametrize(("most", "first"), [(50, 32), (32 * 64, 32), (100 * 64, 100)])
 @pytest.mark.parametrize("speed", [4.0, 4000.0])
-def test_proteus_rents_128_vcpus_at_a_time_or_a_part_of_a_large_job(speed: float, most: int, first: int) -> None:
+def test_proteus_rents_128_vcpus_at_a_time_or_a_part_of_a_large_job(
+    speed: float, most: int, first: int
+) -> None:
     training = Training("mf", Stop(clocks=round(80 * most * speed)))
-    job = replace(spec(machines=(1, most)), program=training, throughputs={"a.large": speed}, strategy="proteus")
+    job = replace(
+        spec(machines=(1, most)),
+        program=training,
+        throughputs={"a.large": speed},
+        strategy="proteus",
+    )
     decider = planned(job, CHEAP).decider
-    now = Situation(NOW, decider.offers, lambda _: 4 * CENT, (), decider.baseline, decider.most_nu, 1e18)
+    now = Situation(
+        NOW, decider.offers, lambda _: 4 * CENT, (), decider.baseline, decider.most_nu, 1e18
+    )
     decided = decider.decide(now)
     assert next(action.machines for action in decided.actions if isinstance(action, Rent)) == first
     # Equal requests are named together.
-    assert decided.reason.count(" x a.large") <= len({getattr(action, "bid", None) for action in decided.actions})
+    assert decided.reason.count(" x a.large") <= len(
+        {getattr(action, "bid", None) for action in decided.actions}
+    )
 
 
 @pytest.mark.parametrize("strategy", ["proteus", "lookahead", "price-capacity", "tierml"])
 def test_machines_that_take_hours_to_start_are_rented_all_the_same(strategy: str) -> None:
-    """A busy computer learned such start-ups on the local market, and no later launch found a machine worth renting."""
+    """A busy computer learned such start-ups on the local market, and no later launch found a
+    machine worth renting.
+    """
     slow = Overheads(startup=2 * HOUR, eviction=2 * HOUR, resize=MINUTE)
     known = PlanningFacts((), snapshot(*WORLD), lambda _: CALM, overheads=slow)
     (found,) = plan_jobs(replace(known, jobs=(Job(replace(spec(), strategy=strategy)),)))
@@ -388,9 +469,16 @@ STRATEGIES = (
     "on-demand",
 )
 markets = st.sampled_from(
-    [offer(name, zone, region) for name in TYPES for zone in "ab" for region in ("us-east-1", "us-west-2")]
+    [
+        offer(name, zone, region)
+        for name in TYPES
+        for zone in "ab"
+        for region in ("us-east-1", "us-west-2")
+    ]
 )
-prices = st.dictionaries(markets, st.tuples(st.integers(1, 60), st.booleans(), st.booleans()), min_size=1, max_size=8)
+prices = st.dictionaries(
+    markets, st.tuples(st.integers(1, 60), st.booleans(), st.booleans()), min_size=1, max_size=8
+)
 
 
 @settings(max_examples=5)
@@ -415,7 +503,9 @@ def test_every_plan_keeps_the_jobs_limits(
     reliable: int,
 ) -> None:
     histories = [
-        spiky(market, cents * CENT, cents * CENT * 9) if restless else flat(market, cents * CENT, since)
+        spiky(market, cents * CENT, cents * CENT * 9)
+        if restless
+        else flat(market, cents * CENT, since)
         for market, (cents, restless, old) in world.items()
         for since in [NOW - 9 * DAY if old else NOW]
     ]
@@ -440,12 +530,16 @@ def test_every_plan_keeps_the_jobs_limits(
     assert forecast.usd.quantile(0.4) <= budget
     assert sum(term.usd for term in forecast.terms) == pytest.approx(forecast.usd.median)
     assert 0 <= forecast.budget_kept(budget) <= 1 >= forecast.deadline_met(hours) >= 0
-    assert all(0 <= one.beta.low <= one.beta.probability <= one.beta.high <= 1 for one in found.cost.choice)
+    assert all(
+        0 <= one.beta.low <= one.beta.probability <= one.beta.high <= 1 for one in found.cost.choice
+    )
     assert len(found.rejected) + unnamed_markets(found) + len(chosen) >= len(world)
 
 
 def test_a_plan_mixes_kinds_where_neither_alone_is_best() -> None:
-    """Seven slow and one fast machine are in time for less than eight fast ones; the slow ones alone are late."""
+    """Seven slow and one fast machine are in time for less than eight fast ones; the slow ones
+    alone are late.
+    """
     hurry = planned(spec(), deadline=NOW + 8 * HOUR)
     assert hurry.decision.mixture is not None
     first = hurry.decision.mixture.phases[0].mixture.machines
@@ -484,5 +578,9 @@ def test_jobs_with_deadlines_get_whole_machines_that_keep_them() -> None:
         assert finish_by(found) <= NOW + 9 * HOUR
     parts = plans[0].share.quotas[0].slices
     assert sum(part.amount for part in parts if not part.turn.begin) <= 80
-    with pytest.raises(NotInTime, match=r"raise a quota, or (run the jobs one after the other|allow more time)"):
-        plan_jobs(PlanningFacts(jobs, snapshot(CHEAP, BIGGER), quotas=(replace(quotas[0], amount=60),)))
+    with pytest.raises(
+        NotInTime, match=r"raise a quota, or (run the jobs one after the other|allow more time)"
+    ):
+        plan_jobs(
+            PlanningFacts(jobs, snapshot(CHEAP, BIGGER), quotas=(replace(quotas[0], amount=60),))
+        )

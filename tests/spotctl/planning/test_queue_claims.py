@@ -17,13 +17,17 @@ from spotctl.planning.queue_claims import queue_job, queue_quotas
 from spotctl.planning.quotas import QuotaGroup
 from spotctl.planning.values import Demand, JobLength
 
-CHEAP, FAST, DEAR = KINDS = tuple(MachineKind("aws", "east", name) for name in ("cheap", "fast", "dear"))
+CHEAP, FAST, DEAR = KINDS = tuple(
+    MachineKind("aws", "east", name) for name in ("cheap", "fast", "dear")
+)
 NU = np.array([4.0, 8.0, 16.0])
 # Dollars per unit of work: 0.01, 0.012, 0.03.
 PRICE = np.array([0.04, 0.096, 0.48])
 GROUPS = [
     QuotaGroup(Quota("aws", "east", "a", 16, QuotaUnit.VCPUS), np.array([2.0, 4.0, 0.0]), 16.0),
-    QuotaGroup(Quota("aws", "east", "cheap", 3, QuotaUnit.MACHINES), np.array([1.0, 0.0, 0.0]), 3.0),
+    QuotaGroup(
+        Quota("aws", "east", "cheap", 3, QuotaUnit.MACHINES), np.array([1.0, 0.0, 0.0]), 3.0
+    ),
 ]
 
 
@@ -33,7 +37,9 @@ def demand(**changes: object) -> Demand:
 
 
 def claim(**changes: object) -> QueueJob:
-    return queue_job(demand(**changes), KINDS, PRICE, GROUPS, arrival=100.0, now=200.0, startup_hours=0.1)
+    return queue_job(
+        demand(**changes), KINDS, PRICE, GROUPS, arrival=100.0, now=200.0, startup_hours=0.1
+    )
 
 
 def kinds(job: QueueJob) -> set[str]:

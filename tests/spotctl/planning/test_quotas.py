@@ -51,7 +51,8 @@ def test_a_quota_that_several_markets_share_is_told_with_what_each_takes() -> No
     reliable = Rent(offers[0], 1, None)
     shared = shared_quotas(offers, reliable, (VCPUS, EACH, MACHINES), TYPES)
     zones = {offers[0].market: 4, offers[1].market: 4}
-    # Of the quota for every region, only the one here is shared: there is one market in the other region.
+    # Of the quota for every region, only the one here is shared: there is one market in the other
+    # region.
     assert shared == (
         CommonQuota(32 - 4, zones),
         CommonQuota(16 - 4, zones),
@@ -82,7 +83,9 @@ resources: {{clouds: [local], types: [c4.xlarge], machines: {machines}, reliable
         (0, [2, 1], [0, 0]),
     ],
 )
-def test_a_job_gets_its_need_or_an_equal_part_of_the_rest(quota: int, needs: list[int], parts: list[int]) -> None:
+def test_a_job_gets_its_need_or_an_equal_part_of_the_rest(
+    quota: int, needs: list[int], parts: list[int]
+) -> None:
     assert _parts(quota, needs) == parts
 
 
@@ -93,19 +96,24 @@ def test_the_smallest_parts_are_as_large_as_they_can_be() -> None:
         needs = chance.integers(0, 5, int(chance.integers(2, 5))).tolist()
         whole = int(chance.integers(0, 12))
         ways = [way for way in product(*(range(need + 1) for need in needs)) if sum(way) <= whole]
-        machines = [min(part // 8, need) for part, need in zip(_parts(8 * whole, needs), needs, strict=True)]
+        machines = [
+            min(part // 8, need) for part, need in zip(_parts(8 * whole, needs), needs, strict=True)
+        ]
         assert sorted(machines) == max(sorted(way) for way in ways)
         assert sum(_parts(8 * whole, needs)) <= 8 * whole
 
 
 def test_a_quota_for_every_region_is_divided_in_each() -> None:
     quotas = quotas_from("aws/*/c5 on demand=24")
-    every, region = on_demand_slices(quotas, [Counter({MARKET: 2}), Counter({MARKET: 2})], CATALOG)[1]
+    every, region = on_demand_slices(quotas, [Counter({MARKET: 2}), Counter({MARKET: 2})], CATALOG)[
+        1
+    ]
     assert (every.amount, region.region, region.amount) == (24, "us-east-1", 8)
 
 
 def test_a_job_that_needs_few_leaves_the_rest_to_the_one_with_a_deadline(tmp_path: Path) -> None:
-    """One machine keeps the state of each training; the job with a deadline may turn to 16 others."""
+    """One machine keeps the state of each training; the job with a deadline may turn to 16
+    others."""
     file = tmp_path / "small.yaml"
     file.write_text(JOB.format(name="small", machines="1..3"))
     urgent = tmp_path / "urgent.yaml"
@@ -118,4 +126,7 @@ def test_a_job_that_needs_few_leaves_the_rest_to_the_one_with_a_deadline(tmp_pat
 
 def _parts(quota: int, needs: list[int]) -> list[int]:
     quotas = quotas_from(f"aws/us-east-1/c5 on demand={quota}")
-    return [part.amount for (part,) in on_demand_slices(quotas, [Counter({MARKET: n}) for n in needs], CATALOG)]
+    return [
+        part.amount
+        for (part,) in on_demand_slices(quotas, [Counter({MARKET: n}) for n in needs], CATALOG)
+    ]

@@ -1,4 +1,6 @@
-"""Reservations in a plan: used first while they cost no more, for as many machines as they have, until they end."""
+"""Reservations in a plan: used first while they cost no more, for as many machines as they have,
+until they end.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ from tests.spotctl.planning.worlds import CENT, NOW, flat, gang, offer, snapshot
 SPOT = flat(offer("a.large"), 4 * CENT)
 
 
-def reserved(machines: int = 2, price: int = 0, ends: int = 30 * DAY, **values: object) -> Reservation:
+def reserved(
+    machines: int = 2, price: int = 0, ends: int = 30 * DAY, **values: object
+) -> Reservation:
     named = Reservation("cr-0abc", "aws", "us-east-1b", "a.large", machines, price, NOW + ends)
     return replace(named, **values)  # type: ignore[arg-type] # some of its fields
 
@@ -40,21 +44,31 @@ def holding_reservations(of: JobSpec, *reservations: Reservation) -> JobSpec:
 
 
 def planned(
-    of: JobSpec, *histories: PriceSeries, deadline: int | None = None, quotas: tuple[Quota, ...] = ()
+    of: JobSpec,
+    *histories: PriceSeries,
+    deadline: int | None = None,
+    quotas: tuple[Quota, ...] = (),
 ) -> JobPlan:
     series = histories or (SPOT,)
     known = dict.fromkeys((one.market for one in series), STEADY)
     job = Job(of, deadline, place=place_of(of, NOW))
-    return plan_jobs(PlanningFacts((job,), snapshot(*series), lambda _: CALM, known, quotas=quotas))[0]
+    return plan_jobs(
+        PlanningFacts((job,), snapshot(*series), lambda _: CALM, known, quotas=quotas)
+    )[0]
 
 
 def saving(hours: int) -> JobSpec:
     """A gang with checkpoints, which goes on elsewhere when a reservation ends."""
-    return replace(gang(4), hours=hours, program=Command("true", Nodes(4, 4), Checkpoint("checkpoint")))
+    return replace(
+        gang(4), hours=hours, program=Command("true", Nodes(4, 4), Checkpoint("checkpoint"))
+    )
 
 
 def rents(plan: JobPlan) -> list[tuple[Market, int, int | None]]:
-    return [(choice.rent.offer.market, choice.rent.machines, choice.rent.bid) for choice in plan.cost.choice]
+    return [
+        (choice.rent.offer.market, choice.rent.machines, choice.rent.bid)
+        for choice in plan.cost.choice
+    ]
 
 
 def situation(plan: JobPlan, now: int, *holdings: Holding, spot: int = 4 * CENT) -> Situation:
@@ -84,19 +98,27 @@ def test_a_paid_reservation_is_used_first_and_spot_for_the_rest() -> None:
     assert (first.price, first.beta.probability, first.usd_per_work) == (0, 0.0, 0.0)
     assert second.price == 4 * CENT
     spot_only = planned(spec())
-    assert forecast_of(plan).usd.median == pytest.approx(0.75 * forecast_of(spot_only).usd.median, rel=0.03)
-    assert forecast_of(plan).hours.median == pytest.approx(forecast_of(spot_only).hours.median, rel=0.02)
+    assert forecast_of(plan).usd.median == pytest.approx(
+        0.75 * forecast_of(spot_only).usd.median, rel=0.03
+    )
+    assert forecast_of(plan).hours.median == pytest.approx(
+        forecast_of(spot_only).hours.median, rel=0.02
+    )
     assert str(block.market) in {str(term.market) for term in forecast_of(plan).terms}
 
 
 @pytest.mark.parametrize(("price", "used"), [(0, True), (4 * CENT, True), (5 * CENT, False)])
-def test_a_gang_is_in_a_reservation_while_it_costs_no_more_than_spot(price: int, used: bool) -> None:
+def test_a_gang_is_in_a_reservation_while_it_costs_no_more_than_spot(
+    price: int, used: bool
+) -> None:
     block = reserved(4, price)
     plan = planned(holding_reservations(replace(gang(4), hours=2 * HOUR), block))
     if used:
         assert rents(plan) == [(block.market, 4, None)]
         hours = forecast_of(plan).hours.median
-        assert forecast_of(plan).usd.median == pytest.approx(4 * price / NANOS_PER_DOLLAR * hours, rel=0.05)
+        assert forecast_of(plan).usd.median == pytest.approx(
+            4 * price / NANOS_PER_DOLLAR * hours, rel=0.05
+        )
         assert forecast_of(plan).usd.likely[0] == forecast_of(plan).usd.likely[1]
     else:
         assert rents(plan) == [(SPOT.market, 4, 20 * CENT)]
@@ -125,14 +147,20 @@ def test_a_reservation_needs_no_quota_for_spot(job: JobSpec) -> None:
 
 
 def test_a_reservation_that_is_too_small_leaves_the_quota_as_it_is() -> None:
-    with pytest.raises(NotInTime, match="needs at least 4 machines, and quotas and reservations allow at most 2"):
+    with pytest.raises(
+        NotInTime, match="needs at least 4 machines, and quotas and reservations allow at most 2"
+    ):
         planned(holding_reservations(gang(4), reserved(2)), quotas=NO_SPOT)
 
 
 def test_a_reservation_keeps_the_job_in_its_region() -> None:
     cheaper = flat(FAR.market, CENT)
     assert rents(planned(gang(4), *WORLD, cheaper))[0][0] == FAR.market
-    plan = planned(holding_reservations(gang(4), reserved(3)), *(one for one in WORLD if one is not FAR), cheaper)
+    plan = planned(
+        holding_reservations(gang(4), reserved(3)),
+        *(one for one in WORLD if one is not FAR),
+        cheaper,
+    )
     assert {offered.market.region for offered in plan.decider.offers} == {"us-east-1"}
 
 
@@ -143,7 +171,9 @@ def test_one_that_has_ended_or_is_about_to_is_not_used() -> None:
 
 
 def test_before_its_end_others_are_rented_and_its_machines_returned() -> None:
-    """Others are ordered two starts before the machines leave, one notice before the cloud would take them."""
+    """Others are ordered two starts before the machines leave, one notice before the cloud would
+    take them.
+    """
     block = reserved(4, ends=10 * HOUR)
     plan = planned(holding_reservations(saving(20 * HOUR), block))
     mine, decider = held(plan), plan.decider
@@ -166,7 +196,10 @@ def test_machines_that_leave_count_against_the_reservation() -> None:
     plan = planned(holding_reservations(spec(), block))
     going = replace(situation(plan, NOW + HOUR), leaving={(block.market, False): 1})
     bought = [action for action in plan.decider.decide(going).actions if isinstance(action, Rent)]
-    assert [(rent.offer.market, rent.machines) for rent in bought] == [(block.market, 1), (SPOT.market, 7)]
+    assert [(rent.offer.market, rent.machines) for rent in bought] == [
+        (block.market, 1),
+        (SPOT.market, 7),
+    ]
 
 
 def test_a_refused_order_leaves_the_reservation_alone_for_a_while() -> None:
@@ -198,7 +231,10 @@ def test_the_budget_counts_the_price_of_a_reservation() -> None:
 
 def test_a_deadline_beyond_a_short_reservation_is_kept() -> None:
     """A move out of a reservation takes 12 minutes, which a tight deadline does not have."""
-    loose = planned(holding_reservations(saving(20 * HOUR), reserved(4, ends=2 * HOUR)), deadline=NOW + 30 * HOUR)
+    loose = planned(
+        holding_reservations(saving(20 * HOUR), reserved(4, ends=2 * HOUR)),
+        deadline=NOW + 30 * HOUR,
+    )
     assert [market.reservation for market, _, _ in rents(loose)] == ["cr-0abc"]
     assert forecast_of(loose).deadline_met(30.0) == 1.0
     begin = situation(loose, NOW)
@@ -210,9 +246,13 @@ def test_a_deadline_beyond_a_short_reservation_is_kept() -> None:
 
 
 def test_a_command_without_a_checkpoint_must_be_done_before_the_end() -> None:
-    long = planned(holding_reservations(replace(gang(4), hours=3 * HOUR), reserved(4, ends=2 * HOUR)))
+    long = planned(
+        holding_reservations(replace(gang(4), hours=3 * HOUR), reserved(4, ends=2 * HOUR))
+    )
     assert rents(long) == [(SPOT.market, 4, 20 * CENT)]
-    assert long.rejected[0].why.startswith("ends before the job is done, and the command has no checkpoint")
+    assert long.rejected[0].why.startswith(
+        "ends before the job is done, and the command has no checkpoint"
+    )
     short = planned(holding_reservations(replace(gang(4), hours=HOUR), reserved(4, ends=2 * HOUR)))
     assert rents(short) == [(reserved().market, 4, None)]
 
@@ -265,13 +305,17 @@ def test_what_one_job_does_not_need_is_left_to_the_others() -> None:
     ranged = [holding_reservations(short_gang(name, 4, 2), reserved(5)) for name in ("a", "b")]
     assert held_by(planned_together(*ranged)) == [3, 2]
     # Both get all machines that they want, so nothing is divided.
-    enough = planned_together(*(holding_reservations(short_gang(name, 2), reserved(4)) for name in ("a", "b")))
+    enough = planned_together(
+        *(holding_reservations(short_gang(name, 2), reserved(4)) for name in ("a", "b"))
+    )
     assert (held_by(enough), [plan.job.reserved for plan in enough]) == ([2, 2], [None, None])
 
 
 def test_a_job_that_cannot_run_without_the_reservation_of_another_says_so() -> None:
     jobs = tuple(Job(holding_reservations(short_gang(name, 4), reserved(4))) for name in ("a", "b"))
-    facts = PlanningFacts(jobs, snapshot(SPOT), lambda _: CALM, {SPOT.market: STEADY}, quotas=NO_SPOT)
+    facts = PlanningFacts(
+        jobs, snapshot(SPOT), lambda _: CALM, {SPOT.market: STEADY}, quotas=NO_SPOT
+    )
     with pytest.raises(NotInTime, match=r"b: needs at least 4 machines.*one after the other"):
         plan_jobs(facts)
 
@@ -295,19 +339,27 @@ def test_a_division_is_the_fairest(machines: int, claims: list[tuple[int, int]])
         if sum(counts) <= machines
     ]
     if served:
-        assert sorted(parts[m] / most for m, (_, most) in served.items()) == pytest.approx(max(shares))
+        assert sorted(parts[m] / most for m, (_, most) in served.items()) == pytest.approx(
+            max(shares)
+        )
 
 
 def test_fewer_machines_that_cost_nothing_save_no_money() -> None:
-    """An hour on reserved machines that are paid for already; a reliable machine alone costs more than the budget."""
+    """An hour on reserved machines that are paid for already; a reliable machine alone costs more
+    than the budget.
+    """
     job = replace(holding_reservations(spec(machines=(1, 2), reliable=1), reserved()), budget=CENT)
     timed = replace(job, program=Training("mf", Stop(span=HOUR)))
-    with pytest.raises(OverBudget, match=r"^job: expected cost .* exceeds the budget of \$0\.01; it would be acc.*"):
+    with pytest.raises(
+        OverBudget, match=r"^job: expected cost .* exceeds the budget of \$0\.01; it would be acc.*"
+    ):
         planned(timed)
 
 
 def test_a_job_that_costs_nothing_has_no_shares_of_its_cost() -> None:
-    plan = planned(holding_reservations(replace(spec(machines=(1, 2)), strategy="auto"), reserved()))
+    plan = planned(
+        holding_reservations(replace(spec(machines=(1, 2)), strategy="auto"), reserved())
+    )
     assert forecast_of(plan).usd.median == 0
     assert other_paces(plan, planned) == []
     assert _shares(101, JobPlans([plan, plan])) == [50, 50]

@@ -38,7 +38,9 @@ def flat(market: Market, price: int, until: int = NOW, since: int = BEGIN) -> Pr
 def spiky(market: Market, low: int, high: int, every: int = 4 * HOUR) -> PriceSeries:
     """Half an hour of a high price in so much time; low at the end."""
     begins = np.arange(BEGIN, NOW - every, every, dtype=np.int64)
-    times = np.concatenate([np.stack([begins, begins + every - HOUR // 2], axis=1).ravel(), [NOW - HOUR // 4, NOW]])
+    times = np.concatenate(
+        [np.stack([begins, begins + every - HOUR // 2], axis=1).ravel(), [NOW - HOUR // 4, NOW]]
+    )
     prices = np.concatenate([np.tile([low, high], begins.size), [low, low]])
     return PriceSeries(market, times.astype(np.int64), prices.astype(np.int64))
 
@@ -46,7 +48,11 @@ def spiky(market: Market, low: int, high: int, every: int = 4 * HOUR) -> PriceSe
 def catalog() -> Catalog:
     """The types in two regions, at 5 cents a vCPU-hour."""
     clouds, regions = ("aws", "local"), ("us-east-1", "us-west-2")
-    types = tuple(InstanceType(cloud, name, cpus, 2.0 * cpus) for cloud in clouds for name, cpus in TYPES.items())
+    types = tuple(
+        InstanceType(cloud, name, cpus, 2.0 * cpus)
+        for cloud in clouds
+        for name, cpus in TYPES.items()
+    )
     prices = tuple(
         OnDemandPrice(cloud, region, name, "linux", BEGIN, 5 * CENT * cpus, "a list")
         for cloud in clouds
@@ -72,16 +78,25 @@ def snapshot(*histories: PriceSeries, at: int = NOW) -> MarketSnapshot:
     return MarketSnapshot.of(table_of(histories), catalog(), at)
 
 
-def spec(name: str = "job", machines: tuple[int, int] = (1, 8), reliable: int = 0, cloud: str = "aws") -> JobSpec:
+def spec(
+    name: str = "job", machines: tuple[int, int] = (1, 8), reliable: int = 0, cloud: str = "aws"
+) -> JobSpec:
     """A trainer of 320 units of work; a.large does 4 an hour."""
     resources = Resources((cloud,), Range(*machines), Reliable(reliable))
     training = Training("mf", Stop(clocks=320))
     return JobSpec(
-        name, training, resources, Path("/nowhere"), throughputs={"a.large": 4.0}, strategy="standard+agileml"
+        name,
+        training,
+        resources,
+        Path("/nowhere"),
+        throughputs={"a.large": 4.0},
+        strategy="standard+agileml",
     )
 
 
 def gang(nodes: int) -> JobSpec:
     return replace(
-        spec(machines=(nodes, nodes)), program=Command("true", Nodes(nodes, nodes)), strategy="standard+checkpoint"
+        spec(machines=(nodes, nodes)),
+        program=Command("true", Nodes(nodes, nodes)),
+        strategy="standard+checkpoint",
     )

@@ -1,11 +1,13 @@
-"""Runs that must not cost more than they may: random prices, evictions, faults and strategies, and runners that die.
+"""Runs that must not cost more than they may: random prices, evictions, faults and strategies, and
+runners that die.
 
 python -m tests.spotctl.run.budgets 3000
 
-A run is played in virtual time. Its runner is killed at random points, and may stay dead for a while, so that its
-machines are left to their leases. What it costs is counted from the cloud's own account, not from the log; and in every
-round what it would cost if no runner ever resumed, and each machine cost its bid to the end of its lease. A user
-raises and lowers the budget at random points, also between a decision of the runner and the row that it writes.
+A run is played in virtual time. Its runner is killed at random points, and may stay dead for a
+while, so that its machines are left to their leases. What it costs is counted from the cloud's own
+account, not from the log; and in every round what it would cost if no runner ever resumed, and each
+machine cost its bid to the end of its lease. A user raises and lowers the budget at random points,
+also between a decision of the runner and the row that it writes.
 """
 
 from __future__ import annotations
@@ -37,8 +39,25 @@ from spotctl.log.state import RunState
 from spotctl.run.start.budgets import change_budget
 from spotctl.run.turn.ending import RunLimits
 from spotctl.run.turn.reconcile import StrategyTerms
-from tests.spotctl.clouds.fake import Call, FakeProvider, Fault, LostAnswer, LostRequest, PartialGrant, Refusal
-from tests.spotctl.run.worlds import LEASE_TIMES, START, Death, Killed, Life as RunnersLife, MemoryLog, Toil, World
+from tests.spotctl.clouds.fake import (
+    Call,
+    FakeProvider,
+    Fault,
+    LostAnswer,
+    LostRequest,
+    PartialGrant,
+    Refusal,
+)
+from tests.spotctl.run.worlds import (
+    LEASE_TIMES,
+    START,
+    Death,
+    Killed,
+    Life as RunnersLife,
+    MemoryLog,
+    Toil,
+    World,
+)
 
 ON_DEMAND = 200_000_000
 ROUND_SECONDS = 120
@@ -47,11 +66,14 @@ MAX_ROUNDS = 10_000
 MAX_SET = 8
 """How often a user sets the budget of a run, at most."""
 ENDS = (DONE, BUDGET, NO_CAPACITY, FAILED)
-"""Where most calls fail, agents may not be reached during a whole lease, four times in a row: FAILED."""
+"""Where most calls fail, agents may not be reached during a whole lease, four times in a row:
+FAILED."""
 
 
 class Idle(BaseException):
-    """A strategy at random has wanted more than the account may have of each market, and wants nothing else."""
+    """A strategy at random has wanted more than the account may have of each market, and wants
+    nothing else.
+    """
 
 
 @dataclass(frozen=True)
@@ -78,7 +100,9 @@ class Reckless:
         if situation.offers and draw.random() < 0.6:
             offer = draw.choice(situation.offers)
             price = situation.price(offer)
-            bid = draw.choice([None, offer.on_demand, price, max(1, round(price * draw.uniform(0.7, 3)))])
+            bid = draw.choice(
+                [None, offer.on_demand, price, max(1, round(price * draw.uniform(0.7, 3)))]
+            )
             actions.append(Rent(offer, draw.randint(1, 8), bid))
         actions += [
             Return(holding.allocation, draw.choice([None, situation.now + draw.randrange(HOUR)]))
@@ -105,7 +129,9 @@ class Account(World):
     def pass_round(self) -> None:
         if self.rounds > MAX_ROUNDS:
             raise Idle
-        assert self.paid + sum(map(self._later, self.running)) <= self.budget, "more is committed than the budget"
+        assert self.paid + sum(map(self._later, self.running)) <= self.budget, (
+            "more is committed than the budget"
+        )
         super().pass_round()
 
     def _later(self, machine: Machine) -> int:
@@ -120,7 +146,9 @@ class Account(World):
     def _bill(self, machine: Machine, end: int, price: int | None = None) -> int:
         how = End.EVICTED if machine.end_reason is EndReason.EVICTED else End.LEFT
         paid = self.prices[machine.market] if price is None else price
-        return self.rule.bill(Life(machine.started, end, how), ON_DEMAND if machine.bid is None else paid).amount
+        return self.rule.bill(
+            Life(machine.started, end, how), ON_DEMAND if machine.bid is None else paid
+        ).amount
 
 
 @dataclass
@@ -136,7 +164,12 @@ class Spending(Death):
             limit = round(self.account.budget * 10 ** self.draw.uniform(-0.3, 0.3))
             # The run is over, or more is committed.
             with suppress(BadRequest):
-                change_budget(self.run.opened(), self.run.state, lambda state: self._may_change(state, limit), limit)
+                change_budget(
+                    self.run.opened(),
+                    self.run.state,
+                    lambda state: self._may_change(state, limit),
+                    limit,
+                )
                 self.account.budget, self.account.times_set = limit, self.account.times_set + 1
         super().point(where)
 
@@ -155,11 +188,14 @@ def play(seed: int) -> Played:
     draw = random.Random(seed)
     histories = [_history(zone, draw) for zone in "abc"[: draw.randint(1, 3)]]
     warnings = Warnings(draw.choice([0, 30, 120, 600]) * 10**6, draw.choice([0.0, 0.5]), seed)
-    cloud = FakeProvider(Replayed.of(histories), START, warnings, most_machines=draw.choice([3, 12, 100]))
+    cloud = FakeProvider(
+        Replayed.of(histories), START, warnings, most_machines=draw.choice([3, 12, 100])
+    )
     rule = billing_rule(draw.choice(["per-second", "hourly-refund"]))
     known = {series.market: series for series in histories}
     rounds = draw.randrange(20, 1000)
-    # From a tenth of what so much work costs on demand, which is not enough even on spot, to more than enough.
+    # From a tenth of what so much work costs on demand, which is not enough even on spot, to more
+    # than enough.
     budget = round(10 ** draw.uniform(-1, 0.7) * rounds * ROUND_SECONDS * ON_DEMAND)
     world = Account(cloud, round_seconds=ROUND_SECONDS, rule=rule, prices=known, budget=budget)
     log = MemoryLog()
@@ -185,11 +221,14 @@ def play(seed: int) -> Played:
     assert state.ended.outcome != FAILED or "before their agents answered" in state.ended.message
     assert world.paid <= world.budget, f"paid {world.paid / world.budget:.4f} of the budget"
     assert state.limit(budget) == world.budget
-    return Played(state.ended.outcome, world.paid, world.budget, deaths, state.evictions, world.times_set)
+    return Played(
+        state.ended.outcome, world.paid, world.budget, deaths, state.evictions, world.times_set
+    )
 
 
 def _live_and_die(run: RunnersLife, account: Account, draw: random.Random) -> int:
-    """Runners take over from each other until one lives to the run's end; returns how many did not."""
+    """Runners take over from each other until one lives to the run's end; returns how many did
+    not."""
     deaths = 0
     for _ in range(draw.choice([0, 1, 1, 3, 8])):
         try:
@@ -210,8 +249,16 @@ def _history(zone: str, draw: random.Random) -> PriceSeries:
     gaps = rng.exponential(draw.choice([10, 60, 300]) * MINUTE, 400).astype(np.int64) + 1
     times = START + np.concatenate([[0], np.cumsum(gaps)])
     times = np.append(times[times < START + LASTS], START + LASTS)
-    prices = ON_DEMAND * draw.uniform(0.1, 0.9) * np.exp(rng.normal(0, draw.choice([0.05, 0.3, 1.0]), len(times)))
-    return PriceSeries(Market("local", "sim-east", zone, "c4.xlarge"), times, np.maximum(prices.astype(np.int64), 1))
+    prices = (
+        ON_DEMAND
+        * draw.uniform(0.1, 0.9)
+        * np.exp(rng.normal(0, draw.choice([0.05, 0.3, 1.0]), len(times)))
+    )
+    return PriceSeries(
+        Market("local", "sim-east", zone, "c4.xlarge"),
+        times,
+        np.maximum(prices.astype(np.int64), 1),
+    )
 
 
 def _strategy(draw: random.Random) -> Strategy:
@@ -226,9 +273,15 @@ def _terms(markets: list[Market], draw: random.Random) -> StrategyTerms:
 
 
 def _weather(draw: random.Random) -> Callable[[Call], Fault | None]:
-    """Now and then a call fails, most of all those that are not answered though they came through."""
+    """Now and then a call fails, most of all those that are not answered though they came
+    through."""
     share = draw.choice([0.0, 0.05, 0.3, 0.7])
-    faults: tuple[Fault, ...] = (LostRequest(), LostAnswer(), LostAnswer(), Refusal(Throttled("slow down")))
+    faults: tuple[Fault, ...] = (
+        LostRequest(),
+        LostAnswer(),
+        LostAnswer(),
+        Refusal(Throttled("slow down")),
+    )
 
     def weather(call: Call) -> Fault | None:
         if draw.random() >= share:
@@ -258,9 +311,11 @@ def main() -> None:
     stopped = [one.paid / one.budget for one in played if one.outcome == BUDGET]
     sys.stdout.write(
         f"{len(played)} runs ({', '.join(f'{count} {end}' for end, count in ends.most_common())}),"
-        f" {sum(one.deaths for one in played)} runners killed, {sum(one.evicted for one in played)} machines evicted,"
+        f" {sum(one.deaths for one in played)} runners killed, "
+        f"{sum(one.evicted for one in played)} machines evicted,"
         f" {sum(one.times_set for one in played)} budgets set:"
-        f" none overspent, none left; those that ended at their budget had spent {np.median(stopped):.0%} of it"
+        f" none overspent, none left; those that ended at their budget had spent "
+        f"{np.median(stopped):.0%} of it"
         f" (median), {max(stopped):.1%} at most\n"
     )
 

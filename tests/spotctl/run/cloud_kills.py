@@ -1,11 +1,13 @@
-"""The kill matrix of launches on the three clouds: runners killed around every request and every write to the log.
+"""The kill matrix of launches on the three clouds: runners killed around every request and every
+write to the log.
 
     python -m tests.spotctl.run.cloud_kills [--cloud gcp] [--every 10] [--seed 1]
 
-A run rents machines, its work is done, and it returns them, against the API server of a cloud whose machines are
-records. Its runner is a process that meets its fate at one point: it is killed by SIGKILL before or after a request of
-the cloud's SDK or a write to the event log, or the answer to a request is lost although it was carried out. Another
-process then resumes the run. The server says what was bought, and what is left; the command prints every violation.
+A run rents machines, its work is done, and it returns them, against the API server of a cloud whose
+machines are records. Its runner is a process that meets its fate at one point: it is killed by
+SIGKILL before or after a request of the cloud's SDK or a write to the event log, or the answer to a
+request is lost although it was carried out. Another process then resumes the run. The server says
+what was bought, and what is left; the command prints every violation.
 """
 
 from __future__ import annotations
@@ -79,13 +81,16 @@ class Cloud:
 
 @contextmanager
 def on_aws(_: Path) -> Iterator[Cloud]:
-    # The modules of one cloud's server are not imported for another, because that takes longer than a fate.
+    # The modules of one cloud's server are not imported for another, because that takes longer than
+    # a fate.
     from tests.spotctl.clouds.aws import standins as aws
     from tests.spotctl.clouds.aws.ec2 import Ec2, running_ec2
 
     settings = replace(aws.SETTINGS, regions=("us-east-1",))
     with pytest.MonkeyPatch.context() as environ, running_ec2(environ, Ec2) as ec2:
-        yield Cloud(ec2, aws.MARKET, lambda agents=None: aws.provider(settings, agents or Reached()))
+        yield Cloud(
+            ec2, aws.MARKET, lambda agents=None: aws.provider(settings, agents or Reached())
+        )
 
 
 @contextmanager
@@ -93,7 +98,11 @@ def on_gcp(folder: Path) -> Iterator[Cloud]:
     from tests.spotctl.clouds.gcp import world as gcp
 
     with gcp.world(folder) as made:
-        yield Cloud(made.server, gcp.N2, lambda agents=None: made.provider(cast("RemoteAgents", agents or Reached())))
+        yield Cloud(
+            made.server,
+            gcp.N2,
+            lambda agents=None: made.provider(cast("RemoteAgents", agents or Reached())),
+        )
 
 
 @contextmanager
@@ -101,7 +110,11 @@ def on_azure(_: Path) -> Iterator[Cloud]:
     from tests.spotctl.clouds.azure import world as azure
 
     with azure.running_world() as made:
-        yield Cloud(made.server, azure.MARKET, lambda agents=None: azure.provider_of(made.server, agents or Reached()))
+        yield Cloud(
+            made.server,
+            azure.MARKET,
+            lambda agents=None: azure.provider_of(made.server, agents or Reached()),
+        )
 
 
 CLOUDS: Mapping[str, Callable[[Path], Any]] = {"aws": on_aws, "gcp": on_gcp, "azure": on_azure}
@@ -110,8 +123,8 @@ CLOUDS: Mapping[str, Callable[[Path], Any]] = {"aws": on_aws, "gcp": on_gcp, "az
 class Visit(Workload):
     """Work that is done as soon as all machines that it wants are there, of both kinds.
 
-    Google Cloud creates machines one by one: of an order that is interrupted, those that exist by then come, and the
-    run orders the others.
+    Google Cloud creates machines one by one: of an order that is interrupted, those that exist by
+    then come, and the run orders the others.
     """
 
     def payload(self, order: RentIntended) -> Payload:
@@ -119,7 +132,9 @@ class Visit(Workload):
 
     def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> WorkReport:  # noqa: ARG002
         listed = {machine.id for machine in machines}
-        reliable = [state.allocations[held.allocation].reliable for held in state.alive if held.id in listed]
+        reliable = [
+            state.allocations[held.allocation].reliable for held in state.alive if held.id in listed
+        ]
         ordered = state.unclear or any(isinstance(one, RentIntended) for one in state.open.values())
         complete = not ordered and sorted(reliable) == [False] * SPOT + [True] * RELIABLE
         return WorkReport(outcome=DONE if complete else None)
@@ -127,13 +142,16 @@ class Visit(Workload):
 
 @dataclass
 class Fate:
-    """Meets every request and every write of this process; what happens at point number `at` is `kind`."""
+    """Meets every request and every write of this process; what happens at point number `at` is
+    `kind`.
+    """
 
     at: int = -1
     kind: str = ""
     count: int = 0
 
-    def meet(self, act: Callable[[], Any], lost: Exception | None = None) -> Any:  # noqa: ANN401 - what the act returns
+    # What the act returns.
+    def meet(self, act: Callable[[], Any], lost: Exception | None = None) -> Any:  # noqa: ANN401
         self.count += 1
         if self.count - 1 != self.at:
             return act()
@@ -147,10 +165,13 @@ class Fate:
         return answer
 
     def governs_requests(self) -> None:
-        """From now on and for the rest of this process, all SDKs' requests are points: they share urllib3."""
+        """From now on and for the rest of this process, all SDKs' requests are points: they share
+        urllib3.
+        """
         usual = HTTPConnectionPool.urlopen
 
-        def urlopen(pool: HTTPConnectionPool, *given: Any, **named: Any) -> Any:  # noqa: ANN401 - as urllib3 has it
+        # As urllib3 has it.
+        def urlopen(pool: HTTPConnectionPool, *given: Any, **named: Any) -> Any:  # noqa: ANN401
             gone = urllib3.exceptions.ProtocolError("the answer was lost")
             return self.meet(lambda: usual(pool, *given, **named), gone)
 
@@ -164,8 +185,12 @@ class FatedLog(EventLog):
         super().__init__(path)
         self._fate = fate
 
-    def append_if(self, run: str, at: int, event: Event, holds: Callable[[], bool]) -> LogRow | None:
-        row: LogRow | None = self._fate.meet(lambda: super(FatedLog, self).append_if(run, at, event, holds))
+    def append_if(
+        self, run: str, at: int, event: Event, holds: Callable[[], bool]
+    ) -> LogRow | None:
+        row: LogRow | None = self._fate.meet(
+            lambda: super(FatedLog, self).append_if(run, at, event, holds)
+        )
         return row
 
 
@@ -177,11 +202,21 @@ def run(cloud: Cloud, log: Path, fate: Fate) -> None:
     terms = StrategyTerms((offer,), baseline, most_nu, 100.0, reliable)
     limits = MachineLimits(1, SPOT, {})
     decider = Decider(
-        (offer,), baseline, reliable, most_nu, limits, OVERHEADS, None, Standard(), billing, LEASE_TIMES.committed
+        (offer,),
+        baseline,
+        reliable,
+        most_nu,
+        limits,
+        OVERHEADS,
+        None,
+        Standard(),
+        billing,
+        LEASE_TIMES.committed,
     )
     prices = SteadyPrices((cloud.market,), PRICE)
     tariff = Tariff(
-        lambda market: rule_of_cloud(market.cloud), lambda market, now: prices.prices(market, now - DAY, now)
+        lambda market: rule_of_cloud(market.cloud),
+        lambda market, now: prices.prices(market, now - DAY, now),
     )
     with closing(cloud.provider()) as provider, FatedLog(log, fate) as opened:
         journal = Journal(opened, RUN, provider.now)
@@ -189,7 +224,9 @@ def run(cloud: Cloud, log: Path, fate: Fate) -> None:
             journal.write(RunBegan("job", provider.name, {}, "", 0))
         rules = RunRules(lambda: (decider, terms), tariff, RunLimits(without_machines=2 * MINUTE))
         here = replace(environment(provider), rented=True)
-        runner = Runner(journal, here, Visit(), rules, RetryPolicy(first_pause=0.01, longest_pause=0.05))
+        runner = Runner(
+            journal, here, Visit(), rules, RetryPolicy(first_pause=0.01, longest_pause=0.05)
+        )
         ended = runner.run(lambda: time.sleep(0.02), lambda: 0)
         assert ended.outcome == DONE, ended
 
@@ -251,8 +288,12 @@ def survive(name: str, at: int, kind: str) -> bool:
 
 
 def main() -> int:
-    """Tries one of `--every` points of each cloud, chosen at random by `--seed`; returns the number of violations."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Tries one of `--every` points of each cloud, chosen at random by `--seed`; returns the number
+    of violations.
+    """
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cloud", choices=sorted(CLOUDS), help="only this one")
     parser.add_argument("--every", type=int, default=1, metavar="N")
     parser.add_argument("--seed", type=int, default=1)
@@ -265,7 +306,8 @@ def main() -> int:
             tried += 1
             try:
                 met += survive(name, at, kind)
-            except Exception as error:  # noqa: BLE001 - all that goes wrong is shown, and the next point tried
+            # All that goes wrong is shown, and the next point tried.
+            except Exception as error:  # noqa: BLE001
                 failed += 1
                 say(f"{name}, {kind} at point {at}: {type(error).__name__}: {error}")
         say(f"{name}: {len(chosen)} of {len(points)} fates")

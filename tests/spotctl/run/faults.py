@@ -18,7 +18,11 @@ from tests.spotctl.run.worlds import MARKETS, RUN, START, TARIFF, Life, MemoryLo
 
 def for_market(number: int, fault: Fault) -> Callable[[Call], Fault | None]:
     def meets(call: Call) -> Fault | None:
-        return fault if isinstance(call.asked, MachineRequest) and call.asked.market == MARKETS[number] else None
+        return (
+            fault
+            if isinstance(call.asked, MachineRequest) and call.asked.market == MARKETS[number]
+            else None
+        )
 
     return meets
 
@@ -33,7 +37,9 @@ def clean(one: Life) -> None:
 
 
 class Split(FakeProvider):
-    """A cloud whose machines in part `fake-0` cannot be listed from 3 minutes on, until `answers_at`."""
+    """A cloud whose machines in part `fake-0` cannot be listed from 3 minutes on, until
+    `answers_at`.
+    """
 
     answers_at = 0
 
@@ -41,7 +47,9 @@ class Split(FakeProvider):
         found = super().list(tags)
         if self.time < START + 3 * MINUTE or self.time > self.answers_at:
             return found
-        raise PartlyListed(Unanswered("down"), [one for one in found if one.id != "fake-0"], ("fake-0",))
+        raise PartlyListed(
+            Unanswered("down"), [one for one in found if one.id != "fake-0"], ("fake-0",)
+        )
 
 
 def provider_prices(one: Life) -> None:

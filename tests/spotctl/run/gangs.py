@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class GangRun:
-    """A command on a fake cloud, perhaps without checkpoints. `each_round` is called after each round of the run."""
+    """A command on a fake cloud, perhaps without checkpoints. `each_round` is called after each
+    round of the run.
+    """
 
     cloud: FakeProvider
     folder: Path
@@ -87,12 +89,20 @@ class GangRun:
         fleet = SimpleNamespace(work=self.work, market_history=None)
         demand = SimpleNamespace(worded=str)
         plan = SimpleNamespace(decider=decider, fleet=fleet, demand=demand, job=job)
-        live = LiveStrategy(cast("JobPlan", plan), lambda: self.journal.state, lambda: (inf, 0.0), self.tariff)
+        live = LiveStrategy(
+            cast("JobPlan", plan), lambda: self.journal.state, lambda: (inf, 0.0), self.tariff
+        )
         terms = StrategyTerms(decider.offers, decider.baseline, decider.most_nu, self.work, None)
         around = replace(worlds.environment(self.cloud, self.folder), identity=self.identity)
         workload = CommandWorkload(spec, around, lambda *_: inf, lambda: 1)
         limits = RunLimits(least=decider.limits.least, shrinks=decider.limits.shrinks)
-        runner = Runner(self.journal, around, workload, RunRules(lambda: (live, terms), self.tariff, limits), ONCE)
+        runner = Runner(
+            self.journal,
+            around,
+            workload,
+            RunRules(lambda: (live, terms), self.tariff, limits),
+            ONCE,
+        )
         return runner.run(self._pass_round, lambda: 0)
 
     def _pass_round(self) -> None:

@@ -1,4 +1,5 @@
-"""The kill matrix: a run with two evictions is killed at every log write and around every request, and resumed.
+"""The kill matrix: a run with two evictions is killed at every log write and around every request,
+and resumed.
 
 python -m tests.spotctl.run.kills            every point, and 100 runs that die twice or more
 python -m tests.spotctl.run.kills --real 20  20 points of real launches, whose processes are really killed
@@ -40,11 +41,15 @@ def _undisturbed() -> tuple[Life, Death]:
 def deaths_of(seed: int) -> list[int]:
     """Points at which a run and the processes that resume it die."""
     draw = random.Random(seed)
-    return [draw.randrange(len(points())), *(draw.randrange(40) for _ in range(draw.randint(1, 12)))]
+    return [
+        draw.randrange(len(points())),
+        *(draw.randrange(40) for _ in range(draw.randint(1, 12))),
+    ]
 
 
 def survive(folder: Path, deaths: Sequence[int]) -> None:
-    """Runs with these deaths, one process after the other, and compares with the undisturbed run."""
+    """Runs with these deaths, one process after the other, and compares with the undisturbed
+    run."""
     one, expected = life(folder, TAKEN), _undisturbed()[0]
     for at in deaths:
         try:
@@ -55,10 +60,14 @@ def survive(folder: Path, deaths: Sequence[int]) -> None:
     state, machines = one.state(), one.cloud.everything
     assert ended.outcome == "done"
     assert not one.world.running, "machines are left"
-    assert state.machines.keys() == {machine.id for machine in machines}, "machines missing from the log"
+    assert state.machines.keys() == {machine.id for machine in machines}, (
+        "machines missing from the log"
+    )
     assert all(held.ended is not None for held in state.machines.values())
     bought = [(machine.market, machine.bid) for machine in machines]
-    assert bought == [(machine.market, machine.bid) for machine in expected.cloud.everything], "bought twice"
+    assert bought == [(machine.market, machine.bid) for machine in expected.cloud.everything], (
+        "bought twice"
+    )
     assert ended.facts["model"] == expected.work.model, "another model"
 
 
@@ -82,7 +91,9 @@ def main() -> None:
 
         sys.stdout.write(survive_really(given.real, given.seed) + "\n")
         return
-    deaths_of_lives = [[at] for at in range(len(points()))] + [deaths_of(given.seed + seed) for seed in range(DOUBLE)]
+    deaths_of_lives = [[at] for at in range(len(points()))] + [
+        deaths_of(given.seed + seed) for seed in range(DOUBLE)
+    ]
     for deaths in deaths_of_lives:
         with tempfile.TemporaryDirectory() as folder:
             try:
@@ -91,7 +102,8 @@ def main() -> None:
                 sys.stdout.write(f"killed at {deaths}, first {points()[deaths[0]]}: {error}\n")
                 raise
     sys.stdout.write(
-        f"{len(points())} points, killed at each and resumed, and {DOUBLE} runs killed again while they resumed:"
+        f"{len(points())} points, killed at each and resumed, and {DOUBLE} runs killed again while "
+        "they resumed:"
         " no machine bought twice, none left, the same model\n"
     )
 

@@ -1,7 +1,9 @@
-"""Outages of a launch on the local market: python -m tests.spotctl.run.local_outages, for every position.
+"""Outages of a launch on the local market: python -m tests.spotctl.run.local_outages, for every
+position.
 
-From a call of the launcher on, its cloud with the agents of its machines, or the store of its checkpoints, fails for
-two minutes of the market's clock, which passes 60 times faster than the launcher's.
+From a call of the launcher on, its cloud with the agents of its machines, or the store of its
+checkpoints, fails for two minutes of the market's clock, which passes 60 times faster than the
+launcher's.
 """
 
 from __future__ import annotations
@@ -57,14 +59,22 @@ class WallOutage(Outage):
 
 @contextmanager
 def _failing(part: str, outage: WallOutage) -> Iterator[None]:
-    error = Unanswered("no route to the cloud") if part == CLOUD else StoreRefused("the store answers 503")
+    error = (
+        Unanswered("no route to the cloud")
+        if part == CLOUD
+        else StoreRefused("the store answers 503")
+    )
     with ExitStack() as stack:
         for owner, name in _METHODS[part]:
-            stack.enter_context(patch.object(owner, name, _struck(getattr(owner, name), name, outage, error)))
+            stack.enter_context(
+                patch.object(owner, name, _struck(getattr(owner, name), name, outage, error))
+            )
         yield
 
 
-def _struck(method: Callable[..., Any], name: str, outage: WallOutage, error: Exception) -> Callable[..., Any]:
+def _struck(
+    method: Callable[..., Any], name: str, outage: WallOutage, error: Exception
+) -> Callable[..., Any]:
     def call(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - those of the method
         if outage.strikes_now(name):
             raise error
@@ -74,7 +84,9 @@ def _struck(method: Callable[..., Any], name: str, outage: WallOutage, error: Ex
 
 
 def outlived_here(part: str, begin: int = -1) -> WallOutage:
-    """A launch through an outage: its job is done, its result is there, and nothing runs; or it was refused."""
+    """A launch through an outage: its job is done, its result is there, and nothing runs; or it was
+    refused.
+    """
     outage = WallOutage(begin)
     with tempfile.TemporaryDirectory() as name, _failing(part, outage):
         folder = Path(name)
@@ -82,9 +94,14 @@ def outlived_here(part: str, begin: int = -1) -> WallOutage:
         path.write_text(JOB)
         ended = spotctl("launch", path, "--yes", "--json", SPOTCTL_HOME=str(folder / "home"))
         if ended.code == USAGE:
-            assert not (folder / "home" / "local" / "machines").exists(), "refused before anything was rented"
+            assert not (folder / "home" / "local" / "machines").exists(), (
+                "refused before anything was rented"
+            )
             return outage
-        assert (ended.code, ended.json["message"]) == (DONE, "the command exited with status 0"), (outage, ended)
+        assert (ended.code, ended.json["message"]) == (DONE, "the command exited with status 0"), (
+            outage,
+            ended,
+        )
         assert (folder / "out" / "made").read_text() == "made\n"
         assert not state_of(folder / "home").alive
         assert not processes(folder)
@@ -96,7 +113,10 @@ def main() -> None:
     for part in (CLOUD, STORE):
         count = outlived_here(part).calls
         met = sum(outlived_here(part, begin).began_at is not None for begin in range(count))
-        sys.stdout.write(f"{part}: {met} outages of {LASTS / 60e6:.0f} minutes: every job is done, nothing runs\n")
+        sys.stdout.write(
+            f"{part}: {met} outages of {LASTS / 60e6:.0f} minutes: every job is done, nothing "
+            "runs\n"
+        )
 
 
 if __name__ == "__main__":

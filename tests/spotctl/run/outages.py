@@ -1,4 +1,5 @@
-"""Outages: from a call of a run on, its cloud or its store fails for two minutes of the market's clock.
+"""Outages: from a call of a run on, its cloud or its store fails for two minutes of the market's
+clock.
 
 python -m tests.spotctl.run.outages: every position of a run on the cloud in memory.
 """
@@ -90,7 +91,9 @@ def main() -> None:
     for fault in FAULTS.values():
         for begin in range(count):
             outlived(Outage(begin), fault)
-    sys.stdout.write(f"{count} positions, each with {len(FAULTS)} faults: every job is done, and nothing runs\n")
+    sys.stdout.write(
+        f"{count} positions, each with {len(FAULTS)} faults: every job is done, and nothing runs\n"
+    )
 
 
 if __name__ == "__main__":

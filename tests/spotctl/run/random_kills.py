@@ -1,9 +1,11 @@
-"""Real launches that are killed at random moments, also where stdin, disk, home or another launch is in the way.
+"""Real launches that are killed at random moments, also where stdin, disk, home or another launch
+is in the way.
 
-Each launch, or what resumes it, gets SIGKILL at a moment that a seed draws. Then a user resumes the run or stops it,
-and lets gc look. Nothing may be left or bought twice, no message may be an internal error, and the bill must be what
-`recount` counts from the rows of the log and the published prices. Others are not killed: the computer's clock jumps,
-near a change of daylight saving or elsewhere (needs cc), or every process of the run stands still for minutes.
+Each launch, or what resumes it, gets SIGKILL at a moment that a seed draws. Then a user resumes the
+run or stops it, and lets gc look. Nothing may be left or bought twice, no message may be an
+internal error, and the bill must be what `recount` counts from the rows of the log and the
+published prices. Others are not killed: the computer's clock jumps, near a change of daylight
+saving or elsewhere (needs cc), or every process of the run stands still for minutes.
 """
 
 from __future__ import annotations
@@ -34,7 +36,13 @@ from tests.spotctl.launches import TRAINING, check_nothing_bought_twice, process
 from tests.spotctl.log.ledger.recount import differences, from_parquet, recounted
 from tests.waiting import eventually
 
-PLAIN, NO_STDIN, FULL_DISK, READ_ONLY, TWO = "plain", "closed stdin", "full disk", "read-only home", "two launches"
+PLAIN, NO_STDIN, FULL_DISK, READ_ONLY, TWO = (
+    "plain",
+    "closed stdin",
+    "full disk",
+    "read-only home",
+    "two launches",
+)
 TROUBLES = (NO_STDIN, FULL_DISK, READ_ONLY, TWO)
 JUMP, STANDSTILL = "a clock that jumps", "a standstill"
 STANDSTILL_SECONDS = 180.0
@@ -101,14 +109,23 @@ class Life:
         while self.trouble == PLAIN and self.draw.random() < 0.3:
             self._killed([self._next(names[0], paths[0])])
         if self.trouble == READ_ONLY:
-            # A file system where files are open for writing cannot be made read-only, so the kill comes first.
+            # A file system where files are open for writing cannot be made read-only, so the kill
+            # comes first.
             remounted(self.home, "ro")
-            for words in (self._next(names[0], paths[0]), ("status",), ("stop", names[0]), ("gc", "--cloud", "local")):
+            for words in (
+                self._next(names[0], paths[0]),
+                ("status",),
+                ("stop", names[0]),
+                ("gc", "--cloud", "local"),
+            ):
                 self._ended(words)
             remounted(self.home, "rw")
         for name, path in zip(names, paths, strict=True):
             words = self._next(name, path)
-            self._ended(("stop", name) if words[0] == "resume" and self.draw.random() < 0.5 else words, works=True)
+            self._ended(
+                ("stop", name) if words[0] == "resume" and self.draw.random() < 0.5 else words,
+                works=True,
+            )
         self._ended(("gc", "--cloud", "local", "--yes"), works=True)
         eventually(lambda: not processes(self.folder))
         self._check()
@@ -117,7 +134,9 @@ class Life:
         path, is_training = self.folder / f"{name}.yaml", self.draw.random() < 0.15
         halves, machines = self.draw.randint(2, 12), self.draw.randint(1, 2)
         text = TRAINING.format(clocks=15).replace("name: small", f"name: {name}")
-        path.write_text(text if is_training else _COMMAND.format(name=name, halves=halves, machines=machines))
+        path.write_text(
+            text if is_training else _COMMAND.format(name=name, halves=halves, machines=machines)
+        )
         return path
 
     def _next(self, name: str, path: Path) -> tuple[str | Path, ...]:
@@ -148,7 +167,11 @@ class Life:
     def _disturbed(self, words: Sequence[str | Path]) -> None:
         """Lets a command meet a jump of the clock or a standstill, and go on."""
         if self.trouble == JUMP:
-            change = self.draw.choice(_CHANGES).timestamp() - time.time() - self.draw.uniform(0.0, self.seconds)
+            change = (
+                self.draw.choice(_CHANGES).timestamp()
+                - time.time()
+                - self.draw.uniform(0.0, self.seconds)
+            )
             self._set_clock(self.draw.choice([0.0, change]))
         with tempfile.TemporaryFile() as said:
             process = self._start(words, said)
@@ -156,7 +179,11 @@ class Life:
             if self.trouble == JUMP:
                 self._set_clock(self.ahead + self.draw.choice(_JUMPS))
             else:
-                stopped = [pid for pid in [process.pid, *named(self.folder)] if signalled(pid, signal.SIGSTOP)]
+                stopped = [
+                    pid
+                    for pid in [process.pid, *named(self.folder)]
+                    if signalled(pid, signal.SIGSTOP)
+                ]
                 time.sleep(STANDSTILL_SECONDS)
                 for pid in stopped:
                     signalled(pid, signal.SIGCONT)
@@ -177,14 +204,21 @@ class Life:
             text = said.read().decode()
         self._heard(text)
         # A run that has ended is neither resumed nor stopped again.
-        assert not works or code == 0 or " has no run to resume" in text, f"{words}: exit code {code}: {text}"
+        assert not works or code == 0 or " has no run to resume" in text, (
+            f"{words}: exit code {code}: {text}"
+        )
 
     def _start(self, words: Sequence[str | Path], said: IO[bytes]) -> subprocess.Popen[bytes]:
         command = [*_WORDS, *map(str, words)]
         if self.trouble == NO_STDIN:
             command = ["sh", "-c", 'exec "$@" <&-', "sh", *command]
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=self._environment, cwd=self.folder
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            env=self._environment,
+            cwd=self.folder,
         )
 
     @property
@@ -195,7 +229,12 @@ class Life:
         library, ahead = self.folder / "clock.so", self.folder / "clock"
         if not library.exists():
             subprocess.run(["cc", "-shared", "-fPIC", "-o", library, _CLOCK], check=True)
-        return {**environment, "LD_PRELOAD": str(library), "JUMPING_CLOCK": str(ahead), "TZ": "Europe/Berlin"}
+        return {
+            **environment,
+            "LD_PRELOAD": str(library),
+            "JUMPING_CLOCK": str(ahead),
+            "TZ": "Europe/Berlin",
+        }
 
     def _heard(self, text: str) -> None:
         self.said.append(text)
@@ -208,7 +247,9 @@ class Life:
         check_nothing_bought_twice(self.home)
         found = recounted(self.home / "log.sqlite", from_parquet(_PRICES))
         report = [*_WORDS, "report", "cost", "--by", "run", "--local", "--json"]
-        answer = subprocess.run(report, check=True, capture_output=True, env=self._environment).stdout
+        answer = subprocess.run(
+            report, check=True, capture_output=True, env=self._environment
+        ).stdout
         assert not (lines := differences(found, json.loads(answer))), lines
         assert all(not group["running"] for group in json.loads(answer)["groups"])
 
@@ -242,7 +283,15 @@ def none() -> Iterator[None]:
 @contextmanager
 def tmpfs(folder: Path) -> Iterator[None]:
     """A small disk of its own; needs root."""
-    words: list[str | Path] = ["mount", "-t", "tmpfs", "-o", f"size={_TMPFS_MIB}m,mode=700", "none", folder]
+    words: list[str | Path] = [
+        "mount",
+        "-t",
+        "tmpfs",
+        "-o",
+        f"size={_TMPFS_MIB}m,mode=700",
+        "none",
+        folder,
+    ]
     subprocess.run(words, check=True)
     try:
         yield
@@ -267,8 +316,8 @@ def fill(home: Path) -> None:
 
 
 def lives(number: int, seed: int, workers: int, trouble: str = "") -> int:
-    """Lives until this many processes were killed, three in ten in trouble, or this many lives with one trouble; prints
-    violations and counts, and returns the number of violations."""
+    """Lives until this many processes were killed, three in ten in trouble, or this many lives with
+    one trouble; prints violations and counts, and returns the number of violations."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         undisturbed = Life(seed, PLAIN, Path(folder), 0.0)
@@ -280,11 +329,14 @@ def lives(number: int, seed: int, workers: int, trouble: str = "") -> int:
         nonlocal failed
         while (len(homes) if trouble else met.total()) < number:
             problem, at = "", next(numbers)
-            with tempfile.TemporaryDirectory(prefix="spotctl-kills-", ignore_cleanup_errors=True) as folder:
+            with tempfile.TemporaryDirectory(
+                prefix="spotctl-kills-", ignore_cleanup_errors=True
+            ) as folder:
                 life = Life(at, trouble or _trouble(at), Path(folder), seconds)
                 try:
                     life.run()
-                except Exception as error:  # noqa: BLE001 - all that goes wrong is shown, and the next life begins
+                # All that goes wrong is shown, and the next life begins.
+                except Exception as error:  # noqa: BLE001
                     problem = f"seed {at}, {life.trouble}: {type(error).__name__}: {error}"
             with heard:
                 met[life.trouble] += life.kills

@@ -30,15 +30,21 @@ POINTS = {
     f"{_LINK}.status": 20,
     f"{_PROVIDER}.terminate": 1,
 }
-"""Methods around which a process is killed, and roughly how often the first process calls them at least."""
+"""Methods around which a process is killed, and roughly how often the first process calls them at
+least."""
 
 
 def survive_really(runs: int, seed: int) -> str:
-    """Launches `runs` times, kills each once or twice, and resumes; returns the number of killed processes."""
+    """Launches `runs` times, kills each once or twice, and resumes; returns the number of killed
+    processes.
+    """
     with tempfile.TemporaryDirectory() as folder:
         expected = _launched(Path(folder))["model_sha256"]
     killed = sum(_survived(random.Random(seed + number), expected) for number in range(runs))
-    return f"{runs} launches, {killed} processes killed: no machine bought twice, none left, the same model"
+    return (
+        f"{runs} launches, {killed} processes killed: no machine bought twice, none left, the same "
+        "model"
+    )
 
 
 def _survived(draw: random.Random, expected: str) -> int:
@@ -53,7 +59,11 @@ def _survived(draw: random.Random, expected: str) -> int:
                 _spotctl(*_next(folder), "--json")
         (path,) = (folder / "home" / "runs").glob("*/iterations.jsonl")
         ended = json.loads(path.read_text().splitlines()[-1])
-        assert (ended["model_sha256"], ended["updates_lost"], ended["updates_doubled"]) == (expected, 0, 0), name
+        assert (ended["model_sha256"], ended["updates_lost"], ended["updates_doubled"]) == (
+            expected,
+            0,
+            0,
+        ), name
         check_nothing_bought_twice(folder / "home")
         assert not processes(folder)
     return sum(deaths)
@@ -71,7 +81,9 @@ def _next(folder: Path) -> tuple[str | Path, ...]:
 
 def _killed(draw: random.Random, *command: str | Path) -> bool:
     point = draw.choice(list(POINTS))
-    return killed_at(f"{draw.choice(['before', 'after'])}={point}", draw.randrange(POINTS[point]), *command)
+    return killed_at(
+        f"{draw.choice(['before', 'after'])}={point}", draw.randrange(POINTS[point]), *command
+    )
 
 
 def _launched(folder: Path) -> Any:  # noqa: ANN401 - JSON is any value

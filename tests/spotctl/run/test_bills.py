@@ -14,7 +14,10 @@ from tests.samples import LONG_RUN
 
 @LONG_RUN
 def test_a_run_costs_what_the_backtest_predicted(tmp_path: Path) -> None:
-    rows = {row.name: row for row in compare(library(load({}, tmp_path)), 5, 4.0, ("standard+agileml", "lookahead"))}
+    rows = {
+        row.name: row
+        for row in compare(library(load({}, tmp_path)), 5, 4.0, ("standard+agileml", "lookahead"))
+    }
     for row in rows.values():
         assert row.launched.usd == pytest.approx(row.predicted.usd, rel=0.02)
         assert row.launched.hours == pytest.approx(row.predicted.hours, rel=0.05)

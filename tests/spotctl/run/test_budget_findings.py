@@ -1,4 +1,6 @@
-"""Runs that earlier rules ended too early, or warned about wrongly, under today's rules and under the earlier ones."""
+"""Runs that earlier rules ended too early, or warned about wrongly, under today's rules and under
+the earlier ones.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,16 @@ def test_an_order_that_does_not_fit_at_one_bid_is_made_at_another(
     baseline, overheads = Rent(offer, 3, None), Overheads(2 * MINUTE, MINUTE, MINUTE // 2)
     limits = MachineLimits(3, 3, {})
     decider = Decider(
-        (offer,), baseline, None, 12.0, limits, overheads, None, Standard(), HOURLY, LEASE_TIMES.committed
+        (offer,),
+        baseline,
+        None,
+        12.0,
+        limits,
+        overheads,
+        None,
+        Standard(),
+        HOURLY,
+        LEASE_TIMES.committed,
     )
 
     def left() -> float:
@@ -100,7 +111,9 @@ def test_an_order_that_does_not_fit_at_one_bid_is_made_at_another(
 def test_the_early_warning_does_not_divide_begun_hours_by_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun_hours_count: bool
 ) -> None:
-    """Six machines at $0.13 work for most of an hour: $0.78. At 35% of the work, the begun hour predicts $2.24."""
+    """Six machines at $0.13 work for most of an hour: $0.78. At 35% of the work, the begun hour
+    predicts $2.24.
+    """
     one = rented(tmp_path, 0.13, rounds=600)
     offer = replace(OFFERS[0], on_demand=200_000_000)
     one.terms = StrategyTerms((offer,), Rent(offer, 6, None), 24.0, 100.0)
@@ -147,7 +160,9 @@ def test_a_renewal_that_does_not_fit_is_made_for_fewer_machines(
 def test_no_machine_is_bought_once_the_run_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, the_stop_is_overlooked: bool
 ) -> None:
-    """Of two orders, the first is too expensive and ends a run without machines; the second would fit."""
+    """Of two orders, the first is too expensive and ends a run without machines; the second would
+    fit.
+    """
     one = life(tmp_path)
 
     def affordable(self: BudgetCheck, wanted: Sequence[Instruction]) -> Sequence[Instruction]:

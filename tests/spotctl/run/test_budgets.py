@@ -1,4 +1,6 @@
-"""No run exceeds its budget, whatever happens; `python -m tests.spotctl.run.budgets` plays thousands."""
+"""No run exceeds its budget, whatever happens; `python -m tests.spotctl.run.budgets` plays
+thousands.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from bidbrain.billing import rule_of_cloud
-from bidbrain.strategies.base import Decision, Offer, Rent, Situation, described as strategy_described
+from bidbrain.strategies.base import (
+    Decision,
+    Offer,
+    Rent,
+    Situation,
+    described as strategy_described,
+)
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, NANO_SECONDS_PER_DOLLAR
 from spotctl.clouds.local.replayed import Replayed
@@ -23,7 +31,19 @@ from spotctl.run.turn.reconcile import Buy
 from tests.spotctl.clouds.fake import FakeProvider
 from tests.spotctl.run.budgets import play
 from tests.spotctl.run.faults import clean
-from tests.spotctl.run.worlds import LEASE_TIMES, OFFERS, PRICES, RUN, START, TARIFF, Death, Killed, Life, life, terms
+from tests.spotctl.run.worlds import (
+    LEASE_TIMES,
+    OFFERS,
+    PRICES,
+    RUN,
+    START,
+    TARIFF,
+    Death,
+    Killed,
+    Life,
+    life,
+    terms,
+)
 
 SEEDS = range(10)
 
@@ -38,7 +58,9 @@ def hours(dollars: float) -> int:
 
 
 def test_a_budget_that_covers_fewer_machines_keeps_as_many(tmp_path: Path) -> None:
-    """Three machines at 5 cents an hour, bids of 20 cents: from some time on, only the leases of two fit."""
+    """Three machines at 5 cents an hour, bids of 20 cents: from some time on, only the leases of
+    two fit.
+    """
     one = life(tmp_path, rounds=260)
     one.terms = terms(reliable=0)
     one.limits = RunLimits(hours(0.22), least=2)
@@ -74,7 +96,9 @@ def set_to(one: Life, dollars: float) -> None:
         change_budget(log, one.state, lambda state: state.budget_set, hours(dollars))
 
 
-def test_a_runner_that_resumes_keeps_to_the_budget_that_was_set_while_it_was_gone(tmp_path: Path) -> None:
+def test_a_runner_that_resumes_keeps_to_the_budget_that_was_set_while_it_was_gone(
+    tmp_path: Path,
+) -> None:
     """The budget of the job ends the run at less than half of its work."""
     one = life(tmp_path, rounds=2000)
     one.terms, one.limits = terms(reliable=0), RunLimits(hours(0.4))
@@ -94,7 +118,9 @@ def test_a_runner_that_resumes_keeps_to_the_budget_that_was_set_while_it_was_gon
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_machines_that_the_budget_would_have_let_go_stay_once_it_is_raised(tmp_path: Path, when: str) -> None:
+def test_machines_that_the_budget_would_have_let_go_stay_once_it_is_raised(
+    tmp_path: Path, when: str
+) -> None:
     one = life(tmp_path, rounds=260)
     one.terms, one.limits = terms(reliable=0), RunLimits(hours(0.22), least=2)
     set_at_leave = SetsBudget(one, f"{when} write ReturnScheduled", 5)
@@ -106,7 +132,9 @@ def test_machines_that_the_budget_would_have_let_go_stay_once_it_is_raised(tmp_p
 
 
 @pytest.mark.parametrize("event", ["RentIntended", "RenewIntended", "StopRequested"])
-def test_a_row_that_follows_from_an_earlier_budget_is_not_written(tmp_path: Path, event: str) -> None:
+def test_a_row_that_follows_from_an_earlier_budget_is_not_written(
+    tmp_path: Path, event: str
+) -> None:
     """The budget is set after the runner has decided, and before it writes: it decides again."""
     one = life(tmp_path, rounds=2000)
     one.terms, one.limits = terms(reliable=0), RunLimits(hours(0.4))
@@ -139,14 +167,20 @@ class Short:
     name = "short"
 
     def decide(self, situation: Situation) -> Decision:
-        return Decision((), situation.now + 2 * MINUTE, "waits for cheaper prices", unaffordable=True)
+        return Decision(
+            (), situation.now + 2 * MINUTE, "waits for cheaper prices", unaffordable=True
+        )
 
 
 @pytest.mark.parametrize("reliable", [0, 1])
 def test_a_run_that_can_pay_for_no_machine_waits_for_cheaper_prices_and_then_ends(
     tmp_path: Path, reliable: int
 ) -> None:
-    one = replace(life(tmp_path, rounds=2000), strategy=Short(), limits=RunLimits(hours(5), without_machines=HOUR))
+    one = replace(
+        life(tmp_path, rounds=2000),
+        strategy=Short(),
+        limits=RunLimits(hours(5), without_machines=HOUR),
+    )
     one.terms = terms(reliable)
     ended = one.run()
     assert ended.outcome == BUDGET
@@ -184,13 +218,21 @@ def test_disks_and_addresses_are_in_the_log_and_in_the_budget(tmp_path: Path) ->
         for held in one.state().allocations.values():
             assert (held.disk, held.address) == (50_000_000, 5_000_000)
         if machines:
-            seconds = sum(-(-((one.ended or 0) - one.started) // 10**6) for one in one.cloud.everything)
+            seconds = sum(
+                -(-((one.ended or 0) - one.started) // 10**6) for one in one.cloud.everything
+            )
             assert ended.facts["spent"] == seconds * 105_000_000
 
 
-@pytest.mark.parametrize(("cloud", "price"), [("gcp", "at the spot price"), ("aws", "bid $0.0500/h")])
+@pytest.mark.parametrize(
+    ("cloud", "price"), [("gcp", "at the spot price"), ("aws", "bid $0.0500/h")]
+)
 def test_a_decision_names_a_bid_only_where_the_cloud_takes_one(cloud: str, price: str) -> None:
-    rent = Rent(Offer(Market(cloud, "us-east1", "us-east1-b", "n1-standard-4"), 4.0, 200_000_000), 2, 50_000_000)
+    rent = Rent(
+        Offer(Market(cloud, "us-east1", "us-east1-b", "n1-standard-4"), 4.0, 200_000_000),
+        2,
+        50_000_000,
+    )
     assert described(Buy(rent)).endswith(f", {price}")
     assert strategy_described(rent) == f"2 x n1-standard-4, {price}"
 
@@ -201,7 +243,9 @@ def test_the_early_warning_counts_used_time_and_not_begun_hours(tmp_path: Path) 
     one.run()
     tariff = replace(TARIFF, rule=lambda _: rule_of_cloud("local"))
     state = one.state()
-    machines = {name: replace(held, ended=None, end_reason="") for name, held in state.machines.items()}
+    machines = {
+        name: replace(held, ended=None, end_reason="") for name, held in state.machines.items()
+    }
     running = replace(state, machines=machines)
     now = START + 10 * MINUTE
     whole, part = budget.spent(running, now, tariff), budget.used(running, now, tariff)

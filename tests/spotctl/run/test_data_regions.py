@@ -38,7 +38,11 @@ class Regions:
             return Reply.of_json({"location": "US", "locationType": "multi-region"})
         if request.path.startswith("/storage/v1/b/"):
             return Reply.of_json({"location": "EUROPE-WEST4", "locationType": "region"})
-        return Reply(301, headers={"x-amz-bucket-region": "us-west-2"}) if request.path == "/far" else Reply(403)
+        return (
+            Reply(301, headers={"x-amz-bucket-region": "us-west-2"})
+            if request.path == "/far"
+            else Reply(403)
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +101,9 @@ def test_only_a_launch_whose_machines_read_data_asks_where_it_is(
     said = Said()
     session: Any = said
     reading = plan(tmp_path, "s3://far/x/")
-    idle = SimpleNamespace(**{**vars(reading), "job": SimpleNamespace(spec=replace(reading.job.spec, data={}))})
+    idle = SimpleNamespace(
+        **{**vars(reading), "job": SimpleNamespace(spec=replace(reading.job.spec, data={}))}
+    )
     say_which_data_is_far(session, [idle])  # type: ignore[list-item]
     assert (waits, said.remarks) == ([], [])
     monkeypatch.setattr(launches, "bucket_location", lambda _: Location("aws", "us-west-2"))
@@ -114,7 +120,8 @@ def test_only_a_launch_whose_machines_read_data_asks_where_it_is(
             "s3://far/x/",
             Location("aws", "us-west-2"),
             [
-                "data corpus: s3://far/x/ is in us-west-2, and the machines are in us-east-1: each of them reads it"
+                "data corpus: s3://far/x/ is in us-west-2, and the machines are in us-east-1: each "
+                "of them reads it"
                 " from there, for about $0.02 per GB"
             ],
         ),
@@ -122,13 +129,16 @@ def test_only_a_launch_whose_machines_read_data_asks_where_it_is(
             "corpus",
             Location("gcp", "europe-west4"),
             [
-                "data corpus: s3://far is in gcp/europe-west4, and the machines are in us-east-1: each of them reads it"
+                "data corpus: s3://far is in gcp/europe-west4, and the machines are in us-east-1: "
+                "each of them reads it"
                 " from there, for about $0.12 per GB"
             ],
         ),
     ],
 )
-def test_a_plan_with_far_data_says_so(tmp_path: Path, data: str, place: Location | None, lines: list[str]) -> None:
+def test_a_plan_with_far_data_says_so(
+    tmp_path: Path, data: str, place: Location | None, lines: list[str]
+) -> None:
     region_of: Callable[[str], Location | None] = lambda _: place  # noqa: E731
     assert list(far_data(plan(tmp_path, data), region_of)) == lines
 
@@ -138,7 +148,8 @@ def test_a_region_with_a_bucket_gets_a_copy_once(tmp_path: Path) -> None:
     reading = plan(tmp_path, "corpus")
     reading.job.spec = replace(reading.job.spec, data_buckets={"us-east-1": "s3://near/"})
     assert list(far_data(reading, lambda _: Location("aws", "us-west-2"))) == [
-        "data corpus: s3://far is in us-west-2, and the machines are in us-east-1: it is copied to s3://near once, and"
+        "data corpus: s3://far is in us-west-2, and the machines are in us-east-1: it is copied to "
+        "s3://near once, and"
         " until then each of them reads it from there, for about $0.02 per GB"
     ]
     # Objects below a prefix are not copied.

@@ -1,4 +1,6 @@
-"""Machines that never boot, or slowly, on the three simulated clouds: what is bought, what is returned and when."""
+"""Machines that never boot, or slowly, on the three simulated clouds: what is bought, what is
+returned and when.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,11 @@ from tests.spotctl.run.cloud_kills import CLOUDS, ON_DEMAND, PRICE, Cloud
 from tests.spotctl.run.worlds import LEASE_TIMES, RUN, MemoryLog, environment
 from tests.waiting import eventually
 
-ZONES = {"aws": ("us-east-1a", "us-east-1b"), "gcp": ("us-central1-b", "us-central1-a"), "azure": ("-",)}
+ZONES = {
+    "aws": ("us-east-1a", "us-east-1b"),
+    "gcp": ("us-central1-b", "us-central1-a"),
+    "azure": ("-",),
+}
 CONSOLE = {
     "aws": "GetConsoleOutput",
     "gcp": "compute.instances.getSerialPortOutput",
@@ -80,20 +86,39 @@ class Launch:
         offers = tuple(Offer(market, 4.0, ON_DEMAND) for market in markets)
         prices = SteadyPrices(markets, PRICE)
         tariff = Tariff(
-            lambda market: rule_of_cloud(market.cloud), lambda market, now: prices.prices(market, now - DAY, now)
+            lambda market: rule_of_cloud(market.cloud),
+            lambda market, now: prices.prices(market, now - DAY, now),
         )
-        baseline, most_nu, most = Rent(offers[0], self.machines, None), 4.0 * self.machines, self.machines
+        baseline, most_nu, most = (
+            Rent(offers[0], self.machines, None),
+            4.0 * self.machines,
+            self.machines,
+        )
         terms = StrategyTerms(offers, baseline, most_nu, 100.0)
-        limits, rule = MachineLimits(most, most, {}, together=most > 1), rule_of_cloud(self.provider.name)
+        limits, rule = (
+            MachineLimits(most, most, {}, together=most > 1),
+            rule_of_cloud(self.provider.name),
+        )
         decider = Decider(
-            offers, baseline, None, most_nu, limits, OVERHEADS, None, Standard(), rule, LEASE_TIMES.committed
+            offers,
+            baseline,
+            None,
+            most_nu,
+            limits,
+            OVERHEADS,
+            None,
+            Standard(),
+            rule,
+            LEASE_TIMES.committed,
         )
         journal = self.journal
         if journal.state.began is None:
             journal.write(ev.RunBegan("job", self.provider.name, {}, "", 0))
         here = replace(environment(self.provider), rented=True)
         rules = RunRules(lambda: (decider, terms), tariff)
-        runner = Runner(journal, here, Workload(), rules, RetryPolicy(first_pause=0.01, longest_pause=0.05))
+        runner = Runner(
+            journal, here, Workload(), rules, RetryPolicy(first_pause=0.01, longest_pause=0.05)
+        )
 
         def pause() -> None:
             self.turns += 1
@@ -122,7 +147,8 @@ class Launch:
         return stated
 
     def show(self, text: str) -> None:
-        """The newest machine writes to its console, and the run's connection to it has seen that."""
+        """The newest machine writes to its console, and the run's connection to it has seen
+        that."""
         server: Any = self.cloud.server
         host: Records = (server.project if self.provider.name == "gcp" else server).host
         host.write_console(host.running()[-1], text)
@@ -131,12 +157,16 @@ class Launch:
         eventually(lambda: self.agents.boot_sign(machine) != before or self._looks(machine))
 
     def _looks(self, machine: object) -> bool:
-        self.provider.with_status(next(one for one in self.provider.list({}) if one.id == machine.id))  # type: ignore[attr-defined]
+        self.provider.with_status(
+            next(one for one in self.provider.list({}) if one.id == machine.id)  # type: ignore[attr-defined]
+        )
         return False
 
 
 @pytest.fixture(params=sorted(CLOUDS))
-def launch(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Launch]:
+def launch(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Launch]:
     for name in ("FIRST_PAUSE_SECONDS", "LONGEST_PAUSE_SECONDS"):
         monkeypatch.setattr(connections, name, 0.01)
     agents = RemoteAgents(tmp_path / "remote", WallClock())
@@ -156,7 +186,10 @@ def test_of_machines_that_never_boot_three_are_bought_one_after_the_other(launch
     paid = sum((one.ended or 0) - one.started for one in launch.bought)
     assert paid <= 3 * (launch.stated + TURN_SECONDS * 1e6 + MINUTE // 2)
     zones = ZONES[launch.provider.name]
-    assert [order.market.zone for order in launch.state.orders.values()][:2] == [zones[0], zones[-1]]
+    assert [order.market.zone for order in launch.state.orders.values()][:2] == [
+        zones[0],
+        zones[-1],
+    ]
 
 
 def test_a_boot_of_three_times_the_stated_time_that_goes_on_is_kept(launch: Launch) -> None:
@@ -191,11 +224,16 @@ def test_a_boot_that_never_ends_is_returned_although_it_goes_on(launch: Launch) 
 def test_the_end_quotes_the_last_lines_of_the_console(launch: Launch) -> None:
     def panics() -> None:
         if launch.state.alive and launch.state.alive[-1].stage == "running":
-            launch.show("\x1b[0;31m[ 1.2] VFS: cannot open root device\x1b[0m\r\n\r\n[ 1.3] Kernel panic\x07\n")
+            launch.show(
+                "\x1b[0;31m[ 1.2] VFS: cannot open root device\x1b[0m\r\n\r\n[ 1.3] Kernel "
+                "panic\x07\n"
+            )
 
     ended = launch.run(panics)
     last = max(launch.state.machines.values(), key=lambda held: held.allocation).id
-    quoted = f"the console of {last} ends: [ 1.2] VFS: cannot open root device | [ 1.3] Kernel panic"
+    quoted = (
+        f"the console of {last} ends: [ 1.2] VFS: cannot open root device | [ 1.3] Kernel panic"
+    )
     assert quoted in ended.message
     assert "(last stage: console)" in ended.message
 
@@ -232,7 +270,9 @@ def test_of_several_nodes_that_never_boot_one_is_lost_at_a_time(launch: Launch) 
     assert len(launch.bought) == 3
 
 
-def test_the_other_nodes_are_ordered_once_one_has_answered(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_other_nodes_are_ordered_once_one_has_answered(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
     launch.machines = 4
     answers, ask = set[str](), launch.provider.link
 
@@ -251,7 +291,9 @@ def test_the_other_nodes_are_ordered_once_one_has_answered(launch: Launch, monke
 
 
 @pytest.mark.parametrize("launch", ["gcp"], indirect=True)
-def test_where_the_market_leaves_the_zone_open_the_next_machine_is_in_another(launch: Launch) -> None:
+def test_where_the_market_leaves_the_zone_open_the_next_machine_is_in_another(
+    launch: Launch,
+) -> None:
     launch.zones = ("-",)
     launch.run()
     zones = [name.split(":")[1] for name in launch.state.machines]

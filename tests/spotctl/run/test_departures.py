@@ -1,4 +1,6 @@
-"""Purchases with which the plan did not begin are named, with the plan's reason and the figures of the moment."""
+"""Purchases with which the plan did not begin are named, with the plan's reason and the figures of
+the moment.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +41,14 @@ def live(plan: JobPlan) -> LiveStrategy:
 def test_a_purchase_that_the_plan_begins_with_is_no_departure(plan: JobPlan) -> None:
     chosen = plan.cost.choice[0].rent
     assert live(plan).departure(chosen, plan.at) == ""
-    assert live(plan).departure(replace(chosen, machines=1, bid=(chosen.bid or 0) + 1), plan.at) == ""
+    assert (
+        live(plan).departure(replace(chosen, machines=1, bid=(chosen.bid or 0) + 1), plan.at) == ""
+    )
 
 
-def test_another_market_is_named_with_the_reason_of_the_plan_and_the_figures_of_now(plan: JobPlan) -> None:
+def test_another_market_is_named_with_the_reason_of_the_plan_and_the_figures_of_now(
+    plan: JobPlan,
+) -> None:
     chosen = plan.cost.choice[0].rent
     rejected = next(one for one in plan.rejected if one.instead is not None)
     assert rejected.instead is not None
@@ -57,11 +63,15 @@ def test_another_market_is_named_with_the_reason_of_the_plan_and_the_figures_of_
 def test_on_demand_machines_are_a_departure_from_spot(plan: JobPlan) -> None:
     chosen = plan.cost.choice[0].rent
     found = live(plan).departure(Rent(chosen.offer, 4, None), plan.at + HOUR)
-    assert found.startswith(f"{chosen.offer.market}, on demand, where the plan has {chosen.offer.market}, bid")
+    assert found.startswith(
+        f"{chosen.offer.market}, on demand, where the plan has {chosen.offer.market}, bid"
+    )
 
 
 def test_events_and_summary_say_where_a_run_left_its_plan() -> None:
-    departures = tuple(f"market {number}, on demand, where the plan has another" for number in range(5))
+    departures = tuple(
+        f"market {number}, on demand, where the plan has another" for number in range(5)
+    )
     again = f"{departures[0]}: now $0.1/h"
     rows = [
         LogRow(1, "job-1", 0, ev.RunBegan("job", "local", {}, "/nowhere", 0)),
@@ -71,7 +81,9 @@ def test_events_and_summary_say_where_a_run_left_its_plan() -> None:
     before, after = fold(rows[:2]), fold(rows)
     assert after.left_plan == departures
     assert happened(before, after) == [f"left the plan: {departures[4]}"]
-    ended = ev.RunEnded("done", "", 0, {"left_plan": [f"{one}: now $0.1/h" for one in after.left_plan]})
+    ended = ev.RunEnded(
+        "done", "", 0, {"left_plan": [f"{one}: now $0.1/h" for one in after.left_plan]}
+    )
     lines = [line for line in text(summary(after, ended), 120) if "left plan" in line]
     assert lines == [
         *(f"  left plan  {one}" for one in departures[:3]),

@@ -1,4 +1,6 @@
-"""A command ends on machines that are evicted before anyone asks them how it ended: it is not started again."""
+"""A command ends on machines that are evicted before anyone asks them how it ended: it is not
+started again.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,15 @@ def test_a_command_is_started_again_unless_it_ended_on_all_nodes(
                 cloud.finish(machine.id, 0)
 
     outputs = {"model": "gs://bucket/model/"} if kept == "outputs" else {}
-    run = GangRun(cloud, tmp_path, DECIDER, each_round, outputs=outputs, saves=kept == "checkpoint", identity=MACHINE)
+    run = GangRun(
+        cloud,
+        tmp_path,
+        DECIDER,
+        each_round,
+        outputs=outputs,
+        saves=kept == "checkpoint",
+        identity=MACHINE,
+    )
     assert run.run().outcome == "done"
     assert len(run.attempts) == attempts
     assert bucket.objects == {}

@@ -9,7 +9,15 @@ import pytest
 import stamina
 
 from pricing_data.units import HOUR, MINUTE, NANO_SECONDS_PER_DOLLAR
-from spotctl.clouds.errors import NoCapacity, NotFound, NotPermitted, ProviderError, QuotaReached, Throttled, Unanswered
+from spotctl.clouds.errors import (
+    NoCapacity,
+    NotFound,
+    NotPermitted,
+    ProviderError,
+    QuotaReached,
+    Throttled,
+    Unanswered,
+)
 from spotctl.clouds.provider import MachineRequest
 from spotctl.home.errors import BadRequest
 from spotctl.log import budget, events as ev
@@ -33,7 +41,9 @@ FAULTS: dict[str, Fault] = {
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("fault", sorted(FAULTS))
-def test_failed_requests_are_repeated_and_nothing_is_bought_twice(tmp_path: Path, call: str, fault: str) -> None:
+def test_failed_requests_are_repeated_and_nothing_is_bought_twice(
+    tmp_path: Path, call: str, fault: str
+) -> None:
     one = life(tmp_path)
     # The second equal refusal of an order that is in no table ends the run.
     times = 1 if (fault, call) == ("other", "create") else 5
@@ -63,7 +73,9 @@ def test_an_order_may_bring_fewer_machines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [NoCapacity("none left"), QuotaReached("no more of these")])
-def test_a_market_that_refuses_is_in_back_off_and_another_is_used(tmp_path: Path, error: ProviderError) -> None:
+def test_a_market_that_refuses_is_in_back_off_and_another_is_used(
+    tmp_path: Path, error: ProviderError
+) -> None:
     one = life(tmp_path)
     one.cloud.weather = for_market(0, Refusal(error))
     assert one.run().outcome == "done"
@@ -78,7 +90,16 @@ def test_a_market_that_does_not_exist_is_asked_once(tmp_path: Path) -> None:
     one.cloud.weather = for_market(0, Refusal(NotFound("no such market")))
     assert one.run().outcome == "done"
     asked = [call.asked for call in one.world.calls("create")]
-    assert len([order for order in asked if isinstance(order, MachineRequest) and order.market == MARKETS[0]]) == 1
+    assert (
+        len(
+            [
+                order
+                for order in asked
+                if isinstance(order, MachineRequest) and order.market == MARKETS[0]
+            ]
+        )
+        == 1
+    )
 
 
 def test_markets_none_of_which_exists_end_a_run_at_once(tmp_path: Path) -> None:
@@ -94,11 +115,20 @@ def test_prices_that_stay_away_end_a_run_and_say_why(tmp_path: Path) -> None:
     one = life(tmp_path, rounds=10**6)
     provider_prices(one)
     unknown = Refusal(ProviderError("no prices are stored"))
-    one.cloud.weather = lambda call: unknown if call.name == "prices" and call.at > START + 3 * MINUTE else None
+    one.cloud.weather = lambda call: (
+        unknown if call.name == "prices" and call.at > START + 3 * MINUTE else None
+    )
     ended = one.run()
-    assert (ended.outcome, "nothing can be decided: no prices are stored" in ended.message) == ("failed", True)
+    assert (ended.outcome, "nothing can be decided: no prices are stored" in ended.message) == (
+        "failed",
+        True,
+    )
     clean(one)
-    reasons = [row.event.reason for row in one.rows() if isinstance(row.event, ev.Decided) and not row.event.wants]
+    reasons = [
+        row.event.reason
+        for row in one.rows()
+        if isinstance(row.event, ev.Decided) and not row.event.wants
+    ]
     assert reasons == ["nothing can be decided: no prices are stored"], "logged once"
 
 
@@ -137,20 +167,26 @@ def test_a_setting_that_the_cloud_does_not_know_ends_the_run(tmp_path: Path) -> 
     """The machines that the run already has are returned."""
     one = life(tmp_path)
     unknown = Refusal(BadRequest("no such image"))
-    one.cloud.weather = lambda call: unknown if call.name == "create" and one.world.calls("create")[1:] else None
+    one.cloud.weather = lambda call: (
+        unknown if call.name == "create" and one.world.calls("create")[1:] else None
+    )
     ended = one.run()
     assert (ended.outcome, ended.message) == ("failed", "no such image")
     clean(one)
     assert len(one.world.calls("create")) == 2
 
 
-@pytest.mark.parametrize("error", [Throttled("slow down"), Unanswered("no answer"), ProviderError("out of order")])
+@pytest.mark.parametrize(
+    "error", [Throttled("slow down"), Unanswered("no answer"), ProviderError("out of order")]
+)
 def test_prices_that_are_unavailable_for_a_while(tmp_path: Path, error: ProviderError) -> None:
     one = life(tmp_path, {8: (MARKETS[0], True)})
     provider_prices(one)
     one.limits = RunLimits(budget=10 * NANO_SECONDS_PER_DOLLAR)
     silent = range(START + 3 * MINUTE, START + 20 * MINUTE)
-    one.cloud.weather = lambda call: Refusal(error) if call.name == "prices" and call.at in silent else None
+    one.cloud.weather = lambda call: (
+        Refusal(error) if call.name == "prices" and call.at in silent else None
+    )
     ended = one.run()
     assert ended.outcome == "done"
     assert ended.facts["spent"] == budget.spent(one.state(), one.cloud.now(), TARIFF)
@@ -171,7 +207,9 @@ def test_a_budget_that_will_not_last_is_reported_early(tmp_path: Path) -> None:
     short = replace(life(tmp_path / "short", rounds=2000), limits=RunLimits(budget=cost // 2))
     assert short.run().outcome == "budget reached"
     (exceeded,) = (
-        row for row in short.rows() if isinstance(row.event, ev.BudgetExceeded) and row.event.action == ev.FINISH
+        row
+        for row in short.rows()
+        if isinstance(row.event, ev.BudgetExceeded) and row.event.action == ev.FINISH
     )
     assert isinstance(exceeded.event, ev.BudgetExceeded)
     assert exceeded.event.committed == pytest.approx(cost, rel=0.1)

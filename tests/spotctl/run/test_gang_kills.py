@@ -1,4 +1,6 @@
-"""A gang's launcher is killed around its writes and calls: attempts never overlap, and the job is done all the same."""
+"""A gang's launcher is killed around its writes and calls: attempts never overlap, and the job is
+done all the same.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,16 @@ WARNED, CRASHED = 6, 14
 WORK, SAVING = 12, 3
 BASELINE = Rent(OFFERS[0], 2, None)
 RULES = Decider(
-    OFFERS, BASELINE, None, 8.0, MachineLimits(2, 2, {}, together=True), OVERHEADS, None, Standard(), RULE, HOUR
+    OFFERS,
+    BASELINE,
+    None,
+    8.0,
+    MachineLimits(2, 2, {}, together=True),
+    OVERHEADS,
+    None,
+    Standard(),
+    RULE,
+    HOUR,
 )
 SPEC = JobSpec(
     "job",
@@ -65,7 +76,9 @@ SPEC = JobSpec(
 
 @dataclass
 class World:
-    """Two nodes work while both are there. One is warned, and takes some rounds to save; later one crashes."""
+    """Two nodes work while both are there. One is warned, and takes some rounds to save; later one
+    crashes.
+    """
 
     cloud: FakeProvider
     rounds: int = 0
@@ -134,11 +147,15 @@ def survive(path: Path, deaths: Sequence[int]) -> tuple[World, Death]:
     assert all(machine.state is MachineState.GONE for machine in world.cloud.everything)
     with EventLog(path) as log:
         state = Journal(log, RUN, world.cloud.now).state
-    assert state.machines.keys() == {machine.id for machine in world.cloud.everything}, "machines missing from the log"
+    assert state.machines.keys() == {machine.id for machine in world.cloud.everything}, (
+        "machines missing from the log"
+    )
     return world, death
 
 
-def test_a_gang_survives_its_launchers_death_at_any_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gang_survives_its_launchers_death_at_any_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(command_workload, "PAUSE", 0.0)
     monkeypatch.setattr(worlds, "CHANGING", (*worlds.CHANGING, "assign"))
     world, undisturbed = survive(tmp_path / "undisturbed.sqlite", ())

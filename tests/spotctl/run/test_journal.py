@@ -20,13 +20,16 @@ from tests.spotctl.run.worlds import RUN, START, Life, MemoryLog, life
 
 
 class ContestedLog(MemoryLog):
-    """Just before or just after one of its rows is appended, another process asks the run to stop."""
+    """Just before or just after one of its rows is appended, another process asks the run to
+    stop."""
 
     def __init__(self, contested: int, *, after: bool = False) -> None:
         super().__init__()
         self._contested, self._after = contested, after
 
-    def append_if(self, run: str, at: int, event: ev.Event, holds: Callable[[], bool]) -> LogRow | None:
+    def append_if(
+        self, run: str, at: int, event: ev.Event, holds: Callable[[], bool]
+    ) -> LogRow | None:
         contested = len(self.rows) == self._contested
         if contested and not self._after:
             super().append_if(run, at, ON_REQUEST, holds)
@@ -39,7 +42,11 @@ class ContestedLog(MemoryLog):
 def test_a_request_to_stop_that_arrives_while_the_run_writes_is_heard() -> None:
     log = ContestedLog(2)
     journal = Journal(log, RUN, lambda: START)
-    for event in (ev.RunBegan("job", "local", {}, "", 0), ev.RenewIntended(1, (), START), ev.Renewed(1)):
+    for event in (
+        ev.RunBegan("job", "local", {}, "", 0),
+        ev.RenewIntended(1, (), START),
+        ev.Renewed(1),
+    ):
         journal.write(event)
     assert journal.state.stopping == ON_REQUEST
     assert journal.state == Journal(log, RUN, lambda: START).state
@@ -59,7 +66,9 @@ def orders(rows: Sequence[LogRow]) -> int:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_run_that_is_asked_to_stop_around_any_write_orders_nothing_more(tmp_path: Path, after: bool) -> None:
+def test_a_run_that_is_asked_to_stop_around_any_write_orders_nothing_more(
+    tmp_path: Path, after: bool
+) -> None:
     undisturbed = MemoryLog()
     lived(tmp_path, undisturbed, DONE)
     kinds = [type(row.event) for row in undisturbed.rows]
@@ -74,9 +83,14 @@ def test_a_run_that_is_asked_to_stop_around_any_write_orders_nothing_more(tmp_pa
 
 
 def test_an_order_is_not_sent_again_once_the_run_is_asked_to_stop(tmp_path: Path) -> None:
-    """A cloud that is too busy refuses it; before the next attempt, another process asks the run to stop."""
+    """A cloud that is too busy refuses it; before the next attempt, another process asks the run to
+    stop.
+    """
     log, one = MemoryLog(), life(tmp_path)
-    one.opened, one.retries = lambda: log, RetryPolicy(attempts=3, first_pause=0.0, longest_pause=0.0)
+    one.opened, one.retries = (
+        lambda: log,
+        RetryPolicy(attempts=3, first_pause=0.0, longest_pause=0.0),
+    )
 
     def throttles(call: Call) -> Fault | None:
         if call.name != "create":

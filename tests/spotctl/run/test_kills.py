@@ -1,4 +1,5 @@
-"""The runner dies at any point, and another resumes: no machine is bought twice, none is forgotten."""
+"""The runner dies at any point, and another resumes: no machine is bought twice, none is
+forgotten."""
 
 from __future__ import annotations
 
@@ -25,7 +26,13 @@ def test_runners_die_again_while_they_resume(tmp_path: Path, seed: int) -> None:
 
 def test_the_matrix_meets_every_kind_of_point() -> None:
     met = set(points())
-    for where in ("write RentIntended", "write Rented", "write StopRequested", "write RunEnded", *CHANGING):
+    for where in (
+        "write RentIntended",
+        "write Rented",
+        "write StopRequested",
+        "write RunEnded",
+        *CHANGING,
+    ):
         assert {f"before {where}", f"after {where}"} <= met
 
 

@@ -19,7 +19,15 @@ from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
 from spotctl.log.events import Granted, Rented, RentIntended, RunBegan, RunEnded
-from spotctl.log.jobs import JobLock, WaitingJob, add_waiting, is_waiting, left_behind, remove_waiting, waiting_jobs
+from spotctl.log.jobs import (
+    JobLock,
+    WaitingJob,
+    add_waiting,
+    is_waiting,
+    left_behind,
+    remove_waiting,
+    waiting_jobs,
+)
 from spotctl.log.queue import JobJoined
 from spotctl.log.store import EventLog
 from spotctl.run.start import concurrent_runs, runs
@@ -69,12 +77,17 @@ class Late:
         begin_market(self.spec, self.settings)
         kind = "local/sim-east/c4.xlarge"
         quota = QueueQuota("local/sim-east/c4", 4.0, {kind: 4.0})
-        jobs = [QueueJob(name, {kind: 1.0}, 0.0, 0.0, work=1.0 + number) for number, name in enumerate(names)]
+        jobs = [
+            QueueJob(name, {kind: 1.0}, 0.0, 0.0, work=1.0 + number)
+            for number, name in enumerate(names)
+        ]
         self.queue.join([JobJoined(replace(job, interruptible=False), (quota,)) for job in jobs])
 
     def begins(self) -> RunEnd | None:
         (job,) = waiting_jobs(self.paths)
-        observer = RunObserver(on_remark=lambda _, line: self.lines.append(line), is_stopped=self.stopped.is_set)
+        observer = RunObserver(
+            on_remark=lambda _, line: self.lines.append(line), is_stopped=self.stopped.is_set
+        )
         return begin_late(job, self.settings, observer)
 
 
@@ -129,7 +142,8 @@ def test_it_waits_for_the_machines_of_a_run_that_was_interrupted(late: Late) -> 
         while_it_waits(late, lambda: log.append("joba-1", late.now, RunEnded("done", "", 1)))
     assert late.begun == ["jobb"]
     assert late.lines == [
-        "waits for joba, which no process attends to: its machines end with their leases ('spotctl resume joba'"
+        "waits for joba, which no process attends to: its machines end with their leases ('spotctl "
+        "resume joba'"
         " continues it, 'spotctl stop joba' ends it)"
     ]
 
@@ -138,7 +152,9 @@ def test_it_waits_for_the_machines_of_a_run_that_was_interrupted(late: Late) -> 
 def test_it_is_withdrawn_by_a_stop_and_by_the_end_of_its_process(late: Late, by_stop: bool) -> None:
     late.joins("joba", "jobb")
     with JobLock(late.paths.locks, "joba"):
-        while_it_waits(late, lambda: remove_waiting(late.paths, "jobb") if by_stop else late.stopped.set())
+        while_it_waits(
+            late, lambda: remove_waiting(late.paths, "jobb") if by_stop else late.stopped.set()
+        )
     assert late.begun == []
     assert late.lines[-1] == "withdrawn before it began; nothing was rented"
     assert not is_waiting(late.paths, "jobb")

@@ -55,7 +55,11 @@ def test_a_launch_carries_out_the_turns_of_its_plan(tmp_path: Path) -> None:
     parts = {part["job"]: part for part in answers[0]["quotas"][0]["parts"]}
     assert [parts[name]["amount"] for name in ("joba", "jobb", "jobc")] == [4, 4, 4]
     assert answers[0]["begins"] == answers[0]["at"] == answers[2]["at"] < answers[2]["begins"]
-    assert answers[2]["begins"] == parts["jobc"]["begins"] == min(parts[name]["ends"] for name in ("joba", "jobb"))
+    assert (
+        answers[2]["begins"]
+        == parts["jobc"]["begins"]
+        == min(parts[name]["ends"] for name in ("joba", "jobb"))
+    )
     ended = spotctl("launch", *files, "--yes", "--json", **environment)
     assert ended.code == 0
     runs = states(home)
@@ -67,7 +71,9 @@ def test_a_launch_carries_out_the_turns_of_its_plan(tmp_path: Path) -> None:
     assert runs["jobc"].started >= first > max(runs["joba"].started, runs["jobb"].started)
 
 
-def test_a_job_whose_turn_stays_is_planned_and_played_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_whose_turn_stays_is_planned_and_played_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The second job's turn depends on the forecast of the first one, so it is planned again."""
     files = [tmp_path / f"{name}.yaml" for name in ("joba", "jobb")]
     for file in files:
@@ -80,10 +86,14 @@ def test_a_job_whose_turn_stays_is_planned_and_played_once(tmp_path: Path, monke
         return forecast(job, past)
 
     monkeypatch.setattr(forecasting, "forecast", play)
-    plans = stored_plans([load(file) for file in files], Settings(home=tmp_path, quotas=quotas_from("local/*/c4=4")))
+    plans = stored_plans(
+        [load(file) for file in files], Settings(home=tmp_path, quotas=quotas_from("local/*/c4=4"))
+    )
     ends = [forecast_of(plan).hours.median + plan.share.turn.begin for plan in plans.plans]
     assert len(played) == 3
-    assert plans.plans[0].share.turn.end == plans.plans[1].share.turn.begin == pytest.approx(ends[0])
+    assert (
+        plans.plans[0].share.turn.end == plans.plans[1].share.turn.begin == pytest.approx(ends[0])
+    )
 
 
 def test_jobs_that_need_the_whole_quota_run_one_after_the_other(tmp_path: Path) -> None:
@@ -92,7 +102,10 @@ def test_jobs_that_need_the_whole_quota_run_one_after_the_other(tmp_path: Path) 
         file.write_text(JOB.format(name=file.stem) + "nodes: 2\n")
     environment = {"SPOTCTL_QUOTAS": "local/*/c4=8", "SPOTCTL_HOME": str(tmp_path / "home")}
     shown = spotctl("launch", *files, "--dry-run", **environment).out
-    assert re.search(r"turns +joba until \d\d:\d\dZ, then jobb until \d\d:\d\dZ \(local/sim-east/c4=8 vCPUs\)", shown)
+    assert re.search(
+        r"turns +joba until \d\d:\d\dZ, then jobb until \d\d:\d\dZ \(local/sim-east/c4=8 vCPUs\)",
+        shown,
+    )
     assert spotctl("launch", *files, "--yes", **environment).code == 0
     runs = states(tmp_path / "home")
     assert {len(state.machines) for state in runs.values()} == {2}

@@ -1,4 +1,6 @@
-"""Who a launcher is to an object store: what the clouds' SDKs find, never a metadata service that does not answer."""
+"""Who a launcher is to an object store: what the clouds' SDKs find, never a metadata service that
+does not answer.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +24,26 @@ from tests.servers.loopback import Reply, Request, serving
 
 @pytest.fixture(autouse=True)
 def nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_REGION"):
+    for name in (
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+        "AWS_PROFILE",
+        "AWS_REGION",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
 
 
-def test_the_keys_and_the_region_of_a_profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_keys_and_the_region_of_a_profile(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("AWS_PROFILE", "work")
-    (tmp_path / "credentials").write_text("[work]\naws_access_key_id = A\naws_secret_access_key = S\n")
+    (tmp_path / "credentials").write_text(
+        "[work]\naws_access_key_id = A\naws_secret_access_key = S\n"
+    )
     (tmp_path / "config").write_text("[profile work]\nregion = eu-west-1\n")
     who = AwsLauncher()
     keys = who.keys()
@@ -43,7 +55,9 @@ def test_keys_that_the_user_has_renewed_are_found(tmp_path: Path) -> None:
     """Launchers run longer than most session tokens are valid."""
     who = AwsLauncher()
     for name in ("old", "new"):
-        keys = f"aws_access_key_id = {name}\naws_secret_access_key = S\naws_session_token = {name}\n"
+        keys = (
+            f"aws_access_key_id = {name}\naws_secret_access_key = S\naws_session_token = {name}\n"
+        )
         (tmp_path / "credentials").write_text(f"[default]\n{keys}")
         assert (who.keys().key, who.keys().token) == (name, name)
 
@@ -57,11 +71,19 @@ def test_a_service_account_of_google(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     class Tokens:
         def answer(self, request: Request) -> Reply:
             assert request.method == "POST"
-            return Reply.of_json({"access_token": "earned", "expires_in": 3600, "token_type": "Bearer"})
+            return Reply.of_json(
+                {"access_token": "earned", "expires_in": 3600, "token_type": "Bearer"}
+            )
 
-    key = generate_private_key(65537, 2048).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    key = generate_private_key(65537, 2048).private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+    )
     with serving(Tokens()) as server:
-        account: dict[str, Any] = {"type": "service_account", "client_email": "a@b", "token_uri": f"{server.url}/token"}
+        account: dict[str, Any] = {
+            "type": "service_account",
+            "client_email": "a@b",
+            "token_uri": f"{server.url}/token",
+        }
         path = tmp_path / "account.json"
         path.write_text(json.dumps({**account, "private_key": key.decode(), "project_id": "p"}))
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
@@ -70,7 +92,9 @@ def test_a_service_account_of_google(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert 3000 < seconds <= 3600
 
 
-def test_credentials_of_google_that_are_missing_are_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_credentials_of_google_that_are_missing_are_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "nowhere.json"))
     with pytest.raises(StoreRefused, match="Google sign-in"):
         GoogleLauncher().token()

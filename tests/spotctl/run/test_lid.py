@@ -1,4 +1,6 @@
-"""A laptop whose lid is closed: everything stands still for longer than the leases of its machines, and goes on."""
+"""A laptop whose lid is closed: everything stands still for longer than the leases of its machines,
+and goes on.
+"""
 
 from __future__ import annotations
 
@@ -55,14 +57,28 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reas
     ("job", "has_begun"),
     [
         pytest.param(COMMAND, lambda state: state.work.checkpoint is not None, id="command"),
-        pytest.param(TRAINING, lambda state: state.progress is not None and state.progress.clock > 20, id="training"),
+        pytest.param(
+            TRAINING,
+            lambda state: state.progress is not None and state.progress.clock > 20,
+            id="training",
+        ),
     ],
 )
-def test_a_job_goes_on_when_the_lid_is_opened(job: str, has_begun: Callable[[RunState], bool], tmp_path: Path) -> None:
+def test_a_job_goes_on_when_the_lid_is_opened(
+    job: str, has_begun: Callable[[RunState], bool], tmp_path: Path
+) -> None:
     home, path = tmp_path / "home", tmp_path / "job.yaml"
     path.write_text(job)
     launched = subprocess.Popen(
-        [sys.executable, "-c", "from spotctl.cli.app import main; main()", "launch", path, "--yes", "--json"],
+        [
+            sys.executable,
+            "-c",
+            "from spotctl.cli.app import main; main()",
+            "launch",
+            path,
+            "--yes",
+            "--json",
+        ],
         env={**os.environ, "SPOTCTL_HOME": str(home)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -21,8 +21,12 @@ CHANGES: list[tuple[Event, ...]] = [
 ]
 
 
-@pytest.mark.parametrize("changes", CHANGES, ids=["an order", "an order without an answer", "the run's end"])
-def test_a_list_is_kept_until_the_run_changes_something(tmp_path: Path, changes: tuple[Event, ...]) -> None:
+@pytest.mark.parametrize(
+    "changes", CHANGES, ids=["an order", "an order without an answer", "the run's end"]
+)
+def test_a_list_is_kept_until_the_run_changes_something(
+    tmp_path: Path, changes: tuple[Event, ...]
+) -> None:
     run = life(tmp_path)
     journal = Journal(MemoryLog(), RUN, run.cloud.now)
     executor = Executor(journal, replace(environment(run.cloud), list_every=3600.0), run.work)

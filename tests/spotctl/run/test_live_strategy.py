@@ -1,4 +1,6 @@
-"""What a run adds to a situation: what was written, what an eviction would undo, what the budget leaves."""
+"""What a run adds to a situation: what was written, what an eviction would undo, what the budget
+leaves.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,9 @@ def test_a_checkpoint_counts_once_it_was_written(
     assert seen == replace(seen, holdings=())
 
 
-def test_refusals_are_forgotten_after_a_while_but_not_those_of_markets_and_quotas_that_hold_nothing() -> None:
+def test_refusals_are_forgotten_after_a_while_but_not_those_of_markets_and_quotas_that_hold_nothing() -> (
+    None
+):
     reasons = ("NoCapacity", "QuotaReached", "NotFound")
     markets = [replace(OFFERS[0].market, zone=zone) for zone in "cde"]
     rows: list[tuple[int, ev.Event]] = []
@@ -87,18 +91,28 @@ def test_refusals_are_forgotten_after_a_while_but_not_those_of_markets_and_quota
         rows.append((MINUTE, ev.RentRefused(intent, why, "no")))
     missing = {(markets[2], True): 0, (markets[2], False): 0}
     found = state(*rows)
-    assert refused_of(found, START + HOUR) == missing | {(markets[0], False): 3, (markets[1], False): 3}
+    assert refused_of(found, START + HOUR) == missing | {
+        (markets[0], False): 3,
+        (markets[1], False): 3,
+    }
     assert refused_of(found, START + 3 * HOUR) == missing | {(markets[1], False): 3}
 
 
 @pytest.mark.parametrize("offered", [False, True])
 def test_the_spell_is_the_one_that_the_orders_of_the_run_met(offered: bool) -> None:
-    """Refused for 40 minutes, last ten minutes ago; prices would say that spot was there all the time."""
+    """Refused for 40 minutes, last ten minutes ago; prices would say that spot was there all the
+    time.
+    """
     offer = OFFERS[0]
     events: list[tuple[int, ev.Event]] = [(0, ev.RunBegan("job", "aws", {}, "", 0))]
     for number, minutes in enumerate((0, 20, 40), start=1):
-        order = ev.RentIntended(number, offer.market, 1, 9, 9, 1.0, reliable=False, lease_until=START + HOUR)
-        events += [(minutes * MINUTE, order), (minutes * MINUTE, ev.RentRefused(number, NO_MACHINES, "none"))]
+        order = ev.RentIntended(
+            number, offer.market, 1, 9, 9, 1.0, reliable=False, lease_until=START + HOUR
+        )
+        events += [
+            (minutes * MINUTE, order),
+            (minutes * MINUTE, ev.RentRefused(number, NO_MACHINES, "none")),
+        ]
     asked = Asked(offers=(offer,))
     history = SimpleNamespace(now=START, hazards={offer.market: PRIOR}, spells={})
     plan = SimpleNamespace(
@@ -109,7 +123,9 @@ def test_the_spell_is_the_one_that_the_orders_of_the_run_met(offered: bool) -> N
     )
     live = LiveStrategy(cast("JobPlan", plan), lambda: state(*events), lambda: (1.5, 0.0), TARIFF)
     offers = (offer,) if offered else ()
-    live.decide(Situation(START + 50 * MINUTE, offers, lambda _: 1, (), terms().baseline, 64.0, 1.0))
+    live.decide(
+        Situation(START + 50 * MINUTE, offers, lambda _: 1, (), terms().baseline, 64.0, 1.0)
+    )
     known = asked.given[0].spell
     assert known is not None
     spell = known()

@@ -30,7 +30,12 @@ from tests.spotctl.run.worlds import OFFERS
 
 
 def job(name: str, clouds: tuple[str, ...] = ("local",), **local: object) -> JobSpec:
-    described = {"name": name, "kind": "command", "run": "true", "resources": {"clouds": list(clouds)}}
+    described = {
+        "name": name,
+        "kind": "command",
+        "run": "true",
+        "resources": {"clouds": list(clouds)},
+    }
     return from_fields({**described, "local": local} if local else described)
 
 
@@ -42,8 +47,13 @@ def test_the_first_start_and_the_lowest_speed_hold_for_all() -> None:
     ]
     shared, (remark,) = on_one_market(asked)
     start = parse_time("2026-01-20T00:00:00Z")
-    assert [(one.name, one.local.start, one.local.speed) for one in shared] == [(name, start, 60) for name in "abc"]
-    assert remark == "the jobs share one local market, which runs at speed 60 from 2026-01-20T00:00:00Z on"
+    assert [(one.name, one.local.start, one.local.speed) for one in shared] == [
+        (name, start, 60) for name in "abc"
+    ]
+    assert (
+        remark
+        == "the jobs share one local market, which runs at speed 60 from 2026-01-20T00:00:00Z on"
+    )
 
 
 def test_jobs_that_agree_or_that_are_alone_stay_as_they_are() -> None:
@@ -61,7 +71,9 @@ def begun(home: Path, spec: JobSpec) -> RunState:
     begin_market(spec, settings)
     now = local_provider(settings, spec).now()
     with EventLog(home / "log.sqlite") as log:
-        log.append(f"{spec.name}-1", now, RunBegan(spec.name, "local", written(spec), "", wall_us()))
+        log.append(
+            f"{spec.name}-1", now, RunBegan(spec.name, "local", written(spec), "", wall_us())
+        )
         return fold(log.of_run(f"{spec.name}-1"))
 
 
@@ -82,7 +94,9 @@ def test_a_market_on_which_a_run_waits_without_machines_is_joined(tmp_path: Path
 
 
 @pytest.mark.parametrize("since", ["2026-01-15T00:00:00Z", "2026-01-25T00:00:00Z"])
-def test_an_interrupted_run_goes_on_at_its_own_time_if_the_market_was_started_again(tmp_path: Path, since: str) -> None:
+def test_an_interrupted_run_goes_on_at_its_own_time_if_the_market_was_started_again(
+    tmp_path: Path, since: str
+) -> None:
     settings = load({}, tmp_path)
     interrupted, other = job("a", start="2026-01-20T00:00:00Z"), job("b", start=since)
     state = begun(tmp_path, interrupted)
@@ -91,11 +105,19 @@ def test_an_interrupted_run_goes_on_at_its_own_time_if_the_market_was_started_ag
     assert state.at <= local_provider(settings, interrupted).now() < state.at + HOUR
 
 
-def test_a_run_is_not_resumed_while_the_market_is_at_an_earlier_time_for_others(tmp_path: Path) -> None:
-    interrupted, other = job("a", start="2026-01-20T00:00:00Z"), job("b", start="2026-01-15T00:00:00Z")
+def test_a_run_is_not_resumed_while_the_market_is_at_an_earlier_time_for_others(
+    tmp_path: Path,
+) -> None:
+    interrupted, other = (
+        job("a", start="2026-01-20T00:00:00Z"),
+        job("b", start="2026-01-15T00:00:00Z"),
+    )
     state = begun(tmp_path, interrupted)
     begun(tmp_path, other)
-    with JobLock(Paths(tmp_path).locks, "b"), pytest.raises(BadRequest, match="resume it once they have ended"):
+    with (
+        JobLock(Paths(tmp_path).locks, "b"),
+        pytest.raises(BadRequest, match="resume it once they have ended"),
+    ):
         continue_market(state, interrupted, load({}, tmp_path))
 
 
@@ -131,7 +153,8 @@ BEGAN = ev.AttemptBegan(1, ("m-1",), 0)
 def test_a_run_awaits_programs_only_if_it_has_its_machines_and_none_works(
     kind: str, events: tuple[ev.Event, ...], awaits: bool
 ) -> None:
-    """While a run waits for the market, a market that waits for the run would last a minute longer."""
+    """While a run waits for the market, a market that waits for the run would last a minute
+    longer."""
     spec = job("waits")
     if kind == "training":
         spec = from_fields(JOB)

@@ -28,7 +28,15 @@ from spotctl.home.installation import INSTALLATION_TAG, RUN_TAG
 from spotctl.log import budget, events as ev
 from spotctl.run.turn.execute import Executor, Journal
 from spotctl.run.turn.reconcile import Renew
-from tests.spotctl.clouds.fake import Call, FakeProvider, Fault, LostAnswer, LostRequest, Refusal, SlowDescribe
+from tests.spotctl.clouds.fake import (
+    Call,
+    FakeProvider,
+    Fault,
+    LostAnswer,
+    LostRequest,
+    Refusal,
+    SlowDescribe,
+)
 from tests.spotctl.run.faults import Split, clean
 from tests.spotctl.run.worlds import (
     LEASE_TIMES,
@@ -58,10 +66,14 @@ def test_machines_that_are_listed_late_do_not_count_as_gone(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("crash", [False, True])
-def test_machines_whose_agents_never_answer_are_not_bought_forever(tmp_path: Path, crash: bool) -> None:
+def test_machines_whose_agents_never_answer_are_not_bought_forever(
+    tmp_path: Path, crash: bool
+) -> None:
     one = life(tmp_path, rounds=10**6)
     one.terms = terms(reliable=0)
-    one.cloud.weather = lambda call: Refusal(Unanswered("port 22 is closed")) if call.name in LINKS else None
+    one.cloud.weather = lambda call: (
+        Refusal(Unanswered("port 22 is closed")) if call.name in LINKS else None
+    )
     passed = one.world.pass_round
 
     def pass_round() -> None:
@@ -81,11 +93,17 @@ def test_machines_whose_agents_never_answer_are_not_bought_forever(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("wave", "bought"), [(1, 3), (2, 4), (4, 4), (8, 8)])
-def test_waves_of_machines_are_bought_until_three_have_ended_in_a_row(tmp_path: Path, wave: int, bought: int) -> None:
-    """They end silently, one after the other; one or two alone may be defective, so that others are tried."""
+def test_waves_of_machines_are_bought_until_three_have_ended_in_a_row(
+    tmp_path: Path, wave: int, bought: int
+) -> None:
+    """They end silently, one after the other; one or two alone may be defective, so that others are
+    tried.
+    """
     world = life(tmp_path, rounds=10**6)
     world.terms = replace(terms(reliable=0), baseline=Rent(OFFERS[0], wave, None))
-    world.cloud.weather = lambda call: Refusal(Unanswered("port 22 is closed")) if call.name in LINKS else None
+    world.cloud.weather = lambda call: (
+        Refusal(Unanswered("port 22 is closed")) if call.name in LINKS else None
+    )
     passed = world.world.pass_round
 
     def pass_round() -> None:
@@ -114,7 +132,9 @@ def test_a_machine_that_will_never_work_ends_the_run_before_its_lease_does(tmp_p
 def test_a_machine_unlike_those_that_work_does_not_end_the_run(tmp_path: Path) -> None:
     world = life(tmp_path)
     world.cloud.weather = lambda call: (
-        Refusal(Unusable("another image")) if call.name in LINKS and "fake-2" in str(call.asked) else None
+        Refusal(Unusable("another image"))
+        if call.name in LINKS and "fake-2" in str(call.asked)
+        else None
     )
     assert world.run().outcome == "done"
     clean(world)
@@ -141,7 +161,9 @@ def test_a_refusal_that_never_passes_is_heard_twice_at_most(
     assert "\n" not in ended.message
 
 
-def test_unknown_refusals_that_differ_or_are_followed_by_machines_do_not_end_a_run(tmp_path: Path) -> None:
+def test_unknown_refusals_that_differ_or_are_followed_by_machines_do_not_end_a_run(
+    tmp_path: Path,
+) -> None:
     world = life(tmp_path, rounds=400)
     world.terms = terms(reliable=0)
     moon, sun = (Refusal(UnknownRefusal("no", code)) for code in ("MoonIsFull", "SunIsDark"))
@@ -151,7 +173,9 @@ def test_unknown_refusals_that_differ_or_are_followed_by_machines_do_not_end_a_r
 
 
 @pytest.mark.parametrize("hours", [1, 1000])
-def test_a_part_that_is_down_neither_stops_a_run_nor_loses_its_machines(tmp_path: Path, hours: int) -> None:
+def test_a_part_that_is_down_neither_stops_a_run_nor_loses_its_machines(
+    tmp_path: Path, hours: int
+) -> None:
     class Cloud(Split):
         answers_at = START + hours * HOUR
 
@@ -165,11 +189,15 @@ def test_a_part_that_is_down_neither_stops_a_run_nor_loses_its_machines(tmp_path
     assert machine.ended is not None
     assert machine.ended > START + HOUR, "its lease was renewed although it was not listed"
     assert held.end_reason == ("returned" if hours == 1 else "lease ended")
-    assert len([row for row in one.rows() if isinstance(row.event, ev.MachineEnded)]) == len(one.cloud.everything)
+    assert len([row for row in one.rows() if isinstance(row.event, ev.MachineEnded)]) == len(
+        one.cloud.everything
+    )
 
 
 class Careless(FakeProvider):
-    """A cloud that accepts `ignored` returns that have no effect, and whose machines outlive their leases."""
+    """A cloud that accepts `ignored` returns that have no effect, and whose machines outlive their
+    leases.
+    """
 
     ignored = 0
     outlived = False
@@ -202,14 +230,20 @@ def test_a_return_that_had_no_effect_is_repeated(tmp_path: Path) -> None:
     started = one.cloud.now()
     assert one.run().outcome == "done"
     clean(one)
-    assert all(machine.end_reason is EndReason.RETURNED for machine in one.cloud.everything), "not by its lease"
+    assert all(machine.end_reason is EndReason.RETURNED for machine in one.cloud.everything), (
+        "not by its lease"
+    )
     assert one.cloud.now() - started < LEASE_TIMES.lease + HOUR
 
 
-def test_machines_that_outlive_their_leases_are_returned_and_count_as_useless(tmp_path: Path) -> None:
+def test_machines_that_outlive_their_leases_are_returned_and_count_as_useless(
+    tmp_path: Path,
+) -> None:
     one = careless(tmp_path, 0, outlived=True)
     one.terms = terms(reliable=0)
-    one.cloud.weather = lambda call: Refusal(Unanswered("port 22 is closed")) if call.name in LINKS else None
+    one.cloud.weather = lambda call: (
+        Refusal(Unanswered("port 22 is closed")) if call.name in LINKS else None
+    )
     ended = one.run()
     assert ended.outcome == "failed"
     assert ended.message.startswith("3 machines in a row")
@@ -231,7 +265,9 @@ def test_a_machine_that_is_listed_again_has_not_ended(tmp_path: Path) -> None:
     one.world.cloud = Incomplete(Replayed.of(PRICES.values()), START)
     assert one.run().outcome == "done"
     clean(one)
-    again = [event.id for row in one.rows() if isinstance(event := row.event, ev.MachineListedAgain)]
+    again = [
+        event.id for row in one.rows() if isinstance(event := row.event, ev.MachineListedAgain)
+    ]
     first = one.cloud.everything[0]
     assert again == [first.id]
     (held,) = [held for held in one.state().machines.values() if held.id == first.id]
@@ -242,7 +278,10 @@ def test_a_machine_that_answered_ends_the_row_of_those_that_did_not(tmp_path: Pa
     one = life(tmp_path)
     one.run()
     state = one.state()
-    started = {name: replace(held, ran=None, end_reason="lease ended") for name, held in state.machines.items()}
+    started = {
+        name: replace(held, ran=None, end_reason="lease ended")
+        for name, held in state.machines.items()
+    }
     silent = replace(state, machines=started)
     assert (silent.useless(0), silent.useless(1), silent.useless(2)) == (4, 3, 0)
     first = next(name for name, held in state.machines.items() if held.allocation == 1)
@@ -250,12 +289,16 @@ def test_a_machine_that_answered_ends_the_row_of_those_that_did_not(tmp_path: Pa
 
 
 @pytest.mark.parametrize("minutes", [0, 1, 9])
-def test_machines_of_an_order_that_is_refused_when_repeated_are_found(tmp_path: Path, minutes: int) -> None:
+def test_machines_of_an_order_that_is_refused_when_repeated_are_found(
+    tmp_path: Path, minutes: int
+) -> None:
     one = life(tmp_path)
     orders: list[str] = []
 
     def meets(call: Call) -> Fault | None:
-        """The first order succeeds, but its answer is lost and its machines are listed late; then none are left."""
+        """The first order succeeds, but its answer is lost and its machines are listed late; then
+        none are left.
+        """
         if call.name == "list" and orders and one.cloud.now() < START + minutes * MINUTE:
             return Refusal(Throttled("slow down"))
         if isinstance(call.asked, MachineRequest) and call.asked.bid is not None:
@@ -272,7 +315,9 @@ def test_machines_of_an_order_that_is_refused_when_repeated_are_found(tmp_path: 
 
 
 def test_a_run_does_not_end_before_it_has_listed_its_machines(tmp_path: Path) -> None:
-    """An order succeeds unanswered and is refused when repeated; then the runner dies, and the run is stopped."""
+    """An order succeeds unanswered and is refused when repeated; then the runner dies, and the run
+    is stopped.
+    """
 
     def lost(folder: Path) -> Life:
         one = life(folder)
@@ -303,8 +348,12 @@ def test_a_renewal_without_an_answer_does_not_shorten_leases(tmp_path: Path) -> 
     assert untils == sorted(untils)
 
 
-@pytest.mark.parametrize("error", [NotFound("gone"), Throttled("slow down"), Unanswered("no address yet")], ids=repr)
-def test_a_machine_that_cannot_be_prepared_holds_up_no_other(tmp_path: Path, error: ProviderError) -> None:
+@pytest.mark.parametrize(
+    "error", [NotFound("gone"), Throttled("slow down"), Unanswered("no address yet")], ids=repr
+)
+def test_a_machine_that_cannot_be_prepared_holds_up_no_other(
+    tmp_path: Path, error: ProviderError
+) -> None:
     """Its neighbours are listed, given work, and their leases are renewed."""
     one = life(tmp_path, rounds=400)
     prepared = list[str]()
@@ -319,8 +368,13 @@ def test_a_machine_that_cannot_be_prepared_holds_up_no_other(tmp_path: Path, err
     executor = Executor(journal, environment(one.cloud), one.work)
     tags = {INSTALLATION_TAG: "tests", RUN_TAG: RUN}
     machines = one.cloud.create(MachineRequest("t", MARKETS[0], 2, None, START + HOUR, tags))
-    one.cloud.weather = lambda call: LostRequest() if call.name == "status" and call.asked == machines[0].id else None
-    assert [seen.state for seen in executor.list_machines() or ()] == [MachineState.STARTING, MachineState.RUNNING]
+    one.cloud.weather = lambda call: (
+        LostRequest() if call.name == "status" and call.asked == machines[0].id else None
+    )
+    assert [seen.state for seen in executor.list_machines() or ()] == [
+        MachineState.STARTING,
+        MachineState.RUNNING,
+    ]
     assert prepared == [machines[0].id]
 
 

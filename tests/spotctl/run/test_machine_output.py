@@ -1,4 +1,6 @@
-"""`spotctl logs`: the oldest line first; with `-f` it asks for what may be new, and waits for machines that boot."""
+"""`spotctl logs`: the oldest line first; with `-f` it asks for what may be new, and waits for
+machines that boot.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def launched(home: Path, *machines: str, cloud: str = "local") -> Path:
     with EventLog(Paths(home).log) as log:
         log.append("far-1", 0, ev.RunBegan("far", cloud, spec, "", 0))
         for number, name in enumerate(machines, 1):
-            log.append("far-1", number, ev.RentIntended(number, MARKETS[0], 1, None, 100, 1.0, False, 0))
+            log.append(
+                "far-1", number, ev.RentIntended(number, MARKETS[0], 1, None, 100, 1.0, False, 0)
+            )
             log.append("far-1", number, ev.Rented(number, (ev.Granted(name, number),)))
     return home
 
@@ -88,7 +92,9 @@ def test_machines_that_are_gone_are_asked_for_once_and_those_that_boot_again(
     assert asked == ["gone", *["boots"] * 4]
 
 
-def test_output_without_times_is_shown_by_machine(tmp_path: Path, printed: dict[str, list[bytes]]) -> None:
+def test_output_without_times_is_shown_by_machine(
+    tmp_path: Path, printed: dict[str, list[bytes]]
+) -> None:
     printed.update(first=[b"1\n2"], second=[b"3\n"])
     lines = output_lines("far", Settings(launched(tmp_path, "first", "second")), follow=False)
     assert [(line.machine, line.text, line.at) for line in lines] == [
@@ -164,5 +170,7 @@ def test_old_output_is_deleted_and_results_stay(tmp_path: Path) -> None:
             os.utime(path, (now - age * days, now - age * days))
     delete_old(tmp_path, now)
     left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    results = {f"{run}/{name}" for run in ("old", "new") for name in ("model.npz", "output/mine.txt")}
+    results = {
+        f"{run}/{name}" for run in ("old", "new") for name in ("model.npz", "output/mine.txt")
+    }
     assert left == results | {"new/output/m-1", "new/output/m-1.times"}

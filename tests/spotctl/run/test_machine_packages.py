@@ -1,4 +1,6 @@
-"""Packages for machines are chosen before anything is rented; what cannot work is refused in one line."""
+"""Packages for machines are chosen before anything is rented; what cannot work is refused in one
+line.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,13 @@ stop: {{clocks: 3}}
 resources: {{clouds: [aws], types: [c6i.large], {arch} machines: 2}}
 {image}
 """
-COMMAND = "name: c\nkind: command\nrun: 'true'\nworkdir: .\nresources: {clouds: [aws], types: [c6i.large]}\n"
-UBUNTU, UBUNTU_ARM = (MachinePlatform((3, 12), processor, (2, 39)) for processor in ("x86_64", "aarch64"))
+COMMAND = (
+    "name: c\nkind: command\nrun: 'true'\nworkdir: .\nresources: {clouds: [aws], types: "
+    "[c6i.large]}\n"
+)
+UBUNTU, UBUNTU_ARM = (
+    MachinePlatform((3, 12), processor, (2, 39)) for processor in ("x86_64", "aarch64")
+)
 """The images that spotctl chooses."""
 
 
@@ -38,7 +45,9 @@ def training(arch: str = "", image: str = "") -> str:
 
 def add_wheels(folder: Path, *tags: str) -> None:
     """An index with the installed versions of what nodes need, for some Pythons and processors."""
-    installed = {name: wheels.look_up_installed(name) for name in (*NODE_PACKAGES, "cffi", "pycparser")}
+    installed = {
+        name: wheels.look_up_installed(name) for name in (*NODE_PACKAGES, "cffi", "pycparser")
+    }
     for tag in tags:
         for name, package in installed.items():
             assert package is not None
@@ -60,7 +69,9 @@ def test_the_images_that_spotctl_chooses_have_a_known_python(
     assert [list(group) for group in possible_platforms(spec, frozenset(own), None)] == expected
 
 
-@pytest.mark.parametrize(("image", "own"), [("image: {ami: ami-0123456789abcdef0}", ()), ("", ("aws",))])
+@pytest.mark.parametrize(
+    ("image", "own"), [("image: {ami: ami-0123456789abcdef0}", ()), ("", ("aws",))]
+)
 def test_another_image_may_have_any_python_and_the_launchers_is_tried_first(
     tmp_path: Path, image: str, own: tuple[str, ...]
 ) -> None:
@@ -80,7 +91,11 @@ def test_another_image_may_have_any_python_and_the_launchers_is_tried_first(
             ("cp312-cp312-manylinux_2_28_x86_64",),
             "mf: .* no wheel of .* on aarch64: install",
         ),
-        ("any", ("cp312-cp312-manylinux_2_28_x86_64",), "mf: .* no wheel of .* on aarch64: install"),
+        (
+            "any",
+            ("cp312-cp312-manylinux_2_28_x86_64",),
+            "mf: .* no wheel of .* on aarch64: install",
+        ),
     ],
 )
 @pytest.mark.parametrize("launcher", [None, MachinePlatform((3, 13), "aarch64", (2, 41))])
@@ -106,7 +121,9 @@ def test_a_training_is_refused_before_anything_is_rented_unless_its_machines_get
         check_machine_packages(spec, settings)
 
 
-def test_a_launcher_like_its_machines_needs_no_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launcher_like_its_machines_needs_no_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     use_index(monkeypatch, tmp_path)
     own = here()
     assert own is not None
@@ -115,10 +132,14 @@ def test_a_launcher_like_its_machines_needs_no_index(tmp_path: Path, monkeypatch
     check_machine_packages(loads(training(), tmp_path / "job.yaml"), load({}, tmp_path))
 
 
-def test_machines_of_a_job_with_a_bucket_get_obstore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machines_of_a_job_with_a_bucket_get_obstore(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """From the index that they reach: the wheel is for all Pythons from one on."""
     places = ("checkpoint: {path", "outputs: {model", "data: {corpus")
-    specs = [loads(f"{COMMAND}{place}: 's3://bucket/c'}}\n", tmp_path / "job.yaml") for place in places]
+    specs = [
+        loads(f"{COMMAND}{place}: 's3://bucket/c'}}\n", tmp_path / "job.yaml") for place in places
+    ]
     assert [store_packages(spec) for spec in specs] == [("obstore",)] * 3
     for module in (machine_packages.__name__, "spotctl.clouds.remote.bundle"):
         monkeypatch.setattr(f"{module}.here", lambda: MachinePlatform((3, 13), "aarch64", (2, 41)))
@@ -126,7 +147,10 @@ def test_machines_of_a_job_with_a_bucket_get_obstore(tmp_path: Path, monkeypatch
     settings = load({}, tmp_path)
     with pytest.raises(BadRequest, match="no wheel of obstore"):
         check_machine_packages(specs[0], settings)
-    for name, tag in {"obstore": "cp311-abi3-manylinux_2_28_x86_64", "typing-extensions": "py3-none-any"}.items():
+    for name, tag in {
+        "obstore": "cp311-abi3-manylinux_2_28_x86_64",
+        "typing-extensions": "py3-none-any",
+    }.items():
         installed = wheels.look_up_installed(name)
         assert installed is not None
         add_wheel(tmp_path / "index", name, installed.version, tag, installed.requires)

@@ -1,4 +1,6 @@
-"""A job with a deadline moves to another region when the capacity of its own goes, and pays for that."""
+"""A job with a deadline moves to another region when the capacity of its own goes, and pays for
+that.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,18 @@ from tests.spotctl.run.gangs import GangRun
 from tests.spotctl.run.worlds import ROUND_SECONDS, RULE, START, flat
 from tests.spotctl.show.costs.made import project
 
-EAST, WEST = (Market("local", f"sim-{side}", f"sim-{side}-a", "c4.xlarge") for side in ("east", "west"))
+EAST, WEST = (
+    Market("local", f"sim-{side}", f"sim-{side}-a", "c4.xlarge") for side in ("east", "west")
+)
 OFFERS = tuple(Offer(market, 4.0, 200_000_000) for market in (EAST, WEST))
 GONE_AT, WRITTEN_AT, DONE_AFTER = 40, 20, 60
 SIZE = 50 * 10**9
 
 
 class Rounds:
-    """Writes a checkpoint before the east loses machines, and ends after `done_after` rounds of all nodes together."""
+    """Writes a checkpoint before the east loses machines, and ends after `done_after` rounds of all
+    nodes together.
+    """
 
     def __init__(self, done_after: int) -> None:
         self.worked, self.done_after = 0, done_after
@@ -60,16 +66,30 @@ def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 def moving(
     folder: Path, limits: MachineLimits, capacity: Capacity, rounds: Rounds, east: int = 50_000_000
 ) -> tuple[GangRun, ev.RunEnded]:
-    """Runs a job to its end that may move west, while the east has machines for `east` only as `capacity` allows."""
+    """Runs a job to its end that may move west, while the east has machines for `east` only as
+    `capacity` allows.
+    """
     prices = {EAST: flat(EAST, east), WEST: flat(WEST, 60_000_000)}
     cloud = FakeProvider(Replayed.of(prices.values(), {EAST: capacity}), START)
     tariff = Tariff(lambda _: RULE, lambda market, _: prices[market])
     baseline, rate = Rent(OFFERS[0], limits.most, None), 4.0 * limits.most
-    past = {market: PriceSeries(market, one.times - DAY, one.prices) for market, one in prices.items()}
+    past = {
+        market: PriceSeries(market, one.times - DAY, one.prices) for market, one in prices.items()
+    }
     roaming = roaming_of(OFFERS, past, dict.fromkeys(prices), START)
     deadline = START + 20 * HOUR
     decider = Decider(
-        OFFERS, baseline, None, rate, limits, OVERHEADS, deadline, AlwaysOnDemand(), RULE, HOUR, roaming=roaming
+        OFFERS,
+        baseline,
+        None,
+        rate,
+        limits,
+        OVERHEADS,
+        deadline,
+        AlwaysOnDemand(),
+        RULE,
+        HOUR,
+        roaming=roaming,
     )
     run = GangRun(cloud, folder, decider, rounds, rate * 10 * HOUR, SIZE, tariff)
     return run, run.run()
@@ -81,7 +101,9 @@ def shrinking(*sizes: int) -> Capacity:
     return Capacity(np.array(changes), np.array(sizes))
 
 
-def test_a_range_of_nodes_goes_on_with_some_where_it_is_and_moves_when_too_few_are_left(tmp_path: Path) -> None:
+def test_a_range_of_nodes_goes_on_with_some_where_it_is_and_moves_when_too_few_are_left(
+    tmp_path: Path,
+) -> None:
     rounds = Rounds(done_after=300)
     limits = MachineLimits(2, 3, {}, together=True)
     run, ended = moving(tmp_path, limits, shrinking(3, 2, 0), rounds, east=20_000_000)
@@ -115,6 +137,10 @@ def test_a_job_moves_when_the_capacity_of_its_region_goes(tmp_path: Path) -> Non
     assert sent.at - arrived.started >= transfer_time(SIZE / 10**9) > 4 * MINUTE
     rows = project(log.rows, tariff).rows
     egress = [row for row in rows if row.kind is ChargeKind.EGRESS]
-    assert [(micro_dollars(row.amount), row.target) for row in egress] == [(1_000_000, f"{WEST.cloud}/{WEST.region}")]
+    assert [(micro_dollars(row.amount), row.target) for row in egress] == [
+        (1_000_000, f"{WEST.cloud}/{WEST.region}")
+    ]
     assert sum(row.amount for row in rows) == ended.facts["spent"]
-    assert any("on spot in sim-west-a" in one.reason for one in events if isinstance(one, ev.Decided))
+    assert any(
+        "on spot in sim-west-a" in one.reason for one in events if isinstance(one, ev.Decided)
+    )

@@ -14,7 +14,9 @@ from tests.spotctl.run.worlds import OFFERS, PRICES, START, terms
 
 def test_offers_that_the_provider_does_not_have_are_left_out() -> None:
     given = terms()
-    decider = SimpleNamespace(offers=OFFERS, baseline=given.baseline, most_nu=given.most_nu, reliable=given.reliable)
+    decider = SimpleNamespace(
+        offers=OFFERS, baseline=given.baseline, most_nu=given.most_nu, reliable=given.reliable
+    )
     plan = cast("JobPlan", SimpleNamespace(decider=decider, fleet=SimpleNamespace(work=given.work)))
     everything = FakeProvider(Replayed.of(PRICES.values()), START)
     first_only = FakeProvider(Replayed.of([PRICES[OFFERS[0].market]]), START)

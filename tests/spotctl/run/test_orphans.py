@@ -65,7 +65,10 @@ def test_the_machines_of_a_run_that_begins_during_the_search_are_not_orphaned(
 def test_the_regions_of_jobs_are_searched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: tuple[str, ...], searched: tuple[str, ...]
 ) -> None:
-    settings, asked = Settings(home=tmp_path, tables={"aws": AwsMachineSettings(regions=own)}), list[Sequence[str]]()
+    settings, asked = (
+        Settings(home=tmp_path, tables={"aws": AwsMachineSettings(regions=own)}),
+        list[Sequence[str]](),
+    )
 
     def provider(chosen: Settings, _: Sequence[str], regions: Sequence[str] = ()) -> Cloud:
         asked.append(tuple(regions))
@@ -92,7 +95,9 @@ class Silent(Cloud):
         self._over.wait()
 
 
-def test_a_cloud_that_never_answers_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cloud_that_never_answers_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings, over = Settings(home=tmp_path), Event()
     silent = Silent(settings, over)
     monkeypatch.setattr(searching, "cloud_provider", lambda *_: silent)
@@ -102,7 +107,9 @@ def test_a_cloud_that_never_answers_is_given_up(tmp_path: Path, monkeypatch: pyt
     assert str(found.failure) == "no answer within 0 s; try again"
     provider, disk = cast("CloudProvider", silent), Resource("disk", "d", {})
     holding = searching.Orphans("aws", is_used=True, resources=(disk,), provider=provider)
-    assert searching.remove_orphans([holding], print) == ["aws: not all was removed within 0 s; try again"]
+    assert searching.remove_orphans([holding], print) == [
+        "aws: not all was removed within 0 s; try again"
+    ]
     over.set()
 
 
@@ -115,7 +122,9 @@ class Answering(Cloud):
 
     def list(self, _: Mapping[str, str]) -> tuple[Machine, ...]:
         market = Market("gcp", "us-central1", "us-central1-a", "n2-standard-4")
-        machine = Machine("gcp:us-central1-a:one", market, None, MachineState.RUNNING, 0, {RUN_TAG: "far-1"})
+        machine = Machine(
+            "gcp:us-central1-a:one", market, None, MachineState.RUNNING, 0, {RUN_TAG: "far-1"}
+        )
         return (machine,) if self.calls < 2 else ()
 
     def terminate(self, _: Sequence[str]) -> None:
@@ -124,7 +133,9 @@ class Answering(Cloud):
             raise Throttled("slow down")
 
 
-def test_a_cloud_that_never_answers_delays_no_return(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cloud_that_never_answers_delays_no_return(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings, over = Settings(home=tmp_path), Event()
     silent = Silent(settings, over)
     monkeypatch.setattr(silent, "list", silent.resources, raising=False)

@@ -17,6 +17,8 @@ def test_an_outage_from_any_call_of_a_run_on(fault: str) -> None:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize(("part", "begin"), [(CLOUD, at) for at in range(0, 60, 6)] + [(STORE, at) for at in range(16)])
+@pytest.mark.parametrize(
+    ("part", "begin"), [(CLOUD, at) for at in range(0, 60, 6)] + [(STORE, at) for at in range(16)]
+)
 def test_an_outage_from_any_call_of_a_launcher_on(part: str, begin: int) -> None:
     outlived_here(part, begin)

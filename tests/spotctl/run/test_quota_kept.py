@@ -24,13 +24,24 @@ def test_replacements_wait_until_warned_machines_are_gone(tmp_path: Path, least:
     limits = MachineLimits(least, 4, {}, spot=(CommonQuota(16, dict.fromkeys(MARKETS, 4)),))
     one.terms = StrategyTerms(OFFERS, BASELINE, 16.0, 100.0)
     one.strategy = Decider(
-        OFFERS, BASELINE, None, 16.0, limits, OVERHEADS, None, Standard(), RULE, LEASE_TIMES.committed
+        OFFERS,
+        BASELINE,
+        None,
+        16.0,
+        limits,
+        OVERHEADS,
+        None,
+        Standard(),
+        RULE,
+        LEASE_TIMES.committed,
     )
     assert one.run().outcome == "done"
     machines = one.cloud.everything
     assert len(machines) == 12
     for started in {machine.started for machine in machines}:
         running = [
-            each for each in machines if each.started <= started and (each.ended is None or each.ended > started)
+            each
+            for each in machines
+            if each.started <= started and (each.ended is None or each.ended > started)
         ]
         assert len(running) <= 4

@@ -1,4 +1,5 @@
-"""Runs of one home share the quotas of its settings, and a run uses more of them when another ends."""
+"""Runs of one home share the quotas of its settings, and a run uses more of them when another
+ends."""
 
 from __future__ import annotations
 
@@ -34,21 +35,38 @@ resources: {clouds: [local], types: [c4.xlarge], machines: 1..16, reliable: {mac
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return Settings(home=tmp_path, quotas=quotas_from("local=10 machines, local on demand=3 machines"))
+    return Settings(
+        home=tmp_path, quotas=quotas_from("local=10 machines, local on demand=3 machines")
+    )
 
 
 def other_run(settings: Settings, machines: int) -> None:
-    """A run of another job that holds spot machines and has ordered one more; an on-demand machine does not count."""
+    """A run of another job that holds spot machines and has ordered one more; an on-demand machine
+    does not count.
+    """
     with EventLog(Paths(settings.home).log) as log:
         journal = Journal(log, "other-1", lambda: START)
         journal.write(ev.RunBegan("other", "local", {}, "", 0, None, "local=10 machines"))
         for intent, (count, bid) in enumerate(((machines, 100_000_000), (1, None)), 1):
             journal.write(
-                ev.RentIntended(intent, MARKETS[0], count, bid, ON_DEMAND, 4.0, bid is None, START + LEASE_TIMES.lease)
+                ev.RentIntended(
+                    intent,
+                    MARKETS[0],
+                    count,
+                    bid,
+                    ON_DEMAND,
+                    4.0,
+                    bid is None,
+                    START + LEASE_TIMES.lease,
+                )
             )
             names = tuple(ev.Granted(f"m{intent}-{i}", START) for i in range(count))
             journal.write(ev.Rented(intent, names))
-        journal.write(ev.RentIntended(3, MARKETS[1], 1, 100_000_000, ON_DEMAND, 4.0, False, START + LEASE_TIMES.lease))
+        journal.write(
+            ev.RentIntended(
+                3, MARKETS[1], 1, 100_000_000, ON_DEMAND, 4.0, False, START + LEASE_TIMES.lease
+            )
+        )
 
 
 def end_other_run(settings: Settings) -> None:
@@ -66,14 +84,18 @@ def test_a_plan_leaves_what_running_jobs_hold(settings: Settings, tmp_path: Path
     assert remark == "quota local: 6 machines are held by running jobs (other), 4 are left"
     file = tmp_path / "job.yaml"
     file.write_text(JOB)
-    shown = spotctl("plan", file, "--json", SPOTCTL_HOME=str(settings.home), SPOTCTL_QUOTAS="local=10 machines")
+    shown = spotctl(
+        "plan", file, "--json", SPOTCTL_HOME=str(settings.home), SPOTCTL_QUOTAS="local=10 machines"
+    )
     assert sum(one["machines"] for one in shown.json["choice"]) <= 4
     end_other_run(settings)
     ended = read_account(settings, START)
     assert (ended.left(catalog), ended.remarks(catalog)) == (settings.quotas, ())
 
 
-def test_the_plan_of_a_run_follows_its_part_and_stays_in_its_region(settings: Settings, tmp_path: Path) -> None:
+def test_the_plan_of_a_run_follows_its_part_and_stays_in_its_region(
+    settings: Settings, tmp_path: Path
+) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(JOB)
     began = ev.RunBegan("mine", "local", written(load(file)), "", 0, None, "local=4 machines")

@@ -18,14 +18,28 @@ from spotctl.run.turn.observe import hidden
 from spotctl.run.turn.service import Runner, RunRules
 from tests.spotctl.clouds.fake import Call, FakeProvider, Fault, Refusal
 from tests.spotctl.run.faults import always, begun, clean, for_market
-from tests.spotctl.run.worlds import MARKETS, PRICES, RUN, START, Life, MemoryLog, environment, life, terms
+from tests.spotctl.run.worlds import (
+    MARKETS,
+    PRICES,
+    RUN,
+    START,
+    Life,
+    MemoryLog,
+    environment,
+    life,
+    terms,
+)
 
 QUOTA = Refusal(QuotaReached("the quota is 0 vCPUs; request more"))
 
 
 def of_kind(*, spot: bool) -> Callable[[Call], Fault | None]:
     def refused(call: Call) -> Fault | None:
-        return QUOTA if isinstance(call.asked, MachineRequest) and (call.asked.bid is not None) is spot else None
+        return (
+            QUOTA
+            if isinstance(call.asked, MachineRequest) and (call.asked.bid is not None) is spot
+            else None
+        )
 
     return refused
 
@@ -42,7 +56,9 @@ def test_a_quota_of_zero_ends_a_run_at_once(tmp_path: Path, reliable: int) -> No
     one = life(tmp_path)
     one.terms = terms(reliable)
     one.cloud.weather = always("create", QUOTA)
-    ended_at_once(one, "the account may rent none of the machines that the job needs: the quota is 0 vCPUs")
+    ended_at_once(
+        one, "the account may rent none of the machines that the job needs: the quota is 0 vCPUs"
+    )
 
 
 def test_a_job_needs_its_reliable_machine(tmp_path: Path) -> None:
@@ -73,8 +89,12 @@ def test_a_quota_that_other_runs_fill_is_waited_for(tmp_path: Path) -> None:
     one.cloud.weather = always("create", QUOTA)
     journal = Journal(MemoryLog(), RUN, one.cloud.now)
     journal.write(ev.RunBegan("job", one.cloud.name, {}, "", 0))
-    rules = RunRules(lambda: (one.strategy, one.terms), one.tariff, one.limits, shared=lambda _: True)
-    ended = Runner(journal, environment(one.cloud), one.work, rules, one.retries).run(one.world.pass_round, lambda: 0)
+    rules = RunRules(
+        lambda: (one.strategy, one.terms), one.tariff, one.limits, shared=lambda _: True
+    )
+    ended = Runner(journal, environment(one.cloud), one.work, rules, one.retries).run(
+        one.world.pass_round, lambda: 0
+    )
     assert (ended.outcome, one.cloud.now() - START > HOUR) == ("no capacity", True)
 
 
@@ -90,7 +110,9 @@ def test_a_quota_refused_after_machines_were_held_is_asked_again(tmp_path: Path)
 
 def silent(one: Life, since: int = START) -> None:
     down = Refusal(Unanswered("no answer from sim-east"))
-    one.cloud.weather = lambda call: down if call.name not in ("now", "prices", "offers") and call.at >= since else None
+    one.cloud.weather = lambda call: (
+        down if call.name not in ("now", "prices", "offers") and call.at >= since else None
+    )
 
 
 def test_a_region_that_is_down_gets_no_order(tmp_path: Path) -> None:
@@ -104,7 +126,9 @@ class Half(FakeProvider):
     """A cloud with one region that never answers a list."""
 
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
-        raise PartlyListed(Unanswered("no answer from sim-east"), super().list(tags), ("local:sim-east:",))
+        raise PartlyListed(
+            Unanswered("no answer from sim-east"), super().list(tags), ("local:sim-east:",)
+        )
 
 
 def test_a_region_that_is_not_listed_gets_no_order(tmp_path: Path) -> None:
@@ -133,7 +157,13 @@ def test_a_run_ends_while_its_cloud_does_not_answer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("part", "covered"),
-    [("", True), ("gcp:", True), ("gcp:us-east1:", True), ("gcp:us-east1-b:", True), ("gcp:us-east4-b:", False)],
+    [
+        ("", True),
+        ("gcp:", True),
+        ("gcp:us-east1:", True),
+        ("gcp:us-east1-b:", True),
+        ("gcp:us-east4-b:", False),
+    ],
 )
 def test_what_a_silent_part_hides(part: str, covered: bool) -> None:
     assert hidden(Market("gcp", "us-east1", "us-east1-b", "n2-standard-4"), (part,)) is covered

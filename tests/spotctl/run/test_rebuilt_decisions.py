@@ -1,4 +1,6 @@
-"""What a run decided follows from what the provider knows: machines, evictions and prices, and the work done."""
+"""What a run decided follows from what the provider knows: machines, evictions and prices, and the
+work done.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,19 @@ def decider(deadline: int) -> Decider:
     overheads = Overheads(2 * MINUTE, MINUTE, MINUTE // 2)
     limits = MachineLimits(1, 4, {})
     rule = billing_rule("per-second")
-    return Decider(OFFERS, BASELINE, None, 16.0, limits, overheads, deadline, Standard(), rule, HOUR, worth=worth)
+    return Decider(
+        OFFERS,
+        BASELINE,
+        None,
+        16.0,
+        limits,
+        overheads,
+        deadline,
+        Standard(),
+        rule,
+        HOUR,
+        worth=worth,
+    )
 
 
 def evicted_life(folder: Path, deadline: int) -> Life:
@@ -59,7 +73,9 @@ def wants(decision: Decision) -> tuple[str, ...]:
 
 
 def rebuilt(one: Life, now: int) -> Situation:
-    """The situation at a moment, from the provider's list of machines, its prices, and the rounds that were worked."""
+    """The situation at a moment, from the provider's list of machines, its prices, and the rounds
+    that were worked.
+    """
     there = [
         machine
         for machine in one.cloud.everything
@@ -70,10 +86,14 @@ def rebuilt(one: Life, now: int) -> Situation:
         groups.setdefault((machine.started, machine.market, machine.bid), []).append(machine)
     offers = {offer.market: offer for offer in OFFERS}
     holdings = tuple(
-        Holding(number, Rent(offers[market], len(machines), bid), started, started + LEASE_TIMES.startup)
+        Holding(
+            number, Rent(offers[market], len(machines), bid), started, started + LEASE_TIMES.startup
+        )
         for number, ((started, market, bid), machines) in enumerate(groups.items())
     )
-    worked = sum(1 for round_, _ in one.work.done if START + round_ * one.world.round_seconds * SECOND <= now)
+    worked = sum(
+        1 for round_, _ in one.work.done if START + round_ * one.world.round_seconds * SECOND <= now
+    )
     return Situation(
         now=now,
         offers=open_offers(one, now),
@@ -89,8 +109,14 @@ def open_offers(one: Life, now: int) -> tuple[Offer, ...]:
     """A market that evicted a moment ago is avoided; the second time, for twice as long."""
     resting = set()
     for market in MARKETS:
-        gone = [machine for machine in one.cloud.everything if machine.market == market and machine.ended is not None]
-        evicted = {machine.ended or 0 for machine in gone if machine.end_reason is EndReason.EVICTED}
+        gone = [
+            machine
+            for machine in one.cloud.everything
+            if machine.market == market and machine.ended is not None
+        ]
+        evicted = {
+            machine.ended or 0 for machine in gone if machine.end_reason is EndReason.EVICTED
+        }
         moments = sorted(at for at in evicted if at <= now)
         if moments and now < moments[-1] + (FIRST_BACK_OFF << (len(moments) - 1)):
             resting.add(market)

@@ -38,7 +38,9 @@ def test_a_run_is_nearly_done_only_with_machines_that_stay() -> None:
     returning = (60, ev.ReturnIntended(2, ("m1-0",), "enough"))
     assert not reconcile.nearly_done(held(warned), 1 / 61, NOW, LEASE_TIMES)
     assert not reconcile.nearly_done(held(returning), 1 / 61, NOW, LEASE_TIMES)
-    assert not reconcile.nearly_done(held(bid=None), 1 / 61, NOW, LEASE_TIMES), "reliable machines alone are slow"
+    assert not reconcile.nearly_done(held(bid=None), 1 / 61, NOW, LEASE_TIMES), (
+        "reliable machines alone are slow"
+    )
     assert not reconcile.nearly_done(fold(()), 1 / 61, NOW, LEASE_TIMES)
     assert not reconcile.nearly_done(held(), 1 / 61, NOW, LEASE_TIMES, 2), "a gang needs two"
     leaving = (60, ev.ReturnScheduled(1, soon))

@@ -1,4 +1,6 @@
-"""A run that got fewer machines than it wants, or loses some, orders the others, except from markets in back-off."""
+"""A run that got fewer machines than it wants, or loses some, orders the others, except from
+markets in back-off.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,16 @@ REFUSED = Refusal(NoCapacity("none are left"))
 
 def wanting(folder: Path, strategy: Strategy, *faults: Fault, markets: int = 1) -> Life:
     """A run that wants 4 machines, whose orders meet these faults one after another."""
-    one, offers, baseline = life(folder, rounds=400), OFFERS[:markets], Rent(OFFERS[0], WANTED, None)
+    one, offers, baseline = (
+        life(folder, rounds=400),
+        OFFERS[:markets],
+        Rent(OFFERS[0], WANTED, None),
+    )
     one.terms = StrategyTerms(offers, baseline, 16.0, 1000.0)
     limits = MachineLimits(1, WANTED, {})
-    one.strategy = Decider(offers, baseline, None, 16.0, limits, OVERHEADS, None, strategy, RULE, HOUR)
+    one.strategy = Decider(
+        offers, baseline, None, 16.0, limits, OVERHEADS, None, strategy, RULE, HOUR
+    )
     one.cloud.script("create", *faults)
     return one
 
@@ -57,7 +65,9 @@ def test_the_rest_comes_from_another_market_if_the_first_refuses_it(tmp_path: Pa
     one = wanting(tmp_path, Standard(), PartialGrant(2), REFUSED, markets=2)
     assert one.run().outcome == "done"
     assert [count for count, _ in orders(one)] == [4, 2, 2]
-    assert [machine.market for machine in one.cloud.everything] == [OFFERS[i].market for i in (0, 0, 1, 1)]
+    assert [machine.market for machine in one.cloud.everything] == [
+        OFFERS[i].market for i in (0, 0, 1, 1)
+    ]
 
 
 def test_a_machine_that_is_evicted_alone_is_replaced(tmp_path: Path) -> None:

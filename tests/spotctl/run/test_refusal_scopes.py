@@ -32,13 +32,19 @@ from tests.spotctl.run.faults import begun, clean
 from tests.spotctl.run.worlds import ON_DEMAND, RULE, START, Life, Toil, World, flat, life
 
 PLACES = (("r1", "a"), ("r1", "b"), ("r2", "a"), ("r2", "b"))
-MARKETS = tuple(Market("local", region, zone, type_) for region, zone in PLACES for type_ in ("c4.large", "c4.xlarge"))
+MARKETS = tuple(
+    Market("local", region, zone, type_)
+    for region, zone in PLACES
+    for type_ in ("c4.large", "c4.xlarge")
+)
 PRICES = {market: flat(market, 50_000_000 + number) for number, market in enumerate(MARKETS)}
 OFFERS = tuple(Offer(market, 4.0, ON_DEMAND) for market in MARKETS)
 
 
 def begun_with(
-    folder: Path, refuses: Callable[[Market, bool], SpotctlError | None], markets: Sequence[Market] = MARKETS
+    folder: Path,
+    refuses: Callable[[Market, bool], SpotctlError | None],
+    markets: Sequence[Market] = MARKETS,
 ) -> Life:
     """A run whose orders `refuses` decides about, by market and whether spot is meant."""
 
@@ -65,7 +71,9 @@ def orders(one: Life) -> list[tuple[str, str, bool]]:
     ]
 
 
-def in_scope(kind: type[NotHere | QuotaReached | NotPermitted], scope: Scope, words: str = "no") -> ProviderError:
+def in_scope(
+    kind: type[NotHere | QuotaReached | NotPermitted], scope: Scope, words: str = "no"
+) -> ProviderError:
     return kind(words, scope)
 
 
@@ -94,16 +102,25 @@ def test_what_a_place_does_not_have_is_asked_for_once_there(
     clean(one)
 
 
-@pytest.mark.parametrize(("scope", "outcome"), [(Scope.REGION, "no capacity"), (Scope.ORGANISATION, "not permitted")])
-def test_places_all_of_which_refuse_end_a_run_with_the_reason(tmp_path: Path, scope: Scope, outcome: str) -> None:
-    one = begun_with(tmp_path, lambda market, _: in_scope(NotHere, scope, f"{market.region} is closed; name others"))
+@pytest.mark.parametrize(
+    ("scope", "outcome"), [(Scope.REGION, "no capacity"), (Scope.ORGANISATION, "not permitted")]
+)
+def test_places_all_of_which_refuse_end_a_run_with_the_reason(
+    tmp_path: Path, scope: Scope, outcome: str
+) -> None:
+    one = begun_with(
+        tmp_path,
+        lambda market, _: in_scope(NotHere, scope, f"{market.region} is closed; name others"),
+    )
     ended = one.run()
     assert (ended.outcome, len(orders(one))) == (outcome, 2)
     assert "r2 is closed; name others" in ended.message
     assert one.cloud.now() - START < 5 * MINUTE
 
 
-def test_a_limit_of_spot_machines_in_a_region_is_met_once_and_leaves_those_on_demand(tmp_path: Path) -> None:
+def test_a_limit_of_spot_machines_in_a_region_is_met_once_and_leaves_those_on_demand(
+    tmp_path: Path,
+) -> None:
     here = [market for market in MARKETS if market.region == "r1"]
     limit = in_scope(QuotaReached, Scope.REGION, "Max spot instance count exceeded")
     one = begun_with(tmp_path, lambda _, spot: limit if spot else None, here)
@@ -145,7 +162,9 @@ def test_a_region_that_refuses_for_an_unknown_reason_leaves_the_others(tmp_path:
 
 
 @pytest.mark.parametrize("known_after", [1, 10_000])
-def test_what_was_just_made_is_asked_for_again_for_two_minutes(tmp_path: Path, known_after: int) -> None:
+def test_what_was_just_made_is_asked_for_again_for_two_minutes(
+    tmp_path: Path, known_after: int
+) -> None:
     asked = list[int]()
 
     def refuses(*_: object) -> SpotctlError | None:
@@ -172,7 +191,11 @@ def test_what_was_just_made_is_asked_for_again_for_two_minutes(tmp_path: Path, k
 def test_a_refusal_of_the_account_ends_the_run_at_once(tmp_path: Path) -> None:
     one = begun_with(tmp_path, lambda *_: in_scope(NotPermitted, Scope.ACCOUNT, "upgrade the plan"))
     ended = one.run()
-    assert (ended.outcome, ended.message, len(orders(one))) == ("not permitted", "upgrade the plan", 1)
+    assert (ended.outcome, ended.message, len(orders(one))) == (
+        "not permitted",
+        "upgrade the plan",
+        1,
+    )
 
 
 def test_the_reason_is_known_before_what_is_left_is_looked_for(tmp_path: Path) -> None:

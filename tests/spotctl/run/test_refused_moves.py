@@ -19,7 +19,15 @@ from spotctl.clouds.provider import MachineRequest, MachineState
 from spotctl.log import events as ev
 from spotctl.planning.facts import OVERHEADS
 from spotctl.run.work import command_workload
-from tests.spotctl.clouds.fake import Call, FakeProvider, Fault, LostAnswer, LostRequest, PartialGrant, Refusal
+from tests.spotctl.clouds.fake import (
+    Call,
+    FakeProvider,
+    Fault,
+    LostAnswer,
+    LostRequest,
+    PartialGrant,
+    Refusal,
+)
 from tests.spotctl.run.gangs import GangRun
 from tests.spotctl.run.worlds import MARKETS, OFFERS, PRICES, ROUND_SECONDS, RULE, START
 
@@ -32,7 +40,9 @@ WRITTEN_AT = 15
 
 
 class Rounds:
-    """The command needs an hour, and writes one checkpoint at the beginning: soon too much is at risk on spot."""
+    """The command needs an hour, and writes one checkpoint at the beginning: soon too much is at
+    risk on spot.
+    """
 
     def __init__(self) -> None:
         self.worked = 0
@@ -48,9 +58,14 @@ class Rounds:
 
 
 def gang(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, on_demand: Fault | None, markets: Sequence[Market] = MARKETS
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    on_demand: Fault | None,
+    markets: Sequence[Market] = MARKETS,
 ) -> GangRun:
-    """On-demand orders in these markets meet the fault. Spot machines are in the first, the baseline in the second."""
+    """On-demand orders in these markets meet the fault. Spot machines are in the first, the
+    baseline in the second.
+    """
     monkeypatch.setattr(command_workload, "PAUSE", 0.0)
     cloud = FakeProvider(Replayed.of(PRICES.values()), START)
 
@@ -61,14 +76,19 @@ def gang(
 
     cloud.weather = weather
     deadline = START + HOUR + 25 * MINUTE
-    decider = Decider(OFFERS[:1], BASELINE, None, 8.0, LIMITS, OVERHEADS, deadline, Standard(), RULE, HOUR)
+    decider = Decider(
+        OFFERS[:1], BASELINE, None, 8.0, LIMITS, OVERHEADS, deadline, Standard(), RULE, HOUR
+    )
     return GangRun(cloud, folder, decider, Rounds(), WORK)
 
 
 def kinds(run: GangRun) -> list[bool]:
     """Of each attempt, whether it ran on spot machines."""
     state = run.journal.state
-    return [state.allocations[state.machines[one.machines[0]].allocation].bid is not None for one in run.attempts]
+    return [
+        state.allocations[state.machines[one.machines[0]].allocation].bid is not None
+        for one in run.attempts
+    ]
 
 
 @pytest.mark.parametrize(

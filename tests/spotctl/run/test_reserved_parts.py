@@ -15,7 +15,10 @@ from tests.spotctl.planning.worlds import spec
 
 
 def test_a_run_keeps_its_part_of_a_reservation_for_every_later_process(tmp_path: Path) -> None:
-    jobs = [holding_reservations(replace(spec(name, reliable=0), workdir=tmp_path), reserved(4)) for name in ("a", "b")]
+    jobs = [
+        holding_reservations(replace(spec(name, reliable=0), workdir=tmp_path), reserved(4))
+        for name in ("a", "b")
+    ]
     plan, _ = planned_together(*jobs)
     settings = Settings(home=tmp_path)
     with EventLog(Paths(tmp_path).log) as log:

@@ -65,8 +65,12 @@ class Rest:
 
 
 @pytest.mark.parametrize(("dollars", "whole"), [(1.0, 3.0), (9.0, 11.0), (None, 8.0)])
-def test_a_forecast_of_the_whole_is_what_was_used_and_the_rest(dollars: float | None, whole: float) -> None:
-    """After a quarter of the work, for $2; a rest that cannot be played costs as much per work as so far."""
+def test_a_forecast_of_the_whole_is_what_was_used_and_the_rest(
+    dollars: float | None, whole: float
+) -> None:
+    """After a quarter of the work, for $2; a rest that cannot be played costs as much per work as
+    so far.
+    """
     forecast = BudgetForecast(lambda _: cast("PlayedRest", Rest(dollars)), 10 * DOLLAR)
     give_up = time.monotonic() + 120
     while not (found := forecast.whole(2 * DOLLAR, 0.25)) and time.monotonic() < give_up:
@@ -103,6 +107,8 @@ def test_the_rest_of_a_training_that_ends_by_time_is_its_time(tmp_path: Path) ->
     """At half of its time, its clocks are not all ahead of it again."""
     job = from_fields(JOB | {"stop": {"minutes": 1200}, "deadline": "22h"})
     plan = stored_plans([job], load({}, tmp_path)).plans[0]
-    whole = PlayedRest(plan, plan.at, plan.fleet.work, 1.0, inf, plan.fleet.market_history.histories)
+    whole = PlayedRest(
+        plan, plan.at, plan.fleet.work, 1.0, inf, plan.fleet.market_history.histories
+    )
     half = replace(whole, work=plan.fleet.work / 2, share=0.5)
     assert half.usd() == pytest.approx(whole.usd() / 2, rel=0.05)

@@ -1,4 +1,5 @@
-"""A stopped training, launched again: it resumes from its checkpoint, and ends with the same model."""
+"""A stopped training, launched again: it resumes from its checkpoint, and ends with the same
+model."""
 
 from __future__ import annotations
 
@@ -42,8 +43,16 @@ def job(folder: Path, clocks: int, rate: float = 0.2) -> Path:
 @LONG_RUN
 def test_a_stopped_training_resumes_from_its_checkpoint_to_the_same_model(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    words = [sys.executable, "-c", "from spotctl.cli.app import main; main()", "launch", str(job(tmp_path, 10**6))]
-    with subprocess.Popen([*words, "--yes"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as launcher:
+    words = [
+        sys.executable,
+        "-c",
+        "from spotctl.cli.app import main; main()",
+        "launch",
+        str(job(tmp_path, 10**6)),
+    ]
+    with subprocess.Popen(
+        [*words, "--yes"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as launcher:
         give_up = time.monotonic() + 300
         while not list(home.glob("runs/*/iterations.jsonl")) or _clock() < 20:
             assert time.monotonic() < give_up
@@ -56,7 +65,12 @@ def test_a_stopped_training_resumes_from_its_checkpoint_to_the_same_model(tmp_pa
     again = spotctl("launch", job(tmp_path, done), "--yes", "--json").json
     lines = Path(again["model"]).with_name("iterations.jsonl").read_text().splitlines()
     assert json.loads(lines[0])["clock"] > reached, "it did not start from scratch"
-    assert (again["outcome"], again["clocks"], again["updates_lost"], again["updates_doubled"]) == ("done", done, 0, 0)
+    assert (again["outcome"], again["clocks"], again["updates_lost"], again["updates_doubled"]) == (
+        "done",
+        done,
+        0,
+        0,
+    )
     assert not (home / "kept" / "small").exists(), "a finished training keeps no state"
     fresh = spotctl("launch", tmp_path / "job.yaml", "--yes", "--json").json
     assert fresh["model_sha256"] == again["model_sha256"]
@@ -66,7 +80,9 @@ def _clock() -> int:
     return spotctl("status", "--json").json["jobs"][0]["clock"] or 0
 
 
-def test_only_the_same_training_is_resumed_and_knows_the_machines_of_all_runs_before(tmp_path: Path) -> None:
+def test_only_the_same_training_is_resumed_and_knows_the_machines_of_all_runs_before(
+    tmp_path: Path,
+) -> None:
     first, second, kept = tmp_path / "first", tmp_path / "second", tmp_path / "kept" / "small"
     spec = loads(job(tmp_path, 10).read_text(), tmp_path / "job.yaml")
     for folder in (first, second):

@@ -34,7 +34,11 @@ def opened(*_: object) -> None:
     ids=["missing", "there", "not needed, because the run only ends"],
 )
 def test_a_missing_secret_is_named_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secret: str, stop: StopRequested | None, meets: type[Exception]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    secret: str,
+    stop: StopRequested | None,
+    meets: type[Exception],
 ) -> None:
     monkeypatch.setattr(runs, "provider_of", opened)
     monkeypatch.delenv("A_TOKEN", raising=False)

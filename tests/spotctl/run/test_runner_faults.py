@@ -1,4 +1,5 @@
-"""Runners that crash, whose disk is full or whose clock jumps: what is left is returned, or named."""
+"""Runners that crash, whose disk is full or whose clock jumps: what is left is returned, or
+named."""
 
 from __future__ import annotations
 
@@ -35,14 +36,18 @@ class Leaving(FakeProvider):
 def removing(
     folder: Path, monkeypatch: pytest.MonkeyPatch, fault: Refusal, until: int, name: str = "remove"
 ) -> tuple[ev.RunEnded, Leaving]:
-    """The end of a run whose removals fail until a time, and its cloud. Its pauses pass on the market's clock."""
+    """The end of a run whose removals fail until a time, and its cloud. Its pauses pass on the
+    market's clock.
+    """
     one = replace(life(folder), retries=RetryPolicy(attempts=4, first_pause=0.0))
 
     def weather(call: Call) -> Refusal | None:
         return fault if call.name == name and call.at < until else None
 
     cloud = one.world.cloud = Leaving(Replayed.of(PRICES.values()), START, weather=weather)
-    monkeypatch.setattr("spotctl.run.turn.ending.time.sleep", lambda seconds: cloud.advance(seconds * cloud.speed))
+    monkeypatch.setattr(
+        "spotctl.run.turn.ending.time.sleep", lambda seconds: cloud.advance(seconds * cloud.speed)
+    )
     with stamina.set_testing(True, attempts=4):
         return begun(one, rented=True).run(one.world.pass_round, lambda: 0), cloud
 
@@ -65,14 +70,20 @@ def test_what_cannot_be_removed_for_two_minutes_is_removed_then(
     assert [call.at for call in cloud.calls if call.name == "remove"][-1] >= until
 
 
-def test_what_cannot_be_removed_does_not_hold_up_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended, cloud = removing(tmp_path, monkeypatch, Refusal(Unanswered("still in use")), START + 99 * HOUR)
+def test_what_cannot_be_removed_does_not_hold_up_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended, cloud = removing(
+        tmp_path, monkeypatch, Refusal(Unanswered("still in use")), START + 99 * HOUR
+    )
     assert "security group sg-1 could not be removed: run spotctl gc" in ended.message
     removals = [call.at for call in cloud.calls if call.name == "remove"]
     assert removals[-1] - removals[0] < 5 * MINUTE
 
 
-def test_what_may_not_be_removed_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_may_not_be_removed_is_not_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ended, cloud = removing(tmp_path, monkeypatch, Refusal(NotPermitted("no")), START + 99 * HOUR)
     assert "security group sg-1 could not be removed: run spotctl gc" in ended.message
     assert [call.name for call in cloud.calls].count("remove") == 1
@@ -85,7 +96,9 @@ class FullLog(MemoryLog):
         super().__init__()
         self.room = room
 
-    def append_if(self, run: str, at: int, event: ev.Event, holds: Callable[[], bool]) -> LogRow | None:
+    def append_if(
+        self, run: str, at: int, event: ev.Event, holds: Callable[[], bool]
+    ) -> LogRow | None:
         if len(self.rows) >= self.room:
             raise LogFailed("event log: disk full")
         return super().append_if(run, at, event, holds)
@@ -143,7 +156,11 @@ def test_the_cost_follows_from_the_log(tmp_path: Path) -> None:
     paid = 0
     for machine in one.cloud.everything:
         assert machine.ended is not None
-        price = 200_000_000 if machine.bid is None else {MARKETS[0]: 50_000_000, MARKETS[1]: 60_000_000}[machine.market]
+        price = (
+            200_000_000
+            if machine.bid is None
+            else {MARKETS[0]: 50_000_000, MARKETS[1]: 60_000_000}[machine.market]
+        )
         paid += max(-(-(machine.ended - machine.started) // 10**6), 60) * price
     assert budget.spent(one.state(), one.cloud.now(), TARIFF) == paid
 
@@ -171,7 +188,9 @@ def test_a_crash_returns_machines_of_parts_that_cannot_be_listed(tmp_path: Path)
         begun(one).run(crash, lambda: 0)
     one.world.pass_round()
     assert not one.world.running
-    assert failed.value.__notes__ == ["not returned: fake-0; each ends with its lease; spotctl gc returns them"]
+    assert failed.value.__notes__ == [
+        "not returned: fake-0; each ends with its lease; spotctl gc returns them"
+    ]
 
 
 def test_a_crash_returns_the_known_machines_although_the_list_is_refused(tmp_path: Path) -> None:
@@ -180,7 +199,9 @@ def test_a_crash_returns_the_known_machines_although_the_list_is_refused(tmp_pat
     def crash() -> None:
         one.world.pass_round()
         if one.world.rounds == 5:
-            one.cloud.weather = lambda call: Refusal(NotPermitted("no")) if call.name == "list" else None
+            one.cloud.weather = lambda call: (
+                Refusal(NotPermitted("no")) if call.name == "list" else None
+            )
             raise RuntimeError("a mistake of ours")
 
     with pytest.raises(RuntimeError, match="a mistake"):

@@ -1,5 +1,5 @@
-"""Launched jobs under one quota: rounds of their queue, decided once by whichever process comes first, and orders that
-never exceed the quota."""
+"""Launched jobs under one quota: rounds of their queue, decided once by whichever process comes
+first, and orders that never exceed the quota."""
 
 from __future__ import annotations
 
@@ -35,7 +35,17 @@ from spotctl.run.turn import execute
 from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.reconcile import StrategyTerms
 from spotctl.run.turn.service import Runner, RunRules
-from tests.spotctl.run.worlds import LEASE_TIMES, MARKETS, ON_DEMAND, RUN, START, TARIFF, environment, life, terms
+from tests.spotctl.run.worlds import (
+    LEASE_TIMES,
+    MARKETS,
+    ON_DEMAND,
+    RUN,
+    START,
+    TARIFF,
+    environment,
+    life,
+    terms,
+)
 
 KIND = "local/sim-east/c4.xlarge"
 QUOTAS = "local/sim-east/c4=16, local/sim-east/c4 on demand=8"
@@ -43,7 +53,12 @@ QUOTA = QueueQuota("local/sim-east/c4", 16.0, {KIND: 4.0})
 
 
 def joined(
-    name: str, work: float = 10.0, most: int = 4, quota: QueueQuota = QUOTA, *, interruptible: bool = False
+    name: str,
+    work: float = 10.0,
+    most: int = 4,
+    quota: QueueQuota = QUOTA,
+    *,
+    interruptible: bool = False,
 ) -> JobJoined:
     job = QueueJob(name, {KIND: 1.0}, 0.0, 0.0, work=work, most=most, interruptible=interruptible)
     return JobJoined(job, (quota,), {"local/sim-east/c4 on demand": 4}, clocks=100)
@@ -78,8 +93,14 @@ class Home:
             journal = Journal(log, f"{name}-1", lambda: self.now)
             journal.write(ev.RunBegan(name, "local", {}, "", 0, None, QUOTAS))
             until = self.now + LEASE_TIMES.lease
-            journal.write(ev.RentIntended(intent, MARKETS[0], machines, 1, ON_DEMAND, 4.0, False, until))
-            journal.write(ev.Rented(intent, tuple(ev.Granted(f"{name}-{i}", self.now) for i in range(machines))))
+            journal.write(
+                ev.RentIntended(intent, MARKETS[0], machines, 1, ON_DEMAND, 4.0, False, until)
+            )
+            journal.write(
+                ev.Rented(
+                    intent, tuple(ev.Granted(f"{name}-{i}", self.now) for i in range(machines))
+                )
+            )
 
     def last_round(self) -> QueueRound:
         with EventLog(self.paths.log) as log:
@@ -101,7 +122,9 @@ def parts(amount: int, on_demand: int) -> Mapping[str, int]:
 
 
 def test_a_job_that_ends_leaves_its_part_to_the_others(home: Home) -> None:
-    """Also to the last one of a queue, which begins when one of the others ends (a quota of four machines)."""
+    """Also to the last one of a queue, which begins when one of the others ends (a quota of four
+    machines).
+    """
     home.attend("p", "q", "r")
     queue = home.queue()
     queue.join([joined("p", 1.0), joined("q", 2.0), joined("r", 50.0)])
@@ -136,11 +159,17 @@ def test_processes_that_decide_at_the_same_time_carry_out_one_round(
         both.wait()
         # The one whose clock is ahead prefers the other job.
         late = queue.now > START / SECOND
-        jobs = tuple(replace(job, weight=2.0 if late and job.name == "q" else job.weight) for job in queue.jobs)
+        jobs = tuple(
+            replace(job, weight=2.0 if late and job.name == "q" else job.weight)
+            for job in queue.jobs
+        )
         return next_round(replace(queue, jobs=jobs), previous)
 
     monkeypatch.setattr(shared_queue, "next_round", decided)
-    queues = [SharedQueue(home.settings, LOCAL, clock) for clock in (lambda: START, lambda: START + 90 * SECOND)]
+    queues = [
+        SharedQueue(home.settings, LOCAL, clock)
+        for clock in (lambda: START, lambda: START + 90 * SECOND)
+    ]
     with ThreadPoolExecutor(2) as pool:
         seen = list(pool.map(lambda queue: [queue.parts(name) for name in ("p", "q")], queues))
     assert len(made) == 2
@@ -177,8 +206,8 @@ def test_a_job_whose_launcher_died_while_it_waited_is_passed_over(home: Home) ->
 
 
 def test_machines_outside_of_the_queue_count(home: Home) -> None:
-    """A night has a fixed part. A job was planned with what the night leaves, and gets the rest in the first round
-    after the night's end."""
+    """A night has a fixed part. A job was planned with what the night leaves, and gets the rest in
+    the first round after the night's end."""
     home.begins("night", 3)
     home.attend("p")
     queue = home.queue()
@@ -194,7 +223,9 @@ def test_other_quotas_in_one_queue_are_refused(home: Home) -> None:
     home.attend("p")
     home.queue().join([joined("p")])
     other = replace(home.settings, quotas=quotas_from("local/sim-east/c4=8"))
-    with pytest.raises(BadRequest, match="quota local/sim-east/c4 is 8 here, but job p was launched with 16"):
+    with pytest.raises(
+        BadRequest, match="quota local/sim-east/c4 is 8 here, but job p was launched with 16"
+    ):
         home.queue(other).join([joined("q", quota=replace(QUOTA, amount=8.0))])
     home.leave("p")
     home.queue(other).join([joined("q", quota=replace(QUOTA, amount=8.0))])
@@ -211,12 +242,15 @@ def test_a_job_is_as_long_as_what_is_left_of_it(home: Home) -> None:
         Journal(log, "p-1", lambda: home.now).write(ev.Progressed(75, None, 2))
     queue.join([joined("q", 2.0)])
     assert queue.parts("q") is not None
-    assert {job.name: job.work for job in home.last_round().queue.jobs} == {"p": pytest.approx(10.0), "q": 2.0}
+    assert {job.name: job.work for job in home.last_round().queue.jobs} == {
+        "p": pytest.approx(10.0),
+        "q": 2.0,
+    }
 
 
 def test_the_speed_of_a_training_is_measured_by_its_clocks(home: Home) -> None:
-    """Four machines that do a quarter of the work that was planned; the next round knows it. So does one of a training
-    of unknown length."""
+    """Four machines that do a quarter of the work that was planned; the next round knows it. So
+    does one of a training of unknown length."""
     for name, work in (("p", 40.0), ("r", None)):
         home.attend(name)
         queue = home.queue()
@@ -251,12 +285,15 @@ def test_other_terms_in_one_queue_are_refused(home: Home) -> None:
     assert home.queue().parts("p") is not None
     assert home.last_round().queue.terms == fair
     refused = (
-        "q would share quotas by policy mean-completion in rounds of 6 minutes, but job p was launched with policy"
+        "q would share quotas by policy mean-completion in rounds of 6 minutes, but job p was "
+        "launched with policy"
         " max-min-fairness in rounds of 10 minutes"
     )
     with pytest.raises(BadRequest, match=refused):
         home.queue().join([joined("q")])
-    with pytest.raises(BadRequest, match="other weights of users, but job p was launched with its weights"):
+    with pytest.raises(
+        BadRequest, match="other weights of users, but job p was launched with its weights"
+    ):
         home.queue().present(replace(fair, users={"ada": QueueUser(2.0)}), ["q"])
     home.leave("p")
     home.queue().join([joined("q")])
@@ -264,7 +301,9 @@ def test_other_terms_in_one_queue_are_refused(home: Home) -> None:
 
 @pytest.mark.parametrize("holders", [1, 4])
 def test_orders_never_exceed_a_quota(home: Home, holders: int) -> None:
-    """All at the same time, from plans that each leave room for one order of two machines beside what is held."""
+    """All at the same time, from plans that each leave room for one order of two machines beside
+    what is held.
+    """
     home.attend("held", "p", "q", "r")
     home.begins("held", holders)
     fits, barrier = list[bool](), Barrier(3, timeout=60)
@@ -308,10 +347,14 @@ def test_an_order_without_room_is_placed_once_there_is_some(home: Home, tmp_path
         decided = [row for row in log.of_run(RUN) if isinstance(row.event, ev.Decided)]
     assert ordered[:5] == [0] * 5
     assert ordered[5] > 0
-    assert sum(row.at <= decided[0].at + 4 * one.world.round_seconds * SECOND for row in decided) == 1
+    assert (
+        sum(row.at <= decided[0].at + 4 * one.world.round_seconds * SECOND for row in decided) == 1
+    )
 
 
-def test_a_run_gives_its_machines_to_a_shorter_job_and_goes_on_after_it(home: Home, tmp_path: Path) -> None:
+def test_a_run_gives_its_machines_to_a_shorter_job_and_goes_on_after_it(
+    home: Home, tmp_path: Path
+) -> None:
     """At the end of the hour that is paid; it rents nothing while it waits, and loses no work."""
     one = life(tmp_path / "home", rounds=1500)
     one.terms = terms(reliable=0)
@@ -335,7 +378,9 @@ def test_a_run_gives_its_machines_to_a_shorter_job_and_goes_on_after_it(home: Ho
             if one.world.rounds == 300:
                 queue.leave("q")
 
-        rules = replace(RunRules(strategy, TARIFF), quotas=queue.changed_parts, surplus=queue.surplus)
+        rules = replace(
+            RunRules(strategy, TARIFF), quotas=queue.changed_parts, surplus=queue.surplus
+        )
         runner = Runner(journal, environment(one.cloud), one.work, rules)
         assert runner.run(pause, lambda: 0).outcome == DONE
     machines = held[10][2]
@@ -351,7 +396,9 @@ def test_a_run_gives_its_machines_to_a_shorter_job_and_goes_on_after_it(home: Ho
 
 
 def test_a_scheduler_that_is_paused_at_any_statement_exceeds_nothing(tmp_path: Path) -> None:
-    """Between two statements of one process, another with a clock 90 s ahead reads, decides and orders everything."""
+    """Between two statements of one process, another with a clock 90 s ahead reads, decides and
+    orders everything.
+    """
 
     def turn(home: Home, name: str, clock: int) -> int:
         """Reads the round, or decides it, and orders all machines of the job's part."""
@@ -360,8 +407,14 @@ def test_a_scheduler_that_is_paused_at_any_statement_exceeds_nothing(tmp_path: P
             journal = Journal(log, f"{name}-1", lambda: clock)
             journal.write(ev.RunBegan(name, "local", {}, "", 0, None, QUOTAS))
             machines = 0 if mine is None else mine["local/sim-east/c4"] // 4
-            intent = ev.RentIntended(1, MARKETS[1], machines, 1, ON_DEMAND, 4.0, False, START + HOUR)
-            return machines if machines and journal.order(intent, OtherRuns(home.settings).leave_room) else 0
+            intent = ev.RentIntended(
+                1, MARKETS[1], machines, 1, ON_DEMAND, 4.0, False, START + HOUR
+            )
+            return (
+                machines
+                if machines and journal.order(intent, OtherRuns(home.settings).leave_room)
+                else 0
+            )
 
     def paused(at: int) -> tuple[int, int, Home]:
         """Statements of the first process, the machines of both, and the home."""

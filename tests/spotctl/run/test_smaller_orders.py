@@ -1,4 +1,6 @@
-"""A gang with a range of nodes where a cloud refuses orders for all of them: runs and backtests use what it has."""
+"""A gang with a range of nodes where a cloud refuses orders for all of them: runs and backtests use
+what it has.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ LIMITS = MachineLimits(2, 4, {}, together=True)
 DECIDER = Decider(OFFERS[:1], BASELINE, None, 16.0, LIMITS, OVERHEADS, None, Standard(), RULE, HOUR)
 
 
-@pytest.mark.parametrize("error", [NoCapacity("fewer are left"), QuotaReached("the quota is smaller")])
+@pytest.mark.parametrize(
+    "error", [NoCapacity("fewer are left"), QuotaReached("the quota is smaller")]
+)
 def test_an_order_that_is_refused_as_a_whole_is_repeated_for_fewer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: ProviderError
 ) -> None:
@@ -58,8 +62,13 @@ def test_an_order_that_is_refused_as_a_whole_is_repeated_for_fewer(
     (began,) = run.attempts
     assert len(began.machines) == THERE
     orders = [(call.asked, (call.at - START) // MINUTE) for call in cloud.calls]
-    spot = [(order.count, at) for order, at in orders if isinstance(order, MachineRequest) and order.bid is not None]
-    # Two come, and the other two are asked for, at once and when the gang has a checkpoint and the back-off is over.
+    spot = [
+        (order.count, at)
+        for order, at in orders
+        if isinstance(order, MachineRequest) and order.bid is not None
+    ]
+    # Two come, and the other two are asked for, at once and when the gang has a checkpoint and the
+    # back-off is over.
     later = [(1 + turn % 2, 11 + 5 * turn) for turn in range(10)]
     assert spot == [(4, 0), (3, 2), (2, 6), (2, 6), *later]
 
@@ -68,7 +77,9 @@ def test_the_backtest_works_with_as_many_machines_as_there_are() -> None:
     two = Capacity(np.array([START]), np.array([THERE]))
     market = MarketReplay([PRICES[MARKETS[0]]], {MARKETS[0]: two})
     work = 2 * 4.0 * HOUR
-    job = ReplayedJob(START, work, START + 5 * HOUR, OFFERS[:1], BASELINE, 16.0, nodes=2, most_nodes=4)
+    job = ReplayedJob(
+        START, work, START + 5 * HOUR, OFFERS[:1], BASELINE, 16.0, nodes=2, most_nodes=4
+    )
     run = run_job(job, DECIDER, market, OVERHEADS)
     assert [one.rent.machines for one in run.tenures] == [THERE]
     assert run.end == START + OVERHEADS.startup + HOUR

@@ -36,11 +36,14 @@ class Watched:
         return "".join(self._lines)
 
 
-def test_a_line_appears_after_a_while_and_again_when_there_is_something_new(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_appears_after_a_while_and_again_when_there_is_something_new(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     waiting = Watched(monkeypatch)
     assert not waiting.line("m: booting", 0.0)
     assert (
-        waiting.line("m: sending packages (1.0 of 48.0 MiB)", WAIT_SECONDS) == "m: sending packages (1.0 of 48.0 MiB)"
+        waiting.line("m: sending packages (1.0 of 48.0 MiB)", WAIT_SECONDS)
+        == "m: sending packages (1.0 of 48.0 MiB)"
     )
     assert not waiting.line("m: sending packages (1.1 of 48.0 MiB)", WAIT_SECONDS + 1)
     assert not waiting.line("m: sending packages (1.0 of 48.0 MiB)", 3 * WAIT_SECONDS)

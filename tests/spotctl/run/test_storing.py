@@ -1,4 +1,6 @@
-"""The end of a run: its results are stored after its machines are returned, for as long as a store may fail."""
+"""The end of a run: its results are stored after its machines are returned, for as long as a store
+may fail.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Life:
     """A run whose pauses pass on the market's clock."""
     made = life(tmp_path, rounds=6)
     monkeypatch.setattr(
-        "spotctl.run.turn.ending.time.sleep", lambda seconds: made.cloud.advance(seconds * made.cloud.speed)
+        "spotctl.run.turn.ending.time.sleep",
+        lambda seconds: made.cloud.advance(seconds * made.cloud.speed),
     )
     return made
 
@@ -72,7 +75,9 @@ def test_a_mark_that_is_missing_leaves_the_job_done(run: Life) -> None:
     assert (ended.outcome, ended.message) == (DONE, "; the store answers 503")
 
 
-def test_a_process_that_is_killed_while_it_waits_is_continued(run: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_is_killed_while_it_waits_is_continued(
+    run: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def killed(_: float) -> None:
         raise KeyboardInterrupt
 

@@ -21,9 +21,15 @@ resources: {clouds: [local]}
 
 
 def test_a_run_has_the_tags_of_its_computer_and_those_of_its_job_win(tmp_path: Path) -> None:
-    settings, spec = Settings(home=tmp_path, tags={"user": "ada", "team": "ads"}), loads(JOB, tmp_path / "job.yaml")
+    settings, spec = (
+        Settings(home=tmp_path, tags={"user": "ada", "team": "ads"}),
+        loads(JOB, tmp_path / "job.yaml"),
+    )
     begin_market(spec, settings)
     with EventLog(Paths(tmp_path).log) as log:
         journal, _ = begin_run(spec, settings, log)
         assert journal.state.began is not None
-        assert restored(journal.state.began.spec, tmp_path).tags == {"user": "ada", "team": "search"}
+        assert restored(journal.state.began.spec, tmp_path).tags == {
+            "user": "ada",
+            "team": "search",
+        }

@@ -41,7 +41,8 @@ def library(*names: str) -> Any:  # noqa: ANN401 - what a trial asks of a librar
     return SimpleNamespace(catalog=catalog, select=select)
 
 
-def test_the_smallest_machine_that_can_run_the_agent_is_chosen(tmp_path: Any) -> None:  # noqa: ANN401 - a path
+# A path.
+def test_the_smallest_machine_that_can_run_the_agent_is_chosen(tmp_path: Any) -> None:  # noqa: ANN401
     known = library(*(one.name for one in TYPES), "x9.unknown")
     spec = trial_job("aws", ["us-east-1"], known, tmp_path)
     assert (spec.name, spec.budget, spec.resources.regions) == ("try-aws", 10**9, ("us-east-1",))
@@ -58,15 +59,22 @@ def test_without_prices_it_says_how_to_fetch_them(region: str, tmp_path: Path) -
 def waited(minutes: int, refusal: str = "", *machines: Held) -> tuple[list[str], list[str]]:
     """What a trial says after so many minutes, and why it asks its run to stop."""
     spec = loads(
-        "name: try-aws\nkind: command\nrun: echo\nresources: {clouds: [aws], types: [c6a.large]}\n", Path(__file__)
+        "name: try-aws\nkind: command\nrun: echo\nresources: {clouds: [aws], types: [c6a.large]}\n",
+        Path(__file__),
     )
     said: list[str] = []
     asked: list[str] = []
     began = RunBegan("try-aws", "aws", {}, "", 0)
-    state = RunState(run="r", began=began, refusal=refusal, machines={held.id: held for held in machines})
+    state = RunState(
+        run="r", began=began, refusal=refusal, machines={held.id: held for held in machines}
+    )
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(conduct, "request_stop", lambda _job, _settings, request: asked.append(request.message))
-        patience = TrialPatience(spec, Settings(Path("/nowhere")), said.append, lambda: minutes * MINUTE)
+        patched.setattr(
+            conduct, "request_stop", lambda _job, _settings, request: asked.append(request.message)
+        )
+        patience = TrialPatience(
+            spec, Settings(Path("/nowhere")), said.append, lambda: minutes * MINUTE
+        )
         patience.look(state)
         patience.look(state)
     return said, asked
@@ -76,7 +84,9 @@ def test_a_trial_says_each_refusal_once_and_gives_up_in_time() -> None:
     assert waited(1) == ([], [])
     assert waited(1, "no capacity") == (["refused: no capacity; trying again"], [])
     _, asked = waited(11, "no capacity")
-    assert asked == ["gave up: no c6a.large was running after 10 minutes (the last refusal: no capacity)"]
+    assert asked == [
+        "gave up: no c6a.large was running after 10 minutes (the last refusal: no capacity)"
+    ]
     assert waited(11, "") == (
         [],
         ["gave up: no c6a.large was running after 10 minutes; spotctl doctor checks the account"],

@@ -11,7 +11,10 @@ from spotctl.home.quotas import quotas_from
 from spotctl.home.wall_clock import wall_us
 from spotctl.run.start.launch_plans import unknown_quotas
 
-HERE, ELSEWHERE = Market.parse("gcp/us-central1/-/a2-highgpu-1g"), Market.parse("gcp/asia-east1/-/a2-highgpu-1g")
+HERE, ELSEWHERE = (
+    Market.parse("gcp/us-central1/-/a2-highgpu-1g"),
+    Market.parse("gcp/asia-east1/-/a2-highgpu-1g"),
+)
 
 
 def unknown(home: Path, stated: str) -> set[Market]:

@@ -1,4 +1,6 @@
-"""Jobs that wait for their turn: they are shown, withdrawn and launched again as jobs that have begun."""
+"""Jobs that wait for their turn: they are shown, withdrawn and launched again as jobs that have
+begun.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     made = [tmp_path / f"{name}.yaml" for name in NAMES]
     for file in made:
         name = file.stem
-        file.write_text(JOB.format(name=name, begun=tmp_path / f"{name}.begun", go=tmp_path / f"{name}.go"))
+        file.write_text(
+            JOB.format(name=name, begun=tmp_path / f"{name}.begun", go=tmp_path / f"{name}.go")
+        )
     return made
 
 
@@ -65,24 +69,34 @@ def ended(process: Popen[str]) -> tuple[dict[str, str], str]:
     if out.startswith("["):
         return {(job["run"] or job["job"])[:4]: job["outcome"] for job in json.loads(out)}, err
     lines = map(json.loads, out.splitlines())
-    return {line["job"]: line["fields"]["outcome"] for line in lines if line["event"] == "Answer"}, err
+    return {
+        line["job"]: line["fields"]["outcome"] for line in lines if line["event"] == "Answer"
+    }, err
 
 
 @LONG_RUN
 def test_waiting_jobs_are_shown_withdrawn_and_begun(files: list[Path]) -> None:
-    """A job that is stopped makes room for the next one; a job that waits can be neither launched nor resumed."""
+    """A job that is stopped makes room for the next one; a job that waits can be neither launched
+    nor resumed.
+    """
     with launched(files) as process:
         shown = spotctl("status", "--json").json
         assert [job["name"] for job in shown["jobs"]] == ["joba"]
         waits = {job["name"]: (job["state"], job["after"]) for job in shown["waiting"]}
         assert waits == {"jobb": ("waiting", ["joba"]), "jobc": ("waiting", ["joba", "jobb"])}
-        assert "job jobc waits for joba and jobb, probably until 20" in spotctl("status", "jobc").out
+        assert (
+            "job jobc waits for joba and jobb, probably until 20" in spotctl("status", "jobc").out
+        )
         assert spotctl("launch", files[1], "--yes", SPOTCTL_QUOTAS="local/*/c4=8").code == 6
         refused = spotctl("resume", "jobc")
         assert refused.code == 2
         assert "job jobc has not begun" in refused.err
         withdrawn = spotctl("stop", "jobc", "--json")
-        assert (withdrawn.code, withdrawn.json["outcome"], withdrawn.json["run"]) == (0, "withdrawn", None)
+        assert (withdrawn.code, withdrawn.json["outcome"], withdrawn.json["run"]) == (
+            0,
+            "withdrawn",
+            None,
+        )
         assert spotctl("stop", "joba").code == 0
         began(files[1])
         may_end(files[1])
@@ -104,23 +118,40 @@ def test_a_launcher_that_is_asked_to_end_withdraws_the_jobs_that_wait(files: lis
 def test_the_end_of_all_jobs_withdraws_those_that_wait(files: list[Path]) -> None:
     with launched(files) as process:
         down = spotctl("stop", "--all", "--json")
-        assert [job["outcome"] for job in json.loads(down.out)] == ["stopped", "withdrawn", "withdrawn"]
+        assert [job["outcome"] for job in json.loads(down.out)] == [
+            "stopped",
+            "withdrawn",
+            "withdrawn",
+        ]
         outcomes, _ = ended(process)
     assert outcomes == {"joba": "stopped", "jobb": "withdrawn", "jobc": "withdrawn"}
 
 
 @LAUNCH
 def test_jobs_whose_launcher_was_killed_begin_at_their_turn(files: list[Path]) -> None:
-    """`resume` waits for the end of an interrupted run, whoever ends it; a job can be withdrawn until then."""
+    """`resume` waits for the end of an interrupted run, whoever ends it; a job can be withdrawn
+    until then.
+    """
     with launched(files) as process:
         process.kill()
         process.wait()
     shown = spotctl("status").out
-    assert "job jobb has not begun, and its launcher is gone: 'spotctl resume jobb' begins it once it is" in shown
+    assert (
+        "job jobb has not begun, and its launcher is gone: 'spotctl resume jobb' begins it once it "
+        "is" in shown
+    )
     states = [job["state"] for job in spotctl("status", "--json").json["waiting"]]
     assert states == ["not begun", "not begun"]
-    with started("resume", "jobc", "--json") as last, started("resume", "jobb", "--json") as process:
-        eventually(lambda: [job["state"] for job in spotctl("status", "--json").json["waiting"]] == ["waiting"] * 2)
+    with (
+        started("resume", "jobc", "--json") as last,
+        started("resume", "jobb", "--json") as process,
+    ):
+        eventually(
+            lambda: (
+                [job["state"] for job in spotctl("status", "--json").json["waiting"]]
+                == ["waiting"] * 2
+            )
+        )
         assert spotctl("resume", "jobb").code == 2
         assert spotctl("stop", "jobc").code == 0
         out, err = last.communicate(timeout=PATIENCE_SECONDS)

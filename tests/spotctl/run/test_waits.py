@@ -71,7 +71,9 @@ def test_a_short_wait_is_not_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_call_without_an_answer_is_given_up_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock stands until the wait was said, and is then over."""
     said, answers, end = list[str](), list[str](), threading.Event()
-    monkeypatch.setattr(waits, "wall_us", lambda: at(0) + (2 * 60 * SECOND if said and answers else 0))
+    monkeypatch.setattr(
+        waits, "wall_us", lambda: at(0) + (2 * 60 * SECOND if said and answers else 0)
+    )
 
     def answered() -> str:
         answers.append("gcp")
@@ -83,10 +85,15 @@ def test_a_call_without_an_answer_is_given_up_and_named(monkeypatch: pytest.Monk
 
     # A join with the clock standing would take the whole minute.
     with patch("threading.Thread.join", _patient(lambda: bool(said and answers))):
-        found = in_time({"aws": silent, "gcp": answered}, 60.0, "to list", "machines cost $1", said.append)
+        found = in_time(
+            {"aws": silent, "gcp": answered}, 60.0, "to list", "machines cost $1", said.append
+        )
     end.set()
     assert found == {"gcp": "nothing"}
-    assert said[-1] == "waiting until 2026-01-01T00:01:00Z at the latest for aws to list; machines cost $1"
+    assert (
+        said[-1]
+        == "waiting until 2026-01-01T00:01:00Z at the latest for aws to list; machines cost $1"
+    )
 
 
 def _patient(is_enough: Callable[[], bool]) -> Callable[..., None]:
@@ -119,26 +126,39 @@ def test_the_end_of_a_run_is_said_from_its_log() -> None:
     assert end_awaited(state_after()) == ""
     stopping = state_after((10, STOP))
     assert end_awaited(stopping) == (
-        "waiting for 2 machines to be gone, until their leases are over at 2026-01-01T01:01:00Z of the market's clock"
+        "waiting for 2 machines to be gone, until their leases are over at 2026-01-01T01:01:00Z of "
+        "the market's clock"
         " at the latest; they cost at most $0.2950 an hour meanwhile"
     )
-    assert end_awaited(stopping, "us-east-1 does not answer").endswith("meanwhile (us-east-1 does not answer)")
+    assert end_awaited(stopping, "us-east-1 does not answer").endswith(
+        "meanwhile (us-east-1 does not answer)"
+    )
     returned = state_after((10, STOP), *RETURNED)
     assert end_awaited(returned) == (
-        "waiting for its results to be stored and what is left of it in the cloud to be removed, tried until"
-        " 2026-01-01T00:23:00Z of the market's clock; its machines are gone and cost nothing any more"
+        "waiting for its results to be stored and what is left of it in the cloud to be removed, "
+        "tried until"
+        " 2026-01-01T00:23:00Z of the market's clock; its machines are gone and cost nothing any "
+        "more"
     )
-    assert end_awaited(returned, "the store").startswith("waiting for the store; its machines are gone")
-    assert end_awaited(state_after((10, STOP), *RETURNED, (13, ev.RunEnded("stopped", "", 0)))) == ""
+    assert end_awaited(returned, "the store").startswith(
+        "waiting for the store; its machines are gone"
+    )
+    assert (
+        end_awaited(state_after((10, STOP), *RETURNED, (13, ev.RunEnded("stopped", "", 0)))) == ""
+    )
 
 
 def test_a_late_order_is_said_with_what_it_may_cost() -> None:
     late = state_after((9.5, order(5, WILD, 60_000_000, 4)), (10, STOP), *RETURNED)
     assert end_awaited(late) == (
-        "waiting for the machines of an order without an answer to appear, until their leases are over at"
-        " 2026-01-01T01:01:00Z of the market's clock at the latest; they cost at most $0.2400 an hour meanwhile"
+        "waiting for the machines of an order without an answer to appear, until their leases are "
+        "over at"
+        " 2026-01-01T01:01:00Z of the market's clock at the latest; they cost at most $0.2400 an "
+        "hour meanwhile"
     )
-    some = state_after((9.5, order(5, WILD, 60_000_000, 4)), (9.6, granted(5, 9.6, "f")), (10, STOP), *RETURNED)
+    some = state_after(
+        (9.5, order(5, WILD, 60_000_000, 4)), (9.6, granted(5, 9.6, "f")), (10, STOP), *RETURNED
+    )
     assert end_awaited(some).startswith("waiting for 1 machine to be gone, until")
 
 
@@ -158,15 +178,32 @@ local: {speed: 20}
 @pytest.mark.parametrize(
     ("owner", "name", "error", "line"),
     [
-        (LocalProvider, "terminate", Unanswered("no route to the cloud"), "waiting for 1 machine to be gone, until"),
-        (FileBlobStore, "list", StoreRefused("the store answers 503"), "waiting for its results to be stored, tried"),
+        (
+            LocalProvider,
+            "terminate",
+            Unanswered("no route to the cloud"),
+            "waiting for 1 machine to be gone, until",
+        ),
+        (
+            FileBlobStore,
+            "list",
+            StoreRefused("the store answers 503"),
+            "waiting for its results to be stored, tried",
+        ),
     ],
     ids=["machines", "results"],
 )
 def test_a_launch_says_what_its_end_waits_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, error: Exception, line: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: type,
+    name: str,
+    error: Exception,
+    line: str,
 ) -> None:
-    """In the foreground: at its end, a cloud does not answer, or a store fails, until that was said."""
+    """In the foreground: at its end, a cloud does not answer, or a store fails, until that was
+    said.
+    """
     (tmp_path / "job.yaml").write_text(JOB)
     log, said = Paths(tmp_path / "home").log, list[str]()
     method, show = getattr(owner, name), LiveRuns.show_remark

@@ -1,4 +1,6 @@
-"""A small world for runs: the shipped fake cloud, work of a number of rounds, and runners that die at any point."""
+"""A small world for runs: the shipped fake cloud, work of a number of rounds, and runners that die
+at any point.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,10 @@ def flat(market: Market, price: int) -> PriceSeries:
     return PriceSeries(market, np.array([START, START + DAY]), np.array([price, price]))
 
 
-PRICES = {market: flat(market, price) for market, price in zip(MARKETS, (50_000_000, 60_000_000), strict=True)}
+PRICES = {
+    market: flat(market, price)
+    for market, price in zip(MARKETS, (50_000_000, 60_000_000), strict=True)
+}
 TARIFF = Tariff(lambda _: RULE, lambda market, _: PRICES[market])
 
 
@@ -64,7 +69,9 @@ def terms(reliable: int = 1) -> StrategyTerms:
 
 @dataclass
 class World:
-    """A cloud whose time passes in rounds. `taken` names by round a market that evicts all, and whether it warns."""
+    """A cloud whose time passes in rounds. `taken` names by round a market that evicts all, and
+    whether it warns.
+    """
 
     cloud: FakeProvider
     taken: Mapping[int, tuple[Market, bool]] = field(default_factory=dict)
@@ -108,7 +115,9 @@ class Toil(Workload):
                 self.done.add(here)
                 self.model = sha256(f"{self.model}{len(self.done)}".encode()).hexdigest()
         done = len(self.done)
-        return WorkReport(outcome=DONE if done >= self.rounds else None, share_done=done / self.rounds)
+        return WorkReport(
+            outcome=DONE if done >= self.rounds else None, share_done=done / self.rounds
+        )
 
     def facts(self) -> Mapping[str, Any]:
         return {"model": self.model}
@@ -138,7 +147,8 @@ class Death:
 
 
 class MemoryLog(EventLog):
-    """A log that outlives its writers in memory, where thousands of runs are too many for a disk."""
+    """A log that outlives its writers in memory, where thousands of runs are too many for a
+    disk."""
 
     def __init__(self) -> None:
         self.rows: list[LogRow] = []
@@ -146,7 +156,9 @@ class MemoryLog(EventLog):
     def close(self) -> None:
         """Nothing is open."""
 
-    def append_if(self, run: str, at: int, event: Event, holds: Callable[[], bool]) -> LogRow | None:
+    def append_if(
+        self, run: str, at: int, event: Event, holds: Callable[[], bool]
+    ) -> LogRow | None:
         if not holds():
             return None
         self.rows.append(LogRow(len(self.rows) + 1, run, at, event))
@@ -165,7 +177,9 @@ class DeadlyLog(EventLog):
     def close(self) -> None:
         """Its owner closes it."""
 
-    def append_if(self, run: str, at: int, event: Event, holds: Callable[[], bool]) -> LogRow | None:
+    def append_if(
+        self, run: str, at: int, event: Event, holds: Callable[[], bool]
+    ) -> LogRow | None:
         with self._death.around(f"write {type(event).__name__}"):
             return self._given.append_if(run, at, event, holds)
 
@@ -174,7 +188,9 @@ class DeadlyLog(EventLog):
 
 
 class DeadlyProvider:
-    """A provider whose caller may die before and after each request: between an answer and its record, too."""
+    """A provider whose caller may die before and after each request: between an answer and its
+    record, too.
+    """
 
     def __init__(self, cloud: FakeProvider, death: Death) -> None:
         self._cloud, self._death = cloud, death
@@ -203,9 +219,18 @@ class Deadly:
         return call
 
 
-def environment(provider: Any, folder: Path = Path()) -> RunEnvironment:  # noqa: ANN401 - a provider, or a deadly one
+# A provider, or a deadly one.
+def environment(provider: Any, folder: Path = Path()) -> RunEnvironment:  # noqa: ANN401
     return RunEnvironment(
-        RUN, "tests", provider, provider.now, LEASE_TIMES, folder, folder, folder, MachinePaths.here(folder, folder)
+        RUN,
+        "tests",
+        provider,
+        provider.now,
+        LEASE_TIMES,
+        folder,
+        folder,
+        folder,
+        MachinePaths.here(folder, folder),
     )
 
 
@@ -247,6 +272,8 @@ class Life:
             return Journal(log, RUN, self.cloud.now).state
 
 
-def life(folder: Path, taken: Mapping[int, tuple[Market, bool]] | None = None, rounds: int = 120) -> Life:
+def life(
+    folder: Path, taken: Mapping[int, tuple[Market, bool]] | None = None, rounds: int = 120
+) -> Life:
     world = World(FakeProvider(Replayed.of(PRICES.values()), START), taken or {})
     return Life(lambda: EventLog(folder / "log.sqlite"), world, Toil(world, rounds))

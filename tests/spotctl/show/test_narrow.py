@@ -1,4 +1,5 @@
-"""Narrow terminals: columns are left out or put below each other, and no name or number is broken."""
+"""Narrow terminals: columns are left out or put below each other, and no name or number is
+broken."""
 
 from __future__ import annotations
 
@@ -20,11 +21,16 @@ EVEN = Skill(0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize(
-    ("width", "lines"), [(60, ["market  usd", f"{MARKET}  1.5"]), (35, [f"market  {MARKET}", "usd     1.5"])]
+    ("width", "lines"),
+    [(60, ["market  usd", f"{MARKET}  1.5"]), (35, [f"market  {MARKET}", "usd     1.5"])],
 )
-def test_rows_of_a_query_that_do_not_fit_stand_below_each_other(width: int, lines: list[str]) -> None:
+def test_rows_of_a_query_that_do_not_fit_stand_below_each_other(
+    width: int, lines: list[str]
+) -> None:
     shown = text(terminal.rows(QueryResult(("market", "usd"), [(MARKET, 1.5)]), width), 120)
-    assert [" ".join(line.split()) for line in shown if line.strip()] == [" ".join(line.split()) for line in lines]
+    assert [" ".join(line.split()) for line in shown if line.strip()] == [
+        " ".join(line.split()) for line in lines
+    ]
 
 
 def test_the_bids_of_a_calibration_stay_whole() -> None:
@@ -44,7 +50,11 @@ def test_tiers_of_a_price_list_begin_with_what_is_free() -> None:
     tiers = ((0.0, 0.0), (100.0, 0.09))
     shown = "\n".join(text(terminal.egress(EgressPrice(tiers, 0, "list"), 500, 36.0), 120))
     assert "free up to 100 GB, $0.09/GB above 100 GB" in shown
-    assert "$0.05/GB\n" in "\n".join(text(terminal.egress(EgressPrice(((0.0, 0.05),), 0, "x"), 1, 0.05), 120)) + "\n"
+    assert (
+        "$0.05/GB\n"
+        in "\n".join(text(terminal.egress(EgressPrice(((0.0, 0.05),), 0, "x"), 1, 0.05), 120))
+        + "\n"
+    )
 
 
 @given(st.lists(st.text("abc-/", min_size=1, max_size=30), min_size=1), st.integers(20, 60))
@@ -57,7 +67,10 @@ def test_a_wrapped_remark_has_all_its_words_whole(words: list[str], width: int) 
 
 
 def test_the_rest_of_a_long_line_of_a_result_is_indented_and_a_time_stays_whole() -> None:
-    line = "amounts differ        i-0123456789abcdef0  2026-01-01T00:00:00Z to 2026-01-01T05:00:00Z  ledger $1.000000"
+    line = (
+        "amounts differ        i-0123456789abcdef0  2026-01-01T00:00:00Z to 2026-01-01T05:00:00Z  "
+        "ledger $1.000000"
+    )
     assert wrapped(line, 60, 2).split("\n") == [
         "amounts differ        i-0123456789abcdef0",
         "  2026-01-01T00:00:00Z to 2026-01-01T05:00:00Z  ledger",

@@ -16,7 +16,9 @@ HOSTILE = "\x1b]0;owned\x07\x1b[2J\rdone\u202e"
 
 def shown(renderable: object, *, is_terminal: bool) -> str:
     out = io.StringIO()
-    PrintableConsole(file=out, force_terminal=is_terminal, width=80, highlight=False).print(renderable)
+    PrintableConsole(file=out, force_terminal=is_terminal, width=80, highlight=False).print(
+        renderable
+    )
     return out.getvalue()
 
 
@@ -39,4 +41,6 @@ def test_lines_and_their_breaks_stay() -> None:
 
 
 def test_the_output_of_machines_is_printable() -> None:
-    assert as_text(OutputLine("m-1", HOSTILE, None)) == "m-1: \\x1b]0;owned\\x07\\x1b[2J\\rdone\\u202e"
+    assert (
+        as_text(OutputLine("m-1", HOSTILE, None)) == "m-1: \\x1b]0;owned\\x07\\x1b[2J\\rdone\\u202e"
+    )

@@ -1,4 +1,6 @@
-"""Reserved machines in all that people and programs read of a run: they are named, and are not called on demand."""
+"""Reserved machines in all that people and programs read of a run: they are named, and are not
+called on demand.
+"""
 
 from __future__ import annotations
 
@@ -57,8 +59,13 @@ def refusing(market: Market, bid: int | None, kind: str = "NotFound") -> list[Lo
     """The log of a run in which a market refuses two orders for the same reason."""
     why = f"{market}: The capacity reservation does not exist."
     orders = [ev.RentIntended(i, market, 2, bid, PRICE, 2.0, False, NIGHT + HOUR) for i in (1, 2)]
-    events = [event for order in orders for event in (order, ev.RentRefused(order.intent, kind, why))]
-    return [LOG[0], *(LogRow(i, LOG[0].run, NIGHT, event) for i, event in enumerate(events, LOG[0].id + 1))]
+    events = [
+        event for order in orders for event in (order, ev.RentRefused(order.intent, kind, why))
+    ]
+    return [
+        LOG[0],
+        *(LogRow(i, LOG[0].run, NIGHT, event) for i, event in enumerate(events, LOG[0].id + 1)),
+    ]
 
 
 def test_a_launch_says_once_why_a_reservation_was_refused() -> None:
@@ -71,9 +78,13 @@ def test_a_launch_says_once_why_a_reservation_was_refused() -> None:
 
 
 @pytest.mark.parametrize(("price", "usd"), [(0, None), (2 * CENT, "$0.01")])
-def test_a_plan_states_what_machines_that_are_ordered_together_cost_if_none_boots(price: int, usd: str | None) -> None:
+def test_a_plan_states_what_machines_that_are_ordered_together_cost_if_none_boots(
+    price: int, usd: str | None
+) -> None:
     plan = planned(holding_reservations(replace(gang(4), hours=2 * HOUR), reserved(4, price)))
-    stated = usd and f"up to {usd}: 4 machines are ordered together, and returned after 4 silent minutes"
+    stated = (
+        usd and f"up to {usd}: 4 machines are ordered together, and returned after 4 silent minutes"
+    )
     assert dict(summary(plan)).get("dead boots") == stated
 
 
@@ -81,17 +92,26 @@ def test_a_plan_states_what_machines_that_are_ordered_together_cost_if_none_boot
 def test_a_plan_names_the_reservation_its_price_and_its_end(price: int) -> None:
     plan = planned(holding_reservations(replace(gang(4), hours=2 * HOUR), reserved(4, price)))
     rows = dict(summary(plan))
-    assert rows["machines"] == f"4 x a.large (us-east-1b, reservation cr-0abc) at ${format_usd(price)}/h"
+    assert (
+        rows["machines"]
+        == f"4 x a.large (us-east-1b, reservation cr-0abc) at ${format_usd(price)}/h"
+    )
     assert rows["evictions"] == "none on the machines of this plan"
     assert ("paid for already" in rows["next best"]) is (price == 0)
     shown = text(plan_view(plan, 160, explain=True), 160)
-    assert not [line for line in shown if "cr-0abc" in line and ("on demand" in line or "on-demand" in line)]
+    assert not [
+        line for line in shown if "cr-0abc" in line and ("on demand" in line or "on-demand" in line)
+    ]
     assert any("not evicted before their reservation ends" in line for line in shown)
 
 
 def test_status_and_metrics_have_a_kind_of_their_own() -> None:
     (job,) = status_answer([VIEW])["jobs"]
-    assert sorted(machine["kind"] for machine in job["machines"]) == ["reserved", "reserved", "spot"]
+    assert sorted(machine["kind"] for machine in job["machines"]) == [
+        "reserved",
+        "reserved",
+        "spot",
+    ]
     assert f'market="{RESERVED}",pricing="reserved"}} 2' in metrics_text([VIEW], 0)
 
 
@@ -99,7 +119,11 @@ def test_a_watched_run_shows_the_price_of_the_user_and_the_list_price() -> None:
     run = WatchedRun(VIEW)
     (line,) = [line for line in VIEW.markets if line.market == RESERVED]
     assert (run.price_of(line), line.bid, line.on_demand) == (PRICE, None, LISTED)
-    (shown,) = [line for line in text(picture.whole(run, 160), 160) if "cr-0abc" in line and "$0.3400" in line]
+    (shown,) = [
+        line
+        for line in text(picture.whole(run, 160), 160)
+        if "cr-0abc" in line and "$0.3400" in line
+    ]
     assert "reserved" in shown
     assert "$0.0500" in shown
     assert "<td>reserved</td>" in str(pages._price_chart(run))
@@ -116,7 +140,9 @@ def test_a_report_counts_the_price_of_the_user(price: int, is_listed: bool) -> N
 def test_the_same_work_on_demand_is_shared_by_list_prices_and_not_by_the_prices_of_users() -> None:
     for price in (PRICE, 0):
         shares = groups(price, By.MARKET)
-        on_reserved, on_spot = (shares[str(market)]["on_demand_usd"] for market in (RESERVED, AWS[0]))
+        on_reserved, on_spot = (
+            shares[str(market)]["on_demand_usd"] for market in (RESERVED, AWS[0])
+        )
         assert on_reserved == pytest.approx(2 * on_spot)
         assert on_spot > 0
 

@@ -15,8 +15,13 @@ from spotctl.show.prices.price_answers import stats_table
 from tests.pricing_data.histories import START, series
 
 
-@given(st.dictionaries(st.integers(0, 5000), st.integers(1, 10**6), min_size=1, max_size=30), st.integers(1, 200))
-def test_a_sparkline_shows_the_highest_price_of_each_interval(shape: dict[int, int], width: int) -> None:
+@given(
+    st.dictionaries(st.integers(0, 5000), st.integers(1, 10**6), min_size=1, max_size=30),
+    st.integers(1, 200),
+)
+def test_a_sparkline_shows_the_highest_price_of_each_interval(
+    shape: dict[int, int], width: int
+) -> None:
     drawn = terminal.sparkline(series(*sorted(shape.items())), width)
     assert len(drawn) == width
     # The last event ends the last interval, so a price that occurs only there is not drawn.
@@ -27,11 +32,15 @@ def test_a_sparkline_shows_the_highest_price_of_each_interval(shape: dict[int, i
 
 def test_short_spikes_are_visible_and_tall_ones_do_not_hide_the_rest() -> None:
     assert terminal.sparkline(series((0, 10), (400, 20), (401, 10), (1000, 10)), 4) == "▁█▁▁"
-    assert terminal.sparkline(series((0, 10), (300, 30), (600, 1000), (601, 10), (1000, 10)), 4) == "▁▃█▁"
+    assert (
+        terminal.sparkline(series((0, 10), (300, 30), (600, 1000), (601, 10), (1000, 10)), 4)
+        == "▁▃█▁"
+    )
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0 s"), (59, "59 s"), (90, "2 min"), (7200, "2 h"), (86_400 * 3881, "3881 d")]
+    ("seconds", "text"),
+    [(0, "0 s"), (59, "59 s"), (90, "2 min"), (7200, "2 h"), (86_400 * 3881, "3881 d")],
 )
 def test_ages_are_written_in_their_largest_unit(seconds: float, text: str) -> None:
     assert units.age(seconds) == text
@@ -41,7 +50,9 @@ def test_ages_are_written_in_their_largest_unit(seconds: float, text: str) -> No
 def test_the_table_of_statistics_fits_the_terminal(width: int) -> None:
     named = Market.parse("local/sim-east/sim-east-a/standard.32xlarge")
     console = Console(width=width, record=True, file=io.StringIO())
-    console.print(stats_table([describe(series((0, 10**9), (60, 10**9), of=named), Catalog())], START, width))
+    console.print(
+        stats_table([describe(series((0, 10**9), (60, 10**9), of=named), Catalog())], START, width)
+    )
     lines = console.export_text().splitlines()
     assert len(lines) == 2, lines
     assert "(synthetic)" in lines[1]

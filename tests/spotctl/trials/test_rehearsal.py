@@ -1,4 +1,5 @@
-"""`launch --rehearse`: what fails within seconds on this computer fails before anything is rented."""
+"""`launch --rehearse`: what fails within seconds on this computer fails before anything is
+rented."""
 
 from __future__ import annotations
 
@@ -25,7 +26,10 @@ pytestmark = pytest.mark.usefixtures("few_windows")
 @pytest.mark.parametrize(
     ("run", "why"),
     [
-        ("python3 -c 'import no_such_module'", "status 1: ModuleNotFoundError: No module named 'no_such_module'"),
+        (
+            "python3 -c 'import no_such_module'",
+            "status 1: ModuleNotFoundError: No module named 'no_such_module'",
+        ),
         ("cat missing.csv", "No such file or directory"),
         ("cat left_out.txt", "No such file or directory"),
         ("exit 3", "status 3: it printed nothing"),
@@ -64,9 +68,12 @@ def test_a_command_is_planned_with_the_checkpoints_that_it_wrote(tmp_path: Path)
     """Each is 3 MB, written bit by bit under another name; the last one is written on SIGTERM."""
     save = (
         "cd $SPOTCTL_CHECKPOINT_DIR;"
-        " save() { for i in $(seq 20); do head -c 150000 /dev/zero >> .new; sleep 0.05; done; mv .new model; }"
+        " save() { for i in $(seq 20); do head -c 150000 /dev/zero >> .new; sleep 0.05; done; mv "
+        ".new model; }"
     )
-    path = command(tmp_path, f"{save}; trap 'save; exit 75' TERM; save; while :; do sleep 0.2; done")
+    path = command(
+        tmp_path, f"{save}; trap 'save; exit 75' TERM; save; while :; do sleep 0.2; done"
+    )
     path.write_text(path.read_text() + f"checkpoint: {{path: {tmp_path / 'kept'}, every: 10m}}\n")
     said = list[str]()
     seen = rehearse(load(path), tmp_path / "cache", TrialTerms(10.0), said.append).spec.program
@@ -80,7 +87,10 @@ def test_a_command_is_planned_with_the_checkpoints_that_it_wrote(tmp_path: Path)
     again = load(path)
     stated = replace(seen, checkpoint=replace(seen.checkpoint, takes=7 * SECOND))
     assert (
-        rehearse(replace(again, program=stated), tmp_path / "cache", TrialTerms(2.0), print).spec.program == stated
+        rehearse(
+            replace(again, program=stated), tmp_path / "cache", TrialTerms(2.0), print
+        ).spec.program
+        == stated
     ), "the file's stays"
     assert save_time(Job(replace(again, program=stated))) == 7 * SECOND * again.local.speed
 
@@ -88,7 +98,9 @@ def test_a_command_is_planned_with_the_checkpoints_that_it_wrote(tmp_path: Path)
 def test_a_setup_is_not_run_and_the_message_says_so(tmp_path: Path) -> None:
     path = command(tmp_path, "[ -e installed ]")
     path.write_text(path.read_text() + "setup: touch installed\n")
-    with pytest.raises(BadRequest, match="status 1: it printed nothing; --rehearse does not run the setup"):
+    with pytest.raises(
+        BadRequest, match="status 1: it printed nothing; --rehearse does not run the setup"
+    ):
         rehearse(load(path), tmp_path / "cache", TrialTerms(60.0), print)
 
 
@@ -105,7 +117,9 @@ def test_nothing_is_created_by_a_launch_whose_rehearsal_fails(tmp_path: Path) ->
     refused = spotctl("launch", command(tmp_path, "cat missing.csv"), "--yes", "--rehearse")
     assert refused.code == 2
     *_, line = refused.err.splitlines()
-    assert line.startswith("spotctl: small: the trial on this computer failed with status 1: cat: missing.csv")
+    assert line.startswith(
+        "spotctl: small: the trial on this computer failed with status 1: cat: missing.csv"
+    )
     assert not (tmp_path / "home" / "log.sqlite").exists()
 
 

@@ -57,7 +57,10 @@ for epoch in range(begin, 400):
     torch.save(state, path + ".new")
     os.replace(path + ".new", path)
 """
-WHOLE = "net.load_state_dict(state['net']); optimizer.load_state_dict(state['optimizer']); begin = state['epoch'] + 1"
+WHOLE = (
+    "net.load_state_dict(state['net']); optimizer.load_state_dict(state['optimizer']); begin = "
+    "state['epoch'] + 1"
+)
 
 
 def running(folder: str) -> list[int]:
@@ -121,7 +124,9 @@ while round < 500:
 
 ELSEWHERE = (
     PICKLE.replace("import os,", "import tempfile, os,")
-    .replace('open(path + "~", "wb") as file:', "tempfile.NamedTemporaryFile(delete=False) as file:")
+    .replace(
+        'open(path + "~", "wb") as file:', "tempfile.NamedTemporaryFile(delete=False) as file:"
+    )
     .replace('path + "~"', "file.name")
 )
 """Written in a folder for temporary files, as Lightning does."""
@@ -136,7 +141,12 @@ ELSEWHERE = (
         (ELSEWHERE, Verdict.RESUMED),
         (ELSEWHERE.replace("done + 1", "0"), Verdict.RESTARTED),
     ],
-    ids=["resumes", "restarts", "resumes from files made elsewhere", "restarts with files made elsewhere"],
+    ids=[
+        "resumes",
+        "restarts",
+        "resumes from files made elsewhere",
+        "restarts with files made elsewhere",
+    ],
 )
 def test_a_while_loop_without_pytorch(tmp_path: Path, text: str, verdict: Verdict) -> None:
     assert seen(tmp_path, text).verdict is verdict
@@ -203,7 +213,9 @@ def test_resuming_resumes(tmp_path: Path) -> None:
     ],
     ids=["no save", "no loop", "no Python"],
 )
-def test_what_does_not_save_is_not_seen(tmp_path: Path, text: str, run: str, seconds: float, saw: str) -> None:
+def test_what_does_not_save_is_not_seen(
+    tmp_path: Path, text: str, run: str, seconds: float, saw: str
+) -> None:
     found = seen(tmp_path, text, run, seconds=seconds)
     assert (found.verdict, saw in found.saw) == (Verdict.NOT_SEEN, True), found
 
@@ -211,7 +223,9 @@ def test_what_does_not_save_is_not_seen(tmp_path: Path, text: str, run: str, sec
 def test_saves_that_the_next_machine_lacks_are_no_saves(tmp_path: Path) -> None:
     text = torch_script(WHOLE).replace('os.environ["SPOTCTL_CHECKPOINT_DIR"]', '"."')
     found = seen(tmp_path, text)
-    assert found == Judgement(Verdict.RESTARTED, "saved state.pt.new in its folder, which the next machine lacks")
+    assert found == Judgement(
+        Verdict.RESTARTED, "saved state.pt.new in its folder, which the next machine lacks"
+    )
 
 
 def test_a_script_that_cannot_start_again_has_lost_its_work(tmp_path: Path) -> None:
@@ -221,7 +235,9 @@ def test_a_script_that_cannot_start_again_has_lost_its_work(tmp_path: Path) -> N
 
 
 def test_a_command_that_fails_at_first_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadRequest, match="status 1: ModuleNotFoundError: No module named 'missing_module'"):
+    with pytest.raises(
+        BadRequest, match="status 1: ModuleNotFoundError: No module named 'missing_module'"
+    ):
         seen(tmp_path, "import missing_module\n")
 
 
@@ -282,7 +298,9 @@ def test_what_was_compiled_here_is_not_compiled_again(
     monkeypatch.setenv("XDG_CACHE_HOME", str(caches.parent))
     if is_own:
         monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(caches / "py310_cpu"))
-    with pytest.raises(BadRequest, match=r"status 1: \['extension0'\]" if is_own else r"status 1: \['extension1'\]"):
+    with pytest.raises(
+        BadRequest, match=r"status 1: \['extension0'\]" if is_own else r"status 1: \['extension1'\]"
+    ):
         seen(tmp_path, COMPILED)
     assert not [*caches.rglob("more")]
 
@@ -297,7 +315,8 @@ def test_what_is_allowed_is_not_taken_away() -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_nothing_survives_the_end_of_the_trial(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "train.py").write_text(
-        "import os, time\nif not os.fork():\n    os.setsid()\n    open('up', 'w')\ntime.sleep(900)\n"
+        "import os, time\nif not os.fork():\n    os.setsid()\n    open('up', "
+        "'w')\ntime.sleep(900)\n"
     )
     path = command(tmp_path, "python train.py")
     path.write_text(path.read_text() + f"checkpoint: {{path: {tmp_path / 'kept'}}}\n")
@@ -305,11 +324,15 @@ def test_nothing_survives_the_end_of_the_trial(tmp_path: Path, number: signal.Si
         # A shell that runs the tests in the background has it ignored.
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
         "from pathlib import Path; from spotctl.files.job.reader import load;"
-        "from spotctl.trials.rehearsal import rehearse; from spotctl.trials.starts import TrialTerms;"
-        f"rehearse(load(Path({str(path)!r})), Path({str(tmp_path / 'cache')!r}), TrialTerms(900.0, ()), print)"
+        "from spotctl.trials.rehearsal import rehearse; from spotctl.trials.starts import "
+        "TrialTerms;"
+        f"rehearse(load(Path({str(path)!r})), Path({str(tmp_path / 'cache')!r}), TrialTerms(900.0, "
+        "()), print)"
     )
     (tmp_path / "tmp").mkdir()
-    trial = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path / "tmp")})
+    trial = subprocess.Popen(
+        [sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path / "tmp")}
+    )
     while not list((tmp_path / "tmp").glob("*/job-*/up")):
         assert trial.poll() is None
         time.sleep(0.05)

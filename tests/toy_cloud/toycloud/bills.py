@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from spotctl.clouds.bills import BillLine, Cells, ExportFormat, amount_of, not_before, text_of, time_of
+from spotctl.clouds.bills import (
+    BillLine,
+    Cells,
+    ExportFormat,
+    amount_of,
+    not_before,
+    text_of,
+    time_of,
+)
 
 
 def lines_of(cells: Cells, where: str) -> list[BillLine]:

@@ -1,8 +1,10 @@
-"""A sibling of the toy cloud that rents boxes, which are containers: less is known of them than of machines.
+"""A sibling of the toy cloud that rents boxes, which are containers: less is known of them than of
+machines.
 
-`Boxes` is the cloud: each call for a box buys another one, because there are no tokens. Its list shows a box late, with
-the label that it was rented with, and forgets a box that has ended. A box that was outbid is paused, and stays listed.
-`BoxProvider` makes of that what the contract of providers asks.
+`Boxes` is the cloud: each call for a box buys another one, because there are no tokens. Its list
+shows a box late, with the label that it was rented with, and forgets a box that has ended. A box
+that was outbid is paused, and stays listed. `BoxProvider` makes of that what the contract of
+providers asks.
 """
 
 from __future__ import annotations
@@ -62,7 +64,11 @@ class Boxes:
 
     def existing(self) -> dict[int, Box]:
         """The boxes that have not ended."""
-        alive = {process.id: process for process in self.toy.list({}) if process.state is not MachineState.GONE}
+        alive = {
+            process.id: process
+            for process in self.toy.list({})
+            if process.state is not MachineState.GONE
+        }
         return {
             number: replace(box, process=alive.get(box.process.id, box.process))
             for number, box in self.rented.items()
@@ -70,7 +76,11 @@ class Boxes:
         }
 
     def listed(self) -> dict[int, Box]:
-        return {number: box for number, box in self.existing().items() if self.toy.now() - box.made >= LATE}
+        return {
+            number: box
+            for number, box in self.existing().items()
+            if self.toy.now() - box.made >= LATE
+        }
 
     def outbid(self, number: int) -> None:
         self.rented[number].is_paused = True
@@ -107,8 +117,15 @@ class BoxProvider(LabelledProvider):
         return self._toy.prices(market, start, end)
 
     def instances(self) -> Mapping[int, Listed]:
-        labels = {number: (box, OrderLabel.parse(box.label)) for number, box in self._boxes.listed().items()}
-        return {number: Listed(label, _state(box), box.made) for number, (box, label) in labels.items() if label}
+        labels = {
+            number: (box, OrderLabel.parse(box.label))
+            for number, box in self._boxes.listed().items()
+        }
+        return {
+            number: Listed(label, _state(box), box.made)
+            for number, (box, label) in labels.items()
+            if label
+        }
 
     def on_offer(self, request: MachineRequest) -> Iterator[Purchase]:
         return repeat(Purchase(partial(self._buy, request)), request.count)

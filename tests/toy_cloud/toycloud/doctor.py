@@ -20,7 +20,8 @@ def is_configured(settings: Settings) -> bool:
     return settings.text("toy_folder") is not None
 
 
-def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:  # noqa: ARG001 - it asks nothing
+# It asks nothing.
+def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:  # noqa: ARG001
     """Raises `AccessDenied` if machines can have no folders."""
     folder = Path(settings.text("toy_folder") or "")
     parent = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
@@ -29,9 +30,13 @@ def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:  # noqa
     yield Finding("toy", "credentials", Level.GOOD, f"folder {folder}")
     most = settings.table("toy", ToySettings).most_machines
     if most < 1:
-        yield Finding("toy", "machines", Level.FAILS, "none are allowed", "raise most_machines in [toy]")
+        yield Finding(
+            "toy", "machines", Level.FAILS, "none are allowed", "raise most_machines in [toy]"
+        )
     else:
         yield Finding("toy", "machines", Level.GOOD, f"{most} at a time")
 
 
-POLICIES = {"toy": lambda settings: {"folder": settings.text("toy_folder"), "allow": ["read", "write"]}}
+POLICIES = {
+    "toy": lambda settings: {"folder": settings.text("toy_folder"), "allow": ["read", "write"]}
+}

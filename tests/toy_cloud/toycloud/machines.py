@@ -1,4 +1,5 @@
-"""Machines of the toy cloud: their tags besides those of the request, and the link to their agents."""
+"""Machines of the toy cloud: their tags besides those of the request, and the link to their
+agents."""
 
 from __future__ import annotations
 
@@ -49,10 +50,17 @@ class ToyOrder:
     def tagged(self, request: MachineRequest) -> MachineRequest:
         """The request for processes, which get their first payload once they are prepared."""
         payload = None if self.payload is None else self.payload.to_json()
-        text = json.dumps({"image": self.image, "badge": self.badge, "payload": payload}, sort_keys=True)
+        text = json.dumps(
+            {"image": self.image, "badge": self.badge, "payload": payload}, sort_keys=True
+        )
         secrets = {**request.secrets, **self.variables}
         return replace(
-            request, image=None, identity=None, payload=None, secrets=secrets, tags={**request.tags, ORDER: text}
+            request,
+            image=None,
+            identity=None,
+            payload=None,
+            secrets=secrets,
+            tags={**request.tags, ORDER: text},
         )
 
 
@@ -72,7 +80,9 @@ def named_as_listed() -> Iterator[None]:
     try:
         yield
     except NotFound as error:
-        raise NotFound(f"{PREFIX if error.ids else ''}{error}", [PREFIX + name for name in error.ids]) from error
+        raise NotFound(
+            f"{PREFIX if error.ids else ''}{error}", [PREFIX + name for name in error.ids]
+        ) from error
 
 
 class ToyLink:

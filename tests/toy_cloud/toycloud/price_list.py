@@ -38,7 +38,9 @@ MARKETS = {
 
 
 def spot_price(market: Market, at: int) -> int:
-    """The price on the day of this moment: from 30 to 38 percent of the list price, depending on day and place."""
+    """The price on the day of this moment: from 30 to 38 percent of the list price, depending on
+    day and place.
+    """
     place = list(MARKETS).index(market)
     return MARKETS[market] * (30 + 2 * ((at // DAY + place) % 5)) // 100
 

@@ -28,7 +28,9 @@ class ToySource:
 
     def tasks(self, request: FetchRequest) -> list[FetchTask]:
         return [
-            FetchTask(CLOUD, region, what, partial(pull, region, request), spot_prices=what == SPOT_PRICES)
+            FetchTask(
+                CLOUD, region, what, partial(pull, region, request), spot_prices=what == SPOT_PRICES
+            )
             for region in request.regions or ZONES
             for what, pull in ((SPOT_PRICES, self._spot_prices), (LIST_PRICES, self._list_prices))
         ]
@@ -53,7 +55,9 @@ class ToySource:
         yield FetchedRows(
             types=tuple(entry.hardware for entry in listed),
             on_demand=tuple(
-                OnDemandPrice(CLOUD, region, entry.hardware.name, LINUX, request.until, entry.price, SOURCE)
+                OnDemandPrice(
+                    CLOUD, region, entry.hardware.name, LINUX, request.until, entry.price, SOURCE
+                )
                 for entry in listed
             ),
         )

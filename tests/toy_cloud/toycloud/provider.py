@@ -1,7 +1,9 @@
-"""`ToyProvider`: spot machines of the toy cloud, which are processes on the market of its price list.
+"""`ToyProvider`: spot machines of the toy cloud, which are processes on the market of its price
+list.
 
-Processes come from `LocalProvider`, in the cloud's own folder. This module makes a cloud of them: its machines boot
-without the job's folder and wait until a launcher prepares them, they have images and badges, and ids of their own.
+Processes come from `LocalProvider`, in the cloud's own folder. This module makes a cloud of them:
+its machines boot without the job's folder and wait until a launcher prepares them, they have images
+and badges, and ids of their own.
 """
 
 from __future__ import annotations
@@ -41,7 +43,12 @@ class ToyProvider(CloudProvider):
     name = CLOUD
 
     def __init__(
-        self, folder: Path, settings: ToySettings, regions: Sequence[str] = (), begin: int = 0, speed: float = 1.0
+        self,
+        folder: Path,
+        settings: ToySettings,
+        regions: Sequence[str] = (),
+        begin: int = 0,
+        speed: float = 1.0,
     ) -> None:
         self._settings, self._regions = settings, regions
         self._jobs = folder.absolute() / "jobs"
@@ -58,7 +65,9 @@ class ToyProvider(CloudProvider):
         return self._processes.now()
 
     def offers(self) -> tuple[Market, ...]:
-        return tuple(market for market in MARKETS if not self._regions or market.region in self._regions)
+        return tuple(
+            market for market in MARKETS if not self._regions or market.region in self._regions
+        )
 
     def prices(self, market: Market, start: int, end: int) -> PriceSeries:
         return self._processes.prices(market, start, end)
@@ -82,7 +91,11 @@ class ToyProvider(CloudProvider):
         job.mkdir(parents=True, exist_ok=True)
         if supplies.folder is not None:
             shutil.copytree(supplies.folder, job, ignore=self._own_folder, dirs_exist_ok=True)
-        order = next(ToyOrder.of_tags(known.tags) for known in self._processes.list({}) if known.id == process)
+        order = next(
+            ToyOrder.of_tags(known.tags)
+            for known in self._processes.list({})
+            if known.id == process
+        )
         if order.payload is not None:
             link.assign(order.payload)
         ready.touch()
@@ -113,7 +126,9 @@ class ToyProvider(CloudProvider):
         )
 
     def remove(self, resources: Sequence[Resource]) -> None:
-        self._processes.remove([replace(resource, id=_process(resource.id)) for resource in resources])
+        self._processes.remove(
+            [replace(resource, id=_process(resource.id)) for resource in resources]
+        )
 
     def _job_of(self, machine: str) -> Path:
         """The copy of the job's folder on a machine."""

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ToySettings:
-    """`[toy]`. `image` and `badge` are for jobs that name none. At most `most_machines` run at a time."""
+    """`[toy]`. `image` and `badge` are for jobs that name none. At most `most_machines` run at a
+    time.
+    """
 
     image: str = "wood"
     badge: str | None = None

@@ -1,4 +1,6 @@
-"""How the toy cloud bills spot machines and takes them back: by the second, and only when the price exceeds the bid."""
+"""How the toy cloud bills spot machines and takes them back: by the second, and only when the price
+exceeds the bid.
+"""
 
 from __future__ import annotations
 

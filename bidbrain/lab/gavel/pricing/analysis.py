@@ -33,7 +33,9 @@ class NoOffer(BidBrainError):
 
 @dataclass(frozen=True)
 class JobType:
-    """A job type's throughput in steps per second on one accelerator of each kind; 0 or absent where it cannot run."""
+    """A job type's throughput in steps per second on one accelerator of each kind; 0 or absent
+    where it cannot run.
+    """
 
     name: str
     throughputs: Mapping[str, float]
@@ -73,7 +75,9 @@ class PricedJob:
 
 @dataclass(frozen=True, slots=True)
 class PriceComparison:
-    """Strategies to compare, lengths in days on the baseline accelerator, and the number of evenly spread starts."""
+    """Strategies to compare, lengths in days on the baseline accelerator, and the number of evenly
+    spread starts.
+    """
 
     strategies: tuple[PlacementRule, ...]
     days: tuple[float, ...]
@@ -81,20 +85,28 @@ class PriceComparison:
     movement: Movement
 
     def __post_init__(self) -> None:
-        if self.starts < 1 or not self.days or not all(isfinite(days) and days > 0 for days in self.days):
+        if (
+            self.starts < 1
+            or not self.days
+            or not all(isfinite(days) and days > 0 for days in self.days)
+        ):
             raise NoOffer(
-                f"lengths {self.days} from {self.starts} starts: days must be above 0, with at least one start"
+                f"lengths {self.days} from {self.starts} starts: days must be above 0, with at "
+                "least one start"
             )
 
 
 def priced(board: PriceBoard, jobs: Sequence[JobType], plan: PriceComparison) -> list[PricedJob]:
-    """Every strategy from the same starts. Leaves out a type and length that never ends within the prices.
+    """Every strategy from the same starts. Leaves out a type and length that never ends within the
+    prices.
 
     The first strategy's accelerator is the baseline for lengths and costs.
     """
     rates = {strategy.name: _rates(board, strategy, jobs) for strategy in plan.strategies}
     cases = [(job, days) for job in range(len(jobs)) for days in plan.days]
-    work = np.array([days * 24 * jobs[job].on(plan.strategies[0].accelerator) for job, days in cases])
+    work = np.array(
+        [days * 24 * jobs[job].on(plan.strategies[0].accelerator) for job, days in cases]
+    )
     best = np.max([rate.max(axis=1) for rate in rates.values()], axis=0)
     latest = board.span - work / best[[job for job, _ in cases]]
     start = np.concatenate([np.linspace(0.0, max(0.0, until), plan.starts) for until in latest])
@@ -103,14 +115,16 @@ def priced(board: PriceBoard, jobs: Sequence[JobType], plan: PriceComparison) ->
 
     for strategy in plan.strategies:
         runs = TrainingJobs(start, np.repeat(work, plan.starts), rates[strategy.name][owner])
-        movement = replace(plan.movement, dataset_gb=0.0) if strategy.dataset_everywhere else plan.movement
+        movement = (
+            replace(plan.movement, dataset_gb=0.0) if strategy.dataset_everywhere else plan.movement
+        )
         courses.append((follow if strategy.moves else stay)(board, runs, movement))
 
     answers = []
     for case, (job, days) in enumerate(cases):
         whole = slice(case * plan.starts, (case + 1) * plan.starts)
-        # Up to the first start that leads any strategy beyond the end of the prices. Dropping single starts instead
-        # would favor those in which no slow, cheap machine was chosen.
+        # Up to the first start that leads any strategy beyond the end of the prices. Dropping
+        # single starts instead would favor those in which no slow, cheap machine was chosen.
         late = np.any(np.isnan([course.usd[whole] for course in courses]), axis=0)
         fitting = int(late.argmax()) if late.any() else late.size
         part = slice(whole.start, whole.start + fitting)
@@ -140,12 +154,17 @@ def _rates(board: PriceBoard, strategy: PlacementRule, jobs: Sequence[JobType]) 
             for job in jobs
         ]
     )
+
     idle = np.flatnonzero(rates.max(axis=1, initial=0.0) <= 0)
 
     if idle.size:
-        machine = f"machine with {'one ' if strategy.single else ''}{strategy.accelerator or 'accelerators'}"
+        machine = (
+            "machine with "
+            f"{'one ' if strategy.single else ''}{strategy.accelerator or 'accelerators'}"
+        )
         raise NoOffer(
-            f"strategy {strategy.name}: no {machine} in {strategy.home or 'any cloud'} runs {jobs[idle[0]].name}"
+            f"strategy {strategy.name}: no {machine} in {strategy.home or 'any cloud'} runs "
+            f"{jobs[idle[0]].name}"
             " within the given prices (try another home or baseline, other jobs, or more prices)"
         )
 
@@ -188,7 +207,8 @@ SPEEDUPS: Mapping[str, Mapping[str, tuple[float, float]]] = MappingProxyType(
         "ResNet-50": {"p100": (3.7, 1.1), "v100": (9.6, 1.8)},
     }
 )
-"""Table 6.1: throughput relative to the K80's, plain and per dollar on demand (Google's list prices).
+"""Table 6.1: throughput relative to the K80's, plain and per dollar on demand (Google's list
+prices).
 
 The underlying batch sizes are not printed.
 """
@@ -200,8 +220,8 @@ TRANSFERS: Mapping[str, tuple[float, float, float, float]] = MappingProxyType(
         "BERT-Base": (17, 0.408, 0.0098, 0.00025),
     }
 )
-"""Table 6.2, with Amazon's prices: the dataset and the model in GB, and the cost of one transfer of each to the
-internet as a share of 160 V100-hours."""
+"""Table 6.2, with Amazon's prices: the dataset and the model in GB, and the cost of one transfer of
+each to the internet as a share of 160 V100-hours."""
 TRANSFER_HOURS = 160.0
 MODEL_TRANSFERS = 10_000
 """A single model transfer is so small that the paper divides the cost of this many."""
@@ -221,27 +241,35 @@ LENGTH_OF_FIGURE_6_5 = 4.0
 BEST_REDUCTION = 3.5
 BEST_DYNAMIC_REDUCTION = 1.4
 MAX_SWITCHES = 3
-"""Figure 6.5 (jobs of 4 V100-days: cheapest 1xV100 over dynamic) and Figure 6.6 (multi-cloud over dynamic)."""
+"""Figure 6.5 (jobs of 4 V100-days: cheapest 1xV100 over dynamic) and Figure 6.6 (multi-cloud over
+dynamic)."""
 
 _UNBOUNDED = float("inf")
 LIST_TARIFFS_2020: Mapping[str, EgressTariff] = MappingProxyType(
     {
         "aws": EgressTariff(
-            ((1, 0.0), (10_000, 0.09), (50_000, 0.085), (150_000, 0.07), (_UNBOUNDED, 0.05)), 0.02, 0.01
+            ((1, 0.0), (10_000, 0.09), (50_000, 0.085), (150_000, 0.07), (_UNBOUNDED, 0.05)),
+            0.02,
+            0.01,
         ),
         "azure": EgressTariff(
-            ((5, 0.0), (10_000, 0.087), (50_000, 0.083), (150_000, 0.07), (_UNBOUNDED, 0.05)), 0.02, 0.0
+            ((5, 0.0), (10_000, 0.087), (50_000, 0.083), (150_000, 0.07), (_UNBOUNDED, 0.05)),
+            0.02,
+            0.0,
         ),
         "gcp": EgressTariff(((1_000, 0.12), (10_000, 0.11), (_UNBOUNDED, 0.08)), 0.01, 0.01),
     }
 )
-"""List prices of early 2020 for egress from a North American region. With Amazon's free first GB and $0.918 for a
-V100-hour they give Table 6.2 of the dissertation to the last digit. Ingress is free on every cloud."""
+"""List prices of early 2020 for egress from a North American region. With Amazon's free first GB
+and $0.918 for a V100-hour they give Table 6.2 of the dissertation to the last digit. Ingress is
+free on every cloud."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A computed figure, next to the one printed in the paper, which prints no batch sizes of its models."""
+    """A computed figure, next to the one printed in the paper, which prints no batch sizes of its
+    models.
+    """
 
     table: str
     """Table or figure of the paper."""
@@ -260,7 +288,8 @@ class Figure:
 def spot_discounts(
     lowest: Mapping[AcceleratorOffer, float], on_demand_usd: Callable[[Market], float | None]
 ) -> list[Figure]:
-    """Table 6.3: in each region, on-demand over the lowest spot price ever of a machine with one accelerator.
+    """Table 6.3: in each region, on-demand over the lowest spot price ever of a machine with one
+    accelerator.
 
     `on_demand_usd` gives a market's list price, or None where it is unknown.
     """
@@ -272,14 +301,21 @@ def spot_discounts(
             discounts[place] = max(discounts.get(place, 0.0), listed / usd)
 
     return [
-        Figure("6.3", f"{cloud}/{region} {accelerator}: on-demand over spot", ratio, SPOT_DISCOUNTS.get(place))
+        Figure(
+            "6.3",
+            f"{cloud}/{region} {accelerator}: on-demand over spot",
+            ratio,
+            SPOT_DISCOUNTS.get(place),
+        )
         for place, ratio in sorted(discounts.items())
         for cloud, region, accelerator in [place]
     ]
 
 
 def mean_usd(board: PriceBoard, chosen: Callable[[AcceleratorOffer], bool]) -> float | None:
-    """Time-weighted cost of an accelerator-hour on the cheapest of the chosen offers; None if there are none."""
+    """Time-weighted cost of an accelerator-hour on the cheapest of the chosen offers; None if there
+    are none.
+    """
     among = np.array([chosen(offer) for offer in board.offers])
     if not among.any():
         return None
@@ -289,7 +325,9 @@ def mean_usd(board: PriceBoard, chosen: Callable[[AcceleratorOffer], bool]) -> f
 
 @dataclass(frozen=True, slots=True)
 class Effective:
-    """Cost of an accelerator-hour on a cloud: its mean price, per hour of lasting work, and with the dataset."""
+    """Cost of an accelerator-hour on a cloud: its mean price, per hour of lasting work, and with
+    the dataset.
+    """
 
     cloud: str
     """The cloud."""
@@ -319,13 +357,16 @@ def effective_prices(board: PriceBoard, movement: Movement, hours: float) -> lis
         share = max(offer.useful_share for offer in board.offers if of_kind(offer))
         assert usd is not None
         loaded = effective_usd_per_hour(usd, share, movement.dataset_usd(cloud), hours)
-        effective.append(Effective(cloud, kind, usd, share, effective_usd_per_hour(usd, share), loaded, hours))
+        effective.append(
+            Effective(cloud, kind, usd, share, effective_usd_per_hour(usd, share), loaded, hours)
+        )
 
     return effective
 
 
 def speedups(jobs: Sequence[JobType], board: PriceBoard) -> list[Figure]:
-    """Table 6.1: throughput over the K80's, and the same per dollar where an accelerator was cheapest on the board.
+    """Table 6.1: throughput over the K80's, and the same per dollar where an accelerator was
+    cheapest on the board.
 
     The paper's dollars are Google's on-demand prices.
     """
@@ -349,7 +390,9 @@ def speedups(jobs: Sequence[JobType], board: PriceBoard) -> list[Figure]:
                 plain, priced = SPEEDUPS.get(model, {}).get(kind, (None, None))
                 name = f"{model}, {kind.upper()} over K80"
                 figures.append(Figure("6.1", f"{name}: throughput", speedup, plain, case=job.name))
-                figures.append(Figure("6.1", f"{name}: per dollar", per_dollar, priced, case=job.name))
+                figures.append(
+                    Figure("6.1", f"{name}: per dollar", per_dollar, priced, case=job.name)
+                )
 
     return figures
 
@@ -362,20 +405,28 @@ def transfers(v100_usd_per_hour: float, tariff: EgressTariff) -> list[Figure]:
         dataset = tariff.internet_usd(dataset_gb) / compute
         checkpoint = tariff.internet_usd(MODEL_TRANSFERS * model_gb) / MODEL_TRANSFERS / compute
         figures.append(Figure("6.2", f"{model}: dataset", 100 * dataset, 100 * dataset_share, "%"))
-        figures.append(Figure("6.2", f"{model}: checkpoint", 100 * checkpoint, 100 * model_share, "%"))
+        figures.append(
+            Figure("6.2", f"{model}: checkpoint", 100 * checkpoint, 100 * model_share, "%")
+        )
+
     return figures
 
 
 def claims(priced: Sequence[PricedJob]) -> list[Figure]:
-    """The totals in the text: largest reductions over the models of Table 6.1, and the number of moves per job."""
+    """The totals in the text: largest reductions over the models of Table 6.1, and the number of
+    moves per job.
+    """
     jobs = [job for job in priced if job.job.startswith(tuple(SPEEDUPS))]
     by_case = {(job.job, job.days, job.strategy): job for job in jobs}
-    four_days = [job for job in jobs if job.strategy == "dynamic" and job.days == LENGTH_OF_FIGURE_6_5]
+    four_days = [
+        job for job in jobs if job.strategy == "dynamic" and job.days == LENGTH_OF_FIGURE_6_5
+    ]
     gains = [
         by_case[name, days, "multi-cloud"].usd / job.usd
         for (name, days, strategy), job in by_case.items()
         if strategy == "dynamic"
     ]
+
     figures = []
 
     if four_days:
@@ -385,7 +436,17 @@ def claims(priced: Sequence[PricedJob]) -> list[Figure]:
 
     if gains:
         most = max(job.most_moves for job in jobs if job.strategy == "dynamic")
-        figures.append(Figure("6.6", "dynamic over multi-cloud, best", max(gains), BEST_DYNAMIC_REDUCTION))
-        figures.append(Figure("6.6", "moves of one job, most (paper: at most)", float(most), float(MAX_SWITCHES), ""))
+        figures.append(
+            Figure("6.6", "dynamic over multi-cloud, best", max(gains), BEST_DYNAMIC_REDUCTION)
+        )
+        figures.append(
+            Figure(
+                "6.6",
+                "moves of one job, most (paper: at most)",
+                float(most),
+                float(MAX_SWITCHES),
+                "",
+            )
+        )
 
     return figures

@@ -1,8 +1,8 @@
 """The prices of accelerators over time, and where a job runs (Figure 6.5).
 
-A job stays on one offer to the end, or follows whichever is cheapest as prices change. Everything is per accelerator; a
-job's rate on an offer is its throughput there times the share of time that is not wasted. Jobs are columns, because a
-strategy is evaluated from many starts.
+A job stays on one offer to the end, or follows whichever is cheapest as prices change. Everything
+is per accelerator; a job's rate on an offer is its throughput there times the share of time that is
+not wasted. Jobs are columns, because a strategy is evaluated from many starts.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,10 +24,11 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class AcceleratorOffer:
-    """A market of machines with accelerators. The price of one accelerator is its share of the machine's price.
+    """A market of machines with accelerators. The price of one accelerator is its share of the
+    machine's price.
 
-    This price holds for a job that uses all accelerators of a machine, or where other jobs use the rest (Figure 6.4).
-    `useful_share` is the share of paid time that evictions do not waste.
+    This price holds for a job that uses all accelerators of a machine, or where other jobs use the
+    rest (Figure 6.4). `useful_share` is the share of paid time that evictions do not waste.
     """
 
     market: Market
@@ -41,7 +42,9 @@ class AcceleratorOffer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PriceBoard:
-    """An accelerator-hour of offer `o` costs `usd[o, i]` from `hours[i]` after `begin` on, until `end`."""
+    """An accelerator-hour of offer `o` costs `usd[o, i]` from `hours[i]` after `begin` on, until
+    `end`.
+    """
 
     offers: tuple[AcceleratorOffer, ...]
     begin: int
@@ -52,7 +55,9 @@ class PriceBoard:
 
     def __post_init__(self) -> None:
         spans = np.diff(self.hours)
-        paid = np.concatenate((np.zeros((len(self.offers), 1)), np.cumsum(self.usd[:, :-1] * spans, axis=1)), axis=1)
+        paid = np.concatenate(
+            (np.zeros((len(self.offers), 1)), np.cumsum(self.usd[:, :-1] * spans, axis=1)), axis=1
+        )
         object.__setattr__(self, "paid_before", paid)
 
     @property
@@ -70,7 +75,9 @@ class PriceBoard:
 
     def _paid_until(self, offers: Ints, hours: Floats) -> Floats:
         at = self.moment(hours)
-        total: Floats = self.paid_before[offers, at] + self.usd[offers, at] * (hours - self.hours[at])
+        total: Floats = self.paid_before[offers, at] + self.usd[offers, at] * (
+            hours - self.hours[at]
+        )
         return total
 
 
@@ -79,16 +86,19 @@ def board_of(
     machine: Callable[[Market], InstanceType],
     useful_share: Callable[[Market], float] | None = None,
 ) -> PriceBoard:
-    """The board of the markets with prices over a common span; `machine` says what each market offers.
+    """The board of the markets with prices over a common span; `machine` says what each market
+    offers.
 
-    Among all spans with prices from every cloud, it uses the one that maximizes (markets with prices throughout) x
-    time, so that a market that began late or ended early does not shorten the span of all others.
+    Among all spans with prices from every cloud, it uses the one that maximizes (markets with
+    prices throughout) x time, so that a market that began late or ended early does not shorten the
+    span of all others.
     """
     begin, end = _common_span(histories)
     known = [series for series in histories if series.first <= begin and series.last >= end]
     windows = [series.window(begin, end) for series in known]
     changes = [window.times[1:][np.diff(window.prices) != 0] for window in windows]
     moments = np.unique(np.concatenate((np.array([begin], dtype=np.int64), *changes)))
+
     # A change at the very end would hold for no time.
     moments = moments[moments < end]
     offers = []
@@ -106,6 +116,7 @@ def board_of(
             for window, offer in zip(windows, offers, strict=True)
         ]
     )
+
     return PriceBoard(tuple(offers), begin, end, (moments - begin) / HOUR, usd)
 
 
@@ -132,10 +143,13 @@ def _common_span(histories: Sequence[PriceSeries]) -> tuple[int, int]:
 
     if span is None:
         spans = ", ".join(
-            f"{name} {format_time(int(begins[cloud == code].min()))} to {format_time(int(ends[cloud == code].max()))}"
+            f"{name} {format_time(int(begins[cloud == code].min()))} to "
+            f"{format_time(int(ends[cloud == code].max()))}"
             for code, name in enumerate(clouds)
         )
-        raise TooLittleHistory(f"the price histories have no time in common: {spans or 'none is given'}")
+        raise TooLittleHistory(
+            f"the price histories have no time in common: {spans or 'none is given'}"
+        )
 
     return span
 
@@ -144,8 +158,9 @@ def _common_span(histories: Sequence[PriceSeries]) -> tuple[int, int]:
 class PlacementRule:
     """The offers that a job may use, and whether it moves while running.
 
-    `home` is a cloud and region (`aws/us-east-1`), `baseline` the accelerator of the fixed type; empty means any.
-    `dataset_everywhere` is the paper's assumption that many jobs share the cost of moving the dataset.
+    `home` is a cloud and region (`aws/us-east-1`), `baseline` the accelerator of the fixed type;
+    empty means any. `dataset_everywhere` is the paper's assumption that many jobs share the cost of
+    moving the dataset.
     """
 
     name: str
@@ -165,7 +180,9 @@ class PlacementRule:
 
 
 def ladder(home: str, baseline: str) -> tuple[PlacementRule, ...]:
-    """The strategies of Figure 6.5, each with one more freedom; the last pays to move its dataset once per cloud."""
+    """The strategies of Figure 6.5, each with one more freedom; the last pays to move its dataset
+    once per cloud.
+    """
     return (
         PlacementRule("fixed-type", accelerator=baseline, home=home, single=True),
         PlacementRule("best-type", home=home, single=True),
@@ -178,10 +195,11 @@ def ladder(home: str, baseline: str) -> tuple[PlacementRule, ...]:
 
 @dataclass(frozen=True, slots=True)
 class TrainingJobs:
-    """Jobs: the start of each (hours since the board begins), its work, and its rate on each offer (run, offer).
+    """Jobs: the start of each (hours since the board begins), its work, and its rate on each offer
+    (run, offer).
 
-    Work is in steps and rates in steps per hour, or both in any other unit. A rate of 0 means that it may not run
-    there.
+    Work is in steps and rates in steps per hour, or both in any other unit. A rate of 0 means that
+    it may not run there.
     """
 
     start: Floats
@@ -192,12 +210,15 @@ class TrainingJobs:
     def hours_per_step(self) -> Floats:
         """The inverse of the rates: infinite where a job may not run."""
         endless = np.full(self.rates.shape, np.inf)
-        return np.asarray(np.divide(1.0, self.rates, out=endless, where=self.rates > 0), dtype=np.float64)
+        return np.asarray(
+            np.divide(1.0, self.rates, out=endless, where=self.rates > 0), dtype=np.float64
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingCost:
-    """Cost and course of jobs: dollars (`moved_usd` of them for data), end times, number of moves, first offers.
+    """Cost and course of jobs: dollars (`moved_usd` of them for data), end times, number of moves,
+    first offers.
 
     `usd` and `stop` are NaN where a job would have run beyond the end of the prices.
     """
@@ -225,10 +246,11 @@ def stay(board: PriceBoard, runs: TrainingJobs, movement: Movement) -> TrainingC
 
 
 def follow(board: PriceBoard, runs: TrainingJobs, movement: Movement) -> TrainingCost:
-    """Runs each job on the offer that is cheapest for its remaining work, reconsidered whenever a price changes.
+    """Runs each job on the offer that is cheapest for its remaining work, reconsidered whenever a
+    price changes.
 
-    A job moves if the rest, the checkpoint, the time to move and the dataset (once per cloud) would cost less elsewhere
-    than the rest costs here, if current prices held. Future prices are unknown.
+    A job moves if the rest, the checkpoint, the time to move and the dataset (once per cloud) would
+    cost less elsewhere than the rest costs here, if current prices held. Future prices are unknown.
     """
     return _Walk(board, runs, movement).to_the_end()
 
@@ -245,9 +267,16 @@ class _Walk:
         clouds = sorted({offer.market.cloud for offer in offers})
         self.cloud_of = np.array([clouds.index(offer.market.cloud) for offer in offers])
         self.checkpoint = _checkpoint_costs(offers, movement)
-        # The cost of moving the dataset to each cloud, by the set of clouds (as bits) that already have it.
-        sets = [[cloud for bit, cloud in enumerate(clouds) if mask >> bit & 1] for mask in range(1 << len(clouds))]
-        self.data_by_held = np.array([[movement.dataset_usd(cloud, held) for cloud in clouds] for held in sets])
+
+        # The cost of moving the dataset to each cloud, by the set of clouds (as bits) that already
+        # have it.
+        sets = [
+            [cloud for bit, cloud in enumerate(clouds) if mask >> bit & 1]
+            for mask in range(1 << len(clouds))
+        ]
+        self.data_by_held = np.array(
+            [[movement.dataset_usd(cloud, held) for cloud in clouds] for held in sets]
+        )
         count = runs.start.size
         self.left = runs.work.copy()
         self.busy = np.zeros(count)
@@ -272,11 +301,12 @@ class _Walk:
         return TrainingCost(usd, self.moved, self.stop, self.moves, self.index[self.first])
 
     def _look(self, jobs: Ints, usd_per_hour: Floats, steps: Floats) -> None:
-        """Compares all offers for jobs that must choose, and only the offers that became cheaper for all others.
+        """Compares all offers for jobs that must choose, and only the offers that became cheaper
+        for all others.
 
-        A move that was not worthwhile is even less so with less work left, until a price changes: the current one
-        upward, or the other one downward. No way over a third place is cheaper, because egress is paid by the place
-        that data leaves.
+        A move that was not worthwhile is even less so with less work left, until a price changes:
+        the current one upward, or the other one downward. No way over a third place is cheaper,
+        because egress is paid by the place that data leaves.
         """
         fresh = self.at[jobs] < 0
         everything = fresh | (steps[self.at[jobs]] > 0)
@@ -290,7 +320,8 @@ class _Walk:
         self._consider(jobs[~everything], fallen, usd_per_hour)
 
     def _consider(self, jobs: Ints, offers: Ints, usd_per_hour: Floats) -> None:
-        """Moves these jobs to the best of these offers if the rest costs less there, move included."""
+        """Moves these jobs to the best of these offers if the rest costs less there, move
+        included."""
         if jobs.size == 0 or offers.size == 0:
             return
 
@@ -329,10 +360,18 @@ class _Walk:
 
 def _checkpoint_costs(offers: list[AcceleratorOffer], movement: Movement) -> Floats:
     """Cost of a checkpoint from each offer to each other; computed once per place."""
-    places = {(offer.market.cloud, offer.market.region, offer.market.zone): offer.market for offer in offers}
+    places = {
+        (offer.market.cloud, offer.market.region, offer.market.zone): offer.market
+        for offer in offers
+    }
     markets = list(places.values())
     place_of = {place: i for i, place in enumerate(places)}
-    costs = np.array([[movement.checkpoint_usd(source, target) for target in markets] for source in markets])
-    at = np.array([place_of[offer.market.cloud, offer.market.region, offer.market.zone] for offer in offers])
+    costs = np.array(
+        [[movement.checkpoint_usd(source, target) for target in markets] for source in markets]
+    )
+    at = np.array(
+        [place_of[offer.market.cloud, offer.market.region, offer.market.zone] for offer in offers]
+    )
     chosen: Floats = costs[np.ix_(at, at)]
+
     return chosen

@@ -1,8 +1,8 @@
-"""Dispatchers choose what runs in the next round: from a policy's shares and the time received so far, first in first
-out, or within a budget.
+"""Dispatchers choose what runs in the next round: from a policy's shares and the time received so
+far, first in first out, or within a budget.
 
-In the queue, as in the published simulator, jobs start in order and run to their end, or also move. Within a budget,
-each allocation may use the dollars that are not spent yet.
+In the queue, as in the published simulator, jobs start in order and run to their end, or also move.
+Within a budget, each allocation may use the dollars that are not spent yet.
 """
 
 import random
@@ -13,7 +13,12 @@ import numpy as np
 
 from bidbrain.arrays import Bools, Floats, Ints
 from bidbrain.gavel.policies.base import Policy
-from bidbrain.gavel.policies.baselines import Agnostic, isolated_policy, isolated_shares, proportional_policy
+from bidbrain.gavel.policies.baselines import (
+    Agnostic,
+    isolated_policy,
+    isolated_shares,
+    proportional_policy,
+)
 from bidbrain.gavel.policies.linear import BudgetTooLow
 from bidbrain.gavel.problem import NO_TYPE, AllocationProblem, ClusterAllocation, ClusterJobs, Pairs
 from bidbrain.lab.gavel.rounds import NO_JOB, RoundCandidates, RoundChoice
@@ -21,14 +26,16 @@ from bidbrain.lab.gavel.workload import ClusterSimulation, ClusterWorkload, Thro
 
 # Smaller shares are rounding errors of zero.
 _NO_SHARE = 1e-9
-# Least time that a candidate counts as having received, as a fraction of half a round; keeps priorities finite.
+# Least time that a candidate counts as having received, as a fraction of half a round; keeps
+# priorities finite.
 _MIN_RECEIVED = 1e-6
 _MARGIN_ROUNDS, _RESERVE_USED = 2, 0.99
 _DEBT_DIGITS = 6
-# Until then a plan changes little: after one round or ten, simulations miss the same deadlines at the same cost.
+# Until then a plan changes little: after one round or ten, simulations miss the same deadlines at
+# the same cost.
 PLAN_ROUNDS = 10
-# Jobs share workers if both together do more than this times the work of one alone. Only the best partners of each job
-# count: the rest rarely get time, and the number of pairs grows quadratically.
+# Jobs share workers if both together do more than this times the work of one alone. Only the best
+# partners of each job count: the rest rarely get time, and the number of pairs grows quadratically.
 _SHARING_GAIN, _PARTNERS = 1.1, 4
 # The seed of the published simulator for the order of types.
 _ORDER_SEED = 5
@@ -45,10 +52,13 @@ class Dispatcher(Protocol):
     def patience(self) -> float:
         """Seconds after which the dispatcher may reallocate although no job came or went."""
 
-    def dispatch(self, now: float, active: Ints, steps_left: Floats, *, changed: bool) -> RoundCandidates:
+    def dispatch(
+        self, now: float, active: Ints, steps_left: Floats, *, changed: bool
+    ) -> RoundCandidates:
         """The candidates that run in the round that begins now, possibly none.
 
-        `active` are the jobs that are there, and `changed` says whether jobs came or went; all jobs have `steps_left`.
+        `active` are the jobs that are there, and `changed` says whether jobs came or went; all jobs
+        have `steps_left`.
         """
 
     def book_round(self, seconds: Floats, finished: Ints) -> None:
@@ -59,13 +69,14 @@ class Dispatcher(Protocol):
 class DispatchRules:
     """How shares are used.
 
-    `beyond_shares`: remaining workers go to jobs that have no share of them, first to those owed most from earlier
-    allocations. Off for policies that leave workers idle to save cost. `periodic`: allocations are recomputed every
-    `PLAN_ROUNDS` rounds although no job came or went, for policies that plan ahead. `debt_rounds`: a debt of earlier
-    allocations counts as far as it exceeds this number of rounds; smaller ones only break ties. `newcomers_wait`: jobs
-    that came after the last allocation are chosen for workers that no job has a share of, and do not run on them before
-    the next allocation.
-    `blind`: types choose in random order, also for a policy that does not say itself that it ignores types.
+    `beyond_shares`: remaining workers go to jobs that have no share of them, first to those owed
+    most from earlier allocations. Off for policies that leave workers idle to save cost.
+    `periodic`: allocations are recomputed every `PLAN_ROUNDS` rounds although no job came or went,
+    for policies that plan ahead. `debt_rounds`: a debt of earlier allocations counts as far as it
+    exceeds this number of rounds; smaller ones only break ties. `newcomers_wait`: jobs that came
+    after the last allocation are chosen for workers that no job has a share of, and do not run on
+    them before the next allocation. `blind`: types choose in random order, also for a policy that
+    does not say itself that it ignores types.
     """
 
     beyond_shares: bool = True
@@ -78,25 +89,37 @@ class DispatchRules:
 class ByShares:
     """Gavel's dispatcher: X by a policy, realized through priorities.
 
-    As in the published simulator, types choose one after the other, the fastest first; under policies that ignore
-    differences between types, they choose in random order.
+    As in the published simulator, types choose one after the other, the fastest first; under
+    policies that ignore differences between types, they choose in random order.
     """
 
-    def __init__(self, scenario: ClusterSimulation, policy: Policy, rules: DispatchRules | None = None) -> None:
+    def __init__(
+        self, scenario: ClusterSimulation, policy: Policy, rules: DispatchRules | None = None
+    ) -> None:
         workload = scenario.workload
         self._scenario, self._policy = scenario, policy
         self._rules = rules or DispatchRules()
         self._rates, self._scale = workload.rates, workload.scale
-        self._best = np.where(self._scale[:, None] <= scenario.cluster.workers, self._rates, 0.0).max(axis=1)
+        self._best = np.where(
+            self._scale[:, None] <= scenario.cluster.workers, self._rates, 0.0
+        ).max(axis=1)
         self._slo_seconds = workload.slo_factor * workload.alone_seconds()
         self._owed = np.zeros(self._rates.shape)
         self._order: list[int] = np.argsort(-_speed(workload), kind="stable").tolist()
-        blind = self._rules.blind or isinstance(policy, Agnostic) or policy in (isolated_policy, proportional_policy)
-        self._drawn = random.Random(_ORDER_SEED) if blind else None  # noqa: S311 - the published order, no secret
-        # Time that the steps done so far would have taken with 1/n of the cluster, and the pace of that.
+        blind = (
+            self._rules.blind
+            or isinstance(policy, Agnostic)
+            or policy in (isolated_policy, proportional_policy)
+        )
+
+        # The published order, no secret.
+        self._drawn = random.Random(_ORDER_SEED) if blind else None  # noqa: S311
+        # Time that the steps done so far would have taken with 1/n of the cluster, and the pace of
+        # that.
         self._isolated, self._pace = np.zeros(len(workload.names)), np.ones(len(workload.names))
         self._steps = workload.steps.copy()
         self._begun = np.full(len(workload.names), NO_TYPE)
+
         # One more entry, for `NO_JOB`, which is never gone.
         self._gone = np.zeros(len(workload.names) + 1, dtype=bool)
         self._allocated = np.zeros(len(workload.names), dtype=bool)
@@ -112,11 +135,17 @@ class ByShares:
         again = max(scenario.allocation_seconds, scenario.round_seconds)
         self.patience = again if self._rules.periodic else np.inf
 
-    def dispatch(self, now: float, active: Ints, steps_left: Floats, *, changed: bool) -> RoundCandidates:
+    def dispatch(
+        self, now: float, active: Ints, steps_left: Floats, *, changed: bool
+    ) -> RoundCandidates:
         """Reallocates where due, and chooses; if no job could run, an allocation is always due."""
         old = now - self._since >= PLAN_ROUNDS * self._scenario.round_seconds
         self._stale |= changed or (self._rules.periodic and old)
-        due, wait = now - self._waits_from >= self._scenario.allocation_seconds, self._rules.newcomers_wait
+        due, wait = (
+            now - self._waits_from >= self._scenario.allocation_seconds,
+            self._rules.newcomers_wait,
+        )
+
         if not active.size:
             if wait and self._stale and due:
                 # As published, the allocation of an empty cluster counts.
@@ -148,7 +177,8 @@ class ByShares:
         grant: _Grant = self._grant
         order: list[int] | None = self._order
         if not self._rules.beyond_shares:
-            # A type that idles intentionally must not draw jobs away from those that they have more of their time on.
+            # A type that idles intentionally must not draw jobs away from those that they have more
+            # of their time on.
             order = None
         elif self._drawn is not None:
             order = list(self._order)
@@ -173,12 +203,14 @@ class ByShares:
         among = RoundCandidates(first, second, types, self._scale[first]).only(order)
         share = np.concatenate([grant.share, np.zeros(len(row))])[order]
         start, received = (
-            np.concatenate([part, np.full(len(row), self._head_start)])[order] for part in (grant.start, grant.received)
+            np.concatenate([part, np.full(len(row), self._head_start)])[order]
+            for part in (grant.start, grant.received)
         )
         self._grant = _Grant(among, share, start, received, RoundChoice(among, workers))
 
     def _allocate(self, now: float, active: Ints, steps_left: Floats) -> None:
-        # What single jobs should have received under the ending allocation, and did not, is owed to them.
+        # What single jobs should have received under the ending allocation, and did not, is owed to
+        # them.
         elapsed = now - self._since if np.isfinite(self._since) else 0.0
         grant = self._grant
         by_itself = grant.candidates.second == NO_JOB
@@ -188,18 +220,25 @@ class ByShares:
 
         problem = self._problem(now, active, steps_left)
         shares = self._policy(problem).shares
-        # The first allocation is replaced as soon as a job comes or goes; as published, one at the moment 0.
-        self._waits_from = now if (now > 0 if self._rules.newcomers_wait else self.allocations) else -np.inf
+        # The first allocation is replaced as soon as a job comes or goes; as published, one at the
+        # moment 0.
+        self._waits_from = (
+            now if (now > 0 if self._rules.newcomers_wait else self.allocations) else -np.inf
+        )
         self._since, self._stale = now, False
         self._allocated[:] = False
         self._allocated[active] = True
         self.allocations += 1
-        # The types that jobs are given all of the time, and at what pace they would progress in isolation.
+
+        # The types that jobs are given all of the time, and at what pace they would progress in
+        # isolation.
         alone = shares[: len(active)]
         self._begun[active] = np.where((alone == 1).any(axis=1), alone.argmax(axis=1), NO_TYPE)
         self._pace[active] = (problem.jobs.throughputs * isolated_shares(problem)).sum(axis=1)
         self._steps[active] = problem.jobs.steps
-        self._grant = self._granted(active, problem.pairs, np.where(shares > _NO_SHARE, shares, 0.0))
+        self._grant = self._granted(
+            active, problem.pairs, np.where(shares > _NO_SHARE, shares, 0.0)
+        )
 
     def _problem(self, now: float, active: Ints, steps_left: Floats) -> AllocationProblem:
         workload = self._scenario.workload
@@ -207,8 +246,9 @@ class ByShares:
         done, pace = self._steps[active] - steps_left[active], self._pace[active]
         self._isolated[active] += np.divide(done, pace, out=np.zeros(len(active)), where=pace > 0)
 
-        # Jobs are planned to finish earlier than their deadlines, because rounds realize a plan up to two rounds late.
-        # At most by their own reserve, less a little, so that the deadline is not at the very edge.
+        # Jobs are planned to finish earlier than their deadlines, because rounds realize a plan up
+        # to two rounds late. At most by their own reserve, less a little, so that the deadline is
+        # not at the very edge.
         in_hand = self._slo_seconds[active] - elapsed - steps_left[active] / self._best[active]
         most = _MARGIN_ROUNDS * self._scenario.round_seconds
         margin = np.clip(_RESERVE_USED * in_hand, 0.0, most)
@@ -227,14 +267,15 @@ class ByShares:
             self._isolated[active],
             self._begun[active],
         )
+
         believed = self._scenario.believed
         pairs = None if believed is None else good_pairs(believed, workload.kind[active])
         entities = tuple(entity for entity in workload.entities if entity.name in owners)
         return AllocationProblem(self._scenario.cluster, jobs, pairs, entities, centered=True)
 
     def _granted(self, active: Ints, pairs: Pairs | None, shares: Floats) -> "_Grant":
-        """A candidate for each type on which a row of X can run; where priorities are equal, those owed most come
-        first."""
+        """A candidate for each type on which a row of X can run; where priorities are equal, those
+        owed most come first."""
         first, second = active, np.full(len(active), NO_JOB)
         can_run = self._rates[active] > 0
         if pairs is not None:
@@ -251,8 +292,9 @@ class ByShares:
         # Without rounding errors, which are no debts.
         order = np.argsort(-np.round(owed, _DEBT_DIGITS), kind="stable")
         row, type_, owed = row[order], type_[order], owed[order]
-        # Allocations are short: without carrying large debts over, jobs with many workers and small shares would
-        # starve.
+
+        # Allocations are short: without carrying large debts over, jobs with many workers and small
+        # shares would starve.
         debt = np.maximum(owed - self._rules.debt_rounds * self._scenario.round_seconds, 0.0)
         start = np.maximum(self._head_start - debt, _MIN_RECEIVED * self._head_start)
         among = RoundCandidates(first[row], second[row], type_, scale[row])
@@ -272,11 +314,14 @@ def good_pairs(throughputs: Throughputs, kind: Ints) -> Pairs:
     wanted = np.zeros(gain.shape, dtype=bool)
     np.put_along_axis(wanted, best, True, axis=1)
     first, second = np.nonzero(np.triu((wanted | wanted.T) & (gain > _SHARING_GAIN), k=1))
+
     return Pairs(np.column_stack([first, second]), together[kind[first], kind[second]])
 
 
 def _speed(workload: ClusterWorkload) -> Floats:
-    """How fast each type is: its throughput over the fastest one, as a mean over the kinds of jobs that run there."""
+    """How fast each type is: its throughput over the fastest one, as a mean over the kinds of jobs
+    that run there.
+    """
     alone = workload.throughputs.alone
     best = alone.max(axis=1, keepdims=True)
     relative = np.divide(alone, best, out=np.zeros(alone.shape), where=best > 0)
@@ -297,14 +342,22 @@ class _Grant:
     choice: RoundChoice
 
     @classmethod
-    def of(cls, candidates: RoundCandidates, share: Floats, start: Floats, workers: Floats) -> "_Grant":
+    def of(
+        cls, candidates: RoundCandidates, share: Floats, start: Floats, workers: Floats
+    ) -> "_Grant":
         """The state when an allocation begins."""
         return cls(candidates, share, start, start.copy(), RoundChoice(candidates, workers))
 
     def only(self, kept: Bools, workers: Floats) -> "_Grant":
         """Without the other candidates."""
         among = self.candidates.only(kept)
-        return _Grant(among, self.share[kept], self.start[kept], self.received[kept], RoundChoice(among, workers))
+        return _Grant(
+            among,
+            self.share[kept],
+            self.start[kept],
+            self.received[kept],
+            RoundChoice(among, workers),
+        )
 
 
 # Margin on the least cost of the jobs, so that rounding does not make it insufficient.
@@ -313,11 +366,12 @@ _MIN_BUDGET = 1e-9
 
 
 class InOrder:
-    """A queue without preemption. The head takes its fastest type with room, or with `rng` a random one.
+    """A queue without preemption. The head takes its fastest type with room, or with `rng` a random
+    one.
 
-    Starts are decided as often as others allocate: when jobs came or went, at most once in `allocation_seconds`. With
-    `moves` every decision is made for all jobs again (the published `fifo_perf`), so that earlier jobs move to faster
-    types that have become free.
+    Starts are decided as often as others allocate: when jobs came or went, at most once in
+    `allocation_seconds`. With `moves` every decision is made for all jobs again (the published
+    `fifo_perf`), so that earlier jobs move to faster types that have become free.
     """
 
     def __init__(
@@ -335,14 +389,20 @@ class InOrder:
         self._since, self._stale = -np.inf, True
         self.allocations, self.patience = 0, np.inf
 
-    def dispatch(self, now: float, active: Ints, _steps_left: Floats, *, changed: bool) -> RoundCandidates:
+    def dispatch(
+        self, now: float, active: Ints, _steps_left: Floats, *, changed: bool
+    ) -> RoundCandidates:
         """All started jobs, after starting those that are next."""
         self._stale |= changed
         waited = now - self._since >= self._scenario.allocation_seconds
         idle = not self._type_of and not (self._waits and now < self._last_arrival)
         if self._stale and (waited or idle):
-            # The first decision is replaced as soon as a job comes or goes; as published, one at the moment 0.
-            self._since, self._stale = now if (now > 0 if self._waits else self.allocations) else -np.inf, False
+            # The first decision is replaced as soon as a job comes or goes; as published, one at
+            # the moment 0.
+            self._since, self._stale = (
+                now if (now > 0 if self._waits else self.allocations) else -np.inf,
+                False,
+            )
             self.allocations += 1
             self._start(active)
 
@@ -375,7 +435,9 @@ class InOrder:
             if not room.size:
                 continue
 
-            type_ = int(self._blind.choice(room) if self._blind else room[self._rates[job, room].argmax()])
+            type_ = int(
+                self._blind.choice(room) if self._blind else room[self._rates[job, room].argmax()]
+            )
             self._type_of[job] = type_
             free[type_] -= self._scale[job]
 
@@ -383,16 +445,20 @@ class InOrder:
 class WithinBudget:
     """Runs a cluster by `makespan-within-budget`; each allocation gets the remaining dollars.
 
-    A round may exceed its part of the plan, by less than the cost of one round of the whole cluster; that amount is
-    held back where possible. If later arrivals make the budget insufficient for all jobs, they run at their least cost.
-    A budget that is insufficient for the first jobs is refused.
+    A round may exceed its part of the plan, by less than the cost of one round of the whole
+    cluster; that amount is held back where possible. If later arrivals make the budget insufficient
+    for all jobs, they run at their least cost. A budget that is insufficient for the first jobs is
+    refused.
     """
 
     def __init__(self, scenario: ClusterSimulation, policy: Policy, budget_usd: float) -> None:
         self._policy, self._left = policy, budget_usd
         price = scenario.cluster.usd_per_hour
-        self._usd_per_second = np.zeros(len(scenario.cluster.types)) if price is None else price / 3600
+        self._usd_per_second = (
+            np.zeros(len(scenario.cluster.types)) if price is None else price / 3600
+        )
         self._kept = float(self._usd_per_second @ scenario.cluster.workers) * scenario.round_seconds
+
         # Idle workers are intended by this policy, so they stay idle.
         self._shares = ByShares(scenario, self._allocate, DispatchRules(beyond_shares=False))
         self._running: RoundCandidates | None = None
@@ -409,14 +475,18 @@ class WithinBudget:
     def _allocate(self, problem: AllocationProblem, /) -> ClusterAllocation:
         """The policy's shares within the remaining budget, or at the least cost of all jobs."""
         try:
-            return self._policy(replace(problem, budget_usd=max(self._left - self._kept, _MIN_BUDGET)))
+            return self._policy(
+                replace(problem, budget_usd=max(self._left - self._kept, _MIN_BUDGET))
+            )
         except BudgetTooLow as error:
             usd = error.least_usd * _MIN_COST_MARGIN
             if self._running is None and error.least_usd > self._left:
                 usd = self._left
             return self._policy(replace(problem, budget_usd=max(usd, _MIN_BUDGET)))
 
-    def dispatch(self, now: float, active: Ints, steps_left: Floats, *, changed: bool) -> RoundCandidates:
+    def dispatch(
+        self, now: float, active: Ints, steps_left: Floats, *, changed: bool
+    ) -> RoundCandidates:
         """The candidates that run in the round that begins now."""
         self._running = self._shares.dispatch(now, active, steps_left, changed=changed)
         return self._running
@@ -424,5 +494,7 @@ class WithinBudget:
     def book_round(self, seconds: Floats, finished: Ints) -> None:
         """Pays for the round."""
         assert self._running is not None
-        self._left -= float((seconds * self._running.scale) @ self._usd_per_second[self._running.type])
+        self._left -= float(
+            (seconds * self._running.scale) @ self._usd_per_second[self._running.type]
+        )
         self._shares.book_round(seconds, finished)

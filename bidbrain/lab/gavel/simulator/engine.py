@@ -26,10 +26,11 @@ class Stalled(BidBrainError):
 
 @dataclass(frozen=True, slots=True)
 class SimulationOutcome:
-    """Result per job and per round. `finish` is infinite where a job was not done at the end; some were `dropped` then.
+    """Result per job and per round. `finish` is infinite where a job was not done at the end; some
+    were `dropped` then.
 
-    `held_seconds` is the time a job held its workers, by type; where two jobs share workers, each counts half of it.
-    `spread_seconds` is the time of a job whose workers were on several servers.
+    `held_seconds` is the time a job held its workers, by type; where two jobs share workers, each
+    counts half of it. `spread_seconds` is the time of a job whose workers were on several servers.
     """
 
     scenario: ClusterSimulation
@@ -51,7 +52,9 @@ class SimulationOutcome:
 def simulate(
     scenario: ClusterSimulation, dispatcher: Dispatcher, progress: ReportFinished | None = None
 ) -> SimulationOutcome:
-    """Plays a workload until all measured jobs are done; `progress` receives the number of finished jobs."""
+    """Plays a workload until all measured jobs are done; `progress` receives the number of finished
+    jobs.
+    """
     run = _SimulationRun(scenario, dispatcher)
     while run.waiting:
         run.next_round()
@@ -73,6 +76,7 @@ class _SimulationRun:
         self._active, self._arrived, self._changed = np.zeros(0, dtype=np.int64), 0, False
         self._finish = np.full(jobs, np.inf)
         self._types = types
+
         # When and where a job last ran.
         self._seats, self._seat = _Seats(types, jobs), np.full(jobs, _NEVER)
         sizes = np.full(types, np.inf) if scenario.per_server is None else scenario.per_server
@@ -81,6 +85,7 @@ class _SimulationRun:
             for kind, (count, size) in enumerate(zip(scenario.cluster.workers, sizes, strict=True))
             if np.isfinite(size)
         }
+
         self._spread_seconds, self._place = np.zeros(jobs), np.zeros(jobs, dtype=np.int64)
         self._whole = np.maximum(np.floor(self._rates * scenario.round_seconds), 1.0)
         self._nobody = np.zeros(0, dtype=np.int64)
@@ -112,7 +117,8 @@ class _SimulationRun:
         if not np.isfinite(until) or self._idle > _MAX_IDLE_ROUNDS:
             name = self._scenario.workload.names[int(self._active[0])]
             raise Stalled(
-                f"the policy gives no time to job {name} and {len(self._active) - 1} more: use another policy"
+                f"the policy gives no time to job {name} and {len(self._active) - 1} more: use "
+                "another policy"
             )
 
         self._now = until
@@ -134,13 +140,19 @@ class _SimulationRun:
         )
 
     def _play(self, chosen: RoundCandidates) -> None:
-        """One round: each job does whole steps within its length; it lasts until the last of them is done."""
+        """One round: each job does whole steps within its length; it lasts until the last of them
+        is done.
+        """
         job, type_, mate = chosen.first, chosen.type, chosen.second
         scenario = self._scenario
         paired = self._nobody if scenario.believed is None else np.flatnonzero(mate != NO_JOB)
         if paired.size:
             seat = np.concatenate([np.arange(len(job)), paired])
-            job, type_, mate = np.concatenate([job, mate[paired]]), type_[seat], np.concatenate([mate, job[paired]])
+            job, type_, mate = (
+                np.concatenate([job, mate[paired]]),
+                type_[seat],
+                np.concatenate([mate, job[paired]]),
+            )
 
         spread, place = np.zeros(0, dtype=np.bool_), np.zeros(1, dtype=np.int64)
         if self._servers:
@@ -158,7 +170,9 @@ class _SimulationRun:
             runs = rate > 0
             lost = self._seats.moved(self._seat[job], seats) * scenario.checkpoint_seconds * runs
             self._seat[job[runs]] = seats[runs]
-            steps = np.minimum(np.maximum(np.floor(rate * (scenario.round_seconds - lost)), 1.0 * runs), left)
+            steps = np.minimum(
+                np.maximum(np.floor(rate * (scenario.round_seconds - lost)), 1.0 * runs), left
+            )
             seconds = lost + np.divide(steps, rate, out=np.zeros(len(rate)), where=runs)
             if self._servers:
                 self._spread_seconds[job] += seconds * spread
@@ -172,7 +186,11 @@ class _SimulationRun:
         if scenario.drops:
             failed = steps < chosen.scale
             self._failures[job] = np.where(failed, self._failures[job] + 1, 0)
-            steps, seconds, dropped = steps * ~failed, seconds * ~failed, job[self._failures[job] >= _MAX_FAILURES]
+            steps, seconds, dropped = (
+                steps * ~failed,
+                seconds * ~failed,
+                job[self._failures[job] >= _MAX_FAILURES],
+            )
             self._changed |= bool(failed.any())
 
         left -= steps
@@ -192,15 +210,21 @@ class _SimulationRun:
             job, seats, held = (part[held > 0] for part in (job, seats, held))
 
         self._accounts.book(job, seats, held, of_seat * chosen.scale, chosen.type)
-        self._close(length, of_seat, np.concatenate([finished, dropped]) if dropped.size else finished)
+        self._close(
+            length, of_seat, np.concatenate([finished, dropped]) if dropped.size else finished
+        )
 
     def _spread(self, chosen: RoundCandidates) -> Bools:
-        """Which candidates have their workers on several servers. Jobs that move to other workers get another seat."""
+        """Which candidates have their workers on several servers. Jobs that move to other workers
+        get another seat.
+        """
         spread = np.zeros(len(chosen.first), dtype=bool)
         for kind, servers in self._servers.items():
             here = np.flatnonzero(chosen.type == kind)
             first = chosen.first[here]
-            several, kept = servers.place(dict(zip(first.tolist(), chosen.scale[here].tolist(), strict=True)))
+            several, kept = servers.place(
+                dict(zip(first.tolist(), chosen.scale[here].tolist(), strict=True))
+            )
             spread[here] = np.isin(first, list(several))
             moved = here[~np.isin(first, list(kept))]
             self._place[chosen.first[moved]] ^= 1
@@ -212,7 +236,9 @@ class _SimulationRun:
         """The part of a job's speed that is left where its workers are on several servers."""
         throughputs, kind = self._scenario.workload.throughputs, self._scenario.workload.kind[job]
         assert throughputs.spread is not None
-        return np.where(spread, throughputs.spread[kind, type_] / throughputs.alone[kind, type_], 1.0)
+        return np.where(
+            spread, throughputs.spread[kind, type_] / throughputs.alone[kind, type_], 1.0
+        )
 
     def _rate(self, chosen: RoundCandidates, paired: Ints) -> Floats:
         """Steps per second: of all first jobs, then of their partners."""
@@ -226,7 +252,12 @@ class _SimulationRun:
         return np.concatenate([rate, both[:, 1]])
 
     def _close(self, length: float, seconds: Floats, finished: Ints) -> None:
-        start, self._now, self._idle = self._now, self._now + (length or self._scenario.round_seconds), 0
+        start, self._now, self._idle = (
+            self._now,
+            self._now + (length or self._scenario.round_seconds),
+            0,
+        )
+
         self._rounds.append((start, self._now))
         if finished.size:
             measured = self._scenario.measured
@@ -242,8 +273,8 @@ class _SimulationRun:
 class _Seats:
     """Numbers for a round, a type of workers, and a partner.
 
-    A job that stays on its type, with the same partner if any, renews its lease and stays on its workers, unless its
-    place changes between 0 and 1.
+    A job that stays on its type, with the same partner if any, renews its lease and stays on its
+    workers, unless its place changes between 0 and 1.
     """
 
     types: int
@@ -287,13 +318,16 @@ class _Accounts:
         self._type.append(type_)
 
     def totals(self) -> tuple[Floats, Ints, Floats]:
-        """The seconds that jobs held workers of each type, the moves of jobs, and the busy time in each round."""
+        """The seconds that jobs held workers of each type, the moves of jobs, and the busy time in
+        each round.
+        """
         job, seat, types, jobs = (
             np.concatenate(self._job),
             np.concatenate(self._seat),
             self._seats.types,
             self._seats.jobs,
         )
+
         at = job * types + self._seats.type(seat)
         held = np.bincount(at, np.concatenate(self._held), jobs * types).reshape(jobs, types)
         order = np.argsort(job, kind="stable")
@@ -302,5 +336,8 @@ class _Accounts:
         moves = np.bincount(job[order][1:][moved], minlength=jobs)
         rounds = np.repeat(np.arange(len(self._type)), [len(types) for types in self._type])
         of_type = rounds * types + np.concatenate(self._type)
-        busy = np.bincount(of_type, np.concatenate(self._busy), len(self._type) * types).reshape(-1, types)
+        busy = np.bincount(of_type, np.concatenate(self._busy), len(self._type) * types).reshape(
+            -1, types
+        )
+
         return held.astype(np.float64), moves, busy.astype(np.float64)

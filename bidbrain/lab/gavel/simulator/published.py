@@ -1,6 +1,7 @@
 """Choices of the published simulator that ours makes in another way, each of them a switch.
 
-A simulation in published mode differs from the default by these only, so that turning one on or off shows what it does.
+A simulation in published mode differs from the default by these only, so that turning one on or off
+shows what it does.
 """
 
 from collections.abc import Callable, Set
@@ -22,9 +23,17 @@ from bidbrain.lab.gavel.workload import Throughputs
 from bidbrain.lp import INF, LinearProgram, Solver
 
 INTERVAL, IDLE, NO_DEBTS, WAIT = "interval", "idle-workers", "no-debts", "newcomers-wait"
-STEPS, CENTERED, BISECTED, SPEEDS, LAST_TYPE = "steps", "centered", "bisected", "uniform-speeds", "last-type"
+STEPS, CENTERED, BISECTED, SPEEDS, LAST_TYPE = (
+    "steps",
+    "centered",
+    "bisected",
+    "uniform-speeds",
+    "last-type",
+)
 DROPS, STOPPED = "drops", "stopped"
-SWITCHES = frozenset({INTERVAL, IDLE, NO_DEBTS, WAIT, STEPS, CENTERED, BISECTED, SPEEDS, LAST_TYPE, DROPS, STOPPED})
+SWITCHES = frozenset(
+    {INTERVAL, IDLE, NO_DEBTS, WAIT, STEPS, CENTERED, BISECTED, SPEEDS, LAST_TYPE, DROPS, STOPPED}
+)
 """All switches; the help of `spotctl lab gavel simulate` says what each does."""
 
 # The published bisection: where it begins, and when it ends.
@@ -74,7 +83,8 @@ def sum_policy(
 ) -> ClusterAllocation:
     """`max-throughput`, or `min-cost` per dollar, with the published choices.
 
-    With `steps`, jobs with short steps count more. If it is `centered`, jobs that are alike get the same.
+    With `steps`, jobs with short steps count more. If it is `centered`, jobs that are alike get the
+    same.
     """
     columns, jobs = ShareColumns.of(problem), problem.jobs
     price = require_prices(problem, "min-cost") if per_dollar else None
@@ -84,24 +94,33 @@ def sum_policy(
         per_price = throughput if price is None else throughput / price[columns.type[column]]
         worth = np.bincount(column, per_price, columns.count).astype(np.float64)
 
-    program = LinearProgram(worth, np.zeros(columns.count), np.full(columns.count, INF), columns.limits())
+    program = LinearProgram(
+        worth, np.zeros(columns.count), np.full(columns.count, INF), columns.limits()
+    )
     solution = Solver(program).optimum()
     if not centered:
         return allocation(problem, columns.matrix(solution.x), solution.value)
 
     time, workers = np.split(np.abs(solution.prices), [len(jobs.ids)])
-    # The published solver stops a little short: the closer a share is to be worth its price, the more is left of it.
-    # Who has more of that gets the idle workers.
-    loss = np.maximum(time[columns.row] + columns.held * workers[columns.type] - worth, _ROUNDING * worth.max())
+    # The published solver stops a little short: the closer a share is to be worth its price, the
+    # more is left of it. Who has more of that gets the idle workers.
+    loss = np.maximum(
+        time[columns.row] + columns.held * workers[columns.type] - worth, _ROUNDING * worth.max()
+    )
     shares = columns.matrix(np.maximum(solution.x, _REST * worth.max() / loss))
-    _, alike = np.unique(np.column_stack([jobs.throughputs, jobs.scale]), axis=0, return_inverse=True)
+    _, alike = np.unique(
+        np.column_stack([jobs.throughputs, jobs.scale]), axis=0, return_inverse=True
+    )
     sums = np.zeros((int(alike.max()) + 1, shares.shape[1]))
     np.add.at(sums, alike, shares)
+
     return allocation(problem, (sums / np.bincount(alike)[:, None])[alike], solution.value)
 
 
 def bisected_makespan_policy(problem: AllocationProblem, /) -> ClusterAllocation:
-    """The published makespan: a bisection that ends up to 5% above the least, and the X at which its solver stops."""
+    """The published makespan: a bisection that ends up to 5% above the least, and the X at which
+    its solver stops.
+    """
     jobs, least = problem.jobs, makespan_policy(problem).objective
     low, high, top, reached = _LOW, _HIGH, _HIGH, np.inf
     while not np.isfinite(reached):
@@ -113,14 +132,18 @@ def bisected_makespan_policy(problem: AllocationProblem, /) -> ClusterAllocation
                 low = middle
         low, high, top = top, 10 * top, 10 * top
 
-    rows = _Rows(jobs.throughputs, jobs.scale, problem.cluster.workers, jobs.steps / reached, lifted=False)
+    rows = _Rows(
+        jobs.throughputs, jobs.scale, problem.cluster.workers, jobs.steps / reached, lifted=False
+    )
     return allocation(problem, _shares_at_the_end(problem, rows), reached)
 
 
 def stopped_max_min_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     """The published max-min fairness: the X at which its solver stops."""
     jobs, cluster = problem.jobs, problem.cluster
-    usual = jobs.weight * (jobs.throughputs @ (cluster.workers / cluster.workers.sum())) / jobs.scale
+    usual = (
+        jobs.weight * (jobs.throughputs @ (cluster.workers / cluster.workers.sum())) / jobs.scale
+    )
     gain = jobs.throughputs / np.where(usual > 0, usual, 1.0)[:, None]
     rows = _Rows(gain, jobs.scale, cluster.workers, np.zeros(len(usual)), lifted=True)
     return allocation(problem, _shares_at_the_end(problem, rows), 0.0)
@@ -142,39 +165,64 @@ def _shares_at_the_end(problem: AllocationProblem, rows: "_Rows") -> Floats:
 
 
 class _Rows:
-    """The constraints `G x <= most`: shares are positive, workers and time suffice, and each job does its work.
+    """The constraints `G x <= most`: shares are positive, workers and time suffice, and each job
+    does its work.
 
-    x are the shares of jobs by type, then a level, which all work exceeds if it is `lifted`, and is then maximized.
-    Scaled so that the largest entries of rows and columns are about 1. Cells where a job cannot run count as well, as
-    published.
+    x are the shares of jobs by type, then a level, which all work exceeds if it is `lifted`, and is
+    then maximized. Scaled so that the largest entries of rows and columns are about 1. Cells where
+    a job cannot run count as well, as published.
     """
 
-    def __init__(self, rate: Floats, scale: Ints, workers: Floats, need: Floats, *, lifted: bool) -> None:
+    def __init__(
+        self, rate: Floats, scale: Ints, workers: Floats, need: Floats, *, lifted: bool
+    ) -> None:
         self.shape, cells = rate.shape, np.ones(rate.shape)
         cell, held, time, done = cells, scale[:, None] * cells, cells, rate.astype(np.float64)
-        level, units = np.full(len(rate), float(lifted)), [cells, np.ones(len(workers)), *np.ones((2, len(rate)))]
+        level, units = (
+            np.full(len(rate), float(lifted)),
+            [cells, np.ones(len(workers)), *np.ones((2, len(rate)))],
+        )
         unit, of_level = cells, 1.0
+
         for _ in range(_SCALINGS):
             column = np.sqrt(np.max([cell, held, time, done], axis=0))
             row = [
                 np.sqrt(part)
-                for part in (cell, held.max(axis=0), time.max(axis=1), np.maximum(done.max(axis=1), level))
+                for part in (
+                    cell,
+                    held.max(axis=0),
+                    time.max(axis=1),
+                    np.maximum(done.max(axis=1), level),
+                )
             ]
             height = float(np.sqrt(level.max())) or 1.0
-            cell, held, level = cell / row[0] / column, held / row[1] / column, level / row[3] / height
+            cell, held, level = (
+                cell / row[0] / column,
+                held / row[1] / column,
+                level / row[3] / height,
+            )
             time, done = time / row[2][:, None] / column, done / row[3][:, None] / column
             unit, of_level = unit * column, of_level * height
             units = [part * by for part, by in zip(units, row, strict=True)]
 
         self._cell, self._held, self._time, self._done, self._level = cell, held, time, done, level
-        self.most = np.concatenate([0 * cells.ravel(), workers / units[1], 1 / units[2], -need / units[3]])
-        self.unit, self._ends = np.append(unit.ravel(), of_level), np.cumsum([cells.size, len(workers), len(rate)])
+        self.most = np.concatenate(
+            [0 * cells.ravel(), workers / units[1], 1 / units[2], -need / units[3]]
+        )
+        self.unit, self._ends = (
+            np.append(unit.ravel(), of_level),
+            np.cumsum([cells.size, len(workers), len(rate)]),
+        )
         self.cost = np.append(0 * cells.ravel(), -float(lifted) / of_level)
 
     def times(self, x: Floats) -> Floats:
         """G x."""
         shares = x[:-1].reshape(self.shape)
-        parts = (-self._cell * shares).ravel(), (self._held * shares).sum(axis=0), (self._time * shares).sum(axis=1)
+        parts = (
+            (-self._cell * shares).ravel(),
+            (self._held * shares).sum(axis=0),
+            (self._time * shares).sum(axis=1),
+        )
         return np.concatenate([*parts, self._level * x[-1] - (self._done * shares).sum(axis=1)])
 
     def back(self, prices: Floats) -> Floats:
@@ -184,12 +232,16 @@ class _Rows:
         return np.append((own - self._cell * cell.reshape(self.shape)).ravel(), self._level @ done)
 
     def solver(self, weights: Floats) -> Callable[[Floats, Floats], tuple[Floats, Floats]]:
-        """Solves for x and prices: `back(prices)` is the first argument, `times(x) - prices / weights` the second.
+        """Solves for x and prices: `back(prices)` is the first argument, `times(x) - prices /
+        weights` the second.
 
-        A job's own rows concern its own cells only; the workers of the types and the level are few columns of all.
+        A job's own rows concern its own cells only; the workers of the types and the level are few
+        columns of all.
         """
         cell, workers, time, done = np.split(weights, self._ends)
-        own = np.einsum("mj,jk->mjk", self._cell**2 * cell.reshape(self.shape), np.eye(len(workers)))
+        own = np.einsum(
+            "mj,jk->mjk", self._cell**2 * cell.reshape(self.shape), np.eye(len(workers))
+        )
         own += np.einsum("m,mj,mk->mjk", time, self._time, self._time)
         inverse = np.linalg.inv(own + np.einsum("m,mj,mk->mjk", done, self._done, self._done))
         shared = np.diag(1 / workers) + np.einsum("mj,mjk,mk->jk", self._held, inverse, self._held)
@@ -216,7 +268,8 @@ class _Rows:
 class _Embedded:
     """A point of a program and of its dual, as one self-dual program (Domahidi, Chu, Boyd 2013).
 
-    Where many X are optimal, the published solver's start and steps decide where it ends: far from the center.
+    Where many X are optimal, the published solver's start and steps decide where it ends: far from
+    the center.
     """
 
     def __init__(self, rows: _Rows) -> None:
@@ -224,7 +277,11 @@ class _Embedded:
         self._x, prices = start(0 * rows.cost, rows.most)
         self._slack = 1 - prices + max(-_STEP, float(prices.max()))
         _, prices = start(-rows.cost, 0 * rows.most)
-        self._price, self._tau, self._kappa = 1 + prices + max(-_STEP, -float(prices.min())), 1.0, 1.0
+        self._price, self._tau, self._kappa = (
+            1 + prices + max(-_STEP, -float(prices.min())),
+            1.0,
+            1.0,
+        )
 
     def shares(self) -> Floats:
         return np.asarray((self._x / self._tau / self._rows.unit)[:-1].reshape(self._rows.shape))
@@ -240,10 +297,16 @@ class _Embedded:
         rows = self._rows
         primal = self._slack + rows.times(self._x) - rows.most * self._tau
         dual = -rows.back(self._price) - rows.cost * self._tau
-        return dual, primal, self._kappa + float(rows.cost @ self._x) + float(rows.most @ self._price)
+        return (
+            dual,
+            primal,
+            self._kappa + float(rows.cost @ self._x) + float(rows.most @ self._price),
+        )
 
     def advance(self) -> None:
-        """One step: first straight ahead, to see how far that leads, then corrected to stay central."""
+        """One step: first straight ahead, to see how far that leads, then corrected to stay
+        central.
+        """
         most, cost, tau, kappa = self._rows.most, self._rows.cost, self._tau, self._kappa
         dual, primal, gap = self._residuals()
         # In this scale slacks and prices are alike.
@@ -252,38 +315,64 @@ class _Embedded:
         of_x, of_price = solve(-cost, most)
         slope = kappa / tau - float(cost @ of_x) - float(most @ of_price)
 
-        def change(left: float, push: Floats, product: float) -> tuple[Floats, Floats, Floats, float, float]:
-            """Of x, slacks, prices, tau and kappa, where a part of the residuals is `left` to be closed."""
+        def change(
+            left: float, push: Floats, product: float
+        ) -> tuple[Floats, Floats, Floats, float, float]:
+            """Of x, slacks, prices, tau and kappa, where a part of the residuals is `left` to be
+            closed.
+            """
             x, price = solve(left * dual, root * push - left * primal)
             by_tau = (left * gap - product / tau + float(cost @ x) + float(most @ price)) / slope
             scaled = root * (price + by_tau * of_price)
-            return x + by_tau * of_x, -push - scaled, scaled, by_tau, -(product + kappa * by_tau) / tau
+            return (
+                x + by_tau * of_x,
+                -push - scaled,
+                scaled,
+                by_tau,
+                -(product + kappa * by_tau) / tau,
+            )
 
         def length(slack: Floats, price: Floats, by_tau: float, by_kappa: float) -> float:
             most_back = max(
-                -float((slack / alike).min()), -float((price / alike).min()), -by_tau / tau, -by_kappa / kappa
+                -float((slack / alike).min()),
+                -float((price / alike).min()),
+                -by_tau / tau,
+                -by_kappa / kappa,
             )
             return min(1 / most_back if most_back > 0 else np.inf, _LONGEST)
 
         _, slack, price, by_tau, by_kappa = change(1.0, alike, kappa * tau)
         pull = min(max((1 - length(slack, price, by_tau, by_kappa)) ** 3, _LEAST_PULL), 1.0)
         mean = pull * (float(self._slack @ self._price) + kappa * tau) / (len(most) + 1)
-        push, product = alike + (slack * price - mean) / alike, kappa * tau + by_kappa * by_tau - mean
+        push, product = (
+            alike + (slack * price - mean) / alike,
+            kappa * tau + by_kappa * by_tau - mean,
+        )
         x, slack, price, by_tau, by_kappa = change(1 - pull, push, product)
         step = _STEP * length(slack, price, by_tau, by_kappa)
-        self._x, self._tau, self._kappa = self._x + step * x, tau + step * by_tau, kappa + step * by_kappa
-        self._slack, self._price = self._slack + step * root * slack, self._price + step * price / root
+        self._x, self._tau, self._kappa = (
+            self._x + step * x,
+            tau + step * by_tau,
+            kappa + step * by_kappa,
+        )
+
+        self._slack, self._price = (
+            self._slack + step * root * slack,
+            self._price + step * price / root,
+        )
 
 
 class UniformSpeeds:
-    """A policy that believes all types to be as fast as one of them, or with `None` all jobs to be equally fast.
+    """A policy that believes all types to be as fast as one of them, or with `None` all jobs to be
+    equally fast.
 
     Unlike `Agnostic` it divides the types among jobs, as if they differed.
     """
 
     def __init__(self, policy: Policy, reference: int | None) -> None:
         self._policy, self._reference = policy, reference
-        # By job: the time with a 1/n share so far, the believed pace of that, and the steps left then.
+        # By job: the time with a 1/n share so far, the believed pace of that, and the steps left
+        # then.
         self._paces: dict[str, tuple[float, float, float]] = {}
 
     def __call__(self, problem: AllocationProblem, /) -> ClusterAllocation:
@@ -300,13 +389,15 @@ class UniformSpeeds:
             self._paces[name] = (past + (steps - left) / before if before else past, now, left)
 
         isolated = np.array([self._paces[name][0] for name in jobs.ids])
-        shares = self._policy(replace(alike, jobs=replace(alike.jobs, isolated_seconds=isolated))).shares
+        shares = self._policy(
+            replace(alike, jobs=replace(alike.jobs, isolated_seconds=isolated))
+        ).shares
         return allocation(problem, np.where(jobs.throughputs > 0, shares, 0.0), 0.0)
 
 
 class LastTypeQueue:
-    """The published queue that ignores throughputs: it draws a type, and then takes the last one in the alphabet that
-    has free workers, although the job may need more of them than are free."""
+    """The published queue that ignores throughputs: it draws a type, and then takes the last one in
+    the alphabet that has free workers, although the job may need more of them than are free."""
 
     def __init__(self, rng: Random) -> None:
         self._rng, self._type_of = rng, dict[str, int]()
@@ -317,6 +408,7 @@ class LastTypeQueue:
         scale = dict(zip(ids, problem.jobs.scale.tolist(), strict=True))
         rate = dict(zip(ids, problem.jobs.throughputs, strict=True))
         waiting = [name for name in ids if name not in self._type_of]
+
         for name in sorted(self._type_of, key=int):
             kind = self._type_of[name]
             if name in scale:

@@ -10,9 +10,13 @@ from bidbrain.queue.values import JobQueue, QueueJob, QueueQuota, QueueRound, Qu
 
 
 class Queued:
-    """A queue whose quotas are the workers of the cluster; each job is a gang of as many machines as it has workers."""
+    """A queue whose quotas are the workers of the cluster; each job is a gang of as many machines
+    as it has workers.
+    """
 
-    def __init__(self, scenario: ClusterSimulation, policy: str, budget_usd: float | None = None) -> None:
+    def __init__(
+        self, scenario: ClusterSimulation, policy: str, budget_usd: float | None = None
+    ) -> None:
         workload, cluster = scenario.workload, scenario.cluster
         self._scenario, self._budget = scenario, budget_usd
         self._quotas = tuple(
@@ -20,8 +24,12 @@ class Queued:
             for kind, count in zip(cluster.types, cluster.workers, strict=True)
         )
         prices = cluster.usd_per_hour
-        self._prices = {} if prices is None else dict(zip(cluster.types, prices.tolist(), strict=True))
-        users = {entity.name: QueueUser(entity.weight, entity.policy) for entity in workload.entities}
+        self._prices = (
+            {} if prices is None else dict(zip(cluster.types, prices.tolist(), strict=True))
+        )
+        users = {
+            entity.name: QueueUser(entity.weight, entity.policy) for entity in workload.entities
+        }
         self._terms = QueueTerms(policy, users, scenario.round_seconds)
         self._rates = workload.rates / workload.scale[:, None] * 3600
         self._deadline = workload.arrival + workload.slo_factor * workload.alone_seconds()
@@ -31,12 +39,21 @@ class Queued:
         self._chosen = RoundCandidates(*(np.zeros(0, dtype=np.int64) for _ in range(4)))
         self.allocations, self.patience = 0, scenario.round_seconds
 
-    def dispatch(self, now: float, active: Ints, steps_left: Floats, *, changed: bool) -> RoundCandidates:  # noqa: ARG002
+    def dispatch(
+        self,
+        now: float,
+        active: Ints,
+        steps_left: Floats,
+        *,
+        changed: bool,  # noqa: ARG002
+    ) -> RoundCandidates:
         """The jobs that hold machines in the scheduler's next round."""
         budget = None
         if self._budget is not None:
             received = [part for mine in self._received.values() for part in mine.items()]
-            spent = sum((self._prices.get(kind, 0.0) * seconds / 3600 for kind, seconds in received), 0.0)
+            spent = sum(
+                (self._prices.get(kind, 0.0) * seconds / 3600 for kind, seconds in received), 0.0
+            )
             budget = max(self._budget - spent, 1e-9)
 
         jobs = {str(m): m for m in active.tolist()}
@@ -48,13 +65,26 @@ class Queued:
             self._prices,
             budget,
         )
+
         self._last = next_round(queue, self._last)
         self.allocations += 1
-        rows = [(jobs[name], kind) for name, machines in self._last.machines.items() for kind in machines]
-        self._held = {job: (kind, self._held[job][1] if job in self._held else now) for job, kind in rows}
+        rows = [
+            (jobs[name], kind)
+            for name, machines in self._last.machines.items()
+            for kind in machines
+        ]
+
+        self._held = {
+            job: (kind, self._held[job][1] if job in self._held else now) for job, kind in rows
+        }
         first = np.array([job for job, _ in rows], dtype=np.int64)
-        types = np.array([self._scenario.cluster.types.index(kind) for _, kind in rows], dtype=np.int64)
-        self._chosen = RoundCandidates(first, np.full(len(first), NO_JOB), types, self._scenario.workload.scale[first])
+        types = np.array(
+            [self._scenario.cluster.types.index(kind) for _, kind in rows], dtype=np.int64
+        )
+        self._chosen = RoundCandidates(
+            first, np.full(len(first), NO_JOB), types, self._scenario.workload.scale[first]
+        )
+
         return self._chosen
 
     def book_round(self, seconds: Floats, finished: Ints) -> None:
@@ -75,6 +105,7 @@ class Queued:
         workers = int(workload.scale[m])
         of_types = zip(scenario.cluster.types, self._rates[m].tolist(), strict=True)
         rates = {name: rate for name, rate in of_types if rate}
+
         return QueueJob(
             name=str(m),
             rates=rates,

@@ -13,7 +13,9 @@ _SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class SimulatedJob:
-    """One measured job. Unknown values are None: the cost without prices, `slo_met` without a deadline."""
+    """One measured job. Unknown values are None: the cost without prices, `slo_met` without a
+    deadline.
+    """
 
     job: str
     kind: str
@@ -51,8 +53,9 @@ class JobGroup:
 class SimulationSummary:
     """Summary over the measured jobs; the utilization is that of the whole cluster.
 
-    `groups` are the jobs by entity, or by priority; empty if all are alike. `spread` is the share of the worker time of
-    jobs on more than one worker that was spread over servers; None where servers do not matter.
+    `groups` are the jobs by entity, or by priority; empty if all are alike. `spread` is the share
+    of the worker time of jobs on more than one worker that was spread over servers; None where
+    servers do not matter.
     """
 
     average_jct_seconds: float
@@ -132,6 +135,7 @@ def summarize(outcome: SimulationOutcome) -> SimulationSummary:
     held = [result.slo_met for result in results if result.slo_met is not None]
     costs = [result.cost_usd for result in results if result.cost_usd is not None]
     last = max(result.finish_seconds for result in results)
+
     # Worker-seconds of jobs on several workers, and those that they had on several servers.
     wide = sum(sum(job.held_seconds.values()) * job.scale for job in results if job.scale > 1)
     spread = sum(job.spread_seconds * job.scale for job in results)
@@ -158,7 +162,8 @@ def utilization(outcome: SimulationOutcome) -> float:
 
 
 def finish_time_fairness(outcome: SimulationOutcome) -> Floats:
-    """rho: a job's time over its time with an exclusive 1/n of every type while n jobs are active (section 5.4.2).
+    """rho: a job's time over its time with an exclusive 1/n of every type while n jobs are active
+    (section 5.4.2).
 
     n is the number of active jobs in this simulation. Infinite for unfinished jobs.
     """
@@ -175,7 +180,11 @@ def finish_time_fairness(outcome: SimulationOutcome) -> Floats:
         finished = np.flatnonzero((workload.scale == scale) & np.isfinite(outcome.finish))
         arrival = workload.arrival[finished]
         target = np.interp(arrival, times, received) + workload.steps[finished] / rate[finished]
-        alone = np.interp(target, received, times) + np.maximum(target - received[-1], 0.0) / share[-1] - arrival
+        alone = (
+            np.interp(target, received, times)
+            + np.maximum(target - received[-1], 0.0) / share[-1]
+            - arrival
+        )
         rho[finished] = (outcome.finish[finished] - arrival) / alone
 
     return rho

@@ -15,10 +15,26 @@ if TYPE_CHECKING:
 __all__ = ["EFFORTS", "NEEDS", "AwsSource", "source"]
 
 NEEDS = (
-    SourceNeeds("aws", "interruption buckets and savings", "", "Spot Advisor; estimates spot prices"),
-    SourceNeeds("aws", "on-demand prices of larger regions", "", "price pages of the web site; about 2 MB in all"),
-    SourceNeeds("aws", "on-demand prices of named regions", "", "public price list; several hundred MB per region"),
-    SourceNeeds("aws", "spot prices of 90 days, instance types", "AWS_ACCESS_KEY_ID, a profile, or `aws sso login`"),
+    SourceNeeds(
+        "aws", "interruption buckets and savings", "", "Spot Advisor; estimates spot prices"
+    ),
+    SourceNeeds(
+        "aws",
+        "on-demand prices of larger regions",
+        "",
+        "price pages of the web site; about 2 MB in all",
+    ),
+    SourceNeeds(
+        "aws",
+        "on-demand prices of named regions",
+        "",
+        "public price list; several hundred MB per region",
+    ),
+    SourceNeeds(
+        "aws",
+        "spot prices of 90 days, instance types",
+        "AWS_ACCESS_KEY_ID, a profile, or `aws sso login`",
+    ),
 )
 EFFORTS = {
     "interruption buckets": Effort(1, 30_000, 10),

@@ -34,12 +34,14 @@ T = TypeVar("T")
 
 CLOUD = "aws"
 PRICED_SYSTEMS = ("Linux", "Windows", "RHEL", "SUSE")
-"""Operating systems as the Price List spells them; the others (Ubuntu Pro, RHEL with HA) have no spot market."""
+"""Operating systems as the Price List spells them; the others (Ubuntu Pro, RHEL with HA) have no
+spot market."""
 
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
 """Errors of parsing an answer that does not have the documented structure."""
 
-# Rows of plain machines in the public price list; other rows are dedicated, reserved, or with software.
+# Rows of plain machines in the public price list; other rows are dedicated, reserved, or with
+# software.
 _LISTED = {
     "TermType": ("OnDemand",),
     "Unit": ("Hrs",),
@@ -52,12 +54,19 @@ _LISTED = {
 }
 _OWN_LICENSE = "Bring your own license"
 _GUARANTEED_NETWORK = re.compile(r"(?:(\d+)x )?(\d+(?:\.\d+)?) Gigabit")
-# Trainium is listed only as a neuron device, AI100 only as an inference accelerator, Inferentia as both.
-_ACCELERATORS = (("GpuInfo", "Gpus"), ("NeuronInfo", "NeuronDevices"), ("InferenceAcceleratorInfo", "Accelerators"))
+# Trainium is listed only as a neuron device, AI100 only as an inference accelerator, Inferentia as
+# both.
+_ACCELERATORS = (
+    ("GpuInfo", "Gpus"),
+    ("NeuronInfo", "NeuronDevices"),
+    ("InferenceAcceleratorInfo", "Accelerators"),
+)
 
 
 def rejecting(parse: Callable[P, T]) -> Callable[P, T]:
-    """Makes a parser raise `BadInput` also for a record that does not have the documented structure."""
+    """Makes a parser raise `BadInput` also for a record that does not have the documented
+    structure.
+    """
 
     @wraps(parse)
     def parse_or_reject(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -86,15 +95,25 @@ def zone_name(record: ApiRecord) -> tuple[str, str]:
 
 @rejecting
 def price_event(region: str, record: ApiRecord) -> PriceEvent:
-    """A spot price change. Each product is a market of its own; the price keeps all digits of the API."""
-    market = Market.of(CLOUD, region, record["AvailabilityZone"], record["InstanceType"], record["ProductDescription"])
+    """A spot price change. Each product is a market of its own; the price keeps all digits of the
+    API.
+    """
+    market = Market.of(
+        CLOUD,
+        region,
+        record["AvailabilityZone"],
+        record["InstanceType"],
+        record["ProductDescription"],
+    )
     return PriceEvent(market, parse_time(record["Timestamp"]), parse_usd(record["SpotPrice"]))
 
 
 @rejecting
 def instance_type(record: ApiRecord) -> InstanceType:
     accelerator, count = _accelerator(record)
-    devices = (device for info, name in _ACCELERATORS for device in record.get(info, {}).get(name, ()))
+    devices = (
+        device for info, name in _ACCELERATORS for device in record.get(info, {}).get(name, ())
+    )
     device_sizes = (device.get("MemoryInfo", {}).get("SizeInMiB") for device in devices)
 
     architectures = record.get("ProcessorInfo", {}).get("SupportedArchitectures", ())
@@ -104,7 +123,9 @@ def instance_type(record: ApiRecord) -> InstanceType:
     )
     traits = MachineTraits(
         architecture=next(usual, next(iter(architectures), None)),
-        baseline=None if burstable is None else baseline_of(record["InstanceType"], burstable=burstable),
+        baseline=None
+        if burstable is None
+        else baseline_of(record["InstanceType"], burstable=burstable),
         hypervisor="none" if record.get("BareMetal") else record.get("Hypervisor"),
         boots=modes and " ".join(modes),
         spot=usage and "spot" in usage,
@@ -136,7 +157,9 @@ def _accelerator(record: ApiRecord) -> tuple[str | None, int]:
 
 
 def network_gbps(network: ApiRecord) -> float | None:
-    """Sustained network speed: the guaranteed one, or the baseline behind "Up to 10 Gigabit" and "Moderate"."""
+    """Sustained network speed: the guaranteed one, or the baseline behind "Up to 10 Gigabit" and
+    "Moderate".
+    """
     guaranteed = _GUARANTEED_NETWORK.fullmatch(network.get("NetworkPerformance", ""))
     if guaranteed:
         return int(guaranteed[1] or 1) * float(guaranteed[2])
@@ -153,22 +176,36 @@ def on_demand_price(region: str, item: str) -> OnDemandPrice | None:
     system = attributes["operatingSystem"]
     if not terms or system not in PRICED_SYSTEMS or attributes.get("licenseModel") == _OWN_LICENSE:
         return None
-    dated = {parse_time(term.get("effectiveDate") or entry["publicationDate"]): term for term in terms}
+
+    dated = {
+        parse_time(term.get("effectiveDate") or entry["publicationDate"]): term for term in terms
+    }
     as_of = max(dated)
     rates = [rate for rate in dated[as_of]["priceDimensions"].values() if rate["unit"] == "Hrs"]
     if len(rates) != 1:
         raise BadInput(f"{len(rates)} hourly rates instead of one")
+
     usd: str = rates[0]["pricePerUnit"]["USD"]
-    if float(usd) == 0:  # in the Price List, 0 means "not sold this way": the price is unknown, not free
+    if (
+        float(usd) == 0
+    ):  # in the Price List, 0 means "not sold this way": the price is unknown, not free
         return None
+
     name = attributes["instanceType"]
-    return OnDemandPrice(CLOUD, region, name, os_of_product(system), as_of, parse_usd(usd), "aws price list")
+    return OnDemandPrice(
+        CLOUD, region, name, os_of_product(system), as_of, parse_usd(usd), "aws price list"
+    )
 
 
 @rejecting
 def listed_price(region: str, row: ApiRecord) -> OnDemandPrice | None:
-    """The hourly price in a row of the public price list; None for anything but a shared machine on demand."""
-    if any(row[column] not in values for column, values in _LISTED.items()) or float(row["PricePerUnit"]) == 0:
+    """The hourly price in a row of the public price list; None for anything but a shared machine on
+    demand.
+    """
+    if (
+        any(row[column] not in values for column, values in _LISTED.items())
+        or float(row["PricePerUnit"]) == 0
+    ):
         return None
     return OnDemandPrice(
         CLOUD,
@@ -190,7 +227,8 @@ def price_page(content: bytes, response: httpx.Response, now: int) -> tuple[int,
         return (to_micros(parsedate_to_datetime(changed)) if changed else now), entries
     except MALFORMED as error:
         raise NoAnswer(
-            f"aws/-: the price page at {response.url} has another format ({str(error)[:200]})", _CURE
+            f"aws/-: the price page at {response.url} has another format ({str(error)[:200]})",
+            _CURE,
         ) from error
 
 
@@ -200,15 +238,27 @@ def page_price(region: str, as_of: int, entry: ApiRecord) -> OnDemandPrice | Non
     if float(entry["price"]) == 0:
         return None
     return OnDemandPrice(
-        CLOUD, region, entry["Instance Type"], LINUX, as_of, parse_usd(entry["price"]), "aws price page"
+        CLOUD,
+        region,
+        entry["Instance Type"],
+        LINUX,
+        as_of,
+        parse_usd(entry["price"]),
+        "aws price page",
     )
 
 
 @rejecting
-def placement_score(region: str, name: str, as_of: int, zones: Mapping[str, str], record: ApiRecord) -> Interruption:
-    """The score of one zone; the API returns zone ids, which `zones` maps to this account's zone names."""
+def placement_score(
+    region: str, name: str, as_of: int, zones: Mapping[str, str], record: ApiRecord
+) -> Interruption:
+    """The score of one zone; the API returns zone ids, which `zones` maps to this account's zone
+    names.
+    """
     market = Market.of(CLOUD, region, zones[record["AvailabilityZoneId"]], name)
-    return Interruption(market, "placement-score", as_of, record["Score"], record["Score"], "aws placement score")
+    return Interruption(
+        market, "placement-score", as_of, record["Score"], record["Score"], "aws placement score"
+    )
 
 
 Band = tuple[float, float]
@@ -260,20 +310,30 @@ def entries_of(document: Mapping[str, Any]) -> Iterator[AdvisorEntry]:
 def figures(
     bands: Mapping[int, Band], as_of: int, request: FetchRequest, row: AdvisorEntry
 ) -> tuple[Interruption, ...]:
-    """The interruption band and the saving of a requested market; one entry stands for all zones of a region."""
-    if not request.wants_type(row.instance_type) or row.region not in (request.regions or (row.region,)):
+    """The interruption band and the saving of a requested market; one entry stands for all zones of
+    a region.
+    """
+    if not request.wants_type(row.instance_type) or row.region not in (
+        request.regions or (row.region,)
+    ):
         return ()
+
     market = Market.of(CLOUD, row.region, None, row.instance_type, row.system)
     low, high = bands[row.entry["r"]]
     band = Interruption(market, "monthly-bucket", as_of, low, high, SOURCE)
     if "s" not in row.entry:
         return (band,)
+
     saving = row.entry["s"] / 100
     return band, Interruption(market, "saving", as_of, saving, saving, SOURCE)
 
 
-def interruptions_of(response: httpx.Response, request: FetchRequest, rejects: Rejects) -> tuple[Interruption, ...]:
-    """The requested entries, dated by the file's last change, so that fetching it twice counts once."""
+def interruptions_of(
+    response: httpx.Response, request: FetchRequest, rejects: Rejects
+) -> tuple[Interruption, ...]:
+    """The requested entries, dated by the file's last change, so that fetching it twice counts
+    once.
+    """
     try:
         document = json.loads(response.content)
         bands, entries = bands_of(document), list(entries_of(document))
@@ -281,9 +341,13 @@ def interruptions_of(response: httpx.Response, request: FetchRequest, rejects: R
         as_of = to_micros(parsedate_to_datetime(changed)) if changed else request.until
     except (BadInput, *MALFORMED) as error:
         raise NoAnswer(
-            f"aws/-: Spot Advisor: the file at {response.url} has another format ({str(error)[:200]})", _CURE
+            f"aws/-: Spot Advisor: the file at {response.url} has another format "
+            f"({str(error)[:200]})",
+            _CURE,
         ) from error
-    return tuple(chain.from_iterable(rejects.good(partial(figures, bands, as_of, request), entries)))
+    return tuple(
+        chain.from_iterable(rejects.good(partial(figures, bands, as_of, request), entries))
+    )
 
 
 def advisor_file(settings: AwsSettings) -> httpx.Response:
@@ -298,5 +362,7 @@ def advisor_file(settings: AwsSettings) -> httpx.Response:
         return settings.retrying().on(may_succeed_later)(download)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise NoAnswer(
-            f"aws/-: Spot Advisor at {settings.spot_advisor_url} did not answer: {on_one_line(error, 200)}", _CURE
+            f"aws/-: Spot Advisor at {settings.spot_advisor_url} did not answer: "
+            f"{on_one_line(error, 200)}",
+            _CURE,
         ) from error

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from spotctl.clouds.aws.session import AwsSession
 
 SLICE = 7 * DAY
-"""Pages arrive newest first, so a history is complete only at the end of a slice, which is repeated after a failure."""
+"""Pages arrive newest first, so a history is complete only at the end of a slice, which is repeated
+after a failure."""
 RETENTION = 90 * DAY
 """How much history AWS keeps."""
 
@@ -66,15 +67,17 @@ Filter = dict[str, object]
 
 
 class AwsSource:
-    """Market data of AWS. Each region's price history, instance types and on-demand prices are separate tasks.
+    """Market data of AWS. Each region's price history, instance types and on-demand prices are
+    separate tasks.
 
-    Without credentials the Spot Advisor's public file is fetched and, for regions that are named, the public price
-    list. From these, and the prices that are shipped, spot prices can be estimated.
+    Without credentials the Spot Advisor's public file is fetched and, for regions that are named,
+    the public price list. From these, and the prices that are shipped, spot prices can be
+    estimated.
 
-    Placement scores are fetched only for types that are given by their exact names: the API takes no patterns, and
-    limits how many combinations of type and region an account may ask about in 24 hours (`MaxConfigLimitExceeded`). A
-    score is for one machine of one type in one zone;
-    AWS scores single types low, so use it as a ranking, not as a probability.
+    Placement scores are fetched only for types that are given by their exact names: the API takes
+    no patterns, and limits how many combinations of type and region an account may ask about in 24
+    hours (`MaxConfigLimitExceeded`). A score is for one machine of one type in one zone; AWS scores
+    single types low, so use it as a ranking, not as a probability.
     """
 
     cloud = CLOUD
@@ -90,32 +93,44 @@ class AwsSource:
         return AwsSession(self._settings)
 
     def tasks(self, request: FetchRequest) -> list[FetchTask]:
-        """One task for the Spot Advisor and several for each region; lists the regions if the request names none.
+        """One task for the Spot Advisor and several for each region; lists the regions if the
+        request names none.
 
         If signing in fails, one task reports that, instead of one for every region.
         """
-        advisor = FetchTask(CLOUD, NO_REGION, "interruption buckets", partial(self._interruption_buckets, request))
+        advisor = FetchTask(
+            CLOUD, NO_REGION, "interruption buckets", partial(self._interruption_buckets, request)
+        )
         try:
             home = self._session.sign_in()
             regions = request.regions or self._enabled_regions(home)
         except CloudError as error:
-            # Spot prices are then estimated by the savings in the Advisor's file. A price list that needs no account
-            # has several hundred megabytes, so only those of named regions are read; otherwise the small files behind
-            # the pages of AWS's web site, of its larger regions.
+            # Spot prices are then estimated by the savings in the Advisor's file. A price list that
+            # needs no account has several hundred megabytes, so only those of named regions are
+            # read; otherwise the small files behind the pages of AWS's web site, of its larger
+            # regions.
             estimates = replace(advisor, spot_prices=True)
             public = [
-                FetchTask(CLOUD, region, PUBLIC_PRICES, partial(self._public_prices, region, request), optional=True)
+                FetchTask(
+                    CLOUD,
+                    region,
+                    PUBLIC_PRICES,
+                    partial(self._public_prices, region, request),
+                    optional=True,
+                )
                 for region in request.regions
             ]
             if not public:
                 pages = partial(self._price_pages, request)
                 public = [FetchTask(CLOUD, NO_REGION, PRICE_PAGES, pages, optional=True)]
             return [estimates, *public, FetchTask.failed(CLOUD, "account", error)]
+
         pulls = {
             _SPOT_PRICES: self._spot_prices,
             "instance types": self._instance_types,
             "on-demand prices": self._on_demand_prices,
         }
+
         if exact_names(request.types):
             pulls["placement scores"] = self._placement_scores
         tasks = [advisor]
@@ -123,11 +138,12 @@ class AwsSource:
             for what, pull in pulls.items():
                 rows = partial(pull, region, request)
                 tasks.append(FetchTask(CLOUD, region, what, rows, spot_prices=what == _SPOT_PRICES))
+
         return tasks
 
     def _public_prices(self, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
-        """On-demand prices of AWS's public price list, a few thousand at a time: one CSV of several hundred megabytes
-        for each region, read line by line."""
+        """On-demand prices of AWS's public price list, a few thousand at a time: one CSV of several
+        hundred megabytes for each region, read line by line."""
         import httpx
 
         url = self._settings.price_list_url.rstrip("/") + _PRICE_LIST.format(region=region)
@@ -136,10 +152,14 @@ class AwsSource:
         try:
             with httpx.stream("GET", url, timeout=seconds, follow_redirects=True) as answer:
                 if answer.status_code in (httpx.codes.FORBIDDEN, httpx.codes.NOT_FOUND):
-                    raise UnknownResource(f"aws/{region}: {url} does not exist", "check the region's name")
+                    raise UnknownResource(
+                        f"aws/{region}: {url} does not exist", "check the region's name"
+                    )
                 answer.raise_for_status()
                 rows = _price_list_rows(answer.iter_lines(), url)
-                prices = rejects.good(partial(listed_price, region), rows, lambda row: row.get("SKU"))
+                prices = rejects.good(
+                    partial(listed_price, region), rows, lambda row: row.get("SKU")
+                )
                 step = []
                 for price in prices:
                     if request.wants_type(price.instance_type):
@@ -149,12 +169,16 @@ class AwsSource:
                         step = []
                 yield FetchedRows(on_demand=tuple(step))
         except (httpx.HTTPError, httpx.InvalidURL, csv.Error) as error:
-            raise NoAnswer(f"aws/{region}: {url} cannot be read: {on_one_line(error, 200)}", _CURE) from error
+            raise NoAnswer(
+                f"aws/{region}: {url} cannot be read: {on_one_line(error, 200)}", _CURE
+            ) from error
+
         rejects.report()
 
     def _price_pages(self, request: FetchRequest) -> Iterator[FetchedRows]:
-        """On-demand prices of Linux machines behind AWS's price pages: a JSON file of at most a few megabytes for each
-        of the larger regions. They are not documented, so a region without one is passed over."""
+        """On-demand prices of Linux machines behind AWS's price pages: a JSON file of at most a few
+        megabytes for each of the larger regions. They are not documented, so a region without one
+        is passed over."""
         import httpx
 
         rejects, count = Rejects(f"aws/-: {PRICE_PAGES}"), 0
@@ -170,14 +194,20 @@ class AwsSource:
                     for part in answer.iter_bytes():
                         content += part
                         if len(content) > _MAX_PAGE_BYTES:
-                            raise NoAnswer(f"aws/{region}: {url} has more than {_MAX_PAGE_BYTES >> 20} MB", _CURE)
+                            raise NoAnswer(
+                                f"aws/{region}: {url} has more than {_MAX_PAGE_BYTES >> 20} MB",
+                                _CURE,
+                            )
             except (httpx.HTTPError, httpx.InvalidURL) as error:
-                raise NoAnswer(f"aws/{region}: {url} cannot be read: {on_one_line(error, 200)}", _CURE) from error
+                raise NoAnswer(
+                    f"aws/{region}: {url} cannot be read: {on_one_line(error, 200)}", _CURE
+                ) from error
             as_of, entries = price_page(content, answer, request.until)
             prices = rejects.good(partial(page_price, region, as_of), entries)
             wanted = tuple(price for price in prices if request.wants_type(price.instance_type))
             count += 1
             yield FetchedRows(on_demand=wanted)
+
         if not count:
             raise NoAnswer(f"aws/-: {host} has no price page of any region", _CURE)
         rejects.report()
@@ -186,12 +216,16 @@ class AwsSource:
         with self._session.client("ec2", home) as ec2:
             rejects = Rejects(f"aws/{ec2.region}: regions")
             pages = ec2.pages("DescribeRegions", "Regions")
-            regions = [name for page in pages for name in rejects.good(enabled_region, page["Regions"])]
+            regions = [
+                name for page in pages for name in rejects.good(enabled_region, page["Regions"])
+            ]
         rejects.report()
         return tuple(sorted(regions))
 
     def _spot_prices(self, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
-        """Each slice also brings the price in force at its start, and with it what AWS published late."""
+        """Each slice also brings the price in force at its start, and with it what AWS published
+        late.
+        """
         history = request.history(CLOUD, region)
         begin = request.start_of(history)
         rejects = Rejects(f"aws/{region}: spot prices")
@@ -207,25 +241,34 @@ class AwsSource:
                 since: dict[Market, int] = {}
                 for page in pages:
                     # A list, because the page is complete only if none of its records was rejected.
-                    events = list(rejects.good(partial(price_event, region), page["SpotPriceHistory"]))
+                    events = list(
+                        rejects.good(partial(price_event, region), page["SpotPriceHistory"])
+                    )
                     complete = not page.get("NextToken") and not rejects.count
-                    wanted = [event for event in events if request.wants_type(event.market.instance_type)]
+                    wanted = [
+                        event for event in events if request.wants_type(event.market.instance_type)
+                    ]
                     for event in wanted:
                         since[event.market] = min(event.time, since.get(event.market, event.time))
                     yield FetchedRows(
                         prices=PriceBatch.of(wanted),
                         covered={history: Span(begin, span.end)} if complete else {},
                         # A slice contains every change in it, and the price in force at its start.
-                        watched={m: WatchRecord((Span(first, span.end),)) for m, first in since.items()}
+                        watched={
+                            m: WatchRecord((Span(first, span.end),)) for m, first in since.items()
+                        }
                         if complete
                         else {},
                     )
+
         rejects.report()
 
     def _instance_types(self, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
         rejects = Rejects(f"aws/{region}: instance types")
         with self._session.client("ec2", region) as ec2:
-            for page in ec2.pages("DescribeInstanceTypes", "InstanceTypes", Filters=type_filters(request.types)):
+            for page in ec2.pages(
+                "DescribeInstanceTypes", "InstanceTypes", Filters=type_filters(request.types)
+            ):
                 types = rejects.good(instance_type, page["InstanceTypes"])
                 yield FetchedRows(types=tuple(t for t in types if request.wants_type(t.name)))
         rejects.report()
@@ -234,16 +277,25 @@ class AwsSource:
         rejects = Rejects(f"aws/{region}: on-demand prices")
         with self._session.client("pricing", region, PRICE_LIST_REGION) as pricing:
             for filters in price_list_queries(region, request.types):
-                for page in pricing.pages("GetProducts", "PriceList", ServiceCode="AmazonEC2", Filters=filters):
+                for page in pricing.pages(
+                    "GetProducts", "PriceList", ServiceCode="AmazonEC2", Filters=filters
+                ):
                     prices = rejects.good(partial(on_demand_price, region), page["PriceList"])
-                    yield FetchedRows(on_demand=tuple(p for p in prices if request.wants_type(p.instance_type)))
+                    yield FetchedRows(
+                        on_demand=tuple(p for p in prices if request.wants_type(p.instance_type))
+                    )
+
         rejects.report()
 
     def _placement_scores(self, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
         rejects = Rejects(f"aws/{region}: placement scores")
         with self._session.client("ec2", region) as ec2:
             pages = ec2.pages("DescribeAvailabilityZones", "AvailabilityZones")
-            zones = dict(zone for page in pages for zone in rejects.good(zone_name, page["AvailabilityZones"]))
+            zones = dict(
+                zone
+                for page in pages
+                for zone in rejects.good(zone_name, page["AvailabilityZones"])
+            )
             for name in exact_names(request.types):
                 scored = partial(placement_score, region, name, request.until, zones)
                 for page in ec2.pages(
@@ -254,12 +306,17 @@ class AwsSource:
                     SingleAvailabilityZone=True,
                     RegionNames=[region],
                 ):
-                    yield FetchedRows(interruptions=tuple(rejects.good(scored, page["SpotPlacementScores"])))
+                    yield FetchedRows(
+                        interruptions=tuple(rejects.good(scored, page["SpotPlacementScores"]))
+                    )
+
         rejects.report()
 
     def _interruption_buckets(self, request: FetchRequest) -> Iterator[FetchedRows]:
         rejects = Rejects("aws/-: interruption buckets")
-        yield FetchedRows(interruptions=interruptions_of(advisor_file(self._settings), request, rejects))
+        yield FetchedRows(
+            interruptions=interruptions_of(advisor_file(self._settings), request, rejects)
+        )
         rejects.report()
 
 
@@ -291,8 +348,8 @@ def exact_names(types: Sequence[str]) -> tuple[str, ...]:
 def type_filters(types: Sequence[str]) -> list[Filter]:
     """A filter for EC2's describe calls that passes all requested types, and perhaps a few others.
 
-    It supports `*` and `?` but not `[ab]`. Unlike the parameter `InstanceTypes`, it does not fail the whole call over
-    a name that the region does not have.
+    It supports `*` and `?` but not `[ab]`. Unlike the parameter `InstanceTypes`, it does not fail
+    the whole call over a name that the region does not have.
     """
     if not types or len(types) > _MAX_FILTER_VALUES:
         return []
@@ -300,15 +357,25 @@ def type_filters(types: Sequence[str]) -> list[Filter]:
 
 
 def product_filters(systems: Sequence[str]) -> list[Filter]:
-    """A filter for the products of these operating systems, if AWS's names of all of them are known."""
+    """A filter for the products of these operating systems, if AWS's names of all of them are
+    known.
+    """
     if not systems or not all(system in _PRODUCTS for system in systems):
         return []
+
     names = [_PRODUCTS[system] for system in systems]
-    return [{"Name": "product-description", "Values": [*names, *(f"{name} (Amazon VPC)" for name in names)]}]
+    return [
+        {
+            "Name": "product-description",
+            "Values": [*names, *(f"{name} (Amazon VPC)" for name in names)],
+        }
+    ]
 
 
 def price_list_queries(region: str, types: Sequence[str]) -> list[list[Filter]]:
-    """The filters of each query to the Price List: one per type for a few names, else one per operating system."""
+    """The filters of each query to the Price List: one per type for a few names, else one per
+    operating system.
+    """
     fixed = {
         "regionCode": region,
         "tenancy": "Shared",
@@ -316,11 +383,15 @@ def price_list_queries(region: str, types: Sequence[str]) -> list[list[Filter]]:
         "capacitystatus": "Used",
         "marketoption": "OnDemand",
     }
+
     names = exact_names(types)
     choices = [("operatingSystem", system) for system in PRICED_SYSTEMS]
     if names and len(names) == len(types) <= _MAX_SINGLE_QUERIES:
         choices = [("instanceType", name) for name in names]
     return [
-        [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in (*fixed.items(), choice)]
+        [
+            {"Type": "TERM_MATCH", "Field": field, "Value": value}
+            for field, value in (*fixed.items(), choice)
+        ]
         for choice in choices
     ]

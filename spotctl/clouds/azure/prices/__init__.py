@@ -17,7 +17,9 @@ __all__ = ["EFFORTS", "NEEDS", "AzureSource", "source"]
 NEEDS = (
     SourceNeeds("azure", "spot and on-demand prices", "", "retail price list; complete"),
     SourceNeeds(
-        "azure", "spot prices of 90 days, eviction rates", "`az login` or AZURE_CLIENT_SECRET; AZURE_SUBSCRIPTION_ID"
+        "azure",
+        "spot prices of 90 days, eviction rates",
+        "`az login` or AZURE_CLIENT_SECRET; AZURE_SUBSCRIPTION_ID",
     ),
 )
 EFFORTS = {

@@ -1,4 +1,5 @@
-"""Parsers of Azure's records: machine sizes, retail prices, and Resource Graph's table `SpotResources`. Pure.
+"""Parsers of Azure's records: machine sizes, retail prices, and Resource Graph's table
+`SpotResources`. Pure.
 
 A parser takes one record as the API gives it and raises `BadInput` if it cannot read it.
 """
@@ -67,12 +68,17 @@ _ARCHITECTURES = {"x64": X86, "Arm64": ARM}
 
 
 def read_type(sku: ApiRecord) -> InstanceType | None:
-    """The instance type that a compute SKU describes; `None` for other SKUs (disks, hosts, snapshots)."""
+    """The instance type that a compute SKU describes; `None` for other SKUs (disks, hosts,
+    snapshots).
+    """
     if text(sku, "resourceType").lower() != "virtualmachines":
         return None
     name = spelled(text(sku, "name"))
     pairs = (pair for pair in listed(sku, "capabilities") if isinstance(pair, Mapping))
-    return machine_of(name, {pair["name"]: pair.get("value") for pair in pairs if isinstance(pair.get("name"), str)})
+    return machine_of(
+        name,
+        {pair["name"]: pair.get("value") for pair in pairs if isinstance(pair.get("name"), str)},
+    )
 
 
 def machine_of(name: str, capabilities: ApiRecord) -> InstanceType:
@@ -85,7 +91,9 @@ def machine_of(name: str, capabilities: ApiRecord) -> InstanceType:
         cloud="azure",
         name=name,
         # A size with constrained cores is made from more vCPUs than the machine can use.
-        vcpus=int(_amount(capabilities, "vCPUsAvailable" if "vCPUsAvailable" in capabilities else "vCPUs")),
+        vcpus=int(
+            _amount(capabilities, "vCPUsAvailable" if "vCPUsAvailable" in capabilities else "vCPUs")
+        ),
         memory_gib=float(_amount(capabilities, "MemoryGB")),
         accelerator=accelerator,
         accelerators=max(int(gpus), 1) if gpus else 0,
@@ -98,13 +106,18 @@ def _traits(capabilities: ApiRecord) -> MachineTraits:
     spot = capabilities.get("LowPriorityCapable")
     generations = capabilities.get("HyperVGenerations")
     has_disk = capabilities.get("MaxResourceVolumeMB")
+
     # The month comes first: `09/30/2025`.
     retires = re.match(r"(\d\d)/(\d\d)/(\d{4})", str(capabilities.get("RetirementDateUtc")))
     return MachineTraits(
         _ARCHITECTURES.get(str(capabilities.get("CpuArchitectureType"))),
-        boots=" ".join(generations.split(",")) if isinstance(generations, str) and generations else None,
+        boots=" ".join(generations.split(","))
+        if isinstance(generations, str) and generations
+        else None,
         spot=None if spot is None else spot == "True",
-        local_disk_gb=float(round(_amount(capabilities, "MaxResourceVolumeMB") / 1000, 1)) if has_disk else None,
+        local_disk_gb=float(round(_amount(capabilities, "MaxResourceVolumeMB") / 1000, 1))
+        if has_disk
+        else None,
         retires=parse_time(f"{retires[3]}-{retires[1]}-{retires[2]}") if retires else None,
     )
 
@@ -124,7 +137,8 @@ RETAIL_SOURCE = "azure-retail-prices"
 
 # Low priority is an older product of Azure Batch; an expired meter is no longer billed.
 _OTHER_METERS = ("low priority", "expired")
-# Products with the same size names at other prices: a retired platform service, and dedicated hosts.
+# Products with the same size names at other prices: a retired platform service, and dedicated
+# hosts.
 _OTHER_PRODUCTS = ("cloudservices", "dedicatedhost")
 
 
@@ -139,14 +153,16 @@ class RetailPrice:
     price: int
 
     def in_force(self, at: int) -> bool:
-        """Whether the price applies at a time. An announced end is a date, and includes that day."""
+        """Whether the price applies at a time. An announced end is a date, and includes that
+        day."""
         return self.start <= at and (self.end is None or at < self.end + DAY)
 
 
 def read_price(item: ApiRecord) -> RetailPrice | None:
     """The hourly price of a machine in an item of the price list; `None` for other products.
 
-    `isPrimaryMeterRegion` is not used: many sizes have only meters that are billed under another region's name.
+    `isPrimaryMeterRegion` is not used: many sizes have only meters that are billed under another
+    region's name.
     """
     if (text(item, "type"), text(item, "unitOfMeasure"), text(item, "currencyCode")) != (
         "Consumption",
@@ -154,12 +170,20 @@ def read_price(item: ApiRecord) -> RetailPrice | None:
         "USD",
     ):
         return None
+
     meter = f"{text(item, 'skuName')}/{text(item, 'meterName')}".lower()
     product = text(item, "productName").lower().replace(" ", "")
-    if any(other in meter for other in _OTHER_METERS) or any(other in product for other in _OTHER_PRODUCTS):
+    if any(other in meter for other in _OTHER_METERS) or any(
+        other in product for other in _OTHER_PRODUCTS
+    ):
         return None
-    if not item.get("armSkuName") or item.get("tierMinimumUnits") not in (None, 0) or _is_placeholder(item):
+    if (
+        not item.get("armSkuName")
+        or item.get("tierMinimumUnits") not in (None, 0)
+        or _is_placeholder(item)
+    ):
         return None
+
     end = item.get("effectiveEndDate")
     return RetailPrice(
         Market.of(
@@ -177,7 +201,9 @@ def read_price(item: ApiRecord) -> RetailPrice | None:
 
 
 def _is_placeholder(item: ApiRecord) -> bool:
-    """Whether the price is 0, which marks a meter that is not sold (yet); this is neither a price nor an error."""
+    """Whether the price is 0, which marks a meter that is not sold (yet); this is neither a price
+    nor an error.
+    """
     try:
         return Decimal(number(item, "retailPrice")) == 0
     except InvalidOperation:
@@ -199,16 +225,20 @@ class PriceSheet:
         price = read_price(item)
         if price is None:
             return None
+
         first = self._seen.setdefault((price.market, price.spot, price.start), price)
         if first.price != price.price:
             raise BadInput(
-                f"{price.market} costs both {format_usd(first.price)} and {format_usd(price.price)} USD per hour"
+                f"{price.market} costs both {format_usd(first.price)} and "
+                f"{format_usd(price.price)} USD per hour"
                 f" from {format_time(price.start)}"
             )
+
         return price
 
     def rows_of(self, page: Iterable[RetailPrice]) -> FetchedRows:
-        """The rows of a page's prices that have taken effect; announced prices are not history yet."""
+        """The rows of a page's prices that have taken effect; announced prices are not history
+        yet."""
         spot: list[PriceEvent] = []
         on_demand: list[OnDemandPrice] = []
         for price in filter(self._is_requested, page):
@@ -227,10 +257,13 @@ class PriceSheet:
                     RETAIL_SOURCE,
                 )
             )
+
         return FetchedRows(prices=PriceBatch.of(spot), on_demand=tuple(on_demand))
 
     def in_force(self) -> FetchedRows:
-        """No prices: only that each spot market was watched from its first listed price to the end of the request."""
+        """No prices: only that each spot market was watched from its first listed price to the end
+        of the request.
+        """
         at = self.request.until
         newest: dict[Market, RetailPrice] = {}
         since: dict[Market, int] = {}
@@ -238,12 +271,19 @@ class PriceSheet:
             if price.spot and self._is_requested(price):
                 newest[price.market] = price
                 since.setdefault(price.market, price.start)
+
         return FetchedRows(
-            watched={p.market: WatchRecord((Span(since[p.market], at),)) for p in newest.values() if p.in_force(at)}
+            watched={
+                p.market: WatchRecord((Span(since[p.market], at),))
+                for p in newest.values()
+                if p.in_force(at)
+            }
         )
 
     def _is_requested(self, price: RetailPrice) -> bool:
-        return price.start <= self.request.until and self.request.wants_type(price.market.instance_type)
+        return price.start <= self.request.until and self.request.wants_type(
+            price.market.instance_type
+        )
 
 
 GRAPH_SOURCE = "azure-resource-graph"
@@ -251,7 +291,8 @@ HISTORY = 90 * DAY
 """How far back the table's prices go."""
 
 PRICE_HISTORY = "microsoft.compute/skuspotpricehistory/ostype/location"
-"""The table of all prices of spot markets in the last 90 days, one row per size and operating system."""
+"""The table of all prices of spot markets in the last 90 days, one row per size and operating
+system."""
 EVICTION_RATES = "microsoft.compute/skuspotevictionrate/location"
 """The table of each size's eviction rate over the last four weeks."""
 
@@ -260,7 +301,9 @@ _COLUMNS = {
     EVICTION_RATES: "evictionRate = tostring(properties.evictionRate)",
 }
 
-REGIONS_QUERY = f"SpotResources | where type =~ '{EVICTION_RATES}' | distinct location | order by location asc"
+REGIONS_QUERY = (
+    f"SpotResources | where type =~ '{EVICTION_RATES}' | distinct location | order by location asc"
+)
 """The query for the regions that have spot markets."""
 
 _BAND = re.compile(r"(\d+)(?:-(\d+)|\+)")
@@ -271,19 +314,24 @@ def rows_query(table: str, region: str) -> str:
     # Without a total order, which only `id` gives, paging repeats and loses rows.
     return (
         f"SpotResources | where type =~ '{table}' | where location =~ '{region}'"
-        f" | project id, location, skuName = tostring(sku.name), {_COLUMNS[table]} | order by id asc"
+        f" | project id, location, skuName = tostring(sku.name), {_COLUMNS[table]} | order by id "
+        "asc"
     )
 
 
 def read_history(row: ApiRecord) -> tuple[Market, list[Any]]:
     """A row of price history: its market, and the entries that `read_change` reads."""
-    market = Market.of("azure", text(row, "location"), None, spelled(text(row, "skuName")), text(row, "osType"))
+    market = Market.of(
+        "azure", text(row, "location"), None, spelled(text(row, "skuName")), text(row, "osType")
+    )
     return market, listed(row, "spotPrices")
 
 
 def read_change(market: Market, entry: ApiRecord) -> PriceEvent:
     """One entry of a market's `spotPrices`."""
-    return PriceEvent(market, parse_time(text(entry, "effectiveDate")), parse_usd(number(entry, "priceUSD")))
+    return PriceEvent(
+        market, parse_time(text(entry, "effectiveDate")), parse_usd(number(entry, "priceUSD"))
+    )
 
 
 def events_between(changes: Iterable[PriceEvent], start: int, until: int) -> list[PriceEvent]:

@@ -1,4 +1,5 @@
-"""The public price list over HTTP, which needs no account. Imported on first use: it loads httpx."""
+"""The public price list over HTTP, which needs no account. Imported on first use: it loads
+httpx."""
 
 import json
 from collections.abc import Iterator
@@ -36,19 +37,31 @@ class RetailPrices:
     def regions(self) -> tuple[str, ...]:
         """The regions in which machines are sold."""
         subject = "Azure regions in the retail prices"
-        pages = chain.from_iterable(self._pages(subject, f"armSkuName eq '{size}'") for size in _SOLD_EVERYWHERE)
-        names = {item.get("armRegionName") for page in pages for item in page if isinstance(item, dict)}
+        pages = chain.from_iterable(
+            self._pages(subject, f"armSkuName eq '{size}'") for size in _SOLD_EVERYWHERE
+        )
+        names = {
+            item.get("armRegionName") for page in pages for item in page if isinstance(item, dict)
+        }
         regions = tuple(sorted(name for name in names if isinstance(name, str) and name))
+
         if not regions:
-            raise NoAnswer(f"{subject}: the answer names no region", "name some, for example --region eastus")
+            raise NoAnswer(
+                f"{subject}: the answer names no region", "name some, for example --region eastus"
+            )
         return regions
 
     def _pages(self, subject: str, criterion: str) -> Iterator[list[Any]]:
         # The values of a filter are case-sensitive in this version of the API.
-        filters = f"serviceName eq 'Virtual Machines' and {criterion} and priceType eq 'Consumption'"
+        filters = (
+            f"serviceName eq 'Virtual Machines' and {criterion} and priceType eq 'Consumption'"
+        )
         first = httpx.URL(self._settings.retail_prices_url)
-        link: httpx.URL | None = first.copy_merge_params({"api-version": API_VERSION, "$filter": filters})
+        link: httpx.URL | None = first.copy_merge_params(
+            {"api-version": API_VERSION, "$filter": filters}
+        )
         visited: set[httpx.URL] = set()
+
         with httpx.Client(timeout=self._settings.timeout_seconds) as client:
             while link is not None:
                 visited.add(link)
@@ -56,7 +69,9 @@ class RetailPrices:
                 try:
                     answer = json.loads(body)
                 except ValueError as error:
-                    raise NoAnswer(f"{subject}: the answer is not JSON: {first_line(error)}", _LATER) from error
+                    raise NoAnswer(
+                        f"{subject}: the answer is not JSON: {first_line(error)}", _LATER
+                    ) from error
                 if not isinstance(answer, dict) or not isinstance(answer.get("Items"), list):
                     raise NoAnswer(f"{subject}: the answer has no list of Items", _LATER)
                 yield answer["Items"]
@@ -82,8 +97,10 @@ class RetailPrices:
             raise NoAnswer(problem, _LATER, str(error.response.status_code)) from error
         except httpx.HTTPError as error:
             raise NoAnswer(
-                f"{subject}: {url.host} did not answer: {first_line(error)}", "check the network, or try again later"
+                f"{subject}: {url.host} did not answer: {first_line(error)}",
+                "check the network, or try again later",
             ) from error
+
         raise AssertionError("the last attempt returns or raises")
 
     def _retry_delay(self, error: Exception) -> bool | float:
@@ -99,7 +116,9 @@ class RetailPrices:
 
 
 def retry_after(header: str, now: datetime) -> float | None:
-    """The delay of a Retry-After header, which contains seconds or a date; `None` if it contains neither."""
+    """The delay of a Retry-After header, which contains seconds or a date; `None` if it contains
+    neither.
+    """
     if header.strip().isdecimal():
         return float(header)
     try:
@@ -112,10 +131,16 @@ def _next_page(subject: str, first: httpx.URL, link: object) -> httpx.URL | None
     """The address of the next page; raises if it is on another server."""
     if not link:
         return None
+
     try:
         url = httpx.URL(str(link))
     except httpx.InvalidURL as error:
-        raise NoAnswer(f"{subject}: the link to the next page is malformed: {first_line(error)}", _LATER) from error
+        raise NoAnswer(
+            f"{subject}: the link to the next page is malformed: {first_line(error)}", _LATER
+        ) from error
+
     if (url.scheme, url.host, url.port) != (first.scheme, first.host, first.port):
-        raise NoAnswer(f"{subject}: the next page is on {url.scheme}://{url.host}, not on {first.host}", _LATER)
+        raise NoAnswer(
+            f"{subject}: the next page is on {url.scheme}://{url.host}, not on {first.host}", _LATER
+        )
     return url

@@ -30,16 +30,18 @@ _READ_GRAPH = "Microsoft.ResourceGraph/resources/read"
 
 
 class AzureSource:
-    """Spot and on-demand prices from the public price list; with an account also machine types, 90 days of spot
-    prices and eviction rates.
+    """Spot and on-demand prices from the public price list; with an account also machine types, 90
+    days of spot prices and eviction rates.
 
-    The account is a `credential` of azure-identity, or that found by `DefaultAzureCredential`. Without an account, a
-    single task reports what is missing, and the price list is still fetched.
+    The account is a `credential` of azure-identity, or that found by `DefaultAzureCredential`.
+    Without an account, a single task reports what is missing, and the price list is still fetched.
     """
 
     cloud = "azure"
 
-    def __init__(self, settings: AzureSettings | None = None, credential: TokenCredential | None = None) -> None:
+    def __init__(
+        self, settings: AzureSettings | None = None, credential: TokenCredential | None = None
+    ) -> None:
         self._settings = settings or AzureSettings()
         self._credential = credential
 
@@ -54,17 +56,22 @@ class AzureSource:
             regions = _requested_regions(request) or self._retail().regions()
             failed = FetchTask.failed(self.cloud, _WITH_ACCOUNT, error, optional=True)
             return [*(self._price_task(request, region) for region in regions), failed]
+
         pulls: dict[str, Callable[[AzureSession, FetchRequest, str], Iterator[FetchedRows]]] = {
             "machine types": _machine_types,
             _SPOT_HISTORY: _spot_history,
             "eviction rates": _eviction_rates,
         }
+
         tasks = []
         for region in _requested_regions(request) or self._account_regions(session):
             tasks.append(self._price_task(request, region))
             for what, pull in pulls.items():
                 rows = partial(pull, session, request, region)
-                tasks.append(FetchTask(self.cloud, region, what, rows, spot_prices=what == _SPOT_HISTORY))
+                tasks.append(
+                    FetchTask(self.cloud, region, what, rows, spot_prices=what == _SPOT_HISTORY)
+                )
+
         return tasks
 
     def _retail(self) -> RetailPrices:
@@ -73,7 +80,9 @@ class AzureSource:
         return RetailPrices(self._settings)
 
     def _account_regions(self, session: AzureSession) -> tuple[str, ...]:
-        """The regions with spot markets; where the account may not list them, those of the price list."""
+        """The regions with spot markets; where the account may not list them, those of the price
+        list.
+        """
         call = ApiCall("Azure regions", _READ_GRAPH)
         try:
             pages = list(session.rows(call, records.REGIONS_QUERY))
@@ -84,7 +93,9 @@ class AzureSource:
         return tuple(dict.fromkeys(map(_region, names))) or self._retail().regions()
 
     def _price_task(self, request: FetchRequest, region: str) -> FetchTask:
-        return FetchTask(self.cloud, region, "prices", partial(self._prices, request, region), spot_prices=True)
+        return FetchTask(
+            self.cloud, region, "prices", partial(self._prices, request, region), spot_prices=True
+        )
 
     def _prices(self, request: FetchRequest, region: str) -> Iterator[FetchedRows]:
         rejects = Rejects(f"Azure retail prices of {region}")
@@ -93,6 +104,7 @@ class AzureSource:
             yield sheet.rows_of(rejects.good(sheet.read, page, named))
         yield sheet.in_force()
         rejects.report()
+
         if not sheet:
             raise UnknownResource(
                 f"Azure retail prices of {region}: no machine is sold there",
@@ -105,11 +117,14 @@ def _requested_regions(request: FetchRequest) -> tuple[str, ...]:
 
 
 def _region(name: str) -> str:
-    """A region in the APIs' spelling: letters and digits only, so that queries need not quote it."""
+    """A region in the APIs' spelling: letters and digits only, so that queries need not quote
+    it."""
     return re.sub(r"[^a-z0-9]", "", api_region("azure", name))
 
 
-def _machine_types(session: AzureSession, request: FetchRequest, region: str) -> Iterator[FetchedRows]:
+def _machine_types(
+    session: AzureSession, request: FetchRequest, region: str
+) -> Iterator[FetchedRows]:
     call = ApiCall(f"Azure machine types of {region}", _READ_SKUS)
     rejects = Rejects(call.what)
     for page in session.pages(call, "compute.resource_skus.list", filter=f"location eq '{region}'"):
@@ -118,15 +133,19 @@ def _machine_types(session: AzureSession, request: FetchRequest, region: str) ->
     rejects.report()
 
 
-def _spot_history(session: AzureSession, request: FetchRequest, region: str) -> Iterator[FetchedRows]:
+def _spot_history(
+    session: AzureSession, request: FetchRequest, region: str
+) -> Iterator[FetchedRows]:
     history = request.history("azure", region)
     begin = request.start_of(history)
     if begin >= request.until:
         return
+
     start = max(begin, request.until - records.HISTORY)
     call = ApiCall(f"Azure spot price history of {region}", _READ_GRAPH)
     rejects = Rejects(call.what)
     is_empty = True
+
     for page in session.rows(call, records.rows_query(records.PRICE_HISTORY, region)):
         events = []
         watched: dict[Market, WatchRecord] = {}
@@ -136,18 +155,30 @@ def _spot_history(session: AzureSession, request: FetchRequest, region: str) -> 
             if request.wants_type(market.instance_type):
                 changes = records.events_between(listed, start, request.until)
                 events += changes
-                watched.update((e.market, WatchRecord((Span(e.time, request.until),))) for e in changes[:1])
+                watched.update(
+                    (e.market, WatchRecord((Span(e.time, request.until),))) for e in changes[:1]
+                )
         yield FetchedRows(prices=PriceBatch.of(events), watched=watched)
+
     rejects.report()
     # Resource Graph sometimes answers with an empty table; the next fetch then repeats the query.
     if not is_empty:
         yield FetchedRows(covered={history: Span(begin, request.until)})
 
 
-def _eviction_rates(session: AzureSession, request: FetchRequest, region: str) -> Iterator[FetchedRows]:
+def _eviction_rates(
+    session: AzureSession, request: FetchRequest, region: str
+) -> Iterator[FetchedRows]:
     call = ApiCall(f"Azure eviction rates of {region}", _READ_GRAPH)
     rejects = Rejects(call.what)
     for page in session.rows(call, records.rows_query(records.EVICTION_RATES, region)):
-        rates = rejects.good(lambda row: records.read_eviction_rate(row, request.until), page, named)
-        yield FetchedRows(interruptions=tuple(rate for rate in rates if request.wants_type(rate.market.instance_type)))
+        rates = rejects.good(
+            lambda row: records.read_eviction_rate(row, request.until), page, named
+        )
+        yield FetchedRows(
+            interruptions=tuple(
+                rate for rate in rates if request.wants_type(rate.market.instance_type)
+            )
+        )
+
     rejects.report()

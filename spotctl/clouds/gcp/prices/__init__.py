@@ -27,7 +27,9 @@ NEEDS = (
         "GOOGLE_API_KEY, a free key of any project",
         "public price list; needs the extra gcp-pricing",
     ),
-    SourceNeeds("gcp", "estimated spot prices", "", "shipped: list price less the published saving"),
+    SourceNeeds(
+        "gcp", "estimated spot prices", "", "shipped: list price less the published saving"
+    ),
 )
 EFFORTS = {
     "spot prices and preemption rates": Effort(150, 5_000, 3),
@@ -41,5 +43,8 @@ def source(settings: Settings) -> GcpSource:
     """See `PricesPart`."""
     from pricing_data.samples import bundled_catalog
 
-    given = {name: settings.text(f"gcp_{name}") for name in ("project", "compute_endpoint", "billing_endpoint")}
+    given = {
+        name: settings.text(f"gcp_{name}")
+        for name in ("project", "compute_endpoint", "billing_endpoint")
+    }
     return GcpSource(with_given(GcpSettings(), **given), bundled_catalog().types)

@@ -20,30 +20,43 @@ def regions(session: GcpSession) -> list[str]:
 
 
 def machine_types(session: GcpSession, region: str) -> Iterator[list[Any]]:
-    """The machine types of a region, page by page and zone by zone; most appear once in every zone."""
+    """The machine types of a region, page by page and zone by zone; most appear once in every
+    zone."""
     call = ApiCall(f"zones of region {region}", "compute.regions.get (in roles/compute.viewer)")
     answer = session.answer(
-        call, "Regions", "get", {"project": session.project, "region": checked_name("region", region)}
+        call,
+        "Regions",
+        "get",
+        {"project": session.project, "region": checked_name("region", region)},
     )
+
     for zone in (url.rsplit("/", 1)[-1] for url in answer.zones):
-        call = ApiCall(f"machine types of zone {zone}", "compute.machineTypes.list (in roles/compute.viewer)")
+        call = ApiCall(
+            f"machine types of zone {zone}", "compute.machineTypes.list (in roles/compute.viewer)"
+        )
         yield from session.pages(call, "MachineTypes", {"project": session.project, "zone": zone})
 
 
-def capacity_history(session: GcpSession, region: str, machine_type: str) -> Any:  # noqa: ANN401  # the SDK's messages are not annotated
+# The SDK's messages are not annotated.
+def capacity_history(session: GcpSession, region: str, machine_type: str) -> Any:  # noqa: ANN401
     """Spot prices and preemption rates of a machine type in a region.
 
     Raises `Unsupported` where the API rejects the machine type.
     """
     call = ApiCall(
-        f"capacity history of {machine_type} in {region}", "compute.advice.capacityHistory (in roles/compute.viewer)"
+        f"capacity history of {machine_type} in {region}",
+        "compute.advice.capacityHistory (in roles/compute.viewer)",
     )
     instances = {"machine_type": machine_type, "scheduling": {"provisioning_model": "SPOT"}}
     request = {
         "project": session.project,
         "region": region,
-        "capacity_history_request_resource": {"types": ["PRICE", "PREEMPTION"], "instance_properties": instances},
+        "capacity_history_request_resource": {
+            "types": ["PRICE", "PREEMPTION"],
+            "instance_properties": instances,
+        },
     }
+
     try:
         return session.answer(call, "Advice", "capacity_history", request)
     except (RequestRejected, UnknownResource) as error:
@@ -52,5 +65,8 @@ def capacity_history(session: GcpSession, region: str, machine_type: str) -> Any
 
 def skus(session: GcpSession) -> Iterator[Any]:
     """All entries of Compute Engine's public price list, in US dollars."""
-    call = ApiCall("price list of Compute Engine", "the Cloud Billing API (cloudbilling.googleapis.com), enabled")
+    call = ApiCall(
+        "price list of Compute Engine",
+        "the Cloud Billing API (cloudbilling.googleapis.com), enabled",
+    )
     return session.price_list(call, _COMPUTE_SERVICE)

@@ -1,4 +1,6 @@
-"""Parsers of Google's records: machine types with the components of their prices, SKUs and capacity history. Pure."""
+"""Parsers of Google's records: machine types with the components of their prices, SKUs and capacity
+history. Pure.
+"""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -15,7 +17,14 @@ from pricing_data.fetched_rows import PriceEvent
 from pricing_data.market import NO_ZONE, Market
 from pricing_data.series import WatchRecord, union
 from pricing_data.sources.base import Rejects
-from pricing_data.units import LATEST, MAX_USD_PER_HOUR, NANOS_PER_DOLLAR, Span, parse_time, to_micros
+from pricing_data.units import (
+    LATEST,
+    MAX_USD_PER_HOUR,
+    NANOS_PER_DOLLAR,
+    Span,
+    parse_time,
+    to_micros,
+)
 from spotctl.clouds.gcp.machine_types import API_NAMES, gpu_name
 
 CLOUD = "gcp"
@@ -38,8 +47,8 @@ _RETIRED = ("OBSOLETE", "DELETED")
 
 @dataclass(frozen=True, slots=True)
 class GcpMachine:
-    """A machine type. `gpu` is the API's name (`nvidia-tesla-a100`); `ssds` counts only bundled local SSDs. `retires`
-    is since when it cannot be rented any more."""
+    """A machine type. `gpu` is the API's name (`nvidia-tesla-a100`); `ssds` counts only bundled
+    local SSDs. `retires` is since when it cannot be rented any more."""
 
     name: str
     vcpus: int
@@ -53,9 +62,13 @@ class GcpMachine:
     @property
     def instance_type(self) -> InstanceType:
         accelerator = gpu_name(self.gpu, _GPU_SHARES.get(self.name)) if self.gpu else None
-        traits = MachineTraits(self.architecture, local_disk_gb=self.ssds * _SSD_GB or None, retires=self.retires)
+        traits = MachineTraits(
+            self.architecture, local_disk_gb=self.ssds * _SSD_GB or None, retires=self.retires
+        )
         memory = self.memory_mib / 1024
-        return InstanceType(CLOUD, self.name, self.vcpus, memory, accelerator, self.gpus, traits=traits)
+        return InstanceType(
+            CLOUD, self.name, self.vcpus, memory, accelerator, self.gpus, traits=traits
+        )
 
 
 def known_machine(known: InstanceType) -> GcpMachine:
@@ -63,7 +76,9 @@ def known_machine(known: InstanceType) -> GcpMachine:
     usual = API_NAMES.get(known.accelerator, known.accelerator) if known.accelerator else None
     gpu = _OTHER_CARDS.get(known.name, usual)
     ssds = _BUNDLED_SSDS.get(known.name, 0)
-    return GcpMachine(known.name, known.vcpus, round(known.memory_gib * 1024), gpu, known.accelerators, ssds)
+    return GcpMachine(
+        known.name, known.vcpus, round(known.memory_gib * 1024), gpu, known.accelerators, ssds
+    )
 
 
 def machine_of(record: Any) -> GcpMachine:  # noqa: ANN401  # the SDK's messages are not annotated
@@ -71,9 +86,11 @@ def machine_of(record: Any) -> GcpMachine:  # noqa: ANN401  # the SDK's messages
     first = record.accelerators[0] if record.accelerators else None
     retires = None
     if record.deprecated.state in _RETIRED:
-        # A deprecated type can still be rented. A type that cannot may have no date from which that holds.
+        # A deprecated type can still be rented. A type that cannot may have no date from which that
+        # holds.
         dates = (date for date in (record.deprecated.obsolete, record.deprecated.deleted) if date)
         retires = min(map(parse_time, dates), default=0)
+
     machine = GcpMachine(
         name=record.name,
         vcpus=record.guest_cpus,
@@ -84,7 +101,9 @@ def machine_of(record: Any) -> GcpMachine:  # noqa: ANN401  # the SDK's messages
         architecture=_ARCHITECTURES.get(record.architecture),
         retires=retires,
     )
-    # Reject here, where the record can be named and left out, what the catalog or a market name would reject later.
+
+    # Reject here, where the record can be named and left out, what the catalog or a market name
+    # would reject later.
     Market(CLOUD, "any", NO_ZONE, machine.name)
     if machine.instance_type.accelerators < 0:
         raise BadInput(f"machine type {machine.name} has {machine.gpus} accelerators")
@@ -102,7 +121,8 @@ def usd_nanos(units: int, nanos: int, currency: str) -> int:
         raise BadInput(f"the price is in {currency or 'no currency'}, not in USD")
     if not 0 < total <= MAX_USD_PER_HOUR * NANOS_PER_DOLLAR:
         raise BadInput(
-            f"the price of {units} dollars and {nanos} nanos is not above 0 and at most {MAX_USD_PER_HOUR} dollars"
+            f"the price of {units} dollars and {nanos} nanos is not above 0 and at most "
+            f"{MAX_USD_PER_HOUR} dollars"
         )
     return total
 
@@ -124,7 +144,9 @@ class PricePart(NamedTuple):
 
 
 class UnitRate(NamedTuple):
-    """Nano-dollars per hour for one unit of a part (vCPU, GiB, GPU), or for a whole machine, as of a time."""
+    """Nano-dollars per hour for one unit of a part (vCPU, GiB, GPU), or for a whole machine, as of
+    a time.
+    """
 
     nanos: Fraction
     as_of: int
@@ -135,7 +157,9 @@ RateKey = tuple[str, PriceTerm, PricePart]
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """The price list: the rate of each part in each region, and the parts whose entries could not be used."""
+    """The price list: the rate of each part in each region, and the parts whose entries could not
+    be used.
+    """
 
     known: dict[RateKey, UnitRate] = field(default_factory=dict)
     unclear: dict[RateKey, str] = field(default_factory=dict)
@@ -144,15 +168,20 @@ class Rates:
         """Raises `UnknownPrice` if the price list has no usable rate."""
         region, term, part = key
         if key in self.unclear:
-            raise UnknownPrice(f"{term} {part.resource} of {part.of} in {region}: {self.unclear[key]}")
+            raise UnknownPrice(
+                f"{term} {part.resource} of {part.of} in {region}: {self.unclear[key]}"
+            )
         if key not in self.known:
-            raise UnknownPrice(f"{term} {part.resource} of {part.of} in {region} is not on the price list")
+            raise UnknownPrice(
+                f"{term} {part.resource} of {part.of} in {region} is not on the price list"
+            )
+
         return self.known[key]
 
 
-# The first parts of a machine type's name, and the series' name in the descriptions. Left out on purpose: memory-
-# optimized series (several overlapping entries), series with other disk sizes (Z3), and `n1-megamem` and
-# `n1-ultramem`, which are billed as M1.
+# The first parts of a machine type's name, and the series' name in the descriptions. Left out on
+# purpose: memory- optimized series (several overlapping entries), series with other disk sizes
+# (Z3), and `n1-megamem` and `n1-ultramem`, which are billed as M1.
 _SERIES = {
     "a2": "A2 Instance",
     "a3-highgpu": "A3 Instance",
@@ -193,14 +222,19 @@ _CARDS = {
 _SSDS = {"c4": "C4 Instance", "c4a": "C4A Instance", "c4d": "C4D Instance"}
 _ANY_SSD = "any series"
 # Newer regions use other names for some of them.
-_SYNONYMS = {"Compute optimized Instance": "Compute optimized", "Nvidia H100 80GB Plus": "Nvidia H100 80GB Mega"}
+_SYNONYMS = {
+    "Compute optimized Instance": "Compute optimized",
+    "Nvidia H100 80GB Plus": "Nvidia H100 80GB Mega",
+}
 _PRICED = frozenset(
     [PricePart(resource, series) for series in _SERIES.values() for resource in ("core", "ram")]
     + [PricePart("gpu", card) for card in _CARDS.values()]
     + [PricePart("ssd", series) for series in (*_SSDS.values(), _ANY_SSD)]
 )
 
-_INSTANCE = re.compile(r"(?P<spot>Spot Preemptible )?(?P<of>.+?) (?P<resource>Core|Ram) running in .+")
+_INSTANCE = re.compile(
+    r"(?P<spot>Spot Preemptible )?(?P<of>.+?) (?P<resource>Core|Ram) running in .+"
+)
 _GPU = re.compile(r"(?P<of>.+?) GPU (?P<spot>attached to Spot Preemptible VMs )?running in .+")
 _SSD = re.compile(r"(?P<spot>Spot Preemptible )?(?P<of>.+?) Local SSD running in .+")
 _COMMON_SSD = re.compile(
@@ -216,7 +250,8 @@ _BILLED_VCPUS = {"e2-micro": Fraction(1, 4), "e2-small": Fraction(1, 2), "e2-med
 
 
 def rates_of(skus: Iterable[Sku]) -> Rates:
-    """The rates on a price list. Rates that contradict each other or cannot be read are unusable."""
+    """The rates on a price list. Rates that contradict each other or cannot be read are
+    unusable."""
     rates = Rates()
     for sku in skus:
         named = part_of(sku.description)
@@ -232,6 +267,7 @@ def rates_of(skus: Iterable[Sku]) -> Rates:
         for key in keys:
             if rates.known.setdefault(key, rate).nanos != rate.nanos:
                 rates.unclear[key] = f"SKU {sku.sku_id}: another SKU gives another price"
+
     return rates
 
 
@@ -243,7 +279,12 @@ def part_of(description: str) -> tuple[PriceTerm, PricePart] | None:
     >>> part_of("Nvidia L4 GPU running in Frankfurt")
     ('on-demand', PricePart(resource='gpu', of='Nvidia L4'))
     """
-    kinds: tuple[tuple[re.Pattern[str], PricedResource], ...] = ((_COMMON_SSD, "ssd"), (_SSD, "ssd"), (_GPU, "gpu"))
+    kinds: tuple[tuple[re.Pattern[str], PricedResource], ...] = (
+        (_COMMON_SSD, "ssd"),
+        (_SSD, "ssd"),
+        (_GPU, "gpu"),
+    )
+
     if instance := _INSTANCE.fullmatch(description):
         kinds = ((_INSTANCE, "core" if instance["resource"] == "Core" else "ram"),)
     for pattern, resource in kinds:
@@ -251,6 +292,7 @@ def part_of(description: str) -> tuple[PriceTerm, PricePart] | None:
             of = match.groupdict().get("of", _ANY_SSD)
             part = PricePart(resource, _SYNONYMS.get(of, of))
             return ("spot" if match["spot"] else "on-demand", part) if part in _PRICED else None
+
     return None
 
 
@@ -259,8 +301,13 @@ def recipe(machine: GcpMachine) -> dict[PricePart, Fraction] | None:
     series, _, rest = machine.name.partition("-")
     kind = f"{series}-{rest.partition('-')[0]}"
     name = _SERIES.get(kind) or _SERIES.get(series)
-    if name is None or rest.startswith("custom") or (machine.gpu is not None and machine.gpu not in _CARDS):
+    if (
+        name is None
+        or rest.startswith("custom")
+        or (machine.gpu is not None and machine.gpu not in _CARDS)
+    ):
         return None
+
     parts = {
         PricePart("core", name): _BILLED_VCPUS.get(machine.name, Fraction(machine.vcpus)),
         PricePart("ram", name): Fraction(machine.memory_mib, 1024),
@@ -269,11 +316,16 @@ def recipe(machine: GcpMachine) -> dict[PricePart, Fraction] | None:
         parts[PricePart("gpu", _CARDS[machine.gpu])] = Fraction(machine.gpus)
     if machine.ssds:
         parts[PricePart("ssd", _SSDS.get(series, _ANY_SSD))] = Fraction(machine.ssds * _SSD_GIB)
+
     return parts
 
 
-def compose(parts: dict[PricePart, Fraction], region: str, term: PriceTerm, rates: Rates) -> UnitRate:
-    """The exact price of a machine with these parts, as of its newest rate; `UnknownPrice` if any part's is missing."""
+def compose(
+    parts: dict[PricePart, Fraction], region: str, term: PriceTerm, rates: Rates
+) -> UnitRate:
+    """The exact price of a machine with these parts, as of its newest rate; `UnknownPrice` if any
+    part's is missing.
+    """
     by_part = {part: rates.rate((region, term, part)) for part in parts}
     nanos = sum((rate.nanos * parts[part] for part, rate in by_part.items()), Fraction(0))
     return UnitRate(nanos, max(rate.as_of for rate in by_part.values()))
@@ -282,7 +334,9 @@ def compose(parts: dict[PricePart, Fraction], region: str, term: PriceTerm, rate
 def quotes(
     machines: Iterable[GcpMachine], region: str, term: PriceTerm, rates: Rates, rejects: Rejects
 ) -> Iterator[PriceEvent]:
-    """The rounded prices of machines whose recipe is known; one with a missing rate is counted in `rejects`."""
+    """The rounded prices of machines whose recipe is known; one with a missing rate is counted in
+    `rejects`.
+    """
     for machine in machines:
         parts = recipe(machine)
         if parts is None:
@@ -292,12 +346,15 @@ def quotes(
         except UnknownPrice as error:
             rejects.add(f"{machine.name}: {error}")
         else:
-            yield PriceEvent(Market(CLOUD, region, NO_ZONE, machine.name), rate.as_of, round(rate.nanos))
+            yield PriceEvent(
+                Market(CLOUD, region, NO_ZONE, machine.name), rate.as_of, round(rate.nanos)
+            )
 
 
 def _rate(sku: Sku, resource: PricedResource) -> UnitRate:
     if not sku.pricing_info:
         raise BadInput("it has no price")
+
     newest = sku.pricing_info[-1]
     expression = newest.pricing_expression
     if expression.usage_unit not in _UNITS[resource]:
@@ -306,6 +363,7 @@ def _rate(sku: Sku, resource: PricedResource) -> UnitRate:
         raise BadInput(f"it has {len(expression.tiered_rates)} price tiers instead of one")
     if "effective_time" not in newest:
         raise BadInput("the price has no start time")
+
     money = expression.tiered_rates[0].unit_price
     nanos = usd_nanos(money.units, money.nanos, money.currency_code)
     as_of = to_micros(newest.effective_time)
@@ -341,8 +399,11 @@ def market_of(answer: CapacityHistoryResponse, region: str, machine_type: str) -
         raise BadInput(f"requested {machine_type} in {region}, but the answer is about {named}")
     if place.startswith(f"{region}-"):
         return Market(CLOUD, region, place, machine_type)
+
     if place not in ("", region):
-        raise BadInput(f"requested {machine_type} in {region}, but the answer is about {answer.location}")
+        raise BadInput(
+            f"requested {machine_type} in {region}, but the answer is about {answer.location}"
+        )
     return Market(CLOUD, region, NO_ZONE, machine_type)
 
 
@@ -350,7 +411,9 @@ def price_history(
     market: Market, answer: CapacityHistoryResponse, window: Span, rejects: Rejects
 ) -> tuple[list[PriceEvent], WatchRecord]:
     """The prices in force during a window, and when they are known to have been."""
-    intervals = list(_in_window(rejects.good(_price_interval, answer.price_history, lambda _: market), window))
+    intervals = list(
+        _in_window(rejects.good(_price_interval, answer.price_history, lambda _: market), window)
+    )
     watched = WatchRecord(union(Span(part.start, min(part.end, window.end)) for part in intervals))
     return [PriceEvent(market, part.start, part.price) for part in intervals], watched
 
@@ -358,8 +421,12 @@ def price_history(
 def interruptions(
     market: Market, answer: CapacityHistoryResponse, window: Span, rejects: Rejects
 ) -> tuple[Interruption, ...]:
-    """The preemption rates of the days that ended within a window; the rate of an unfinished day still changes."""
-    rates = rejects.good(partial(_interruption, market), answer.preemption_history, lambda _: market)
+    """The preemption rates of the days that ended within a window; the rate of an unfinished day
+    still changes.
+    """
+    rates = rejects.good(
+        partial(_interruption, market), answer.preemption_history, lambda _: market
+    )
     return tuple(rate for rate in rates if window.start < rate.as_of <= window.end)
 
 
@@ -375,7 +442,9 @@ def _in_window(intervals: Iterable[PriceInterval], window: Span) -> Iterator[Pri
 def _price_interval(record: CapacityHistoryResponsePriceRecord) -> PriceInterval:
     start, end = _bounds(record.interval)
     money = record.list_price
-    return PriceInterval(start, end or LATEST, usd_nanos(money.units, money.nanos, money.currency_code))
+    return PriceInterval(
+        start, end or LATEST, usd_nanos(money.units, money.nanos, money.currency_code)
+    )
 
 
 def _interruption(market: Market, record: CapacityHistoryResponsePreemptionRecord) -> Interruption:
@@ -390,5 +459,7 @@ def _bounds(interval: Interval) -> tuple[int, int | None]:
     start = parse_time(interval.start_time)
     end = parse_time(interval.end_time) if interval.end_time else None
     if end is not None and end <= start:
-        raise BadInput(f"an interval ends at {interval.end_time}, before its start {interval.start_time}")
+        raise BadInput(
+            f"an interval ends at {interval.end_time}, before its start {interval.start_time}"
+        )
     return start, end

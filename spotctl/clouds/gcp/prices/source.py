@@ -40,50 +40,68 @@ PUBLIC_PRICES = "public price list"
 _Listed = tuple[list[GcpMachine], Rejects, CloudError | None]
 
 LATE = 7 * DAY
-"""A day's figures may be published after a fetch has passed that day, so each fetch looks back this far."""
+"""A day's figures may be published after a fetch has passed that day, so each fetch looks back this
+far."""
 
 _log = logging.getLogger(__name__)
 
 
 class GcpSource:
-    """Market data of Google Cloud. A region's machine types, spot history and on-demand prices are separate tasks.
+    """Market data of Google Cloud. A region's machine types, spot history and on-demand prices are
+    separate tasks.
 
-    Prices and preemption rates are per region, because GCP does not price zones separately. Spot prices without a
-    history, and all on-demand prices, are computed from the public price list. That list needs the extra `gcp-pricing`;
-    a machine that it prices only in part gets no price. Without an account, an API key is enough to read it; it then
-    prices machine types that are `known` already.
+    Prices and preemption rates are per region, because GCP does not price zones separately. Spot
+    prices without a history, and all on-demand prices, are computed from the public price list.
+    That list needs the extra `gcp-pricing`; a machine that it prices only in part gets no price.
+    Without an account, an API key is enough to read it; it then prices machine types that are
+    `known` already.
     """
 
     cloud = CLOUD
 
-    def __init__(self, settings: GcpSettings | None = None, known: Iterable[InstanceType] = ()) -> None:
+    def __init__(
+        self, settings: GcpSettings | None = None, known: Iterable[InstanceType] = ()
+    ) -> None:
         self._settings = settings or GcpSettings()
         self._known = known
 
     def tasks(self, request: FetchRequest) -> list[FetchTask]:
-        """The tasks of each region; lists the regions only if the request names none. With an API key, only one."""
+        """The tasks of each region; lists the regions only if the request names none. With an API
+        key, only one.
+        """
         shared = _Shared(self._settings, request)
         if self._settings.api_key:
             pull = partial(self._public_prices, shared, request)
             return [FetchTask(CLOUD, NO_REGION, PUBLIC_PRICES, pull, spot_prices=True)]
+
         pulls: dict[str, Callable[[str, FetchRequest], Iterator[FetchedRows]]] = {
             "machine types": partial(self._machine_types, shared),
             _SPOT_PRICES: partial(self._spot_history, shared),
             "on-demand prices": partial(self._on_demand_prices, shared),
         }
+
         regions: Sequence[str] = request.regions
         if not regions:
             from spotctl.clouds.gcp.prices import queries
 
             with _open_session(self._settings) as session:
                 regions = queries.regions(session)
+
         return [
-            FetchTask(CLOUD, region, what, partial(pull, region, request), spot_prices=what == _SPOT_PRICES)
+            FetchTask(
+                CLOUD,
+                region,
+                what,
+                partial(pull, region, request),
+                spot_prices=what == _SPOT_PRICES,
+            )
             for region in regions
             for what, pull in pulls.items()
         ]
 
-    def _machine_types(self, shared: _Shared, region: str, _request: FetchRequest) -> Iterator[FetchedRows]:
+    def _machine_types(
+        self, shared: _Shared, region: str, _request: FetchRequest
+    ) -> Iterator[FetchedRows]:
         """The only task that reports types that cannot be read."""
         machines, rejects, failure = shared.machines(region)
         yield FetchedRows(types=tuple(machine.instance_type for machine in machines))
@@ -91,7 +109,9 @@ class GcpSource:
             raise failure
         rejects.report()
 
-    def _spot_history(self, shared: _Shared, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
+    def _spot_history(
+        self, shared: _Shared, region: str, request: FetchRequest
+    ) -> Iterator[FetchedRows]:
         from spotctl.clouds.gcp.prices import queries
 
         history = request.history(CLOUD, region)
@@ -102,9 +122,11 @@ class GcpSource:
             list[Unsupported](),
             list[GcpMachine](),
         )
+
         machines, _, failure = shared.machines(region)
         if failure is not None:
             raise failure
+
         with _open_session(self._settings) as session:
             for machine in machines:
                 try:
@@ -116,6 +138,7 @@ class GcpSource:
                 if not answer.price_history:
                     unpriced.append(machine)
                 yield _rows(answer, region, machine, window, rejects)
+
         all_refused = bool(refusals) and len(refusals) == len(machines)
         if not rejects.count and not all_refused:
             yield FetchedRows(covered={history: Span(start, request.until)})
@@ -124,27 +147,39 @@ class GcpSource:
         if all_refused:
             problem = f"{refusals[0].problem}: no history of any of {len(machines)} machine types"
             raise RequestRejected(problem, refusals[0].cure, refusals[0].code)
-        _log_first(f"gcp/{region}: no capacity history of some of {len(machines)} machine types", refusals)
+
+        _log_first(
+            f"gcp/{region}: no capacity history of some of {len(machines)} machine types", refusals
+        )
 
     def _public_prices(self, shared: _Shared, request: FetchRequest) -> Iterator[FetchedRows]:
         machines = [
-            known_machine(kind) for kind in self._known if kind.cloud == CLOUD and request.wants_type(kind.name)
+            known_machine(kind)
+            for kind in self._known
+            if kind.cloud == CLOUD and request.wants_type(kind.name)
         ]
+
         rates = shared.rates()
         for region in request.regions or sorted({region for region, _, _ in rates.known}):
             # Most machine types are not sold in most regions.
             unsold = Rejects(f"gcp/{region}: on-demand prices")
             on_demand = tuple(_on_demand(machines, region, rates, unsold))
             yield FetchedRows.joined(
-                (_composed_spot(machines, region, request.until, shared), FetchedRows(on_demand=on_demand))
+                (
+                    _composed_spot(machines, region, request.until, shared),
+                    FetchedRows(on_demand=on_demand),
+                )
             )
 
-    def _on_demand_prices(self, shared: _Shared, region: str, _request: FetchRequest) -> Iterator[FetchedRows]:
+    def _on_demand_prices(
+        self, shared: _Shared, region: str, _request: FetchRequest
+    ) -> Iterator[FetchedRows]:
         rejects = Rejects(f"gcp/{region}: on-demand prices")
         rates = shared.rates()
         machines, _, failure = shared.machines(region)
         if failure is not None:
             raise failure
+
         yield FetchedRows(on_demand=tuple(_on_demand(machines, region, rates, rejects)))
         unknown = [machine.name for machine in machines if recipe(machine) is None]
         _log_first(f"gcp/{region}: machine types whose price components are unknown", unknown)
@@ -152,7 +187,9 @@ class GcpSource:
 
 
 class _Shared:
-    """Answers that several tasks of a fetch need, asked for once. If that fails, every task gets the error."""
+    """Answers that several tasks of a fetch need, asked for once. If that fails, every task gets
+    the error.
+    """
 
     def __init__(self, settings: GcpSettings, request: FetchRequest) -> None:
         self._settings, self._request, self._answers = settings, request, Answers()
@@ -163,7 +200,9 @@ class _Shared:
 
     def machines(self, region: str) -> _Listed:
         """The requested machine types of a region, whose zones have a list each."""
-        return self._answers.of(region, partial(_read_machines, self._settings, region, self._request))
+        return self._answers.of(
+            region, partial(_read_machines, self._settings, region, self._request)
+        )
 
 
 def _read_rates(settings: GcpSettings) -> Rates:
@@ -177,15 +216,25 @@ def _read_machines(settings: GcpSettings, region: str, request: FetchRequest) ->
     """Each type once, those that cannot be read, and the error after which the list ends."""
     from spotctl.clouds.gcp.prices import queries
 
-    rejects, machines, names = Rejects(f"gcp/{region}: machine types"), list[GcpMachine](), set[str]()
+    rejects, machines, names = (
+        Rejects(f"gcp/{region}: machine types"),
+        list[GcpMachine](),
+        set[str](),
+    )
+
     try:
         with _open_session(settings) as session:
             for page in queries.machine_types(session, region):
-                fresh = {kind.name: kind for kind in page if kind.name not in names and request.wants_type(kind.name)}
+                fresh = {
+                    kind.name: kind
+                    for kind in page
+                    if kind.name not in names and request.wants_type(kind.name)
+                }
                 names.update(fresh)
                 machines += rejects.good(machine_of, fresh.values(), lambda record: record.name)
     except CloudError as error:
         return machines, rejects, error
+
     return machines, rejects, None
 
 
@@ -195,12 +244,19 @@ def _open_session(settings: GcpSettings) -> GcpSession:
     return GcpSession(settings)
 
 
-def _rows(answer: Any, region: str, machine: GcpMachine, window: Span, rejects: Rejects) -> FetchedRows:  # noqa: ANN401  # the SDK's messages are not annotated
+def _rows(
+    answer: Any,  # noqa: ANN401
+    region: str,
+    machine: GcpMachine,
+    window: Span,
+    rejects: Rejects,
+) -> FetchedRows:  # the SDK's messages are not annotated
     try:
         market = market_of(answer, region, machine.name)
     except BadInput as error:
         rejects.add(error)
         return FetchedRows()
+
     events, watched = price_history(market, answer, window, rejects)
     return FetchedRows(
         prices=PriceBatch.of(events),
@@ -209,21 +265,36 @@ def _rows(answer: Any, region: str, machine: GcpMachine, window: Span, rejects: 
     )
 
 
-def _on_demand(machines: Iterable[GcpMachine], region: str, rates: Rates, rejects: Rejects) -> Iterator[OnDemandPrice]:
+def _on_demand(
+    machines: Iterable[GcpMachine], region: str, rates: Rates, rejects: Rejects
+) -> Iterator[OnDemandPrice]:
     for quote in quotes(machines, region, "on-demand", rates, rejects):
-        yield OnDemandPrice(CLOUD, region, quote.market.instance_type, LINUX, quote.time, quote.price, SOURCE)
+        yield OnDemandPrice(
+            CLOUD, region, quote.market.instance_type, LINUX, quote.time, quote.price, SOURCE
+        )
 
 
-def _composed_spot(machines: Sequence[GcpMachine], region: str, now: int, shared: _Shared) -> FetchedRows:
-    """Spot prices computed from the price list, from its date until `now`; none if `now` is before that date."""
+def _composed_spot(
+    machines: Sequence[GcpMachine], region: str, now: int, shared: _Shared
+) -> FetchedRows:
+    """Spot prices computed from the price list, from its date until `now`; none if `now` is before
+    that date.
+    """
     composable = [machine for machine in machines if recipe(machine) is not None]
     if not composable:
         return FetchedRows()
+
     rejects = Rejects(f"gcp/{region}: spot prices composed from the price list")
     quoted = quotes(composable, region, "spot", shared.rates(), rejects)
     events = [quote for quote in quoted if quote.time <= now]
     if rejects.count:
-        _log.info("%s: %d machine types have none, first %s", rejects.subject, rejects.count, rejects.example)
+        _log.info(
+            "%s: %d machine types have none, first %s",
+            rejects.subject,
+            rejects.count,
+            rejects.example,
+        )
+
     watched = {event.market: WatchRecord((Span(event.time, now),)) for event in events}
     return FetchedRows(prices=PriceBatch.of(events), watched=watched)
 

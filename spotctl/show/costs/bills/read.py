@@ -1,4 +1,6 @@
-"""Reads a provider's export: CSV, JSON objects or Parquet, compressed or not. Its columns tell the provider."""
+"""Reads a provider's export: CSV, JSON objects or Parquet, compressed or not. Its columns tell the
+provider.
+"""
 
 import csv
 import gzip
@@ -31,6 +33,7 @@ def read_bill(path: Path, provider: str = "") -> ProviderBill:
     """Reads a bill; without `provider`, the columns tell whose it is."""
     if provider and provider not in bill_clouds():
         raise BadRequest(f"provider {provider!r} is not one of {', '.join(bill_clouds())}")
+
     bills: dict[str, _Lines] = {}
     choice: _Choice | None = None
     for where, cells in _rows(path):
@@ -43,12 +46,18 @@ def read_bill(path: Path, provider: str = "") -> ProviderBill:
             raise BadBill(f"bill {path}, {where}: {error}") from error
         except BadBill as error:
             raise BadBill(f"bill {path}: {error}") from error
+
     if not bills:
-        raise BadBill(f"bill {path}: has no lines{f' of {provider}' if provider else ''}; export a period with charges")
+        raise BadBill(
+            f"bill {path}: has no lines{f' of {provider}' if provider else ''}; export a period "
+            "with charges"
+        )
     if len(bills) > 1:
         raise BadBill(
-            f"bill {path}: has lines of {' and '.join(sorted(bills))}; choose one, for example --provider {min(bills)}"
+            f"bill {path}: has lines of {' and '.join(sorted(bills))}; choose one, for example "
+            f"--provider {min(bills)}"
         )
+
     (lines,) = bills.values()
     return lines.bill()
 
@@ -64,7 +73,9 @@ class _Lines:
 
     def add(self, cells: Cells, where: str) -> None:
         self._lines += self._export.lines_with_ids(cells, where)
-        for name, moments in zip(self._export.periods or (), (self._begins, self._ends), strict=False):
+        for name, moments in zip(
+            self._export.periods or (), (self._begins, self._ends), strict=False
+        ):
             if text := cells.get(name, "").strip():
                 at = moment(text, name)
                 if not moments or moments[-1] != at:
@@ -73,7 +84,9 @@ class _Lines:
     def bill(self) -> ProviderBill:
         whole = bool(self._begins and self._ends)
         end = max(self._ends) + self._export.after_end if whole else None
-        return ProviderBill(self._export.provider, tuple(self._lines), min(self._begins) if whole else None, end)
+        return ProviderBill(
+            self._export.provider, tuple(self._lines), min(self._begins) if whole else None, end
+        )
 
 
 _Choice = Callable[[Cells], ExportFormat | None]
@@ -84,9 +97,13 @@ def _choice(cells: Cells, provider: str) -> _Choice:
     if not is_focus(cells):
         chosen = _format(cells, provider)
         return lambda _: chosen
+
     exports = [export for export in focus_exports() if provider in ("", export.cloud)]
     if missing := [name for export in exports for name in export.format.missing(cells)]:
-        raise BadBill(f"column missing: {', '.join(dict.fromkeys(missing))}; exports of FOCUS 1.0 have it")
+        raise BadBill(
+            f"column missing: {', '.join(dict.fromkeys(missing))}; exports of FOCUS 1.0 have it"
+        )
+
     by_name = {name: export.format for export in exports for name in export.names}
     return lambda line: by_name.get(normalized(provider_of(line)))
 
@@ -99,11 +116,15 @@ def _format(cells: Cells, provider: str) -> ExportFormat:
             how = "" if cure is None else f"; {cure[1]}"
             raise BadBill(f"column missing: {', '.join(missing)}; {provider} exports have it{how}")
         return chosen
+
     formats = bill_formats().values()
     fitting = [export for export in formats if export.fits(cells)]
     if fitting:
         return fitting[0]
-    cures = (cure for export in formats if (cure := export.cure_of(export.missing(cells))) is not None)
+
+    cures = (
+        cure for export in formats if (cure := export.cure_of(export.missing(cells))) is not None
+    )
     for content, how in cures:
         raise BadBill(f"has no {content}; {how}")
     names = ", ".join(list(cells)[:_SHOWN_COLUMNS])
@@ -129,7 +150,10 @@ def _csv(path: Path) -> Iterator[tuple[str, Cells]]:
                 if not row:
                     continue
                 if len(row) != len(names):
-                    raise BadBill(f"bill {path}, line {reader.line_num}: has {len(row)} cells for {len(names)} columns")
+                    raise BadBill(
+                        f"bill {path}, line {reader.line_num}: has {len(row)} cells for "
+                        f"{len(names)} columns"
+                    )
                 yield f"line {reader.line_num}", dict(zip(names, row, strict=True))
         except csv.Error as error:
             raise BadBill(f"bill {path}, line {reader.line_num}: is not CSV: {error}") from error
@@ -181,7 +205,9 @@ def _flat(row: dict[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
             yield from _flat(value, key)
         elif isinstance(value, list | dict):
             # Parquet's maps are read as lists of pairs.
-            pairs = isinstance(value, list) and value and all(isinstance(pair, tuple) for pair in value)
+            pairs = (
+                isinstance(value, list) and value and all(isinstance(pair, tuple) for pair in value)
+            )
             yield key, json.dumps(dict(value) if pairs else value, default=str)
         else:
             yield key, "" if value is None else str(value)
@@ -197,6 +223,8 @@ def _open_text(path: Path) -> Iterator[TextIO]:
         ):
             yield file
     except UnicodeDecodeError as error:
-        raise BadBill(f"bill {path}: is not UTF-8 text; use the file as the provider exported it") from error
+        raise BadBill(
+            f"bill {path}: is not UTF-8 text; use the file as the provider exported it"
+        ) from error
     except (OSError, EOFError) as error:
         raise BadBill(f"bill {path}: {getattr(error, 'strerror', None) or error}") from error

@@ -29,7 +29,9 @@ class DifferenceKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BillDifference:
-    """A difference for a resource in a period, with the amounts of the ledger and the bill if there are any."""
+    """A difference for a resource in a period, with the amounts of the ledger and the bill if there
+    are any.
+    """
 
     kind: DifferenceKind
     resource: str
@@ -43,7 +45,9 @@ class BillDifference:
 
 @dataclass(frozen=True, slots=True)
 class Adjustment:
-    """Credits, discounts, taxes, refunds or fees: those for resources of spotctl, and all others of the bill."""
+    """Credits, discounts, taxes, refunds or fees: those for resources of spotctl, and all others of
+    the bill.
+    """
 
     kind: BillKind
     own: int
@@ -62,15 +66,18 @@ class Agreement:
     bill: int
     others: int
     other_lines: int
-    """`others` is the sum of the `other_lines` that are for resources not rented by spotctl; not compared."""
+    """`others` is the sum of the `other_lines` that are for resources not rented by spotctl; not
+    compared."""
     unsettled: int
     unsettled_amount: int
-    """Ledger rows of machines that are still running, and their amount in the billing period; not compared."""
+    """Ledger rows of machines that are still running, and their amount in the billing period; not
+    compared."""
     outside: int
     outside_amount: int
     """Ledger rows outside the billing period; not compared, and not in the share that was."""
     untagged: int
-    """The ledger's amount for disks, addresses and traffic if the bill has no tags; not compared."""
+    """The ledger's amount for disks, addresses and traffic if the bill has no tags; not
+    compared."""
     foreign: int = 0
     """The ledger's amount for time that is billed in a currency without a rate; not compared."""
     adjustments: tuple[Adjustment, ...] = ()
@@ -91,7 +98,9 @@ class Agreement:
 
     @property
     def compared(self) -> float | None:
-        """The share of the ledger's amount in the billing period that could be compared; None without an amount."""
+        """The share of the ledger's amount in the billing period that could be compared; None
+        without an amount.
+        """
         whole = self.ledger + self.not_compared
         return self.ledger / whole if whole > 0 else None
 
@@ -106,31 +115,47 @@ class Agreement:
 
     @property
     def agreed(self) -> float | None:
-        """The share of all compared amounts, of either side, that both have; None if there was nothing to compare."""
+        """The share of all compared amounts, of either side, that both have; None if there was
+        nothing to compare.
+        """
         disputed = self.disputed
-        in_bill_only = disputed.get(DifferenceKind.MISSING_IN_LEDGER, 0) + disputed.get(DifferenceKind.DUPLICATE, 0)
+        in_bill_only = disputed.get(DifferenceKind.MISSING_IN_LEDGER, 0) + disputed.get(
+            DifferenceKind.DUPLICATE, 0
+        )
         whole = max(abs(self.ledger) + in_bill_only, sum(disputed.values()))
         return 1 - sum(disputed.values()) / whole if whole else None
 
 
-def corrections(agreement: Agreement, rows: Iterable[LedgerRow], bill: str) -> list[tuple[str, Corrected]]:
+def corrections(
+    agreement: Agreement, rows: Iterable[LedgerRow], bill: str
+) -> list[tuple[str, Corrected]]:
     """The corrections that give machines the amounts of the bill, each with its run.
 
-    Only for machines in both: a row that is missing in the ledger or the bill needs an answer, not another amount.
+    Only for machines in both: a row that is missing in the ledger or the bill needs an answer, not
+    another amount.
     """
     last = {row.machine.lower(): row for row in sorted(rows, key=lambda row: row.end)}
     corrected = []
     for difference in agreement.differences:
         row, paid, billed = last.get(difference.resource), difference.ledger, difference.bill
-        if difference.kind is not DifferenceKind.DIFFERS or row is None or paid is None or billed is None:
+        if (
+            difference.kind is not DifferenceKind.DIFFERS
+            or row is None
+            or paid is None
+            or billed is None
+        ):
             continue
         why = f"{bill}, {difference.where[0]}" if difference.where else bill
-        corrected.append((row.run, Corrected(row.machine, min(difference.end, row.end), billed - paid, why)))
+        corrected.append(
+            (row.run, Corrected(row.machine, min(difference.end, row.end), billed - paid, why))
+        )
+
     return corrected
 
 
 MAX_LISTED, MAX_PLACES = 200, 4
-"""The most differences listed on the terminal, and the most lines of the bill for one; JSON has all."""
+"""The most differences listed on the terminal, and the most lines of the bill for one; JSON has
+all."""
 
 
 def percent(share: float | None) -> float | None:
@@ -141,10 +166,18 @@ def percent(share: float | None) -> float | None:
 DIFFERENCE: tuple[Column[BillDifference], ...] = (
     Column("kind", "what differs", lambda difference: difference.kind.value),
     Column("resource", "id of the machine, disk or address"),
-    Column("from", "beginning of the period in question", lambda difference: format_time(difference.begin)),
+    Column(
+        "from",
+        "beginning of the period in question",
+        lambda difference: format_time(difference.begin),
+    ),
     Column("to", "its end", lambda difference: format_time(difference.end)),
     Column("ledger_usd", "amount in the ledger; null if the ledger has none", dollars("ledger")),
-    Column("bill_amount", "amount in the bill, in its currency; null if the bill has none", dollars("bill")),
+    Column(
+        "bill_amount",
+        "amount in the bill, in its currency; null if the bill has none",
+        dollars("bill"),
+    ),
     Column("currency", "currency of the bill"),
     Column("lines", "places of the lines in the bill", lambda difference: list(difference.where)),
 )
@@ -154,12 +187,14 @@ AGREEMENT: tuple[Column[Agreement], ...] = (
     Column("agrees", "whether there are no differences"),
     Column(
         "agreed_pct",
-        "percentage of the compared amount on which ledger and bill agree; null if nothing was compared",
+        "percentage of the compared amount on which ledger and bill agree; null if nothing was "
+        "compared",
         lambda agreement: percent(agreement.agreed),
     ),
     Column(
         "compared_pct",
-        "percentage of the ledger in the billing period that could be compared; null if it has no amount",
+        "percentage of the ledger in the billing period that could be compared; null if it has no "
+        "amount",
         lambda agreement: percent(agreement.compared),
     ),
     Column(
@@ -185,7 +220,11 @@ AGREEMENT: tuple[Column[Agreement], ...] = (
         "number of ledger rows outside the billing period; not compared",
         lambda agreement: agreement.outside,
     ),
-    Column("outside_period_usd", "sum of these rows, which are in no percentage", dollars("outside_amount")),
+    Column(
+        "outside_period_usd",
+        "sum of these rows, which are in no percentage",
+        dollars("outside_amount"),
+    ),
     Column(
         "other_currency_usd",
         "sum of the ledger for time billed in a currency without a rate; not compared",
@@ -225,15 +264,23 @@ def headline(agreement: Agreement) -> str:
     if share is None:
         compared = "the ledger has no costs in this bill's period"
     elif agreement.not_compared:
-        compared = f"compared {share:g}% of the ledger ({_dollars(agreement.ledger)} of {_dollars(whole)})"
+        compared = (
+            f"compared {share:g}% of the ledger ({_dollars(agreement.ledger)} of {_dollars(whole)})"
+        )
     else:
         compared = f"compared all {_dollars(whole)} of the ledger"
 
     agreed = percent(agreement.agreed)
     text = f"{compared}: {'nothing to compare' if agreed is None else f'{agreed:g}% agreed'}"
-    rest = [f"{_dollars(amount)} {kind.value}" for kind, amount in agreement.disputed.items() if amount]
-    if foreign := sum(difference.kind is DifferenceKind.OTHER_CURRENCY for difference in agreement.differences):
+    rest = [
+        f"{_dollars(amount)} {kind.value}" for kind, amount in agreement.disputed.items() if amount
+    ]
+
+    if foreign := sum(
+        difference.kind is DifferenceKind.OTHER_CURRENCY for difference in agreement.differences
+    ):
         rest.append(f"{counted(foreign, 'line')} in another currency without a rate")
+
     text = f"{text}, the rest is {', '.join(rest)}" if rest else text
     more = f"; {_dollars(agreement.unmeasured)} of traffic in the bill was not compared"
     return f"{text}{more}" if agreement.unmeasured else text
@@ -250,7 +297,9 @@ def as_lines(agreement: Agreement, path: str) -> Iterator[str]:
         yield f"and {more:,} more (--json lists all)"
     if agreement.differences:
         yield ""
-    verdict = "no differences" if agreement.agrees else counted(len(agreement.differences), "difference")
+    verdict = (
+        "no differences" if agreement.agrees else counted(len(agreement.differences), "difference")
+    )
     yield f"ledger {_dollars(agreement.ledger)}, {path} {_dollars(agreement.bill)}: {verdict}"
     machines, lines = counted(agreement.machines, "machine"), counted(agreement.lines, "bill line")
     yield f"compared {machines} and {lines} of {agreement.provider}"
@@ -261,28 +310,36 @@ def _not_compared(agreement: Agreement) -> Iterator[str]:
     for adjusted in agreement.adjustments:
         others = f", and {_dollars(adjusted.others)} for other resources" if adjusted.others else ""
         yield f"{adjusted.kind.value}, not compared: {_dollars(adjusted.own)}{others}"
+
     if agreement.unmeasured:
         yield (
-            f"not compared: {_dollars(agreement.unmeasured)} of traffic in the bill; the ledger has only the"
+            f"not compared: {_dollars(agreement.unmeasured)} of traffic in the bill; the ledger "
+            "has only the"
             " moves of checkpoints between regions"
         )
+
     if agreement.converted:
         yield f"converted from {', '.join(agreement.converted)} at the rates in the bill"
     if agreement.other_lines:
         amount = _dollars(agreement.others)
         others = counted(agreement.other_lines, "bill line")
         yield f"not compared: {others} ({amount}) for resources not rented by spotctl"
+
     if agreement.untagged:
         yield (
-            f"not compared: {_dollars(agreement.untagged)} of the ledger for disks, addresses and traffic, because the"
+            f"not compared: {_dollars(agreement.untagged)} of the ledger for disks, addresses and "
+            "traffic, because the"
             " export has no spotctl-run tags"
         )
+
     if agreement.unsettled:
         amount = _dollars(agreement.unsettled_amount)
         yield f"not compared: {agreement.unsettled:,} ledger rows ({amount}) of machines that are still running"
+
     if agreement.foreign:
         amount = _dollars(agreement.foreign)
         yield f"not compared: {amount} of the ledger for time billed in a currency without a rate"
+
     if agreement.outside:
         amount = _dollars(agreement.outside_amount)
         yield f"not compared: {agreement.outside:,} ledger rows ({amount}) outside the billing period"
@@ -292,7 +349,10 @@ def _line(difference: BillDifference) -> str:
     """A difference: its kind, resource, period and amounts, and where it is in the bill."""
     ledger, bill = difference.ledger, difference.bill
     if difference.kind is DifferenceKind.DIFFERS and ledger is not None and bill is not None:
-        amounts = f"ledger {_dollars(ledger)}, bill {_dollars(bill)}, difference {_dollars(bill - ledger)}"
+        amounts = (
+            f"ledger {_dollars(ledger)}, bill {_dollars(bill)}, difference "
+            f"{_dollars(bill - ledger)}"
+        )
     else:
         amount = ledger if bill is None else bill
         assert amount is not None, "a difference has an amount"
@@ -303,6 +363,7 @@ def _line(difference: BillDifference) -> str:
     text = f"{difference.kind.value:<21} {difference.resource}  {period}  {amounts}"
     if not difference.where:
         return text
+
     first, more = difference.where[:MAX_PLACES], len(difference.where) - MAX_PLACES
     places = ", ".join(first) + (f" and {more} more" if more > 0 else "")
     return f"{text}  ({places})"

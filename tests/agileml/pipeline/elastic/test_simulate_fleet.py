@@ -20,7 +20,11 @@ from agileml.pipeline.profile.model_profile import LayerCost, ModelProfile
 LAYERS = tuple(LayerCost(f"l{i}", 0.01, 0.02, 1e5, 4e5, 4e6) for i in range(8))
 FOUR = tuple(f"n{i}" for i in range(4))
 STEADY = [FleetChange(0, FOUR, ()), FleetChange(600, (), ())]
-SHRINKING = [FleetChange(0, FOUR, ()), FleetChange(301.3, (), ("n0", "n2")), FleetChange(600, (), ())]
+SHRINKING = [
+    FleetChange(0, FOUR, ()),
+    FleetChange(301.3, (), ("n0", "n2")),
+    FleetChange(600, (), ()),
+]
 
 
 def planned(scheme: str = "flush", stages: int | None = 4) -> ParallelPlan:
@@ -34,7 +38,9 @@ def test_a_steady_fleet_is_as_fast_as_the_plan(scheme: str) -> None:
     # A pipeline without a flush drains for a copy.
     given = replace(planned(scheme, stages), every=400 if scheme == "pipedream" else 16)
     result = simulate_fleet(given, STEADY, 0)
-    assert result.samples_per_second == pytest.approx(simulate(given, 6).samples_per_second, rel=0.06)
+    assert result.samples_per_second == pytest.approx(
+        simulate(given, 6).samples_per_second, rel=0.06
+    )
     assert result.samples <= result.bound_samples * 1.001
     assert (result.redone_samples, result.layouts) == (0, 2)
     assert result.machine_seconds == 2400
@@ -43,29 +49,42 @@ def test_a_steady_fleet_is_as_fast_as_the_plan(scheme: str) -> None:
 def test_machines_that_are_warned_lose_no_work() -> None:
     given = planned(stages=2)
     steady, warned, unwarned = (
-        simulate_fleet(given, fleet, warning) for fleet, warning in ((STEADY, 0), (SHRINKING, 60), (SHRINKING, 0))
+        simulate_fleet(given, fleet, warning)
+        for fleet, warning in ((STEADY, 0), (SHRINKING, 60), (SHRINKING, 0))
     )
     assert warned.redone_samples == 0 < unwarned.redone_samples < 64 * 2
     assert warned.samples < steady.samples
-    assert warned.machine_seconds == unwarned.machine_seconds == pytest.approx(4 * 301.3 + 2 * 298.7)
+    assert (
+        warned.machine_seconds == unwarned.machine_seconds == pytest.approx(4 * 301.3 + 2 * 298.7)
+    )
     assert 0 < warned.idle < 1
 
 
 def test_too_few_machines_train_nothing() -> None:
-    result = simulate_fleet(planned(stages=4), [FleetChange(0, FOUR[:3], ()), FleetChange(60, (), ())], 0)
+    result = simulate_fleet(
+        planned(stages=4), [FleetChange(0, FOUR[:3], ()), FleetChange(60, (), ())], 0
+    )
     assert (result.batches, result.layouts, result.bound_samples, result.idle) == (0, 0, 0, 1)
 
 
 def test_rare_copies_cost_the_work_since_the_last_one() -> None:
     """Without another holder of a layer, all return to the copy."""
-    later = [FleetChange(0, FOUR, ()), FleetChange(301.3, ("n9",), ("n0",)), FleetChange(600, (), ())]
-    often, seldom = (simulate_fleet(replace(planned(stages=4), every=n), later, 0) for n in (1, 100))
+    later = [
+        FleetChange(0, FOUR, ()),
+        FleetChange(301.3, ("n9",), ("n0",)),
+        FleetChange(600, (), ()),
+    ]
+    often, seldom = (
+        simulate_fleet(replace(planned(stages=4), every=n), later, 0) for n in (1, 100)
+    )
     assert often.redone_samples < seldom.redone_samples
     assert often.samples > seldom.samples
 
 
 def test_tensor_parallelism_is_refused() -> None:
-    with pytest.raises(BadArgument, match="tensor is 2: fleets are played without tensor parallelism"):
+    with pytest.raises(
+        BadArgument, match="tensor is 2: fleets are played without tensor parallelism"
+    ):
         simulate_fleet(replace(planned(), tensor=2), STEADY, 0)
 
 
@@ -83,7 +102,10 @@ def test_work_that_nothing_disturbs_is_played_as_one(scheme: str, every: int) ->
     def played(kind: type[FleetReplay]) -> tuple[int, float, list[int]]:
         controller = ElasticController(ElasticSettings(scheme, 10**9, options, [1e6] * 6, every))
         replay = kind(
-            controller, lambda layout, batches: 0.7391 * batches / len(layout.seats()), [1e6] * 6, bandwidth=1e9
+            controller,
+            lambda layout, batches: 0.7391 * batches / len(layout.seats()),
+            [1e6] * 6,
+            bandwidth=1e9,
         )
         for node in FOUR:
             replay.put(0, partial(controller.join, node))

@@ -34,7 +34,9 @@ def one_thread() -> Iterator[None]:
 @pytest.mark.usefixtures("one_thread")
 def test_a_transformer_in_two_stages_equals_one_process() -> None:
     model = model_factory("transformer")(2)
-    plan = PipelinePlan(2, 2, recompute=True, layouts={2: PipelineLayout((((0, 2), (3, 5)),), (2,))})
+    plan = PipelinePlan(
+        2, 2, recompute=True, layouts={2: PipelineLayout((((0, 2), (3, 5)),), (2,))}
+    )
     result = train_simulated(model, Optimizer("adam", 0.003), plan, 2)
     expected, losses = trained(model, Optimizer("adam", 0.003), 2, 2, lambda _, t: t)
     assert same(result.weights, expected)
@@ -47,10 +49,14 @@ def test_dropout_draws_the_same_again() -> None:
 
     layer = TorchLayer(lambda: torch.nn.Dropout(0.5))
     inputs = np.ones((4, 8), dtype=np.float32)
-    first, again, other = (layer.forward((), inputs, key)[0] for key in [(0, 1, 2), (0, 1, 2), (0, 2, 2)])
+    first, again, other = (
+        layer.forward((), inputs, key)[0] for key in [(0, 1, 2), (0, 1, 2), (0, 2, 2)]
+    )
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
-    assert np.array_equal(pickle.loads(cloudpickle.dumps(layer)).forward((), inputs, (0, 1, 2))[0], first)
+    assert np.array_equal(
+        pickle.loads(cloudpickle.dumps(layer)).forward((), inputs, (0, 1, 2))[0], first
+    )
 
 
 def test_without_pytorch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,8 +69,12 @@ def test_a_profile_is_what_the_planner_reads() -> None:
     profiles = profiled("mlp", model_factory("mlp"), [2, 4], repeats=1)
     assert profiles_from_json(profiles_to_json("mlp", profiles)) == profiles
     small, large = profiles
-    assert [layer.weight_bytes for layer in small.layers] == [layer.weight_bytes for layer in large.layers]
-    assert [layer.output_bytes * 2 for layer in small.layers] == [layer.output_bytes for layer in large.layers]
+    assert [layer.weight_bytes for layer in small.layers] == [
+        layer.weight_bytes for layer in large.layers
+    ]
+    assert [layer.output_bytes * 2 for layer in small.layers] == [
+        layer.output_bytes for layer in large.layers
+    ]
     assert large.layers[1].stash_bytes == 2 * 4 * 128 * 8
     assert all(layer.output_seconds > 0 for layer in small.layers)
     assert all(layer.update_seconds.keys() == OPTIMIZER_STATE.keys() for layer in small.layers)
@@ -96,7 +106,9 @@ def test_a_model_of_the_user_travels_to_the_workers(tmp_path: Path) -> None:
     file.write_text(MODEL.replace("SAMPLES", "4"))
     plan = PipelinePlan(2, 2, layouts={2: PipelineLayout((((0, 0), (1, 1)),), (2,))})
     result = train_local(model_factory(f"{file}:build")(4), Optimizer("sgd", 0.1), plan, 2)
-    expected, _ = trained(model_factory(f"{file}:build")(4), Optimizer("sgd", 0.1), 2, 2, lambda _, t: t)
+    expected, _ = trained(
+        model_factory(f"{file}:build")(4), Optimizer("sgd", 0.1), 2, 2, lambda _, t: t
+    )
     assert same(result.weights, expected)
 
 

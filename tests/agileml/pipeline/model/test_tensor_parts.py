@@ -35,7 +35,9 @@ MODEL, ADAM = split_model(), Optimizer("adam", 0.01)
 @pytest.mark.parametrize("recompute", [False, True])
 def test_two_nodes_for_each_stage_equal_one_process(scheme: str, recompute: bool) -> None:
     batch = 1 if scheme == "vertical-sync" else 4
-    plan = PipelinePlan(3, batch, scheme, 2 if scheme == "interleaved" else 1, recompute, 3, 2, tensor=2)
+    plan = PipelinePlan(
+        3, batch, scheme, 2 if scheme == "interleaved" else 1, recompute, 3, 2, tensor=2
+    )
     result = train_simulated(MODEL, ADAM, plan, 4)
     late = {"2bw": 1, "vertical-sync": 1}.get(scheme, 0)
     expected, losses = trained(MODEL, ADAM, 3, batch, lambda _, t: max(t - late, 0))
@@ -50,13 +52,24 @@ def test_fewer_nodes_than_parts_share_a_layer_equally(tensor: int) -> None:
     model = split_model(4)
     result = train_simulated(model, ADAM, PipelinePlan(3, 4, tensor=tensor), tensor)
     assert result.history[-1].layout.tensor == tensor
-    assert [result.history[-1].layout.lanes.count(lane) for lane in range(tensor)] == [8 // tensor] * tensor
+    assert [result.history[-1].layout.lanes.count(lane) for lane in range(tensor)] == [
+        8 // tensor
+    ] * tensor
     assert same(result.weights, trained(model, ADAM, 3, 4, lambda _, t: t)[0])
 
 
 def test_nodes_that_are_left_share_a_layer_by_a_divisor() -> None:
-    layouts = layouts_of_pieces([1.0] * 5, pieces(split_model(4).layers), LayoutRules("flush", 4), 6, 4)
-    assert {nodes: layout.tensor for nodes, layout in layouts.items()} == {1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4}
+    layouts = layouts_of_pieces(
+        [1.0] * 5, pieces(split_model(4).layers), LayoutRules("flush", 4), 6, 4
+    )
+    assert {nodes: layout.tensor for nodes, layout in layouts.items()} == {
+        1: 1,
+        2: 2,
+        3: 2,
+        4: 4,
+        5: 4,
+        6: 4,
+    }
 
 
 @dataclass(frozen=True)
@@ -85,12 +98,17 @@ class Noise:
 
     def __call__(self, number: int) -> tuple[Array, Array]:
         draw = np.random.default_rng(number)
-        return draw.standard_normal((2, 5, 8)).astype(self.kind), draw.standard_normal((2, 5, 8)).astype(self.kind)
+        return draw.standard_normal((2, 5, 8)).astype(self.kind), draw.standard_normal(
+            (2, 5, 8)
+        ).astype(self.kind)
 
 
 def attention(parts: Sequence[Weights]) -> Weights:
-    """The unsplit layer: query, key and value of all heads, and their outputs next to each other."""
-    mixed = [np.concatenate([part[i].reshape(3, 2, 2, -1) for part in parts], axis=1) for i in (0, 1)]
+    """The unsplit layer: query, key and value of all heads, and their outputs next to each
+    other."""
+    mixed = [
+        np.concatenate([part[i].reshape(3, 2, 2, -1) for part in parts], axis=1) for i in (0, 1)
+    ]
     joined = np.concatenate([part[2] for part in parts], axis=1)
     return mixed[0].reshape(24, 8), mixed[1].reshape(24), joined, parts[0][3]
 
@@ -101,8 +119,11 @@ def feed_forward(parts: Sequence[Weights]) -> Weights:
 
 
 @pytest.mark.parametrize(("kind", "error"), [("float64", 1e-12), ("float32", 1e-6)])
-def test_split_attention_and_feed_forward_layers_equal_unsplit_ones(kind: str, error: float) -> None:
-    """Trained on two nodes for a few updates, by all of whose gradients the weights would differ."""
+def test_split_attention_and_feed_forward_layers_equal_unsplit_ones(
+    kind: str, error: float
+) -> None:
+    """Trained on two nodes for a few updates, by all of whose gradients the weights would
+    differ."""
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     from agileml.pipeline.model.torch_blocks import AttentionPart, FeedForwardPart
     from agileml.pipeline.torch_layers import TorchLayer
@@ -110,13 +131,23 @@ def test_split_attention_and_feed_forward_layers_equal_unsplit_ones(kind: str, e
     def layer(build: Callable[[int, int], Any], part: int, parts: int) -> TorchLayer:
         return TorchLayer(lambda: build(part, parts).to(getattr(torch, kind)))
 
-    builds: list[Callable[[int, int], Any]] = [partial(AttentionPart, 8, 4), partial(FeedForwardPart, 8, 12)]
-    split = [part for build in builds for part in split_layer([layer(build, i, 2) for i in (0, 1)], residual=True)]
+    builds: list[Callable[[int, int], Any]] = [
+        partial(AttentionPart, 8, 4),
+        partial(FeedForwardPart, 8, 12),
+    ]
+    split = [
+        part
+        for build in builds
+        for part in split_layer([layer(build, i, 2) for i in (0, 1)], residual=True)
+    ]
     model, rule = PipelineModel(split, squared_error, Noise(kind)), Optimizer("sgd", 0.5)
     begin = [model.initial(i) for i in range(4)]
     joins = [attention, feed_forward]
     firsts = [join(begin[2 * i : 2 * i + 2]) for i, join in enumerate(joins)]
-    whole = [LayerWithWeights(layer(build, 0, 1), first) for build, first in zip(builds, firsts, strict=True)]
+    whole = [
+        LayerWithWeights(layer(build, 0, 1), first)
+        for build, first in zip(builds, firsts, strict=True)
+    ]
     expected, losses = trained(replace(model, layers=whole), rule, 3, 2, lambda _, t: t)
     result = train_simulated(model, rule, PipelinePlan(3, 2, tensor=2), 2)
     for i, join in enumerate(joins):
@@ -127,7 +158,9 @@ def test_split_attention_and_feed_forward_layers_equal_unsplit_ones(kind: str, e
     assert list(result.losses.values()) == pytest.approx(list(losses.values()), abs=error)
 
 
-COSTS = [LayerCost(str(i), 1.0, 2.0, 1e6, 1e6, 8e6, parts) for i, parts in enumerate([1, 2, 1, 2, 1])]
+COSTS = [
+    LayerCost(str(i), 1.0, 2.0, 1e6, 1e6, 8e6, parts) for i, parts in enumerate([1, 2, 1, 2, 1])
+]
 PROFILE = ModelProfile("split", 2, tuple(COSTS), 1e6)
 
 
@@ -135,7 +168,9 @@ def test_a_plan_with_two_devices_per_stage_is_trained_as_it_says() -> None:
     chosen = best_plan([PROFILE], SplitRequest(Topology((4,), (1e6,)), 8, stages=2, tensor=2))
     assert (chosen.tensor, chosen.devices, len(chosen.stages)) == (2, 4, 2)
     # Halves of the split layers, and a second to exchange 1 MB in each direction.
-    assert sum(stage.forward_seconds + stage.backward_seconds for stage in chosen.stages) == 3 * 3.0 + 2 * (1.5 + 2.0)
+    assert sum(
+        stage.forward_seconds + stage.backward_seconds for stage in chosen.stages
+    ) == 3 * 3.0 + 2 * (1.5 + 2.0)
     planned = planned_training(chosen, MODEL, 3)
     result = train_simulated(MODEL, ADAM, planned, 4)
     assert result.history[-1].layout.tensor == 2
@@ -143,7 +178,9 @@ def test_a_plan_with_two_devices_per_stage_is_trained_as_it_says() -> None:
 
 
 def test_the_planner_chooses_tensor_parallelism_where_a_layer_fits_no_device() -> None:
-    profile = replace(PROFILE, layers=tuple(replace(cost, weight_bytes=1e6 * cost.parts**4) for cost in COSTS))
+    profile = replace(
+        PROFILE, layers=tuple(replace(cost, weight_bytes=1e6 * cost.parts**4) for cost in COSTS)
+    )
     rules = CostRules(memory_bytes=60e6, optimizer="adam")
     request = SplitRequest(Topology((4,), (1e8,)), 8, rules)
     chosen = best_plan([profile], request)
@@ -156,13 +193,23 @@ def test_the_planner_chooses_tensor_parallelism_where_a_layer_fits_no_device() -
 
 
 def test_the_planner_compares_every_number_of_devices_that_can_share_the_parts() -> None:
-    """Two of four devices exchange two parts each: twice as many bytes as with two parts of the same size."""
-    profile = replace(PROFILE, layers=tuple(replace(cost, parts=4 if cost.parts > 1 else 1) for cost in COSTS))
+    """Two of four devices exchange two parts each: twice as many bytes as with two parts of the
+    same size.
+    """
+    profile = replace(
+        PROFILE, layers=tuple(replace(cost, parts=4 if cost.parts > 1 else 1) for cost in COSTS)
+    )
     chosen = best_plan([profile], SplitRequest(Topology((4,), (1e6,)), 8, stages=2, tensor=2))
-    assert sum(stage.forward_seconds + stage.backward_seconds for stage in chosen.stages) == 3 * 3.0 + 2 * (1.5 + 4.0)
-    listed = {name for name, _ in best_plan([profile], SplitRequest(Topology((4,), (1e6,)), 8)).rejected}
+    assert sum(
+        stage.forward_seconds + stage.backward_seconds for stage in chosen.stages
+    ) == 3 * 3.0 + 2 * (1.5 + 4.0)
+    listed = {
+        name for name, _ in best_plan([profile], SplitRequest(Topology((4,), (1e6,)), 8)).rejected
+    }
     assert {f"tensor {degree}" in " ".join(listed) for degree in (2, 4)} == {True}
-    with pytest.raises(BadProfile, match="layer '1' has 4 parts, and tensor is 3: use a divisor of 4"):
+    with pytest.raises(
+        BadProfile, match="layer '1' has 4 parts, and tensor is 3: use a divisor of 4"
+    ):
         best_plan([profile], SplitRequest(Topology((3,), (1e6,)), 8, tensor=3))
 
 
@@ -170,7 +217,8 @@ def test_the_planner_chooses_tensor_parallelism_where_a_batch_cannot_be_shared()
     """One microbatch: neither a pipeline nor replicas keep two devices busy."""
     layers = tuple(replace(cost, parts=2) for cost in COSTS)
     fast, slow = (
-        best_plan([replace(PROFILE, layers=layers)], SplitRequest(Topology((2,), (rate,)), 2)) for rate in (1e9, 1e5)
+        best_plan([replace(PROFILE, layers=layers)], SplitRequest(Topology((2,), (rate,)), 2))
+        for rate in (1e9, 1e5)
     )
     assert (fast.tensor, slow.tensor) == (2, 1)
     # Five layers of 3 s, and parts of 1 MB each way: 10 ms, or 100 s.
@@ -241,9 +289,26 @@ def build(microbatch):
 
 def test_the_command_profiles_plans_and_trains(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(FILE)
-    model, profile, split = f"{tmp_path / 'own.py'}:build", tmp_path / "profile.json", tmp_path / "plan.json"
-    spotctl("lab", "parallel", "profile", model, "--microbatch", "3", "--repeats", "1", "--out", profile)
-    given = ["lab", "parallel", "plan", str(profile), "--devices", "cpu:4", "--bandwidth", "1TB/s", "--batch", "12"]
+    model, profile, split = (
+        f"{tmp_path / 'own.py'}:build",
+        tmp_path / "profile.json",
+        tmp_path / "plan.json",
+    )
+    spotctl(
+        "lab", "parallel", "profile", model, "--microbatch", "3", "--repeats", "1", "--out", profile
+    )
+    given = [
+        "lab",
+        "parallel",
+        "plan",
+        str(profile),
+        "--devices",
+        "cpu:4",
+        "--bandwidth",
+        "1TB/s",
+        "--batch",
+        "12",
+    ]
     given += ["--split", "stages=2,tensor=2"]
     assert "2 devices share each split layer" in spotctl(*given).out
     split.write_text(spotctl(*given, "--json").out)

@@ -90,7 +90,9 @@ def test_another_process_goes_on_from_a_checkpoint(name: str, tmp_path: Path) ->
     construct = BY_NAME[name]
     for batches in (2, UPDATES):
         plan = PipelinePlan(batches, MICROBATCHES, least_stages=2)
-        result = train_local(construct.model(), construct.rule, plan, 2, checkpoint=tmp_path / "run.npz")
+        result = train_local(
+            construct.model(), construct.rule, plan, 2, checkpoint=tmp_path / "run.npz"
+        )
     expected, _ = plain_torch(construct)
     assert largest_difference([result.losses[k] for k in sorted(result.losses)], expected) <= 1e-6
 
@@ -109,7 +111,10 @@ def test_double_buffering_clips_by_the_norm_of_all_stages() -> None:
     construct = BY_NAME["clipping by the norm of all stages"]
     results = [
         train_simulated(
-            construct.model(), construct.rule, PipelinePlan(UPDATES, MICROBATCHES, "2bw", least_stages=stages), stages
+            construct.model(),
+            construct.rule,
+            PipelinePlan(UPDATES, MICROBATCHES, "2bw", least_stages=stages),
+            stages,
         )
         for stages in (1, 3)
     ]
@@ -118,15 +123,21 @@ def test_double_buffering_clips_by_the_norm_of_all_stages() -> None:
 
 
 def test_running_statistics_are_in_the_result() -> None:
-    result = train_simulated(BY_NAME["BatchNorm"].model(), TorchOptimizer(SGD), PipelinePlan(2, 4), 2)
+    result = train_simulated(
+        BY_NAME["BatchNorm"].model(), TorchOptimizer(SGD), PipelinePlan(2, 4), 2
+    )
     assert list(result.buffers) == [1, 5]
     assert int(result.buffers[1][2]) == 2 * 4
-    _, batch_norm, *_, last = modules_with(BY_NAME["BatchNorm"].model(), result.weights, result.buffers)
+    _, batch_norm, *_, last = modules_with(
+        BY_NAME["BatchNorm"].model(), result.weights, result.buffers
+    )
     assert torch.equal(batch_norm.running_var, torch.from_numpy(result.buffers[1][1]))
     assert torch.equal(last.weight, torch.from_numpy(result.weights[6][0]))
 
 
-@pytest.mark.parametrize("name", ["BatchNorm", "bfloat16 weights", "frozen parameters, weight decay"])
+@pytest.mark.parametrize(
+    "name", ["BatchNorm", "bfloat16 weights", "frozen parameters, weight decay"]
+)
 def test_a_model_file_becomes_modules(name: str, tmp_path: Path) -> None:
     construct = BY_NAME[name]
     trained = train_simulated(construct.model(), construct.rule, PipelinePlan(2, 4), 2)
@@ -143,10 +154,13 @@ def test_a_model_file_becomes_modules(name: str, tmp_path: Path) -> None:
 def test_real_models_are_profiled(build: Callable[[], nn.Sequential]) -> None:
     construct = next(construct for construct in CONSTRUCTS if construct.build is build)
     (profile,) = profiled("real", lambda _: construct.model(), [4], repeats=1)
-    assert [layer.name for layer in profile.layers] == [f"{i}:{type(part).__name__}" for i, part in enumerate(build())]
+    assert [layer.name for layer in profile.layers] == [
+        f"{i}:{type(part).__name__}" for i, part in enumerate(build())
+    ]
 
 
-def trained(model: PipelineModel, rule: UpdateRule, **how: Any) -> None:  # noqa: ANN401  # settings of a plan
+# Settings of a plan.
+def trained(model: PipelineModel, rule: UpdateRule, **how: Any) -> None:  # noqa: ANN401
     train_simulated(model, rule, PipelinePlan(2, how.pop("batch", 4), **how), 2)
 
 
@@ -161,11 +175,19 @@ TWO = {2: PipelineLayout((((0, 6),), ((0, 6),)), (2, 2))}
             r"layer 1 has running statistics \(running_mean, running_var, num_batches_tracked\), which copies",
         ),
         (
-            lambda: trained(BY_NAME["tied weights, stages apart"].model(), Optimizer(), batch=1, scheme="pipedream"),
-            "layers 0, 3 share a weight, and the stages of pipedream update at different times: use flush or 2bw",
+            lambda: trained(
+                BY_NAME["tied weights, stages apart"].model(),
+                Optimizer(),
+                batch=1,
+                scheme="pipedream",
+            ),
+            "layers 0, 3 share a weight, and the stages of pipedream update at different times: "
+            "use flush or 2bw",
         ),
         (
-            lambda: trained(BY_NAME["Sequential, SGD"].model(), TorchOptimizer(SGD, clip_norm=-1.0)),
+            lambda: trained(
+                BY_NAME["Sequential, SGD"].model(), TorchOptimizer(SGD, clip_norm=-1.0)
+            ),
             "clip_norm is -1",
         ),
         (lambda: trained(BY_NAME["bfloat16 weights"].model(), Optimizer()), "use .*TorchOptimizer"),
@@ -176,17 +198,26 @@ TWO = {2: PipelineLayout((((0, 6),), ((0, 6),)), (2, 2))}
             ),
             "ReduceLROnPlateau depends on a loss",
         ),
-        (lambda: torch_layers(lambda: nn.Linear(2, 2)), "Linear is not a list of layers: build a torch.nn.Sequential"),
+        (
+            lambda: torch_layers(lambda: nn.Linear(2, 2)),
+            "Linear is not a list of layers: build a torch.nn.Sequential",
+        ),
         (
             lambda: trained(
-                PipelineModel(split_layer([TorchLayer(partial(nn.BatchNorm1d, 8))] * 2), squared_error, with_targets),
+                PipelineModel(
+                    split_layer([TorchLayer(partial(nn.BatchNorm1d, 8))] * 2),
+                    squared_error,
+                    with_targets,
+                ),
                 Optimizer(),
             ),
             "layer 0 is a part of a split layer and has running statistics",
         ),
         (
             lambda: trained(
-                PipelineModel([TorchLayer(partial(nn.LSTM, 8, 8))], TorchLoss(nn.MSELoss()), with_targets),
+                PipelineModel(
+                    [TorchLayer(partial(nn.LSTM, 8, 8))], TorchLoss(nn.MSELoss()), with_targets
+                ),
                 TorchOptimizer(SGD),
             ),
             "module LSTM returned tuple with a tuple: return a tensor, or a tuple of tensors",

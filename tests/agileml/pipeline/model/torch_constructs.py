@@ -1,7 +1,9 @@
-"""`python -m tests.agileml.pipeline.model.torch_constructs`: what models of PyTorch do, in a pipeline and without one.
+"""`python -m tests.agileml.pipeline.model.torch_constructs`: what models of PyTorch do, in a
+pipeline and without one.
 
-Each model trains in one process with plain PyTorch on the same microbatches, in our pipelines, and, with `--torch`, in
-two processes under `torch.distributed.pipelining`. The table has the largest relative difference of a loss.
+Each model trains in one process with plain PyTorch on the same microbatches, in our pipelines, and,
+with `--torch`, in two processes under `torch.distributed.pipelining`. The table has the largest
+relative difference of a loss.
 """
 
 from __future__ import annotations
@@ -93,9 +95,21 @@ CONSTRUCTS = [
     Construct("a module with a list `stages`", Staged),
     Construct("frozen parameters, weight decay", frozen, make=partial(SGD, weight_decay=0.1)),
     Construct("ReLU(inplace=True), and x += 1", in_place),
-    Construct("several inputs and outputs", lambda: nn.Sequential(TwoInputs(), TwoInputs(), Joined()), pairs),
-    Construct("a skip connection across stages", lambda: nn.Sequential(Skipping(), Within(), Within(), Joined())),
-    Construct("integers next to activations", lambda: nn.Sequential(Masked(), Unmasked()), tokens, per_token),
+    Construct(
+        "several inputs and outputs",
+        lambda: nn.Sequential(TwoInputs(), TwoInputs(), Joined()),
+        pairs,
+    ),
+    Construct(
+        "a skip connection across stages",
+        lambda: nn.Sequential(Skipping(), Within(), Within(), Joined()),
+    ),
+    Construct(
+        "integers next to activations",
+        lambda: nn.Sequential(Masked(), Unmasked()),
+        tokens,
+        per_token,
+    ),
     Construct(
         "unused parameters, AdamW",
         lambda: nn.Sequential(Unused(), nn.Tanh(), LAST()),
@@ -107,12 +121,18 @@ CONSTRUCTS = [
     Construct("BatchNorm", normalized, images, one_pipeline=True),
     Construct("bfloat16 weights", halved, make=MOMENTUM),
     Construct("bfloat16 by autocast", lowered),
-    Construct("SGD, Nesterov, weight decay", plain, make=partial(MOMENTUM, nesterov=True, weight_decay=0.01)),
+    Construct(
+        "SGD, Nesterov, weight decay",
+        plain,
+        make=partial(MOMENTUM, nesterov=True, weight_decay=0.01),
+    ),
     Construct("AdamW with groups of parameters", plain, make=groups),
     Construct("warm-up, then a cosine schedule", plain, make=ADAM, schedule=warmed_up),
     Construct("OneCycleLR, which changes betas", plain, make=ADAM, schedule=CYCLE),
     Construct("clipping by the norm of all stages", plain, make=MOMENTUM, clip_norm=0.2),
-    Construct("clipping with tied weights", partial(tied, between=3), tokens, per_token, clip_norm=0.1),
+    Construct(
+        "clipping with tied weights", partial(tied, between=3), tokens, per_token, clip_norm=0.1
+    ),
     Construct("a loss with label smoothing", plain, loss=nn.CrossEntropyLoss(label_smoothing=0.1)),
 ]
 
@@ -158,9 +178,13 @@ def layouts(layers: int, *, one_pipeline: bool) -> list[tuple[str, PipelineLayou
     return found
 
 
-def piped(construct: Construct, scheme: str, layout: PipelineLayout, *, recompute: bool) -> TrainedPipeline:
+def piped(
+    construct: Construct, scheme: str, layout: PipelineLayout, *, recompute: bool
+) -> TrainedPipeline:
     nodes = len(layout.seats())
-    plan = PipelinePlan(UPDATES, MICROBATCHES, scheme, layout.chunks, recompute, layouts={nodes: layout})
+    plan = PipelinePlan(
+        UPDATES, MICROBATCHES, scheme, layout.chunks, recompute, layouts={nodes: layout}
+    )
     return train_simulated(construct.model(), construct.rule, plan, nodes)
 
 
@@ -170,16 +194,25 @@ def largest_difference(losses: Sequence[float], expected: Sequence[float]) -> fl
 
 
 def differences(construct: Construct) -> tuple[float, float]:
-    """The largest differences from plain PyTorch of a loss and of a weight or buffer, over all layouts."""
+    """The largest differences from plain PyTorch of a loss and of a weight or buffer, over all
+    layouts.
+    """
     expected, children = plain_torch(construct)
     worst, weights = 0.0, 0.0
     for recompute in (False, True):
         for scheme, layout in layouts(len(children), one_pipeline=construct.one_pipeline):
             result = piped(construct, scheme, layout, recompute=recompute)
-            worst = max(worst, largest_difference([result.losses[k] for k in sorted(result.losses)], expected))
+            worst = max(
+                worst,
+                largest_difference([result.losses[k] for k in sorted(result.losses)], expected),
+            )
             for i, child in enumerate(children):
-                ours = [tensor_of(array) for array in (*result.weights[i], *result.buffers.get(i, ()))]
-                theirs = [p.detach() for p in child.parameters() if p.requires_grad] + list(child.buffers())
+                ours = [
+                    tensor_of(array) for array in (*result.weights[i], *result.buffers.get(i, ()))
+                ]
+                theirs = [p.detach() for p in child.parameters() if p.requires_grad] + list(
+                    child.buffers()
+                )
                 for a, b in zip(ours, theirs, strict=True):
                     weights = max(weights, float((a.double() - b.double()).abs().max()))
     return worst, weights

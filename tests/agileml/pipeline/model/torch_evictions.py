@@ -1,6 +1,8 @@
-"""`python -m tests.agileml.pipeline.model.torch_evictions [SCHEDULES]`: models of PyTorch through random evictions.
+"""`python -m tests.agileml.pipeline.model.torch_evictions [SCHEDULES]`: models of PyTorch through
+random evictions.
 
-After each schedule losses, weights and buffers must be those of one node that nothing disturbs, bit for bit.
+After each schedule losses, weights and buffers must be those of one node that nothing disturbs, bit
+for bit.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from tests.agileml.pipeline.run.elastic_schedules import PipelineFault, train_si
 @cache
 def undisturbed(index: int, scheme: str) -> TrainedPipeline:
     construct = CONSTRUCTS[index]
-    return train_simulated(construct.model(), construct.rule, PipelinePlan(UPDATES, MICROBATCHES, scheme), 1)
+    return train_simulated(
+        construct.model(), construct.rule, PipelinePlan(UPDATES, MICROBATCHES, scheme), 1
+    )
 
 
 def drawn_faults(draw: random.Random, nodes: int) -> list[PipelineFault]:
@@ -52,15 +56,24 @@ def problem(seed: int) -> str | None:
     )
     nodes = draw.randint(3, 5)
     faults = drawn_faults(draw, nodes)
-    result = train_simulated(construct.model(), construct.rule, plan, nodes, faults=faults, seed=seed)
+    result = train_simulated(
+        construct.model(), construct.rule, plan, nodes, faults=faults, seed=seed
+    )
     expected = undisturbed(index, "2bw" if scheme == "2bw" else "flush")
     equal = same(result.weights, expected.weights) and same(result.buffers, expected.buffers)
-    return None if equal and result.losses == expected.losses else f"seed {seed}: {construct.name}, {scheme} differs"
+    return (
+        None
+        if equal and result.losses == expected.losses
+        else f"seed {seed}: {construct.name}, {scheme} differs"
+    )
 
 
 if __name__ == "__main__":
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 500
     torch.set_num_threads(1)
     wrong = [line for seed in range(count) if (line := problem(seed))]
-    print("\n".join(wrong) or f"{count} schedules: losses, weights and buffers as in an undisturbed run")
+    print(
+        "\n".join(wrong)
+        or f"{count} schedules: losses, weights and buffers as in an undisturbed run"
+    )
     sys.exit(bool(wrong))

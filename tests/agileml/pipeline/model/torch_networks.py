@@ -12,12 +12,16 @@ SAMPLES, WIDTH, CLASSES = 4, 8, 5
 
 def points(number: int) -> tuple[torch.Tensor, torch.Tensor]:
     draw = torch.Generator().manual_seed(number)
-    return torch.randn(SAMPLES, WIDTH, generator=draw), torch.randint(CLASSES, (SAMPLES,), generator=draw)
+    return torch.randn(SAMPLES, WIDTH, generator=draw), torch.randint(
+        CLASSES, (SAMPLES,), generator=draw
+    )
 
 
 def images(number: int) -> tuple[torch.Tensor, torch.Tensor]:
     draw = torch.Generator().manual_seed(number)
-    return torch.randn(SAMPLES, 3, 6, 6, generator=draw), torch.randint(CLASSES, (SAMPLES,), generator=draw)
+    return torch.randn(SAMPLES, 3, 6, 6, generator=draw), torch.randint(
+        CLASSES, (SAMPLES,), generator=draw
+    )
 
 
 def tokens(number: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -64,7 +68,9 @@ class Within(nn.Module):
         super().__init__()
         self.inner = nn.Linear(WIDTH, WIDTH)
 
-    def forward(self, values: torch.Tensor, skipped: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(
+        self, values: torch.Tensor, skipped: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         return torch.relu(self.inner(values)), skipped
 
 
@@ -169,7 +175,11 @@ def frozen() -> nn.Sequential:
 
 def plain() -> nn.Sequential:
     return nn.Sequential(
-        nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, CLASSES)
+        nn.Linear(WIDTH, WIDTH),
+        nn.Tanh(),
+        nn.Linear(WIDTH, WIDTH),
+        nn.ReLU(),
+        nn.Linear(WIDTH, CLASSES),
     )
 
 
@@ -204,7 +214,9 @@ def warmed_up(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRSc
 
 
 def per_token(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    return nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten(), label_smoothing=0.1)
+    return nn.functional.cross_entropy(
+        outputs.flatten(0, 1), targets.flatten(), label_smoothing=0.1
+    )
 
 
 LAST = partial(nn.Linear, WIDTH, CLASSES)
@@ -215,7 +227,9 @@ def in_place() -> nn.Sequential:
 
 
 def dropping() -> nn.Sequential:
-    return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Dropout(0.3), nn.Tanh(), nn.Dropout(0.3), LAST())
+    return nn.Sequential(
+        nn.Linear(WIDTH, WIDTH), nn.Dropout(0.3), nn.Tanh(), nn.Dropout(0.3), LAST()
+    )
 
 
 def normalized() -> nn.Sequential:
@@ -228,4 +242,6 @@ def halved() -> nn.Sequential:
 
 
 def lowered() -> nn.Sequential:
-    return nn.Sequential(Lowered(WIDTH, WIDTH), nn.ReLU(), Lowered(WIDTH, WIDTH), nn.Tanh(), Lowered(WIDTH, CLASSES))
+    return nn.Sequential(
+        Lowered(WIDTH, WIDTH), nn.ReLU(), Lowered(WIDTH, WIDTH), nn.Tanh(), Lowered(WIDTH, CLASSES)
+    )

@@ -13,7 +13,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from tests.agileml.pipeline.model.torch_constructs import CONSTRUCTS, MICROBATCHES, UPDATES, Construct
+from tests.agileml.pipeline.model.torch_constructs import (
+    CONSTRUCTS,
+    MICROBATCHES,
+    UPDATES,
+    Construct,
+)
 
 PATIENCE_SECONDS = 20
 
@@ -44,13 +49,20 @@ def losses_or_error(name: str, schedule: str) -> list[float] | str:
             workers[-1].start()
             sender.close()
             receivers.append(receiver)
-        answers = [receiver.recv() if receiver.poll(3 * PATIENCE_SECONDS) else "no answer" for receiver in receivers]
+        answers = [
+            receiver.recv() if receiver.poll(3 * PATIENCE_SECONDS) else "no answer"
+            for receiver in receivers
+        ]
         for worker in workers:
             worker.kill()
             worker.join()
     errors = [answer for answer in answers if isinstance(answer, str)]
     # The stage that fails answers before the one that waits for it.
-    return min(errors, key=lambda error: "Connection" in error or "imed out" in error) if errors else answers[-1]
+    return (
+        min(errors, key=lambda error: "Connection" in error or "imed out" in error)
+        if errors
+        else answers[-1]
+    )
 
 
 def _work(name: str, schedule: str, rank: int, store: Path, answer: Connection) -> None:
@@ -67,7 +79,9 @@ def _losses(construct: Construct, schedule: str, rank: int, store: Path) -> list
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
     timeout = timedelta(seconds=PATIENCE_SECONDS)
-    torch.distributed.init_process_group("gloo", init_method=store.as_uri(), rank=rank, world_size=2, timeout=timeout)
+    torch.distributed.init_process_group(
+        "gloo", init_method=store.as_uri(), rank=rank, world_size=2, timeout=timeout
+    )
     children = construct.children()
     half = len(children) // 2
     module = Chain(children[half:] if rank else children[:half])
@@ -78,7 +92,9 @@ def _losses(construct: Construct, schedule: str, rank: int, store: Path) -> list
     rates = construct.schedule(optimizer) if construct.schedule else None
     losses: list[float] = []
     for update in range(UPDATES):
-        pairs = [construct.data(k) for k in range(update * MICROBATCHES, (update + 1) * MICROBATCHES)]
+        pairs = [
+            construct.data(k) for k in range(update * MICROBATCHES, (update + 1) * MICROBATCHES)
+        ]
         inputs = [_values(values) for values, _ in pairs]
         batch = [torch.cat([one[i] for one in inputs]) for i in range(len(inputs[0]))]
         for parameter in trained:

@@ -1,7 +1,8 @@
-"""`python -m tests.agileml.pipeline.plan.brute_force [MODELS]`: the planner next to every plan of random models.
+"""`python -m tests.agileml.pipeline.plan.brute_force [MODELS]`: the planner next to every plan of
+random models.
 
-Nothing here is shared with the planner but the formulas of the specification. Every placement is listed, the memory of
-each of its workers is checked, and the fastest counts.
+Nothing here is shared with the planner but the formulas of the specification. Every placement is
+listed, the memory of each of its workers is checked, and the fastest counts.
 """
 
 from __future__ import annotations
@@ -20,7 +21,20 @@ from agileml.pipeline.profile.model_profile import BadProfile, CostRules, LayerC
 
 StageChain = list[tuple[int, int, int]]
 """Stages: first layer, last layer, workers."""
-COUNTS = [(3,), (4,), (5,), (2, 2), (3, 2), (2, 3), (4, 2), (2, 4), (2, 2, 2), (1, 3, 2), (3, 1, 2), (2, 2, 3)]
+COUNTS = [
+    (3,),
+    (4,),
+    (5,),
+    (2, 2),
+    (3, 2),
+    (2, 3),
+    (4, 2),
+    (2, 4),
+    (2, 2, 2),
+    (1, 3, 2),
+    (3, 1, 2),
+    (2, 2, 3),
+]
 
 
 def chains(first: int, last: int, workers: int) -> Iterator[StageChain]:
@@ -53,7 +67,8 @@ class Case:
         return sum(layer.seconds for layer in self.profile.layers[first : last + 1])
 
     def all_fit(self, stages: StageChain) -> bool:
-        """Whether each worker holds the weights and stashes of its inputs in flight, and gradients."""
+        """Whether each worker holds the weights and stashes of its inputs in flight, and
+        gradients."""
         for s, (first, last, m) in enumerate(stages):
             flying = ceil(sum(workers for _, _, workers in stages[s:]) / m)
             held = (flying + 1) * self.bytes_of("weight_bytes", first, last)
@@ -61,12 +76,19 @@ class Case:
                 return False
         return True
 
-    def nested(self, level: int, first: int, last: int, parts: int) -> Iterator[tuple[float, StageChain]]:
-        """All pipelines over `parts` components of a level, each of them a pipeline too: seconds, and stages."""
+    def nested(
+        self, level: int, first: int, last: int, parts: int
+    ) -> Iterator[tuple[float, StageChain]]:
+        """All pipelines over `parts` components of a level, each of them a pipeline too: seconds,
+        and stages.
+        """
         if level < 0:
             yield self.compute_of(first, last), [(first, last, 1)]
             return
-        bandwidth, inner = self.topology.bandwidths[level], self.topology.counts[level - 1] if level else 1
+        bandwidth, inner = (
+            self.topology.bandwidths[level],
+            self.topology.counts[level - 1] if level else 1,
+        )
         for chain in chains(first, last, parts):
             links = [2 * self.profile.layers[j].output_bytes / bandwidth for _, j, _ in chain[:-1]]
             built: list[tuple[float, StageChain]] = [(max(links, default=0.0), [])]
@@ -82,18 +104,29 @@ class Case:
             yield from built
 
     def between(self, devices: range) -> float:
-        """The slowest link of a group: level k is used if the group does not fit into one component of level k - 1."""
+        """The slowest link of a group: level k is used if the group does not fit into one component
+        of level k - 1.
+        """
         counts, rates = self.topology.counts, self.topology.bandwidths
         sizes = [prod(counts[:k]) for k in range(1, len(counts))]
-        used = [rate for size, rate in zip(sizes, rates[1:], strict=True) if len({d // size for d in devices}) > 1]
+        used = [
+            rate
+            for size, rate in zip(sizes, rates[1:], strict=True)
+            if len({d // size for d in devices}) > 1
+        ]
         return min([rates[0], *used])
 
     def in_a_row(self, workers: int) -> Iterator[tuple[float, StageChain]]:
-        """All pipelines over consecutive devices, the last device of the pipeline being number 0."""
+        """All pipelines over consecutive devices, the last device of the pipeline being number
+        0."""
         for chain in chains(0, len(self.profile.layers) - 1, workers):
             times, left = [], workers
             for s, (i, j, m) in enumerate(chain):
-                times.append(self.seconds_of(self.compute_of(i, j), (i, j, m), self.between(range(left - m, left))))
+                times.append(
+                    self.seconds_of(
+                        self.compute_of(i, j), (i, j, m), self.between(range(left - m, left))
+                    )
+                )
                 if s + 1 < len(chain):
                     both = range(left - m - chain[s + 1][2], left)
                     times.append(2 * self.profile.layers[j].output_bytes / self.between(both))
@@ -115,11 +148,19 @@ class Case:
 
 
 def random_case(seed: int) -> Case:
-    """Two of three have a limit between the need of the largest layer and that of the whole model."""
+    """Two of three have a limit between the need of the largest layer and that of the whole
+    model."""
     draw = random.Random(seed)
     counts = draw.choice(COUNTS)
     layers = tuple(
-        LayerCost(f"layer{i}", draw.random(), draw.random(), draw.random() ** 3 * 4, draw.random(), draw.random() * 3)
+        LayerCost(
+            f"layer{i}",
+            draw.random(),
+            draw.random(),
+            draw.random() ** 3 * 4,
+            draw.random(),
+            draw.random() * 3,
+        )
         for i in range(draw.randint(1, 6 if prod(counts) < 8 else 4))
     )
     rates = sorted((draw.uniform(0.5, 20) for _ in counts), reverse=True)
@@ -145,11 +186,17 @@ def mismatch(seed: int) -> str:
     if chosen.workers == workers and abs(chosen.seconds - best[workers]) <= 1e-12 * best[workers]:
         return ""
     times = chosen.seconds / best[workers]
-    return f"{where}: {times:.3f} times the fastest; {chosen} on {chosen.workers}, and {workers} workers suffice"
+    return (
+        f"{where}: {times:.3f} times the fastest; {chosen} on {chosen.workers}, and {workers} "
+        "workers suffice"
+    )
 
 
-def best_straight(profile: ModelProfile, scheme: str, stages: int, memory: float, *, recompute: bool) -> float:
-    """Seconds of the slowest stage, of all cuts into stages that fit; four microbatches in a batch."""
+def best_straight(
+    profile: ModelProfile, scheme: str, stages: int, memory: float, *, recompute: bool
+) -> float:
+    """Seconds of the slowest stage, of all cuts into stages that fit; four microbatches in a
+    batch."""
     layers, best = profile.layers, inf
     for cuts in combinations(range(1, len(layers)), stages - 1):
         times = []
@@ -170,7 +217,11 @@ def straight_mismatch(seed: int) -> str:
     profile = random_case(seed).profile
     stages, recompute = draw.randint(1, min(4, len(profile.layers))), draw.random() < 0.5
     scheme = draw.choice(["gpipe", "flush", "2bw"] if stages > 1 else ["gpipe", "flush"])
-    memory = draw.uniform(1, 4) * sum(layer.weight_bytes + layer.stash_bytes for layer in profile.layers) / stages
+    memory = (
+        draw.uniform(1, 4)
+        * sum(layer.weight_bytes + layer.stash_bytes for layer in profile.layers)
+        / stages
+    )
     best = best_straight(profile, scheme, stages, memory, recompute=recompute)
     where = f"seed {seed}, {scheme} in {stages} stages"
     far, rules = Topology((stages,), (1e12,)), CostRules(memory_bytes=memory)
@@ -178,9 +229,17 @@ def straight_mismatch(seed: int) -> str:
     try:
         planned = plan([profile], request).stages
     except BadProfile:
-        return f"{where}: the planner found nothing, and a slowest stage of {best} fits" if best < inf else ""
+        return (
+            f"{where}: the planner found nothing, and a slowest stage of {best} fits"
+            if best < inf
+            else ""
+        )
     slowest = max(stage.forward_seconds + stage.backward_seconds for stage in planned)
-    return f"{where}: {slowest} in the slowest stage, and {best} fits" if abs(slowest - best) > 1e-12 * best else ""
+    return (
+        f"{where}: {slowest} in the slowest stage, and {best} fits"
+        if abs(slowest - best) > 1e-12 * best
+        else ""
+    )
 
 
 def main(count: int) -> int:

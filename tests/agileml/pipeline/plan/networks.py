@@ -32,20 +32,33 @@ def vgg16(batch: int = 64) -> ModelProfile:
             layers.append(_conv(f"conv{block}_{i}", (inputs, outputs, 3), side, pooled, batch))
             inputs = outputs
         side //= 2
-    layers += [_full("fc6", 25088, 4096, batch), _full("fc7", 4096, 4096, batch), _full("fc8", 4096, 1000, batch)]
+    layers += [
+        _full("fc6", 25088, 4096, batch),
+        _full("fc7", 4096, 4096, batch),
+        _full("fc8", 4096, 1000, batch),
+    ]
     return ModelProfile("vgg16", batch, tuple(layers))
 
 
 def alexnet(batch: int = 256) -> ModelProfile:
     shapes = [((3, 64, 11), 55, 27), ((64, 192, 5), 27, 13), ((192, 384, 3), 13, 13)]
     shapes += [((384, 256, 3), 13, 13), ((256, 256, 3), 13, 6)]
-    layers = [_conv(f"conv{i}", shape, side, pooled, batch) for i, (shape, side, pooled) in enumerate(shapes, 1)]
-    layers += [_full("fc6", 9216, 4096, batch), _full("fc7", 4096, 4096, batch), _full("fc8", 4096, 1000, batch)]
+    layers = [
+        _conv(f"conv{i}", shape, side, pooled, batch)
+        for i, (shape, side, pooled) in enumerate(shapes, 1)
+    ]
+    layers += [
+        _full("fc6", 9216, 4096, batch),
+        _full("fc7", 4096, 4096, batch),
+        _full("fc8", 4096, 1000, batch),
+    ]
     return ModelProfile("alexnet", batch, tuple(layers))
 
 
 def resnet50(batch: int = 128, *, stride_first: bool = False) -> ModelProfile:
-    """One layer per bottleneck block. Its second convolution halves the image, or with `stride_first` its first."""
+    """One layer per bottleneck block. Its second convolution halves the image, or with
+    `stride_first` its first.
+    """
     layers = [_conv("stem", (3, 64, 7), 112, 56, batch)]
     inputs, side = 64, 56
     for stage, (width, blocks) in enumerate([(64, 3), (128, 4), (256, 6), (512, 3)], 1):

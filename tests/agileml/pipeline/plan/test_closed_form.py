@@ -39,7 +39,9 @@ def test_a_flush_adds_the_bubble(chunks: int, bubble: float) -> None:
 
 
 def test_bytes_of_the_first_stage() -> None:
-    """Weight versions and p stashes; with recomputation one stash and p inputs. Gradients and optimizer come on top."""
+    """Weight versions and p stashes; with recomputation one stash and p inputs. Gradients and
+    optimizer come on top.
+    """
     extra = 3 * 100.0
     assert held_bytes(STAGE, 2, 4, "adam") == 2 * 100 + 4 * 40 + 4 * 5 + extra
     assert held_bytes(replace(STAGE, recompute=True), 2, 4, "adam") == 2 * 100 + 40 + 4 * 5 + extra
@@ -56,7 +58,9 @@ def test_bytes_of_the_first_stage() -> None:
         ("2bw", [2, 2, 2, 2], [4, 3, 2, 1]),
     ],
 )
-def test_versions_and_inputs_in_flight(scheme: str, versions: list[int], in_flight: list[int]) -> None:
+def test_versions_and_inputs_in_flight(
+    scheme: str, versions: list[int], in_flight: list[int]
+) -> None:
     assert [schedules.versions(scheme, 4, s) for s in (1, 2, 3, 4)] == versions
     assert [schedules.in_flight(scheme, 4, s, 8) for s in (1, 2, 3, 4)] == in_flight
     assert schedules.bubble(scheme, 4, 8) == (3 / 8 if scheme in schedules.FLUSHING else 0)
@@ -77,6 +81,8 @@ def test_interleaving_peaks_above_the_depth() -> None:
         ("zigzag", 2, 4, 1, "scheme is 'zigzag'; choose from gpipe"),
     ],
 )
-def test_shapes_that_cannot_run(scheme: str, stages: int, microbatches: int, chunks: int, message: str) -> None:
+def test_shapes_that_cannot_run(
+    scheme: str, stages: int, microbatches: int, chunks: int, message: str
+) -> None:
     with pytest.raises(BadArgument, match=message):
         schedules.check_scheme(scheme, stages, microbatches, chunks)

@@ -36,7 +36,9 @@ def levels(profile: ModelProfile, topology: Topology, rules: CostRules = CostRul
 def data_parallel_seconds(profile: ModelProfile, topology: Topology) -> float:
     tables = SpanTables.of(profile)
     rate = topology.bandwidths[-1]
-    return float(stage_seconds(tables.seconds, tables.weights, topology.devices, rate, CostRules())[0, -1])
+    return float(
+        stage_seconds(tables.seconds, tables.weights, topology.devices, rate, CostRules())[0, -1]
+    )
 
 
 def test_vgg16_on_16_devices_replicates_the_convolutions_15_times() -> None:
@@ -73,8 +75,12 @@ def test_four_devices(network: Callable[[], ModelProfile], split: str) -> None:
     assert str(levels(network(), FOUR)) == split
 
 
-@pytest.mark.parametrize(("network", "speedup", "convolutions"), [(vgg16, 12.1, 12), (alexnet, 6.05, 12)])
-def test_levels_hand_out_whole_servers(network: Callable[[], ModelProfile], speedup: float, convolutions: int) -> None:
+@pytest.mark.parametrize(
+    ("network", "speedup", "convolutions"), [(vgg16, 12.1, 12), (alexnet, 6.05, 12)]
+)
+def test_levels_hand_out_whole_servers(
+    network: Callable[[], ModelProfile], speedup: float, convolutions: int
+) -> None:
     profile = network()
     split = levels(profile, SERVERS)
     assert profile.seconds / split.seconds == pytest.approx(speedup, rel=0.005)
@@ -114,7 +120,10 @@ def test_no_stage_exceeds_the_memory() -> None:
     assert str(partition(profile, four, CostRules())) == "4"
     limited = partition(profile, four, CostRules(memory_bytes=65.0))
     assert len(limited.stages) > 1
-    with pytest.raises(BadProfile, match=r"layer 'l0' needs 21 bytes, and a device has 20: use smaller microbatches"):
+    with pytest.raises(
+        BadProfile,
+        match=r"layer 'l0' needs 21 bytes, and a device has 20: use smaller microbatches",
+    ):
         partition(profile, four, CostRules(memory_bytes=20.0))
     with pytest.raises(BadProfile, match="no split of m over 1 devices fits"):
         partition(profile, Topology((1,), (1.0,)), CostRules(memory_bytes=22.0))
@@ -126,8 +135,29 @@ def test_inputs_in_flight_of_replicated_stages() -> None:
     assert in_flight([2, 1]) == [2, 1]
 
 
-HIDDEN_BY_MEMORY = [24, 53, 68, 214, 302, 445, 556, 639, 722, 756, 901, 1177, 1187, 1236, 1323, 1347, 1501, 1730, 1941]
-"""Models whose fastest pipeline by levels does not fit, while another by levels beats all flat ones."""
+HIDDEN_BY_MEMORY = [
+    24,
+    53,
+    68,
+    214,
+    302,
+    445,
+    556,
+    639,
+    722,
+    756,
+    901,
+    1177,
+    1187,
+    1236,
+    1323,
+    1347,
+    1501,
+    1730,
+    1941,
+]
+"""Models whose fastest pipeline by levels does not fit, while another by levels beats all flat
+ones."""
 
 
 @pytest.mark.parametrize("seed", [*range(40), *HIDDEN_BY_MEMORY])

@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 
 from agileml.errors import BadArgument
-from agileml.pipeline.plan.parallel_plan import ParallelPlan, SplitRequest, Topology, plan_from_json, simulate
+from agileml.pipeline.plan.parallel_plan import (
+    ParallelPlan,
+    SplitRequest,
+    Topology,
+    plan_from_json,
+    simulate,
+)
 from agileml.pipeline.plan.planner import plan
 from agileml.pipeline.profile.model_profile import (
     FORMAT,
@@ -33,7 +39,9 @@ def blocks(
     weight_bytes: float = 100.0,
 ) -> ModelProfile:
     held = output_bytes, stash_bytes, weight_bytes
-    layers = tuple(LayerCost(f"block{i}", 1.0 * microbatch, 2.0 * microbatch, *held) for i in range(count))
+    layers = tuple(
+        LayerCost(f"block{i}", 1.0 * microbatch, 2.0 * microbatch, *held) for i in range(count)
+    )
     return ModelProfile("blocks", microbatch, layers)
 
 
@@ -48,12 +56,18 @@ def planned(
     **how: Any,  # noqa: ANN401
 ) -> ParallelPlan:
     rules = CostRules(memory_bytes=memory, optimizer="sgd")
-    return plan([profile], SplitRequest(Topology((devices,), (rate,)), how.pop("batch", 8), rules, **how))
+    return plan(
+        [profile], SplitRequest(Topology((devices,), (rate,)), how.pop("batch", 8), rules, **how)
+    )
 
 
 def test_data_parallelism_where_links_are_fast() -> None:
     best = planned(blocks())
-    assert ([stage.replicas for stage in best.stages], best.scheme, best.bubble) == ([4], "flush", 0.0)
+    assert ([stage.replicas for stage in best.stages], best.scheme, best.bubble) == (
+        [4],
+        "flush",
+        0.0,
+    )
     assert best.samples_per_second == pytest.approx(4 / 24, rel=0.001)
 
 
@@ -69,9 +83,12 @@ def test_pipelines_where_weights_are_large() -> None:
 
 
 def test_messages_and_updates_take_time() -> None:
-    """Each side of a cut handles two messages per microbatch, and every update is one of the optimizer asked for."""
+    """Each side of a cut handles two messages per microbatch, and every update is one of the
+    optimizer asked for.
+    """
     layers = tuple(
-        replace(layer, output_seconds=0.25, update_seconds={"sgd": 0.5, "adam": 9.0}) for layer in BLOCKS.layers
+        replace(layer, output_seconds=0.25, update_seconds={"sgd": 0.5, "adam": 9.0})
+        for layer in BLOCKS.layers
     )
     profile, far = replace(BLOCKS, layers=layers), 1e12
     for how, seconds in (
@@ -82,7 +99,9 @@ def test_messages_and_updates_take_time() -> None:
     ):
         chosen = planned(profile, rate=far, batch=16, pipelines=1, chunks=1, recompute=False, **how)
         assert 16 / chosen.samples_per_second == pytest.approx(seconds)
-        assert simulate(chosen, 6).samples_per_second == pytest.approx(chosen.samples_per_second, rel=0.05)
+        assert simulate(chosen, 6).samples_per_second == pytest.approx(
+            chosen.samples_per_second, rel=0.05
+        )
     # Every microbatch has its update, in the slowest of the stages.
     late = planned(profile, rate=far, batch=16, scheme="pipedream", allow_delay=3)
     assert late.samples_per_second == pytest.approx(4 / (24 + 8 * 0.5), rel=0.01)
@@ -99,18 +118,32 @@ def test_delay_is_added_only_when_allowed() -> None:
 def test_recomputation_where_the_stash_does_not_fit() -> None:
     profile = blocks(stash_bytes=1000.0, weight_bytes=1e5)
     roomy = planned(profile, rate=1e4, batch=16, stages=4, pipelines=1, scheme="flush")
-    tight = planned(profile, rate=1e4, batch=16, stages=4, pipelines=1, scheme="flush", memory=roomy.memory_bytes - 1)
+    tight = planned(
+        profile,
+        rate=1e4,
+        batch=16,
+        stages=4,
+        pipelines=1,
+        scheme="flush",
+        memory=roomy.memory_bytes - 1,
+    )
     assert (roomy.recompute, tight.recompute) == (False, True)
     assert tight.samples_per_second == pytest.approx(roomy.samples_per_second * 3 / 4, rel=0.001)
     assert any("does not fit" in reason for _, reason in tight.rejected)
 
 
 def test_the_microbatch_size_is_chosen() -> None:
-    """Twice the samples in 1.5 times the time; but four microbatches leave a larger bubble than eight."""
+    """Twice the samples in 1.5 times the time; but four microbatches leave a larger bubble than
+    eight.
+    """
     small, large = blocks(weight_bytes=1e9), blocks(microbatch=2, weight_bytes=1e9)
     request = SplitRequest(Topology((4,), (1e6,)), 8, scheme="flush")
     assert plan([small, large], request).microbatch == 1
-    faster = ModelProfile("blocks", 2, tuple(LayerCost(layer.name, 1.0, 2.0, 1.0, 10.0, 1e9) for layer in small.layers))
+    faster = ModelProfile(
+        "blocks",
+        2,
+        tuple(LayerCost(layer.name, 1.0, 2.0, 1.0, 10.0, 1e9) for layer in small.layers),
+    )
     assert plan([small, faster], request).microbatch == 2
 
 
@@ -133,7 +166,10 @@ def test_not_a_plan(content: object) -> None:
         ({"scheme": "zigzag"}, "scheme is 'zigzag'; choose from auto, gpipe"),
         ({"memory": 150.0}, "layer 'block0' needs 210 bytes, and a device has 150"),
         ({"memory": 410.0, "devices": 1}, "no plan for blocks fits: .* needs the least memory"),
-        ({"stages": 4, "batch": 3, "scheme": "2bw"}, "no plan for blocks: batch 3 is not a multiple"),
+        (
+            {"stages": 4, "batch": 3, "scheme": "2bw"},
+            "no plan for blocks: batch 3 is not a multiple",
+        ),
         ({"batch": 0}, "batch is 0"),
     ],
 )
@@ -149,7 +185,13 @@ def test_rules_are_checked() -> None:
         SplitRequest(Topology((1,), (1.0,)), 1, cost_rules("ring", 1.0, inf, "lion"))
 
 
-LAYER = {"name": "a", "forward_seconds": 1, "backward_seconds": 2, "output_bytes": 1, "stash_bytes": 1}
+LAYER = {
+    "name": "a",
+    "forward_seconds": 1,
+    "backward_seconds": 2,
+    "output_bytes": 1,
+    "stash_bytes": 1,
+}
 
 
 def profile_file(**changes: object) -> dict[str, object]:
@@ -172,14 +214,22 @@ def test_a_profile_is_read() -> None:
         (profile_file(layers=[7]), r"profiles.0.layers.0: expected an object"),
         (profile_file(microbatch="2"), "profiles.0.microbatch is '2'"),
         (profile_file(microbatch=0), "microbatch is 0"),
-        (profile_file(layers=[{**LAYER, "weight_bytes": 1, "update_seconds": 3}]), "layers.0.update_seconds is 3"),
+        (
+            profile_file(layers=[{**LAYER, "weight_bytes": 1, "update_seconds": 3}]),
+            "layers.0.update_seconds is 3",
+        ),
         (
             profile_file(layers=[{**LAYER, "weight_bytes": 1, "update_seconds": {"sgd": -1}}]),
             r"layer 'a': update_seconds.sgd is -1.0",
         ),
-        (profile_file(layers=[{**LAYER, "weight_bytes": float("nan")}]), "layer 'a': weight_bytes is nan"),
         (
-            profile_file(layers=[{**LAYER, "weight_bytes": 1, "forward_seconds": 0, "backward_seconds": 0}]),
+            profile_file(layers=[{**LAYER, "weight_bytes": float("nan")}]),
+            "layer 'a': weight_bytes is nan",
+        ),
+        (
+            profile_file(
+                layers=[{**LAYER, "weight_bytes": 1, "forward_seconds": 0, "backward_seconds": 0}]
+            ),
             "all layers take 0 seconds",
         ),
     ],

@@ -11,7 +11,10 @@ from agileml.pipeline.profile.model_profile import BadProfile, ModelProfile
 
 
 def node(number: int, what: str, size: str = "8.0", weights: float = 0.0) -> str:
-    figures = f"forward_compute_time=1.0, backward_compute_time=2.0, activation_size={size}, parameter_size={weights}"
+    figures = (
+        f"forward_compute_time=1.0, backward_compute_time=2.0, activation_size={size}, "
+        f"parameter_size={weights}"
+    )
     return f"node{number} -- {what} -- {figures}"
 
 
@@ -21,8 +24,18 @@ def read(*lines: str, crossing: int = 1) -> ModelProfile:
 
 def test_a_branch_is_one_layer() -> None:
     """node2 feeds node3 and node4, whose sum is node5: two tensors cross until then."""
-    lines = [node(n, "Linear") for n in (5, 4, 3, 2)] + [node(1, "Input"), "\tnode1 -- node2", "\tnode2 -- node3"]
-    lines += ["\tnode3 -- node4", "\tnode2 -- node5", "\tnode4 -- node5", node(6, "Linear"), "\tnode5 -- node6"]
+    lines = [node(n, "Linear") for n in (5, 4, 3, 2)] + [
+        node(1, "Input"),
+        "\tnode1 -- node2",
+        "\tnode2 -- node3",
+    ]
+    lines += [
+        "\tnode3 -- node4",
+        "\tnode2 -- node5",
+        "\tnode4 -- node5",
+        node(6, "Linear"),
+        "\tnode5 -- node6",
+    ]
     profile = read(*lines)
     assert [layer.name for layer in profile.layers] == ["node2", "node3..node5", "node6"]
     assert [layer.seconds for layer in profile.layers] == pytest.approx([0.003, 0.009, 0.003])
@@ -46,7 +59,10 @@ def test_inputs_cost_no_time_and_several_outputs_are_added() -> None:
         ([node(1, "Linear"), node(1, "Linear")], "line 2: node1 is defined twice"),
         ([node(1, "Linear", "big")], "line 1: activation_size of node1 is 'big'"),
         ([node(1, "Linear", "nan")], "layer 'node1': output_bytes is nan"),
-        ([node(1, "L"), node(2, "L"), "node1 -- node2", "node2 -- node1"], "node1 depends on itself"),
+        (
+            [node(1, "L"), node(2, "L"), "node1 -- node2", "node2 -- node1"],
+            "node1 depends on itself",
+        ),
         ([node(1, "Linear", "-1")], "layer 'node1': output_bytes is -1.0"),
     ],
 )
@@ -57,7 +73,14 @@ def test_refused(lines: list[str], message: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "least"),
-    [("vgg16", 30), ("alexnet", 15), ("resnet50", 30), ("gnmt", 5), ("densenet121", 5), ("inception_v3", 15)],
+    [
+        ("vgg16", 30),
+        ("alexnet", 15),
+        ("resnet50", 30),
+        ("gnmt", 5),
+        ("densenet121", 5),
+        ("inception_v3", 15),
+    ],
 )
 def test_measured_networks(shared_data: Path, name: str, least: int) -> None:
     text = (shared_data / "pipedream_profiles" / f"{name}.txt").read_text()

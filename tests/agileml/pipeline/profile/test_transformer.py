@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from agileml.errors import BadArgument
-from agileml.pipeline.profile.transformer import TransformerLayout, TransformerShape, layout_by_rule, traffic
+from agileml.pipeline.profile.transformer import (
+    TransformerLayout,
+    TransformerShape,
+    layout_by_rule,
+    traffic,
+)
 
 LARGE = TransformerShape(layers=96, hidden=12288, vocabulary=51200, sequence=2048)
 
@@ -42,7 +47,9 @@ def test_rule_fills_a_server_then_adds_stages_then_pipelines() -> None:
     small = TransformerShape(24, 1024, 51200, 1024)
     assert layout_by_rule(small, 16, 8, 80e9, 16) == TransformerLayout(1, 1, 16)
     assert layout_by_rule(LARGE, 1536, 8, 80e9, 16) == TransformerLayout(8, 6, 32)
-    with pytest.raises(BadArgument, match=r"devices is 8: 1.746e\+11 parameters need 2.794e\+12 bytes"):
+    with pytest.raises(
+        BadArgument, match=r"devices is 8: 1.746e\+11 parameters need 2.794e\+12 bytes"
+    ):
         layout_by_rule(LARGE, 8, 8, 80e9, 16)
 
 

@@ -1,7 +1,8 @@
-"""`python -m tests.agileml.pipeline.run.elastic_schedules [FIRST LAST]`: random evictions and joins, in virtual time.
+"""`python -m tests.agileml.pipeline.run.elastic_schedules [FIRST LAST]`: random evictions and
+joins, in virtual time.
 
-After each schedule the weights must be those of an undisturbed run, bit for bit (pipedream: of one process with the
-same history of plans), and every microbatch must count exactly once.
+After each schedule the weights must be those of an undisturbed run, bit for bit (pipedream: of one
+process with the same history of plans), and every microbatch must count exactly once.
 """
 
 from __future__ import annotations
@@ -36,12 +37,15 @@ BATCHES = 6
 
 
 NOTICE_SECONDS = 1.0
-"""Virtual seconds between a warning and the end of a machine; a thousand times as long as a message travels."""
+"""Virtual seconds between a warning and the end of a machine; a thousand times as long as a message
+travels."""
 
 
 @dataclass(frozen=True)
 class PipelineFault:
-    """At a delivered message, nodes join, are warned, are killed, or lose their links to the others for a moment."""
+    """At a delivered message, nodes join, are warned, are killed, or lose their links to the others
+    for a moment.
+    """
 
     at: int
     kind: str
@@ -51,7 +55,9 @@ class PipelineFault:
 class FaultyPipeline(JobSimulation[PipelineNode, PipelineControl]):
     """A pipeline on simulated machines, with messages in any order that links allow."""
 
-    def __init__(self, task: PipelineTask, settings: ElasticSettings, nodes: int, seed: int = 0) -> None:
+    def __init__(
+        self, task: PipelineTask, settings: ElasticSettings, nodes: int, seed: int = 0
+    ) -> None:
         self._pipeline = settings
         rules = ControllerSettings(0, nodes, settings.batches)
         control = partial(PipelineControl.resumed, settings, rules)
@@ -124,7 +130,11 @@ def drawn(seed: int) -> tuple[PipelinePlan, Optimizer, int, list[PipelineFault]]
             faults.append(PipelineFault(at, "join", f"n{number}"))
             number += 1
         else:
-            faults.append(PipelineFault(at, draw.choice(["warn", "kill", "kill", "cut"]), f"n{draw.randrange(number)}"))
+            faults.append(
+                PipelineFault(
+                    at, draw.choice(["warn", "kill", "kill", "cut"]), f"n{draw.randrange(number)}"
+                )
+            )
             if faults[-1].kind == "warn" and draw.random() < 0.5:
                 # The warning may come too late.
                 faults.append(PipelineFault(at + draw.randrange(60), "kill", faults[-1].node))
@@ -137,7 +147,9 @@ def drawn(seed: int) -> tuple[PipelinePlan, Optimizer, int, list[PipelineFault]]
 
 
 def version_in(result: TrainedPipeline, plan: PipelinePlan, layer: int, t: int) -> int:
-    """The version of a layer for update t: every plan and every segment began with an empty pipeline."""
+    """The version of a layer for update t: every plan and every segment began with an empty
+    pipeline.
+    """
     if plan.scheme == "2bw":
         return max(t - 1, 0)
     if plan.scheme != "pipedream":
@@ -152,7 +164,9 @@ def problem(seed: int, met: Counter[str] | None = None) -> str | None:
     plan, optimizer, nodes, faults = drawn(seed)
     model = MODELS[plan.tensor]
     result = train_simulated(model, optimizer, plan, nodes, faults=faults, seed=seed)
-    weights, losses = trained(model, optimizer, plan.batches, plan.batch, lambda i, t: version_in(result, plan, i, t))
+    weights, losses = trained(
+        model, optimizer, plan.batches, plan.batch, lambda i, t: version_in(result, plan, i, t)
+    )
     if met is not None:
         plans = f"{len(result.history)} plans" if len(result.history) < 4 else "4 or more plans"
         met.update([plan.scheme, f"tensor {plan.tensor}", plans])
@@ -160,13 +174,17 @@ def problem(seed: int, met: Counter[str] | None = None) -> str | None:
     if result.losses != losses:
         unmatched = sorted(losses.keys() ^ result.losses.keys())
         return f"seed {seed}: {plan.scheme}: microbatches {unmatched} or their losses differ"
-    return None if same(result.weights, weights) else f"seed {seed}: {plan.scheme}: the weights differ"
+    return (
+        None if same(result.weights, weights) else f"seed {seed}: {plan.scheme}: the weights differ"
+    )
 
 
 if __name__ == "__main__":
     first, last = (int(word) for word in sys.argv[1:3]) if len(sys.argv) > 2 else (0, 5000)
     met: Counter[str] = Counter()
     wrong = [line for seed in range(first, last) if (line := problem(seed, met))]
-    print("\n".join(wrong) or f"{last - first} schedules: weights and losses as in an undisturbed run")
+    print(
+        "\n".join(wrong) or f"{last - first} schedules: weights and losses as in an undisturbed run"
+    )
     print(", ".join(f"{name}: {count}" for name, count in sorted(met.items())))
     sys.exit(bool(wrong))

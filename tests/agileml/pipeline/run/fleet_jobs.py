@@ -1,7 +1,8 @@
-"""`python -m tests.agileml.pipeline.run.fleet_jobs [FIRST LAST]`: random faults of pipelines on real processes.
+"""`python -m tests.agileml.pipeline.run.fleet_jobs [FIRST LAST]`: random faults of pipelines on
+real processes.
 
-Nodes are killed and warned, the controller is killed, and connections are cut; losses and weights must be those of one
-process, bit for bit.
+Nodes are killed and warned, the controller is killed, and connections are cut; losses and weights
+must be those of one process, bit for bit.
 """
 
 from __future__ import annotations
@@ -22,7 +23,12 @@ from agileml.job import Stopping, Trained, TrainingJob
 from agileml.pipeline.layers import Dense
 from agileml.pipeline.model.base import Array, DrawKey, PipelineModel, Stash, Weights
 from agileml.pipeline.optimizers import Optimizer
-from agileml.pipeline.run.fleet_job import ModelSource, PreparedPipeline, copied_source, prepare_pipeline
+from agileml.pipeline.run.fleet_job import (
+    ModelSource,
+    PreparedPipeline,
+    copied_source,
+    prepare_pipeline,
+)
 from agileml.pipeline.run.training import PipelinePlan
 from tests.agileml.cut_links import MAX_CUTS, cut_one, own_name
 from tests.agileml.pipeline.oracle import WIDTH, small_model, trained
@@ -39,16 +45,22 @@ def prepared(
     model: PipelineModel | None = None,
     **options: Any,  # noqa: ANN401  # settings of any job
 ) -> PreparedPipeline:
-    job = TrainingJob(copied_source(model or small_model()), NODES, 0, Stopping(clocks=updates), **options)
+    job = TrainingJob(
+        copied_source(model or small_model()), NODES, 0, Stopping(clocks=updates), **options
+    )
     plan = PipelinePlan(1, BATCH, scheme, save_every=save_every, most_nodes=NODES)
     return prepare_pipeline(job, ModelSource(MOMENTUM, scheme, BATCH), plan)
 
 
 def check(result: Trained, iterations: Sequence[Iteration], updates: int, late: int = 0) -> None:
     """Weights and losses are those of one process, bit for bit."""
-    weights, losses = trained(small_model(), MOMENTUM, updates, BATCH, lambda _, t: max(t - late, 0))
+    weights, losses = trained(
+        small_model(), MOMENTUM, updates, BATCH, lambda _, t: max(t - late, 0)
+    )
     assert same(result, weights)
-    means = [sum(losses[k] for k in range(BATCH * t, BATCH * (t + 1))) / BATCH for t in range(updates)]
+    means = [
+        sum(losses[k] for k in range(BATCH * t, BATCH * (t + 1))) / BATCH for t in range(updates)
+    ]
     assert [iteration.loss for iteration in iterations] == means
     assert result.loss == means[-1]
     assert result.counters.applied == updates * BATCH
@@ -77,7 +89,9 @@ class Faults:
             return KillController()
         if kind == "warn":
             return Evict((machines[0].name,), 60.0)
-        return KillNodes(tuple(machine.name for machine in (machines if kind == "all" else machines[:1])))
+        return KillNodes(
+            tuple(machine.name for machine in (machines if kind == "all" else machines[:1]))
+        )
 
 
 def run(plan: PreparedPipeline, script: Script) -> tuple[Trained, list[Iteration]]:
@@ -99,7 +113,8 @@ class Cutting(Dense):
     def forward(self, weights: Weights, inputs: Array, key: DrawKey) -> tuple[Array, Stash]:
         name = own_name()
         chance = random.Random(f"{self.seed} {name} {key[1]}")
-        # Only a node of this computer listens at a file: a process that runs tests must keep its connections.
+        # Only a node of this computer listens at a file: a process that runs tests must keep its
+        # connections.
         if name.endswith(".sock") and len(_CUT) < MAX_CUTS and chance.random() < 0.03:
             _CUT.append(key[1])
             cut_one(chance)
@@ -109,7 +124,10 @@ class Cutting(Dense):
 def with_cuts(seed: int) -> PipelineModel:
     """Two of its layers cut connections."""
     model = small_model()
-    layers = [Cutting(WIDTH, WIDTH, seed=seed) if i in (1, 3) else layer for i, layer in enumerate(model.layers)]
+    layers = [
+        Cutting(WIDTH, WIDTH, seed=seed) if i in (1, 3) else layer
+        for i, layer in enumerate(model.layers)
+    ]
     return PipelineModel(tuple(layers), model.loss, model.data, model.seed)
 
 
@@ -118,8 +136,12 @@ def problem(seed: int) -> str | None:
     draw = random.Random(seed)
     updates, scheme = 14, draw.choice(["flush", "2bw"])
     kinds = ["kill", "kill", "warn", "controller", "all"]
-    script = Faults({draw.randrange(1, updates): draw.choice(kinds) for _ in range(draw.randint(1, 4))})
-    plan = prepared(updates, scheme, draw.choice([2, 5, 100]), with_cuts(seed), heartbeat_timeout=5.0)
+    script = Faults(
+        {draw.randrange(1, updates): draw.choice(kinds) for _ in range(draw.randint(1, 4))}
+    )
+    plan = prepared(
+        updates, scheme, draw.choice([2, 5, 100]), with_cuts(seed), heartbeat_timeout=5.0
+    )
     try:
         result, iterations = run(plan, script)
         check(result, iterations, updates, late=int(scheme == "2bw"))

@@ -28,7 +28,9 @@ from tests.waiting import eventually
 
 MODEL = small_model()
 MOMENTUM = Optimizer("momentum", 0.05)
-STRAIGHT = {n: PipelineLayout((spans,), (4,)) for n, spans in [(1, ((0, 5),)), (2, ((0, 2), (3, 5)))]}
+STRAIGHT = {
+    n: PipelineLayout((spans,), (4,)) for n, spans in [(1, ((0, 5),)), (2, ((0, 2), (3, 5)))]
+}
 STRAIGHT[3] = PipelineLayout((((0, 1), (2, 3), (4, 5)),), (4,))
 TWICE = PipelineLayout((((0, 2), (3, 5)),) * 2, (2, 2))
 
@@ -45,7 +47,9 @@ def undisturbed(batches: int, late: int = 0) -> dict[int, Weights]:
 
 @PIPELINE_PROCESSES
 def test_evictions_with_and_without_warning_and_joins() -> None:
-    """Real processes: kills with and without another replica, a warned node, and new nodes for all of them."""
+    """Real processes: kills with and without another replica, a warned node, and new nodes for all
+    of them.
+    """
     plan = PipelinePlan(60, 4, "flush", every=3, layouts={3: STRAIGHT[3], 4: TWICE})
     faults = parse_faults("kill 2, join 2, warn 20, join 20, kill 40, join 40")
     result = train_local(MODEL, MOMENTUM, plan, 4, faults=faults)
@@ -57,7 +61,9 @@ def test_evictions_with_and_without_warning_and_joins() -> None:
 
 @PIPELINE_PROCESSES
 def test_double_buffering_survives_the_loss_of_its_last_copy() -> None:
-    """One of two stages is killed, and a spare node takes its place: both go back to the last backup."""
+    """One of two stages is killed, and a spare node takes its place: both go back to the last
+    backup.
+    """
     plan = PipelinePlan(20, 4, "2bw", every=2, layouts={2: STRAIGHT[2]})
     result = train_local(MODEL, MOMENTUM, plan, 3, faults=parse_faults("kill 4"))
     assert same(result.weights, undisturbed(20, late=1))
@@ -83,7 +89,9 @@ def test_too_few_nodes_end_the_run_with_the_newest_copy(fault: str) -> None:
 def test_a_plan_is_trained_as_it_says() -> None:
     """Interleaved on two pipelines of two stages, as the planner chooses where links are fast."""
     layers = tuple(LayerCost(str(i), 1.0, 2.0, 1.0, 1.0, 1.0) for i in range(len(MODEL.layers)))
-    request = SplitRequest(Topology((4,), (1e9,)), 8, scheme="interleaved", stages=2, pipelines=2, chunks=2)
+    request = SplitRequest(
+        Topology((4,), (1e9,)), 8, scheme="interleaved", stages=2, pipelines=2, chunks=2
+    )
     chosen = best_plan([ModelProfile("small", 2, layers)], request)
     planned = planned_training(chosen, MODEL, batches=3)
     assert planned.layouts is not None
@@ -107,7 +115,9 @@ train_local(MODEL, MOMENTUM, plan, 2, checkpoint=Path(sys.argv[1]))
 
 @PIPELINE_PROCESSES
 def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
-    """Its processes end by themselves and leave nothing; the next one ends where the first has been, or later."""
+    """Its processes end by themselves and leave nothing; the next one ends where the first has
+    been, or later.
+    """
     file, folders = tmp_path / "run.npz", tmp_path / "folders"
     folders.mkdir()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(folders)}
@@ -123,7 +133,9 @@ def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
         assert same(result.weights, undisturbed(at + 2))
         assert result.losses.keys() == set(range(4 * at + 8))
     assert kept_batch(file) == at + 2
-    with pytest.raises(BadArgument, match="written by flush with 4 microbatches, and this run is flush with 2"):
+    with pytest.raises(
+        BadArgument, match="written by flush with 4 microbatches, and this run is flush with 2"
+    ):
         train_local(MODEL, MOMENTUM, PipelinePlan(at + 2, 2), 2, checkpoint=file)
 
 
@@ -169,7 +181,10 @@ def test_two_one_one_equals_one_process_with_its_rounds() -> None:
     ("plan", "message"),
     [
         (PipelinePlan(1, 4, "pipedream"), "batch is 4: pipedream updates after every microbatch"),
-        (PipelinePlan(1, 4, least_stages=7), "least_stages is 7 with 1 chunks, and the model has 6 layers"),
+        (
+            PipelinePlan(1, 4, least_stages=7),
+            "least_stages is 7 with 1 chunks, and the model has 6 layers",
+        ),
         (PipelinePlan(1, 4, chunks=2), "chunks is 2: only the interleaved scheme"),
         (PipelinePlan(0, 4), "batches is 0"),
         (PipelinePlan(1, 2, "2bw", least_stages=3), "batch is 2: no layout of 2bw"),
@@ -181,8 +196,13 @@ def test_plans_that_cannot_run(plan: PipelinePlan, message: str) -> None:
 
 
 def test_a_diverging_run_names_the_node_and_the_microbatch() -> None:
-    model = PipelineModel((Dense(5, 5, squash=False), Dense(5, 1, squash=False)), squared_error, Waves())
-    with pytest.raises(JobFailed, match=r"t\d: microbatch \d+: the loss is (inf|nan)"), np.errstate(all="ignore"):
+    model = PipelineModel(
+        (Dense(5, 5, squash=False), Dense(5, 1, squash=False)), squared_error, Waves()
+    )
+    with (
+        pytest.raises(JobFailed, match=r"t\d: microbatch \d+: the loss is (inf|nan)"),
+        np.errstate(all="ignore"),
+    ):
         train_simulated(model, Optimizer("sgd", 1e80), PipelinePlan(20, 2), 2)
 
 

@@ -1,4 +1,6 @@
-"""Pipelines as jobs of fleets: processes of this computer and nodes that attach over TLS, with losses of every kind."""
+"""Pipelines as jobs of fleets: processes of this computer and nodes that attach over TLS, with
+losses of every kind.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,17 @@ from agileml.pipeline.run.training import PipelinePlan
 from agileml.runtime.folders import read_secret
 from agileml.transport import TcpAddress
 from tests.agileml.pipeline.oracle import Waves, small_model, trained
-from tests.agileml.pipeline.run.fleet_jobs import BATCH, MOMENTUM, NODES, Faults, check, prepared, problem, run, same
+from tests.agileml.pipeline.run.fleet_jobs import (
+    BATCH,
+    MOMENTUM,
+    NODES,
+    Faults,
+    check,
+    prepared,
+    problem,
+    run,
+    same,
+)
 from tests.samples import PIPELINE_PROCESSES
 
 
@@ -44,7 +56,12 @@ def test_a_job_survives_the_loss_of_all_nodes() -> None:
     """They return to the newest state in the store, and the updates after it are done again."""
     result, iterations = run(prepared(60, save_every=3), Faults({8: "all"}))
     check(result, iterations, 60)
-    begun = [event for iteration in iterations[8:] for event in iteration.events if " from update " in event]
+    begun = [
+        event
+        for iteration in iterations[8:]
+        for event in iteration.events
+        if " from update " in event
+    ]
     # Nodes that are killed a moment later may begin an epoch from what they hold.
     assert any(int(event.split(" from update ")[1].split()[0]) % 3 == 0 for event in begun)
 
@@ -54,13 +71,20 @@ def test_a_neighbor_has_the_copy_that_an_unwarned_loss_needs() -> None:
     """Nothing is in the store, and the work of one update at most is done again."""
     result, iterations = run(prepared(60, save_every=100), Faults({6: "kill"}))
     check(result, iterations, 60)
-    begun = [event for iteration in iterations[5:] for event in iteration.events if " from update " in event]
+    begun = [
+        event
+        for iteration in iterations[5:]
+        for event in iteration.events
+        if " from update " in event
+    ]
     assert begun
     assert all(int(event.split(" from update ")[1].split()[0]) >= 4 for event in begun)
 
 
 def test_a_model_that_diverges_ends_the_job() -> None:
-    model = PipelineModel((Dense(5, 5, squash=False), Dense(5, 1, squash=False)), squared_error, Waves())
+    model = PipelineModel(
+        (Dense(5, 5, squash=False), Dense(5, 1, squash=False)), squared_error, Waves()
+    )
     job = TrainingJob(copied_source(model), 2, 0, Stopping(clocks=40))
     task = ModelSource(Optimizer("sgd", 1e80), "flush", BATCH)
     plan = prepare_pipeline(job, task, PipelinePlan(1, BATCH, most_nodes=2))
@@ -73,7 +97,9 @@ def test_a_job_that_stops_at_a_loss_ends_with_its_model() -> None:
     _, losses = trained(small_model(), MOMENTUM, 8, BATCH, lambda _, t: t)
     means = [sum(losses[k] for k in range(BATCH * t, BATCH * (t + 1))) / BATCH for t in range(8)]
     job = TrainingJob(copied_source(small_model()), 2, 0, Stopping(loss=means[4]))
-    plan = prepare_pipeline(job, ModelSource(MOMENTUM, "flush", BATCH), PipelinePlan(1, BATCH, most_nodes=2))
+    plan = prepare_pipeline(
+        job, ModelSource(MOMENTUM, "flush", BATCH), PipelinePlan(1, BATCH, most_nodes=2)
+    )
     result, iterations = run(plan, Faults({}))
     first = next(t for t, mean in enumerate(means) if mean <= means[4]) + 1
     assert result.clocks in (first + 1, first + 2)
@@ -90,7 +116,15 @@ def test_a_profile_of_another_model_is_refused() -> None:
 
 
 def join(port: int, secret: Path, name: str) -> subprocess.Popen[bytes]:
-    command = ["-m", "agileml.join", f"127.0.0.1:{port}", "--secret-file", str(secret), "--name", name]
+    command = [
+        "-m",
+        "agileml.join",
+        f"127.0.0.1:{port}",
+        "--secret-file",
+        str(secret),
+        "--name",
+        name,
+    ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     return subprocess.Popen([sys.executable, *command], env=environment, stderr=subprocess.DEVNULL)
 

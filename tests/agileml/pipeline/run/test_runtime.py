@@ -25,7 +25,9 @@ def cuts(layers: int, pieces: int, first: int = 0) -> list[tuple[tuple[int, int]
     if pieces == 1:
         return [((first, layers - 1),)]
     return [
-        ((first, end), *rest) for end in range(first, layers - pieces + 1) for rest in cuts(layers, pieces - 1, end + 1)
+        ((first, end), *rest)
+        for end in range(first, layers - pieces + 1)
+        for rest in cuts(layers, pieces - 1, end + 1)
     ]
 
 
@@ -41,7 +43,9 @@ def piped(
 ) -> tuple[dict[int, Weights], dict[int, float]]:
     nodes = len(layout.seats())
     settings = ElasticSettings(scheme, batches, {nodes: layout}, [1.0] * len(model.layers), every)
-    result = FaultyPipeline(PipelineTask(model, optimizer, scheme, recompute), settings, nodes).train()
+    result = FaultyPipeline(
+        PipelineTask(model, optimizer, scheme, recompute), settings, nodes
+    ).train()
     return result.weights, result.losses
 
 
@@ -64,7 +68,14 @@ def test_flushing_schemes_equal_one_process(optimizer: Optimizer, recompute: boo
     for p, v in [(1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (2, 3)]:
         for spans in cuts(6, p * v)[:: 1 + len(cuts(6, p * v)) // 3]:
             for scheme in ["interleaved"] if v > 1 else ["gpipe", "flush"]:
-                result = piped(model, optimizer, scheme, PipelineLayout((spans,), (6,), v), 2, recompute=recompute)
+                result = piped(
+                    model,
+                    optimizer,
+                    scheme,
+                    PipelineLayout((spans,), (6,), v),
+                    2,
+                    recompute=recompute,
+                )
                 assert same(result[0], expected)
                 assert result[1] == losses
 
@@ -83,7 +94,9 @@ def test_unequal_pipelines_equal_one_process(scheme: str, optimizer: Optimizer) 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda optimizer: optimizer.kind)
 @pytest.mark.parametrize("p", [1, 2, 4])
-def test_double_buffering_equals_one_process_with_a_delay_of_one(optimizer: Optimizer, p: int) -> None:
+def test_double_buffering_equals_one_process_with_a_delay_of_one(
+    optimizer: Optimizer, p: int
+) -> None:
     model = small_model()
     layout = PipelineLayout((cuts(6, p)[0],), (4,))
     expected, _ = trained(model, optimizer, 4, 4, lambda _, t: max(t - 1, 0))
@@ -94,7 +107,9 @@ def test_double_buffering_equals_one_process_with_a_delay_of_one(optimizer: Opti
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda optimizer: optimizer.kind)
 @pytest.mark.parametrize("scheme", ["pipedream", "vertical-sync"])
-def test_stashing_equals_one_process_with_a_version_history(scheme: str, optimizer: Optimizer) -> None:
+def test_stashing_equals_one_process_with_a_version_history(
+    scheme: str, optimizer: Optimizer
+) -> None:
     model = small_model()
     for spans in [cuts(6, 1)[0], cuts(6, 2)[2], cuts(6, 3)[4], cuts(6, 4)[-1]]:
         layout = PipelineLayout((spans,), (1,))
@@ -104,7 +119,9 @@ def test_stashing_equals_one_process_with_a_version_history(scheme: str, optimiz
 
 @pytest.mark.parametrize("scheme", ["pipedream", "vertical-sync", "2bw"])
 @pytest.mark.parametrize("recompute", [False, True])
-def test_without_stashing_the_result_differs(scheme: str, recompute: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_stashing_the_result_differs(
+    scheme: str, recompute: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A backward pass with the newest weights instead of those of its forward pass."""
     model, optimizer = small_model(), OPTIMIZERS[0]
     layout = PipelineLayout((cuts(6, 3)[4],), (3 if scheme == "2bw" else 1,))
@@ -133,7 +150,10 @@ def test_gradients_of_a_layer_are_summed_as_they_come() -> None:
     model, optimizer = small_model(), OPTIMIZERS[0]
     span = range(len(model.layers))
     states = {layer: initial_state(model, optimizer, layer) for layer in span}
-    apart, summed = StageState(model, optimizer, states), StageState(model, optimizer, states, summed={0})
+    apart, summed = (
+        StageState(model, optimizer, states),
+        StageState(model, optimizer, states, summed={0}),
+    )
     for state in (apart, summed):
         for microbatch in range(3):
             inputs, targets = model.data(microbatch)

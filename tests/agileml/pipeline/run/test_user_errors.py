@@ -63,13 +63,17 @@ def inputs_only(number: int) -> Any:  # noqa: ANN401  # what a wrong function re
     return numbers(number)[0]
 
 
-def no_gradient(outputs: Array, targets: Array) -> Any:  # noqa: ANN401  # what a wrong function returns
+# What a wrong function returns.
+def no_gradient(outputs: Array, targets: Array) -> Any:  # noqa: ANN401
     return squared_error(outputs, targets)[0]
 
 
 MODEL = PipelineModel([Dense(8, 8), Odd()], squared_error, numbers)
 WRONG = [
-    (replace(MODEL, layers=[Dense(8, 8), Odd("initial")]), rf"layer 1: ValueError: as told \(.*{HERE}_may_fail\)"),
+    (
+        replace(MODEL, layers=[Dense(8, 8), Odd("initial")]),
+        rf"layer 1: ValueError: as told \(.*{HERE}_may_fail\)",
+    ),
     (
         replace(MODEL, layers=[Dense(8, 8), Odd("forward")]),
         rf"layer 1, forward pass of microbatch 0: ValueError: as told \(.*{HERE}_may_fail\)",
@@ -81,13 +85,25 @@ WRONG = [
     (
         # It could be added to the weights.
         replace(MODEL, layers=[Odd(gradient=1), Dense(8, 8)]),
-        re.escape("layer 0, backward pass of microbatch 0: ValueError: the gradients have shapes [(1,)]; they must be")
+        re.escape(
+            "layer 0, backward pass of microbatch 0: ValueError: the gradients have shapes [(1,)]; "
+            "they must be"
+        )
         + re.escape(" those of the weights, [(3,)]"),
     ),
-    (replace(MODEL, layers=[Dense(8, 7), Dense(8, 8)]), "layer 1, forward pass of microbatch 0: ValueError: matmul"),
-    (replace(MODEL, data=four), rf"microbatch 4: IndexError: list index out of range \(.*{HERE}four\)"),
+    (
+        replace(MODEL, layers=[Dense(8, 7), Dense(8, 8)]),
+        "layer 1, forward pass of microbatch 0: ValueError: matmul",
+    ),
+    (
+        replace(MODEL, data=four),
+        rf"microbatch 4: IndexError: list index out of range \(.*{HERE}four\)",
+    ),
     (replace(MODEL, data=inputs_only), "microbatch 0: ValueError: too many values to unpack"),
-    (replace(MODEL, loss=no_gradient), "loss of microbatch 0: TypeError: cannot unpack non-iterable float"),
+    (
+        replace(MODEL, loss=no_gradient),
+        "loss of microbatch 0: TypeError: cannot unpack non-iterable float",
+    ),
 ]
 
 
@@ -98,7 +114,9 @@ def test_a_training_says_what_failed(model: PipelineModel, message: str) -> None
 
 
 @pytest.mark.parametrize("number", [2, 5])
-def test_processes_say_it_too_and_print_no_traceback(number: int, capfd: pytest.CaptureFixture[str]) -> None:
+def test_processes_say_it_too_and_print_no_traceback(
+    number: int, capfd: pytest.CaptureFixture[str]
+) -> None:
     model, message = WRONG[number]
     with pytest.raises(JobFailed, match=message):
         train_local(model, SGD, PipelinePlan(3, 2), 1)
@@ -119,7 +137,14 @@ def wrong(microbatch):
 def test_a_profile_says_it_and_needs_one_microbatch_only(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(FILE)
     refused = spotctl(
-        "lab", "parallel", "profile", f"{tmp_path / 'own.py'}:wrong", "--microbatch", "4", "--repeats", "1"
+        "lab",
+        "parallel",
+        "profile",
+        f"{tmp_path / 'own.py'}:wrong",
+        "--microbatch",
+        "4",
+        "--repeats",
+        "1",
     )
     assert refused.code == 1
     assert re.search(rf"layer 1: ValueError: as told \(.*{HERE}_may_fail\)", refused.error)

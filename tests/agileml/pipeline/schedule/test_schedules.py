@@ -19,7 +19,13 @@ from agileml.pipeline.schedule.schedules import (
     replicated_orders,
     versions_used,
 )
-from agileml.pipeline.schedule.simulator import PipelineRun, StageTimes, play, timeline_page, trace_json
+from agileml.pipeline.schedule.simulator import (
+    PipelineRun,
+    StageTimes,
+    play,
+    timeline_page,
+    trace_json,
+)
 
 SHAPES = [
     (scheme, p, m, v)
@@ -32,12 +38,16 @@ SHAPES = [
 
 
 def played(shape: ScheduleShape, forward: float = 3.0, backward: float = 6.0) -> PipelineRun:
-    times = [StageTimes(forward / shape.chunks, backward / shape.chunks)] * (shape.stages * shape.chunks)
+    times = [StageTimes(forward / shape.chunks, backward / shape.chunks)] * (
+        shape.stages * shape.chunks
+    )
     return play([[order] for order in orders(shape)], times)
 
 
 def written(order: StepOrder) -> str:
-    return " ".join(f"{step.kind.value}{step.microbatch}" for step in order if step.kind is not Pass.UPDATE)
+    return " ".join(
+        f"{step.kind.value}{step.microbatch}" for step in order if step.kind is not Pass.UPDATE
+    )
 
 
 def test_flush_order() -> None:
@@ -73,10 +83,14 @@ def test_peaks_equal_the_table(scheme: str, p: int, m: int, v: int) -> None:
 
 @pytest.mark.parametrize(("scheme", "p", "m", "v"), SHAPES)
 def test_simulated_bubbles_equal_the_table(scheme: str, p: int, m: int, v: int) -> None:
-    """Thirds of the run where nothing is filled or drained; whole seconds, so that the comparison is exact."""
+    """Thirds of the run where nothing is filled or drained; whole seconds, so that the comparison
+    is exact.
+    """
     shape = ScheduleShape(scheme, p, m, batches=9, chunks=v)
     ideal = 9.0 * (1 if scheme in schedules.STASHING else m)
-    assert played(shape, 3.0, 6.0).period() == pytest.approx(ideal * (1 + schedules.bubble(scheme, p, m, v)), rel=1e-12)
+    assert played(shape, 3.0, 6.0).period() == pytest.approx(
+        ideal * (1 + schedules.bubble(scheme, p, m, v)), rel=1e-12
+    )
 
 
 @pytest.mark.parametrize(("scheme", "p", "m", "v"), SHAPES)
@@ -94,7 +108,11 @@ def test_every_pass_runs_once_and_after_what_it_needs(scheme: str, p: int, m: in
         if span.step.kind is Pass.FORWARD and virtual:
             assert span.start >= ends[Pass.FORWARD, k, virtual - 1]
         if span.step.kind is Pass.BACKWARD:
-            after = (Pass.BACKWARD, k, virtual + 1) if virtual < p * v - 1 else (Pass.FORWARD, k, virtual)
+            after = (
+                (Pass.BACKWARD, k, virtual + 1)
+                if virtual < p * v - 1
+                else (Pass.FORWARD, k, virtual)
+            )
             assert span.start >= ends[after]
 
 
@@ -123,7 +141,9 @@ def test_double_buffering_is_one_batch_late_in_every_stage() -> None:
 
 @pytest.mark.parametrize("scheme", schedules.SCHEMES)
 def test_a_version_exists_before_it_is_used(scheme: str) -> None:
-    for order in orders(ScheduleShape(scheme, 4, 8, batches=3, chunks=2 if scheme == "interleaved" else 1)):
+    for order in orders(
+        ScheduleShape(scheme, 4, 8, batches=3, chunks=2 if scheme == "interleaved" else 1)
+    ):
         used, updates = versions_used(scheme, order, 4, 8), 0
         for step in order:
             updates += step.kind is Pass.UPDATE
@@ -131,9 +151,13 @@ def test_a_version_exists_before_it_is_used(scheme: str) -> None:
 
 
 def test_two_one_one_needs_one_input_more_than_its_depth() -> None:
-    """The first stage takes twice as long on twice the replicas, which synchronize after every round."""
+    """The first stage takes twice as long on twice the replicas, which synchronize after every
+    round.
+    """
     times = [StageTimes(2 / 3, 4 / 3), StageTimes(1 / 3, 2 / 3), StageTimes(1 / 3, 2 / 3)]
-    speeds = [200 / play(replicated_orders([2, 1, 1], 200, extra), times).seconds for extra in (0, 1)]
+    speeds = [
+        200 / play(replicated_orders([2, 1, 1], 200, extra), times).seconds for extra in (0, 1)
+    ]
     assert speeds[0] == pytest.approx(0.66, abs=0.01)
     assert speeds[1] == pytest.approx(0.98, abs=0.01)
 
@@ -147,8 +171,11 @@ def test_replicas_take_inputs_in_turn() -> None:
 def test_transfers_take_a_link_in_turn_and_leave_compute_alone() -> None:
     shape = ScheduleShape("2bw", 2, 8, batches=6)
     lines = [[order] for order in orders(shape)]
-    # Two inputs in flight go once round both stages and back over the link in 3 + 0.5 + 3 + 0.5 seconds.
-    assert play(lines, [StageTimes(1, 2, send=0.5), StageTimes(1, 2)]).period() == pytest.approx(8 * 3.5)
+    # Two inputs in flight go once round both stages and back over the link in 3 + 0.5 + 3 + 0.5
+    # seconds.
+    assert play(lines, [StageTimes(1, 2, send=0.5), StageTimes(1, 2)]).period() == pytest.approx(
+        8 * 3.5
+    )
     # The link is the slowest stage of this pipeline.
     assert play(lines, [StageTimes(1, 2, send=6.0), StageTimes(1, 2)]).period() >= 8 * 6.0
 

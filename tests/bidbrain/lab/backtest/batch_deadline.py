@@ -1,5 +1,5 @@
-"""The replay of jobs with a deadline for many jobs at once, tick by tick, with strategies: the loop of all plays must
-choose the same."""
+"""The replay of jobs with a deadline for many jobs at once, tick by tick, with strategies: the loop
+of all plays must choose the same."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,8 @@ from pricing_data.series import Ints
 
 @dataclass(frozen=True, slots=True)
 class BatchState:
-    """The state of jobs at the start of a tick, after evictions: an evicted machine is no longer held.
+    """The state of jobs at the start of a tick, after evictions: an evicted machine is no longer
+    held.
 
     `at` is the tick of the observed availability; times are in microseconds.
     """
@@ -40,7 +41,9 @@ class BatchState:
 
     @property
     def slack(self) -> Ints:
-        """Time that can still be lost: the remaining time less the work and the rest of a delay in progress."""
+        """Time that can still be lost: the remaining time less the work and the rest of a delay in
+        progress.
+        """
         return self.remaining - self.work_left - self.delay_left
 
 
@@ -52,13 +55,13 @@ SafetyNet = Callable[[BatchState], Bools]
 
 
 def net_when_idle(state: BatchState) -> Bools:
-    """Once the remaining time <= work + 2 delays, rounded up to ticks, a job that is not running on spot goes on
-    demand.
+    """Once the remaining time <= work + 2 delays, rounded up to ticks, a job that is not running on
+    spot goes on demand.
 
-    Why no job misses: a job outside the net still has, after one more tick without progress, at least its work and two
-    delays; entering spot and being evicted costs at most one of them, and the other pays for entering the on-demand
-    machine. A job on spot loses no slack by staying, so the net may wait for its eviction. Once on demand, the slack no
-    longer changes.
+    Why no job misses: a job outside the net still has, after one more tick without progress, at
+    least its work and two delays; entering spot and being evicted costs at most one of them, and
+    the other pays for entering the on-demand machine. A job on spot loses no slack by staying, so
+    the net may wait for its eviction. Once on demand, the slack no longer changes.
     """
     caught: Bools = within_two_delays(state) & (state.machine != SPOT)
     return caught
@@ -72,7 +75,11 @@ def within_two_delays(state: BatchState) -> Bools:
 
 
 def batch_replay(
-    jobs: DeadlineJobs, strategy: BatchStrategy, net: SafetyNet = net_when_idle, *, keep_course: bool = False
+    jobs: DeadlineJobs,
+    strategy: BatchStrategy,
+    net: SafetyNet = net_when_idle,
+    *,
+    keep_course: bool = False,
 ) -> DeadlineOutcome:
     """Replays every job under a strategy."""
     size = len(jobs)
@@ -131,8 +138,9 @@ def batch_greedy(state: BatchState) -> Ints:
 def batch_uniform_progress(state: BatchState, look_ahead: int = 2) -> Ints:
     """Keeps progress at or above the straight line from the start to the deadline.
 
-    Spot while available. After an eviction it waits if progress is on or ahead of the line, else goes on demand, and
-    stays there until spot is available and progress is ahead of where the line will be in `look_ahead` delays.
+    Spot while available. After an eviction it waits if progress is on or ahead of the line, else
+    goes on demand, and stays there until spot is available and progress is ahead of where the line
+    will be in `look_ahead` delays.
     """
     span = state.elapsed + state.remaining
     progress = 1 - state.work_left / state.terms.work
@@ -167,7 +175,9 @@ class BatchDeadline(DeadlineStrategy):
         return np.where((job.machine == SPOT) | enough, bold, ON_DEMAND)
 
     def _worth(self, job: BatchState, state: Ints, plan: Ints) -> Floats:
-        """The least slack, in steps, at which the cheaper option is better; interpolated between steps of work."""
+        """The least slack, in steps, at which the cheaper option is better; interpolated between
+        steps of work.
+        """
         work = np.minimum(job.work_left / self.step, self._grid.work)
         low = np.minimum(work.astype(np.int64), self._grid.work - 1)
         held = (job.machine == ON_DEMAND).astype(np.int64)

@@ -1,4 +1,6 @@
-"""Small inputs for the deadline replay: histories, jobs, and an independent implementation of the billing rules."""
+"""Small inputs for the deadline replay: histories, jobs, and an independent implementation of the
+billing rules.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +9,25 @@ from collections.abc import Sequence
 import numpy as np
 from hypothesis import strategies as st
 
-from bidbrain.lab.backtest.deadline import ON_DEMAND, SPOT, WAIT, AvailabilityHistory, DeadlineJobs, lay_out
+from bidbrain.lab.backtest.deadline import (
+    ON_DEMAND,
+    SPOT,
+    WAIT,
+    AvailabilityHistory,
+    DeadlineJobs,
+    lay_out,
+)
 from bidbrain.strategies.deadline import DeadlineTerms
 
 TICK = 10
 
 
 def history(pattern: str, tick: int = TICK) -> AvailabilityHistory:
-    """`1` where spot is available, `0` where it is not; other characters only improve readability."""
-    return AvailabilityHistory("drawn", tick, np.array([sign == "1" for sign in pattern if sign in "01"]))
+    """`1` where spot is available, `0` where it is not; other characters only improve
+    readability."""
+    return AvailabilityHistory(
+        "drawn", tick, np.array([sign == "1" for sign in pattern if sign in "01"])
+    )
 
 
 def one_job(pattern: str, work: int, delay: int, ratio: float = 3.0) -> DeadlineJobs:
@@ -25,8 +37,12 @@ def one_job(pattern: str, work: int, delay: int, ratio: float = 3.0) -> Deadline
     return lay_out([drawn], terms, [drawn.up.size * TICK / work], 1)
 
 
-def bill(choices: Sequence[int], up: Sequence[bool], tick: int, terms: DeadlineTerms) -> tuple[float, bool]:
-    """Cost of a schedule in spot ticks, and whether it did the work: an independent implementation, tick by tick."""
+def bill(
+    choices: Sequence[int], up: Sequence[bool], tick: int, terms: DeadlineTerms
+) -> tuple[float, bool]:
+    """Cost of a schedule in spot ticks, and whether it did the work: an independent implementation,
+    tick by tick.
+    """
     held, owed, done, cost = WAIT, 0, 0, 0.0
     for choice, available in zip(choices, up, strict=True):
         if done >= terms.work:

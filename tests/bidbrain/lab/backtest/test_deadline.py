@@ -52,7 +52,8 @@ def drawn(jobs: DeadlineJobs, scheme: str) -> str:
 def test_greedy_waits_until_the_net_and_pays_the_delay_on_every_entry() -> None:
     # Spot from the third tick on does 10 - 5, 10, 10; then it is evicted with 15 of 40 left.
     jobs = one_job("0011 1000 0000 0000", work=40, delay=5)
-    # The net: remaining <= ceil((15 + 10) / 10) ticks = 3, so on demand for the entry and 15: two ticks.
+    # The net: remaining <= ceil((15 + 10) / 10) ticks = 3, so on demand for the entry and 15: two
+    # ticks.
     assert drawn(jobs, "greedy") == "..sss........DD"
     outcome = published(jobs, "greedy")
     assert (outcome.spot_ticks[0], outcome.on_demand_ticks[0]) == (3, 2)
@@ -61,7 +62,8 @@ def test_greedy_waits_until_the_net_and_pays_the_delay_on_every_entry() -> None:
 
 
 def test_a_delay_may_span_ticks_and_restarts_after_an_eviction() -> None:
-    # Delay 25: an entry takes two and a half ticks. The first spell of two does nothing, the second 5 + 10.
+    # Delay 25: an entry takes two and a half ticks. The first spell of two does nothing, the second
+    # 5 + 10.
     jobs = one_job("110 1111 0000000", work=15, delay=25)
     assert drawn(jobs, "greedy") == "ss.ssss"
 
@@ -87,7 +89,12 @@ class _Scripted:
     name = "scripted"
 
     def __init__(self, jobs: DeadlineJobs, choices: list[int]) -> None:
-        self._offer, self._tick, self._choices, self._held = jobs.offer, int(jobs.tick[0]), choices, WAIT
+        self._offer, self._tick, self._choices, self._held = (
+            jobs.offer,
+            int(jobs.tick[0]),
+            choices,
+            WAIT,
+        )
 
     def decide(self, situation: Situation) -> Decision:
         choice = self._choices[situation.now // self._tick]
@@ -120,8 +127,9 @@ def test_any_schedule_is_billed_by_the_rules(
 
 
 def test_uniform_progress_follows_the_line() -> None:
-    # Work 50 in 100: the line rises by half a tick per tick. Two spot ticks put the job ahead of it until tick 4, where
-    # it is on the line; behind at tick 5 it goes on demand, and stays there though ahead again, because spot is gone.
+    # Work 50 in 100: the line rises by half a tick per tick. Two spot ticks put the job ahead of it
+    # until tick 4, where it is on the line; behind at tick 5 it goes on demand, and stays there
+    # though ahead again, because spot is gone.
     jobs = one_job("11000 00000", work=50, delay=0)
     assert drawn(jobs, "uniform-progress") == "ss...DDD"
     # When spot returns, it is used as soon as progress is ahead: at tick 6, 30 of 50 are done.
@@ -171,8 +179,16 @@ def test_decisions_do_not_depend_on_the_future(
 
 
 @settings(max_examples=100)
-@given(patterns, st.sampled_from([1.0, 1.05, 1.2, 1.6, 2.5]), st.integers(1, 300), st.integers(0, 60), ratios)
-def test_no_job_misses_its_deadline(up: Bools, slack: float, work: int, delay: int, ratio: float) -> None:
+@given(
+    patterns,
+    st.sampled_from([1.0, 1.05, 1.2, 1.6, 2.5]),
+    st.integers(1, 300),
+    st.integers(0, 60),
+    ratios,
+)
+def test_no_job_misses_its_deadline(
+    up: Bools, slack: float, work: int, delay: int, ratio: float
+) -> None:
     terms = DeadlineTerms(work, delay, ratio)
     one = AvailabilityHistory("one", TICK, np.tile(up, 8))
     try:
@@ -205,7 +221,10 @@ def test_published_strategies_choose_as_in_a_replay_of_every_tick(
         jobs = lay_out([one], terms, [slack], 7)
     except ImpossibleJob:
         assume(False)
-    schemes: dict[str, BatchStrategy] = {"greedy": batch_greedy, "uniform-progress": batch_uniform_progress}
+    schemes: dict[str, BatchStrategy] = {
+        "greedy": batch_greedy,
+        "uniform-progress": batch_uniform_progress,
+    }
     for name, scheme in schemes.items():
         own, batch = published(jobs, name), batch_replay(jobs, scheme, keep_course=True)
         np.testing.assert_array_equal(own.course, batch.course)
@@ -225,7 +244,9 @@ def test_starts_are_evenly_spread_and_leave_room_for_the_job() -> None:
 
 
 def test_a_trace_of_several_machines_is_up_only_while_all_are() -> None:
-    assert AvailabilityHistory.of(AvailabilityTrace("four", 60, np.array([0, 3, 4, 4, 2]))).up.tolist() == [
+    assert AvailabilityHistory.of(
+        AvailabilityTrace("four", 60, np.array([0, 3, 4, 4, 2]))
+    ).up.tolist() == [
         0,
         0,
         1,
@@ -241,7 +262,8 @@ def test_a_summary_is_a_mean_over_jobs() -> None:
     one = AvailabilityHistory("one", 30 * minutes, np.array([True] * 4 + [False] * 8))
     jobs = lay_out([one], terms, [2.0], 2)
     found = summarize(jobs, "greedy", published(jobs, "greedy"))
-    # The first job does all its work on spot, in 4 ticks; the second, without spot, all of it on demand.
+    # The first job does all its work on spot, in 4 ticks; the second, without spot, all of it on
+    # demand.
     assert found == [DeadlineSummary("greedy", 2.0, 2, (0.25 + 1.0) / 2, 1.0, 1.0, 0)]
 
 
@@ -283,7 +305,9 @@ _FIVE = 5 * MINUTE
 
 @settings(max_examples=60)
 @given(patterns, st.floats(1.0, 2.5), st.integers(1, 20), st.integers(0, 20), ratios)
-def test_no_decided_job_misses_its_deadline(up: Bools, slack: float, work: int, delay: int, ratio: float) -> None:
+def test_no_decided_job_misses_its_deadline(
+    up: Bools, slack: float, work: int, delay: int, ratio: float
+) -> None:
     terms = DeadlineTerms(work * 3 * MINUTE, delay * MINUTE, ratio)
     one = AvailabilityHistory("one", _FIVE, np.tile(up, 8))
     try:
@@ -294,7 +318,9 @@ def test_no_decided_job_misses_its_deadline(up: Bools, slack: float, work: int, 
 
 
 def test_it_decides_as_the_batch_does() -> None:
-    """With ticks of the length of its longest look: the same machine at the same tick, for almost every tick."""
+    """With ticks of the length of its longest look: the same machine at the same tick, for almost
+    every tick.
+    """
     rng = np.random.default_rng(1)
     up = np.repeat(rng.random(80) < 0.5, rng.integers(1, 30, 80))
     one = AvailabilityHistory("one", 10 * MINUTE, up)

@@ -57,7 +57,9 @@ def least_cost(up: Bools, tick: int, terms: DeadlineTerms) -> float:
     st.integers(0, 25),
     ratios,
 )
-def test_the_optimum_is_the_cheapest_of_all_schedules(up: Bools, work: int, delay: int, ratio: float) -> None:
+def test_the_optimum_is_the_cheapest_of_all_schedules(
+    up: Bools, work: int, delay: int, ratio: float
+) -> None:
     terms = DeadlineTerms(work, delay, ratio)
     expected = least_cost(up, TICK, terms)
     if expected == float("inf"):
@@ -70,7 +72,9 @@ def test_the_optimum_is_the_cheapest_of_all_schedules(up: Bools, work: int, dela
 
 @settings(max_examples=60)
 @given(patterns, st.floats(0.3, 0.9), st.integers(0, 25), ratios)
-def test_no_strategy_beats_the_optimum_or_misses(up: Bools, load: float, delay: int, ratio: float) -> None:
+def test_no_strategy_beats_the_optimum_or_misses(
+    up: Bools, load: float, delay: int, ratio: float
+) -> None:
     work = max(1, int(up.size * TICK * load))
     assume(up.size * TICK >= work + delay)
     terms, drawn = DeadlineTerms(work, delay, ratio), history("".join("01"[int(one)] for one in up))
@@ -90,17 +94,23 @@ def test_no_strategy_beats_the_optimum_or_misses(up: Bools, load: float, delay: 
         assert outcome.course is not None
         cost, done = bill(outcome.course[0].tolist(), up.tolist(), TICK, terms)
         assert done
-        assert cost == pytest.approx(float(outcome.spot_ticks[0] + ratio * outcome.on_demand_ticks[0]))
+        assert cost == pytest.approx(
+            float(outcome.spot_ticks[0] + ratio * outcome.on_demand_ticks[0])
+        )
 
 
 def test_solved_by_hand() -> None:
-    # Work 60 and delay 10 in ticks of 10. The long spell of 5 ticks gives 40, the short one of 3 gives 20: 8 ticks.
+    # Work 60 and delay 10 in ticks of 10. The long spell of 5 ticks gives 40, the short one of 3
+    # gives 20: 8 ticks.
     up = np.array([1, 1, 1, 1, 1, 0, 1, 1, 1, 0], dtype=bool)
     assert cheapest(up, 10, DeadlineTerms(60, 10, 3.0)) == (8, 0)
-    # With 70 there are 9 ticks to hold, of which two, the entry and the work, on demand: in the last one alone an entry
-    # does no work. The gap between the spells is only one tick long, so on demand has to take the last up tick, too.
+    # With 70 there are 9 ticks to hold, of which two, the entry and the work, on demand: in the
+    # last one alone an entry does no work. The gap between the spells is only one tick long, so on
+    # demand has to take the last up tick, too.
     assert cheapest(up, 10, DeadlineTerms(70, 10, 3.0))[1] > 0
-    assert cheapest(up, 10, DeadlineTerms(70, 10, 3.0)) == _by_trying(up, DeadlineTerms(70, 10, 3.0))
+    assert cheapest(up, 10, DeadlineTerms(70, 10, 3.0)) == _by_trying(
+        up, DeadlineTerms(70, 10, 3.0)
+    )
     # On-demand that costs no more than spot is never left.
     assert cheapest(up, 10, DeadlineTerms(60, 10, 1.0)) == (0, 7)
 

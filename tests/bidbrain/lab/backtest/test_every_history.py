@@ -1,4 +1,6 @@
-"""Backtests and frontiers end with results on histories of every kind, whatever the training span has seen."""
+"""Backtests and frontiers end with results on histories of every kind, whatever the training span
+has seen.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,14 @@ KINDS = st.sampled_from([NEVER, ALWAYS, AT, OFTEN, SELDOM])
 
 
 def _prices(kind: str, rng: np.random.Generator, count: int) -> list[int]:
-    above, below = rng.integers(ON_DEMAND + 1, 3 * ON_DEMAND, count), rng.integers(1, ON_DEMAND, count)
+    above, below = (
+        rng.integers(ON_DEMAND + 1, 3 * ON_DEMAND, count),
+        rng.integers(1, ON_DEMAND, count),
+    )
     crosses = rng.random(count) < (0.5 if kind == OFTEN else 0.02)
-    chosen = {NEVER: above, ALWAYS: below, AT: np.full(count, ON_DEMAND)}.get(kind, np.where(crosses, above, below))
+    chosen = {NEVER: above, ALWAYS: below, AT: np.full(count, ON_DEMAND)}.get(
+        kind, np.where(crosses, above, below)
+    )
     return [int(price) for price in chosen]
 
 
@@ -70,8 +77,13 @@ def scenario(histories: tuple[PriceSeries, ...], billing: str) -> Scenario:
     st.sampled_from(["hourly-refund", "per-second-first-hour-free"]),
 )
 @example(made=[(("above", "above"), 0)], billing="hourly-refund")
-def test_every_strategy_ends_on_every_kind_of_history(made: list[tuple[tuple[str, str], int]], billing: str) -> None:
-    histories = tuple(history(kinds, seed, f"{name}.large") for name, (kinds, seed) in zip("ab", made, strict=False))
+def test_every_strategy_ends_on_every_kind_of_history(
+    made: list[tuple[tuple[str, str], int]], billing: str
+) -> None:
+    histories = tuple(
+        history(kinds, seed, f"{name}.large")
+        for name, (kinds, seed) in zip("ab", made, strict=False)
+    )
     world = scenario(histories, billing)
     results = backtest(world, [*settings_of(world), "bound"])
     assert all(isfinite(result.cost) and result.cost >= 0 for result in results)
@@ -81,6 +93,8 @@ def test_every_strategy_ends_on_every_kind_of_history(made: list[tuple[tuple[str
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_market_that_was_never_affordable_in_training_has_an_interval_between_checkpoints(seed: int) -> None:
+def test_a_market_that_was_never_affordable_in_training_has_an_interval_between_checkpoints(
+    seed: int,
+) -> None:
     world = scenario((history((NEVER, OFTEN), seed, "a.large"),), "hourly-refund")
     assert all(isfinite(result.cost) for result in backtest(world, ["standard+checkpoint"]))

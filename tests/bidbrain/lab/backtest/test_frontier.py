@@ -21,7 +21,9 @@ from tests.pricing_data.histories import START
 
 
 def point(scheme: str, cost: float, time: float, unfinished: int = 0) -> FrontierPoint:
-    return FrontierPoint(scheme, 2.0, 10, unfinished, ConfidenceInterval(cost, None, None), cost, time, 10.0)
+    return FrontierPoint(
+        scheme, 2.0, 10, unfinished, ConfidenceInterval(cost, None, None), cost, time, 10.0
+    )
 
 
 def test_a_strategy_is_beaten_by_one_that_is_clearly_cheaper_and_as_fast() -> None:
@@ -41,13 +43,22 @@ def flat(name: str, price: int) -> PriceSeries:
 @pytest.mark.parametrize(
     ("depth", "work", "cost"),
     # 4 nu a machine at 100 and at 200: 25 and 50 per unit of work; on demand, 125.
-    [(None, 40.0, 40 * 25), (1, 40.0, 40 * 25), (1, 80.0, 40 * 25 + 40 * 50), (1, 100.0, 40 * 25 + 40 * 50 + 20 * 125)],
+    [
+        (None, 40.0, 40 * 25),
+        (1, 40.0, 40 * 25),
+        (1, 80.0, 40 * 25 + 40 * 50),
+        (1, 100.0, 40 * 25 + 40 * 50 + 20 * 125),
+    ],
 )
-def test_finite_pools_are_filled_from_the_cheapest(depth: int | None, work: float, cost: float) -> None:
+def test_finite_pools_are_filled_from_the_cheapest(
+    depth: int | None, work: float, cost: float
+) -> None:
     """Ten hours with room for 40 nu: one machine of a market does 40 units of work."""
     cheap, dear = flat("a.large", 100), flat("b.large", 200)
     offers = (Offer(cheap.market, 4.0, ON_DEMAND), Offer(dear.market, 4.0, ON_DEMAND))
-    prices = UnitPrices.of([cheap, dear], offers, BASELINE.offer, MarketReplay([cheap, dear]), depth)
+    prices = UnitPrices.of(
+        [cheap, dear], offers, BASELINE.offer, MarketReplay([cheap, dear]), depth
+    )
     lengths, unit, nu = prices.within(START, START + 10 * HOUR)
     assert cheapest_work(lengths / HOUR, unit, nu, work, 40.0) == pytest.approx(cost)
 
@@ -67,8 +78,11 @@ def test_a_replay_has_no_more_machines_than_its_depth() -> None:
     market = MarketReplay([series])
     assert market.at_most(3).capacity(series.market, START + HOUR) == 3
     limited = MarketReplay(
-        [series], {series.market: Capacity(np.array([0], dtype=np.int64), np.array([2], dtype=np.int64))}
+        [series],
+        {series.market: Capacity(np.array([0], dtype=np.int64), np.array([2], dtype=np.int64))},
     )
     assert limited.at_most(3).capacity(series.market, START + HOUR) == 2
     assert limited.at_most(1).capacity(series.market, START + HOUR) == 1
-    assert market.at_most(3).price(series.market, START + HOUR) == market.price(series.market, START + HOUR)
+    assert market.at_most(3).price(series.market, START + HOUR) == market.price(
+        series.market, START + HOUR
+    )

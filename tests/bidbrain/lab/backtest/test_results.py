@@ -27,7 +27,9 @@ from tests.bidbrain.lab.backtest.test_run import scenario
 from tests.pricing_data.histories import START
 
 
-def result(scheme: str, start: int, cost: float, hours: float = 1.0, end: int | None = START) -> JobResult:
+def result(
+    scheme: str, start: int, cost: float, hours: float = 1.0, end: int | None = START
+) -> JobResult:
     return JobResult(scheme, "z", 2.0, start, end, cost, 0.0, 4.0, 0, 0.0, 1.0, 0.0, hours)
 
 
@@ -35,7 +37,9 @@ def test_every_window_is_tested_once_and_after_its_training() -> None:
     plain = scenario(hours=(2.0,))
     cut = [one.scenario for one in variants(plain, 3, ()) if one.name != "as it is"]
     assert len(cut) == 3
-    assert all(one.train.start == plain.train.start and one.train.end == one.test.start for one in cut)
+    assert all(
+        one.train.start == plain.train.start and one.train.end == one.test.start for one in cut
+    )
     assert all(before.test.end == after.test.start for before, after in pairwise(cut))
     assert cut[-1].test.end == plain.test.end
     assert all(one.learned(plain.offers[0].market).last <= one.test.start for one in cut)
@@ -44,7 +48,10 @@ def test_every_window_is_tested_once_and_after_its_training() -> None:
 def test_each_overhead_is_halved_and_doubled_separately() -> None:
     plain = scenario()
     found = {one.name: one.scenario.overheads for one in variants(plain, 0, list(OVERHEADS))}
-    assert list(found) == ["as it is", *(f"{name} x {factor}" for name in OVERHEADS for factor in ("0.5", "2"))]
+    assert list(found) == [
+        "as it is",
+        *(f"{name} x {factor}" for name in OVERHEADS for factor in ("0.5", "2")),
+    ]
     now = plain.overheads
     assert found["lambda x 2"] == replace(now, eviction=2 * now.eviction)
     assert found["startup x 0.5"] == replace(now, startup=now.startup // 2)
@@ -52,9 +59,13 @@ def test_each_overhead_is_halved_and_doubled_separately() -> None:
 
 
 def test_unknown_overheads_are_refused() -> None:
-    with pytest.raises(BadScenario, match=r"vary: 'weather' is unknown \(known: lambda, startup, sigma"):
+    with pytest.raises(
+        BadScenario, match=r"vary: 'weather' is unknown \(known: lambda, startup, sigma"
+    ):
         variants(scenario(), 0, ["weather"])
-    with pytest.raises(BadScenario, match=r"cuts: with 40, .*need a test of.*; use fewer cuts or shorter jobs"):
+    with pytest.raises(
+        BadScenario, match=r"cuts: with 40, .*need a test of.*; use fewer cuts or shorter jobs"
+    ):
         variants(scenario(), 40, ())
 
 
@@ -65,7 +76,8 @@ def test_differences_pair_jobs_and_leave_out_unfinished_ones() -> None:
     ours[4] = result("ours", starts[4], 99.0, 6.0, end=None)
     (found,) = differences("as it is", [*ours, *theirs], "theirs", np.random.default_rng(0))
     assert (found.scheme, found.against, found.jobs, found.unpaired) == ("ours", "theirs", 4, 1)
-    # Every job is $0.20 of $4 cheaper and half an hour of two faster: every resample has the same mean.
+    # Every job is $0.20 of $4 cheaper and half an hour of two faster: every resample has the same
+    # mean.
     for interval, mean in ((found.cost, -5.0), (found.runtime, -0.25)):
         assert interval.mean == pytest.approx(mean)
         assert (interval.low, interval.high) == pytest.approx((mean, mean))
@@ -86,7 +98,9 @@ def test_too_few_days_give_no_interval() -> None:
 
 
 def test_the_interval_covers_the_truth_when_only_days_are_independent() -> None:
-    """Jobs of one day are correlated: resampling them separately would give far too narrow intervals."""
+    """Jobs of one day are correlated: resampling them separately would give far too narrow
+    intervals.
+    """
     rng = np.random.default_rng(5)
     held, naive = 0, 0
     blocks = np.repeat(np.arange(20), 10)
@@ -108,14 +122,18 @@ def test_the_mean_difference_is_the_difference_of_means() -> None:
     results = backtest(scenario(starts=6, hours=(2.0,)), ["standard+agileml", "proteus"])
     (found,) = differences("as it is", results, "proteus", np.random.default_rng(0))
     mean = {
-        name: np.mean([100 * one.cost / one.on_demand_cost for one in results if one.scheme == name])
+        name: np.mean(
+            [100 * one.cost / one.on_demand_cost for one in results if one.scheme == name]
+        )
         for name in ("standard+agileml", "proteus")
     }
     assert found.cost.mean == pytest.approx(mean["standard+agileml"] - mean["proteus"])
 
 
 def summary(scheme: str, cost: float, runtime: float, unfinished: int = 0) -> BacktestSummary:
-    return BacktestSummary(scheme, 2.0, 10, cost, cost, cost, runtime, 0.0, 0.0, unfinished, 0.0, 1.0, 0.0)
+    return BacktestSummary(
+        scheme, 2.0, 10, cost, cost, cost, runtime, 0.0, 0.0, unfinished, 0.0, 1.0, 0.0
+    )
 
 
 def test_the_cheapest_qualifying_strategy_finishes_all_jobs_in_the_baselines_time() -> None:

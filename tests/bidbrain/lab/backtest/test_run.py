@@ -18,7 +18,14 @@ from pricing_data.units import HOUR, SECOND, Span
 from tests.bidbrain.lab.backtest.worlds import BASELINE, offer, restless
 from tests.pricing_data.histories import START, series
 
-SCHEMES = ["on-demand", "standard+checkpoint", "standard+agileml", "tierml", "proteus", "fixed-bid:0.0000001"]
+SCHEMES = [
+    "on-demand",
+    "standard+checkpoint",
+    "standard+agileml",
+    "tierml",
+    "proteus",
+    "fixed-bid:0.0000001",
+]
 HISTORIES = (restless(1, 200), restless(2, 200, "b.large"))
 ELSEWHERE = replace(restless(3, 200), market=Market("aws", "us-east-1", "us-east-1b", "a.large"))
 ZONE = "us-east-1a"
@@ -46,18 +53,25 @@ def scenario(**changes: object) -> Scenario:
 
 def test_all_strategies_run_the_same_jobs_and_none_is_below_the_bound() -> None:
     results = backtest(scenario(), [*SCHEMES, "bound"])
-    jobs = {name: [(r.zone, r.hours, r.start) for r in results if r.scheme == name] for name in [*SCHEMES, "bound"]}
+    jobs = {
+        name: [(r.zone, r.hours, r.start) for r in results if r.scheme == name]
+        for name in [*SCHEMES, "bound"]
+    }
     assert all(same == jobs["bound"] for same in jobs.values())
     assert len(jobs["bound"]) == 24
     least = {(r.hours, r.start): r.cost for r in results if r.scheme == "bound"}
     for result in results:
         if result.end is not None and result.runtime_hours <= 2 * result.hours:
-            assert result.cost + result.refunds >= least[result.hours, result.start] * (1 - 1e-9), result
+            assert result.cost + result.refunds >= least[result.hours, result.start] * (1 - 1e-9), (
+                result
+            )
 
 
 def test_the_baseline_on_demand_costs_itself_and_its_start_up() -> None:
     for result in backtest(scenario(), ["on-demand"]):
-        assert result.cost == pytest.approx(result.on_demand_cost * (result.hours + 1 / 12) / result.hours)
+        assert result.cost == pytest.approx(
+            result.on_demand_cost * (result.hours + 1 / 12) / result.hours
+        )
         assert (result.evictions, result.refunds, result.spot_hours) == (0, 0, 0)
 
 
@@ -86,7 +100,9 @@ def test_prices_outside_the_training_span_do_not_affect_strategies() -> None:
         ({"baseline": Rent(BASELINE.offer, 0, None)}, "0 machines"),
     ],
 )
-def test_an_invalid_scenario_is_refused_with_the_reason(changes: dict[str, object], message: str) -> None:
+def test_an_invalid_scenario_is_refused_with_the_reason(
+    changes: dict[str, object], message: str
+) -> None:
     with pytest.raises(BadScenario, match=message):
         scenario(**changes)
 
@@ -99,13 +115,21 @@ def test_an_unknown_strategy_is_refused(name: str) -> None:
 
 def test_auto_is_what_a_launch_would_choose_for_each_length() -> None:
     known = scenario()
-    rows = {name: backtest(known, [name]) for name in ("auto", "lookahead", "price-capacity", "on-demand")}
+    rows = {
+        name: backtest(known, [name])
+        for name in ("auto", "lookahead", "price-capacity", "on-demand")
+    }
     for hours in known.hours:
-        mine, *others = ([(row.start, row.end, row.cost) for row in rows[name] if row.hours == hours] for name in rows)
+        mine, *others = (
+            [(row.start, row.end, row.cost) for row in rows[name] if row.hours == hours]
+            for name in rows
+        )
         assert mine in others
     assert {row.scheme for row in rows["auto"]} == {"auto"}
     (note, *_) = {row.note for row in rows["auto"] if row.hours == 2.0}
-    stated = re.fullmatch(r"2-hour jobs have (\S+), by forecasts at the training's end: (.*?)(; .*)?", note)
+    stated = re.fullmatch(
+        r"2-hour jobs have (\S+), by forecasts at the training's end: (.*?)(; .*)?", note
+    )
     assert stated is not None
     assert stated[1] in rows
 
@@ -124,7 +148,9 @@ def test_every_strategy_keeps_a_deadline_that_on_demand_machines_can_keep(name: 
     for result in results:
         assert result.end is not None
         assert result.end <= result.start + 1.5 * result.hours * HOUR
-    assert any(result.on_demand_hours == 0 for result in results), "some jobs need no on-demand machines"
+    assert any(result.on_demand_hours == 0 for result in results), (
+        "some jobs need no on-demand machines"
+    )
 
 
 def test_regions_moves_a_gang_of_the_baselines_machines_between_their_markets() -> None:
@@ -146,7 +172,9 @@ def test_regions_moves_a_gang_of_the_baselines_machines_between_their_markets() 
         assert {tenure.rent.offer.market.instance_type for tenure in run.tenures} == {"a.large"}
         places |= {tenure.rent.offer.market.zone for tenure in run.tenures}
     assert {"us-east-1a", "us-east-1b"} <= places
-    with pytest.raises(BadScenario, match="moves the baseline between its markets, and none in us-east-1a has base"):
+    with pytest.raises(
+        BadScenario, match="moves the baseline between its markets, and none in us-east-1a has base"
+    ):
         backtest(scenario(deadline=2.0), ["regions"])
 
 
@@ -164,20 +192,31 @@ def test_mean_time_to_failure_is_time_below_on_demand_per_crossing() -> None:
     known = series((0, 5), (100, 20), (200, 5), (300, 20), (400, 5), (500, 5))
     assert mean_time_to_failure(known, 10) == 150 * SECOND
     assert mean_time_to_failure(known, 30) == 500 * SECOND
-    assert Checkpointing(0.83, 120 * SECOND).interval(150 * SECOND) == pytest.approx(math.sqrt(2 * 120 * 150) * SECOND)
+    assert Checkpointing(0.83, 120 * SECOND).interval(150 * SECOND) == pytest.approx(
+        math.sqrt(2 * 120 * 150) * SECOND
+    )
 
 
 def test_a_summary_counts_unfinished_jobs_separately() -> None:
     row = JobResult("s", "z", 2.0, START, START + HOUR, 1.0, 0.5, 4.0, 3, 1.0, 2.0, 1.0, 1.0)
     lost = JobResult("s", "z", 2.0, START, None, 9.0, 0.0, 4.0, 1, 0.0, 0.0, 0.0, 6.0)
     (summary,) = summarize([row, lost])
-    assert (summary.jobs, summary.unfinished, summary.cost_pct, summary.runtime_ratio) == (2, 1, 25.0, 0.5)
+    assert (summary.jobs, summary.unfinished, summary.cost_pct, summary.runtime_ratio) == (
+        2,
+        1,
+        25.0,
+        0.5,
+    )
     assert (summary.free_pct, summary.evictions_per_job) == (25.0, 3.0)
     (nothing,) = summarize([lost])
     assert math.isnan(nothing.cost_pct)
 
 
 def test_histories_that_do_not_cover_the_test_are_named() -> None:
-    short = PriceSeries(HISTORIES[0].market, HISTORIES[0].times[:50].copy(), HISTORIES[0].prices[:50].copy())
-    with pytest.raises(BadScenario, match=r"prices: aws/us-east-1/us-east-1a/a\.large has prices from"):
+    short = PriceSeries(
+        HISTORIES[0].market, HISTORIES[0].times[:50].copy(), HISTORIES[0].prices[:50].copy()
+    )
+    with pytest.raises(
+        BadScenario, match=r"prices: aws/us-east-1/us-east-1a/a\.large has prices from"
+    ):
         scenario(histories=(short, HISTORIES[1]))

@@ -38,7 +38,9 @@ levels = st.lists(st.integers(0, 4), min_size=2, max_size=40)
 @given(levels, st.integers(-5, 45), st.integers(1, 5))
 def test_the_first_shortage_equals_a_linear_scan(ups: list[int], after: int, held: int) -> None:
     capacity = Capacity(np.arange(len(ups)) * 10, np.array(ups))
-    expected = next((at * 10 for at, up in enumerate(ups) if at * 10 > after * 10 and up < held), None)
+    expected = next(
+        (at * 10 for at, up in enumerate(ups) if at * 10 > after * 10 and up < held), None
+    )
     assert capacity.first_below(held, after * 10) == expected
     assert capacity.at(after * 10) == ups[min(max(after, 0), len(ups) - 1)]
 
@@ -66,7 +68,10 @@ def test_a_short_trace_is_cut_in_proportion_and_each_part_repeated_in_its_own_sp
 
 def test_capacity_may_be_below_what_the_job_wants() -> None:
     market_then = replayed(ByAvailability({A: trace([1, 2] * 20)}, machines=3), spans(1, 4))
-    assert {market_then.capacity(A, START + HOUR + tick * GAP * SECOND) for tick in range(6)} == {1, 3}
+    assert {market_then.capacity(A, START + HOUR + tick * GAP * SECOND) for tick in range(6)} == {
+        1,
+        3,
+    }
 
 
 def test_capacity_is_unlimited_without_a_trace() -> None:
@@ -80,8 +85,13 @@ def test_a_trace_of_one_tick_is_refused() -> None:
         ByAvailability({A: trace([1])})
 
 
-@given(st.lists(st.booleans(), min_size=60, max_size=60), st.lists(st.booleans(), min_size=60, max_size=60))
-def test_the_evidence_does_not_depend_on_the_test_span(past: list[bool], future: list[bool]) -> None:
+@given(
+    st.lists(st.booleans(), min_size=60, max_size=60),
+    st.lists(st.booleans(), min_size=60, max_size=60),
+)
+def test_the_evidence_does_not_depend_on_the_test_span(
+    past: list[bool], future: list[bool]
+) -> None:
     known = spans(10, 8)
     one, other = (
         ByAvailability({A: trace([int(up) for up in past + later])}).learned([A, B], *known)
@@ -91,7 +101,9 @@ def test_the_evidence_does_not_depend_on_the_test_span(past: list[bool], future:
 
 
 def test_the_evidence_is_the_life_of_machines_bought_at_any_tick() -> None:
-    """Up for 50 minutes, down for 10, repeatedly: bought at any of five ticks, evicted after 5 to 1 ticks."""
+    """Up for 50 minutes, down for 10, repeatedly: bought at any of five ticks, evicted after 5 to 1
+    ticks.
+    """
     known = spans(100, 10)
     windows = market("a.large", os="windows")
     learned = ByAvailability({A: trace([1, 1, 1, 1, 1, 0] * 120)}).learned([A, B, windows], *known)
@@ -107,7 +119,9 @@ def test_the_evidence_is_the_life_of_machines_bought_at_any_tick() -> None:
 
 def test_machines_evicted_together_count_once() -> None:
     known = spans(100, 10)
-    one, sixteen = (ByAvailability({A: trace([n, n, n, 0] * 200)}).learned([A], *known)[A] for n in (1, 16))
+    one, sixteen = (
+        ByAvailability({A: trace([n, n, n, 0] * 200)}).learned([A], *known)[A] for n in (1, 16)
+    )
     assert one is not None
     assert sixteen is not None
     assert one.observed.evictions == pytest.approx(sixteen.observed.evictions)
@@ -134,7 +148,9 @@ def test_a_draw_depends_only_on_market_and_moment() -> None:
     assert lives.evicted_at(A, START) == again.evicted_at(A, START)
     assert lives.evicted_at(A, START) != lives.evicted_at(B, START)
     assert lives.evicted_at(A, START) != lives.evicted_at(A, START + SECOND)
-    assert lives.evicted_at(A, START) != DrawnLives({A: Mortality(0.5)}, seed=2).evicted_at(A, START)
+    assert lives.evicted_at(A, START) != DrawnLives({A: Mortality(0.5)}, seed=2).evicted_at(
+        A, START
+    )
     assert DrawnLives({A: Mortality(0.0)}, seed=1).evicted_at(A, START) is None
     assert lives.evicted_at(market("c.large"), START) is None
 
@@ -155,7 +171,9 @@ def test_low_bids_are_still_evicted_by_price() -> None:
     known = series((0, 5), (100, 9), (10_000_000, 9), of=A)
     market_then = ByHazard({A: Mortality(0.001)}, seed=1).replay([known], ROOM, *spans(1, 4))
     assert market_then.evicted_at(A, 5, START) == START + 100 * SECOND
-    assert market_then.evicted_at(A, 9, START) == DrawnLives({A: Mortality(0.001)}, 1).evicted_at(A, START)
+    assert market_then.evicted_at(A, 9, START) == DrawnLives({A: Mortality(0.001)}, 1).evicted_at(
+        A, START
+    )
 
 
 @pytest.mark.parametrize("rate", [-1.0, float("inf"), float("nan")])

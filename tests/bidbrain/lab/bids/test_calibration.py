@@ -9,7 +9,11 @@ from bidbrain.lab.bids.market import Assumptions
 
 
 def test_odds_of_a_busy_market_are_about_what_is_seen_and_better_than_its_share() -> None:
-    tried = [each for seed in range(12) for each in tried_bids("busy", Assumptions(rivals=0.25), seed, 12)]
+    tried = [
+        each
+        for seed in range(12)
+        for each in tried_bids("busy", Assumptions(rivals=0.25), seed, 12)
+    ]
     (score,) = scores(tried)
     assert score.bids == len(tried) == 144
     assert score.outbid_stated == pytest.approx(score.outbid_seen, abs=0.07)
@@ -37,4 +41,7 @@ def test_scores_and_bands_of_four_bids() -> None:
     assert [first.brier, second.brier] == pytest.approx([0.0016, 0.26])
     assert (whole.market, whole.outbid_seen, whole.displaced_seen) == ("all", 0.25, 0.25)
     assert whole.skill == pytest.approx(1 - (0.0016 + 0.26) / 2 / (0.25 * 0.75))
-    assert [(band.low, band.bids, band.seen) for band in bands(tried)] == [(0.0, 2, 0.0), (0.5, 2, 0.5)]
+    assert [(band.low, band.bids, band.seen) for band in bands(tried)] == [
+        (0.0, 2, 0.0),
+        (0.5, 2, 0.5),
+    ]

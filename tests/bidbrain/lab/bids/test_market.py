@@ -1,4 +1,6 @@
-"""The generated market: who bids most runs, renters on demand take a host from any bid, and seconds cost their rate."""
+"""The generated market: who bids most runs, renters on demand take a host from any bid, and seconds
+cost their rate.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def test_who_bids_most_runs() -> None:
 
 
 def test_a_paused_machine_runs_again_when_its_rival_leaves() -> None:
-    """In some hour a rival takes the host from the minimum bid, and the machine is still there when that one leaves."""
+    """In some hour a rival takes the host from the minimum bid, and the machine is still there when
+    that one leaves.
+    """
     market = GeneratedMarket(replace(BUSY, hosts=1, on_demand=0.0), 1, 100)
     own = market.rent(0, market.hosts[0].floor, 0.0)
     states = []
@@ -82,15 +86,20 @@ def test_what_is_not_saved_is_lost_with_the_machine() -> None:
     """In a market full of rivals a job takes longer the rarer its checkpoints are."""
     busy = replace(BUSY, minimum=1.0)
     often, rare = (
-        play(busy, 2, BidJob(6.0, replace(TERMS, checkpoint_every_hours=every)), Margin(0.0)) for every in (0.25, 2.0)
+        play(busy, 2, BidJob(6.0, replace(TERMS, checkpoint_every_hours=every)), Margin(0.0))
+        for every in (0.25, 2.0)
     )
     assert often.outbid > 3
     assert often.finished
     assert rare.hours > 1.5 * often.hours
 
 
-@pytest.mark.parametrize("assumed", [BUSY, Assumptions(on_demand=0.2, hosts=3), Assumptions(rivals=0.2, swing=1.0)])
-def test_every_way_ends_in_every_market_and_none_beats_the_lowest_floor(assumed: Assumptions) -> None:
+@pytest.mark.parametrize(
+    "assumed", [BUSY, Assumptions(on_demand=0.2, hosts=3), Assumptions(rivals=0.2, swing=1.0)]
+)
+def test_every_way_ends_in_every_market_and_none_beats_the_lowest_floor(
+    assumed: Assumptions,
+) -> None:
     job = BidJob(4.0, TERMS)
     played, tried = play_portion(BidPortion("one", assumed, 7, job, WAYS))
     assert not tried
@@ -104,7 +113,11 @@ def test_every_way_ends_in_every_market_and_none_beats_the_lowest_floor(assumed:
 
 def test_the_summary_pairs_the_jobs_of_a_seed() -> None:
     job = BidJob(4.0, TERMS)
-    played = [each for seed in range(2) for each in play_portion(BidPortion("calm", Assumptions(), seed, job, ()))[0]]
+    played = [
+        each
+        for seed in range(2)
+        for each in play_portion(BidPortion("calm", Assumptions(), seed, job, ()))[0]
+    ]
     summaries = {(each.way, each.costs): each for each in summarize(played)}
     own, dear = summaries["bidbrain", "its bid"], summaries["on-demand", "its bid"]
     assert (own.saved, own.saved_low, own.saved_high) == (0, 0, 0)
@@ -114,7 +127,11 @@ def test_the_summary_pairs_the_jobs_of_a_seed() -> None:
 
 def test_markets_are_summed_up_together_and_jobs_are_paired_in_each() -> None:
     job, markets = BidJob(4.0, TERMS), {"calm": Assumptions(), "busy": BUSY}
-    portions = [BidPortion(name, assumed, seed, job, ()) for name, assumed in markets.items() for seed in range(2)]
+    portions = [
+        BidPortion(name, assumed, seed, job, ())
+        for name, assumed in markets.items()
+        for seed in range(2)
+    ]
     summaries = list(summarize([each for portion in portions for each in play_portion(portion)[0]]))
     assert [each.market for each in summaries] == ["calm"] * 4 + ["busy"] * 4 + ["all"] * 4
     one, other, both = summaries[::4]
@@ -124,12 +141,20 @@ def test_markets_are_summed_up_together_and_jobs_are_paired_in_each() -> None:
 
 
 def view(others: float, *, runs: bool) -> View:
-    """A machine at $0.40 on a host that asks for $0.50 in every other hour, next to two hosts that never rise."""
+    """A machine at $0.40 on a host that asks for $0.50 in every other hour, next to two hosts that
+    never rise.
+    """
     asked = [
-        (hour, host, usd) for hour in range(24) for host, usd in enumerate((0.4 + 0.1 * (hour % 2), others, others))
+        (hour, host, usd)
+        for hour in range(24)
+        for host, usd in enumerate((0.4 + 0.1 * (hour % 2), others, others))
     ]
-    record = HostRecord.of([(hour * HOUR, host, round(usd * USD), USD) for hour, host, usd in asked])
-    return View(record, [], 10.0, HeldBid(0, 4 * USD // 10, USD, runs, None if runs else 5 * USD // 10))
+    record = HostRecord.of(
+        [(hour * HOUR, host, round(usd * USD), USD) for hour, host, usd in asked]
+    )
+    return View(
+        record, [], 10.0, HeldBid(0, 4 * USD // 10, USD, runs, None if runs else 5 * USD // 10)
+    )
 
 
 def test_a_machine_keeps_its_bid_until_it_is_paused_unless_a_step_is_allowed() -> None:

@@ -20,8 +20,12 @@ def machine(market: Market) -> InstanceType:
     return InstanceType(market.cloud, market.instance_type, 4, 16.0, accelerator, int(count))
 
 
-def histories(rng: np.random.Generator, seconds: int, markets: int = 6, changes: int = 5) -> list[PriceSeries]:
-    """Markets of two clouds and three regions, each with its own changes between the first and the last second."""
+def histories(
+    rng: np.random.Generator, seconds: int, markets: int = 6, changes: int = 5
+) -> list[PriceSeries]:
+    """Markets of two clouds and three regions, each with its own changes between the first and the
+    last second.
+    """
     found: list[PriceSeries] = []
     for i in range(markets):
         cloud, region = (("aws", "us-east-1"), ("aws", "us-west-1"), ("azure", "eastus"))[i % 3]

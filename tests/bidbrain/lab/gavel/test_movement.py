@@ -27,7 +27,9 @@ def work_of_a_life(life: float, evictions: EvictionLoss) -> float:
 
 
 @pytest.mark.parametrize("warned", [True, False])
-@pytest.mark.parametrize(("rate", "startup", "every", "writing"), [(0.5, 0.1, 0.25, 0.02), (3.0, 0.0, 0.1, 0.05)])
+@pytest.mark.parametrize(
+    ("rate", "startup", "every", "writing"), [(0.5, 0.1, 0.25, 0.02), (3.0, 0.0, 0.1, 0.05)]
+)
 def test_the_useful_share_is_that_of_many_lives(
     rate: float, startup: float, every: float, writing: float, *, warned: bool
 ) -> None:
@@ -38,7 +40,9 @@ def test_the_useful_share_is_that_of_many_lives(
 
 
 def test_without_evictions_only_the_writing_is_lost() -> None:
-    assert EvictionLoss(0.0, 1.0, 0.25, 0.05, warned=False).useful_share == pytest.approx(0.25 / 0.3)
+    assert EvictionLoss(0.0, 1.0, 0.25, 0.05, warned=False).useful_share == pytest.approx(
+        0.25 / 0.3
+    )
     assert EvictionLoss(0.0, 1.0).useful_share == 1.0
     rare = EvictionLoss(1e-9, 1.0, 0.25, 0.05, warned=False).useful_share
     assert rare == pytest.approx(0.25 / 0.3, rel=1e-6)
@@ -61,7 +65,9 @@ def test_egress_is_paid_by_tier() -> None:
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.sampled_from(sorted(LIST_TARIFFS_2020)))
-def test_egress_in_two_parts_costs_the_same_as_at_once(first: float, second: float, cloud: str) -> None:
+def test_egress_in_two_parts_costs_the_same_as_at_once(
+    first: float, second: float, cloud: str
+) -> None:
     tariff = LIST_TARIFFS_2020[cloud]
     parts = tariff.internet_usd(first) + tariff.internet_usd(second, after_gb=first)
     assert tariff.internet_usd(first + second) == pytest.approx(parts, abs=1e-6)
@@ -69,7 +75,9 @@ def test_egress_in_two_parts_costs_the_same_as_at_once(first: float, second: flo
 
 def test_a_dataset_moves_once_per_cloud_and_a_checkpoint_by_distance() -> None:
     movement = Movement(2.0, 100.0, frozenset({"aws"}), 0.1, LIST_TARIFFS_2020)
-    east, west = (Market.parse(f"aws/us-{side}-1/us-{side}-1a/p3.2xlarge") for side in ("east", "west"))
+    east, west = (
+        Market.parse(f"aws/us-{side}-1/us-{side}-1a/p3.2xlarge") for side in ("east", "west")
+    )
     beside = Market.parse("aws/us-east-1/us-east-1b/p3.2xlarge")
     azure = Market.parse("azure/eastus/-/Standard_NC6s_v3")
     costs = [movement.checkpoint_usd(east, target) for target in (east, beside, west, azure)]

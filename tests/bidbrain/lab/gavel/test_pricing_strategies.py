@@ -30,7 +30,9 @@ from tests.bidbrain.lab.gavel.markets import BEGIN, board, histories, machine
 def series(name: str, hours: list[float], usd: list[float]) -> PriceSeries:
     times = [BEGIN + round(hour * HOUR) for hour in hours]
     prices = [round(price * 1e9) for price in usd]
-    return PriceSeries(Market.parse(name), np.array(times, dtype=np.int64), np.array(prices, dtype=np.int64))
+    return PriceSeries(
+        Market.parse(name), np.array(times, dtype=np.int64), np.array(prices, dtype=np.int64)
+    )
 
 
 @given(st.integers(0, 2**32), st.integers(0, 399), st.integers(0, 399))
@@ -85,7 +87,9 @@ def test_the_common_span_is_the_one_of_most_market_hours(seed: int) -> None:
     areas = {}
     for begin in range(30):
         for end in range(begin + 1, 30):
-            held = [s for s in found if s.first <= BEGIN + begin * HOUR and s.last >= BEGIN + end * HOUR]
+            held = [
+                s for s in found if s.first <= BEGIN + begin * HOUR and s.last >= BEGIN + end * HOUR
+            ]
             if len({s.market.cloud for s in held}) == 2:
                 areas[begin, end] = len(held) * (end - begin)
     if not areas:
@@ -107,7 +111,9 @@ class Walked:
     stop: float | None = None
 
 
-def walk(on: PriceBoard, start: int, work: float, rates: list[float], movement: Movement, *, moves: bool) -> Walked:
+def walk(
+    on: PriceBoard, start: int, work: float, rates: list[float], movement: Movement, *, moves: bool
+) -> Walked:
     """One job, one second after the other; rates and prices are per hour."""
     result, at, held, busy = Walked(), -1, set(movement.dataset_on), 0
     changes = {round(hour * 3600) for hour in on.hours}
@@ -125,7 +131,9 @@ def walk(on: PriceBoard, start: int, work: float, rates: list[float], movement: 
                 elif at < 0:
                     costs[i] = work / rates[i] * price[i] + data, data
                 else:
-                    moved = data + movement.checkpoint_usd(on.offers[at].market, on.offers[i].market)
+                    moved = data + movement.checkpoint_usd(
+                        on.offers[at].market, on.offers[i].market
+                    )
                     costs[i] = (movement.hours + work / rates[i]) * price[i] + moved, moved
             best = min(usable, key=lambda i: (costs[i][0], i != at))
             if best != at:
@@ -150,20 +158,26 @@ def walk(on: PriceBoard, start: int, work: float, rates: list[float], movement: 
 
 @settings(max_examples=40)
 @given(st.integers(0, 2**32), st.booleans(), st.booleans(), st.sampled_from([0, 7, 60]))
-def test_every_course_equals_a_step_by_step_walk(seed: int, moves: bool, elsewhere: bool, move_seconds: int) -> None:
+def test_every_course_equals_a_step_by_step_walk(
+    seed: int, moves: bool, elsewhere: bool, move_seconds: int
+) -> None:
     rng = np.random.default_rng(seed)
     on = board(rng, SECONDS)
     # Sizes are small because prices are paid for seconds: so data costs about as much as machines.
     sizes = rng.uniform(0, 0.002, size=2)
     where = frozenset({"aws"}) if elsewhere else frozenset({"aws", "azure"})
     movement = Movement(sizes[0], sizes[1] * 20, where, move_seconds / 3600, LIST_TARIFFS_2020)
-    rates = rng.uniform(0.5, 5.0, size=(4, len(on.offers))) * (rng.random((4, len(on.offers))) < 0.8)
+    rates = rng.uniform(0.5, 5.0, size=(4, len(on.offers))) * (
+        rng.random((4, len(on.offers))) < 0.8
+    )
     rates[:, 0] = 1.0
     start = rng.integers(0, SECONDS // 2, size=4)
     runs = TrainingJobs(start / 3600, rng.uniform(0.01, 0.8, size=4), rates)
     course = (follow if moves else stay)(on, runs, movement)
     for job in range(4):
-        expected = walk(on, int(start[job]), runs.work[job], rates[job].tolist(), movement, moves=moves)
+        expected = walk(
+            on, int(start[job]), runs.work[job], rates[job].tolist(), movement, moves=moves
+        )
         if expected.stop is None:
             assert np.isnan(course.usd[job])
             assert np.isnan(course.stop[job])
@@ -191,8 +205,13 @@ def test_a_job_moves_when_that_saves_more_than_it_costs() -> None:
     on, run = two_markets(), one_run(5)
     assert stay(on, run, FREE).usd.tolist() == [2 * 2 + 3 * 6]
     free = follow(on, run, FREE)
-    assert (free.usd.tolist(), free.moves.tolist(), free.stop.tolist()) == ([2 * 2 + 3 * 3], [1], [5])
-    # At 2 h, 3 h remain: 18 dollars here; 9 there, an hour of moving for 3, and 5.5 for the transfer.
+    assert (free.usd.tolist(), free.moves.tolist(), free.stop.tolist()) == (
+        [2 * 2 + 3 * 3],
+        [1],
+        [5],
+    )
+    # At 2 h, 3 h remain: 18 dollars here; 9 there, an hour of moving for 3, and 5.5 for the
+    # transfer.
     dear = Movement(0.5 / 0.09, 5 / 0.09, frozenset({"aws"}), 1.0, LIST_TARIFFS_2020)
     moved = follow(on, run, dear)
     assert moved.usd[0] == pytest.approx(2 * 2 + 9 + 3 + 5.5)
@@ -226,12 +245,21 @@ def test_a_dataset_already_present_costs_nothing_and_a_missing_one_may_decide() 
     on = two_markets()
     data = Movement(0.0, 100.0, frozenset({"azure"}), 0.0, LIST_TARIFFS_2020)
     assert stay(on, one_run(1), data).usd.tolist() == [3]
-    assert stay(on, one_run(1), replace(data, dataset_on=frozenset({"aws", "azure"}))).usd.tolist() == [2]
+    assert stay(
+        on, one_run(1), replace(data, dataset_on=frozenset({"aws", "azure"}))
+    ).usd.tolist() == [2]
 
 
 def test_each_strategy_may_use_what_its_name_says() -> None:
-    zones = ["aws/us-east-1/a/V100x1", "aws/us-east-1/a/V100x8", "aws/us-east-1/a/K80x1", "aws/eu/a/K80x1"]
-    on = board_of([series(zone, [0, 1], [1, 1]) for zone in [*zones, "azure/eastus/-/P100x4"]], machine)
+    zones = [
+        "aws/us-east-1/a/V100x1",
+        "aws/us-east-1/a/V100x8",
+        "aws/us-east-1/a/K80x1",
+        "aws/eu/a/K80x1",
+    ]
+    on = board_of(
+        [series(zone, [0, 1], [1, 1]) for zone in [*zones, "azure/eastus/-/P100x4"]], machine
+    )
     allowed = {
         strategy.name: "".join("x" if strategy.may_use(offer) else "." for offer in on.offers)
         for strategy in ladder("aws/us-east-1", "V100")
@@ -244,5 +272,8 @@ def test_each_strategy_may_use_what_its_name_says() -> None:
         "dynamic": "xxxxx",
         "dynamic+data": "xxxxx",
     }
-    assert [strategy.name for strategy in ladder("h", "V100") if strategy.moves] == ["dynamic", "dynamic+data"]
+    assert [strategy.name for strategy in ladder("h", "V100") if strategy.moves] == [
+        "dynamic",
+        "dynamic+data",
+    ]
     assert not PlacementRule("s", home="aws/eu").may_use(on.offers[0])

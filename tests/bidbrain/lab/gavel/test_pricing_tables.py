@@ -1,4 +1,5 @@
-"""The tables of chapter 6 from synthetic prices, and the one that the paper's own price reproduces."""
+"""The tables of chapter 6 from synthetic prices, and the one that the paper's own price
+reproduces."""
 
 from __future__ import annotations
 
@@ -42,7 +43,12 @@ def test_at_918_thousandths_of_a_dollar_transfers_cost_what_the_paper_prints() -
         "BERT-Base: dataset",
         "BERT-Base: checkpoint",
     ]
-    assert [round(one.found, 4 if "checkpoint" in one.what else 2) for one in found] == [9.13, 0.006, 0.98, 0.025]
+    assert [round(one.found, 4 if "checkpoint" in one.what else 2) for one in found] == [
+        9.13,
+        0.006,
+        0.98,
+        0.025,
+    ]
     assert [one.paper for one in found] == pytest.approx([9.13, 0.006, 0.98, 0.025])
 
 
@@ -53,7 +59,10 @@ def test_the_mean_price_follows_the_cheapest_offer() -> None:
 
 
 def test_speedups_are_over_the_k80_and_per_dollar() -> None:
-    jobs = [JobType("ResNet-50 (batch size 16)", {"k80": 2.0, "p100": 8.0, "v100": 12.0}), JobType("X", {"k80": 1.0})]
+    jobs = [
+        JobType("ResNet-50 (batch size 16)", {"k80": 2.0, "p100": 8.0, "v100": 12.0}),
+        JobType("X", {"k80": 1.0}),
+    ]
     found = {one.what: (one.found, one.paper, one.case) for one in speedups(jobs, board())}
     case = "ResNet-50 (batch size 16)"
     assert found == {
@@ -65,8 +74,14 @@ def test_speedups_are_over_the_k80_and_per_dollar() -> None:
 
 
 def test_a_discount_is_the_best_of_a_region_on_machines_with_one_accelerator() -> None:
-    markets = [Market.parse(f"aws/us-east-1/{zone}/V100x{count}") for zone, count in (("a", 1), ("b", 1), ("c", 4))]
-    offers = [AcceleratorOffer(market, "V100", count) for market, count in zip(markets, (1, 1, 4), strict=True)]
+    markets = [
+        Market.parse(f"aws/us-east-1/{zone}/V100x{count}")
+        for zone, count in (("a", 1), ("b", 1), ("c", 4))
+    ]
+    offers = [
+        AcceleratorOffer(market, "V100", count)
+        for market, count in zip(markets, (1, 1, 4), strict=True)
+    ]
     unlisted = AcceleratorOffer(Market.parse("gcp/r/-/V100x1"), "V100", 1)
     found = spot_discounts(
         dict(zip([*offers, unlisted], (1.0, 2.0, 0.1, 0.5), strict=True)),

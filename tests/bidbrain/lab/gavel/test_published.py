@@ -1,4 +1,5 @@
-"""Twelve random streams of jobs as the published simulator ran them (`shared/data/gavel/published`).
+"""Twelve random streams of jobs as the published simulator ran them
+(`shared/data/gavel/published`).
 
 Ours are simulated by the command that a user runs, in published mode and by default.
 """
@@ -39,7 +40,10 @@ RUNS = (
     *(("batch_s", f"max_sum_throughput_{kind}") for kind in ("normalized_by_cost_perf", "perf")),
     *((stream, "fifo_perf") for stream in ("om0", "om1", "online_m")),
     *((stream, "finish_time_fairness_perf") for stream in ("online_m", "os0", "os1")),
-    *((stream, "max_min_fairness_perf") for stream in ("online_m", "os0", "os1", "pm0", "pm1", "prio_m")),
+    *(
+        (stream, "max_min_fairness_perf")
+        for stream in ("online_m", "os0", "os1", "pm0", "pm1", "prio_m")
+    ),
     *(("online_m", policy) for policy in ("fifo", "isolated", "max_min_fairness")),
     *((stream, "allox") for stream in ("os0", "os1")),
 )
@@ -48,12 +52,18 @@ EXPLAINED = [run for run in RUNS if run[1] in CAUSES]
 
 def row_of(folder: Path, stream: str, policy: str) -> dict[str, str]:
     with (folder / "published" / "results.csv").open() as file:
-        return next(row for row in csv.DictReader(file) if (row["stream"], row["policy"]) == (stream, policy))
+        return next(
+            row
+            for row in csv.DictReader(file)
+            if (row["stream"], row["policy"]) == (stream, policy)
+        )
 
 
 def cluster_of(row: dict[str, str]) -> str:
     counts = MISLABELED.get((row["stream"], row["policy"]), row["v100:p100:k80"]).split(":")
-    return ",".join(f"{kind}={count}" for kind, count in zip(("v100", "p100", "k80"), counts, strict=True))
+    return ",".join(
+        f"{kind}={count}" for kind, count in zip(("v100", "p100", "k80"), counts, strict=True)
+    )
 
 
 def differences(folder: Path, stream: str, policy: str, switches: str = "") -> Figures:
@@ -68,7 +78,10 @@ def differences(folder: Path, stream: str, policy: str, switches: str = "") -> F
     assert ended.code == 0
     # A job may be dropped before its last steps, as published.
     assert not ended.err or (switches and "dropped" in ended.error)
-    ours = [ended.json[key] for key in ("average_jct_seconds", "makespan_seconds", "utilization", "cost_usd")]
+    ours = [
+        ended.json[key]
+        for key in ("average_jct_seconds", "makespan_seconds", "utilization", "cost_usd")
+    ]
     names = ("mean_jct_s", "makespan_s", "utilization", "busy_cost_usd")
     return {name: mine / float(row[name]) - 1 for name, mine in zip(names, ours, strict=True)}
 
@@ -99,9 +112,12 @@ def test_the_switches_that_explain_a_difference_remove_it_and_bring_it_back(
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    ("stream", "policy"), [run for run in EXPLAINED if run[1] in {"fifo", "min_total_duration_perf"}]
+    ("stream", "policy"),
+    [run for run in EXPLAINED if run[1] in {"fifo", "min_total_duration_perf"}],
 )
-def test_published_choices_give_the_published_times_job_by_job(shared_data: Path, stream: str, policy: str) -> None:
+def test_published_choices_give_the_published_times_job_by_job(
+    shared_data: Path, stream: str, policy: str
+) -> None:
     folder, (name, agnostic) = shared_data / "gavel", PUBLISHED_POLICIES[policy]
     options = replace(
         command_options(name, agnostic=agnostic, published="all"),
@@ -112,14 +128,22 @@ def test_published_choices_give_the_published_times_job_by_job(shared_data: Path
     asked, _ = scenario(options)
     outcome = simulate(asked, dispatcher(options, asked))
     with gzip.open(folder / "published" / "completion_times.csv.gz", "rt") as file:
-        rows = [row for row in csv.DictReader(file) if (row["stream"], row["policy"]) == (stream, policy)]
-    times = np.array([float(row["completion_s"]) for row in sorted(rows, key=lambda row: int(row["job"]))])
+        rows = [
+            row
+            for row in csv.DictReader(file)
+            if (row["stream"], row["policy"]) == (stream, policy)
+        ]
+    times = np.array(
+        [float(row["completion_s"]) for row in sorted(rows, key=lambda row: int(row["job"]))]
+    )
     assert outcome.finish - asked.workload.arrival == pytest.approx(times, rel=EQUAL, abs=400)
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("stream", "policy"), [run for run in EXPLAINED if "cost" not in run[1]])
-def test_where_runs_differ_ours_does_more_with_the_cluster(shared_data: Path, stream: str, policy: str) -> None:
+def test_where_runs_differ_ours_does_more_with_the_cluster(
+    shared_data: Path, stream: str, policy: str
+) -> None:
     """Jobs are done earlier on average, or the last of them is, and neither is much later."""
     found = differences(shared_data / "gavel", stream, policy)
     assert min(found["makespan_s"], found["mean_jct_s"]) < 0.0
@@ -148,9 +172,13 @@ def test_a_bisected_makespan_has_the_shares_at_which_the_published_solver_stops(
         sparse.csr_array((np.ones(cells), (cell // types, cell))),
         sparse.csr_array((-jobs.throughputs.ravel(), (cell // types, cell))),
     )
-    most = np.concatenate([np.zeros(cells), asked.cluster.workers, np.ones(count), -jobs.steps / found.objective])
+    most = np.concatenate(
+        [np.zeros(cells), asked.cluster.workers, np.ones(count), -jobs.steps / found.objective]
+    )
     cones = {"l": len(most), "q": [], "e": 0}
-    x = ecos.solve(np.zeros(cells), sparse.csc_matrix(sparse.vstack(rows)), most, cones, verbose=False)["x"]
+    x = ecos.solve(
+        np.zeros(cells), sparse.csc_matrix(sparse.vstack(rows)), most, cones, verbose=False
+    )["x"]
     assert found.shares == pytest.approx(x.reshape(count, types), abs=1e-3)
 
 
@@ -165,7 +193,10 @@ def test_max_min_fairness_stops_where_the_published_solver_does(seed: int) -> No
         scale=rng.choice([1, 2, 4], count), weight=rng.choice([1.0, 5.0], count),
     )  # fmt: skip
     found, jobs, workers = stopped_max_min_policy(asked), asked.jobs, asked.cluster.workers
-    gain = jobs.throughputs / (jobs.weight * (jobs.throughputs @ (workers / workers.sum())) / jobs.scale)[:, None]
+    gain = (
+        jobs.throughputs
+        / (jobs.weight * (jobs.throughputs @ (workers / workers.sum())) / jobs.scale)[:, None]
+    )
     cell, cells = np.arange(count * types), count * types
     held, every = np.repeat(jobs.scale, types).astype(np.float64), np.arange(count)
     levels = (
@@ -181,19 +212,27 @@ def test_max_min_fairness_stops_where_the_published_solver_does(seed: int) -> No
     most = np.concatenate([np.zeros(cells), workers, np.ones(count), np.zeros(count)])
     cones = {"l": len(most), "q": [], "e": 0}
     cost = np.append(np.zeros(cells), -1.0)
-    x = ecos.solve(cost, sparse.csc_matrix(sparse.vstack(rows)), most, cones, verbose=False)["x"][:-1]
+    x = ecos.solve(cost, sparse.csc_matrix(sparse.vstack(rows)), most, cones, verbose=False)["x"][
+        :-1
+    ]
     assert found.shares == pytest.approx(x.reshape(count, types), abs=1e-3)
     assert_valid(asked, found)
 
 
 def test_steps_per_second_are_added_up_and_shared_by_jobs_that_are_alike() -> None:
-    """Two jobs of long steps are alike; the one of short steps gets the fast type although it gains less there."""
+    """Two jobs of long steps are alike; the one of short steps gets the fast type although it gains
+    less there.
+    """
     asked = problem([[9.0, 8.0], [4.0, 1.0], [4.0, 1.0]], [1.0, 1.0])
-    assert sum_policy(asked).shares == pytest.approx(np.array([[0, 1], [0.5, 0], [0.5, 0]]), abs=1e-4)
+    assert sum_policy(asked).shares == pytest.approx(
+        np.array([[0, 1], [0.5, 0], [0.5, 0]]), abs=1e-4
+    )
     priced = replace(asked, cluster=replace(asked.cluster, usd_per_hour=np.array([8.0, 1.0])))
     assert sum_policy(priced, per_dollar=True).shares[0] == pytest.approx([0, 1], abs=1e-4)
     assert sorted(sum_policy(asked, centered=False).shares[1:, 0]) == pytest.approx([0, 1])
-    assert sum_policy(asked, steps=False).objective == pytest.approx(max_throughput_policy(asked).objective)
+    assert sum_policy(asked, steps=False).objective == pytest.approx(
+        max_throughput_policy(asked).objective
+    )
     with pytest.raises(BadProblem, match="needs the price"):
         sum_policy(asked, per_dollar=True)
 
@@ -213,4 +252,6 @@ def test_help_says_what_each_switch_does() -> None:
 
 def test_the_published_table_is_read_completely(shared_data: Path) -> None:
     with (shared_data / "gavel" / "published" / "results.csv").open() as file:
-        assert sorted((row["stream"], row["policy"]) for row in csv.DictReader(file)) == sorted(RUNS)
+        assert sorted((row["stream"], row["policy"]) for row in csv.DictReader(file)) == sorted(
+            RUNS
+        )

@@ -15,21 +15,34 @@ from bidbrain.gavel.policies.fairness import makespan_policy
 from bidbrain.gavel.policies.linear import makespan_within_budget_policy
 from bidbrain.gavel.policies.min_cost_slo import min_cost_slo_policy
 from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, scale_of_rows
-from bidbrain.lab.gavel.rounds import NO_JOB, PlannedPiece, RoundCandidates, RoundChoice, Servers, timetable
+from bidbrain.lab.gavel.rounds import (
+    NO_JOB,
+    PlannedPiece,
+    RoundCandidates,
+    RoundChoice,
+    Servers,
+    timetable,
+)
 from tests.bidbrain.gavel.problems import problem, random_problem
 from tests.bidbrain.gavel.test_deadline_packing import colliding
 
 
 def candidates(*rows: tuple[int, int, int, int]) -> RoundCandidates:
     """(first, second, type, scale) each."""
-    return RoundCandidates(*(np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)))
+    return RoundCandidates(
+        *(np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
+    )
 
 
 def test_the_share_of_figure_5_5_is_realised_round_by_round() -> None:
-    """X_example of section 5.3.1 on one worker of each of three types: received times converge to it from any start."""
+    """X_example of section 5.3.1 on one worker of each of three types: received times converge to
+    it from any start.
+    """
     x = np.array([[0.6, 0.4, 0.0], [0.2, 0.6, 0.2], [0.2, 0.0, 0.8]])
     row, type_ = (np.asarray(part) for part in np.nonzero(x))
-    among = RoundCandidates(row, np.full(len(row), NO_JOB), type_, np.ones(len(row), dtype=np.int64))
+    among = RoundCandidates(
+        row, np.full(len(row), NO_JOB), type_, np.ones(len(row), dtype=np.int64)
+    )
     received, choice = np.full(len(row), 0.5), RoundChoice(among, np.ones(3))
     for _ in range(1000):
         received[choice.next(x[row, type_] / received, range(3))] += 1
@@ -38,13 +51,22 @@ def test_the_share_of_figure_5_5_is_realised_round_by_round() -> None:
 
 def test_a_big_job_waits_for_workers_and_small_ones_fill_up() -> None:
     among = candidates((0, NO_JOB, 0, 3), (1, NO_JOB, 0, 4), (2, NO_JOB, 0, 1), (3, NO_JOB, 0, 1))
-    assert RoundChoice(among, np.array([4.0])).next(np.array([4.0, 3.0, 2.0, 1.0]), range(1)).tolist() == [0, 2]
-    assert RoundChoice(among, np.array([4.0])).next(np.array([3.0, 4.0, 2.0, 1.0]), range(1)).tolist() == [1]
+    assert RoundChoice(among, np.array([4.0])).next(
+        np.array([4.0, 3.0, 2.0, 1.0]), range(1)
+    ).tolist() == [0, 2]
+    assert RoundChoice(among, np.array([4.0])).next(
+        np.array([3.0, 4.0, 2.0, 1.0]), range(1)
+    ).tolist() == [1]
 
 
 def test_no_job_runs_twice_neither_on_two_types_nor_alone_and_in_a_pair() -> None:
     among = candidates(
-        (0, 1, 0, 1), (0, NO_JOB, 1, 1), (1, NO_JOB, 1, 1), (1, 2, 1, 1), (2, NO_JOB, 0, 1), (2, 3, 1, 1)
+        (0, 1, 0, 1),
+        (0, NO_JOB, 1, 1),
+        (1, NO_JOB, 1, 1),
+        (1, 2, 1, 1),
+        (2, NO_JOB, 0, 1),
+        (2, 3, 1, 1),
     )
     assert RoundChoice(among, np.array([1.0, 2.0])).next(
         np.array([6.0, 5.0, 4.0, 3.0, 2.0, 1.0]), range(2)
@@ -65,9 +87,9 @@ def choices(draw: st.DrawFn) -> tuple[RoundCandidates, Floats, Floats]:
     jobs = st.integers(0, 5)
     rows = draw(
         st.lists(
-            st.tuples(jobs, st.just(NO_JOB) | jobs, st.integers(0, types - 1), st.integers(1, 4)).filter(
-                lambda row: row[0] != row[1]
-            ),
+            st.tuples(
+                jobs, st.just(NO_JOB) | jobs, st.integers(0, types - 1), st.integers(1, 4)
+            ).filter(lambda row: row[0] != row[1]),
             min_size=1,
             max_size=12,
         )
@@ -93,7 +115,9 @@ def test_skipped_candidates_conflict_with_or_do_not_fit_next_to_chosen_ones(
 
 
 def assert_fits(asked: AllocationProblem, table: list[PlannedPiece]) -> None:
-    """At no time more workers of a type are held than there are, and no row runs more than all of the time."""
+    """At no time more workers of a type are held than there are, and no row runs more than all of
+    the time.
+    """
     scale, times = scale_of_rows(asked), np.unique([0.0, *(piece.end for piece in table)])
     for begin, end in pairwise(times.tolist()):
         middle = (begin + end) / 2
@@ -121,7 +145,9 @@ def timed(asked: AllocationProblem, policy: Policy) -> tuple[ClusterAllocation, 
 
 def with_deadlines(rng: np.random.Generator) -> AllocationProblem:
     asked = random_problem(rng, holes=0.1)
-    best = np.where(asked.jobs.scale[:, None] <= asked.cluster.workers, asked.jobs.throughputs, 0.0).max(axis=1)
+    best = np.where(
+        asked.jobs.scale[:, None] <= asked.cluster.workers, asked.jobs.throughputs, 0.0
+    ).max(axis=1)
     alone = asked.jobs.steps / np.maximum(best, 1e-9)
     slo = np.where(rng.random(len(alone)) < 0.7, alone * rng.uniform(1.2, 5, len(alone)), np.inf)
     return replace(asked, jobs=replace(asked.jobs, slo_seconds=asked.jobs.elapsed_seconds + slo))
@@ -148,7 +174,9 @@ def test_of_many_colliding_deadlines_too() -> None:
 
 
 def test_jobs_without_deadlines_run_as_early_as_workers_are_free_by_arrival() -> None:
-    asked = problem([[1.0]] * 3, [1], prices=[1], steps=[100, 50, 50], slo_seconds=[100, np.inf, np.inf])
+    asked = problem(
+        [[1.0]] * 3, [1], prices=[1], steps=[100, 50, 50], slo_seconds=[100, np.inf, np.inf]
+    )
     asked = replace(asked, jobs=replace(asked.jobs, arrival=np.array([0.0, 2.0, 1.0])))
     _, table = timed(asked, min_cost_slo_policy)
     assert table == [
@@ -159,7 +187,9 @@ def test_jobs_without_deadlines_run_as_early_as_workers_are_free_by_arrival() ->
 
 
 def test_within_a_budget_all_run_until_the_makespan() -> None:
-    asked = replace(problem([[2.0, 1.0], [1.0, 1.0]], [1, 1], prices=[1, 1], steps=[200, 100]), budget_usd=10.0)
+    asked = replace(
+        problem([[2.0, 1.0], [1.0, 1.0]], [1, 1], prices=[1, 1], steps=[200, 100]), budget_usd=10.0
+    )
     found, table = timed(asked, makespan_within_budget_policy)
     assert [piece.end for piece in table] == pytest.approx([found.objective] * len(table))
     assert_fits(asked, table)
@@ -167,8 +197,12 @@ def test_within_a_budget_all_run_until_the_makespan() -> None:
 
 
 def test_the_makespan_has_times_and_the_agnostic_plan_as_well() -> None:
-    asked = problem([[2.0, 1.0], [1.0, 1.0]], [1, 1], prices=[1, 1], steps=[200, 100], slo_seconds=[400, np.inf])
-    assert max(piece.end for piece in timetable(asked, makespan_policy(asked))) == pytest.approx(100.0)
+    asked = problem(
+        [[2.0, 1.0], [1.0, 1.0]], [1, 1], prices=[1, 1], steps=[200, 100], slo_seconds=[400, np.inf]
+    )
+    assert max(piece.end for piece in timetable(asked, makespan_policy(asked))) == pytest.approx(
+        100.0
+    )
     _, table = timed(asked, Agnostic(min_cost_slo_policy))
     assert_fits(asked, table)
     assert max(piece.end for piece in table if piece.row == 0) <= 400 * (1 + 1e-9)
@@ -186,7 +220,8 @@ def test_servers_hold_no_more_than_they_have_and_keep_who_can_stay(data: st.Data
                 jobs[job], used = scale, used + scale
         spread, _ = servers.place(jobs)
         again = servers.place(jobs)
-        # The biggest job has a server for itself if any is large enough, and nobody moves for nothing.
+        # The biggest job has a server for itself if any is large enough, and nobody moves for
+        # nothing.
         biggest = max(jobs.values(), default=0)
         if 0 < biggest <= min(per_server, workers):
             assert {job for job, scale in jobs.items() if scale == biggest} - spread

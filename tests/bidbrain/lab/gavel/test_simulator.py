@@ -1,4 +1,6 @@
-"""The simulator against hand-solved clusters, a slow reference simulator, and the published figures."""
+"""The simulator against hand-solved clusters, a slow reference simulator, and the published
+figures.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,12 @@ from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation
 from bidbrain.lab.gavel.rounds import RoundCandidates
 from bidbrain.lab.gavel.simulator.dispatch import ByShares, DispatchRules, InOrder
 from bidbrain.lab.gavel.simulator.engine import SimulationOutcome, Stalled, simulate
-from bidbrain.lab.gavel.simulator.results import finish_time_fairness, job_results, summarize, utilization
+from bidbrain.lab.gavel.simulator.results import (
+    finish_time_fairness,
+    job_results,
+    summarize,
+    utilization,
+)
 from bidbrain.lab.gavel.workload import BadWorkload, ClusterSimulation
 from spotctl.lab.gavel.throughputs_file import read_throughputs, read_trace
 from tests.bidbrain.gavel.clusters import (
@@ -46,7 +53,9 @@ def test_a_job_alone_takes_its_steps_over_its_throughput() -> None:
 
 
 def test_a_job_does_whole_steps_and_the_round_ends_with_them() -> None:
-    """At 0.011 steps per second three fit into a round, in 273 seconds; at 0.001 one takes almost three rounds."""
+    """At 0.011 steps per second three fit into a round, in 273 seconds; at 0.001 one takes almost
+    three rounds.
+    """
     outcome = play(scenario(workload([[0.011], [0.001]], [7, 1]), [2]))
     assert outcome.finish == pytest.approx([1000 + 4 / 0.011, 1000])
     assert outcome.round_end == pytest.approx([1000, 1000 + 3 / 0.011, 1000 + 4 / 0.011])
@@ -59,12 +68,17 @@ def test_two_jobs_on_one_worker_take_turns() -> None:
 
 
 def test_moving_costs_the_time_of_a_checkpoint() -> None:
-    """The same two jobs, 10 seconds at each return: 350 steps in those rounds, and the last ones in one more round."""
+    """The same two jobs, 10 seconds at each return: 350 steps in those rounds, and the last ones in
+    one more round.
+    """
     asked = scenario(workload([[1.0], [1.0]], [720, 720]), [1], checkpoint_seconds=10)
     outcome = play(asked)
-    # Rounds: 0, 1, 0 after a move, 1 after a move, then the last 10 steps of each, the second's after 10 seconds more.
+    # Rounds: 0, 1, 0 after a move, 1 after a move, then the last 10 steps of each, the second's
+    # after 10 seconds more.
     assert sorted(outcome.finish.tolist()) == [4 * ROUND + 20, 4 * ROUND + 40]
-    assert play(scenario(workload([[1.0]], [720]), [1], checkpoint_seconds=10)).finish.tolist() == [720]
+    assert play(scenario(workload([[1.0]], [720]), [1], checkpoint_seconds=10)).finish.tolist() == [
+        720
+    ]
 
 
 def test_a_new_job_waits_for_the_next_allocation_but_not_on_an_idle_cluster() -> None:
@@ -82,7 +96,9 @@ def test_a_new_job_waits_for_the_next_allocation_but_not_on_an_idle_cluster() ->
 
 
 def test_a_job_of_many_workers_does_not_starve_when_allocations_are_short() -> None:
-    """Eight workers, ten active jobs at any time: its share is small, and changes with each arriving job."""
+    """Eight workers, ten active jobs at any time: its share is small, and changes with each
+    arriving job.
+    """
     arrival = [0.0] * 10 + [2_000.0 * m for m in range(1, 120)]
     rates, scale = [[1.0]] * 130, [8] + [1] * 129
     asked = scenario(workload(rates, [3600.0] + [16_000.0] * 129, scale, [0.0, *arrival]), [8])
@@ -127,7 +143,10 @@ def test_remaining_workers_are_used_or_left_idle_as_the_rules_say() -> None:
 
 
 def test_a_job_without_any_share_runs_on_free_workers_unless_these_are_to_stay_idle() -> None:
-    asked, thrifty = scenario(workload([[1.0], [1.0]], [720, 720]), [2]), DispatchRules(beyond_shares=False)
+    asked, thrifty = (
+        scenario(workload([[1.0], [1.0]], [720, 720]), [2]),
+        DispatchRules(beyond_shares=False),
+    )
     fixed = Fixed({"0": [1.0], "1": [0.0]})
     assert simulate(asked, ByShares(asked, fixed)).finish.tolist() == [720, 720]
     with pytest.raises(Stalled, match="gives no time to job 1 and 0 more"):
@@ -138,7 +157,9 @@ def test_a_job_without_any_share_runs_on_free_workers_unless_these_are_to_stay_i
 
 
 def test_deadlines_are_planned_two_rounds_early_within_the_jobs_reserve() -> None:
-    """With 3600 seconds of work: no deadline, a distant one, one with 360 seconds in reserve, and an impossible one."""
+    """With 3600 seconds of work: no deadline, a distant one, one with 360 seconds in reserve, and
+    an impossible one.
+    """
     seen = []
 
     class Seeing(Fixed):
@@ -146,7 +167,9 @@ def test_deadlines_are_planned_two_rounds_early_within_the_jobs_reserve() -> Non
             seen.append(problem.jobs.slo_seconds.tolist())
             return super().__call__(problem)
 
-    work = replace(workload([[1.0, 2.0]] * 4, [7200] * 4), slo_factor=np.array([np.inf, 3.0, 1.1, 0.5]))
+    work = replace(
+        workload([[1.0, 2.0]] * 4, [7200] * 4), slo_factor=np.array([np.inf, 3.0, 1.1, 0.5])
+    )
     asked = scenario(work, [0, 4])
     simulate(asked, ByShares(asked, Seeing({str(m): [1.0, 1.0] for m in range(4)})))
     assert seen[0] == pytest.approx([np.inf, 3 * 3600 - 720, 3960 - 0.99 * 360, 1800])
@@ -155,7 +178,11 @@ def test_deadlines_are_planned_two_rounds_early_within_the_jobs_reserve() -> Non
 def test_deadlines_that_can_be_kept_are_kept_at_less_than_the_price_of_speed() -> None:
     """The cheap type is the slow one: an urgent job uses the expensive one, at least in part."""
     rng = np.random.default_rng(5)
-    work = workload([[1.0, 3.0]] * 12, rng.integers(4_000, 40_000, 12).tolist(), arrival=[1800 * m for m in range(12)])
+    work = workload(
+        [[1.0, 3.0]] * 12,
+        rng.integers(4_000, 40_000, 12).tolist(),
+        arrival=[1800 * m for m in range(12)],
+    )
     work = replace(work, slo_factor=rng.choice([1.3, 2.0, 10.0], 12))
     cluster = Cluster(("a", "b"), np.array([12.0, 12.0]), np.array([0.1, 1.0]))
     asked = ClusterSimulation(work, cluster, range(12), allocation_seconds=0)
@@ -185,7 +212,9 @@ def test_periodic_policies_reallocate_without_arrivals_or_departures() -> None:
 @pytest.mark.parametrize("sharing", [False, True])
 @settings(max_examples=60)
 @given(seed=st.integers(0, 10**6), beyond=st.booleans(), periodic=st.booleans())
-def test_fast_and_slow_simulation_agree_exactly(sharing: bool, seed: int, beyond: bool, periodic: bool) -> None:
+def test_fast_and_slow_simulation_agree_exactly(
+    sharing: bool, seed: int, beyond: bool, periodic: bool
+) -> None:
     asked = random_scenario(seed, sharing=sharing)
     agree(asked, Whim(), DispatchRules(beyond, periodic))
 
@@ -193,15 +222,23 @@ def test_fast_and_slow_simulation_agree_exactly(sharing: bool, seed: int, beyond
 @pytest.mark.parametrize("policy", ["max-min-fairness", "makespan", "max-throughput"])
 @settings(max_examples=15)
 @given(seed=st.integers(0, 10**6), agnostic=st.booleans())
-def test_fast_and_slow_simulation_agree_exactly_under_policies(policy: str, seed: int, agnostic: bool) -> None:
-    agree(random_scenario(seed, sharing=False), policy_named(policy, agnostic=agnostic), DispatchRules())
+def test_fast_and_slow_simulation_agree_exactly_under_policies(
+    policy: str, seed: int, agnostic: bool
+) -> None:
+    agree(
+        random_scenario(seed, sharing=False),
+        policy_named(policy, agnostic=agnostic),
+        DispatchRules(),
+    )
 
 
 def agree(asked: ClusterSimulation, policy: Policy, rules: DispatchRules) -> None:
     fast = simulate(asked, ByShares(asked, policy, rules))
     slow = play_slowly(asked, policy, rules)
     assert (len(fast.round_start), fast.allocations) == (slow.rounds, slow.allocations)
-    assert {int(m): float(fast.finish[m]) for m in np.flatnonzero(np.isfinite(fast.finish))} == slow.finish
+    assert {
+        int(m): float(fast.finish[m]) for m in np.flatnonzero(np.isfinite(fast.finish))
+    } == slow.finish
     assert {m: int(fast.moves[m]) for m in slow.moves} == slow.moves
     assert fast.busy_worker_seconds.sum() == pytest.approx(slow.busy)
     for (m, j), seconds in slow.held.items():
@@ -220,7 +257,9 @@ class Watched:
     def allocations(self) -> int:
         return self.inner.allocations
 
-    def dispatch(self, now: float, active: Ints, steps_left: Floats, *, changed: bool) -> RoundCandidates:
+    def dispatch(
+        self, now: float, active: Ints, steps_left: Floats, *, changed: bool
+    ) -> RoundCandidates:
         chosen = self.inner.dispatch(now, active, steps_left, changed=changed)
         held = np.bincount(chosen.type, chosen.scale, len(self.asked.cluster.types))
         assert (held <= self.asked.cluster.workers).all()
@@ -237,7 +276,9 @@ class Watched:
 
 @given(seed=st.integers(0, 10**6), sharing=st.booleans(), queue=st.booleans())
 @settings(max_examples=60)
-def test_no_round_holds_too_many_workers_or_a_job_twice(seed: int, sharing: bool, queue: bool) -> None:
+def test_no_round_holds_too_many_workers_or_a_job_twice(
+    seed: int, sharing: bool, queue: bool
+) -> None:
     asked = random_scenario(seed, sharing=sharing and not queue)
     inner = InOrder(asked) if queue else ByShares(asked, Whim())
     outcome = simulate(asked, Watched(inner, asked))
@@ -282,22 +323,35 @@ def test_results_per_job_and_in_total() -> None:
     asked = ClusterSimulation(work, cluster, range(2))
     outcome = play(asked)
     first, second = job_results(outcome)
-    assert (first.jct_seconds, first.slo_seconds, first.slo_met, first.moves) == (1800, 2700, True, 0)
+    assert (first.jct_seconds, first.slo_seconds, first.slo_met, first.moves) == (
+        1800,
+        2700,
+        True,
+        0,
+    )
     assert (second.jct_seconds, second.slo_seconds, second.slo_met) == (7200, None, None)
     assert (first.cost_usd, second.cost_usd) == pytest.approx((1.5, 2.0))
     found = summarize(outcome)
-    assert (found.average_jct_seconds, found.makespan_seconds, found.slo_violations) == (4500, 10800, 0)
+    assert (found.average_jct_seconds, found.makespan_seconds, found.slo_violations) == (
+        4500,
+        10800,
+        0,
+    )
     assert found.cost_usd == pytest.approx(3.5)
     assert found.utilization == pytest.approx((1800 + 2 * 7200) / (3 * 10800))
     late = replace(
-        asked, workload=replace(work, slo_factor=np.array([0.9, 0.9])), cluster=replace(cluster, usd_per_hour=None)
+        asked,
+        workload=replace(work, slo_factor=np.array([0.9, 0.9])),
+        cluster=replace(cluster, usd_per_hour=None),
     )
     strict = summarize(play(late))
     assert (strict.slo_violations, strict.cost_usd) == (2, None)
 
 
 def test_only_measured_jobs_count_and_the_simulation_ends_with_them() -> None:
-    asked = replace(scenario(workload([[1.0]] * 4, [360, 720, 360, 99999]), [4]), measured=range(1, 3))
+    asked = replace(
+        scenario(workload([[1.0]] * 4, [360, 720, 360, 99999]), [4]), measured=range(1, 3)
+    )
     outcome = play(asked)
     assert [result.job for result in job_results(outcome)] == ["1", "2"]
     assert summarize(outcome).average_jct_seconds == 540
@@ -311,10 +365,14 @@ def test_newcomers_wait_for_the_next_allocation_if_asked_and_take_up_idle_worker
     asked = scenario(workload([[1.0]] * 4, [720, 360, 360, 360], arrival=[0, 100, 1200, 5000]), [3])
     assert play(asked).finish.tolist() == [720, 720, 1560, 5360]
     assert play(asked, rules=wait).finish.tolist() == [720, 720, 5360, 5360]
-    # The second job has no share and runs on an idle worker, which the last then takes up until it is allocated.
+    # The second job has no share and runs on an idle worker, which the last then takes up until it
+    # is allocated.
     jobs = workload([[1.0]] * 4, [9000, 5400, 360, 360], arrival=[100, 100, 200, 2300])
     asked, fixed = scenario(jobs, [2]), Fixed({name: [float(name == "0")] for name in "0123"})
-    finish = [simulate(asked, ByShares(asked, fixed, rules)).finish.tolist() for rules in (DispatchRules(), wait)]
+    finish = [
+        simulate(asked, ByShares(asked, fixed, rules)).finish.tolist()
+        for rules in (DispatchRules(), wait)
+    ]
     assert finish[0][1] < finish[1][1]
 
 
@@ -327,7 +385,10 @@ def test_impossible_simulations_are_refused() -> None:
 
 def test_a_policy_that_gives_no_job_time_stops_the_simulation() -> None:
     asked = scenario(workload([[1.0], [1.0]], [10, 10]), [2])
-    for rules in (DispatchRules(beyond_shares=False), DispatchRules(beyond_shares=False, periodic=True)):
+    for rules in (
+        DispatchRules(beyond_shares=False),
+        DispatchRules(beyond_shares=False, periodic=True),
+    ):
         with pytest.raises(Stalled, match="gives no time to job 0 and 1 more"):
             simulate(asked, ByShares(asked, Fixed({"0": [0.0], "1": [0.0]}), rules))
 
@@ -341,7 +402,12 @@ def test_a_policy_that_gives_no_job_time_stops_the_simulation() -> None:
     ],
 )
 def test_published_results_are_matched_within_three_percent(
-    shared_data: Path, trace: str, workers: list[float], policy: str, makespan: float | None, jct: float
+    shared_data: Path,
+    trace: str,
+    workers: list[float],
+    policy: str,
+    makespan: float | None,
+    jct: float,
 ) -> None:
     folder = shared_data / "gavel"
     table = read_throughputs(folder / "simulation_throughputs.json.gz").on(("v100", "p100", "k80"))
@@ -352,13 +418,17 @@ def test_published_results_are_matched_within_three_percent(
     if policy == "fifo":
         # The published queue does not know throughputs: it draws types at random.
         draws = (simulate(asked, InOrder(asked, np.random.default_rng(seed))) for seed in range(8))
-        assert np.mean([summarize(draw).average_jct_seconds for draw in draws]) == pytest.approx(jct, rel=0.1)
+        assert np.mean([summarize(draw).average_jct_seconds for draw in draws]) == pytest.approx(
+            jct, rel=0.1
+        )
     if makespan is not None:
         assert found.makespan_seconds == pytest.approx(makespan, rel=0.03)
 
 
 def test_a_spread_job_is_slower_until_a_server_has_room_and_its_move_takes_a_checkpoint() -> None:
-    """Three jobs of two workers on two servers of three: the last has one worker of each until the first is done."""
+    """Three jobs of two workers on two servers of three: the last has one worker of each until the
+    first is done.
+    """
     work = workload([[2.0]] * 3, [720, 2160, 1780], scale=[2, 2, 2])
     work = replace(work, throughputs=replace(work.throughputs, spread=np.ones((3, 1))))
     asked = replace(scenario(work, [6], checkpoint_seconds=10), per_server=np.array([3.0]))
@@ -367,12 +437,17 @@ def test_a_spread_job_is_slower_until_a_server_has_room_and_its_move_takes_a_che
     assert outcome.finish.tolist() == [360, 1080, 360 + 10 + 710]
     assert (outcome.moves.tolist(), outcome.spread_seconds.tolist()) == ([0, 0, 1], [0, 0, 360])
     # Who was not measured on several servers waits.
-    waits = replace(asked, workload=replace(work, throughputs=replace(work.throughputs, spread=np.zeros((3, 1)))))
+    waits = replace(
+        asked,
+        workload=replace(work, throughputs=replace(work.throughputs, spread=np.zeros((3, 1)))),
+    )
     assert play(waits).finish.tolist() == [360, 1080, 360 + 890]
 
 
 def test_a_job_with_fewer_steps_left_than_workers_is_dropped_if_asked() -> None:
-    """As published: 361 steps in a round of four workers leave one, which four workers cannot share."""
+    """As published: 361 steps in a round of four workers leave one, which four workers cannot
+    share.
+    """
     asked = scenario(workload([[1.0], [1.0]], [361, 3600], scale=[4, 1]), [5])
     dropped = play(replace(asked, drops=True))
     assert play(asked).finish.tolist() == [361, 3600]

@@ -10,7 +10,14 @@ from bidbrain.lab.gavel.workload import BadWorkload, JobKind, Throughputs, gener
 
 def table() -> Throughputs:
     """Five kinds; the second type is the fastest one, and the last kind cannot run there."""
-    kinds = (JobKind("x", 1), JobKind("y", 1), JobKind("x", 2), JobKind("x", 4), JobKind("x", 8), JobKind("z", 1))
+    kinds = (
+        JobKind("x", 1),
+        JobKind("y", 1),
+        JobKind("x", 2),
+        JobKind("x", 4),
+        JobKind("x", 8),
+        JobKind("z", 1),
+    )
     alone = np.array([[1.0, 4.0], [3.0, 5.0], [2.0, 7.0], [3.0, 13.0], [4.0, 25.0], [9.0, 0.0]])
     return Throughputs(("slow", "fast"), kinds, alone, np.zeros((6, 6, 2, 2)))
 
@@ -60,7 +67,9 @@ def test_deadlines_count_from_the_time_on_the_fastest_type() -> None:
 
 
 def test_unmeasured_types_and_scales_are_refused() -> None:
-    with pytest.raises(BadWorkload, match=r"no throughput was measured on 'a100' \(measured: slow, fast\)"):
+    with pytest.raises(
+        BadWorkload, match=r"no throughput was measured on 'a100' \(measured: slow, fast\)"
+    ):
         table().on(["fast", "a100"])
     small = Throughputs(("v",), (JobKind("x", 1),), np.ones((1, 1)), np.zeros((1, 1, 1, 2)))
     with pytest.raises(BadWorkload, match="no kind of job was measured on 2 workers"):

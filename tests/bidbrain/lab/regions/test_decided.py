@@ -35,22 +35,36 @@ def until_it_matters() -> Bools:
 @pytest.mark.parametrize("slack", [1.0, 1.1, 1.5])
 @pytest.mark.parametrize(
     "up",
-    [every(2, 1), every(3, 1), every(4, 2), every(9, 3), until_it_matters(), np.zeros((3, STEPS), dtype=np.bool_)],
+    [
+        every(2, 1),
+        every(3, 1),
+        every(4, 2),
+        every(9, 3),
+        until_it_matters(),
+        np.zeros((3, STEPS), dtype=np.bool_),
+    ],
 )
 def test_hostile_traces_cost_no_deadline_and_little_money(up: Bools, slack: float) -> None:
     one = window(up, work=5, slack=slack)
     outcome = play(one, DecidedRegions(), "regions")
     assert not outcome.missed
-    # Each start on spot pays for its delay and a move; it starts only while slack for two more delays is left.
+    # Each start on spot pays for its delay and a move; it starts only while slack for two more
+    # delays is left.
     on_demand = played(one, "on-demand")[0].bill.total
-    starts = one.job.steps(one.record.gap) * one.record.gap / one.job.delay - one.job.work / one.job.delay + 2
+    starts = (
+        one.job.steps(one.record.gap) * one.record.gap / one.job.delay
+        - one.job.work / one.job.delay
+        + 2
+    )
     delay_hours, step_hours = 0.2, 1 / 6
     a_start = float(one.record.spot.max()) * (delay_hours + step_hours) + one.moving.max()
     assert outcome.bill.machines + outcome.bill.moving <= on_demand + (starts + 1) * a_start
 
 
 class LosesWhatItStarts:
-    """A window whose zones go down as soon as the job runs in them: up at odd steps where it does not run."""
+    """A window whose zones go down as soon as the job runs in them: up at odd steps where it does
+    not run.
+    """
 
     def __init__(self, one: Window) -> None:
         self.window = one
@@ -60,10 +74,19 @@ class LosesWhatItStarts:
         up = np.ones(self.window.record.granted.shape, dtype=np.int64)
         for _ in range(STEPS):
             outcome = play(
-                replace(self.window, record=replace(self.window.record, granted=up)), DecidedRegions(), "regions"
+                replace(self.window, record=replace(self.window.record, granted=up)),
+                DecidedRegions(),
+                "regions",
             )
-            ran = [(step, held.zone) for step, held in enumerate(outcome.course) if held is not None and held.spot]
-            caught = next(((step, zone) for step, zone in ran if step + 1 < STEPS and up[zone, step + 1]), None)
+            ran = [
+                (step, held.zone)
+                for step, held in enumerate(outcome.course)
+                if held is not None and held.spot
+            ]
+            caught = next(
+                ((step, zone) for step, zone in ran if step + 1 < STEPS and up[zone, step + 1]),
+                None,
+            )
             if caught is None:
                 return outcome
             up[caught[1], caught[0] + 1] = 0
@@ -99,14 +122,18 @@ def test_zones_that_look_cheap_and_refuse_cost_no_deadline_and_little_money() ->
 
 
 def test_a_job_without_a_checkpoint_yet_does_not_wait_for_the_best_zone() -> None:
-    """With moves that cost nothing, waiting until the best zone comes up would look better than a start."""
+    """With moves that cost nothing, waiting until the best zone comes up would look better than a
+    start.
+    """
     up = np.ones((3, STEPS), dtype=np.bool_)
     one = window(up, work=5, slack=1.9, gb=50)
     assert play(one, DecidedRegions(), "regions").course[0] is not None
 
 
 @pytest.mark.parametrize("slack", [1.05, 1.5])
-def test_prices_that_change_every_hour_and_pass_on_demand_cost_no_deadline_and_little_money(slack: float) -> None:
+def test_prices_that_change_every_hour_and_pass_on_demand_cost_no_deadline_and_little_money(
+    slack: float,
+) -> None:
     """Each hour another zone is cheap, and each zone is above on demand in turn."""
     one = window(np.ones((3, STEPS), dtype=np.bool_), work=5, slack=slack, gb=200)
     hours = np.arange(one.record.steps) // 6
@@ -118,7 +145,11 @@ def test_prices_that_change_every_hour_and_pass_on_demand_cost_no_deadline_and_l
     begun = [held[0], *(now for (_, before), now in pairwise(held) if before != now[1])]
     assert not outcome.missed
     # Nothing starts above on demand, and no move is paid for: it costs more than an hour saves.
-    assert all(spot[where.zone, step] <= one.record.on_demand[where.zone] for step, where in begun if where.spot)
+    assert all(
+        spot[where.zone, step] <= one.record.on_demand[where.zone]
+        for step, where in begun
+        if where.spot
+    )
     assert not outcome.bill.moving
     assert outcome.bill.total <= 1.05 * played(changing, "on-demand")[0].bill.total
 
@@ -144,7 +175,9 @@ def test_it_stays_where_moving_costs_more_than_it_saves() -> None:
     for usd, stays in ((40.0, True), (0.0, False)):
         moving = np.array([[0.0, usd], [usd, 0.0]])
         running = Running(1, spot=True)
-        at = RegionsSituation(1.0, regions, spot, on_demand, moving, known, 10.0, 15.0, 0.2, 1 / 6, running, 1)
+        at = RegionsSituation(
+            1.0, regions, spot, on_demand, moving, known, 10.0, 15.0, 0.2, 1 / 6, running, 1
+        )
         chosen, reason = RegionsStrategy().decide(at)
         assert (chosen.action == "stay") is stays, reason
         assert reason.count("$") >= 2
@@ -159,13 +192,19 @@ def test_an_elastic_job_takes_what_there_is_and_is_in_time(policy: str, slack: f
     outcome = played(replace(one, job=job, record=replace(one.record, granted=granted)), policy)[0]
     assert not outcome.missed
     if policy == "regions" and slack > 1.1:
-        whole = replace(one, job=replace(job, at_least=8), record=replace(one.record, granted=granted))
+        whole = replace(
+            one, job=replace(job, at_least=8), record=replace(one.record, granted=granted)
+        )
         assert outcome.bill.total < played(whole, policy)[0].bill.total
 
 
 def test_spot_above_on_demand_is_not_used() -> None:
     one = window(np.ones((2, STEPS), dtype=np.bool_), work=5, slack=1.5)
-    outcome = play(replace(one, record=replace(one.record, spot=one.record.spot * 10)), DecidedRegions(), "regions")
+    outcome = play(
+        replace(one, record=replace(one.record, spot=one.record.spot * 10)),
+        DecidedRegions(),
+        "regions",
+    )
     assert (outcome.spot_steps, outcome.missed) == (0, False)
 
 
@@ -183,7 +222,9 @@ def test_a_decision_over_two_hundred_zones_says_why_in_dollars() -> None:
     moving = np.array([[0.0 if a == b else 1.0 for b in regions] for a in regions])
     spot = np.linspace(1.0, 1.6, 200)
     known = Known.nothing(regions)
-    at = RegionsSituation(0.0, regions, spot, np.full(200, 3.0), moving, known, 40.0, 60.0, 0.2, 1 / 6)
+    at = RegionsSituation(
+        0.0, regions, spot, np.full(200, 3.0), moving, known, 40.0, 60.0, 0.2, 1 / 6
+    )
     strategy = RegionsStrategy()
     strategy.decide(at)
     began = time.process_time()

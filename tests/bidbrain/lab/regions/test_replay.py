@@ -41,7 +41,9 @@ class Written:
         done = self._steps[field.now] if field.now < len(self._steps) else None
         if done is not None:
             what, zone = done
-            {"spot": field.start_spot, "on-demand": field.start_on_demand, "probe": field.probe}[what](zone)
+            {"spot": field.start_spot, "on-demand": field.start_on_demand, "probe": field.probe}[
+                what
+            ](zone)
         self.seen.append((field.machine, field.work_left))
 
 
@@ -57,7 +59,9 @@ def test_a_start_takes_its_delay_and_a_move_its_price() -> None:
     assert [round(part / HOUR * 60) for part in done] == [0, 0, 8, 18, 18, 26]
     assert outcome.bill.moving == pytest.approx(20 * 0.01)
     assert outcome.bill.probing == pytest.approx(one.record.spot[1, 5] / 60)
-    spent = sum(one.record.spot[held.zone, step] / 6 for step, held in enumerate(outcome.course) if held)
+    spent = sum(
+        one.record.spot[held.zone, step] / 6 for step, held in enumerate(outcome.course) if held
+    )
     assert outcome.bill.machines == pytest.approx(spent)
     assert (outcome.bill.moves, outcome.missed) == (1, False)
 
@@ -66,7 +70,9 @@ def test_a_job_of_four_machines_pays_for_those_that_a_zone_grants() -> None:
     granted = np.full((1, 30), 4)
     granted[0, 2:] = 3
     alone = window(granted, work=1, slack=2)
-    outcome = play(replace(alone, job=replace(alone.job, machines=4)), Written(("spot", 0)), "scripted")
+    outcome = play(
+        replace(alone, job=replace(alone.job, machines=4)), Written(("spot", 0)), "scripted"
+    )
     steps = [step for step, held in enumerate(outcome.course) if held]
     spent = sum((4 if step < 2 else 3) * alone.record.spot[0, step] / 6 for step in steps)
     assert outcome.bill.machines == pytest.approx(spent)
@@ -84,7 +90,13 @@ def test_a_refusal_is_free_and_spot_that_goes_is_lost() -> None:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("published", [False, True])
 def test_no_policy_misses_or_beats_the_optimum(seed: int, *, published: bool) -> None:
-    one = window(flapping(seed, 3, 90), work=6, slack=(1.1, 1.3, 1.6, 2)[seed], seed=seed, published=published)
+    one = window(
+        flapping(seed, 3, 90),
+        work=6,
+        slack=(1.1, 1.3, 1.6, 2)[seed],
+        seed=seed,
+        published=published,
+    )
     best = played(one, "optimal")[0]
     for name in NAMES:
         for result in played(one, name):
@@ -98,9 +110,18 @@ def test_no_policy_misses_or_beats_the_optimum(seed: int, *, published: bool) ->
 @pytest.mark.parametrize("published", [False, True])
 def test_the_optimum_is_exact(seed: int, *, published: bool) -> None:
     """Against a search of all schedules of a small window."""
-    one = window(flapping(seed, 2, 5, up_for=3, down_for=2), work=0.5, slack=1.0, seed=seed, published=published)
+    one = window(
+        flapping(seed, 2, 5, up_for=3, down_for=2),
+        work=0.5,
+        slack=1.0,
+        seed=seed,
+        published=published,
+    )
     options = [None, *(Whereabouts(zone, spot=spot) for zone in (0, 1) for spot in (True, False))]
-    outcomes = [play(one, BestSchedule(plan), "scripted") for plan in product(options, repeat=one.record.steps)]
+    outcomes = [
+        play(one, BestSchedule(plan), "scripted")
+        for plan in product(options, repeat=one.record.steps)
+    ]
     least = min(outcome.bill.total for outcome in outcomes if not outcome.missed)
     assert played(one, "optimal")[0].bill.total == pytest.approx(least)
 
@@ -108,7 +129,10 @@ def test_the_optimum_is_exact(seed: int, *, published: bool) -> None:
 def test_a_last_step_that_is_free_makes_the_optimum_no_dearer() -> None:
     """Moves that are free in the last step only are paid for in the others."""
     costs = [
-        played(window(flapping(8, 3, 90), work=6, slack=1.1, seed=8, published=published, gb=100), "optimal")
+        played(
+            window(flapping(8, 3, 90), work=6, slack=1.1, seed=8, published=published, gb=100),
+            "optimal",
+        )
         for published in (False, True)
     ]
     billed, free = (results[0].bill.total for results in costs)

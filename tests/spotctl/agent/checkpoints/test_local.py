@@ -39,9 +39,14 @@ def test_the_newest_is_found_and_old_ones_are_removed(three: Checkpoints) -> Non
     assert (found := three.newest()) is not None
     assert found[0] == TrainingPosition(3, 0, 30)
     assert read(found[1]) == "step 30"
-    assert sorted(path.name for path in three.folder.iterdir()) == ["step-000000000002-00", "step-000000000030-00"]
+    assert sorted(path.name for path in three.folder.iterdir()) == [
+        "step-000000000002-00",
+        "step-000000000030-00",
+    ]
     assert read(three.at(2)[1]) == "step 2"
-    with pytest.raises(BadCheckpoint, match="no complete checkpoint of step 1, where other ranks resume"):
+    with pytest.raises(
+        BadCheckpoint, match="no complete checkpoint of step 1, where other ranks resume"
+    ):
         three.at(1)
 
 
@@ -107,7 +112,9 @@ def test_a_failed_save_leaves_no_checkpoint(three: Checkpoints) -> None:
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(BadCheckpoint, match="step-000000000001-00: cannot be written: Not a directory"):
+    with pytest.raises(
+        BadCheckpoint, match="step-000000000001-00: cannot be written: Not a directory"
+    ):
         Checkpoints(tmp_path / "file").write(TrainingPosition(0, 1, 1), saver("x"))
     with pytest.raises(BadCheckpoint, match="keep 0 checkpoints"):
         Checkpoints(tmp_path, keep=0)

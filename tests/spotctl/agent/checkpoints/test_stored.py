@@ -1,4 +1,6 @@
-"""The checkpoints of a command where they are stored: what is damaged, or of another name, is not restored."""
+"""The checkpoints of a command where they are stored: what is damaged, or of another name, is not
+restored.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ def handlers() -> Iterator[None]:
 
 
 def run(folder: Path) -> str:
-    """A start of a program that counts its starts in its checkpoint; returns what that holds then."""
+    """A start of a program that counts its starts in its checkpoint; returns what that holds
+    then."""
     policy = CheckpointPolicy(str(folder / "kept"), None, None, 1.0, 60.0)
     task = NodeTask("r.1", run=COUNTS, checkpoint=policy)
     node = CommandNode(task, {MARK: str(folder / "machine"), "PATH": "/bin:/usr/bin"})
@@ -36,7 +39,9 @@ def run(folder: Path) -> str:
 
 
 def newest(folder: Path, part: str) -> str:
-    return [name for name in FileBlobStore(folder / "kept").list("node-0/") if name.endswith(f".{part}")][-1]
+    return [
+        name for name in FileBlobStore(folder / "kept").list("node-0/") if name.endswith(f".{part}")
+    ][-1]
 
 
 def test_a_checkpoint_is_continued(tmp_path: Path) -> None:
@@ -45,7 +50,16 @@ def test_a_checkpoint_is_continued(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"[1]", b"1", b"{", b"\xff", b"{}", b'{"files": 1}', b'{"files": ["../n"], "digests": {}}', b"null"],
+    [
+        b"[1]",
+        b"1",
+        b"{",
+        b"\xff",
+        b"{}",
+        b'{"files": 1}',
+        b'{"files": ["../n"], "digests": {}}',
+        b"null",
+    ],
 )
 def test_a_record_that_is_none_is_ignored(content: bytes, tmp_path: Path) -> None:
     assert [run(tmp_path) for _ in range(2)] == ["1", "2"]
@@ -98,7 +112,8 @@ def test_a_planted_record_is_refused(planted: dict[str, object], tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("content", "why"), [(b"[" * 10**6, "damaged"), (b"[" + b"0," * (33 << 20) + b"0]", "larger than")]
+    ("content", "why"),
+    [(b"[" * 10**6, "damaged"), (b"[" + b"0," * (33 << 20) + b"0]", "larger than")],
 )
 def test_a_record_that_is_a_bomb_is_refused(content: bytes, why: str, tmp_path: Path) -> None:
     run(tmp_path)
@@ -113,7 +128,9 @@ def test_the_target_of_a_link_does_not_pass_through_another_link(tmp_path: Path)
     links = {"p/q/l": "../../d", "p/q/m": "l/../../../y", "self": "."}
     content = json.dumps({**json.loads(b"".join(store.get(name))), "links": links}).encode()
     store.put(name, [content])
-    kept = StoredCheckpoints(str(tmp_path / "kept"), 0)._record(name.removesuffix(".record"))[2]["links"]
+    kept = StoredCheckpoints(str(tmp_path / "kept"), 0)._record(name.removesuffix(".record"))[2][
+        "links"
+    ]
     # The system would take `l/..` for the folder above `d`, and the rest for a path outside.
     assert kept == {"p/q/l": "../../d", "p/q/m": "../../y", "self": "."}
 
@@ -121,17 +138,24 @@ def test_the_target_of_a_link_does_not_pass_through_another_link(tmp_path: Path)
 def test_an_old_checkpoint_under_a_newer_name_is_not_restored(tmp_path: Path) -> None:
     """It would stay the newest for ever."""
     run(tmp_path)
-    store, old = FileBlobStore(tmp_path / "kept"), newest(tmp_path, "record").removesuffix(".record")
+    store, old = (
+        FileBlobStore(tmp_path / "kept"),
+        newest(tmp_path, "record").removesuffix(".record"),
+    )
     content = {name: b"".join(store.get(name)) for name in store.list(old)}
     for name, value in content.items():
         store.put(name.replace(old, "node-0/999999999999-r.1"), [value])
     run(tmp_path)
     run(tmp_path)
-    kept = [name for name in store.list("node-0/") if name.endswith(".0") and "999999999999" not in name]
+    kept = [
+        name for name in store.list("node-0/") if name.endswith(".0") and "999999999999" not in name
+    ]
     assert b"".join(store.get(kept[-1])) == b"3\n"
 
 
-def test_a_checkpoint_that_an_earlier_version_has_signed_is_read_as_any_other(tmp_path: Path) -> None:
+def test_a_checkpoint_that_an_earlier_version_has_signed_is_read_as_any_other(
+    tmp_path: Path,
+) -> None:
     assert run(tmp_path) == "1"
     store, name = FileBlobStore(tmp_path / "kept"), newest(tmp_path, "record")
     values = json.loads(b"".join(store.get(name)))

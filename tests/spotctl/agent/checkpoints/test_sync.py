@@ -28,11 +28,19 @@ class Program:
     """One start of a program on a machine of its own, and the copying of its checkpoints."""
 
     def __init__(
-        self, root: Path, life: int, rank: int = 0, every: float | None = None, *, of_first: bool = False
+        self,
+        root: Path,
+        life: int,
+        rank: int = 0,
+        every: float | None = None,
+        *,
+        of_first: bool = False,
     ) -> None:
         self.folder, self.plan = root / f"machine-{life}-{rank}", root / f"plan-{life}-{rank}.json"
         policy = CheckpointPolicy(str(root / "storage"), every, 800.0, 1.0, 3600.0, of_first)
-        self.sync = CheckpointSync(policy, NodeTask(f"run.{life}", rank), self.folder, self.plan, self.write_seconds)
+        self.sync = CheckpointSync(
+            policy, NodeTask(f"run.{life}", rank), self.folder, self.plan, self.write_seconds
+        )
         self.seconds: float | None = None
         self.restored = self.sync.restore()
 
@@ -56,7 +64,9 @@ def test_an_unchanged_checkpoint_is_copied_and_restored_on_the_next_machine(tmp_
     first = Program(tmp_path, 1)
     assert (first.restored, first.sync.look(), first.sync.last()) == (None, False, False)
     first.save("one")
-    assert [first.sync.look() for _ in range(3)] == [False, True, False], "seen, copied, nothing new"
+    assert [first.sync.look() for _ in range(3)] == [False, True, False], (
+        "seen, copied, nothing new"
+    )
     first.save("two")
     assert not first.sync.look()
     first.save("three")
@@ -81,7 +91,9 @@ def test_an_unchanged_checkpoint_is_copied_and_restored_on_the_next_machine(tmp_
     assert (found.by, found.size) == ("run.2", 4)
 
 
-def test_where_the_number_of_nodes_changes_all_get_the_checkpoint_of_the_first(tmp_path: Path) -> None:
+def test_where_the_number_of_nodes_changes_all_get_the_checkpoint_of_the_first(
+    tmp_path: Path,
+) -> None:
     first, second = (Program(tmp_path, 1, rank, of_first=True) for rank in (0, 1))
     first.save("one")
     second.save("of two nodes")
@@ -92,7 +104,9 @@ def test_where_the_number_of_nodes_changes_all_get_the_checkpoint_of_the_first(t
     assert Program(tmp_path, 3, 1, of_first=True).files() == {"state": "two"}
 
 
-def test_files_being_written_are_left_out_and_a_changing_folder_is_copied_when_overdue(tmp_path: Path) -> None:
+def test_files_being_written_are_left_out_and_a_changing_folder_is_copied_when_overdue(
+    tmp_path: Path,
+) -> None:
     program = Program(tmp_path, 1, every=1e-9)
     (program.folder / ".half").write_text("not yet")
     assert not program.sync.last()
@@ -117,7 +131,9 @@ def test_a_node_without_a_checkpoint_gets_the_first_nodes(tmp_path: Path) -> Non
     assert Program(tmp_path, 2, 0).files() == {"state": "of the first"}
 
 
-def test_a_damaged_checkpoint_is_skipped_and_nothing_starts_from_scratch_if_all_are(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_skipped_and_nothing_starts_from_scratch_if_all_are(
+    tmp_path: Path,
+) -> None:
     program = Program(tmp_path, 1)
     for text in ("one", "two"):
         program.save(text)
@@ -137,7 +153,9 @@ def test_the_interval_follows_the_reported_cost_or_the_job_file(tmp_path: Path) 
     program.save("one")
     program.sync.last()
     assert program.every == pytest.approx(80.0)
-    assert Program(tmp_path, 2).every == pytest.approx(80.0), "what it cost is known on the next machine"
+    assert Program(tmp_path, 2).every == pytest.approx(80.0), (
+        "what it cost is known on the next machine"
+    )
     assert Program(tmp_path, 3, every=7.0).every == 7.0
 
 
@@ -175,7 +193,11 @@ def test_marks_of_starts_that_have_ended_are_discarded_with_the_next_run(tmp_pat
     path = str(tmp_path / "storage")
     assert not have_ended(path, "run.1", 1)
     note_ended(path, "run.1", 1)
-    assert (have_ended(path, "run.1", 1), have_ended(path, "run.1", 2), have_ended(path, "run.10", 1)) == (
+    assert (
+        have_ended(path, "run.1", 1),
+        have_ended(path, "run.1", 2),
+        have_ended(path, "run.10", 1),
+    ) == (
         True,
         False,
         False,
@@ -210,13 +232,17 @@ def test_outputs_replace_existing_files_completely(tmp_path: Path) -> None:
     (tmp_path / "wanted" / "deep" / "model").write_text("old")
     (tmp_path / "wanted" / "other").write_text("stays")
     deliver(tmp_path / "left", str(tmp_path / "wanted"))
-    found = {path.name: path.read_text() for path in (tmp_path / "wanted").rglob("*") if path.is_file()}
+    found = {
+        path.name: path.read_text() for path in (tmp_path / "wanted").rglob("*") if path.is_file()
+    }
     assert found == {"model": "new", "other": "stays"}
     with pytest.raises(TransferFailed, match="cannot be written"):
         deliver(tmp_path / "left", str(tmp_path / "wanted" / "other"))
 
 
-@pytest.mark.parametrize("error", [StoreRefused("the store answers 503"), OSError(5, "the store answers 503")])
+@pytest.mark.parametrize(
+    "error", [StoreRefused("the store answers 503"), OSError(5, "the store answers 503")]
+)
 @pytest.mark.parametrize("call", ["list", "get"])
 def test_a_store_that_does_not_answer_is_an_error_of_checkpoints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, error: OSError

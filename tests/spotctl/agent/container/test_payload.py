@@ -22,12 +22,20 @@ PAIRS = [
         Payload("prepare", (*FORMER_START, "prepare", TASK), {}, "/job"),
     ),
     (
-        Payload("node", (*SETUP, "python3", "node"), {"OMP": "1", SETUP_VARIABLE: "pip install ."}, "/job"),
+        Payload(
+            "node",
+            (*SETUP, "python3", "node"),
+            {"OMP": "1", SETUP_VARIABLE: "pip install ."},
+            "/job",
+        ),
         Payload("node", (*FORMER_SETUP, "python3", "node"), {"OMP": "1"}, "/job"),
     ),
     (
         Payload(
-            "node", (*START, "become", *SETUP, "node"), {TASK_VARIABLE: TASK, SETUP_VARIABLE: "pip install ."}, "/job"
+            "node",
+            (*START, "become", *SETUP, "node"),
+            {TASK_VARIABLE: TASK, SETUP_VARIABLE: "pip install ."},
+            "/job",
         ),
         Payload("node", (*FORMER_START, "become", TASK, *FORMER_SETUP, "node"), {}, "/job"),
     ),

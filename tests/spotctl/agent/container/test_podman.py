@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.agent.container.podman import Container, container_options, exports, full_name, gpus, podman_words
+from spotctl.agent.container.podman import (
+    Container,
+    container_options,
+    exports,
+    full_name,
+    gpus,
+    podman_words,
+)
 from spotctl.agent.container.processes import MARK
 
 
@@ -30,11 +37,23 @@ def test_a_name_without_a_registry_is_one_of_docker_hub(name: str, full: str) ->
 
 def test_the_shell_reads_what_the_payload_gets_and_nothing_else() -> None:
     container = Container("app", "LOGIN", ("A", "LOGIN"))
-    environment = {"A": "it's $HOME\n`", "B": "other", "LOGIN": "u:p", "SPOTCTL_JOB": "j", "PATH": "/machine"}
+    environment = {
+        "A": "it's $HOME\n`",
+        "B": "other",
+        "LOGIN": "u:p",
+        "SPOTCTL_JOB": "j",
+        "PATH": "/machine",
+    }
     script = exports(container, environment) + "env -0"
-    ended = subprocess.run(["/bin/sh", "-c", script], env={"PATH": "/usr/bin:/bin"}, capture_output=True, check=True)
+    ended = subprocess.run(
+        ["/bin/sh", "-c", script], env={"PATH": "/usr/bin:/bin"}, capture_output=True, check=True
+    )
     found = dict(one.split("=", 1) for one in ended.stdout.decode().split("\0") if one)
-    assert {"A": environment["A"], "SPOTCTL_JOB": "j", "PATH": "/usr/bin:/bin"}.items() <= found.items()
+    assert {
+        "A": environment["A"],
+        "SPOTCTL_JOB": "j",
+        "PATH": "/usr/bin:/bin",
+    }.items() <= found.items()
     assert not {"B", "LOGIN"} & set(found)
 
 
@@ -51,7 +70,18 @@ def test_no_value_of_a_variable_is_an_argument(tmp_path: Path) -> None:
     ("names", "found"),
     [
         ((), 0),
-        (("nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm", "nvidia-caps", "dri/renderD128"), 3),
+        (
+            (
+                "nvidia0",
+                "nvidia1",
+                "nvidia10",
+                "nvidiactl",
+                "nvidia-uvm",
+                "nvidia-caps",
+                "dri/renderD128",
+            ),
+            3,
+        ),
         (("kfd", "dri/card0", "dri/renderD128", "dri/renderD129"), 2),
         (("dri/card0", "dri/renderD128"), 0),
     ],

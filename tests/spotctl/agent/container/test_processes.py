@@ -45,10 +45,23 @@ def test_a_text_in_the_environment_runs_as_one_among_the_arguments(text: str) ->
 
 
 def ended(words: tuple[str, ...] | list[str], environment: dict[str, str]) -> tuple[int, str, bool]:
-    """The status as a node reports it, the output, and whether there were messages: their wording is the shell's."""
-    done = subprocess.run(words, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    """The status as a node reports it, the output, and whether there were messages: their wording
+    is the shell's.
+    """
+    done = subprocess.run(
+        words,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     code = done.returncode if done.returncode >= 0 else 128 - done.returncode
-    return code, done.stdout, bool(done.stderr.replace("Terminated", "").replace("Killed", "").strip())
+    return (
+        code,
+        done.stdout,
+        bool(done.stderr.replace("Terminated", "").replace("Killed", "").strip()),
+    )
 
 
 def test_a_command_behind_a_setup_gets_none_of_the_texts() -> None:
@@ -57,11 +70,15 @@ def test_a_command_behind_a_setup_gets_none_of_the_texts() -> None:
         SETUP_VARIABLE: "echo set up; KEPT=no",
         RUN_VARIABLE: 'env; echo "$KEPT."',
     }
-    done = subprocess.run([*BEHIND_SETUP, *SHELL], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*BEHIND_SETUP, *SHELL], env=environment, capture_output=True, text=True, check=True
+    )
     first, *rest, last = done.stdout.splitlines()
     assert (first, last) == ("set up", ".")
     assert not [line for line in rest if line.partition("=")[0] in OF_ONE_PROCESS]
-    failed = subprocess.run([*BEHIND_SETUP, *SHELL], env={**environment, SETUP_VARIABLE: "exit 6"}, check=False)
+    failed = subprocess.run(
+        [*BEHIND_SETUP, *SHELL], env={**environment, SETUP_VARIABLE: "exit 6"}, check=False
+    )
     assert failed.returncode == 6
 
 
@@ -69,7 +86,9 @@ def test_a_command_behind_a_setup_gets_none_of_the_texts() -> None:
 def test_no_argument_has_a_word_of_the_text_and_no_session_gets_it() -> None:
     text = "echo started; exec 3>&-; while :; do sleep 0.1; done # planted"
     environment = {"PATH": os.environ["PATH"], "OWN": "value", RUN_VARIABLE: text}
-    with subprocess.Popen(SHELL, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True) as shell:
+    with subprocess.Popen(
+        SHELL, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as shell:
         try:
             assert shell.stdout is not None
             assert shell.stdout.readline() == "started\n"

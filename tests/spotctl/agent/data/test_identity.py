@@ -1,4 +1,6 @@
-"""Who asks an object store: the machine's own identity, from the metadata services of the three clouds."""
+"""Who asks an object store: the machine's own identity, from the metadata services of the three
+clouds.
+"""
 
 from __future__ import annotations
 
@@ -28,19 +30,32 @@ class Metadata:
         if request.path == "/latest/api/token":
             return Reply(200, b"t-1") if request.method == "PUT" else Reply(405)
         if request.path.startswith("/latest/"):
-            return self._aws(request) if request.headers.get("x-aws-ec2-metadata-token") == "t-1" else Reply(401)
-        google = request.headers.get("metadata-flavor") == "Google" and request.path.endswith("default/token")
+            return (
+                self._aws(request)
+                if request.headers.get("x-aws-ec2-metadata-token") == "t-1"
+                else Reply(401)
+            )
+        google = request.headers.get("metadata-flavor") == "Google" and request.path.endswith(
+            "default/token"
+        )
         azure = request.headers.get("metadata") == "true" and request.query.get("resource") == [
             "https://storage.azure.com/"
         ]
         if self.role and (google or azure):
             # Google says the seconds as a number, Azure as text.
-            return Reply.of_json({"access_token": "earned", "expires_in": 3600 if google else "3600"})
+            return Reply.of_json(
+                {"access_token": "earned", "expires_in": 3600 if google else "3600"}
+            )
         return Reply(404)
 
     def _aws(self, request: Request) -> Reply:
         path = request.path.removeprefix("/latest/meta-data/")
-        keys = {"AccessKeyId": "A", "SecretAccessKey": "S", "Token": "T", "Expiration": "2030-03-17T17:46:40Z"}
+        keys = {
+            "AccessKeyId": "A",
+            "SecretAccessKey": "S",
+            "Token": "T",
+            "Expiration": "2030-03-17T17:46:40Z",
+        }
         if path == "iam/security-credentials/":
             return Reply(200, self.role.encode()) if self.role else Reply(404)
         if path == f"iam/security-credentials/{self.role}":
@@ -50,7 +65,12 @@ class Metadata:
 
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Metadata]:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_REGION", "AWS_DEFAULT_REGION", "GOOGLE_OAUTH_ACCESS_TOKEN"):
+    for name in (
+        "AWS_ACCESS_KEY_ID",
+        "AWS_REGION",
+        "AWS_DEFAULT_REGION",
+        "GOOGLE_OAUTH_ACCESS_TOKEN",
+    ):
         monkeypatch.delenv(name, raising=False)
     metadata = Metadata()
     with serving(metadata) as server:
@@ -117,7 +137,9 @@ class Renewing:
 
 
 @pytest.mark.parametrize("cloud", ["aws", "gcp", "azure"])
-def test_credentials_are_used_until_they_are_about_to_expire(cloud: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_are_used_until_they_are_about_to_expire(
+    cloud: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     part = cloud_part(cloud, STORAGE)
     assert part is not None
     name = "bucket@account" if cloud == "azure" else "bucket"

@@ -18,7 +18,9 @@ from tests.servers.azurite import AzuriteUser
 
 
 @pytest.mark.parametrize("status", [200, 301, 403])
-def test_requests_are_signed_for_the_region_of_the_bucket(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_are_signed_for_the_region_of_the_bucket(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Head(BaseHTTPRequestHandler):
         def do_HEAD(self) -> None:
             self.send_response(status)
@@ -44,7 +46,8 @@ def test_requests_are_signed_for_the_region_of_the_bucket(status: int, monkeypat
         server.shutdown()
         server.server_close()
         thread.join()
-    # Where nothing answers, the machine's own region is the best guess. Certificates cover no bucket with a dot.
+    # Where nothing answers, the machine's own region is the best guess. Certificates cover no
+    # bucket with a dot.
     monkeypatch.setattr(aws, "S3", "http://127.0.0.1:1")
     assert _client_settings("s3://my.bucket/x") == ("eu-west-1", "false")
 
@@ -79,14 +82,19 @@ def test_an_unknown_scheme_is_named() -> None:
         (
             "SSL_CERT_FILE",
             "none.pem",
-            "this computer knows no authorities of certificates: install the package ca-certificates",
+            "this computer knows no authorities of certificates: install the package "
+            "ca-certificates",
         ),
         (
             "AZURE_STORAGE_BLOB_ENDPOINT",
             "no address",
             "Unable parse source url. Url: no address, Error: relative URL without a base$",
         ),
-        ("AZURE_STORAGE_BLOB_ENDPOINT", "http://127.0.0.1:1", "no answer: HTTP error: .*: Connection refused$"),
+        (
+            "AZURE_STORAGE_BLOB_ENDPOINT",
+            "http://127.0.0.1:1",
+            "no answer: HTTP error: .*: Connection refused$",
+        ),
     ],
 )
 def test_a_store_out_of_reach_is_refused_in_one_line(

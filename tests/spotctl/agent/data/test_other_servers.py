@@ -1,4 +1,5 @@
-"""Object stores of other authors: moto, which checks signatures and policies, and Azurite, if it is installed.
+"""Object stores of other authors: moto, which checks signatures and policies, and Azurite, if it is
+installed.
 
 No emulator of Cloud Storage answers what obstore asks (docs/decisions/0024-object-stores.md).
 """
@@ -23,7 +24,10 @@ from spotctl.run.start.workloads import drop_abandoned_parts
 from tests.agileml.runtime.blob_store_suite import content
 from tests.servers.azurite import LOCATION, AzuriteUser, azurite
 
-_POLICY = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}]}
+_POLICY = {
+    "Version": "2012-10-17",
+    "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}],
+}
 _PARTS = [bytes([number]) * (1 << 20) for number in range(12)]
 
 
@@ -55,7 +59,9 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def check_store(location: str, who: StoreIdentity, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blobs, large ones in parts, lists of more than a page, removal, and an object with two writers."""
+    """Blobs, large ones in parts, lists of more than a page, removal, and an object with two
+    writers.
+    """
     monkeypatch.setattr(stores, "PART_BYTES", 5 << 20)
     store = store_at(location, who)
     store.put("small", [b"content"])
@@ -67,11 +73,16 @@ def check_store(location: str, who: StoreIdentity, monkeypatch: pytest.MonkeyPat
     odd = "a b/ä+%20&=~'(1).bin"
     place.bucket.put(f"{place.prefix}{odd}", b"odd")
     assert b"".join(place.bucket.get(f"{place.prefix}{odd}")) == b"odd"
-    assert set(place.bucket.list(place.prefix)) == {f"{place.prefix}{name}" for name in ("small", "large", odd)}
+    assert set(place.bucket.list(place.prefix)) == {
+        f"{place.prefix}{name}" for name in ("small", "large", odd)
+    }
     for key in (f"{place.prefix}a//b", f"{place.prefix}a/marked"):
         place.bucket.put(key, b"")
     assert place.bucket.list(f"{place.prefix}a//") == [f"{place.prefix}a//b"]
-    assert place.bucket.list(f"{place.prefix}a/") == [f"{place.prefix}a//b", f"{place.prefix}a/marked"]
+    assert place.bucket.list(f"{place.prefix}a/") == [
+        f"{place.prefix}a//b",
+        f"{place.prefix}a/marked",
+    ]
     for key in (f"{place.prefix}a//b", f"{place.prefix}a/marked"):
         place.bucket.delete(key)
     assert place.bucket.list(f"{place.prefix}a/") == []
@@ -116,7 +127,9 @@ def test_azurite(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv("AZURE_STORAGE_BLOB_ENDPOINT", store.account())
         with monkeypatch.context() as quick:
             quick.setattr(stores, "FIRST_PAUSE", 0.001)
-            with pytest.raises(StoreRefused, match=r"no answer: HTTP error: .*: InvalidCertificate UnknownIssuer$"):
+            with pytest.raises(
+                StoreRefused, match=r"no answer: HTTP error: .*: InvalidCertificate UnknownIssuer$"
+            ):
                 store_at(f"{LOCATION}/jobs/j", AzuriteUser()).put("x", [b"."])
         monkeypatch.setenv("SSL_CERT_FILE", str(store.certificate))
         check_store(f"{LOCATION}/jobs/j", AzuriteUser(), monkeypatch)

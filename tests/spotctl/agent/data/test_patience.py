@@ -41,10 +41,16 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackServer]:
 
 
 def node(folder: Path) -> CommandNode:
-    """Continues from a number in its checkpoint, and leaves the next one there and in its result."""
-    run = "read n <$SPOTCTL_CHECKPOINT_DIR/n || n=0; echo $((n + 1)) | tee $SPOTCTL_CHECKPOINT_DIR/n >$OUTPUT_RESULT/n"
+    """Continues from a number in its checkpoint, and leaves the next one there and in its
+    result."""
+    run = (
+        "read n <$SPOTCTL_CHECKPOINT_DIR/n || n=0; echo $((n + 1)) | tee $SPOTCTL_CHECKPOINT_DIR/n "
+        ">$OUTPUT_RESULT/n"
+    )
     policy = CheckpointPolicy(KEPT, None, None, 1.0, 60.0)
-    task = NodeTask("r.1", run=run, outputs={"OUTPUT_RESULT": "gs://bucket/out"}, checkpoint=policy, marks=KEPT)
+    task = NodeTask(
+        "r.1", run=run, outputs={"OUTPUT_RESULT": "gs://bucket/out"}, checkpoint=policy, marks=KEPT
+    )
     return CommandNode(task, {MARK: str(folder / "machine"), "PATH": "/bin:/usr/bin"})
 
 
@@ -53,7 +59,9 @@ def objects(server: LoopbackServer) -> dict[str, bytes]:
     return {key: one.content for key, one in server.api.objects.items()}
 
 
-def test_an_outage_from_any_request_on_changes_nothing(server: LoopbackServer, tmp_path: Path) -> None:
+def test_an_outage_from_any_request_on_changes_nothing(
+    server: LoopbackServer, tmp_path: Path
+) -> None:
     number = 0
     while True:
         number += 1
@@ -81,7 +89,9 @@ def test_a_checkpoint_that_cannot_be_read_now_is_not_replaced_by_an_older_one(
     assert objects(server)["out/n"] == b"3\n"
 
 
-def test_a_store_that_refuses_for_good_is_not_waited_for(server: LoopbackServer, tmp_path: Path) -> None:
+def test_a_store_that_refuses_for_good_is_not_waited_for(
+    server: LoopbackServer, tmp_path: Path
+) -> None:
     server.faults.append(Fault("out/n", Reply(403), times=1))
     with pytest.raises(TransferFailed, match="may not do this"):
         node(tmp_path).run()
@@ -103,7 +113,9 @@ def test_a_machine_whose_end_was_announced_does_not_wait(
 
 
 @pytest.mark.parametrize("failing", ["", "out/n"])
-def test_nor_one_whose_end_is_announced_while_it_waits(failing: str, server: LoopbackServer, tmp_path: Path) -> None:
+def test_nor_one_whose_end_is_announced_while_it_waits(
+    failing: str, server: LoopbackServer, tmp_path: Path
+) -> None:
     server.faults.append(outage := Fault(failing, Reply(503), times=10**6))
 
     def announce() -> None:

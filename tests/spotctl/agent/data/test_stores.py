@@ -25,7 +25,15 @@ from spotctl.clouds.wiring import buckets_of
 from spotctl.run.start.workloads import drop_abandoned_parts
 from tests.agileml.runtime.blob_store_suite import BlobStoreSuite, Damage, content
 from tests.servers.loopback import Fault, LoopbackServer, Reply, Request, serving
-from tests.servers.objects import AzureDialect, GoogleDialect, ObjectStore, S3Dialect, Stored, aws_signed, bearer
+from tests.servers.objects import (
+    AzureDialect,
+    GoogleDialect,
+    ObjectStore,
+    S3Dialect,
+    Stored,
+    aws_signed,
+    bearer,
+)
 
 KEY, SECRET, TOKEN, REGION = "AKIATEST", "secret+/", "session-token", "eu-west-1"
 
@@ -36,7 +44,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class ObjectSuite(BlobStoreSuite):
-    """The suite, with a bucket of one dialect on loopback, through a location as a job file names it."""
+    """The suite, with a bucket of one dialect on loopback, through a location as a job file names
+    it.
+    """
 
     location: str
 
@@ -77,12 +87,18 @@ class ObjectSuite(BlobStoreSuite):
         assert store.list() == ["x/y"]
 
     def test_a_large_blob_goes_in_parts(
-        self, store: BlobStore, bucket: ObjectStore, server: LoopbackServer, monkeypatch: pytest.MonkeyPatch
+        self,
+        store: BlobStore,
+        bucket: ObjectStore,
+        server: LoopbackServer,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         monkeypatch.setattr(stores, "PART_BYTES", 1000)
         store.put("x", [bytes(700), b"1" * 2300, b"2" * 40])
         assert content(store, "x") == bytes(700) + b"1" * 2300 + b"2" * 40
-        sizes = [len(one.body) for one in server.requests if one.method == "PUT" and len(one.body) >= 72]
+        sizes = [
+            len(one.body) for one in server.requests if one.method == "PUT" and len(one.body) >= 72
+        ]
         assert [size for size in sizes if size == 1000] == [1000] * 3
         assert set(bucket.objects) == {"jobs/a-b/x"}
 
@@ -111,8 +127,12 @@ class ObjectSuite(BlobStoreSuite):
         server.faults.append(Fault("x", Reply(500), times=2))
         assert content(store, "x") == b"content"
 
-    def test_a_failure_that_lasts_is_one_line(self, store: BlobStore, server: LoopbackServer) -> None:
-        server.faults.append(Fault("/", Reply(503, b"<Error><Code>SlowDown</Code></Error>"), times=-1))
+    def test_a_failure_that_lasts_is_one_line(
+        self, store: BlobStore, server: LoopbackServer
+    ) -> None:
+        server.faults.append(
+            Fault("/", Reply(503, b"<Error><Code>SlowDown</Code></Error>"), times=-1)
+        )
         with pytest.raises(StoreRefused, match=r"/x: SlowDown$"):
             store.put("x", [b"."])
         with pytest.raises(StoreRefused, match="SlowDown"):
@@ -120,7 +140,9 @@ class ObjectSuite(BlobStoreSuite):
         with pytest.raises(UnreadableBlob, match="SlowDown"):
             content(store, "x")
 
-    def test_a_broken_download_goes_on_where_it_was(self, store: BlobStore, server: LoopbackServer) -> None:
+    def test_a_broken_download_goes_on_where_it_was(
+        self, store: BlobStore, server: LoopbackServer
+    ) -> None:
         blob = bytes(range(256)) * 10_000
         store.put("x", [blob])
         server.faults.append(Fault("x", cut=1_300_000))
@@ -131,37 +153,60 @@ class ObjectSuite(BlobStoreSuite):
 
     @pytest.mark.parametrize("size", [0, 900, 5000])
     def test_the_store_copies_between_its_buckets(
-        self, store: BlobStore, bucket: ObjectStore, server: LoopbackServer, monkeypatch: pytest.MonkeyPatch, size: int
+        self,
+        store: BlobStore,
+        bucket: ObjectStore,
+        server: LoopbackServer,
+        monkeypatch: pytest.MonkeyPatch,
+        size: int,
     ) -> None:
-        """Nothing of the content passes through here, and each part of a large object is a request of its own."""
+        """Nothing of the content passes through here, and each part of a large object is a request
+        of its own.
+        """
         for module in ("aws", "azure"):
             monkeypatch.setattr(f"spotctl.clouds.{module}.buckets.COPY_BYTES", 1000)
         store.put("x", [bytes(range(200)) * (size // 200)])
         scheme, _, rest = self.location.partition("://")
         key, other, name = "jobs/a-b/x", bucket.add("near"), rest.partition("/")[0]
         cloud = clouds_by_scheme()[scheme]
-        copy = partial(buckets_of(cloud).copy, key, name, name.replace("bucket", "near"), MACHINE(cloud))
+        copy = partial(
+            buckets_of(cloud).copy, key, name, name.replace("bucket", "near"), MACHINE(cloud)
+        )
         server.requests.clear()
         copy()
         assert other.objects[key].content == bucket.objects[key].content
-        assert not [one for one in server.requests if one.method == "GET" and one.path.endswith("x")]
+        assert not [
+            one for one in server.requests if one.method == "GET" and one.path.endswith("x")
+        ]
         assert max(len(one.body) for one in server.requests if not one.body.startswith(b"<")) == 0
         del bucket.objects[key]
         with pytest.raises(NoSuchObject):
             copy()
 
     def test_markers_of_folders_are_listed_as_such(self, bucket: ObjectStore) -> None:
-        bucket.objects |= {f"data/{name}": Stored(b"1" * (name == "b/c")) for name in ("", "b/", "b/c", "empty")}
+        bucket.objects |= {
+            f"data/{name}": Stored(b"1" * (name == "b/c")) for name in ("", "b/", "b/c", "empty")
+        }
         place = place_of(self.location.replace("jobs/a-b", "data").rstrip("/"))
         assert place is not None
-        assert set(place.bucket.list(place.prefix)) - {"data/"} == {"data/b/", "data/b/c", "data/empty"}
+        assert set(place.bucket.list(place.prefix)) - {"data/"} == {
+            "data/b/",
+            "data/b/c",
+            "data/empty",
+        }
 
     def test_a_name_that_cannot_be_a_files_is_refused(self, bucket: ObjectStore) -> None:
         place = place_of(self.location)
         assert place is not None
         for name in ("a/../b", "a/./b", "a//../b", "..//a", "a/", "a//"):
-            for use in (place.bucket.delete, lambda key: place.bucket.write(key, [b"."]), place.bucket.exists):
-                with pytest.raises(StoreRefused, match=r"^\w+://[\w@]+/.*: a name that cannot be a file's"):
+            for use in (
+                place.bucket.delete,
+                lambda key: place.bucket.write(key, [b"."]),
+                place.bucket.exists,
+            ):
+                with pytest.raises(
+                    StoreRefused, match=r"^\w+://[\w@]+/.*: a name that cannot be a file's"
+                ):
                     use(name)
         bucket.objects["data/a/../b"] = Stored(b"")
         assert place.bucket.list("data/") == ["data/a/../b"]
@@ -176,14 +221,23 @@ class ObjectSuite(BlobStoreSuite):
         monkeypatch.setattr(stores, "PART_BYTES", 1000)
         place = place_of(self.location)
         assert place is not None
-        contents = {"a//b": 10, "/a": 20, "a///b//c d+ä~%2F": 5000, "a/c": 30, "//&=": 40, "b//x": 0}
+        contents = {
+            "a//b": 10,
+            "/a": 20,
+            "a///b//c d+ä~%2F": 5000,
+            "a/c": 30,
+            "//&=": 40,
+            "b//x": 0,
+        }
         for key, size in contents.items():
             place.bucket.write(key, [bytes(size // 2), bytes(size - size // 2)])
         assert {key: len(stored.content) for key, stored in bucket.objects.items()} == contents
         assert {key: len(b"".join(place.bucket.get(key))) for key in contents} == contents
         for prefix in ("", "a/", "a//", "a///b//", "/", "b/", "b//x"):
             server.faults.append(Fault("bucket", Reply(503), times=2))
-            assert set(place.bucket.list(prefix)) == {key for key in contents if key.startswith(prefix)}
+            assert set(place.bucket.list(prefix)) == {
+                key for key in contents if key.startswith(prefix)
+            }
         for key in contents:
             place.bucket.delete(key)
             assert not place.bucket.exists(key)
@@ -192,7 +246,9 @@ class ObjectSuite(BlobStoreSuite):
             place.bucket.list("a//")
 
     @pytest.mark.parametrize("prefix", ["a b/", "a*b/", "~/"])
-    def test_prefixes_that_obstore_misquotes_are_listed(self, bucket: ObjectStore, prefix: str) -> None:
+    def test_prefixes_that_obstore_misquotes_are_listed(
+        self, bucket: ObjectStore, prefix: str
+    ) -> None:
         place = place_of(self.location)
         assert place is not None
         names = {f"{prefix}{number}" for number in range(5)}
@@ -207,7 +263,9 @@ class ObjectSuite(BlobStoreSuite):
         assert place is not None
         assert place.bucket.list("x/") == ["x/a/", "x/a/b", "x/empty"]
 
-    def test_an_object_with_an_empty_part_in_its_name_has_two_writers(self, bucket: ObjectStore) -> None:
+    def test_an_object_with_an_empty_part_in_its_name_has_two_writers(
+        self, bucket: ObjectStore
+    ) -> None:
         ours, theirs = (shared_object(f"{self.location.rstrip('/')}//runs/claim") for _ in range(2))
         first = ours.write(b"ours", None)
         with pytest.raises(ObjectChanged):
@@ -215,9 +273,13 @@ class ObjectSuite(BlobStoreSuite):
         assert ours.read() == Content(b"ours", first)
         assert set(bucket.objects) == {"jobs/a-b//runs/claim"}
 
-    def test_what_the_last_version_wrote_is_read(self, store: BlobStore, bucket: ObjectStore) -> None:
+    def test_what_the_last_version_wrote_is_read(
+        self, store: BlobStore, bucket: ObjectStore
+    ) -> None:
         """A blob is its content and the SHA-256 of it; a name is a key below the location."""
-        written = b"model" + bytes.fromhex("9372c470eeadd5ecd9c3c74c2b3cb633f8e2f2fad799250a0f70d652b6b825e4")
+        written = b"model" + bytes.fromhex(
+            "9372c470eeadd5ecd9c3c74c2b3cb633f8e2f2fad799250a0f70d652b6b825e4"
+        )
         bucket.objects["jobs/a-b/models/run.1/node-0"] = Stored(written)
         assert store.list("models/run.1/") == ["models/run.1/node-0"]
         assert content(store, "models/run.1/node-0") == b"model"
@@ -335,7 +397,9 @@ class TestS3(ObjectSuite):
         with pytest.raises(StoreUnavailable, match=code):
             store.put("x", [b"content"])
 
-    @pytest.mark.parametrize(("status", "code"), [(400, "RequestTimeout"), (409, "OperationAborted")])
+    @pytest.mark.parametrize(
+        ("status", "code"), [(400, "RequestTimeout"), (409, "OperationAborted")]
+    )
     @pytest.mark.parametrize("request_number", [0, 1, 2, 4])
     def test_a_large_file_is_sent_again_when_a_part_met_an_answer_that_passes(
         self,
@@ -347,7 +411,9 @@ class TestS3(ObjectSuite):
         code: str,
         request_number: int,
     ) -> None:
-        """The first request of an upload begins it, the next three send parts, and the last one completes it."""
+        """The first request of an upload begins it, the next three send parts, and the last one
+        completes it.
+        """
         monkeypatch.setattr(stores, "PART_BYTES", 1000)
         (tmp_path / "model").write_bytes(bytes(range(256)) * 10)
         place = place_of(self.location)
@@ -357,7 +423,8 @@ class TestS3(ObjectSuite):
         place.bucket.write("model", partial(file_pieces, tmp_path / "model"))
         assert bucket.objects["model"].content == bytes(range(256)) * 10
         assert bucket.parts == {}
-        # Pieces that can be read only once cannot be sent again, so the writer gets an error that may pass.
+        # Pieces that can be read only once cannot be sent again, so the writer gets an error that
+        # may pass.
         server.faults.append(Fault("model", passing, skip=request_number))
         with pytest.raises(StoreUnavailable, match=code):
             place.bucket.write("model", file_pieces(tmp_path / "model"))
@@ -366,12 +433,18 @@ class TestS3(ObjectSuite):
             place.bucket.write("model", partial(file_pieces, tmp_path / "model"))
 
     @pytest.mark.parametrize("code", ["RequestTimeTooSkewed", "RequestExpired"])
-    def test_a_wrong_clock_is_named(self, store: BlobStore, server: LoopbackServer, code: str) -> None:
+    def test_a_wrong_clock_is_named(
+        self, store: BlobStore, server: LoopbackServer, code: str
+    ) -> None:
         server.faults.append(Fault("x", Reply(403, f"<Error><Code>{code}</Code></Error>".encode())))
-        with pytest.raises(StoreRefused, match="the clock of this computer is off by more than 15 minutes: set it"):
+        with pytest.raises(
+            StoreRefused, match="the clock of this computer is off by more than 15 minutes: set it"
+        ):
             store.put("x", [b"."])
 
-    def test_a_wrong_key_does_not_pass(self, store: BlobStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_wrong_key_does_not_pass(
+        self, store: BlobStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
         with pytest.raises(StoreRefused, match="SignatureDoesNotMatch"):
             store.put("x", [b"."])
@@ -417,14 +490,26 @@ def _answer_writes(bucket: ObjectStore, reply: Reply, *, stores_them: bool) -> N
 
 
 @pytest.mark.parametrize("dialect", ["s3", "gs"])
-def test_parts_that_machines_left_behind_are_removed_after_a_day(dialect: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machines were killed, so they could not remove them. Uploads that go on, and those elsewhere, stay."""
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "GOOGLE_OAUTH_ACCESS_TOKEN"):
+def test_parts_that_machines_left_behind_are_removed_after_a_day(
+    dialect: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machines were killed, so they could not remove them. Uploads that go on, and those
+    elsewhere, stay.
+    """
+    for name in (
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_REGION",
+        "GOOGLE_OAUTH_ACCESS_TOKEN",
+    ):
         monkeypatch.setenv(name, "us-east-1")
     left = {"jobs/a-b/old/1": 25, "jobs/a-b/recent/2": 23, "jobs/other/3": 99}
     store = S3Dialect("bucket", lambda _: None)
     for number, hours in left.items():
-        store.parts[number], store.begun[number] = {"1": b"left"}, datetime.now(UTC) - timedelta(hours=hours)
+        store.parts[number], store.begun[number] = (
+            {"1": b"left"},
+            datetime.now(UTC) - timedelta(hours=hours),
+        )
     with serving(store) as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.url)
         monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE", server.url)

@@ -40,10 +40,16 @@ def bucket(server: LoopbackServer) -> ObjectStore:
 
 
 def files(folder: Path) -> dict[str, str]:
-    return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_text()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
-def test_data_below_a_prefix_is_copied_once(bucket: ObjectStore, server: LoopbackServer, tmp_path: Path) -> None:
+def test_data_below_a_prefix_is_copied_once(
+    bucket: ObjectStore, server: LoopbackServer, tmp_path: Path
+) -> None:
     for key in ("ratings/a.csv", "ratings/deep/b.csv", "ratings/", "ratings-old/c.csv"):
         bucket.objects[key] = Stored(key.encode())
     kept = local_copy("gs://bucket/ratings/", tmp_path)
@@ -61,10 +67,14 @@ def test_data_may_be_one_object(bucket: ObjectStore, tmp_path: Path) -> None:
     assert local_copy("gs://bucket/ratings.csv", tmp_path).read_text() == "1,2"
 
 
-def test_a_copy_that_failed_is_not_used(bucket: ObjectStore, server: LoopbackServer, tmp_path: Path) -> None:
+def test_a_copy_that_failed_is_not_used(
+    bucket: ObjectStore, server: LoopbackServer, tmp_path: Path
+) -> None:
     bucket.objects |= {"d/a": Stored(b"a"), "d/b": Stored(b"b")}
     server.faults.append(Fault("/bucket/d/b", Reply(403)))
-    with pytest.raises(TransferFailed, match=r"data gs://bucket/d: gs://bucket/d/b: .*may not do this"):
+    with pytest.raises(
+        TransferFailed, match=r"data gs://bucket/d: gs://bucket/d/b: .*may not do this"
+    ):
         local_copy("gs://bucket/d", tmp_path)
     assert files(local_copy("gs://bucket/d", tmp_path)) == {"a": "a", "b": "b"}
 
@@ -72,7 +82,10 @@ def test_a_copy_that_failed_is_not_used(bucket: ObjectStore, server: LoopbackSer
 @pytest.mark.parametrize(
     ("location", "reason"),
     [
-        ("gs://bucket/nothing", "there is no such object, and none below it; correct it in the job file"),
+        (
+            "gs://bucket/nothing",
+            "there is no such object, and none below it; correct it in the job file",
+        ),
         ("gs://another/x", "NoSuchBucket"),
         ("az://container/x", "name the storage account"),
     ],
@@ -90,7 +103,9 @@ def test_a_key_cannot_leave_the_cache(bucket: ObjectStore, tmp_path: Path) -> No
     assert not (tmp_path / "evil").exists()
 
 
-def test_outputs_are_plain_objects(bucket: ObjectStore, server: LoopbackServer, tmp_path: Path) -> None:
+def test_outputs_are_plain_objects(
+    bucket: ObjectStore, server: LoopbackServer, tmp_path: Path
+) -> None:
     (tmp_path / "out" / "deep").mkdir(parents=True)
     (tmp_path / "out" / "model.npz").write_text("model")
     (tmp_path / "out" / "deep" / "log txt").write_text("log")
@@ -100,7 +115,10 @@ def test_outputs_are_plain_objects(bucket: ObjectStore, server: LoopbackServer, 
         "models/run-1/deep/log txt": b"log",
     }
     server.faults.append(Fault("/models", Reply(403), times=-1))
-    with pytest.raises(TransferFailed, match=r"output gs://bucket/models/run-1: cannot be written: .*may not do this"):
+    with pytest.raises(
+        TransferFailed,
+        match=r"output gs://bucket/models/run-1: cannot be written: .*may not do this",
+    ):
         deliver(tmp_path / "out", "gs://bucket/models/run-1")
 
 
@@ -131,8 +149,11 @@ def test_checkpoints_are_stored_restored_and_discarded(bucket: ObjectStore, tmp_
 
 
 @pytest.mark.usefixtures("bucket")
-def test_a_restored_checkpoint_has_the_times_and_the_links_by_which_programs_find_the_newest(tmp_path: Path) -> None:
-    """Names in their order are not in the order of their steps: `epoch_10` comes before `epoch_9`."""
+def test_a_restored_checkpoint_has_the_times_and_the_links_by_which_programs_find_the_newest(
+    tmp_path: Path,
+) -> None:
+    """Names in their order are not in the order of their steps: `epoch_10` comes before
+    `epoch_9`."""
     path, folder = "gs://bucket/ckpt/", tmp_path / "own"
     for epoch in (9, 10):
         (folder / f"epoch_{epoch}").mkdir(parents=True)
@@ -149,20 +170,35 @@ def test_a_restored_checkpoint_has_the_times_and_the_links_by_which_programs_fin
     checkpoints.put_record(CheckpointRecord("run.1", 1, 0.1, 6, 60.0), names, folder)
     new = tmp_path / "next"
     assert StoredCheckpoints(path, 0).restore(new) is not None
-    assert [str((new / name).readlink()) for name in ("latest", "absolute")] == ["epoch_10", "epoch_9"]
-    assert sorted(item.name for item in new.iterdir()) == ["absolute", "epoch_10", "epoch_9", "latest"]
+    assert [str((new / name).readlink()) for name in ("latest", "absolute")] == [
+        "epoch_10",
+        "epoch_9",
+    ]
+    assert sorted(item.name for item in new.iterdir()) == [
+        "absolute",
+        "epoch_10",
+        "epoch_9",
+        "latest",
+    ]
     for pattern in ("epoch_*", "epoch_*/part"):
         assert [found.stat().st_mtime_ns // 10**9 for found in sorted(new.glob(pattern))] == [10, 9]
 
 
-def test_an_output_does_not_leave_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_output_does_not_leave_its_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder, secret = tmp_path / "out", tmp_path / "secret"
     (folder / "in").mkdir(parents=True)
     secret.mkdir()
     (secret / "key").write_text("the user's own")
     (folder / "in" / "file").write_text("a result")
     (folder / "near").symlink_to("in/file")
-    targets = {"key": secret / "key", "up": Path("../secret/key"), "folder": secret, "loop": Path("loop")}
+    targets = {
+        "key": secret / "key",
+        "up": Path("../secret/key"),
+        "folder": secret,
+        "loop": Path("loop"),
+    }
     for name, target in targets.items():
         (folder / name).symlink_to(target)
     os.mkfifo(folder / "pipe")
@@ -170,10 +206,18 @@ def test_an_output_does_not_leave_its_folder(tmp_path: Path, capsys: pytest.Capt
     for _ in range(2):
         assert [name for name, *_ in listing(folder)] == ["in/file", "near"]
     deliver(folder, str(tmp_path / "results"))
-    found = {path.relative_to(tmp_path / "results").as_posix() for path in (tmp_path / "results").rglob("*")}
+    found = {
+        path.relative_to(tmp_path / "results").as_posix()
+        for path in (tmp_path / "results").rglob("*")
+    }
     assert found == {"in", "in/file", "near"}
     said = capsys.readouterr().err
-    assert said.count(f"spotctl: {folder / 'key'} is not copied: it is no file, or a link out of its folder") == 1
+    assert (
+        said.count(
+            f"spotctl: {folder / 'key'} is not copied: it is no file, or a link out of its folder"
+        )
+        == 1
+    )
     assert said.count("is not copied") == 3
 
 
@@ -182,12 +226,16 @@ def test_an_output_that_is_larger_than_the_disk_writes_nothing(tmp_path: Path) -
     (tmp_path / "out" / "first").touch()
     with (tmp_path / "out" / "holes").open("wb") as file:
         file.truncate(1 << 43)
-    with pytest.raises(TransferFailed, match="cannot be written: No space left on device; make room there"):
+    with pytest.raises(
+        TransferFailed, match="cannot be written: No space left on device; make room there"
+    ):
         deliver(tmp_path / "out", str(tmp_path / "results"))
     assert not [*(tmp_path / "results").iterdir()]
 
 
-def test_checkpoints_that_cannot_be_reached_are_named(server: LoopbackServer, tmp_path: Path) -> None:
+def test_checkpoints_that_cannot_be_reached_are_named(
+    server: LoopbackServer, tmp_path: Path
+) -> None:
     checkpoints = StoredCheckpoints("gs://bucket/ckpt", 0)
     server.faults.append(Fault("/", Reply(403), times=-1))
     for use in (

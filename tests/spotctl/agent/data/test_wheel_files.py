@@ -30,13 +30,22 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def wheel(tmp_path: Path) -> bytes:
-    files = {"maths/__init__.py": b"", "maths-1.0.data/purelib/extra.py": b"x = 2", "maths-1.0.data/scripts/run": b""}
+    files = {
+        "maths/__init__.py": b"",
+        "maths-1.0.data/purelib/extra.py": b"x = 2",
+        "maths-1.0.data/scripts/run": b"",
+    }
     return add_wheel(tmp_path / "index", "maths", "1.0", files=files).read_bytes()
 
 
-def brought(monkeypatch: pytest.MonkeyPatch, wheels: list[Any], answer: Callable[[Request], Reply]) -> int:
+def brought(
+    monkeypatch: pytest.MonkeyPatch, wheels: list[Any], answer: Callable[[Request], Reply]
+) -> int:
     with serving(SimpleNamespace(answer=answer)) as server:
-        given = {"name": "abc", "wheels": [(f"{server.url}/{name}", digest) for name, digest in wheels]}
+        given = {
+            "name": "abc",
+            "wheels": [(f"{server.url}/{name}", digest) for name, digest in wheels],
+        }
         monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(given)))
         return wheel_files.main()
 
@@ -44,7 +53,12 @@ def brought(monkeypatch: pytest.MonkeyPatch, wheels: list[Any], answer: Callable
 def test_wheels_are_fetched_and_unpacked_under_the_name_of_their_content(
     root: Path, wheel: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert brought(monkeypatch, [("maths.whl", sha256(wheel).hexdigest())], lambda _: Reply(200, wheel)) == 0
+    assert (
+        brought(
+            monkeypatch, [("maths.whl", sha256(wheel).hexdigest())], lambda _: Reply(200, wheel)
+        )
+        == 0
+    )
     folder = root / "bundles" / "abc"
     paths = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert {path for path in paths if "dist-info" not in path} == {"maths/__init__.py", "extra.py"}
@@ -52,10 +66,15 @@ def test_wheels_are_fetched_and_unpacked_under_the_name_of_their_content(
 
 
 @pytest.mark.parametrize(
-    ("answer", "message"), [(Reply(404), "404"), (Reply(200, b"other"), "is not the file that was chosen")]
+    ("answer", "message"),
+    [(Reply(404), "404"), (Reply(200, b"other"), "is not the file that was chosen")],
 )
 def test_what_does_not_arrive_whole_leaves_nothing(
-    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answer: Reply, message: str
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    answer: Reply,
+    message: str,
 ) -> None:
     assert brought(monkeypatch, [("maths.whl", "0" * 64)], lambda _: answer) == 1
     assert message in capsys.readouterr().err
@@ -63,7 +82,14 @@ def test_what_does_not_arrive_whole_leaves_nothing(
     assert not list((root / "incoming").iterdir())
 
 
-def test_packages_that_are_there_stay(root: Path, wheel: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_that_are_there_stay(
+    root: Path, wheel: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (root / "bundles" / "abc").mkdir()
-    assert brought(monkeypatch, [("maths.whl", sha256(wheel).hexdigest())], lambda _: Reply(200, wheel)) == 0
+    assert (
+        brought(
+            monkeypatch, [("maths.whl", sha256(wheel).hexdigest())], lambda _: Reply(200, wheel)
+        )
+        == 0
+    )
     assert not list((root / "bundles" / "abc").iterdir())

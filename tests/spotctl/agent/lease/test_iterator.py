@@ -100,7 +100,11 @@ def test_every_batch_and_hook_comes_once_however_often_the_job_is_moved(
         if done:
             break
         assert (progress := giver.progress()) is not None
-        assert (progress.state, progress.step, progress.checkpoint) == ("ended", len(job.seen), len(job.seen))
+        assert (progress.state, progress.step, progress.checkpoint) == (
+            "ended",
+            len(job.seen),
+            len(job.seen),
+        )
     assert done
     assert job.seen == ALL
     assert job.hooks == [0, 1, 2]
@@ -119,7 +123,8 @@ def test_a_lease_is_not_overrun_by_a_save(tmp_path: Path) -> None:
     job.iterator._save = save
     assert not job.run(3)
     assert clock.now <= 10.0
-    # Ten seconds: two saves of 1.5, and steps of one second while a step and twice a save still fit.
+    # Ten seconds: two saves of 1.5, and steps of one second while a step and twice a save still
+    # fit.
     assert len(job.seen) == 5
 
 
@@ -143,7 +148,9 @@ def test_an_uncaught_lease_end_exits_without_a_traceback() -> None:
 def test_time_is_reserved_for_all_steps_until_the_next_look(tmp_path: Path) -> None:
     clock = Clock()
     LeaseGrantor(tmp_path / "lease", clock).begin(10.0)
-    job = Job(tmp_path, clock, batches=40, options=IteratorOptions(save_every_seconds=1e9, look_every=4))
+    job = Job(
+        tmp_path, clock, batches=40, options=IteratorOptions(save_every_seconds=1e9, look_every=4)
+    )
     assert not job.run(1)
     # Looked at after 4 and 8 seconds; four more steps would have taken until 12.
     assert (len(job.seen), clock.now) == (8, 8.0)
@@ -164,10 +171,16 @@ def test_a_hint_saves_once_and_an_eviction_saves_and_ends(tmp_path: Path) -> Non
     # After the first step, at the hint, at the end.
     assert job.saves == 3
     assert (progress := giver.progress()) is not None
-    assert (progress.state, progress.reason, progress.step) == ("ended", "evict announced by aws", 7)
+    assert (progress.state, progress.reason, progress.step) == (
+        "ended",
+        "evict announced by aws",
+        7,
+    )
 
 
-def test_without_an_agent_it_saves_from_time_to_time_and_resumes_after_a_crash(tmp_path: Path) -> None:
+def test_without_an_agent_it_saves_from_time_to_time_and_resumes_after_a_crash(
+    tmp_path: Path,
+) -> None:
     clock = Clock()
 
     def crash(steps: int) -> None:
@@ -211,7 +224,13 @@ def test_an_epoch_is_seeded_before_its_data_is_drawn(tmp_path: Path) -> None:
         def __iter__(self) -> Iterator[int]:
             return iter([seeds[-1] * 10, seeds[-1] * 10 + 1])
 
-    job = Job(tmp_path, Clock(), leased=False, options=IteratorOptions(on_epoch=seeds.append), loader=Loader())
+    job = Job(
+        tmp_path,
+        Clock(),
+        leased=False,
+        options=IteratorOptions(on_epoch=seeds.append),
+        loader=Loader(),
+    )
     assert job.run(2)
     assert job.seen == [(0, 0), (0, 1), (1, 10), (1, 11)]
 
@@ -258,7 +277,10 @@ class Least:
 
 def together(runs: list[Callable[[], Job]]) -> list[Job]:
     found: dict[int, Job] = {}
-    threads = [threading.Thread(target=lambda i=i, run=run: found.update({i: run()})) for i, run in enumerate(runs)]
+    threads = [
+        threading.Thread(target=lambda i=i, run=run: found.update({i: run()}))
+        for i, run in enumerate(runs)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -284,7 +306,10 @@ def test_a_pytorch_loader_is_moved_within_an_epoch(tmp_path: Path) -> None:
             optimizer.load_state_dict(states["optimizer"])
 
         def save(saved: Path) -> None:
-            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, saved / "state.pt")
+            torch.save(
+                {"model": model.state_dict(), "optimizer": optimizer.state_dict()},
+                saved / "state.pt",
+            )
 
         batches = LeaseIterator(
             torch.utils.data.DataLoader(data, batch_size=4, shuffle=True, generator=generator),

@@ -27,10 +27,16 @@ SECONDS = st.floats(0, 1e4)
 def test_a_job_ends_while_its_lease_leaves_time_for_a_step_and_a_save() -> None:
     lease = Lease(3, ends=100.0)
     # One step and twice the last save are kept: 5 s. Asked for from 25 s before that.
-    at = {now: decide(now, lease, None, RUNNING, 100.0, 600.0) for now in (0.0, 69.0, 71.0, 94.0, 95.0, 200.0)}
+    at = {
+        now: decide(now, lease, None, RUNNING, 100.0, 600.0)
+        for now in (0.0, 69.0, 71.0, 94.0, 95.0, 200.0)
+    }
     assert [at[now].act for now in (0.0, 69.0, 71.0, 94.0)] == [LeaseAct.GO] * 4
     assert [at[now].ask for now in (0.0, 69.0, 71.0, 94.0)] == [None, None, 4, 4]
-    assert (at[95.0].act, at[95.0].reason) == (LeaseAct.END, "lease 3 ends in 5.0 s and was not renewed")
+    assert (at[95.0].act, at[95.0].reason) == (
+        LeaseAct.END,
+        "lease 3 ends in 5.0 s and was not renewed",
+    )
     assert at[200.0].act is LeaseAct.END
 
 
@@ -49,8 +55,14 @@ def test_notices_take_precedence_and_a_hint_only_saves() -> None:
     for kind in ("evict", "move", "stop"):
         decision = decide(0.0, lease, LeaseNotice(1, kind, 120.0, "aws"), RUNNING, 1e6, 600.0)
         assert (decision.act, decision.reason) == (LeaseAct.END, f"{kind} announced by aws")
-    assert decide(0.0, lease, LeaseNotice(1, "hint", 120.0, "aws"), RUNNING, 1e6, 600.0).act is LeaseAct.SAVE
-    assert decide(0.0, None, LeaseNotice(1, "evict", 120.0, "aws"), RUNNING, 0.0, 600.0).act is LeaseAct.END
+    assert (
+        decide(0.0, lease, LeaseNotice(1, "hint", 120.0, "aws"), RUNNING, 1e6, 600.0).act
+        is LeaseAct.SAVE
+    )
+    assert (
+        decide(0.0, None, LeaseNotice(1, "evict", 120.0, "aws"), RUNNING, 0.0, 600.0).act
+        is LeaseAct.END
+    )
 
 
 def test_the_first_save_is_after_one_step_and_later_ones_when_due() -> None:
@@ -68,7 +80,9 @@ class Clock:
         return self.now
 
 
-def test_the_job_reads_what_the_agent_grants_and_the_agent_what_the_job_reports(tmp_path: Path) -> None:
+def test_the_job_reads_what_the_agent_grants_and_the_agent_what_the_job_reports(
+    tmp_path: Path,
+) -> None:
     clock = Clock()
     giver, holder = LeaseGrantor(tmp_path, clock), LeaseHolder(tmp_path, clock)
     giver.begin(100)
@@ -119,7 +133,9 @@ def test_a_lease_of_an_earlier_boot_is_not_valid(tmp_path: Path) -> None:
         LeaseHolder(tmp_path).lease()
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"number": 1}', '{"number": "x", "ends": 1, "boot": ""}'])
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"number": 1}', '{"number": "x", "ends": 1, "boot": ""}']
+)
 def test_a_broken_file_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "lease.json").write_text(content)
     with pytest.raises(BrokenProtocol, match=r"lease\.json: is not valid"):

@@ -1,4 +1,6 @@
-"""A training job that is moved and killed ends with the result of an undisturbed one: real processes, real kills."""
+"""A training job that is moved and killed ends with the result of an undisturbed one: real
+processes, real kills.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class Machine:
         shutil.copytree(other.workdir, self.workdir, dirs_exist_ok=True)
         shutil.rmtree(other.workdir)
 
-    def start(self, lease: float | None, step: float = QUICK, save_every: float = 600.0) -> subprocess.Popen[bytes]:
+    def start(
+        self, lease: float | None, step: float = QUICK, save_every: float = 600.0
+    ) -> subprocess.Popen[bytes]:
         environment = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
         if lease is not None:
             self.giver.begin(lease)
@@ -107,7 +111,9 @@ def test_a_job_requests_its_next_lease_and_continues_with_it(tmp_path: Path) -> 
 
 
 def test_a_job_killed_at_any_moment_loses_only_the_work_since_its_last_save(tmp_path: Path) -> None:
-    """It saves at every step, so that kills hit saves; each time another machine resumes from the files."""
+    """It saves at every step, so that kills hit saves; each time another machine resumes from the
+    files.
+    """
     rng = random.Random(3)
     machine = Machine(tmp_path / "0")
     for number in range(1, 7):

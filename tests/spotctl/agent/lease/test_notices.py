@@ -33,7 +33,9 @@ def _iso(moment: float) -> str:
 
 @dataclass
 class Metadata:
-    """All three services. `action` and `rebalance` are AWS's, `preempted` is Google's, `events` are Azure's."""
+    """All three services. `action` and `rebalance` are AWS's, `preempted` is Google's, `events` are
+    Azure's.
+    """
 
     action: dict[str, str] | None = None
     rebalance: dict[str, str] | None = None
@@ -52,17 +54,26 @@ class Metadata:
     def _aws(self, request: Request) -> Reply:
         if request.path == "/latest/api/token":
             lifetime = request.headers.get("x-aws-ec2-metadata-token-ttl-seconds")
-            return Reply(200, self.token.encode()) if request.method == "PUT" and lifetime else Reply(400)
+            return (
+                Reply(200, self.token.encode())
+                if request.method == "PUT" and lifetime
+                else Reply(400)
+            )
         if request.headers.get("x-aws-ec2-metadata-token") != self.token:
             return Reply(401)
-        values = {"spot/instance-action": self.action, "events/recommendations/rebalance": self.rebalance}
+        values = {
+            "spot/instance-action": self.action,
+            "events/recommendations/rebalance": self.rebalance,
+        }
         value = values.get(request.path.removeprefix("/latest/meta-data/"))
         return Reply(404) if value is None else Reply.of_json(value)
 
     def _google(self, request: Request) -> Reply:
         if request.headers.get("metadata-flavor") != "Google":
             return Reply(403)
-        if request.query.get("wait_for_change") == ["true"] and request.query.get("last_etag") == ["E-False"]:
+        if request.query.get("wait_for_change") == ["true"] and request.query.get("last_etag") == [
+            "E-False"
+        ]:
             self.preempted.wait(float(request.query["timeout_sec"][0]))
         now = self.preempted.is_set()
         return Reply(200, b"TRUE" if now else b"FALSE", {"ETag": f"E-{now}"})
@@ -131,7 +142,12 @@ class TestGoogle:
 class TestAzure:
     def _event(self, kind: str = "Preempt", **values: object) -> dict[str, Any]:
         not_before = datetime.fromtimestamp(UNTIL, UTC).strftime("%a, %d %b %Y %H:%M:%S GMT")
-        event = {"EventId": "e-1", "EventType": kind, "Resources": ["machine-0"], "NotBefore": not_before}
+        event = {
+            "EventId": "e-1",
+            "EventType": kind,
+            "Resources": ["machine-0"],
+            "NotBefore": not_before,
+        }
         return {**event, **values}
 
     def test_a_preemption_is_an_eviction_at_its_moment(self) -> None:
@@ -179,7 +195,9 @@ class TestAzure:
 
 
 class TestNoticeRelay:
-    def test_a_notice_reaches_the_payload_once_and_is_acknowledged_when_that_has_ended(self, tmp_path: Path) -> None:
+    def test_a_notice_reaches_the_payload_once_and_is_acknowledged_when_that_has_ended(
+        self, tmp_path: Path
+    ) -> None:
         agent = Agent(tmp_path)
         try:
             agent.assign(python("import signal; signal.pause()"))
@@ -196,7 +214,9 @@ class TestNoticeRelay:
         finally:
             agent.close()
 
-    def test_a_service_that_fails_is_asked_again(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_service_that_fails_is_asked_again(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         agent = Agent(tmp_path)
         pauses: list[float] = []
         done = threading.Event()

@@ -1,4 +1,6 @@
-"""A machine deletes itself through its cloud's API: the file runs alone, as it does from a start-up script."""
+"""A machine deletes itself through its cloud's API: the file runs alone, as it does from a start-up
+script.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +39,13 @@ class Cloud:
         compute = {"resourceId": AZURE, "azEnvironment": "AzurePublicCloud"}
         token = Reply.of_json({"access_token": "earned"})
         answers = {
-            "/computeMetadata/v1/instance/service-accounts/default/token": token if google else None,
+            "/computeMetadata/v1/instance/service-accounts/default/token": token
+            if google
+            else None,
             "/computeMetadata/v1/project/project-id": Reply(200, b"p-1") if google else None,
-            "/computeMetadata/v1/instance/zone": Reply(200, b"projects/7/zones/us-central1-a") if google else None,
+            "/computeMetadata/v1/instance/zone": Reply(200, b"projects/7/zones/us-central1-a")
+            if google
+            else None,
             "/computeMetadata/v1/instance/name": Reply(200, b"machine-0") if google else None,
             "/metadata/instance": Reply.of_json({"compute": compute}) if azure else None,
             "/metadata/identity/oauth2/token": token
@@ -69,11 +75,15 @@ PARTS = {"gcp": gcp, "azure": azure}
 
 
 @pytest.mark.parametrize(("cloud", "path"), [("gcp", GOOGLE), ("azure", AZURE)])
-def test_the_file_alone_deletes_the_machine(server: LoopbackServer, tmp_path: Path, cloud: str, path: str) -> None:
+def test_the_file_alone_deletes_the_machine(
+    server: LoopbackServer, tmp_path: Path, cloud: str, path: str
+) -> None:
     assert self_deletion.__file__ is not None
     copy = shutil.copy(self_deletion.__file__, tmp_path / "self_deletion.py")
     part = shutil.copy(str(PARTS[cloud].__file__), tmp_path / "this_cloud.py")
-    done = subprocess.run([sys.executable, "-I", "-S", copy, part], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", copy, part], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert deleted(server) == [path]
 
@@ -100,13 +110,27 @@ def test_a_machine_that_is_gone_already_needs_nothing_more(server: LoopbackServe
 @pytest.mark.parametrize(
     ("cloud", "fault", "reason"),
     [
-        ("gcp", Fault("service-accounts", Reply(404), times=-1), "service-accounts/default/token: status 404"),
-        ("azure", Fault("oauth2", Reply(400, b"Identity not found"), times=-1), "Identity not found"),
-        ("azure", Fault("virtualMachines", Reply(403, b"AuthorizationFailed"), times=-1), "AuthorizationFailed"),
+        (
+            "gcp",
+            Fault("service-accounts", Reply(404), times=-1),
+            "service-accounts/default/token: status 404",
+        ),
+        (
+            "azure",
+            Fault("oauth2", Reply(400, b"Identity not found"), times=-1),
+            "Identity not found",
+        ),
+        (
+            "azure",
+            Fault("virtualMachines", Reply(403, b"AuthorizationFailed"), times=-1),
+            "AuthorizationFailed",
+        ),
         ("azure", Fault("/metadata/instance", Reply(200, b"no JSON"), times=-1), "Expecting value"),
     ],
 )
-def test_a_failure_that_lasts_is_reported(server: LoopbackServer, cloud: str, fault: Fault, reason: str) -> None:
+def test_a_failure_that_lasts_is_reported(
+    server: LoopbackServer, cloud: str, fault: Fault, reason: str
+) -> None:
     server.faults.append(fault)
     said: list[str] = []
     assert not self_deletion.delete_self(vars(PARTS[cloud]), said.append, 0)
@@ -118,7 +142,9 @@ def test_a_failure_that_lasts_is_reported(server: LoopbackServer, cloud: str, fa
 
 def test_variables_of_the_image_are_read(tmp_path: Path) -> None:
     path = tmp_path / "environment"
-    path.write_text('# a comment\nPATH="/usr/bin:/bin"\nexport https_proxy=http://proxy:3128\n\nbroken\n')
+    path.write_text(
+        '# a comment\nPATH="/usr/bin:/bin"\nexport https_proxy=http://proxy:3128\n\nbroken\n'
+    )
     found = self_deletion.system_variables(str(path))
     assert found == {"PATH": "/usr/bin:/bin", "https_proxy": "http://proxy:3128"}
     assert self_deletion.system_variables(str(tmp_path / "missing")) == {}

@@ -60,7 +60,9 @@ def test_a_link_may_be_a_unix_socket() -> None:
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(path))
         listener.listen()
-        server = LinkServer(listener, "m-0", SECRET, lambda _, request: {"heard": request["do"]}, lambda _: None)
+        server = LinkServer(
+            listener, "m-0", SECRET, lambda _, request: {"heard": request["do"]}, lambda _: None
+        )
         done = threading.Event()
 
         def serve() -> None:
@@ -129,7 +131,12 @@ def test_broken_frames_before_authentication_are_refused(agent: Agent, sent: byt
 
 @pytest.mark.parametrize(
     "sent",
-    [(MAX_FRAME_BYTES + 1).to_bytes(4, "big"), frame(b'{"do": "status"}'), frame(b""), bytes(range(64))],
+    [
+        (MAX_FRAME_BYTES + 1).to_bytes(4, "big"),
+        frame(b'{"do": "status"}'),
+        frame(b""),
+        bytes(range(64)),
+    ],
     ids=["too long", "unsigned", "empty", "noise"],
 )
 def test_broken_frames_of_a_known_caller_end_its_connection_only(agent: Agent, sent: bytes) -> None:
@@ -151,7 +158,10 @@ def test_broken_frames_of_a_known_caller_end_its_connection_only(agent: Agent, s
         ({"do": "renew"}, "bad arguments of renew"),
         ({"do": "assign", "payload": {"name": "x"}}, "is not a payload"),
         ({"do": "assign", "payload": None}, "is not a payload"),
-        ({"do": "notify", "kind": "party", "until": 1, "seconds": 1, "source": ""}, "notice of kind 'party'"),
+        (
+            {"do": "notify", "kind": "party", "until": 1, "seconds": 1, "source": ""},
+            "notice of kind 'party'",
+        ),
         ({"do": "output", "after": -1}, "bad arguments of output"),
         ({"do": "exec", "command": []}, "exec needs a command"),
         ({"do": "exec_read", "id": 99, "out": 0, "err": 0}, "there is no such command"),
@@ -169,7 +179,9 @@ def test_bad_requests_are_refused_and_the_connection_stays(
 
 
 def test_strangers_do_not_keep_out_a_caller_that_knows_the_secret(agent: Agent) -> None:
-    strangers = [socket.create_connection(("127.0.0.1", agent.port), 10) for _ in range(MAX_CONNECTIONS + 8)]
+    strangers = [
+        socket.create_connection(("127.0.0.1", agent.port), 10) for _ in range(MAX_CONNECTIONS + 8)
+    ]
     assert agent.call("status")["work"] == ""
     for stranger in strangers:
         stranger.close()
@@ -186,7 +198,9 @@ def test_a_caller_that_sends_many_requests_at_once_gets_all_answers_in_order(age
 
 @settings(deadline=None)
 @given(st.lists(st.binary(max_size=50), max_size=10), st.lists(st.integers(1, 40), max_size=40))
-def test_frames_arrive_whole_however_the_bytes_are_split(bodies: list[bytes], cuts: list[int]) -> None:
+def test_frames_arrive_whole_however_the_bytes_are_split(
+    bodies: list[bytes], cuts: list[int]
+) -> None:
     reader, sent, arrived = LinkFrameReader(), b"".join(map(frame, bodies)), []
     for cut in [*cuts, len(sent)]:
         reader.feed(sent[:cut])

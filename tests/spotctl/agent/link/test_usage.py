@@ -1,4 +1,6 @@
-"""How busy graphics cards are: from a program in the place of nvidia-smi, through an agent and its link, to the log."""
+"""How busy graphics cards are: from a program in the place of nvidia-smi, through an agent and its
+link, to the log.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def test_an_agent_says_how_busy_its_cards_are(tmp_path: Path, tool: Path) -> Non
         agent.close()
 
 
-def test_a_tool_that_hangs_holds_nothing_up(tmp_path: Path, tool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tool_that_hangs_holds_nothing_up(
+    tmp_path: Path, tool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(usage, "EVERY_SECONDS", 0.0)
     watch = GpuWatch(tmp_path)
     does(tool, TWO_CARDS)
@@ -93,7 +97,10 @@ def test_cards_that_say_nothing_do_not_count(answer: str, use: GpuUse | None) ->
 
 
 def test_the_log_gets_noticeable_changes_once_a_minute() -> None:
-    logged: list[tuple[float, ev.Event]] = [(0, order(1, WILD, 60_000_000, 1)), (0, granted(1, 0, "m"))]
+    logged: list[tuple[float, ev.Event]] = [
+        (0, order(1, WILD, 60_000_000, 1)),
+        (0, granted(1, 0, "m")),
+    ]
     logged.append((0, ev.MachineRan("m")))
     machine = Machine("m", WILD, 60_000_000, MachineState.RUNNING, at(0), {})
 
@@ -101,7 +108,10 @@ def test_the_log_gets_noticeable_changes_once_a_minute() -> None:
         listed = [replace(machine, gpus=gpus)]
         found = news(fold(rows(logged)), listed, at(0) + seconds * SECOND, "fake")
         logged.extend(
-            (seconds * SECOND / MINUTE, event_json.from_json(type(one).__name__, event_json.to_json(one)))
+            (
+                seconds * SECOND / MINUTE,
+                event_json.from_json(type(one).__name__, event_json.to_json(one)),
+            )
             for one in found
         )
         return found
@@ -141,7 +151,9 @@ def test_counters_that_cannot_be_read_are_no_error(tmp_path: Path, content: str 
 
 @pytest.mark.skipif(not COUNTERS.exists(), reason="the kernel has no such counters")
 @pytest.mark.parametrize("counts", [True, False])
-def test_the_agent_of_a_machine_of_its_own_says_its_traffic(tmp_path: Path, *, counts: bool) -> None:
+def test_the_agent_of_a_machine_of_its_own_says_its_traffic(
+    tmp_path: Path, *, counts: bool
+) -> None:
     agent = Agent(tmp_path, counts_traffic=counts)
     try:
         assert (to(agent).status().traffic is not None) is counts
@@ -150,14 +162,22 @@ def test_the_agent_of_a_machine_of_its_own_says_its_traffic(tmp_path: Path, *, c
 
 
 def test_the_log_gets_counts_that_have_grown_noticeably() -> None:
-    logged: list[tuple[float, ev.Event]] = [(0, order(1, WILD, 60_000_000, 1)), (0, granted(1, 0, "m"))]
+    logged: list[tuple[float, ev.Event]] = [
+        (0, order(1, WILD, 60_000_000, 1)),
+        (0, granted(1, 0, "m")),
+    ]
     logged.append((0, ev.MachineRan("m")))
     machine = Machine("m", WILD, 60_000_000, MachineState.RUNNING, at(0), {})
 
     def seen(seconds: int, moved: Traffic | None) -> list[ev.Event]:
-        found = news(fold(rows(logged)), [replace(machine, traffic=moved)], at(0) + seconds * SECOND, "fake")
+        found = news(
+            fold(rows(logged)), [replace(machine, traffic=moved)], at(0) + seconds * SECOND, "fake"
+        )
         logged.extend(
-            (seconds * SECOND / MINUTE, event_json.from_json(type(one).__name__, event_json.to_json(one)))
+            (
+                seconds * SECOND / MINUTE,
+                event_json.from_json(type(one).__name__, event_json.to_json(one)),
+            )
             for one in found
         )
         return found
@@ -191,7 +211,10 @@ def test_reports_say_what_was_counted() -> None:
     after = report_of(runs)
     assert "machines sent 1.2 GB and received 30.0 GB, counted in 1 of 2 runs" in flat(after)
     assert "30.0 GB received, counted in 1 of 2 runs" in html(after)
-    moved = [(one["sent_bytes"], one["received_bytes"], one["traffic_runs"]) for one in as_json(after)["groups"]]
+    moved = [
+        (one["sent_bytes"], one["received_bytes"], one["traffic_runs"])
+        for one in as_json(after)["groups"]
+    ]
     assert moved == [(1_200_000_000, 30 * GB, 1), (None, None, 0)]
     assert ",1200000000,30000000000,1," in as_csv(after)
     cut = as_json(report_of(runs, period=Period(since=NIGHT + 2 * HOUR)))

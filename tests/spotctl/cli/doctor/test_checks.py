@@ -72,7 +72,9 @@ def test_a_full_disk_fails(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_old_prices_come_with_a_cure(home: Path) -> None:
-    events = [PriceEvent(Market("aws", "us-east-1", "us-east-1a", "c5.large"), at, 5) for at in (0, DAY)]
+    events = [
+        PriceEvent(Market("aws", "us-east-1", "us-east-1a", "c5.large"), at, 5) for at in (0, DAY)
+    ]
     PriceStore(home / "prices").commit(FetchedRows(prices=PriceBatch.of(events)))
     fresh = findings(home, DAY + STALE)["prices", "aws"]
     assert (fresh.level, fresh.detail) == (Level.GOOD, "newest 7 d old")
@@ -85,23 +87,32 @@ def test_lost_prices_come_with_a_cure(home: Path) -> None:
     event = PriceEvent(Market("aws", "us-east-1", "us-east-1a", "c5.large"), DAY, 5)
     PriceStore(prices).commit(FetchedRows(prices=PriceBatch.of([event])))
     (prices / "manifest.json").write_text("{")
-    assert findings(home, DAY)["prices", "aws"].level is Level.GOOD, "it is made again from the files"
+    assert findings(home, DAY)["prices", "aws"].level is Level.GOOD, (
+        "it is made again from the files"
+    )
     for segment in prices.glob("**/*.parquet"):
         segment.unlink()
     lost = findings(home, DAY)["prices", "stored"]
-    assert (lost.level, lost.cure) == (Level.FAILS, "run spotctl lab prices ls --check, which lists cures")
+    assert (lost.level, lost.cure) == (
+        Level.FAILS,
+        "run spotctl lab prices ls --check, which lists cures",
+    )
 
 
 def test_a_machine_of_a_lost_log_is_an_orphan(home: Path) -> None:
     provider = LocalProvider(home / "local", market)
     provider.begin(BEGIN, 1.0)
-    (machine,) = provider.create(MachineRequest("t", CALM, 1, BID, CLOSES, {INSTALLATION_TAG: installation_id(home)}))
+    (machine,) = provider.create(
+        MachineRequest("t", CALM, 1, BID, CLOSES, {INSTALLATION_TAG: installation_id(home)})
+    )
     one = findings(home)["runs", machine.id]
     assert (one.level, one.cure) == (Level.FAILS, "run spotctl gc")
     provider.terminate([machine.id])
 
 
-def test_brackets_in_a_cure_are_printed_literally(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_brackets_in_a_cure_are_printed_literally(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(checks, "_is_installed", lambda module: module != "google.cloud.billing")
     assert findings(home)["here", "extra gcp-pricing"].level is Level.NOTE
     assert "-> pip install 'spotctl[gcp-pricing]'" in spotctl("doctor").out

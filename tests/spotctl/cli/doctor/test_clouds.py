@@ -50,7 +50,11 @@ OF_ACCOUNT = {"credentials", "clock", "permissions", "providers", "identity", "s
 
 def of_account(ended: Ended, cloud: str) -> dict[str, dict[str, Any]]:
     """The findings without those about orders: these servers answer no calls about them."""
-    return {what: one for what, one in found(ended, cloud).items() if what in OF_ACCOUNT or "quota in" in what}
+    return {
+        what: one
+        for what, one in found(ended, cloud).items()
+        if what in OF_ACCOUNT or "quota in" in what
+    }
 
 
 def kept(folder: Path, *, spot: bool) -> list[str]:
@@ -59,7 +63,7 @@ def kept(folder: Path, *, spot: bool) -> list[str]:
     return [str(one) for one in account_quotas.known(settings, wall_us(), spot=spot)]
 
 
-# -- AWS ---------------------------------------------------------------------------------------------------------------
+# -- AWS -------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -67,7 +71,9 @@ class WithQuotas:
     """moto has no EC2 quotas; these are served here."""
 
     below: Any
-    vcpus: dict[str, float] = field(default_factory=lambda: {"L-34B43A08": 640.0, "L-1216C47A": 64.0})
+    vcpus: dict[str, float] = field(
+        default_factory=lambda: {"L-34B43A08": 640.0, "L-1216C47A": 64.0}
+    )
     refusal: Reply | None = None
 
     def answer(self, request: Request) -> Reply:
@@ -93,7 +99,10 @@ def test_aws(aws: AwsWorld, tmp_path: Path) -> None:
     ended = spotctl("doctor", "aws", "--json")
     one = found(ended, "aws")
     # The settings are missing, and moto has no public images and no gateways.
-    missing = {what: one.pop(what)["cure"] for what in ("ssh", "image", "route", "dry run", "profile spotctl")}
+    missing = {
+        what: one.pop(what)["cure"]
+        for what in ("ssh", "image", "route", "dry run", "profile spotctl")
+    }
     assert (ended.code, ended.err, len(one) + len(missing)) == (1, "", len(ended.json["findings"]))
     assert missing["ssh"].startswith("set ssh_from in [aws]")
     assert missing["image"] == missing["dry run"] == "name an image of this region"
@@ -120,7 +129,9 @@ def test_aws(aws: AwsWorld, tmp_path: Path) -> None:
     assert kept(tmp_path, spot=True) == [f"aws/us-east-1/{family}=640 vCPUs"]
     assert kept(tmp_path, spot=False) == [f"aws/us-east-1/{family} on demand=64 vCPUs"]
     assert "loopback" not in ended.out
-    asked = {action_of(request): request for request in aws.server.requests if b"Action=" in request.body}
+    asked = {
+        action_of(request): request for request in aws.server.requests if b"Action=" in request.body
+    }
     changing = [name for name in asked if not name.startswith(("Describe", "Get"))]
     assert changing
     assert all(b"DryRun=true" in asked[name].body for name in changing)
@@ -134,7 +145,9 @@ def test_aws(aws: AwsWorld, tmp_path: Path) -> None:
         ("NoSuchResourceException", 400, "NoSuchResourceException"),
     ],
 )
-def test_a_quota_that_cannot_be_read_says_why(aws: AwsWorld, code: str, status: int, cause: str) -> None:
+def test_a_quota_that_cannot_be_read_says_why(
+    aws: AwsWorld, code: str, status: int, cause: str
+) -> None:
     body = json.dumps({"__type": code, "message": "Rate exceeded"}).encode()
     aws.server.api.refusal = Reply(status, body, {"Content-Type": "application/x-amz-json-1.1"})  # type: ignore[attr-defined]
     finding = found(spotctl("doctor", "aws", "--json"), "aws")["spot quota in us-east-1"]
@@ -153,7 +166,9 @@ def test_missing_aws_permissions_are_named(aws: AwsWorld) -> None:
 
 @pytest.mark.parametrize("code", ["ExpiredToken", "InvalidClientTokenId"])
 def test_invalid_aws_credentials_are_no_access(aws: AwsWorld, code: str) -> None:
-    error = f"<ErrorResponse><Error><Code>{code}</Code><Message>no</Message></Error></ErrorResponse>"
+    error = (
+        f"<ErrorResponse><Error><Code>{code}</Code><Message>no</Message></Error></ErrorResponse>"
+    )
     aws.breaks(AwsFault("/", Reply(403, error.encode(), {"Content-Type": "text/xml"}), times=9))
     ended = spotctl("doctor", "--json")
     assert ended.code == 5
@@ -161,7 +176,9 @@ def test_invalid_aws_credentials_are_no_access(aws: AwsWorld, code: str) -> None
     assert (one["level"], bool(one["cure"])) == ("no access", True)
 
 
-def test_a_quota_of_0_fails_and_no_region_is_a_note(aws: AwsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quota_of_0_fails_and_no_region_is_a_note(
+    aws: AwsWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     aws.server.api.vcpus["L-34B43A08"] = 0.0  # type: ignore[attr-defined]
     ended = spotctl("doctor", "--json")
     assert ended.code == 1
@@ -173,13 +190,15 @@ def test_a_quota_of_0_fails_and_no_region_is_a_note(aws: AwsWorld, monkeypatch: 
 
 def test_a_clock_that_is_wrong_fails(aws: AwsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     assert aws.server.url
-    monkeypatch.setattr("http.server.BaseHTTPRequestHandler.date_time_string", lambda *_: formatdate(0, usegmt=True))
+    monkeypatch.setattr(
+        "http.server.BaseHTTPRequestHandler.date_time_string", lambda *_: formatdate(0, usegmt=True)
+    )
     ended = spotctl("doctor", "--json")
     one = found(ended, "aws")["clock"]
     assert (ended.code, one["level"], "ahead of aws" in one["told"]) == (1, "fails", True)
 
 
-# -- Google Cloud ------------------------------------------------------------------------------------------------------
+# -- Google Cloud ----------------------------------------------------------------------------------
 
 
 @dataclass
@@ -195,7 +214,10 @@ class GcpProject:
         if (request.method, request.path) == ("POST", f"/v1/projects/{PROJECT}:testIamPermissions"):
             (asked,) = request.json().values()
             return Reply.of_json({"permissions": [one for one in asked if one in self.granted]})
-        if (request.method, request.path) == ("POST", f"/v1/projects/-/serviceAccounts/{MACHINES}:testIamPermissions"):
+        if (request.method, request.path) == (
+            "POST",
+            f"/v1/projects/-/serviceAccounts/{MACHINES}:testIamPermissions",
+        ):
             assert request.json() == {"permissions": [ACT_AS]}
             return Reply.of_json({"permissions": [ACT_AS]} if self.acts_as_machines else {})
         if (request.method, request.path) == ("GET", f"/compute/v1/projects/{PROJECT}/regions"):
@@ -204,12 +226,17 @@ class GcpProject:
         return Reply.of_json({"error": {"code": 404, "message": "not found"}}, 404)
 
     def _region(self, name: str) -> compute_v1.Region:
-        quotas = [compute_v1.Quota(metric=metric, limit=limit) for metric, limit in self.limits[name].items()]
+        quotas = [
+            compute_v1.Quota(metric=metric, limit=limit)
+            for metric, limit in self.limits[name].items()
+        ]
         return compute_v1.Region(name=name, quotas=quotas)
 
 
 @contextmanager
-def gcp(monkeypatch: pytest.MonkeyPatch, project: GcpProject, name: str = PROJECT) -> Iterator[LoopbackServer]:
+def gcp(
+    monkeypatch: pytest.MonkeyPatch, project: GcpProject, name: str = PROJECT
+) -> Iterator[LoopbackServer]:
     with serving(project) as server:
         monkeypatch.setenv("SPOTCTL_GCP_PROJECT", name)
         monkeypatch.setenv("SPOTCTL_GCP_COMPUTE_ENDPOINT", server.url)
@@ -220,7 +247,12 @@ def gcp(monkeypatch: pytest.MonkeyPatch, project: GcpProject, name: str = PROJEC
 
 LIMITS = {
     "us-east1": {"CPUS": 8.0, "DISKS_TOTAL_GB": 900.0},
-    "us-west1": {"CPUS": 24.0, "PREEMPTIBLE_CPUS": 72.0, "NVIDIA_L4_GPUS": 2.0, "PREEMPTIBLE_NVIDIA_L4_GPUS": 16.0},
+    "us-west1": {
+        "CPUS": 24.0,
+        "PREEMPTIBLE_CPUS": 72.0,
+        "NVIDIA_L4_GPUS": 2.0,
+        "PREEMPTIBLE_NVIDIA_L4_GPUS": 16.0,
+    },
 }
 
 
@@ -237,20 +269,29 @@ def test_gcp(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert {each["level"] for each in one.values()} == {"good"}
 
 
-def test_machines_with_the_default_service_account_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machines_with_the_default_service_account_are_noted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with gcp(monkeypatch, GcpProject(limits=LIMITS)):
         ended = spotctl("doctor", "--json")
     finding = found(ended, "gcp")["service account"]
     assert (finding["level"], "rent machines" in finding["told"]) == ("note", True)
 
 
-def test_whoever_may_not_give_machines_their_account_is_told_how_to_allow_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_may_not_give_machines_their_account_is_told_how_to_allow_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("SPOTCTL_GCP", f'service_account = "{MACHINES}"')
     with gcp(monkeypatch, GcpProject(limits=LIMITS, acts_as_machines=False)):
         ended = spotctl("doctor", "--json")
     finding = found(ended, "gcp")["service account"]
-    assert (ended.code, finding["told"]) == (5, f"iam.serviceAccounts.actAs on {MACHINES} is missing")
-    assert f"add-iam-policy-binding {MACHINES} --role roles/iam.serviceAccountUser" in finding["cure"]
+    assert (ended.code, finding["told"]) == (
+        5,
+        f"iam.serviceAccounts.actAs on {MACHINES} is missing",
+    )
+    assert (
+        f"add-iam-policy-binding {MACHINES} --role roles/iam.serviceAccountUser" in finding["cure"]
+    )
 
 
 def test_a_service_account_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,7 +330,7 @@ def test_a_project_that_cannot_be_found_is_no_access(monkeypatch: pytest.MonkeyP
     assert "another-one" in found(ended, "gcp")["access"]["told"]
 
 
-# -- Azure -------------------------------------------------------------------------------------------------------------
+# -- Azure -----------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -309,32 +350,43 @@ class AzureSubscription:
     unregistered: tuple[str, ...] = ()
     wide: tuple[str, ...] = ()
     identity: str = (
-        "/subscriptions/s/resourceGroups/g/providers/Microsoft.ManagedIdentity/userAssignedIdentities/spotctl"
+        "/subscriptions/s/resourceGroups/g/providers/Microsoft.ManagedIdentity"
+        "/userAssignedIdentities/spotctl"
     )
 
     def answer(self, request: Request) -> Reply:
         assert "authorization" not in request.headers
         root = f"/subscriptions/{SUBSCRIPTION}/providers"
         if request.path == f"{root}/Microsoft.Authorization/permissions":
-            return Reply.of_json({"value": [{"actions": self.actions, "notActions": self.not_actions}]})
+            return Reply.of_json(
+                {"value": [{"actions": self.actions, "notActions": self.not_actions}]}
+            )
         if request.path == f"{root}/Microsoft.Compute/locations/eastus/usages":
             limits = {"lowPriorityCores": self.cores, "cores": 350}
             return Reply.of_json(
-                {"value": [{"name": {"value": name}, "limit": limit} for name, limit in limits.items()]}
+                {
+                    "value": [
+                        {"name": {"value": name}, "limit": limit} for name, limit in limits.items()
+                    ]
+                }
             )
         if request.path.removeprefix(f"{root}/") in NAMESPACES:
             state = "NotRegistered" if request.path.endswith(self.unregistered) else "Registered"
             return Reply.of_json({"namespace": request.path, "registrationState": state})
         if request.path == f"{root}/Microsoft.Authorization/roleAssignments":
             assert request.query["$filter"] == ["atScope() and assignedTo('1')"]
-            return Reply.of_json({"value": [{"properties": {"scope": scope}} for scope in self.wide]})
+            return Reply.of_json(
+                {"value": [{"properties": {"scope": scope}} for scope in self.wide]}
+            )
         if request.path == self.identity:
             return Reply.of_json({"properties": {"principalId": "1", "clientId": "2"}})
         return azure_error("NotFound", status=404)
 
 
 @contextmanager
-def azure(monkeypatch: pytest.MonkeyPatch, subscription: AzureSubscription) -> Iterator[LoopbackServer]:
+def azure(
+    monkeypatch: pytest.MonkeyPatch, subscription: AzureSubscription
+) -> Iterator[LoopbackServer]:
     with serving(subscription) as server:
         monkeypatch.setenv("SPOTCTL_AZURE_SUBSCRIPTION", SUBSCRIPTION)
         monkeypatch.setenv("SPOTCTL_AZURE_MANAGEMENT_ENDPOINT", server.url)
@@ -364,29 +416,44 @@ def test_the_identity_of_machines_is_checked(monkeypatch: pytest.MonkeyPatch) ->
     assert "az identity create" in found(missing, "azure")["identity"]["cure"]
 
 
-def test_machines_that_may_delete_everything_in_the_subscription_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machines_that_may_delete_everything_in_the_subscription_are_noted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Earlier instructions had users assign the machines' role there."""
     with azure(monkeypatch, AzureSubscription(wide=(f"/subscriptions/{SUBSCRIPTION}",))):
         monkeypatch.setenv("SPOTCTL_AZURE", f'identity = "{AzureSubscription.identity}"')
         ended = spotctl("doctor", "--json")
     finding = found(ended, "azure")["identity"]
     assert finding["level"] == "note"
-    assert finding["cure"].startswith(f"az role assignment delete --assignee 1 --scope /subscriptions/{SUBSCRIPTION}")
+    assert finding["cure"].startswith(
+        f"az role assignment delete --assignee 1 --scope /subscriptions/{SUBSCRIPTION}"
+    )
 
 
-def test_resource_providers_that_a_new_subscription_lacks_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resource_providers_that_a_new_subscription_lacks_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with azure(monkeypatch, AzureSubscription(unregistered=("Microsoft.Network",))):
         ended = spotctl("doctor", "--json")
     finding = found(ended, "azure")["providers"]
-    assert (ended.code, finding["level"], finding["told"]) == (1, "fails", "not registered: Microsoft.Network")
+    assert (ended.code, finding["level"], finding["told"]) == (
+        1,
+        "fails",
+        "not registered: Microsoft.Network",
+    )
     assert "az provider register -n Microsoft.Network" in finding["cure"]
 
 
 def test_missing_azure_permissions_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    with azure(monkeypatch, AzureSubscription(not_actions=("Microsoft.Compute/virtualMachines/delete",))):
+    with azure(
+        monkeypatch, AzureSubscription(not_actions=("Microsoft.Compute/virtualMachines/delete",))
+    ):
         ended = spotctl("doctor", "--json")
     assert ended.code == 5
-    assert "missing: Microsoft.Compute/virtualMachines/delete" in found(ended, "azure")["permissions"]["told"]
+    assert (
+        "missing: Microsoft.Compute/virtualMachines/delete"
+        in found(ended, "azure")["permissions"]["told"]
+    )
 
 
 @pytest.mark.parametrize(("status", "code", "level"), [(403, 5, "no access"), (409, 1, "fails")])
@@ -399,16 +466,22 @@ def test_an_error_of_azure_becomes_a_finding(
     assert (ended.code, found(ended, "azure")["access"]["level"]) == (code, level)
 
 
-# -- policies ----------------------------------------------------------------------------------------------------------
+# -- policies --------------------------------------------------------------------------------------
 
 
 def test_policies_have_their_clouds_format() -> None:
-    aws, gcp, azure = (spotctl("doctor", "--policy", cloud).json for cloud in ("aws", "gcp", "azure"))
+    aws, gcp, azure = (
+        spotctl("doctor", "--policy", cloud).json for cloud in ("aws", "gcp", "azure")
+    )
     assert aws["Version"] == "2012-10-17"
     assert all(statement["Effect"] == "Allow" for statement in aws["Statement"])
     actions = [action for statement in aws["Statement"] for action in statement["Action"]]
     assert not [action for action in actions if action.endswith("*")]
-    destroying = {statement["Sid"] for statement in aws["Statement"] if "ec2:TerminateInstances" in statement["Action"]}
+    destroying = {
+        statement["Sid"]
+        for statement in aws["Statement"]
+        if "ec2:TerminateInstances" in statement["Action"]
+    }
     assert destroying == {"OwnOnly"}
     assert set(gcp) == {"title", "description", "stage", "includedPermissions"}
     assert (azure["IsCustom"], azure["AssignableScopes"]) == (True, ["/subscriptions/SUBSCRIPTION"])
@@ -418,7 +491,9 @@ def test_policies_have_their_clouds_format() -> None:
 
 
 def test_the_role_of_machines_of_google_deletes_them_and_nothing_else() -> None:
-    assert spotctl("doctor", "--policy", "gcp-machines").json["includedPermissions"] == ["compute.instances.delete"]
+    assert spotctl("doctor", "--policy", "gcp-machines").json["includedPermissions"] == [
+        "compute.instances.delete"
+    ]
 
 
 def test_the_role_of_machines_of_azure_ends_machines_and_makes_none() -> None:
@@ -431,13 +506,17 @@ def test_a_policy_of_an_unknown_cloud_is_a_usage_error() -> None:
     assert spotctl("doctor", "--policy", "ibm").code == 2
 
 
-def test_google_and_azure_are_asked_for_exactly_the_printed_permissions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_google_and_azure_are_asked_for_exactly_the_printed_permissions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Azure lists what the identity may do, and each permission is looked up there."""
     with gcp(monkeypatch, GcpProject(limits=LIMITS)) as server:
         printed = spotctl("doctor", "--policy", "gcp").json["includedPermissions"]
         spotctl("doctor", "--json")
     asked = [
-        request.json()["permissions"] for request in server.requests if request.path.endswith("testIamPermissions")
+        request.json()["permissions"]
+        for request in server.requests
+        if request.path.endswith("testIamPermissions")
     ]
     assert [permission for some in asked for permission in some] == printed
     with azure(monkeypatch, AzureSubscription(actions=())):

@@ -1,4 +1,6 @@
-"""`spotctl prices fetch` from its entry point, with each cloud's own SDK talking to servers on this machine."""
+"""`spotctl prices fetch` from its entry point, with each cloud's own SDK talking to servers on this
+machine.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,19 @@ AZURE_MARKET = "azure/eastus/-/Standard_D2s_v3"
 @pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsWorld]:
     with running_aws(monkeypatch) as world:
-        world.cloud.advisor = {"spot_advisor": {"us-east-1": {"Linux": {"c5.large": {"s": 70, "r": 1}}}}}
+        world.cloud.advisor = {
+            "spot_advisor": {"us-east-1": {"Linux": {"c5.large": {"s": 70, "r": 1}}}}
+        }
         for region in ("us-east-1", "eu-west-1"):
             world.cloud.prices += [
-                SpotPriceRow(region, f"{region}a", "c5.large", "Linux/UNIX", NOW - days * DAY, f"0.0{30 + days}")
+                SpotPriceRow(
+                    region,
+                    f"{region}a",
+                    "c5.large",
+                    "Linux/UNIX",
+                    NOW - days * DAY,
+                    f"0.0{30 + days}",
+                )
                 for days in (9, 6, 3, 1)
             ]
         monkeypatch.setenv("SPOTCTL_AWS_PRICE_LIST_URL", world.server.url)
@@ -44,7 +55,9 @@ def gcp(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackServer]:
         sku("N2 Instance Core running in Americas", 31_611_000, ["us-central1"]),
         sku("N2 Instance Ram running in Americas", 4_237_000, ["us-central1"], "GiBy.h"),
     ]
-    cloud = Gcp({"us-central1": {"us-central1-a": [kind]}}, {("us-central1", kind.name): past}, rates)
+    cloud = Gcp(
+        {"us-central1": {"us-central1-a": [kind]}}, {("us-central1", kind.name): past}, rates
+    )
     with serving(cloud) as server:
         monkeypatch.setenv("SPOTCTL_GCP_PROJECT", PROJECT)
         monkeypatch.setenv("SPOTCTL_GCP_COMPUTE_ENDPOINT", server.url)
@@ -55,14 +68,20 @@ def gcp(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackServer]:
 @pytest.fixture
 def azure(monkeypatch: pytest.MonkeyPatch) -> Iterator[AzureWorld]:
     with running_azure(monkeypatch) as world:
-        world.cloud.retail += [retail_item("eastus", "Standard_D2s_v3", 20_000_000, NOW - 5 * DAY, kind="Spot")]
+        world.cloud.retail += [
+            retail_item("eastus", "Standard_D2s_v3", 20_000_000, NOW - 5 * DAY, kind="Spot")
+        ]
         monkeypatch.setenv("SPOTCTL_AZURE_RETAIL_PRICES_URL", world.server.url + RETAIL)
         yield world
 
 
 def failures(ended: Ended) -> dict[tuple[str, str, str], str]:
     tasks = ended.json["tasks"]
-    return {(task["cloud"], task["region"], task["what"]): task["failure"] for task in tasks if task["failure"]}
+    return {
+        (task["cloud"], task["region"], task["what"]): task["failure"]
+        for task in tasks
+        if task["failure"]
+    }
 
 
 def added(ended: Ended) -> int:
@@ -81,11 +100,18 @@ def test_three_clouds_are_fetched_in_parallel_and_missing_parts_are_reported(aws
     assert_documented("prices fetch", ended.json)
     assert ended.err.count("\n") == 1
     assert "AZURE_SUBSCRIPTION_ID" in ended.err
-    assert spotctl("lab", "prices", "ls", "--json").json["markets"] == [AWS_MARKET, AZURE_MARKET, GCP_MARKET]
+    assert spotctl("lab", "prices", "ls", "--json").json["markets"] == [
+        AWS_MARKET,
+        AZURE_MARKET,
+        GCP_MARKET,
+    ]
     assert spotctl("prices", "show", AWS_MARKET, "--json").json["price_now"] == 0.031
     assert spotctl("prices", "show", AZURE_MARKET, "--json").json["price_now"] == 0.02
     shown = spotctl("prices", "show", GCP_MARKET, "--json").json
-    assert (shown["price_now"], shown["on_demand"]) == (0.047, pytest.approx(4 * 0.031611 + 16 * 0.004237))
+    assert (shown["price_now"], shown["on_demand"]) == (
+        0.047,
+        pytest.approx(4 * 0.031611 + 16 * 0.004237),
+    )
     assert len(aws.asked("DescribeSpotPriceHistory")) >= 2
 
 
@@ -95,7 +121,9 @@ def test_a_fetch_continues_where_the_last_one_ended(aws: AwsWorld) -> None:
     first = fetch(*one_type)
     assert added(first) == 4
     asked = len(aws.asked("DescribeSpotPriceHistory"))
-    aws.cloud.prices.append(SpotPriceRow("us-east-1", "us-east-1a", "c5.large", "Linux/UNIX", NOW - HOUR, "0.055"))
+    aws.cloud.prices.append(
+        SpotPriceRow("us-east-1", "us-east-1a", "c5.large", "Linux/UNIX", NOW - HOUR, "0.055")
+    )
     second = fetch(*one_type)
     starts = [call["StartTime"] for call in aws.asked("DescribeSpotPriceHistory")[asked:]]
     assert min(starts) >= format_time(NOW - HOUR)
@@ -104,10 +132,16 @@ def test_a_fetch_continues_where_the_last_one_ended(aws: AwsWorld) -> None:
     assert spotctl("prices", "show", AWS_MARKET, "--json").json["events"] == 5
 
 
-def test_a_denied_region_sets_the_exit_code_and_the_others_are_fetched(aws: AwsWorld, approved: Approved) -> None:
+def test_a_denied_region_sets_the_exit_code_and_the_others_are_fetched(
+    aws: AwsWorld, approved: Approved
+) -> None:
     denied = ec2_error("UnauthorizedOperation", "You are not authorized", 403)
-    aws.breaks(AwsFault("", denied, times=-1, action="DescribeSpotPriceHistory", region="eu-west-1"))
-    ended = fetch("--cloud", "aws", "--type", "c5.large", "--region", "us-east-1", "--region", "eu-west-1")
+    aws.breaks(
+        AwsFault("", denied, times=-1, action="DescribeSpotPriceHistory", region="eu-west-1")
+    )
+    ended = fetch(
+        "--cloud", "aws", "--type", "c5.large", "--region", "us-east-1", "--region", "eu-west-1"
+    )
     assert set(failures(ended)) == {("aws", "eu-west-1", "spot prices")}
     approved(ended)
     assert spotctl("lab", "prices", "ls", "--json").json["markets"] == [AWS_MARKET]
@@ -115,7 +149,11 @@ def test_a_denied_region_sets_the_exit_code_and_the_others_are_fetched(aws: AwsW
 
 def test_a_type_that_the_cloud_rejects_is_reported(gcp: LoopbackServer) -> None:
     gcp.faults.append(
-        Fault("capacityHistory", Reply.of_json({"error": {"code": 400, "message": "no such"}}, 400), times=-1)
+        Fault(
+            "capacityHistory",
+            Reply.of_json({"error": {"code": 400, "message": "no such"}}, 400),
+            times=-1,
+        )
     )
     ended = fetch("--cloud", "gcp", "--region", "us-central1", "--type", "n2-standard-4")
     assert ended.code == 1
@@ -124,7 +162,8 @@ def test_a_type_that_the_cloud_rejects_is_reported(gcp: LoopbackServer) -> None:
 
 @pytest.mark.usefixtures("aws", "azure")
 @pytest.mark.parametrize(
-    ("words", "code"), [(["--cloud", "aws"], 5), (["--cloud", "aws", "--cloud", "azure"], 5), ([], 0)]
+    ("words", "code"),
+    [(["--cloud", "aws"], 5), (["--cloud", "aws", "--cloud", "azure"], 5), ([], 0)],
 )
 def test_missing_credentials_of_a_requested_cloud_are_an_error(
     words: list[str], code: int, monkeypatch: pytest.MonkeyPatch, gcp: LoopbackServer

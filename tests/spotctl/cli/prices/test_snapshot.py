@@ -1,4 +1,6 @@
-"""`spotctl lab prices snapshot` and `prices import`: what one installation observed, another one imports."""
+"""`spotctl lab prices snapshot` and `prices import`: what one installation observed, another one
+imports.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from tests.spotctl.command_line import Ended, spotctl
 
 START = parse_time("2026-03-01")
 QUIET, BUSY, UNSEEN = (
-    Market.parse(f"aws/us-east-1/us-east-1a/{name}") for name in ("c5.large", "p3.2xlarge", "m5.large")
+    Market.parse(f"aws/us-east-1/us-east-1a/{name}")
+    for name in ("c5.large", "p3.2xlarge", "m5.large")
 )
 
 
@@ -37,7 +40,9 @@ class Site:
 
 @pytest.fixture
 def shared(tmp_path: Path) -> Path:
-    """A snapshot of a day on which one market changed, one was watched without a change, and one was not watched."""
+    """A snapshot of a day on which one market changed, one was watched without a change, and one
+    was not watched.
+    """
     events = [PriceEvent(QUIET, START - 30 * DAY, 5), PriceEvent(UNSEEN, START - 9 * DAY, 7)]
     events += [PriceEvent(BUSY, START + hour * HOUR, 100 + hour) for hour in range(-2, 30)]
     watched = {
@@ -45,8 +50,12 @@ def shared(tmp_path: Path) -> Path:
         BUSY: WatchRecord((Span(START - 2 * HOUR, START + 29 * HOUR),)),
         UNSEEN: WatchRecord((Span(START - 9 * DAY, START - 8 * DAY),)),
     }
-    PriceStore(tmp_path / "one" / "prices").commit(FetchedRows(prices=PriceBatch.of(events), watched=watched))
-    made = share(tmp_path / "one", "--out", tmp_path / "shared", "--day", "2026-03-01", "--json").json
+    PriceStore(tmp_path / "one" / "prices").commit(
+        FetchedRows(prices=PriceBatch.of(events), watched=watched)
+    )
+    made = share(
+        tmp_path / "one", "--out", tmp_path / "shared", "--day", "2026-03-01", "--json"
+    ).json
     assert [(one["markets"], one["events"]) for one in made["files"]] == [(2, 25)]
     return Path(made["files"][0]["file"])
 
@@ -59,11 +68,16 @@ def take(home: Path, *words: str | Path) -> Ended:
     return spotctl("--home", home, "prices", "import", *words)
 
 
-def test_an_import_is_idempotent_and_honest_about_what_was_watched(tmp_path: Path, shared: Path) -> None:
+def test_an_import_is_idempotent_and_honest_about_what_was_watched(
+    tmp_path: Path, shared: Path
+) -> None:
     for added in (25, 0):
         ended = take(tmp_path / "two", shared, "--json")
         assert ended.code == 0
-        assert (ended.json["files"][0]["layout"], ended.json["files"][0]["added"]) == ("snapshot", added)
+        assert (ended.json["files"][0]["layout"], ended.json["files"][0]["added"]) == (
+            "snapshot",
+            added,
+        )
         assert "signature" not in ended.err
     store = PriceStore(tmp_path / "two" / "prices")
     assert set(store.markets()) == {QUIET, BUSY}
@@ -72,7 +86,9 @@ def test_an_import_is_idempotent_and_honest_about_what_was_watched(tmp_path: Pat
     assert (quiet.price_at(START), quiet.last) == (5, START + 12 * HOUR)
     assert busy.watched is None
     assert (busy.first, busy.last) == (START, START + DAY)
-    assert [busy.price_at(START + hour * HOUR) for hour in range(24)] == [100 + hour for hour in range(24)]
+    assert [busy.price_at(START + hour * HOUR) for hour in range(24)] == [
+        100 + hour for hour in range(24)
+    ]
 
 
 def test_a_snapshot_on_a_web_server_is_imported(tmp_path: Path, shared: Path) -> None:
@@ -90,7 +106,10 @@ def test_the_signature_of_an_earlier_version_is_not_checked_which_is_said_once(
     for name in ("one", "other"):
         with SegmentWriter(tmp_path / f"{name}.parquet", StoredUnits.of(table)) as writer:
             writer.add(table)
-            writer.note(b"spotctl.snapshot", json.dumps({**note, "signer": "00", "signature": name}).encode())
+            writer.note(
+                b"spotctl.snapshot",
+                json.dumps({**note, "signer": "00", "signature": name}).encode(),
+            )
     ended = take(tmp_path / "two", tmp_path / "one.parquet", tmp_path / "other.parquet", "--json")
     assert [file["added"] for file in ended.json["files"]] == [25, 0]
     assert [file["unused_columns"] for file in ended.json["files"]] == [["signature"]] * 2
@@ -119,7 +138,9 @@ def test_the_same_prices_give_the_same_file(tmp_path: Path, shared: Path) -> Non
         ("--out", ".", "--day", "2020-01-01", "--cloud", "aws"),
     ],
 )
-def test_a_day_that_cannot_be_shared_is_one_line(tmp_path: Path, words: tuple[str, ...], approved: Approved) -> None:
+def test_a_day_that_cannot_be_shared_is_one_line(
+    tmp_path: Path, words: tuple[str, ...], approved: Approved
+) -> None:
     ended = share(tmp_path / "two", *words)
     approved(ended)
 

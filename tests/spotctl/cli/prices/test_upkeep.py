@@ -11,7 +11,10 @@ from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
 
 MARKET = "aws/us-east-1/us-east-1a/c5.large"
-ROWS = [f"2025-03-01T{hour:02}:00:00Z,aws,us-east-1,us-east-1a,c5.large,Linux/UNIX,0.04" for hour in range(9)]
+ROWS = [
+    f"2025-03-01T{hour:02}:00:00Z,aws,us-east-1,us-east-1a,c5.large,Linux/UNIX,0.04"
+    for hour in range(9)
+]
 HEADER = "timestamp,cloud,region,zone,instance_type,product,spot_price"
 
 
@@ -25,25 +28,37 @@ def prices(tmp_path: Path) -> Path:
 
 
 def highest() -> float:
-    return float(spotctl("lab", "prices", "ls", "--stats", MARKET, "--json").json["markets"][0]["highest"])
+    return float(
+        spotctl("lab", "prices", "ls", "--stats", MARKET, "--json").json["markets"][0]["highest"]
+    )
 
 
 def test_a_wrong_price_is_corrected_and_the_correction_is_shown(prices: Path) -> None:
     assert prices.exists()
     assert highest() == 4.0
     moment = "2025-03-01T03:00:00Z"
-    made = spotctl("lab", "prices", "correct", MARKET, moment, "0.05", "--reason", "a typo", "--json")
+    made = spotctl(
+        "lab", "prices", "correct", MARKET, moment, "0.05", "--reason", "a typo", "--json"
+    )
     assert made.code == 0
     assert made.json["usd_per_hour"] == 0.05
     assert highest() == 0.05
-    assert spotctl("lab", "prices", "correct", MARKET, moment, "--withdraw", "--reason", "never happened").code == 0
+    assert (
+        spotctl(
+            "lab", "prices", "correct", MARKET, moment, "--withdraw", "--reason", "never happened"
+        ).code
+        == 0
+    )
     assert highest() == 0.04
     shown = spotctl("prices", "show", MARKET, "--json").json
     assert [(each["usd_per_hour"], each["reason"]) for each in shown["corrections"]] == [
         (0.05, "a typo"),
         (None, "never happened"),
     ]
-    assert spotctl("lab", "prices", "correct", "--list", "--json").json["corrections"] == shown["corrections"]
+    assert (
+        spotctl("lab", "prices", "correct", "--list", "--json").json["corrections"]
+        == shown["corrections"]
+    )
     assert "withdrawn" in spotctl("prices", "show", MARKET).err
     for words, answer in (("prices correct", made.json), ("prices show", shown)):
         assert_explained(words.split(), answer)
@@ -59,7 +74,9 @@ def test_a_wrong_price_is_corrected_and_the_correction_is_shown(prices: Path) ->
         ["2025-03-01T03:30:00Z", "1", "--reason", "x"],
     ],
 )
-def test_an_unclear_correction_is_refused(prices: Path, words: list[str], approved: Approved) -> None:
+def test_an_unclear_correction_is_refused(
+    prices: Path, words: list[str], approved: Approved
+) -> None:
     assert prices.exists()
     ended = spotctl("lab", "prices", "correct", MARKET, *words)
     assert ended.code in (1, 2)
@@ -93,13 +110,19 @@ def test_a_missing_file_is_an_error_with_its_cure(prices: Path) -> None:
 def test_a_backup_is_checked_and_never_overwrites(prices: Path, tmp_path: Path) -> None:
     ended = spotctl("lab", "prices", "backup", tmp_path / "copy", "--json")
     assert (ended.code, ended.json["events"]) == (0, 9)
-    assert {path.name for path in (tmp_path / "copy").iterdir()} == {path.name for path in prices.iterdir()} - {"lock"}
+    assert {path.name for path in (tmp_path / "copy").iterdir()} == {
+        path.name for path in prices.iterdir()
+    } - {"lock"}
     assert spotctl("lab", "prices", "backup", tmp_path / "copy").code == 2
 
 
-def test_damaged_prices_are_set_aside_and_every_table_says_what_is_lost(prices: Path, tmp_path: Path) -> None:
+def test_damaged_prices_are_set_aside_and_every_table_says_what_is_lost(
+    prices: Path, tmp_path: Path
+) -> None:
     other = tmp_path / "other.csv"
-    other.write_text(f"{HEADER}\n" + ROWS[0].replace("c5.large", "c6i.large").replace("2025", "2026"))
+    other.write_text(
+        f"{HEADER}\n" + ROWS[0].replace("c5.large", "c6i.large").replace("2025", "2026")
+    )
     assert spotctl("prices", "import", other).code == 0
     damaged = min(prices.glob("prices-*"))
     damaged.write_bytes(damaged.read_bytes()[:-1])
@@ -112,7 +135,12 @@ def test_damaged_prices_are_set_aside_and_every_table_says_what_is_lost(prices: 
     assert (gone["first"], gone["last"]) == ("2025-03-01T00:00:00Z", "2025-03-01T08:00:00Z")
     assert (prices / "set-aside" / gone["file"]).exists()
     ls = ("lab", "prices", "ls")
-    for words in (ls, (*ls, "--stats"), ("prices", "best", "--max-age", "9999d"), (*ls, "--check", "--set-aside")):
+    for words in (
+        ls,
+        (*ls, "--stats"),
+        ("prices", "best", "--max-age", "9999d"),
+        (*ls, "--check", "--set-aside"),
+    ):
         shown = spotctl(*words)
         assert shown.code == 0, shown
         assert "some prices of 2025-03-01T00:00:00Z to 2025-03-01T08:00:00Z are lost" in shown.err

@@ -1,4 +1,5 @@
-"""An account of simulated EC2 without processes, and what tests of requests and refusals do to it."""
+"""An account of simulated EC2 without processes, and what tests of requests and refusals do to
+it."""
 
 from __future__ import annotations
 
@@ -28,8 +29,9 @@ NO_INSTANCES = Reply(
 
 @dataclass
 class Ec2(AwsServer):
-    """`hidden` is how many of the next lists are empty, `page` the largest page, and the answer to the next request of
-    the action `lost_after` is lost after it was carried out. Requests need no tags, unless a `policy` is set."""
+    """`hidden` is how many of the next lists are empty, `page` the largest page, and the answer to
+    the next request of the action `lost_after` is lost after it was carried out. Requests need no
+    tags, unless a `policy` is set."""
 
     hidden: int = 0
     page: int = 1000
@@ -42,7 +44,9 @@ class Ec2(AwsServer):
             self.hidden -= 1
             return NO_INSTANCES
         body = request.body.replace(b"MaxResults=1000", f"MaxResults={self.page}".encode())
-        headers = {name: value for name, value in request.headers.items() if name != "content-length"}
+        headers = {
+            name: value for name, value in request.headers.items() if name != "content-length"
+        }
         reply = super().answer(Request(request.method, request.path, request.query, headers, body))
         if action and action == self.lost_after:
             self.lost_after = ""
@@ -51,7 +55,11 @@ class Ec2(AwsServer):
 
     def asked(self, action: str) -> list[dict[str, str]]:
         """The arguments of each request for an action."""
-        return [arguments_of(request) for request in self.server.requests if action_of(request) == action]
+        return [
+            arguments_of(request)
+            for request in self.server.requests
+            if action_of(request) == action
+        ]
 
     def backend(self, region: str) -> Any:  # noqa: ANN401 - moto's
         """moto's part of the account."""
@@ -62,9 +70,14 @@ class Ec2(AwsServer):
         return self.books.leases[machine.rsplit(":", maxsplit=1)[-1]]
 
     def end(self, machine: str, code: str, at: datetime, *, dated: bool = True) -> None:
-        """Ends an instance for a reason, such as `Server.SpotInstanceTermination`; `dated` says it with the time."""
+        """Ends an instance for a reason, such as `Server.SpotInstanceTermination`; `dated` says it
+        with the time.
+        """
         lease = self.lease(machine)
-        lease.ended, lease.end = round(at.timestamp() * 1e6), End(code, code, "", "instance-terminated-no-capacity")
+        lease.ended, lease.end = (
+            round(at.timestamp() * 1e6),
+            End(code, code, "", "instance-terminated-no-capacity"),
+        )
         self.books._conclude(lease)
         lease.instance._reason = f"Said ({at:%Y-%m-%d %H:%M:%S} GMT)" if dated else ""
         if lease.request is not None:

@@ -1,10 +1,12 @@
-"""Kills callers of the provider of AWS by SIGKILL around every call to AWS, and lets others repeat what they did.
+"""Kills callers of the provider of AWS by SIGKILL around every call to AWS, and lets others repeat
+what they did.
 
     python -m tests.spotctl.clouds.aws.killed [EVERY]
 
-The points are: before a call, after it, and an answer that is lost although the call was carried out. A caller is
-forked and meets its fate at one of them, at one of EVERY points. Then another caller repeats the act, as a
-resumed run would, and the server is asked what exists. The command prints the number of points, and every violation.
+The points are: before a call, after it, and an answer that is lost although the call was carried
+out. A caller is forked and meets its fate at one of them, at one of EVERY points. Then another
+caller repeats the act, as a resumed run would, and the server is asked what exists. The command
+prints the number of points, and every violation.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ TAGS = {INSTALLATION_TAG: "i1", RUN_TAG: "job-1"}
 ORDER = MachineRequest("t1", MARKET, 2, BID, 4_000_000_000 * 1_000_000, TAGS)
 HERE = replace(SETTINGS, regions=("us-east-1",))
 DONE, REFUSED, BROKEN, SPARED = range(4)
-"""How a caller that was not killed ends: with its act done, refused, with an error, or before its fate."""
+"""How a caller that was not killed ends: with its act done, refused, with an error, or before its
+fate."""
 
 FATES = ("killed before", "killed after", "answer lost")
 
@@ -51,7 +54,8 @@ def remove() -> None:
 
 
 def one_set_runs(ec2: Ec2) -> None:
-    """The machines of the order were bought once, and what they need exists once and is complete."""
+    """The machines of the order were bought once, and what they need exists once and is
+    complete."""
     assert len(ec2.machines()) == ORDER.count, ec2.machines()
     found = sorted(one.kind for one in ec2.resources())
     each = ["instance", "network interface", "spot request", "volume"]
@@ -122,7 +126,9 @@ class Fate:
         def fateful_call(client: AwsClient, operation: str, **arguments: object) -> AwsAnswer:
             return self.meet(lambda: call(client, operation, **arguments))
 
-        def fateful_page(client: AwsClient, operation: str, holding: str, arguments: dict[str, object]) -> AwsAnswer:
+        def fateful_page(
+            client: AwsClient, operation: str, holding: str, arguments: dict[str, object]
+        ) -> AwsAnswer:
             return self.meet(lambda: page(client, operation, holding, arguments))
 
         AwsClient.call, AwsClient._page = fateful_call, fateful_page  # type: ignore[method-assign, assignment]
@@ -143,9 +149,11 @@ def calls_of(act: Act) -> int:
 
 
 def meet_fate(act: Act, at: int, kind: str) -> bool:
-    """A caller meets its fate at a call, and another one repeats what it did; False if it ended before that call.
+    """A caller meets its fate at a call, and another one repeats what it did; False if it ended
+    before that call.
 
-    An act that waits for the cloud makes more calls or fewer, so that a caller may be done before its fate.
+    An act that waits for the cloud makes more calls or fewer, so that a caller may be done before
+    its fate.
     """
     with pytest.MonkeyPatch.context() as environment, running_ec2(environment, Ec2) as ec2:
         act.before()
@@ -178,7 +186,9 @@ def _ended(act: Act, fate: Fate) -> int:
 
 
 def main(every: int) -> int:
-    """Tries one of `every` points, chosen at random but always the same; returns the number of violations."""
+    """Tries one of `every` points, chosen at random but always the same; returns the number of
+    violations.
+    """
     points, failed, spared = list[tuple[str, int, str]](), 0, 0
     for name, act in ACTS.items():
         calls = calls_of(act)
@@ -189,10 +199,14 @@ def main(every: int) -> int:
     for name, at, kind in chosen:
         try:
             spared += not meet_fate(ACTS[name], at, kind)
-        except Exception as error:  # noqa: BLE001 - all that goes wrong is shown, and the next point tried
+        # All that goes wrong is shown, and the next point tried.
+        except Exception as error:  # noqa: BLE001
             failed += 1
             say(f"{name}, {kind} at call {at}: {type(error).__name__}: {error}")
-    say(f"{len(chosen)} of {len(points)} points tried, {failed} failed, {spared} callers ended before theirs")
+    say(
+        f"{len(chosen)} of {len(points)} points tried, {failed} failed, {spared} callers ended "
+        "before theirs"
+    )
     return failed + (spared > len(chosen) // 4)
 
 

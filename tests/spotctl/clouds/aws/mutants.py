@@ -44,7 +44,14 @@ def contract(test: Callable[[Any, Setting], None]) -> Callable[[Path], None]:
         with account():
             pause: Callable[[float], None] = lambda _: None  # noqa: E731
             setting = Setting(
-                standins.provider(), MARKET, BID, UNKNOWN, python(""), pause, slack=SECOND, patience_seconds=20.0
+                standins.provider(),
+                MARKET,
+                BID,
+                UNKNOWN,
+                python(""),
+                pause,
+                slack=SECOND,
+                patience_seconds=20.0,
             )
             test(ProviderContract(), setting)
 
@@ -59,7 +66,7 @@ def on(test: Callable[[Ec2], None]) -> Callable[[Path], None]:
     return trial
 
 
-# -- trials: what the server of EC2 knows ------------------------------------------------------------------------------
+# -- trials: what the server of EC2 knows ----------------------------------------------------------
 
 
 def lost_answer(ec2: Ec2) -> None:
@@ -73,7 +80,13 @@ def lost_answer(ec2: Ec2) -> None:
 def everything_is_tagged(ec2: Ec2) -> None:
     standins.provider().create(ORDER)
     found = ec2.resources()
-    assert {one.kind for one in found} >= {"instance", "volume", "network interface", "security group", "spot request"}
+    assert {one.kind for one in found} >= {
+        "instance",
+        "volume",
+        "network interface",
+        "security group",
+        "spot request",
+    }
     assert all(one.tags.get(INSTALLATION_TAG) == "i1" for one in found), found
 
 
@@ -171,7 +184,7 @@ def nothing_is_left(ec2: Ec2) -> None:
     assert not ec2.resources()
 
 
-# -- bugs --------------------------------------------------------------------------------------------------------------
+# -- bugs ------------------------------------------------------------------------------------------
 
 
 def ordered(**changes: object) -> Callable[..., Arguments]:
@@ -228,7 +241,9 @@ def any_lease(self: AwsProvider, request: MachineRequest) -> Sequence[Row]:
     return self._rows(request.market.region, {f"tag:{TOKEN}": [client_token(request)]})
 
 
-def _aws(name: str, where: object, attribute: str, fault: object, trial: Callable[[Path], None]) -> ProviderMutant:
+def _aws(
+    name: str, where: object, attribute: str, fault: object, trial: Callable[[Path], None]
+) -> ProviderMutant:
     return ProviderMutant("aws", name, where, attribute, fault, trial)
 
 
@@ -243,7 +258,13 @@ class _Random:
 
 
 OF_AWS = (
-    _aws("machines are bought without a token", buyer, "order", ordered(ClientToken=None), on(lost_answer)),
+    _aws(
+        "machines are bought without a token",
+        buyer,
+        "order",
+        ordered(ClientToken=None),
+        on(lost_answer),
+    ),
     _aws("a repeated request gets a new token", orders, "client_token", _Random(), on(lost_answer)),
     _aws(
         "nothing is tagged",
@@ -252,7 +273,13 @@ OF_AWS = (
         ordered(TagSpecifications=None),
         contract(ProviderContract.test_machines_are_created_as_requested),
     ),
-    _aws("only instances are tagged", orders, "_tags", only_the_instance_is_tagged, on(everything_is_tagged)),
+    _aws(
+        "only instances are tagged",
+        orders,
+        "_tags",
+        only_the_instance_is_tagged,
+        on(everything_is_tagged),
+    ),
     _aws(
         "a machine that shuts down is only stopped",
         buyer,
@@ -267,8 +294,16 @@ OF_AWS = (
         ordered(MetadataOptions={"HttpTokens": "optional"}),
         on(metadata_needs_a_token),
     ),
-    _aws("disks are not encrypted", orders, "_disk", disk(Encrypted=False), on(disks_are_encrypted)),
-    _aws("disks outlive their machines", orders, "_disk", disk(DeleteOnTermination=False), on(evicted)),
+    _aws(
+        "disks are not encrypted", orders, "_disk", disk(Encrypted=False), on(disks_are_encrypted)
+    ),
+    _aws(
+        "disks outlive their machines",
+        orders,
+        "_disk",
+        disk(DeleteOnTermination=False),
+        on(evicted),
+    ),
     _aws("a refusal is swallowed", AwsProvider, "_buy", swallowed, on(no_capacity_is_said)),
     _aws("all or nothing is bought", buyer, "order", ordered(MinCount=2), on(a_part_is_taken)),
     _aws(
@@ -280,10 +315,18 @@ OF_AWS = (
     ),
     _aws("only the first page is read", AwsCalls, "rows", first_page, on(all_pages_are_read)),
     _aws(
-        "only one region is listed", AwsProvider, "_all_regions", lambda _: ("us-east-1",), on(all_regions_are_listed)
+        "only one region is listed",
+        AwsProvider,
+        "_all_regions",
+        lambda _: ("us-east-1",),
+        on(all_regions_are_listed),
     ),
     _aws(
-        "one unknown id keeps all alive", AwsProvider, "_terminate", whole_batch, on(unknown_ids_keep_no_machine_alive)
+        "one unknown id keeps all alive",
+        AwsProvider,
+        "_terminate",
+        whole_batch,
+        on(unknown_ids_keep_no_machine_alive),
     ),
     _aws(
         "an eviction looks like a return",
@@ -298,7 +341,12 @@ OF_AWS = (
         "rules_of",
         lambda group, _: [
             {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]},
-            {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": "0.0.0.0/0"}]},
+            {
+                "IpProtocol": "tcp",
+                "FromPort": 22,
+                "ToPort": 22,
+                "IpRanges": [{"CidrIp": "0.0.0.0/0"}],
+            },
         ],
         on(no_port_is_open_to_the_world),
     ),

@@ -22,11 +22,18 @@ SETTINGS = AwsMachineSettings(ssh_from=("203.0.113.7/32",), regions=("us-east-1"
 
 @cache
 def session() -> AwsSession:
-    """One for all tests of a process: it reads the description of EC2 once, and clients read the environment."""
+    """One for all tests of a process: it reads the description of EC2 once, and clients read the
+    environment.
+    """
     return AwsSession(AwsSettings(max_attempts=2, backoff_seconds=0.001))
 
 
-def provider(settings: AwsMachineSettings = SETTINGS, agents: Unreached | RemoteAgents | None = None) -> AwsProvider:
+def provider(
+    settings: AwsMachineSettings = SETTINGS, agents: Unreached | RemoteAgents | None = None
+) -> AwsProvider:
     return AwsProvider(
-        session(), settings, cast("RemoteAgents", agents or Unreached()), SteadyPrices((MARKET, ELSEWHERE), PRICE)
+        session(),
+        settings,
+        cast("RemoteAgents", agents or Unreached()),
+        SteadyPrices((MARKET, ELSEWHERE), PRICE),
     )

@@ -1,4 +1,6 @@
-"""The checks before machines are rented on AWS: each finding names the setting or the command that cures it."""
+"""The checks before machines are rented on AWS: each finding names the setting or the command that
+cures it.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,17 @@ from tests.spotctl.clouds.aws.standins import BID, MARKET, SETTINGS, provider
 ORDER = MachineRequest("check", MARKET, 2, BID, 0, {INSTALLATION_TAG: "i"}, identity="spotctl")
 
 
-def findings(settings: AwsMachineSettings = SETTINGS, order: MachineRequest = ORDER) -> dict[str, Finding]:
+def findings(
+    settings: AwsMachineSettings = SETTINGS, order: MachineRequest = ORDER
+) -> dict[str, Finding]:
     return {finding.what: finding for finding in all_found("aws", provider(settings).checks(order))}
 
 
 def bad(settings: AwsMachineSettings = SETTINGS, order: MachineRequest = ORDER) -> dict[str, str]:
     found = findings(settings, order)
-    return {what: one.cure for what, one in found.items() if one.level in (Level.FAILS, Level.NO_ACCESS)}
+    return {
+        what: one.cure for what, one in found.items() if one.level in (Level.FAILS, Level.NO_ACCESS)
+    }
 
 
 def test_an_account_that_lacks_nothing_passes_and_nothing_is_made(ec2: Ec2) -> None:
@@ -52,12 +58,21 @@ def _no_quota(ec2: Ec2) -> None:
 
 
 def _no_region(ec2: Ec2) -> None:
-    ec2.breaks(AwsFault("/", ec2_error("InvalidParameterValue"), action="DescribeRegions", times=-1))
+    ec2.breaks(
+        AwsFault("/", ec2_error("InvalidParameterValue"), action="DescribeRegions", times=-1)
+    )
 
 
 def _denied(ec2: Ec2) -> None:
-    denied = "User: u is not authorized to perform: ec2:RunInstances with an explicit deny in a service control policy"
-    ec2.breaks(AwsFault("/", ec2_error("UnauthorizedOperation", denied, 403), action="RunInstances", times=-1))
+    denied = (
+        "User: u is not authorized to perform: ec2:RunInstances with an explicit deny in a service "
+        "control policy"
+    )
+    ec2.breaks(
+        AwsFault(
+            "/", ec2_error("UnauthorizedOperation", denied, 403), action="RunInstances", times=-1
+        )
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,10 +97,25 @@ def test_what_the_account_lacks_is_found_with_its_cure(
     ("settings", "order", "what", "cure"),
     [
         (replace(SETTINGS, ssh_from=()), ORDER, "ssh", "set ssh_from in [aws]"),
-        (replace(SETTINGS, image="/aws/service/none"), ORDER, "image", "name an image of this region"),
-        (replace(SETTINGS, subnets=("subnet-1",)), ORDER, "subnet in us-east-1a", "under subnets in [aws]"),
+        (
+            replace(SETTINGS, image="/aws/service/none"),
+            ORDER,
+            "image",
+            "name an image of this region",
+        ),
+        (
+            replace(SETTINGS, subnets=("subnet-1",)),
+            ORDER,
+            "subnet in us-east-1a",
+            "under subnets in [aws]",
+        ),
         (SETTINGS, replace(ORDER, image="ami-00000000"), "image", "name an image of this region"),
-        (SETTINGS, replace(ORDER, market=replace(MARKET, instance_type="z9.large")), "type z9.large", "prices ls"),
+        (
+            SETTINGS,
+            replace(ORDER, market=replace(MARKET, instance_type="z9.large")),
+            "type z9.large",
+            "prices ls",
+        ),
     ],
 )
 def test_what_the_settings_or_the_job_name_is_checked(

@@ -39,11 +39,17 @@ LATER = datetime(2099, 1, 31, 10, 12, 34, tzinfo=UTC)
         ("Something.New", EndReason.FAILED),
     ],
 )
-def test_the_code_of_the_state_says_why_a_machine_ended(ec2: Ec2, code: str, reason: EndReason) -> None:
+def test_the_code_of_the_state_says_why_a_machine_ended(
+    ec2: Ec2, code: str, reason: EndReason
+) -> None:
     (machine,) = provider().create(ORDER)
     ec2.end(machine.id, code, LATER)
     (gone,) = provider().list({"run": "a"})
-    assert (gone.state, gone.end_reason, gone.ended) == (MachineState.GONE, reason, to_micros(LATER))
+    assert (gone.state, gone.end_reason, gone.ended) == (
+        MachineState.GONE,
+        reason,
+        to_micros(LATER),
+    )
     assert not ec2.asked("DescribeSpotInstanceRequests")
 
 
@@ -68,7 +74,9 @@ def test_a_spot_request_that_is_done_is_asked_for_once(ec2: Ec2) -> None:
 
 
 def test_an_end_that_nothing_dates_has_no_date(ec2: Ec2) -> None:
-    (machine,) = provider().create(MachineRequest("t1", MARKET, 1, None, ORDER.lease_until, {"run": "a"}))
+    (machine,) = provider().create(
+        MachineRequest("t1", MARKET, 1, None, ORDER.lease_until, {"run": "a"})
+    )
     ec2.end(machine.id, "Server.InternalError", LATER, dated=False)
     (gone,) = provider().list({"run": "a"})
     assert (gone.state, gone.end_reason, gone.ended) == (MachineState.GONE, EndReason.FAILED, None)
@@ -104,7 +112,9 @@ def test_only_our_ids_have_parts() -> None:
         assert parts_of(other) is None
 
 
-def test_a_machine_is_reached_at_its_public_address_or_where_there_is_none_at_the_private_one(ec2: Ec2) -> None:
+def test_a_machine_is_reached_at_its_public_address_or_where_there_is_none_at_the_private_one(
+    ec2: Ec2,
+) -> None:
     agents = Unreached()
     here = provider(agents=agents)
     (machine,) = here.create(ORDER)
@@ -132,7 +142,9 @@ def test_an_agent_that_does_not_answer_is_gone_only_if_ec2_says_so(ec2: Ec2) -> 
     ec2.hidden = 1
     assert not gone()
     ec2.server.faults.append(
-        AwsFault("/", ec2_error("RequestLimitExceeded", status=503), action="DescribeInstances", times=2)
+        AwsFault(
+            "/", ec2_error("RequestLimitExceeded", status=503), action="DescribeInstances", times=2
+        )
     )
     assert not gone()
     ec2.end(machine.id, "Server.SpotInstanceTermination", LATER)
@@ -156,7 +168,9 @@ def test_the_console_is_read_as_it_is_now(ec2: Ec2) -> None:
     assert here.console(machine.id) == "key 1"
     assert ec2.asked("GetConsoleOutput")[0]["Latest"] == "true"
     # Types without Nitro have no newer output than that of the boot.
-    ec2.server.faults.append(AwsFault("/", ec2_error("UnsupportedOperation"), action="GetConsoleOutput"))
+    ec2.server.faults.append(
+        AwsFault("/", ec2_error("UnsupportedOperation"), action="GetConsoleOutput")
+    )
     assert here.console(machine.id) == "key 1"
     assert "Latest" not in ec2.asked("GetConsoleOutput")[-1]
 
@@ -185,7 +199,9 @@ def test_a_machine_that_has_ended_is_not_asked_for_again(ec2: Ec2) -> None:
     assert len(ec2.asked("DescribeInstances")) == before
 
 
-def test_status_checks_are_signs_of_a_boot_whose_console_is_late(ec2: Ec2, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_checks_are_signs_of_a_boot_whose_console_is_late(
+    ec2: Ec2, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("spotctl.clouds.remote.agents.CHECKED_EVERY_SECONDS", 0.0)
     here = provider()
     (machine,) = here.create(ORDER)
@@ -193,4 +209,6 @@ def test_status_checks_are_signs_of_a_boot_whose_console_is_late(ec2: Ec2, monke
     ec2.checks[machine.id.rpartition(":")[2]] = "ok"
     assert here.boot_sign(machine.id) == BootSign("running", "ok ok")
     ec2.denied.add("DescribeInstanceStatus")
-    assert here.boot_sign(machine.id) == BootSign("running", "ok ok"), "nothing more is seen, and nothing ends"
+    assert here.boot_sign(machine.id) == BootSign("running", "ok ok"), (
+        "nothing more is seen, and nothing ends"
+    )

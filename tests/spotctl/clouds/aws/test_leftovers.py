@@ -1,4 +1,6 @@
-"""What `gc` finds and removes: everything under a tag, also what a killed caller half made, and nothing else."""
+"""What `gc` finds and removes: everything under a tag, also what a killed caller half made, and
+nothing else.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,17 @@ def scatter(tags: dict[str, str]) -> None:
     with as_owner(), AwsSession().client("ec2", "us-east-1") as ec2:
         zone = [{"Name": "availability-zone", "Values": ["us-east-1a"]}]
         subnet = ec2.call("DescribeSubnets", Filters=zone)["Subnets"][0]
-        ec2.call("CreateVolume", Size=8, AvailabilityZone="us-east-1a", TagSpecifications=tagged("volume"))
-        ec2.call("CreateNetworkInterface", SubnetId=subnet["SubnetId"], TagSpecifications=tagged("network-interface"))
+        ec2.call(
+            "CreateVolume",
+            Size=8,
+            AvailabilityZone="us-east-1a",
+            TagSpecifications=tagged("volume"),
+        )
+        ec2.call(
+            "CreateNetworkInterface",
+            SubnetId=subnet["SubnetId"],
+            TagSpecifications=tagged("network-interface"),
+        )
         ec2.call("AllocateAddress", Domain="vpc", TagSpecifications=tagged("elastic-ip"))
         ec2.call("CreateKeyPair", KeyName=name, TagSpecifications=tagged("key-pair"))
         ec2.call(
@@ -66,7 +77,9 @@ def test_what_cannot_be_removed_does_not_spare_the_others(ec2: Ec2) -> None:
     scatter(OURS)
     here = provider()
     found = here.resources(OURS)
-    ec2.server.faults.append(AwsFault("/", ec2_error("Unavailable", status=503), action="DeleteVolume", times=99))
+    ec2.server.faults.append(
+        AwsFault("/", ec2_error("Unavailable", status=503), action="DeleteVolume", times=99)
+    )
     with pytest.raises(Unanswered, match="DeleteVolume"):
         here.remove(found)
     assert kinds(here, OURS) == ["disk"]
@@ -88,7 +101,9 @@ def test_everything_of_an_installation_is_found_and_removed_and_nothing_else() -
     scatter(OURS)
     scatter(THEIRS)
     assert sorted(set(kinds(here, OURS))) == sorted(
-        "address,disk,key pair,launch template,machine,network interface,placement group,security group".split(",")
+        "address,disk,key pair,launch template,machine,network interface,placement group,security group".split(
+            ","
+        )
     )
     before = here.resources(THEIRS)
     here.remove(here.resources(OURS))
@@ -119,7 +134,9 @@ def test_removing_twice_is_no_error() -> None:
     here.remove(found)
     here.remove(found)
     assert here.resources(OURS) == ()
-    here.remove([Resource("disk", "gcp:us-central1-a:x", {}), Resource("unknown", "aws:us-east-1:x", {})])
+    here.remove(
+        [Resource("disk", "gcp:us-central1-a:x", {}), Resource("unknown", "aws:us-east-1:x", {})]
+    )
 
 
 def test_what_ending_machines_use_is_tried_again(ec2: Ec2, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,9 @@ def test_what_a_new_account_may_not_do_yet_ends_with_its_cure(
     assert not ec2.machines()
 
 
-def test_the_free_plan_rents_its_types_and_the_printed_policy_makes_the_role_of_spot_machines(ec2: Ec2) -> None:
+def test_the_free_plan_rents_its_types_and_the_printed_policy_makes_the_role_of_spot_machines(
+    ec2: Ec2,
+) -> None:
     ec2.policy, ec2.new_account.free_plan, ec2.new_account.has_spot_role = policy(), True, False
     provider().create(replace(ORDER, count=1, market=replace(MARKET, instance_type="t3.micro")))
     assert ec2.new_account.has_spot_role
@@ -52,7 +54,9 @@ def test_the_free_plan_rents_its_types_and_the_printed_policy_makes_the_role_of_
 
 def test_the_limit_of_spot_machines_reaches_as_far_as_its_region(ec2: Ec2) -> None:
     ec2.market.quotas["L-34B43A08"] = 1.0
-    with pytest.raises(QuotaReached, match=r"MaxSpotInstanceCountExceeded.*request-service-quota-increase") as refused:
+    with pytest.raises(
+        QuotaReached, match=r"MaxSpotInstanceCountExceeded.*request-service-quota-increase"
+    ) as refused:
         provider().create(ORDER)
     assert refused.value.scope is Scope.REGION
 

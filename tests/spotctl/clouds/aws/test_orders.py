@@ -36,7 +36,10 @@ def tags_of(arguments: dict[str, str]) -> dict[str, dict[str, str]]:
         if kind := arguments.get(f"TagSpecification.{number}.ResourceType"):
             start = f"TagSpecification.{number}.Tag."
             count = sum(name.startswith(start) and name.endswith(".Key") for name in arguments)
-            found[kind] = {arguments[f"{start}{i}.Key"]: arguments[f"{start}{i}.Value"] for i in range(1, count + 1)}
+            found[kind] = {
+                arguments[f"{start}{i}.Key"]: arguments[f"{start}{i}.Value"]
+                for i in range(1, count + 1)
+            }
     return found
 
 
@@ -83,7 +86,9 @@ def test_the_console_of_a_machine_without_nitro_is_read_once_ec2_shows_it(
     ec2: Ec2, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = provider()
-    (machine,) = here.create(replace(ORDER, count=1, market=replace(MARKET, instance_type="m4.large")))
+    (machine,) = here.create(
+        replace(ORDER, count=1, market=replace(MARKET, instance_type="m4.large"))
+    )
     monkeypatch.setattr(ec2.host, "console", lambda _: "ssh-ed25519 AAAA")
     assert here.console(machine.id) == ""
     ec2.xen_console_seconds = 0.0
@@ -126,7 +131,10 @@ def test_the_runs_group_admits_itself_and_ssh_from_where_the_settings_say(ec2: E
     here.create(replace(ORDER, token="t2"))
     assert len(ec2.asked("CreateSecurityGroup")) == 1
     (group,) = own_groups(ec2)
-    sources = [(rule.ip_protocol, rule.from_port, rule.to_port, source_of(rule)) for rule in group.ingress_rules]
+    sources = [
+        (rule.ip_protocol, rule.from_port, rule.to_port, source_of(rule))
+        for rule in group.ingress_rules
+    ]
     assert sorted(sources, key=str) == sorted(
         [
             ("-1", None, None, group.id),
@@ -138,7 +146,8 @@ def test_the_runs_group_admits_itself_and_ssh_from_where_the_settings_say(ec2: E
 
 
 def test_a_group_without_all_its_rules_is_completed_and_others_are_revoked(ec2: Ec2) -> None:
-    """A caller was killed between creating the group and its rules; the laptop has a new address."""
+    """A caller was killed between creating the group and its rules; the laptop has a new
+    address."""
     provider(replace(SETTINGS, ssh_from=("198.51.100.9/32",))).create(ORDER)
     (group,) = own_groups(ec2)
     group.ingress_rules = [rule for rule in group.ingress_rules if rule.ip_protocol != "-1"]
@@ -188,7 +197,9 @@ def test_a_zone_without_a_subnet_is_not_a_market(ec2: Ec2) -> None:
     backend = ec2.backend("us-east-1")
     for subnet in backend.describe_subnets(filters={"availabilityZone": "us-east-1a"}):
         backend.delete_subnet(subnet.id)
-    with pytest.raises(NotHere, match=r"create-default-subnet .*--availability-zone us-east-1a") as refused:
+    with pytest.raises(
+        NotHere, match=r"create-default-subnet .*--availability-zone us-east-1a"
+    ) as refused:
         provider().create(ORDER)
     assert refused.value.scope is Scope.ZONE
     for subnet in list(backend.describe_subnets()):
@@ -203,7 +214,10 @@ def test_a_zone_without_a_subnet_is_not_a_market(ec2: Ec2) -> None:
     [
         ("c5.large", "canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"),
         ("m6g.large", "canonical/ubuntu/server/24.04/stable/current/arm64/hvm/ebs-gp3/ami-id"),
-        ("g4dn.xlarge", "deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"),
+        (
+            "g4dn.xlarge",
+            "deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id",
+        ),
     ],
 )
 def test_architecture_and_gpu_decide_the_image(ec2: Ec2, type_: str, image: str) -> None:
@@ -268,7 +282,11 @@ def test_a_disk_is_as_large_as_the_image_needs() -> None:
 
 @pytest.mark.parametrize(
     "market",
-    [replace(MARKET, zone="us-east-1z"), replace(MARKET, os="windows"), replace(MARKET, instance_type="z9.big")],
+    [
+        replace(MARKET, zone="us-east-1z"),
+        replace(MARKET, os="windows"),
+        replace(MARKET, instance_type="z9.big"),
+    ],
 )
 def test_a_market_that_does_not_exist_is_not_found(ec2: Ec2, market: object) -> None:
     with pytest.raises(NotFound, match="EC2 has no such market"):
@@ -341,7 +359,9 @@ class TestCloseMachines:
         provider().create(replace(self.CLOSE, token="t2", tags={**TAGS, INTENT_TAG: "5"}))
         (group,) = ec2.placement.all()
         assert group.strategy == "cluster"
-        assert [arguments["Placement.GroupName"] for arguments in ec2.asked("RunInstances")] == [group.name] * 2
+        assert [arguments["Placement.GroupName"] for arguments in ec2.asked("RunInstances")] == [
+            group.name
+        ] * 2
         assert group.tags.items() >= {INSTALLATION_TAG: "i1", RUN_TAG: "job-1"}.items()
         assert INTENT_TAG not in group.tags
         assert len(group.members) == 4
@@ -370,7 +390,9 @@ class TestCloseMachines:
         here.create(replace(self.CLOSE, token="t3"))
         assert len([*ec2.placement.all()]) == 1
 
-    def test_types_that_cannot_are_refused_by_name_before_anything_is_bought(self, ec2: Ec2) -> None:
+    def test_types_that_cannot_are_refused_by_name_before_anything_is_bought(
+        self, ec2: Ec2
+    ) -> None:
         with pytest.raises(NotFound, match=r"puts no t3\.large into a cluster placement group"):
             provider().create(replace(self.CLOSE, market=replace(MARKET, instance_type="t3.large")))
         assert not ec2.asked("RunInstances")
@@ -413,7 +435,9 @@ class TestReservedMachines:
         assert len(provider().create(self.RESERVED)) == 1
 
     def test_a_capacity_block_is_a_market_type_of_its_own(self, ec2: Ec2) -> None:
-        ec2.reservations.reserve(CapacityReservation("cr-0abc", "c5.large", MARKET.zone, 2, block=True))
+        ec2.reservations.reserve(
+            CapacityReservation("cr-0abc", "c5.large", MARKET.zone, 2, block=True)
+        )
         assert len(provider().create(replace(self.RESERVED, block=True))) == 2
         assert ec2.asked("RunInstances")[0]["InstanceMarketOptions.MarketType"] == "capacity-block"
         with pytest.raises(BadRequest, match="market type does not match"):
@@ -421,11 +445,18 @@ class TestReservedMachines:
 
     def test_a_reservation_that_does_not_exist_is_refused_by_name(self, ec2: Ec2) -> None:
         ec2.reservations.reserve(CapacityReservation("cr-0def", "c5.large", MARKET.zone, 2))
-        with pytest.raises(NotFound, match=r"cr-0abc: .* does not exist; correct the id among the job's reservations"):
+        with pytest.raises(
+            NotFound,
+            match=r"cr-0abc: .* does not exist; correct the id among the job's reservations",
+        ):
             provider().create(self.RESERVED)
 
-    @pytest.mark.parametrize("kept", [{"type": "c5.xlarge"}, {"zone": "us-east-1c"}], ids=["type", "zone"])
-    def test_a_reservation_of_another_type_or_zone_is_refused(self, ec2: Ec2, kept: dict[str, str]) -> None:
+    @pytest.mark.parametrize(
+        "kept", [{"type": "c5.xlarge"}, {"zone": "us-east-1c"}], ids=["type", "zone"]
+    )
+    def test_a_reservation_of_another_type_or_zone_is_refused(
+        self, ec2: Ec2, kept: dict[str, str]
+    ) -> None:
         ec2.reservations.reserve(
             replace(CapacityReservation("cr-0abc", "c5.large", MARKET.zone, 2), **kept)  # type: ignore[arg-type]
         )
@@ -433,11 +464,15 @@ class TestReservedMachines:
             provider().create(self.RESERVED)
 
     def test_a_reservation_that_has_ended_is_refused(self, ec2: Ec2) -> None:
-        ec2.reservations.reserve(CapacityReservation("cr-0abc", "c5.large", MARKET.zone, 2, state="expired"))
+        ec2.reservations.reserve(
+            CapacityReservation("cr-0abc", "c5.large", MARKET.zone, 2, state="expired")
+        )
         with pytest.raises(NotFound, match=r"not active.*; it has ended, or has not begun"):
             provider().create(self.RESERVED)
 
     def test_a_repeated_order_brings_the_same_machines(self, ec2: Ec2) -> None:
         ec2.reservations.reserve(CapacityReservation("cr-0abc", "c5.large", MARKET.zone, 4))
         machines = provider().create(self.RESERVED)
-        assert [one.id for one in provider().create(self.RESERVED)] == [machine.id for machine in machines]
+        assert [one.id for one in provider().create(self.RESERVED)] == [
+            machine.id for machine in machines
+        ]

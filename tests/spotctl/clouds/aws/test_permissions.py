@@ -1,4 +1,6 @@
-"""The policy that `spotctl doctor --policy aws` prints allows what the provider calls, and nothing that it does not."""
+"""The policy that `spotctl doctor --policy aws` prints allows what the provider calls, and nothing
+that it does not.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,18 @@ from spotctl.clouds.aws import doctor
 from spotctl.clouds.aws.cloud import AwsMachineSettings
 from spotctl.clouds.aws.doctor import NEVER_TRIED, Tried, tried_permissions
 from spotctl.clouds.aws.orders import machine_id
-from spotctl.clouds.aws.permissions import BUY, GROUP, IMAGE, LOOK, OWN, PLACEMENT, PRICES, ROLE, TAG, policy
+from spotctl.clouds.aws.permissions import (
+    BUY,
+    GROUP,
+    IMAGE,
+    LOOK,
+    OWN,
+    PLACEMENT,
+    PRICES,
+    ROLE,
+    TAG,
+    policy,
+)
 from spotctl.clouds.aws.provider import ACCESS
 from spotctl.clouds.aws.session import AwsClient, AwsSession, Service
 from spotctl.clouds.doctor import Finding, Level
@@ -41,9 +54,15 @@ ORDER = MachineRequest("t1", MARKET, 2, BID, 4_000_000_000 * 1_000_000, OURS, id
 
 def called(ec2: Ec2) -> set[str]:
     """The IAM actions of all requests that a server received."""
-    actions = {f"ec2:{action_of(request)}" for request in ec2.server.requests if request.body.startswith(b"Action=")}
+    actions = {
+        f"ec2:{action_of(request)}"
+        for request in ec2.server.requests
+        if request.body.startswith(b"Action=")
+    }
     targets = {request.headers.get("x-amz-target", "") for request in ec2.server.requests}
-    return actions | {f"ssm:{target.partition('.')[2]}" for target in targets if target.startswith("AmazonSSM.")}
+    return actions | {
+        f"ssm:{target.partition('.')[2]}" for target in targets if target.startswith("AmazonSSM.")
+    }
 
 
 def test_the_policy_is_what_the_provider_calls(ec2: Ec2) -> None:
@@ -68,9 +87,12 @@ def test_the_policy_is_what_the_provider_calls(ec2: Ec2) -> None:
 
 
 def test_a_permission_that_is_missing_is_named(ec2: Ec2) -> None:
-    ec2.server.faults.append(AwsFault("/", ec2_error("UnauthorizedOperation", status=403), action="RunInstances"))
+    ec2.server.faults.append(
+        AwsFault("/", ec2_error("UnauthorizedOperation", status=403), action="RunInstances")
+    )
     with pytest.raises(
-        Exception, match=r"ec2:RunInstances: denied \(UnauthorizedOperation\): no; spotctl doctor --policy"
+        Exception,
+        match=r"ec2:RunInstances: denied \(UnauthorizedOperation\): no; spotctl doctor --policy",
     ):
         provider().create(replace(ORDER, identity=None))
 
@@ -111,11 +133,15 @@ def actions_of(document: Mapping[str, Any]) -> set[str]:
 
 
 @pytest.mark.parametrize("kms_key", [None, "alias/disks"])
-def test_each_permission_of_the_policy_is_tried_or_has_a_reason(ec2: Ec2, kms_key: str | None) -> None:
+def test_each_permission_of_the_policy_is_tried_or_has_a_reason(
+    ec2: Ec2, kms_key: str | None
+) -> None:
     ec2.policy = policy(kms_key)
     with trials() as tried:
         outcome = tried(AwsMachineSettings(kms_key=kms_key))
-    assert outcome.granted | set(outcome.missing) | set(outcome.untried) == actions_of(policy(kms_key))
+    assert outcome.granted | set(outcome.missing) | set(outcome.untried) == actions_of(
+        policy(kms_key)
+    )
     assert set(outcome.untried) - set(NEVER_TRIED) == set(OWN)
     assert {IMAGE, BUY, GROUP, TAG, ROLE, *PRICES} <= outcome.granted
 
@@ -126,7 +152,11 @@ def test_what_is_allowed_on_own_resources_is_tried_on_one_of_each_kind(ec2: Ec2)
     before = ec2.machines(), ec2.resources()
     with trials() as tried:
         outcome = tried(_USUAL)
-    assert (set(outcome.untried), outcome.missing, ec2.refused) == ({"iam:CreateServiceLinkedRole"}, [], [])
+    assert (set(outcome.untried), outcome.missing, ec2.refused) == (
+        {"iam:CreateServiceLinkedRole"},
+        [],
+        [],
+    )
     assert (ec2.machines()[0].state, ec2.resources()) == (before[0][0].state, before[1])
 
 
@@ -148,7 +178,10 @@ def test_each_permission_that_is_missing_is_named(ec2: Ec2) -> None:
 
 def without(action: str) -> dict[str, Any]:
     whole = policy()
-    kept = [{**one, "Action": [name for name in one["Action"] if name != action]} for one in whole["Statement"]]
+    kept = [
+        {**one, "Action": [name for name in one["Action"] if name != action]}
+        for one in whole["Statement"]
+    ]
     return {**whole, "Statement": kept}
 
 
@@ -173,7 +206,9 @@ def test_a_role_that_is_not_named_is_given_to_no_machine(ec2: Ec2) -> None:
 def test_what_others_own_can_be_neither_ended_nor_changed(ec2: Ec2) -> None:
     ec2.policy = policy()
     backend = ec2.backend("us-east-1")
-    theirs = backend.run_instances("ami-12345678", 1, "", [], instance_type="t3.micro", is_instance_type_default=False)
+    theirs = backend.run_instances(
+        "ami-12345678", 1, "", [], instance_type="t3.micro", is_instance_type_default=False
+    )
     with pytest.raises(NotPermitted, match="ec2:TerminateInstances: denied"):
         provider().terminate((machine_id("us-east-1", theirs.instances[0].id),))
 
@@ -187,7 +222,9 @@ def test_only_what_carries_the_tag_of_an_installation_may_be_changed() -> None:
     own = {"Null": {f"aws:ResourceTag/{INSTALLATION_TAG}": "false"}}
     for statement in by_name.values():
         destroys = [
-            a for a in statement["Action"] if any(word in a for word in ("Terminate", "Delete", "Revoke", "Cancel"))
+            a
+            for a in statement["Action"]
+            if any(word in a for word in ("Terminate", "Delete", "Revoke", "Cancel"))
         ]
         assert not destroys or statement["Condition"] == own
     tagged = {"Null": {f"aws:RequestTag/{INSTALLATION_TAG}": "false"}}
@@ -199,7 +236,9 @@ def test_only_what_carries_the_tag_of_an_installation_may_be_changed() -> None:
 def test_actions_that_no_call_names_are_there_for_those_that_need_them() -> None:
     by_name = statements()
     assert by_name["Identity"]["Action"] == ["iam:PassRole"]
-    assert by_name["Identity"]["Condition"] == {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}}
+    assert by_name["Identity"]["Condition"] == {
+        "StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}
+    }
     assert by_name["FirstSpot"]["Action"] == ["iam:CreateServiceLinkedRole"]
     assert by_name["Tag"]["Condition"]["StringEquals"]["ec2:CreateAction"] == [
         "RunInstances",
@@ -212,25 +251,33 @@ def test_actions_that_no_call_names_are_there_for_those_that_need_them() -> None
 
 
 def test_a_policy_is_printed_without_the_sdk() -> None:
-    code = "import spotctl.clouds.aws.permissions, sys; sys.exit('boto3' in sys.modules or 'botocore' in sys.modules)"
+    code = (
+        "import spotctl.clouds.aws.permissions, sys; sys.exit('boto3' in sys.modules or 'botocore' "
+        "in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize("name", ["aws", "aws-try", "aws-try-role"])
 @pytest.mark.parametrize(
-    ("region", "partition"), [("us-east-1", "aws"), ("cn-north-1", "aws-cn"), ("us-gov-west-1", "aws-us-gov")]
+    ("region", "partition"),
+    [("us-east-1", "aws"), ("cn-north-1", "aws-cn"), ("us-gov-west-1", "aws-us-gov")],
 )
 def test_a_printed_policy_fits_a_managed_one_and_names_its_partition(
     monkeypatch: pytest.MonkeyPatch, name: str, region: str, partition: str
 ) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", region)
     monkeypatch.delenv("AWS_REGION", raising=False)
-    roles, key = [f"role-{number}" for number in range(20)], f"arn:{partition}:kms:{region}:1:key/{'a' * 36}"
+    roles, key = (
+        [f"role-{number}" for number in range(20)],
+        f"arn:{partition}:kms:{region}:1:key/{'a' * 36}",
+    )
     keys = f'kms_key = "{key}"\nroles = {roles}'
     monkeypatch.setenv("SPOTCTL_AWS", keys)
     printed = spotctl("doctor", "--policy", name).out
     names = re.findall(r'"arn:([^:]+):', printed)
     assert set(names) == {partition}
-    # IAM counts no white space: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html
+    # IAM counts no white space:
+    # https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html
     assert len("".join(printed.split())) <= 6144
     assert ("ec2.amazonaws.com.cn" in printed) is (partition == "aws-cn" and name == "aws")

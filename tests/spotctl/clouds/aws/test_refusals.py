@@ -1,4 +1,6 @@
-"""What AWS refuses, as the contract says it: every code of the table, and codes that are documented nowhere."""
+"""What AWS refuses, as the contract says it: every code of the table, and codes that are documented
+nowhere.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,10 @@ EXAMPLES = {
 
 def refusal(code: str, status: int = 400, words: str = "no") -> SpotctlError:
     """What a provider raises where EC2 answers RunInstances with a code."""
-    answer = {"Error": {"Code": code, "Message": words}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    answer = {
+        "Error": {"Code": code, "Message": words},
+        "ResponseMetadata": {"HTTPStatusCode": status},
+    }
     with (
         pytest.raises(SpotctlError) as caught,
         in_contract(partial(error_of, about="m")),
@@ -79,7 +84,9 @@ def refusal(code: str, status: int = 400, words: str = "no") -> SpotctlError:
 @pytest.mark.parametrize("meaning", REFUSALS, ids=lambda one: one.code)
 def test_every_documented_code_is_an_error_of_the_contract(meaning: Refusal) -> None:
     code = meaning.code
-    words = next((text for known, text in EXAMPLES.items() if meaning.text and known == meaning.text), "")
+    words = next(
+        (text for known, text in EXAMPLES.items() if meaning.text and known == meaning.text), ""
+    )
     error = refusal(code, words=words or (EXAMPLES["iamInstanceProfile"] if meaning.text else "no"))
     assert type(error) is meaning.kind
     assert meaning.kind in CONTRACT
@@ -104,7 +111,9 @@ def test_every_documented_code_is_an_error_of_the_contract(meaning: Refusal) -> 
         ("InvalidClientTokenId", 403, LoginNeeded),
     ],
 )
-def test_an_unknown_code_keeps_the_words_of_the_cloud(code: str, status: int, kind: type[SpotctlError]) -> None:
+def test_an_unknown_code_keeps_the_words_of_the_cloud(
+    code: str, status: int, kind: type[SpotctlError]
+) -> None:
     error = refusal(code, status)
     assert type(error) is kind
     assert code in str(error)
@@ -116,7 +125,11 @@ def test_errors_without_an_answer() -> None:
         (EndpointConnectionError(endpoint_url="http://127.0.0.1:9"), Unanswered),
         (NoCredentialsError(), NotPermitted),
     ):
-        with pytest.raises(kind), in_contract(error_of), translated("us-east-1", "ec2:RunInstances"):
+        with (
+            pytest.raises(kind),
+            in_contract(error_of),
+            translated("us-east-1", "ec2:RunInstances"),
+        ):
             raise cause
 
 
@@ -139,7 +152,9 @@ def test_errors_without_an_answer() -> None:
 def test_a_refused_purchase_raises_what_the_contract_says(
     ec2: Ec2, code: str, status: int, kind: type[SpotctlError]
 ) -> None:
-    ec2.server.faults.append(AwsFault("/", ec2_error(code, status=status), action="RunInstances", times=9))
+    ec2.server.faults.append(
+        AwsFault("/", ec2_error(code, status=status), action="RunInstances", times=9)
+    )
     with pytest.raises(kind, match=f"aws/us-east-1/us-east-1a/c5.large: .*{code}"):
         provider().create(ORDER)
     assert not ec2.machines()
@@ -155,9 +170,14 @@ def test_a_refused_purchase_raises_what_the_contract_says(
         ("p5.48xlarge", None, "L-417A185B"),
     ],
 )
-def test_a_reached_quota_says_which_and_how_to_raise_it(ec2: Ec2, type_: str, bid: int | None, code: str) -> None:
+def test_a_reached_quota_says_which_and_how_to_raise_it(
+    ec2: Ec2, type_: str, bid: int | None, code: str
+) -> None:
     ec2.market.quotas.update(dict.fromkeys(ec2.market.quotas, 1.0))
-    with pytest.raises(QuotaReached, match=f"request-service-quota-increase --region us-east-1 .*--quota-code {code}"):
+    with pytest.raises(
+        QuotaReached,
+        match=f"request-service-quota-increase --region us-east-1 .*--quota-code {code}",
+    ):
         provider().create(replace(ORDER, market=replace(MARKET, instance_type=type_), bid=bid))
 
 
@@ -179,14 +199,21 @@ def test_the_newest_gpus_have_a_quota_of_spot_machines_of_their_own(ec2: Ec2) ->
         ("aws/us-east-1/p on demand", 96),
         ("aws/us-east-1/p5+p5e+p5en", 192),
     ]
-    covered = [(quota.covers("aws", "us-east-1", "p4d"), quota.covers("aws", "us-east-1", "p5en")) for quota in stated]
+    covered = [
+        (quota.covers("aws", "us-east-1", "p4d"), quota.covers("aws", "us-east-1", "p5en"))
+        for quota in stated
+    ]
     assert covered == [(True, False), (True, True), (False, True)]
 
 
 def test_an_account_without_the_role_of_spot_machines_is_told_once_how_to_make_it(ec2: Ec2) -> None:
     code = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
-    ec2.server.faults.append(AwsFault("/", ec2_error(code, status=400), action="RunInstances", times=9))
-    with pytest.raises(NotPermitted, match=r"create-service-linked-role --aws-service-name spot\.amazonaws\.com"):
+    ec2.server.faults.append(
+        AwsFault("/", ec2_error(code, status=400), action="RunInstances", times=9)
+    )
+    with pytest.raises(
+        NotPermitted, match=r"create-service-linked-role --aws-service-name spot\.amazonaws\.com"
+    ):
         provider().create(ORDER)
 
 
@@ -205,7 +232,9 @@ def test_a_full_quota_of_one_family_leaves_those_of_others(ec2: Ec2) -> None:
     with pytest.raises(QuotaReached):
         here.create(replace(ORDER, token="t2"))
     here.create(replace(ORDER, token="t3", bid=None))
-    here.create(replace(ORDER, token="t4", count=1, market=replace(MARKET, instance_type="g4dn.xlarge")))
+    here.create(
+        replace(ORDER, token="t4", count=1, market=replace(MARKET, instance_type="g4dn.xlarge"))
+    )
 
 
 @pytest.mark.parametrize(
@@ -234,7 +263,10 @@ def test_a_bid_below_the_price_has_no_machine(ec2: Ec2) -> None:
 def test_a_refused_list_does_not_look_empty(ec2: Ec2) -> None:
     here = provider()
     here.create(ORDER)
-    for code, kind in (("RequestLimitExceeded", Throttled), ("UnauthorizedOperation", NotPermitted)):
+    for code, kind in (
+        ("RequestLimitExceeded", Throttled),
+        ("UnauthorizedOperation", NotPermitted),
+    ):
         ec2.server.faults.append(
             AwsFault(
                 "/",
@@ -254,7 +286,9 @@ def test_a_refused_list_does_not_look_empty(ec2: Ec2) -> None:
     assert len(here.list({})) == 2
 
 
-def test_a_silent_region_delays_the_others_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_region_delays_the_others_for_a_while_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(calls, "REGION_SECONDS", 3.0)
     over = Event()
 
@@ -266,7 +300,10 @@ def test_a_silent_region_delays_the_others_for_a_while_only(monkeypatch: pytest.
     with pytest.raises(PartlyListed, match="aws: no answer within 3 s") as found:
         calls.in_each(["eu-west-1", "us-west-2", "us-east-1"], listed)
     over.set()
-    assert (found.value.listed, found.value.parts) == (("eu-west-1", "us-east-1"), ("aws:us-west-2:",))
+    assert (found.value.listed, found.value.parts) == (
+        ("eu-west-1", "us-east-1"),
+        ("aws:us-west-2:",),
+    )
 
 
 def test_codes_of_what_is_gone_are_those_that_say_so() -> None:
@@ -275,7 +312,12 @@ def test_codes_of_what_is_gone_are_those_that_say_so() -> None:
 
 def test_without_credentials_nothing_is_asked(ec2: Ec2, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    fresh = AwsProvider(AwsSession(ACCESS), SETTINGS, cast("RemoteAgents", Unreached()), SteadyPrices((MARKET,), 10**7))
+    fresh = AwsProvider(
+        AwsSession(ACCESS),
+        SETTINGS,
+        cast("RemoteAgents", Unreached()),
+        SteadyPrices((MARKET,), 10**7),
+    )
     with pytest.raises(NotPermitted, match=r"no credentials found; set AWS_ACCESS_KEY_ID"):
         fresh.list({})
     assert not ec2.server.requests
@@ -284,13 +326,19 @@ def test_without_credentials_nothing_is_asked(ec2: Ec2, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("code", ["ExpiredToken", "RequestExpired", "ExpiredTokenException"])
 def test_expired_credentials_are_named(ec2: Ec2, code: str) -> None:
     ec2.server.faults.append(AwsFault("/", ec2_error(code), times=9))
-    for call in (lambda: provider().list({}), lambda: provider().create(ORDER), lambda: provider().resources({})):
+    for call in (
+        lambda: provider().list({}),
+        lambda: provider().create(ORDER),
+        lambda: provider().resources({}),
+    ):
         with pytest.raises(LoginNeeded, match=code):
             call()
     assert not ec2.machines()
 
 
-def test_a_new_login_is_seen_by_the_next_call(ec2: Ec2, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_new_login_is_seen_by_the_next_call(
+    ec2: Ec2, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """`aws sso login` and its like write files; the process that waits for them goes on."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
@@ -301,7 +349,12 @@ def test_a_new_login_is_seen_by_the_next_call(ec2: Ec2, monkeypatch: pytest.Monk
         keys.write_text(f"[default]\naws_access_key_id = {key}\naws_secret_access_key = secret\n")
 
     sign_in("FIRST")
-    here = AwsProvider(AwsSession(ACCESS), SETTINGS, cast("RemoteAgents", Unreached()), SteadyPrices((MARKET,), 10**7))
+    here = AwsProvider(
+        AwsSession(ACCESS),
+        SETTINGS,
+        cast("RemoteAgents", Unreached()),
+        SteadyPrices((MARKET,), 10**7),
+    )
     here.list({})
     ec2.server.faults.append(AwsFault("/", ec2_error("RequestExpired"), times=9))
     with pytest.raises(LoginNeeded):

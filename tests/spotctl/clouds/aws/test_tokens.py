@@ -1,4 +1,6 @@
-"""A token buys once: lost answers, late lists, capacity for a part, and machines that are gone already."""
+"""A token buys once: lost answers, late lists, capacity for a part, and machines that are gone
+already.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,9 @@ def test_capacity_for_a_part_is_taken_and_the_token_is_used(ec2: Ec2) -> None:
 
 def test_a_refused_token_can_be_tried_again(ec2: Ec2) -> None:
     ec2.market.capacity["us-east-1a", "c5.large"] = 0
-    with pytest.raises(NoCapacity, match=r"aws/us-east-1/us-east-1a/c5.large: .*InsufficientInstanceCapacity"):
+    with pytest.raises(
+        NoCapacity, match=r"aws/us-east-1/us-east-1a/c5.large: .*InsufficientInstanceCapacity"
+    ):
         provider().create(ORDER)
     ec2.market.capacity["us-east-1a", "c5.large"] = 9
     assert len(provider().create(ORDER)) == 3
@@ -89,14 +93,21 @@ def test_two_installations_may_use_the_same_token() -> None:
     ours = provider().create(ORDER)
     theirs = provider().create(replace(ORDER, tags={INSTALLATION_TAG: "i2"}))
     assert {one.id for one in ours}.isdisjoint(one.id for one in theirs)
-    assert {one.id for one in provider().list({INSTALLATION_TAG: "i2"})} == {one.id for one in theirs}
+    assert {one.id for one in provider().list({INSTALLATION_TAG: "i2"})} == {
+        one.id for one in theirs
+    }
 
 
 @pytest.mark.parametrize(
     ("code", "group"),
-    [("InvalidGroup.NotFound", "security group"), ("InvalidPlacementGroup.Unknown", "placement group")],
+    [
+        ("InvalidGroup.NotFound", "security group"),
+        ("InvalidPlacementGroup.Unknown", "placement group"),
+    ],
 )
-def test_a_new_group_that_is_not_known_everywhere_yet_is_waited_for(ec2: Ec2, code: str, group: str) -> None:
+def test_a_new_group_that_is_not_known_everywhere_yet_is_waited_for(
+    ec2: Ec2, code: str, group: str
+) -> None:
     ec2.server.faults.append(AwsFault("/", ec2_error(code), action="RunInstances"))
     here = provider()
     with pytest.raises(Unanswered, match=f"does not know its new {group} yet"):
@@ -118,7 +129,14 @@ def test_a_group_that_was_removed_is_made_again(ec2: Ec2) -> None:
 def test_ids_that_ec2_does_not_know_do_not_keep_others_alive(ec2: Ec2) -> None:
     here = provider()
     machines = here.create(ORDER)
-    here.terminate(["aws:us-east-1:i-00000000000000000", *(one.id for one in machines), "gcp:us-central1-a:x", "never"])
+    here.terminate(
+        [
+            "aws:us-east-1:i-00000000000000000",
+            *(one.id for one in machines),
+            "gcp:us-central1-a:x",
+            "never",
+        ]
+    )
     ec2.wait()
     assert {one.state for one in here.list({})} == {MachineState.GONE}
 

@@ -35,7 +35,9 @@ def contract(test: Callable[[Any, Setting], None]) -> Callable[[Path], None]:
         with running_world() as world:
             pause: Callable[[float], None] = lambda seconds: time.sleep(min(seconds, 1.0))  # noqa: E731
             payload, provider_ = Payload("work", ("/bin/sh", "-c", "exit 3")), world.provider()
-            setting = Setting(provider_, MARKET, BID, UNKNOWN, payload, pause, slack=SECOND, patience_seconds=20)
+            setting = Setting(
+                provider_, MARKET, BID, UNKNOWN, payload, pause, slack=SECOND, patience_seconds=20
+            )
             test(ProviderContract(), setting)
 
     return trial
@@ -101,14 +103,20 @@ def partly_refused(world: World) -> None:
 
 def admitted(world: World) -> None:
     bought(world)
-    (rules,) = world.server.vm(machine_name("t1", 0)).group.of_kind("Microsoft.Network/networkSecurityGroups")
+    (rules,) = world.server.vm(machine_name("t1", 0)).group.of_kind(
+        "Microsoft.Network/networkSecurityGroups"
+    )
     for rule in rules.body["properties"]["securityRules"]:
         assert rule["properties"]["sourceAddressPrefixes"] == ["203.0.113.7/32"]
 
 
 def tagged(world: World) -> None:
     tags = {**order().tags, "team": "[R&D]"}
-    assert dict(bought(world, tags=tags).tags) == dict(world.provider().list({"team": "[R&D]"})[0].tags) == tags
+    assert (
+        dict(bought(world, tags=tags).tags)
+        == dict(world.provider().list({"team": "[R&D]"})[0].tags)
+        == tags
+    )
 
 
 def strangers_are_left_alone(world: World) -> None:
@@ -189,11 +197,19 @@ def _changed(usual: Callable[..., Any], change: Callable[[Any], object]) -> Call
     return fault
 
 
-def _never_deployed(self: AzureCalls, operation: Operation, *named: object, **options: Any) -> Any:  # noqa: ANN401 - a body
-    return None if operation is Operation.GET_DEPLOYMENT else _find(self, operation, *named, **options)
+# A body.
+def _never_deployed(self: AzureCalls, operation: Operation, *named: object, **options: Any) -> Any:  # noqa: ANN401
+    return (
+        None if operation is Operation.GET_DEPLOYMENT else _find(self, operation, *named, **options)
+    )
 
 
-def _all_granted(_: Inventory, group: str, deployment: Any, machines: frozenset[str]) -> OrderOutcome:  # noqa: ANN401, ARG001
+def _all_granted(
+    _: Inventory,
+    group: str,  # noqa: ARG001
+    deployment: Any,  # noqa: ARG001, ANN401
+    machines: frozenset[str],
+) -> OrderOutcome:
     return OrderOutcome(ended=True, granted=machines)
 
 
@@ -218,11 +234,17 @@ def _unchecked(self: Removal, resource: Resource) -> bool:
 
 
 def _open(resources: list[Any]) -> None:
-    resources[0]["properties"]["securityRules"][0]["properties"]["sourceAddressPrefixes"] = ["0.0.0.0/0"]
+    resources[0]["properties"]["securityRules"][0]["properties"]["sourceAddressPrefixes"] = [
+        "0.0.0.0/0"
+    ]
 
 
 def mutant(
-    name: str, where: object, attribute: str, fault: Callable[..., Any], trial: Callable[[Path], None]
+    name: str,
+    where: object,
+    attribute: str,
+    fault: Callable[..., Any],
+    trial: Callable[[Path], None],
 ) -> ProviderMutant:
     return ProviderMutant("azure", name, where, attribute, fault, trial)
 
@@ -263,7 +285,9 @@ OF_AZURE = (
         lambda _: {GROUP_TAG: GROUP_MARK},
         contract(ProviderContract.test_machines_are_listed_by_their_tags),
     ),
-    mutant("a tag in brackets is evaluated", orders, "_literal", lambda value: value, in_world(tagged)),
+    mutant(
+        "a tag in brackets is evaluated", orders, "_literal", lambda value: value, in_world(tagged)
+    ),
     mutant(
         "an evicted machine is only stopped",
         orders,
@@ -296,7 +320,12 @@ OF_AZURE = (
         "interface and address outlive their machine",
         orders,
         "_connection",
-        _changed(_connection, lambda made: made["networkInterfaceConfigurations"][0]["properties"].pop("deleteOption")),
+        _changed(
+            _connection,
+            lambda made: made["networkInterfaceConfigurations"][0]["properties"].pop(
+                "deleteOption"
+            ),
+        ),
         in_world(evicted_and_nothing_left),
     ),
     mutant(
@@ -313,9 +342,19 @@ OF_AZURE = (
         _changed(_machine, lambda made: made["properties"].pop("diagnosticsProfile")),
         in_world(console_is_shown),
     ),
-    mutant("ssh is open to the world", orders, "_network", _changed(_network, _open), in_world(admitted)),
     mutant(
-        "a refusal after the order was accepted is not seen", Inventory, "_partial", _all_granted, in_world(refused)
+        "ssh is open to the world",
+        orders,
+        "_network",
+        _changed(_network, _open),
+        in_world(admitted),
+    ),
+    mutant(
+        "a refusal after the order was accepted is not seen",
+        Inventory,
+        "_partial",
+        _all_granted,
+        in_world(refused),
     ),
     mutant(
         "what is left of refused machines stays",
@@ -331,9 +370,23 @@ OF_AZURE = (
         lambda _, missing, alive: iter(missing),  # noqa: ARG005 - as the usual one
         in_world(listed_late),
     ),
-    mutant("the end of a lease counts as a return", inventory, "ends", _unread_log, in_world(deleted_by_itself)),
-    mutant("refusals are swallowed", groups, "translated", _suppressing, in_world(failures_are_raised)),
-    mutant("machines of others are ended", MachineId, "parse", _any_id, in_world(strangers_are_left_alone)),
+    mutant(
+        "the end of a lease counts as a return",
+        inventory,
+        "ends",
+        _unread_log,
+        in_world(deleted_by_itself),
+    ),
+    mutant(
+        "refusals are swallowed", groups, "translated", _suppressing, in_world(failures_are_raised)
+    ),
+    mutant(
+        "machines of others are ended",
+        MachineId,
+        "parse",
+        _any_id,
+        in_world(strangers_are_left_alone),
+    ),
     mutant(
         "a group that others have taken over is removed",
         Removal,
@@ -341,5 +394,11 @@ OF_AZURE = (
         _unchecked,
         in_world(groups_of_others_are_left_alone),
     ),
-    mutant("groups of others are used", groups, "_is_ours", lambda *_: True, in_world(foreign_groups_are_not_used)),
+    mutant(
+        "groups of others are used",
+        groups,
+        "_is_ours",
+        lambda *_: True,
+        in_world(foreign_groups_are_not_used),
+    ),
 )

@@ -1,4 +1,6 @@
-"""Counts the calls for a machine and lists what is left of it, next to the requests that were once written by hand."""
+"""Counts the calls for a machine and lists what is left of it, next to the requests that were once
+written by hand.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,18 @@ CALLS_BEFORE = {
     "a return": 1,
     "an order of four machines": 14,
 }
-"""The calls of these steps with the requests that spotctl wrote itself until f284581f, counted with this server."""
+"""The calls of these steps with the requests that spotctl wrote itself until f284581f, counted with
+this server."""
 LEFT_BEFORE = {"networkSecurityGroups", "virtualNetworks", "resourceGroups"}
 """The kinds of what that commit left of a machine that was evicted."""
 MORE = {"an order of four machines": 6}
-"""Addresses are read for each new machine, where one list each served all: the SDK that lists them takes 30 MiB."""
+"""Addresses are read for each new machine, where one list each served all: the SDK that lists them
+takes 30 MiB."""
 
 
-def test_a_machine_costs_as_many_calls_as_with_requests_by_hand_and_leaves_as_little(world: World) -> None:
+def test_a_machine_costs_as_many_calls_as_with_requests_by_hand_and_leaves_as_little(
+    world: World,
+) -> None:
     calls: dict[str, int] = {}
 
     def counted(step: str, action: Callable[[], object]) -> None:

@@ -1,4 +1,6 @@
-"""The checks before machines are rented on Azure: each names the setting or the command that cures it."""
+"""The checks before machines are rented on Azure: each names the setting or the command that cures
+it.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +19,33 @@ IDENTITY = NONE.format("ManagedIdentity/userAssignedIdentities")
 SUBNET = f"{NONE.format('Network/virtualNetworks')}/subnets/inner"
 
 
-def findings(world: World, settings: Mapping[str, Any] | None = None, **changes: Any) -> dict[str, Finding]:  # noqa: ANN401
+def findings(
+    world: World,
+    settings: Mapping[str, Any] | None = None,
+    **changes: Any,  # noqa: ANN401
+) -> dict[str, Finding]:
     request = replace(order(), **changes)
     provider = world.provider(**(settings or {}))
     return {finding.what: finding for finding in all_found("azure", provider.checks(request))}
 
 
 def bad(found: Mapping[str, Finding]) -> dict[str, str]:
-    return {what: f"{finding.detail}; {finding.cure}" for what, finding in found.items() if finding.is_bad}
+    return {
+        what: f"{finding.detail}; {finding.cure}"
+        for what, finding in found.items()
+        if finding.is_bad
+    }
 
 
-def test_a_subscription_that_lacks_nothing_passes_and_says_what_stays_unchecked(world: World) -> None:
+def test_a_subscription_that_lacks_nothing_passes_and_says_what_stays_unchecked(
+    world: World,
+) -> None:
     found = findings(world)
     assert bad(found) == {}
-    assert (found["not checked"].level, "policies" in found["not checked"].detail) == (Level.NOTE, True)
+    assert (found["not checked"].level, "policies" in found["not checked"].detail) == (
+        Level.NOTE,
+        True,
+    )
     assert world.server.resources() == ()
 
 
@@ -41,8 +56,18 @@ def test_a_subscription_that_lacks_nothing_passes_and_says_what_stays_unchecked(
         ({}, {"identity": IDENTITY}, "identity of machines", "az identity create"),
         ({"image": "Canonical:none:server:latest"}, {}, "image", "correct image in [azure]"),
         ({"subnet": SUBNET}, {}, "subnet", "correct subnet in [azure]"),
-        ({}, {"market": replace(MARKET, instance_type="Standard_Z9")}, "size Standard_Z9", "has no size"),
-        ({}, {"market": replace(MARKET, instance_type="Standard_B2s")}, "size Standard_B2s", "rent it on demand"),
+        (
+            {},
+            {"market": replace(MARKET, instance_type="Standard_Z9")},
+            "size Standard_Z9",
+            "has no size",
+        ),
+        (
+            {},
+            {"market": replace(MARKET, instance_type="Standard_B2s")},
+            "size Standard_B2s",
+            "rent it on demand",
+        ),
     ],
 )
 def test_what_the_settings_or_the_job_name_is_checked(
@@ -54,7 +79,10 @@ def test_what_the_settings_or_the_job_name_is_checked(
 def test_a_quota_that_is_too_small_is_named(world: World) -> None:
     world.server.fleet.quota = 1
     words = bad(findings(world))[f"quotas in {MARKET.region}"]
-    assert "1 Total Regional Spot vCPUs in eastus, and 8 are needed; request more in the Azure portal" in words
+    assert (
+        "1 Total Regional Spot vCPUs in eastus, and 8 are needed; request more in the Azure portal"
+        in words
+    )
 
 
 def test_reserved_machines_need_no_quota(world: World) -> None:
@@ -64,5 +92,7 @@ def test_reserved_machines_need_no_quota(world: World) -> None:
 
 
 def test_an_older_role_leaves_a_check_out(world: World) -> None:
-    world.server.access.denied.add("Microsoft.Compute/locations/publishers/artifacttypes/offers/skus/versions/read")
+    world.server.access.denied.add(
+        "Microsoft.Compute/locations/publishers/artifacttypes/offers/skus/versions/read"
+    )
     assert findings(world)["image"].level is Level.NOTE

@@ -127,7 +127,9 @@ def test_the_log_is_not_asked_at_every_turn(world: World) -> None:
 
 
 @pytest.mark.parametrize("machines", [1, 20])
-def test_a_look_at_a_run_costs_three_calls_however_many_machines_it_has(world: World, machines: int) -> None:
+def test_a_look_at_a_run_costs_three_calls_however_many_machines_it_has(
+    world: World, machines: int
+) -> None:
     provider = world.provider()
     provider.create(order(machines=machines))
     provider.list({})

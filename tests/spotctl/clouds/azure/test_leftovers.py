@@ -27,7 +27,9 @@ def test_everything_of_a_run_is_found_by_its_tags(world: World) -> None:
     found = world.provider().resources(OURS)
     parts = ["address", "disk", "machine", "network interface"]
     assert kinds(found) == sorted([*parts, *parts, "network", "network rules", "resource group"])
-    assert all(one.id.startswith("azure:") and one.tags["spotctl-run"] == "night-1" for one in found)
+    assert all(
+        one.id.startswith("azure:") and one.tags["spotctl-run"] == "night-1" for one in found
+    )
     assert world.provider().resources({"spotctl-installation": "another"}) == ()
 
 
@@ -45,8 +47,12 @@ def test_removing_the_group_removes_all_and_nothing_of_another_installation(worl
     assert [one.id for one in world.server.resources()] == ["spotctl-lookalike"]
 
 
-@pytest.mark.parametrize("fault", [{"lost": True}, {"reply": Reply(503)}], ids=["answer lost", "not carried out"])
-def test_a_removal_goes_on_whichever_call_gets_no_answer(world: World, fault: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "fault", [{"lost": True}, {"reply": Reply(503)}], ids=["answer lost", "not carried out"]
+)
+def test_a_removal_goes_on_whichever_call_gets_no_answer(
+    world: World, fault: dict[str, Any]
+) -> None:
     provider = world.provider()
     for number in count():
         provider.create(order(f"t{number}"))
@@ -68,7 +74,9 @@ def test_what_cannot_be_removed_does_not_spare_the_others(world: World) -> None:
     refused = {"error": {"code": "ScopeLocked", "message": "delete the lock first"}}
     provider.terminate([one.id for one in found if one.kind == "machine"])
     eventually(lambda: not world.host.running())
-    world.server.server.faults.append(Fault(f"/disks/{disk}", Reply(409, json.dumps(refused).encode()), times=99))
+    world.server.server.faults.append(
+        Fault(f"/disks/{disk}", Reply(409, json.dumps(refused).encode()), times=99)
+    )
     with pytest.raises(ProviderError, match="delete the lock first"):
         provider.remove(found)
     world.server.server.faults.clear()
@@ -131,7 +139,9 @@ def test_a_removal_that_takes_too_long_says_what_is_left(world: World) -> None:
     provider.create(order())
     network = [found for found in provider.resources(OURS) if found.kind == "network"]
     provider._patience_seconds = provider._poll_seconds = 0.0
-    with pytest.raises(ProviderError, match=r"Azure is still deleting azure:/subscriptions/.*virtualNetworks"):
+    with pytest.raises(
+        ProviderError, match=r"Azure is still deleting azure:/subscriptions/.*virtualNetworks"
+    ):
         provider.remove(network)
 
 
@@ -146,10 +156,17 @@ def test_a_group_that_is_being_deleted_can_be_used_again_later(world: World) -> 
 def test_ids_of_other_clouds_and_of_nothing_are_ignored(world: World) -> None:
     provider = world.provider()
     provider.create(order())
-    others = ["never", "aws:us-east-1:i-1", "azure:eastus:company/database", "azure:eastus:spotctl-x/spotctl-y"]
+    others = [
+        "never",
+        "aws:us-east-1:i-1",
+        "azure:eastus:company/database",
+        "azure:eastus:spotctl-x/spotctl-y",
+    ]
     provider.terminate(others)
     assert len(world.host.running()) == 2
-    assert all("company" not in one.path for one in world.server.server.requests if one.method == "DELETE")
+    assert all(
+        "company" not in one.path for one in world.server.server.requests if one.method == "DELETE"
+    )
 
 
 def test_a_failure_to_end_one_machine_does_not_spare_the_others(world: World) -> None:
@@ -170,4 +187,6 @@ def test_lists_of_many_pages(world: World) -> None:
     assert len(provider.list({})) == 4
     assert len([one for one in provider.resources(OURS) if one.kind == "disk"]) == 4
     world.server.evict(machines[0].id, None)
-    assert [one.end_reason for one in world.provider().list({}) if one.end_reason] == [EndReason.EVICTED]
+    assert [one.end_reason for one in world.provider().list({}) if one.end_reason] == [
+        EndReason.EVICTED
+    ]

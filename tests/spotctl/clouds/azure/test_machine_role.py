@@ -1,4 +1,6 @@
-"""The identity of machines may delete machines in the resource groups of its runs, and nothing else."""
+"""The identity of machines may delete machines in the resource groups of its runs, and nothing
+else.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def deleting(world: World, caller: str, doomed: str) -> int:
     return httpx.delete(url, params={"api-version": "2024-07-01"}, headers=headers).status_code
 
 
-def test_a_machine_may_delete_machines_only_in_groups_of_runs_with_its_identity(world: World) -> None:
+def test_a_machine_may_delete_machines_only_in_groups_of_runs_with_its_identity(
+    world: World,
+) -> None:
     provider = world.provider()
     own = order("t1", machines=1)
     other = order("t2", machines=1)
@@ -39,7 +43,9 @@ def test_a_machine_may_delete_machines_only_in_groups_of_runs_with_its_identity(
     (first,), (second,) = provider.create(own), provider.create(other)
     one, two = (machine.id.rpartition(":")[2].rpartition("/")[2] for machine in (first, second))
     principal = world.server.fleet.identities[IDENTITY.lower()]["principalId"]
-    assert world.server.access.assigned == {(group_name(asked.tags).lower(), principal) for asked in (own, other)}
+    assert world.server.access.assigned == {
+        (group_name(asked.tags).lower(), principal) for asked in (own, other)
+    }
     # As if the second run had another identity.
     world.server.access.assigned.discard((group_name(other.tags).lower(), principal))
     assert deleting(world, one, two) == 403
@@ -55,7 +61,9 @@ def test_an_order_that_is_repeated_assigns_the_role_again(world: World) -> None:
 
 def test_a_subscription_without_the_role_is_told_how_to_make_it(world: World) -> None:
     world.server.roles.clear()
-    with pytest.raises(BadRequest, match=r"has no role spotctl-machine.*spotctl doctor --policy azure-machines"):
+    with pytest.raises(
+        BadRequest, match=r"has no role spotctl-machine.*spotctl doctor --policy azure-machines"
+    ):
         world.provider().create(order())
     assert not world.host.running()
 

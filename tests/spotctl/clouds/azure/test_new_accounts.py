@@ -10,7 +10,9 @@ from tests.spotctl.clouds.azure.world import World, order
 
 def test_a_region_that_the_subscription_may_not_use_is_not_the_end(world: World) -> None:
     world.server.fleet.regions = frozenset({"westus2"})
-    with pytest.raises(NotHere, match=r"best available regions.*name others under regions") as refused:
+    with pytest.raises(
+        NotHere, match=r"best available regions.*name others under regions"
+    ) as refused:
         world.provider().create(order())
     assert refused.value.scope is Scope.REGION
     assert world.server.machines() == ()

@@ -12,7 +12,15 @@ import pytest
 
 from pricing_data.market import Market
 from spotctl.clouds.azure.orders import machine_name, placement_name
-from spotctl.clouds.errors import ErrorAction, NoCapacity, NotFound, NotPermitted, QuotaReached, TokenTaken, action_for
+from spotctl.clouds.errors import (
+    ErrorAction,
+    NoCapacity,
+    NotFound,
+    NotPermitted,
+    QuotaReached,
+    TokenTaken,
+    action_for,
+)
 from spotctl.home.errors import BadRequest
 from tests.cloud.azure_reservations import DEPLOY, GROUP, READ
 from tests.cloud.azure_state import Refused
@@ -28,7 +36,8 @@ RULES = f"{COMPANY}/Microsoft.Network/networkSecurityGroups/office"
 def sent(world: World, **changes: Any) -> dict[str, Any]:  # noqa: ANN401 - of settings
     """The body of the first machine of an order."""
     request = order(
-        machines=1, **{name: changes.pop(name) for name in ("bid", "disk_gib", "network") if name in changes}
+        machines=1,
+        **{name: changes.pop(name) for name in ("bid", "disk_gib", "network") if name in changes},
     )
     world.provider(**changes).create(request)
     return world.bought(machine_name(request.token, 0))
@@ -40,14 +49,19 @@ def interface_of(machine: dict[str, Any]) -> dict[str, Any]:
     return properties
 
 
-def test_spot_machines_are_deleted_by_an_eviction_with_all_that_was_made_with_them(world: World) -> None:
+def test_spot_machines_are_deleted_by_an_eviction_with_all_that_was_made_with_them(
+    world: World,
+) -> None:
     properties = sent(world)["properties"]
     assert (properties["priority"], properties["evictionPolicy"]) == ("Spot", "Delete")
     assert properties["billingProfile"] == {"maxPrice": BID / 1e9}
     assert properties["storageProfile"]["osDisk"]["deleteOption"] == "Delete"
     interface = interface_of({"properties": properties})
     address = interface["ipConfigurations"][0]["properties"]["publicIPAddressConfiguration"]
-    assert (interface["deleteOption"], address["properties"]["deleteOption"]) == ("Delete", "Delete")
+    assert (interface["deleteOption"], address["properties"]["deleteOption"]) == (
+        "Delete",
+        "Delete",
+    )
     world.server.evict(machine_name("t1", 0), None)
     kinds = {one.kind.rpartition("/")[2] for one in world.server.resources()}
     assert kinds == {"resourceGroups", "virtualNetworks", "networkSecurityGroups"}
@@ -69,7 +83,11 @@ def test_everything_is_tagged(world: World) -> None:
     world.provider(tags={"cost-center": "[42]"}).create(order())
     for one in world.server.resources():
         if one.kind.rpartition("/")[2] in ("virtualMachines", "resourceGroups", "virtualNetworks"):
-            wanted = {"spotctl-installation": "home", "spotctl-run": "night-1", "cost-center": "[42]"}
+            wanted = {
+                "spotctl-installation": "home",
+                "spotctl-run": "night-1",
+                "cost-center": "[42]",
+            }
             assert wanted.items() <= one.tags.items(), one
     (first, _) = world.server.machines()
     assert first.tags["spotctl-intent"] == "1"
@@ -88,7 +106,9 @@ def test_tags_that_azure_refuses_are_refused_before_anything_is_made(world: Worl
 def test_the_start_up_script_is_sent_and_secrets_are_not(world: World) -> None:
     request = order(secrets={"HF_TOKEN": "hf_planted"})
     world.provider().create(request)
-    script = base64.b64decode(world.bought(machine_name("t1", 1))["properties"]["osProfile"]["customData"])
+    script = base64.b64decode(
+        world.bought(machine_name("t1", 1))["properties"]["osProfile"]["customData"]
+    )
     assert script.decode() == world.agents.start_up(request, "azure")
     assert all(b"hf_planted" not in one.body for one in world.server.server.requests)
 
@@ -104,16 +124,27 @@ def test_the_account_that_azure_insists_on_has_no_password_and_a_new_key(world: 
     assert keys[0] != keys[1]
 
 
-def test_without_a_subnet_a_run_gets_one_that_admits_only_ssh_from_the_settings(world: World) -> None:
+def test_without_a_subnet_a_run_gets_one_that_admits_only_ssh_from_the_settings(
+    world: World,
+) -> None:
     world.provider(ssh_from=("203.0.113.7/32", "198.51.100.0/24")).create(order())
-    (deployment,) = [one for one in world.server.server.requests if one.method == "PUT" and b"template" in one.body]
+    (deployment,) = [
+        one
+        for one in world.server.server.requests
+        if one.method == "PUT" and b"template" in one.body
+    ]
     resources = json.loads(deployment.body)["properties"]["template"]["resources"]
     (rules,) = [one for one in resources if one["type"].endswith("networkSecurityGroups")]
     (rule,) = rules["properties"]["securityRules"]
     assert rule["properties"]["sourceAddressPrefixes"] == ["203.0.113.7/32", "198.51.100.0/24"]
-    assert (rule["properties"]["destinationPortRange"], rule["properties"]["direction"]) == ("22", "Inbound")
+    assert (rule["properties"]["destinationPortRange"], rule["properties"]["direction"]) == (
+        "22",
+        "Inbound",
+    )
     (network,) = [one for one in resources if one["type"].endswith("virtualNetworks")]
-    assert network["properties"]["subnets"][0]["properties"]["networkSecurityGroup"]["id"].endswith("spotctl-eastus")
+    assert network["properties"]["subnets"][0]["properties"]["networkSecurityGroup"]["id"].endswith(
+        "spotctl-eastus"
+    )
 
 
 def test_one_run_has_one_group_and_a_network_in_each_region(world: World) -> None:
@@ -125,7 +156,11 @@ def test_one_run_has_one_group_and_a_network_in_each_region(world: World) -> Non
     assert [one.split(":")[1] for one in ids] == ["eastus", "eastus", "westus2"]
     assert len({one.split(":")[2].partition("/")[0] for one in ids}) == 1
     kinds = [one.kind.rpartition("/")[2] for one in world.server.resources()]
-    assert (kinds.count("resourceGroups"), kinds.count("virtualNetworks"), kinds.count("virtualMachines")) == (1, 2, 3)
+    assert (
+        kinds.count("resourceGroups"),
+        kinds.count("virtualNetworks"),
+        kinds.count("virtualMachines"),
+    ) == (1, 2, 3)
 
 
 def test_the_networks_of_the_company_are_used(world: World) -> None:
@@ -142,7 +177,12 @@ def test_the_networks_of_the_company_are_used(world: World) -> None:
 
 
 def test_the_network_and_the_disk_of_a_request(world: World) -> None:
-    machine = sent(world, network=SUBNET, disk_gib=200, disk_encryption_set=f"{COMPANY}/Microsoft.Compute/x/key")
+    machine = sent(
+        world,
+        network=SUBNET,
+        disk_gib=200,
+        disk_encryption_set=f"{COMPANY}/Microsoft.Compute/x/key",
+    )
     disk = machine["properties"]["storageProfile"]["osDisk"]
     assert disk["diskSizeGB"] == 200
     assert disk["managedDisk"]["diskEncryptionSet"]["id"].endswith("/key")
@@ -158,7 +198,9 @@ def test_the_network_and_the_disk_of_a_request(world: World) -> None:
         ("Standard_ND96isr_MI300X_v5", "ubuntu-hpc", "2404-rocm"),
     ],
 )
-def test_the_image_fits_the_architecture_and_the_gpus(world: World, size: str, offer: str, sku: str) -> None:
+def test_the_image_fits_the_architecture_and_the_gpus(
+    world: World, size: str, offer: str, sku: str
+) -> None:
     market = Market.parse(f"azure/eastus/-/{size}")
     world.provider().create(order(machines=1, market=market))
     storage = world.bought(machine_name("t1", 0))["properties"]["storageProfile"]
@@ -175,7 +217,9 @@ def test_the_image_fits_the_architecture_and_the_gpus(world: World, size: str, o
         ("Standard_ND40rs_v2", "no image with drivers for its V100"),
     ],
 )
-def test_a_size_without_an_image_is_refused_unless_the_job_names_one(world: World, size: str, problem: str) -> None:
+def test_a_size_without_an_image_is_refused_unless_the_job_names_one(
+    world: World, size: str, problem: str
+) -> None:
     wanted = order(machines=1, market=Market.parse(f"azure/eastus/-/{size}"))
     with pytest.raises(BadRequest, match=problem):
         world.provider().create(wanted)
@@ -185,7 +229,9 @@ def test_a_size_without_an_image_is_refused_unless_the_job_names_one(world: Worl
 def test_an_image_of_ones_own(world: World) -> None:
     image = f"{COMPANY}/Microsoft.Compute/galleries/images/training"
     world.provider(image=image).create(order(machines=1))
-    assert world.bought(machine_name("t1", 0))["properties"]["storageProfile"]["imageReference"] == {"id": image}
+    assert world.bought(machine_name("t1", 0))["properties"]["storageProfile"][
+        "imageReference"
+    ] == {"id": image}
     with pytest.raises(BadRequest, match="neither publisher:offer:sku:version nor a resource id"):
         world.provider().create(order("t2", image="ubuntu"))
     with pytest.raises(BadRequest, match="PlatformImageNotFound"):
@@ -196,7 +242,9 @@ def test_a_machine_needs_an_identity_with_which_it_deletes_itself(world: World) 
     with pytest.raises(BadRequest, match="az identity create"):
         world.provider(identity=None).create(order())
     with pytest.raises(BadRequest, match="FailedIdentityOperation"):
-        world.provider(identity=f"{COMPANY}/Microsoft.ManagedIdentity/userAssignedIdentities/none").create(order())
+        world.provider(
+            identity=f"{COMPANY}/Microsoft.ManagedIdentity/userAssignedIdentities/none"
+        ).create(order())
     with pytest.raises(BadRequest, match="set ssh_from"):
         world.provider(ssh_from=()).create(order())
     assert world.server.machines() == ()
@@ -221,18 +269,33 @@ class TestCloseMachines:
     def test_they_are_in_one_group_of_the_run_which_goes_with_it(self, world: World) -> None:
         provider = world.provider()
         machines = [*provider.create(order(close=True)), *provider.create(order("t2", close=True))]
-        (group,) = [one for one in world.server.resources() if one.kind.endswith("/proximityPlacementGroups")]
+        (group,) = [
+            one
+            for one in world.server.resources()
+            if one.kind.endswith("/proximityPlacementGroups")
+        ]
         for token in ("t1", "t2"):
-            named = world.bought(machine_name(token, 0))["properties"]["proximityPlacementGroup"]["id"]
+            named = world.bought(machine_name(token, 0))["properties"]["proximityPlacementGroup"][
+                "id"
+            ]
             assert named.rpartition("/")[2] == f"spotctl-{MARKET.region}"
-        assert {"spotctl-installation": "home", "spotctl-run": "night-1"}.items() <= group.tags.items()
+        assert {
+            "spotctl-installation": "home",
+            "spotctl-run": "night-1",
+        }.items() <= group.tags.items()
         provider.terminate([machine.id for machine in machines])
         run = {"spotctl-installation": "home", "spotctl-run": "night-1"}
         provider.remove(provider.resources(run))
-        assert not [one for one in world.server.resources() if one.kind.endswith("/proximityPlacementGroups")]
+        assert not [
+            one
+            for one in world.server.resources()
+            if one.kind.endswith("/proximityPlacementGroups")
+        ]
 
     def test_those_of_zones_are_in_groups_of_their_own(self) -> None:
-        assert placement_name(Market("azure", "eastus", "2", "Standard_D2s_v5")) == "spotctl-eastus-2"
+        assert (
+            placement_name(Market("azure", "eastus", "2", "Standard_D2s_v5")) == "spotctl-eastus-2"
+        )
 
     def test_a_repeated_order_must_be_as_close(self, world: World) -> None:
         (first, *_) = world.provider().create(order(close=True))
@@ -248,8 +311,15 @@ class TestReservedMachines:
     """Machines of a group of capacity reservations."""
 
     SIZE = MARKET.instance_type
-    RESERVED: Mapping[str, Any] = {"market": replace(MARKET, reservation="night"), "bid": None, "reservation": GROUP}
-    IN_ZONE: Mapping[str, Any] = {**RESERVED, "market": replace(MARKET, zone="eastus-2", reservation="night")}
+    RESERVED: Mapping[str, Any] = {
+        "market": replace(MARKET, reservation="night"),
+        "bid": None,
+        "reservation": GROUP,
+    }
+    IN_ZONE: Mapping[str, Any] = {
+        **RESERVED,
+        "market": replace(MARKET, zone="eastus-2", reservation="night"),
+    }
 
     def test_they_name_the_group_and_count_against_no_quota(self, world: World) -> None:
         reservations = world.server.fleet.reservations
@@ -260,9 +330,13 @@ class TestReservedMachines:
         machines = provider.create(order(**self.RESERVED))
         assert (len(machines), reservations.free(night)) == (2, 0)
         sent = world.bought(machine_name("t1", 0))
-        assert sent["properties"]["capacityReservation"] == {"capacityReservationGroup": {"id": GROUP}}
+        assert sent["properties"]["capacityReservation"] == {
+            "capacityReservationGroup": {"id": GROUP}
+        }
         assert (sent["properties"]["priority"], "zones" in sent) == ("Regular", False)
-        assert {str(machine.market) for machine in machines} == {f"azure/eastus/-/{self.SIZE}/linux/night"}
+        assert {str(machine.market) for machine in machines} == {
+            f"azure/eastus/-/{self.SIZE}/linux/night"
+        }
         provider.terminate([machine.id for machine in machines])
         eventually(lambda: reservations.free(night) == 2)
 
@@ -271,7 +345,9 @@ class TestReservedMachines:
         machines = world.provider().create(order(**self.IN_ZONE))
         assert world.bought(machine_name("t1", 0))["zones"] == ["2"]
         assert [machine.market.zone for machine in machines] == ["eastus-2", "eastus-2"]
-        assert [machine.market for machine in world.provider().list({})] == [machine.market for machine in machines]
+        assert [machine.market for machine in world.provider().list({})] == [
+            machine.market for machine in machines
+        ]
 
     def test_no_machine_is_bought_beyond_those_that_are_reserved(self, world: World) -> None:
         """Azure would grant them, on demand."""
@@ -295,7 +371,11 @@ class TestReservedMachines:
         fleet = world.server.fleet
         night = fleet.reservations.reserve(self.SIZE, 2)
         world.provider().create(order(**self.RESERVED))
-        sent = {**world.bought(machine_name("t1", 0)), "type": "Microsoft.Compute/virtualMachines", "name": "more"}
+        sent = {
+            **world.bought(machine_name("t1", 0)),
+            "type": "Microsoft.Compute/virtualMachines",
+            "name": "more",
+        }
         fleet.check([sent])
         fleet.cores = 4
         fleet.check([sent])
@@ -318,7 +398,11 @@ class TestReservedMachines:
                 "1",
                 "reserves no Standard_D4s_v5 in zone 2, but Standard_D4s_v5 in zone 1; correct the",
             ),
-            ("Standard_D4s_v5", "", "reserves no Standard_D4s_v5 in zone 2, but Standard_D4s_v5 without a zone"),
+            (
+                "Standard_D4s_v5",
+                "",
+                "reserves no Standard_D4s_v5 in zone 2, but Standard_D4s_v5 without a zone",
+            ),
         ],
         ids=["size", "zone", "regional"],
     )
@@ -332,7 +416,9 @@ class TestReservedMachines:
         assert action_for(refused.value) is ErrorAction.OTHER_MARKET
         assert world.server.resources() == ()
 
-    @pytest.mark.parametrize("id_", [GROUP.replace("night", "day"), "night"], ids=["unknown", "no id"])
+    @pytest.mark.parametrize(
+        "id_", [GROUP.replace("night", "day"), "night"], ids=["unknown", "no id"]
+    )
     def test_a_group_that_does_not_exist_is_refused_by_name(self, world: World, id_: str) -> None:
         world.server.fleet.reservations.reserve(self.SIZE, 2)
         with pytest.raises(NotFound, match=f"{id_}.*correct the job's reservations"):

@@ -98,7 +98,10 @@ def test_a_size_that_the_image_does_not_boot_is_not_asked_for_again(world: World
 
 def test_a_new_subscription_says_what_to_register(world: World) -> None:
     world.server.unregistered.add("microsoft.network")
-    with pytest.raises(NotPermitted, match=r"namespace 'Microsoft.Network'.*az provider register -n Microsoft.Network"):
+    with pytest.raises(
+        NotPermitted,
+        match=r"namespace 'Microsoft.Network'.*az provider register -n Microsoft.Network",
+    ):
         world.provider().create(order())
     assert world.server.machines() == ()
 
@@ -106,9 +109,17 @@ def test_a_new_subscription_says_what_to_register(world: World) -> None:
 @pytest.mark.parametrize(
     ("reply", "meaning", "words"),
     [
-        (azure_error("OperationNotAllowed", "slower", 429, **{"Retry-After": "17"}), Throttled, "after 17 seconds"),
+        (
+            azure_error("OperationNotAllowed", "slower", 429, **{"Retry-After": "17"}),
+            Throttled,
+            "after 17 seconds",
+        ),
         (Reply(429), Throttled, "try again later"),
-        (azure_error("AuthorizationFailed", "no right to read", 403), NotPermitted, "no right to read"),
+        (
+            azure_error("AuthorizationFailed", "no right to read", 403),
+            NotPermitted,
+            "no right to read",
+        ),
         (azure_error("InvalidAuthenticationToken", "expired", 401), NotPermitted, "az login"),
         (azure_error("InternalServerError", "oops", 500), Unanswered, "oops"),
         (Reply(502, b"<html>proxy</html>"), Unanswered, "502"),
@@ -118,9 +129,15 @@ def test_a_new_subscription_says_what_to_register(world: World) -> None:
         (Reply(404, b"{}"), Unanswered, "404"),
     ],
 )
-def test_answers_to_any_call(world: World, reply: Reply, meaning: type[SpotctlError], words: str) -> None:
+def test_answers_to_any_call(
+    world: World, reply: Reply, meaning: type[SpotctlError], words: str
+) -> None:
     provider = world.provider()
-    for call in (lambda: provider.create(order()), lambda: provider.list({}), lambda: provider.resources({})):
+    for call in (
+        lambda: provider.create(order()),
+        lambda: provider.list({}),
+        lambda: provider.resources({}),
+    ):
         world.server.server.faults[:] = [Fault("resourcegroups", reply)]
         with pytest.raises(meaning, match=words):
             call()
@@ -130,7 +147,11 @@ def test_answers_to_any_call(world: World, reply: Reply, meaning: type[SpotctlEr
 def test_a_cloud_that_is_not_there(world: World) -> None:
     provider = world.provider()
     world.server.close()
-    for call in (lambda: provider.create(order()), lambda: provider.list({}), lambda: provider.terminate([_ID])):
+    for call in (
+        lambda: provider.create(order()),
+        lambda: provider.list({}),
+        lambda: provider.terminate([_ID]),
+    ):
         with pytest.raises(Unanswered, match="no answer"):
             call()
 
@@ -141,7 +162,9 @@ _ID = "azure:eastus:spotctl-x/spotctl-y"
 def _whole_story(world: World) -> None:
     """Makes every call that a run makes."""
     provider = world.provider()
-    key = "/subscriptions/s/resourceGroups/company/providers/Microsoft.Compute/diskEncryptionSets/key"
+    key = (
+        "/subscriptions/s/resourceGroups/company/providers/Microsoft.Compute/diskEncryptionSets/key"
+    )
     provider.quotas(MARKET.region, {MARKET.instance_type})
     first, second = provider.create(order(close=True))
     world.server.fleet.capacity[MARKET.region, MARKET.instance_type] = 1
@@ -171,11 +194,16 @@ def test_the_policy_is_what_the_calls_need(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "action", sorted(one for one in PERMISSIONS if one.endswith(("/write", "join/action", "assign/action")))
+    "action",
+    sorted(one for one in PERMISSIONS if one.endswith(("/write", "join/action", "assign/action"))),
 )
-def test_each_right_that_buying_needs_is_named_when_it_is_missing(world: World, action: str) -> None:
+def test_each_right_that_buying_needs_is_named_when_it_is_missing(
+    world: World, action: str
+) -> None:
     world.server.access.denied.add(action)
-    key = "/subscriptions/s/resourceGroups/company/providers/Microsoft.Compute/diskEncryptionSets/key"
+    key = (
+        "/subscriptions/s/resourceGroups/company/providers/Microsoft.Compute/diskEncryptionSets/key"
+    )
     with pytest.raises(NotPermitted, match=action):
         world.provider(disk_encryption_set=key).create(order(close=True))
     assert world.server.machines() == ()
@@ -213,7 +241,10 @@ _FULL = {"code": "AllocationFailed", "message": "full"}
     [
         _FULL,
         {"code": "DeploymentFailed", "message": "see details", "details": [_FULL]},
-        {"code": "DeploymentFailed", "details": [{"code": "Conflict", "message": json.dumps({"error": _FULL})}]},
+        {
+            "code": "DeploymentFailed",
+            "details": [{"code": "Conflict", "message": json.dumps({"error": _FULL})}],
+        },
     ],
 )
 def test_the_cause_is_found_inside_the_errors_that_wrap_it(error: dict[str, object]) -> None:
@@ -238,7 +269,11 @@ def test_spot_machines_of_all_sizes_share_a_quota(world: World) -> None:
 
 
 def test_machines_on_demand_also_share_the_quota_of_their_family(world: World) -> None:
-    world.server.fleet.family_cores = {"standardDSv5Family": 100, "standardNCADSv4Family": 24, "standardESv5Family": 8}
+    world.server.fleet.family_cores = {
+        "standardDSv5Family": 100,
+        "standardNCADSv4Family": 24,
+        "standardESv5Family": 8,
+    }
     types = {"Standard_D2s_v5", "Standard_D4s_v5", "Standard_NC24ads_A100_v4", "Standard_Unknown"}
     *_, first, second = world.provider().quotas("eastus", types)
     assert [str(first), str(second)] == [
@@ -246,5 +281,7 @@ def test_machines_on_demand_also_share_the_quota_of_their_family(world: World) -
         "azure/eastus/Standard_NC24ads_A100_v4 on demand=24 vCPUs",
     ]
     assert quotas_from(str(first)) == (first,)
-    covered = [type_ for type_ in sorted(types) if first.covers("azure", "eastus", "Standard_D", type_)]
+    covered = [
+        type_ for type_ in sorted(types) if first.covers("azure", "eastus", "Standard_D", type_)
+    ]
     assert covered == ["Standard_D2s_v5", "Standard_D4s_v5"]

@@ -20,7 +20,9 @@ def test_names_say_what_azure_says(shared_data: Path) -> None:
     for row in rows:
         traits = traits_of(row["size"])
         assert traits.boots == row["HyperVGenerations"].replace(",", " "), row
-        assert traits.architecture == {"x64": "x86_64", "Arm64": "arm64"}[row["CpuArchitectureType"]], row
+        assert (
+            traits.architecture == {"x64": "x86_64", "Arm64": "arm64"}[row["CpuArchitectureType"]]
+        ), row
         assert traits.spot in (None, row["LowPriorityCapable"] == "True"), row
         assert (traits.accelerator_gib is not None) == bool(row["GPUs"]), row
 
@@ -60,14 +62,20 @@ def test_burstable_sizes_have_their_baselines(name: str, baseline: float) -> Non
     ],
 )
 def test_a_size_that_the_images_do_not_fit_says_why(name: str, gpus: str, problem: str) -> None:
-    found = obstacle(InstanceType("azure", name, 4, 16.0, gpus or None, int(bool(gpus)), traits=traits_of(name)))
+    found = obstacle(
+        InstanceType("azure", name, 4, 16.0, gpus or None, int(bool(gpus)), traits=traits_of(name))
+    )
     assert problem in found
     assert bool(problem) == bool(found)
 
 
 @pytest.mark.parametrize(
     ("name", "day"),
-    [("Standard_A4", "2024-08-31"), ("Standard_NC6s_v3", "2025-09-30"), ("Standard_NC24r", "2023-09-06")],
+    [
+        ("Standard_A4", "2024-08-31"),
+        ("Standard_NC6s_v3", "2025-09-30"),
+        ("Standard_NC24r", "2023-09-06"),
+    ],
 )
 def test_retired_sizes_have_their_day(name: str, day: str) -> None:
     assert traits_of(name).retires == parse_time(day)

@@ -22,8 +22,12 @@ def created(world: World) -> list[str]:
     return [one.id.rpartition("/")[2] for one in world.server.machines()]
 
 
-@pytest.mark.parametrize("fault", [{"cut": 10}, {"reply": Reply(503)}], ids=["answer lost", "not carried out"])
-def test_any_call_may_fail_and_the_request_be_repeated_by_another_process(fault: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "fault", [{"cut": 10}, {"reply": Reply(503)}], ids=["answer lost", "not carried out"]
+)
+def test_any_call_may_fail_and_the_request_be_repeated_by_another_process(
+    fault: dict[str, Any],
+) -> None:
     """Each call in turn is carried out but its answer is cut off, or it is not carried out."""
     for number in count():
         with running_world() as world:
@@ -51,8 +55,12 @@ def test_machines_that_are_gone_are_not_bought_again_by_another_process(world: W
 
 
 @pytest.mark.parametrize("by", ["eviction", "deletion"])
-def test_a_machine_that_went_before_its_lost_answer_arrived_is_not_bought_again(world: World, by: str) -> None:
-    """Azure carries the order out, its answer is lost, and the machine is gone when the request is repeated."""
+def test_a_machine_that_went_before_its_lost_answer_arrived_is_not_bought_again(
+    world: World, by: str
+) -> None:
+    """Azure carries the order out, its answer is lost, and the machine is gone when the request is
+    repeated.
+    """
     world.server.server.faults.append(Fault("/deployments/", skip=1, cut=10))
     asked = order(machines=1)
     with pytest.raises(Unanswered):
@@ -68,7 +76,11 @@ def test_a_machine_that_went_before_its_lost_answer_arrived_is_not_bought_again(
         (again,) = provider.create(asked)
         assert (again.id.rpartition("/")[2], again.state) == (name, MachineState.GONE)
     assert created(world) == [name]
-    deployed = [one for one in world.server.server.requests if one.method == "PUT" and "/deployments/" in one.path]
+    deployed = [
+        one
+        for one in world.server.server.requests
+        if one.method == "PUT" and "/deployments/" in one.path
+    ]
     assert len(deployed) == 1
 
 
@@ -98,21 +110,32 @@ def test_some_machines_of_an_order_are_refused(world: World) -> None:
     assert world.provider().create(order(machines=3)) == machines
     provider = world.provider()
     assert [one.id for one in provider.list({})] == [one.id for one in machines]
-    assert [one.id for one in provider.resources({}) if one.kind == "machine"] == [one.id for one in machines]
+    assert [one.id for one in provider.resources({}) if one.kind == "machine"] == [
+        one.id for one in machines
+    ]
 
 
 def test_a_machine_that_failed_and_runs_all_the_same_is_listed(world: World) -> None:
-    """Its system did not report in time: Azure bills it, and the launcher that would delete it is gone."""
+    """Its system did not report in time: Azure bills it, and the launcher that would delete it is
+    gone.
+    """
     machines = world.provider().create(order(machines=2))
     failed = world.server.vm(machine_name("t1", 0))
     failed.state = "Failed"
     (deployment,) = failed.group.deployments.values()
-    problem = {"code": "OSProvisioningTimedOut", "message": "OS Provisioning did not finish in the allotted time."}
-    deployment.steps = [(id_, problem if id_ == failed.id else error) for id_, error in deployment.steps]
+    problem = {
+        "code": "OSProvisioningTimedOut",
+        "message": "OS Provisioning did not finish in the allotted time.",
+    }
+    deployment.steps = [
+        (id_, problem if id_ == failed.id else error) for id_, error in deployment.steps
+    ]
     provider = world.provider()
     assert {one.id for one in provider.list({})} == {one.id for one in machines}
     provider.terminate([machines[0].id])
-    assert all(one.ended is not None for one in world.server.machines() if one.id.endswith(failed.name))
+    assert all(
+        one.ended is not None for one in world.server.machines() if one.id.endswith(failed.name)
+    )
 
 
 def test_all_machines_of_an_order_are_refused(world: World) -> None:
@@ -152,5 +175,7 @@ def test_deployments_of_others_in_the_group_are_ignored(world: World) -> None:
     provider = world.provider()
     (machine, _) = provider.create(order())
     group = world.server.vm(machine.id).group
-    group.deployments["other"] = replace(group.deployments[deployment_name("t1")], name="other", tags={})
+    group.deployments["other"] = replace(
+        group.deployments[deployment_name("t1")], name="other", tags={}
+    )
     assert len(provider.list({})) == 2

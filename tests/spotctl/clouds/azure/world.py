@@ -36,9 +36,12 @@ PATIENCE_SECONDS, POLL_SECONDS = 5.0, 0.005
 
 
 class LeaseKeepers(Records):
-    """Machines in the books that do what a real one does at the end of its lease: they have Azure delete them."""
+    """Machines in the books that do what a real one does at the end of its lease: they have Azure
+    delete them.
+    """
 
-    def start(self, spec: MachineSpec, on_end: Any) -> Addresses:  # noqa: ANN401 - as the host declares it
+    # As the host declares it.
+    def start(self, spec: MachineSpec, on_end: Any) -> Addresses:  # noqa: ANN401
         addresses = super().start(spec, on_end)
         lease = re.search(rb"lease (\d+)", spec.user_data)
         if lease:
@@ -59,9 +62,12 @@ class LeaseKeepers(Records):
         headers = {"Authorization": f"Bearer {token}"}
         httpx.delete(url, params={"api-version": "2024-07-01"}, headers=headers).raise_for_status()
 
-    def metadata(self, name: str, path: str, query: Mapping[str, str]) -> Any:  # noqa: ANN401 - JSON is any value
+    # JSON is any value.
+    def metadata(self, name: str, path: str, query: Mapping[str, str]) -> Any:  # noqa: ANN401
         asked = {key: [value] for key, value in query.items()}
-        reply = self.ask(name, Request("GET", f"/metadata/{path}", asked, {"metadata": "true"}, b""))
+        reply = self.ask(
+            name, Request("GET", f"/metadata/{path}", asked, {"metadata": "true"}, b"")
+        )
         assert reply.status == 200, reply.body
         return reply_json(reply.body)
 
@@ -80,7 +86,8 @@ class World:
     host: LeaseKeepers
     agents: Unreached = field(default_factory=Unreached)
 
-    def provider(self, settings: AzureMachineSettings = SETTINGS, **changes: Any) -> AzureProvider:  # noqa: ANN401 - of settings
+    # Of settings.
+    def provider(self, settings: AzureMachineSettings = SETTINGS, **changes: Any) -> AzureProvider:  # noqa: ANN401
         return provider_of(self.server, self.agents, replace(settings, **changes))
 
     def bought(self, name: str) -> dict[str, Any]:
@@ -88,7 +95,11 @@ class World:
         return self.server.vm(name).body
 
 
-def provider_of(server: AzureServer, agents: Any, settings: AzureMachineSettings = SETTINGS) -> AzureProvider:  # noqa: ANN401 - or a stand-in
+def provider_of(
+    server: AzureServer,
+    agents: Any,  # noqa: ANN401
+    settings: AzureMachineSettings = SETTINGS,
+) -> AzureProvider:
     access = AzureSettings(subscription=SUBSCRIPTION, management_endpoint=server.url, retries=0)
     prices = SteadyPrices((MARKET, ELSEWHERE), PRICE)
     sign_in = partial(AzureSession.sign_in, access)
@@ -105,7 +116,8 @@ def running_world() -> Iterator[World]:
         server.close()
 
 
-def order(token: str = "t1", machines: int = 2, **changes: Any) -> MachineRequest:  # noqa: ANN401 - of any field
+# Of any field.
+def order(token: str = "t1", machines: int = 2, **changes: Any) -> MachineRequest:  # noqa: ANN401
     tags = {INSTALLATION_TAG: "home", RUN_TAG: "night-1", INTENT_TAG: token.removeprefix("t")}
     request = MachineRequest(token, MARKET, machines, BID, time.time_ns() // 1000 + HOUR, tags)
     return replace(request, **changes)

@@ -31,7 +31,9 @@ def setting(folder: Path) -> Iterator[Setting]:
     with world(folder) as made:
         pause: Callable[[float], None] = lambda seconds: time.sleep(min(seconds, 1.0))  # noqa: E731
         payload = Payload("work", ("/bin/sh", "-c", "exit 3"))
-        yield Setting(made.provider(), N2, BID, UNKNOWN, payload, pause, slack=SECOND, patience_seconds=30)
+        yield Setting(
+            made.provider(), N2, BID, UNKNOWN, payload, pause, slack=SECOND, patience_seconds=30
+        )
 
 
 def contract(test: Callable[[Any, Setting], None]) -> Callable[[Path], None]:
@@ -140,7 +142,12 @@ def served_again_with_another_lease(made: World) -> None:
     assert len(made.server.machines()) == len(first)
 
 
-_scheduling, _disk, _firewalls, _of = orders._scheduling, orders._disk, orders.firewalls, orders.OrderName.of
+_scheduling, _disk, _firewalls, _of = (
+    orders._scheduling,
+    orders._disk,
+    orders.firewalls,
+    orders.OrderName.of,
+)
 _scoped = GcpSession.scoped
 
 
@@ -148,7 +155,8 @@ def _scheduled(**changes: object) -> Callable[..., dict[str, object]]:
     return lambda *arguments: {**_scheduling(*arguments), **changes}
 
 
-def _first_page_only(self: GcpSession, *arguments: Any) -> Iterator[Any]:  # noqa: ANN401  # the SDK's messages
+# The SDK's messages.
+def _first_page_only(self: GcpSession, *arguments: Any) -> Iterator[Any]:  # noqa: ANN401
     yield from list(_scoped(self, *arguments))[:3]
 
 
@@ -177,9 +185,15 @@ OF_GCP = (
         in_world(served_again_with_another_lease),
     ),
     mutant(
-        "no tags", orders, "labels_of", lambda _: {}, contract(ProviderContract.test_machines_are_listed_by_their_tags)
+        "no tags",
+        orders,
+        "labels_of",
+        lambda _: {},
+        contract(ProviderContract.test_machines_are_listed_by_their_tags),
     ),
-    mutant("tags are not made into labels", orders, "_escaped", lambda one: one, in_world(labelled)),
+    mutant(
+        "tags are not made into labels", orders, "_escaped", lambda one: one, in_world(labelled)
+    ),
     mutant(
         "what was deleted is forgotten",
         creation,
@@ -231,7 +245,11 @@ OF_GCP = (
         contract(ProviderContract.test_machines_are_listed_by_their_tags),
     ),
     mutant(
-        "evictions are not told from failures", inventory, "_ENDINGS", {}.copy(), in_world(evicted_and_nothing_left)
+        "evictions are not told from failures",
+        inventory,
+        "_ENDINGS",
+        {}.copy(),
+        in_world(evicted_and_nothing_left),
     ),
     mutant(
         "every deletion is the launcher's",

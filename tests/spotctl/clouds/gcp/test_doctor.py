@@ -1,4 +1,6 @@
-"""The checks before machines are rented on Google Cloud: each names the setting or the command that cures it."""
+"""The checks before machines are rented on Google Cloud: each names the setting or the command that
+cures it.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +16,37 @@ from tests.spotctl.clouds.gcp.world import ANYWHERE, N2, World, order
 WAY_IN = {"ssh_from": ("203.0.113.7/32",)}
 
 
-def findings(made: World, settings: Mapping[str, Any] = WAY_IN, **changes: Any) -> dict[str, Finding]:  # noqa: ANN401
+def findings(
+    made: World,
+    settings: Mapping[str, Any] = WAY_IN,
+    **changes: Any,  # noqa: ANN401
+) -> dict[str, Finding]:
     request = order(machines=2, **changes)
-    return {finding.what: finding for finding in all_found("gcp", made.provider(**settings).checks(request))}
+    return {
+        finding.what: finding
+        for finding in all_found("gcp", made.provider(**settings).checks(request))
+    }
 
 
 def bad(found: Mapping[str, Finding]) -> dict[str, str]:
-    return {what: f"{finding.detail}; {finding.cure}" for what, finding in found.items() if finding.is_bad}
+    return {
+        what: f"{finding.detail}; {finding.cure}"
+        for what, finding in found.items()
+        if finding.is_bad
+    }
 
 
 @pytest.mark.parametrize("market", [N2, ANYWHERE], ids=str)
-def test_a_project_that_lacks_nothing_passes_and_says_what_stays_unchecked(made: World, market: Any) -> None:  # noqa: ANN401
+def test_a_project_that_lacks_nothing_passes_and_says_what_stays_unchecked(
+    made: World,
+    market: Any,  # noqa: ANN401
+) -> None:
     found = findings(made, market=market)
     assert bad(found) == {}
-    assert (found["not checked"].level, "organization policies" in found["not checked"].detail) == (Level.NOTE, True)
+    assert (found["not checked"].level, "organization policies" in found["not checked"].detail) == (
+        Level.NOTE,
+        True,
+    )
     assert made.server.resources() == ()
 
 
@@ -44,7 +63,12 @@ def test_a_project_that_lacks_nothing_passes_and_says_what_stays_unchecked(made:
             "n2-standard-4 and its image",
             "was not found",
         ),
-        (WAY_IN, {"market": replace(N2, instance_type="n9-standard-4")}, "n9-standard-4 and its image", "no such"),
+        (
+            WAY_IN,
+            {"market": replace(N2, instance_type="n9-standard-4")},
+            "n9-standard-4 and its image",
+            "no such",
+        ),
         (WAY_IN, {"market": replace(N2, instance_type="m3-ultramem-32")}, "spot", "rent on demand"),
     ],
 )
@@ -66,7 +90,9 @@ def test_a_small_quota_of_addresses_is_named_with_both_ways_out(made: World) -> 
     assert "set public_ip = false in [gcp]" in words
     assert "quotas in us-central1" not in bad(findings(made, {**WAY_IN, "public_ip": False}))
     made.server.quotas["CPUS"] = 7.0
-    assert "CPUS is 7 in us-central1, and 8 are needed" in bad(findings(made))["quotas in us-central1"]
+    assert (
+        "CPUS is 7 in us-central1, and 8 are needed" in bad(findings(made))["quotas in us-central1"]
+    )
 
 
 def test_reserved_machines_need_no_quota_of_vcpus(made: World) -> None:

@@ -19,12 +19,16 @@ from tests.waiting import eventually
 def test_a_machine_whose_deletion_fails_keeps_no_other_running(made: World) -> None:
     provider = made.provider()
     first, second = provider.create(order())
-    made.server.http.faults += [Fault(f"/instances/{first.id.split(':')[-1]}", refusal(503), times=1000)]
+    made.server.http.faults += [
+        Fault(f"/instances/{first.id.split(':')[-1]}", refusal(503), times=1000)
+    ]
     with pytest.raises(ProviderError):
         provider.terminate([first.id, second.id])
     made.server.http.faults.clear()
     eventually(lambda: the(provider, second).state is MachineState.GONE)
-    assert {one.id for one in provider.list(RUN) if one.state is not MachineState.GONE} <= {first.id}
+    assert {one.id for one in provider.list(RUN) if one.state is not MachineState.GONE} <= {
+        first.id
+    }
 
 
 def test_a_deletion_that_google_accepted_and_that_failed_is_repeated(made: World) -> None:
@@ -49,7 +53,10 @@ def test_machines_in_a_zone_that_does_not_answer_are_not_known_to_have_ended(mad
     made.server.unreachable = {B}
     with pytest.raises(PartlyListed, match=f"no answer from {B}") as listed:
         provider.list(RUN)
-    assert ([one.id for one in listed.value.listed], listed.value.parts) == ([there.id], (f"gcp:{B}:",))
+    assert ([one.id for one in listed.value.listed], listed.value.parts) == (
+        [there.id],
+        (f"gcp:{B}:",),
+    )
     assert here.id.startswith(listed.value.parts)
     with pytest.raises(PartlyListed, match=f"no answer from {B}"):
         provider.resources(RUN)
@@ -104,7 +111,11 @@ def test_a_machine_that_switched_itself_off_is_gone_and_its_disk_is_left(made: W
     provider.remove(found)
     eventually(lambda: not [one for one in provider.resources(RUN) if one.kind == "machine"])
     later = the(made.provider(), machine)
-    assert (later.started, later.ended, later.end_reason) == (gone.started, gone.ended, gone.end_reason)
+    assert (later.started, later.ended, later.end_reason) == (
+        gone.started,
+        gone.ended,
+        gone.end_reason,
+    )
     with pytest.raises(NotFound):
         provider.link(machine.id)
 

@@ -25,7 +25,8 @@ def test_what_was_left_is_found_by_its_tags_and_removed(made: World) -> None:
     made.server.leave_disk(A, "strange", {"spotctl-installation": RUN[INSTALLATION_TAG]})
     found = provider.resources(RUN)
     assert [(one.kind, one.tags[RUN_TAG]) for one in found] == [
-        (kind, RUN[RUN_TAG]) for kind in ("machine", "disk", "address", "firewall rule", "firewall rule")
+        (kind, RUN[RUN_TAG])
+        for kind in ("machine", "disk", "address", "firewall rule", "firewall rule")
     ]
     assert all(one.id.startswith("gcp:") and "team" not in one.tags for one in found)
     assert provider.resources({INSTALLATION_TAG: "another"}) == ()

@@ -26,13 +26,26 @@ from spotctl.home.installation import INTENT_TAG
 from tests.spotctl.clouds.gcp.world import N2, RUN, order
 
 TYPES = st.sampled_from(
-    ["e2-micro", "n1-standard-8+4-nvidia-tesla-v100", "z3-highmem-192-highlssd-metal", "c4a-highmem-72"]
+    [
+        "e2-micro",
+        "n1-standard-8+4-nvidia-tesla-v100",
+        "z3-highmem-192-highlssd-metal",
+        "c4a-highmem-72",
+    ]
 )
 NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-@given(TYPES, st.sampled_from(["-", "us-central1-b"]), st.integers(0, 99999), st.integers(0, 999), st.booleans())
-def test_a_name_says_what_the_machine_was(kind: str, zone: str, intent: int, index: int, spot: bool) -> None:
+@given(
+    TYPES,
+    st.sampled_from(["-", "us-central1-b"]),
+    st.integers(0, 99999),
+    st.integers(0, 999),
+    st.booleans(),
+)
+def test_a_name_says_what_the_machine_was(
+    kind: str, zone: str, intent: int, index: int, spot: bool
+) -> None:
     market = replace(N2, instance_type=kind, zone=zone)
     asked = order(market=market, bid=1 if spot else None, tags={**RUN, INTENT_TAG: str(intent)})
     name = OrderName.of(asked).machine(index)
@@ -49,13 +62,19 @@ def test_a_name_says_what_the_machine_was(kind: str, zone: str, intent: int, ind
     assert not re.fullmatch(names_of_machines({**RUN, "spotctl-run": "another"}), name)
 
 
-@pytest.mark.parametrize("name", ["database", "spotctl-1", "spotctl-xx-e2-micro-abcdefg-1-abcdefghijk-0", ""])
+@pytest.mark.parametrize(
+    "name", ["database", "spotctl-1", "spotctl-xx-e2-micro-abcdefg-1-abcdefghijk-0", ""]
+)
 def test_names_of_others_are_not_ours(name: str) -> None:
     assert parsed(name) is None
     assert place_of(f"gcp:us-central1-b:{name}") is None
 
 
-@given(st.dictionaries(st.from_regex(r"[a-z][a-z0-9_-]{0,20}", fullmatch=True), st.text(max_size=5), max_size=5))
+@given(
+    st.dictionaries(
+        st.from_regex(r"[a-z][a-z0-9_-]{0,20}", fullmatch=True), st.text(max_size=5), max_size=5
+    )
+)
 def test_labels_are_tags_again(tags: dict[str, str]) -> None:
     labels = labels_of(tags)
     assert all(re.fullmatch(r"[a-z0-9_-]{0,63}", value) for value in labels.values())
@@ -70,9 +89,21 @@ def test_different_values_are_different_labels(one: str, other: str) -> None:
 def test_a_fingerprint_leaves_out_what_may_change() -> None:
     asked = order()
     assert fingerprint(asked) == fingerprint(replace(asked, lease_until=7, secrets={"A": "b"}))
-    assert fingerprint(asked) == fingerprint(replace(asked, tags=dict(reversed(list(asked.tags.items())))))
-    others = ({"count": 5}, {"bid": None}, {"image": "x"}, {"network": "y"}, {"disk_gib": 9}, {"identity": "z"})
-    assert len({fingerprint(asked), *(fingerprint(replace(asked, **change)) for change in others)}) == 7
+    assert fingerprint(asked) == fingerprint(
+        replace(asked, tags=dict(reversed(list(asked.tags.items()))))
+    )
+    others = (
+        {"count": 5},
+        {"bid": None},
+        {"image": "x"},
+        {"network": "y"},
+        {"disk_gib": 9},
+        {"identity": "z"},
+    )
+    assert (
+        len({fingerprint(asked), *(fingerprint(replace(asked, **change)) for change in others)})
+        == 7
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,6 +114,8 @@ def test_a_fingerprint_leaves_out_what_may_change() -> None:
         ("a2-highgpu-1g", ("a2-highgpu-1g", None)),
     ],
 )
-def test_gpus_are_attached_by_the_name_of_the_type(text: str, expected: tuple[str, tuple[str, int] | None]) -> None:
+def test_gpus_are_attached_by_the_name_of_the_type(
+    text: str, expected: tuple[str, tuple[str, int] | None]
+) -> None:
     assert split_type(text) == expected
     assert Market("gcp", "us-central1", "-", text).instance_type == text

@@ -37,7 +37,9 @@ def test_few_addresses_end_with_both_ways_out(made: World) -> None:
     made.server.quotas["IN_USE_ADDRESSES"] = 1.0
     provider = made.provider()
     provider.create(order(machines=1))
-    with pytest.raises(QuotaReached, match=r"'IN_USE_ADDRESSES' exceeded.*fewer machines") as refused:
+    with pytest.raises(
+        QuotaReached, match=r"'IN_USE_ADDRESSES' exceeded.*fewer machines"
+    ) as refused:
         provider.create(order("t2", machines=1))
     assert refused.value.scope is Scope.REGION
     made.provider(public_ip=False).create(order("t3", machines=1))
@@ -56,7 +58,12 @@ def test_the_simulated_cloud_sells_the_same_series_as_no_spot(series: str) -> No
     for bid in (1, None):
         request = order(machines=1, market=replace(N2, instance_type=name), bid=bid)
         sent = orders.instance(
-            request, GcpMachineSettings(), orders.GcpHardware(name), (zone, "spotctl-0a-1b-2c-0"), "", 0
+            request,
+            GcpMachineSettings(),
+            orders.GcpHardware(name),
+            (zone, "spotctl-0a-1b-2c-0"),
+            "",
+            0,
         )
         if bid is None:
             check_instance(compute_v1.Instance(sent), zone)

@@ -11,7 +11,15 @@ from google.cloud import compute_v1
 
 from pricing_data.errors import RequestRejected
 from pricing_data.units import MINUTE
-from spotctl.clouds.errors import ErrorAction, NoCapacity, NotFound, Refusal, TokenTaken, Unanswered, action_for
+from spotctl.clouds.errors import (
+    ErrorAction,
+    NoCapacity,
+    NotFound,
+    Refusal,
+    TokenTaken,
+    Unanswered,
+    action_for,
+)
 from spotctl.clouds.gcp import orders
 from spotctl.clouds.gcp.calls import RESERVATION_REFUSALS, of_call, of_operation
 from spotctl.clouds.gcp.cloud import GcpMachineSettings
@@ -44,7 +52,10 @@ def test_a_spot_machine_is_asked_for_with_all_that_ends_its_bill(made: World) ->
     made.provider(labels={"team": "research"}).create(order(machines=1))
     sent = body(made)
     scheduling = sent.scheduling
-    assert (scheduling.provisioning_model, scheduling.instance_termination_action) == ("SPOT", "DELETE")
+    assert (scheduling.provisioning_model, scheduling.instance_termination_action) == (
+        "SPOT",
+        "DELETE",
+    )
     assert (scheduling.on_host_maintenance, scheduling.automatic_restart) == ("TERMINATE", False)
     assert scheduling.max_run_duration.seconds == 168 * 3600
     (disk,) = sent.disks
@@ -55,12 +66,18 @@ def test_a_spot_machine_is_asked_for_with_all_that_ends_its_bill(made: World) ->
         assert labels["team"] == "research"
         assert {key: labels[key] for key in (*RUN, INTENT_TAG)} == {**RUN, INTENT_TAG: "1"}
     (account,) = sent.service_accounts
-    assert (account.email, list(account.scopes)) == ("default", ["https://www.googleapis.com/auth/cloud-platform"])
+    assert (account.email, list(account.scopes)) == (
+        "default",
+        ["https://www.googleapis.com/auth/cloud-platform"],
+    )
     metadata = {item.key: item.value for item in sent.metadata.items}
     assert metadata["user-data"].startswith("#!/bin/sh\necho lease")
     assert metadata["block-project-ssh-keys"] == "TRUE"
     (interface,) = sent.network_interfaces
-    assert (interface.network, interface.access_configs[0].type_) == ("global/networks/default", "ONE_TO_ONE_NAT")
+    assert (interface.network, interface.access_configs[0].type_) == (
+        "global/networks/default",
+        "ONE_TO_ONE_NAT",
+    )
 
 
 def test_google_ends_no_machine_before_its_lease(made: World) -> None:
@@ -73,7 +90,10 @@ def test_google_ends_no_machine_before_its_lease(made: World) -> None:
 def test_an_on_demand_machine_is_no_spot_machine(made: World) -> None:
     (machine,) = made.provider().create(order(machines=1, bid=None))
     scheduling = body(made).scheduling
-    assert (scheduling.provisioning_model, scheduling.on_host_maintenance) == ("STANDARD", "MIGRATE")
+    assert (scheduling.provisioning_model, scheduling.on_host_maintenance) == (
+        "STANDARD",
+        "MIGRATE",
+    )
     assert scheduling.instance_termination_action == "DELETE"
     assert not held(made, machine).is_spot
 
@@ -86,7 +106,9 @@ def test_an_on_demand_machine_is_no_spot_machine(made: World) -> None:
         ("n1-standard-4", "ubuntu-2404-lts-amd64", None),
     ],
 )
-def test_machines_with_gpus_get_an_image_with_drivers(made: World, name: str, image: str, attached: int | None) -> None:
+def test_machines_with_gpus_get_an_image_with_drivers(
+    made: World, name: str, image: str, attached: int | None
+) -> None:
     market = replace(N2, instance_type=name)
     (machine,) = made.provider().create(order(machines=1, market=market, bid=None))
     sent = body(made)
@@ -94,7 +116,9 @@ def test_machines_with_gpus_get_an_image_with_drivers(made: World, name: str, im
     assert sent.disks[0].initialize_params.source_image.endswith(image)
     counts = [one.accelerator_count for one in sent.guest_accelerators]
     assert counts == ([] if attached is None else [attached])
-    assert sent.scheduling.on_host_maintenance == ("MIGRATE" if name == "n1-standard-4" else "TERMINATE")
+    assert sent.scheduling.on_host_maintenance == (
+        "MIGRATE" if name == "n1-standard-4" else "TERMINATE"
+    )
 
 
 @pytest.mark.parametrize(
@@ -126,7 +150,9 @@ def test_each_series_gets_a_disk_that_it_has(name: str, disk: str) -> None:
 
 
 def test_the_settings_of_a_company_are_kept(made: World) -> None:
-    made.server.networks["vpc"] = made.server.networks["inner"] = "projects/host/global/networks/vpc"
+    made.server.networks["vpc"] = made.server.networks["inner"] = (
+        "projects/host/global/networks/vpc"
+    )
     made.server.images.add("projects/tide-pool-7/global/images/own")
     chosen: dict[str, Any] = {
         "subnetwork": "inner",
@@ -140,7 +166,10 @@ def test_the_settings_of_a_company_are_kept(made: World) -> None:
     (machine,) = made.provider(**chosen).create(order(machines=1))
     sent = body(made)
     (interface,) = sent.network_interfaces
-    assert (interface.subnetwork, len(interface.access_configs)) == ("regions/us-central1/subnetworks/inner", 0)
+    assert (interface.subnetwork, len(interface.access_configs)) == (
+        "regions/us-central1/subnetworks/inner",
+        0,
+    )
     assert sent.service_accounts[0].email == chosen["service_account"]
     assert sent.disks[0].disk_encryption_key.kms_key_name == chosen["kms_key"]
     assert sent.disks[0].initialize_params.source_image == chosen["image"]
@@ -163,13 +192,19 @@ def test_a_run_gets_rules_that_admit_itself_and_ssh_from_the_settings(made: Worl
     made.provider().create(order("nightly-c0ffee-2", 1, intent=2))
     (tag,) = body(made).tags.items
     inside, ssh = made.server.rules()
-    assert (list(inside.source_tags), list(inside.target_tags), list(inside.source_ranges)) == ([tag], [tag], [])
+    assert (list(inside.source_tags), list(inside.target_tags), list(inside.source_ranges)) == (
+        [tag],
+        [tag],
+        [],
+    )
     assert (list(ssh.source_ranges), list(ssh.target_tags)) == (["192.0.2.7/32"], [tag])
     assert [(one.I_p_protocol, list(one.ports)) for one in ssh.allowed] == [("tcp", ["22"])]
     other = {**RUN, RUN_TAG: "other-c0ffee", INTENT_TAG: "1"}
     made.provider(ssh_from=()).create(order("other-c0ffee-1", 1, tags=other))
     assert len(made.server.rules()) == 3
-    made.provider(network_tags=("ours",)).create(order("own-c0ffee-1", 1, tags={**other, RUN_TAG: "own"}))
+    made.provider(network_tags=("ours",)).create(
+        order("own-c0ffee-1", 1, tags={**other, RUN_TAG: "own"})
+    )
     assert len(made.server.rules()) == 3
     assert list(body(made).tags.items) == ["ours"]
 
@@ -179,16 +214,22 @@ def test_machines_that_no_ssh_could_reach_are_not_bought(made: World) -> None:
     with pytest.raises(BadRequest, match=r"set ssh_from in \[gcp\]"):
         made.provider(ssh_from=(), network="vpc").create(order())
     assert made.server.resources() == ()
-    assert len(made.provider(ssh_from=(), network="vpc", network_tags=("ours",)).create(order())) == 2
+    assert (
+        len(made.provider(ssh_from=(), network="vpc", network_tags=("ours",)).create(order())) == 2
+    )
 
 
 def test_some_of_the_machines_are_better_than_none(made: World) -> None:
     made.server.project.refuse(B, STOCKOUT, skip=2)
     machines = made.provider().create(order(machines=3))
     assert len(machines) == 2
-    assert {one.id for one in made.provider().create(order(machines=3))} == {one.id for one in machines}
+    assert {one.id for one in made.provider().create(order(machines=3))} == {
+        one.id for one in machines
+    }
     assert len(made.server.machines()) == 2
-    made.server.http.faults += [Fault(INSERTS, refusal(403, "Quota exceeded", "quotaExceeded"), skip=1)]
+    made.server.http.faults += [
+        Fault(INSERTS, refusal(403, "Quota exceeded", "quotaExceeded"), skip=1)
+    ]
     assert len(made.provider().create(order("t2", 3))) == 1
 
 
@@ -224,7 +265,10 @@ class TestCloseMachines:
 
     def test_they_have_one_policy_of_the_run_which_is_removed_with_it(self, made: World) -> None:
         provider = made.provider()
-        machines = [*provider.create(order(close=True)), *made.provider().create(order("other", 1, 2, close=True))]
+        machines = [
+            *provider.create(order(close=True)),
+            *made.provider().create(order("other", 1, 2, close=True)),
+        ]
         ((region, name),) = made.server.policies.held
         sent = body(made)
         assert list(sent.resource_policies) == [f"regions/{region}/resourcePolicies/{name}"]
@@ -249,7 +293,9 @@ class TestCloseMachines:
         with pytest.raises(TokenTaken):
             made.provider().create(order(machines=1))
 
-    def test_types_that_cannot_are_refused_by_name_before_anything_is_made(self, made: World) -> None:
+    def test_types_that_cannot_are_refused_by_name_before_anything_is_made(
+        self, made: World
+    ) -> None:
         e2 = replace(N2, instance_type="e2-standard-2")
         with pytest.raises(NotFound, match="gives no e2-standard-2 a compact placement policy"):
             made.provider().create(order(market=e2, close=True))
@@ -264,7 +310,11 @@ class TestCloseMachines:
 class TestReservedMachines:
     """Machines of a reservation that they name."""
 
-    RESERVED: Mapping[str, Any] = {"market": replace(N2, reservation="night"), "bid": None, "reservation": "night"}
+    RESERVED: Mapping[str, Any] = {
+        "market": replace(N2, reservation="night"),
+        "bid": None,
+        "reservation": "night",
+    }
 
     def test_they_are_taken_from_the_reservation_and_from_nowhere_else(self, made: World) -> None:
         held_back = made.server.reservations.reserve("night", B, "n2-standard-4", 2)
@@ -274,9 +324,14 @@ class TestReservedMachines:
         assert (len(machines), made.server.reservations.free(held_back)) == (2, 0)
         affinity = body(made).reservation_affinity
         assert affinity.consume_reservation_type == "SPECIFIC_RESERVATION"
-        assert (affinity.key, list(affinity.values)) == ("compute.googleapis.com/reservation-name", ["night"])
+        assert (affinity.key, list(affinity.values)) == (
+            "compute.googleapis.com/reservation-name",
+            ["night"],
+        )
         assert body(made).scheduling.provisioning_model == "STANDARD"
-        with pytest.raises(NoCapacity, match=r"not have available resources for the request.*are in use"):
+        with pytest.raises(
+            NoCapacity, match=r"not have available resources for the request.*are in use"
+        ):
             provider.create(order("t2", **self.RESERVED))
         provider.terminate([machine.id for machine in machines])
         for machine in machines:
@@ -290,18 +345,34 @@ class TestReservedMachines:
 
     def test_one_of_another_project_is_named_by_its_path(self, made: World) -> None:
         made.server.reservations.reserve("night", B, "n2-standard-4", 2, owner="capacity-7")
-        with pytest.raises(NotFound, match=r"do not exist; correct the id among the job's reservations"):
+        with pytest.raises(
+            NotFound, match=r"do not exist; correct the id among the job's reservations"
+        ):
             made.provider().create(order(**self.RESERVED))
         path = "projects/capacity-7/reservations/night"
-        assert len(made.provider().create(order("t2", **{**self.RESERVED, "reservation": path}))) == 2
+        assert (
+            len(made.provider().create(order("t2", **{**self.RESERVED, "reservation": path}))) == 2
+        )
 
     @pytest.mark.parametrize(
         ("zone", "kept", "problem"),
         [
-            (B, {"type_": "n2-standard-2"}, "No available resources in specified reservations.*; its zone, type, GPUs"),
+            (
+                B,
+                {"type_": "n2-standard-2"},
+                "No available resources in specified reservations.*; its zone, type, GPUs",
+            ),
             (A, {}, r"do not exist; correct the id among the job's reservations"),
-            (B, {"min_cpu_platform": "Intel Ice Lake"}, "No available resources in specified reservations"),
-            (B, {"specific": False}, "specificReservationRequired is not set.*--require-specific-reservation"),
+            (
+                B,
+                {"min_cpu_platform": "Intel Ice Lake"},
+                "No available resources in specified reservations",
+            ),
+            (
+                B,
+                {"specific": False},
+                "specificReservationRequired is not set.*--require-specific-reservation",
+            ),
         ],
         ids=["type", "zone", "platform", "automatic"],
     )
@@ -309,7 +380,9 @@ class TestReservedMachines:
         self, made: World, zone: str, kept: dict[str, Any], problem: str
     ) -> None:
         """The error is one after which a run rents elsewhere."""
-        made.server.reservations.reserve("night", zone, **{"type_": "n2-standard-4", "machines": 2, **kept})
+        made.server.reservations.reserve(
+            "night", zone, **{"type_": "n2-standard-4", "machines": 2, **kept}
+        )
         with pytest.raises(NotFound, match=problem) as refused:
             made.provider().create(order(**self.RESERVED))
         assert action_for(refused.value) is ErrorAction.OTHER_MARKET
@@ -324,7 +397,10 @@ class TestReservedMachines:
             made.provider().create(order(market=market, bid=None, reservation="night"))
         gpus[0]["accelerator_count"] = 2
         made.server.reservations.reserve("night", B, "n1-standard-4", 2, guest_accelerators=gpus)
-        assert len(made.provider().create(order("t2", market=market, bid=None, reservation="night"))) == 2
+        assert (
+            len(made.provider().create(order("t2", market=market, bid=None, reservation="night")))
+            == 2
+        )
 
     def test_one_that_is_not_ready_may_be_asked_again(self, made: World) -> None:
         made.server.reservations.reserve("night", B, "n2-standard-4", 2).status = "CREATING"
@@ -335,7 +411,9 @@ class TestReservedMachines:
         made.server.reservations.reserve("night", B, "n2-standard-4", 2)
         machines = made.provider().create(order(**self.RESERVED))
         made.server.reservations.delete("night", B)
-        assert [the(made.provider(), machine).state for machine in machines] == [machine.state for machine in machines]
+        assert [the(made.provider(), machine).state for machine in machines] == [
+            machine.state for machine in machines
+        ]
 
     def test_other_machines_name_none(self, made: World) -> None:
         made.provider().create(order(machines=1, bid=None))
@@ -349,9 +427,14 @@ def test_words_about_reservations_decide_and_not_their_codes(refusal: Refusal) -
             0
         ].text: "Reservation night does not have sufficient capacity for the requested resources.",
         RESERVATION_REFUSALS[2].text: "Specified reservation night does not exist.",
-        RESERVATION_REFUSALS[-1].text: "Invalid value for field 'resource.reservationAffinity': '{}'.",
+        RESERVATION_REFUSALS[
+            -1
+        ].text: "Invalid value for field 'resource.reservationAffinity': '{}'.",
     }.get(refusal.text, f"It says: {refusal.text}.")
-    for error in (of_operation("creation", "CONDITION_NOT_MET", words), of_call(RequestRejected(words, "", "invalid"))):
+    for error in (
+        of_operation("creation", "CONDITION_NOT_MET", words),
+        of_call(RequestRejected(words, "", "invalid")),
+    ):
         assert type(error) is refusal.kind
         assert str(error).endswith(f"; {refusal.cure}")
     assert refusal.source.startswith("https://")

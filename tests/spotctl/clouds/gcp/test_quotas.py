@@ -37,9 +37,15 @@ def test_series_and_the_whole_project_have_quotas(made: World) -> None:
     def stated() -> list[str]:
         return [str(quota) for quota in made.provider().quotas("us-central1", {"n2-standard-4"})]
 
-    assert stated() == ["gcp/us-central1=16 vCPUs", f"{series} on demand=8 vCPUs", "gcp on demand=12 vCPUs"]
+    assert stated() == [
+        "gcp/us-central1=16 vCPUs",
+        f"{series} on demand=8 vCPUs",
+        "gcp on demand=12 vCPUs",
+    ]
     made.server.quotas["PREEMPTIBLE_CPUS"] = 0.0
-    assert stated()[:2] == ["gcp/us-central1=24 vCPUs", f"{series}=8 vCPUs"], "spot machines share it"
+    assert stated()[:2] == ["gcp/us-central1=24 vCPUs", f"{series}=8 vCPUs"], (
+        "spot machines share it"
+    )
 
 
 @pytest.mark.parametrize(

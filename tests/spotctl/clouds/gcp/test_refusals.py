@@ -55,7 +55,9 @@ def test_a_market_that_does_not_exist_is_not_found(made: World, market: Market) 
 def test_a_setting_that_google_does_not_know_is_a_bad_request(
     made: World, settings: dict[str, Any], changes: dict[str, Any]
 ) -> None:
-    with pytest.raises(BadRequest, match=r"cannot be found|there is no subnetwork none in us-central1"):
+    with pytest.raises(
+        BadRequest, match=r"cannot be found|there is no subnetwork none in us-central1"
+    ):
         made.provider(**settings).create(order(**changes))
     assert made.server.machines() == ()
 
@@ -78,7 +80,9 @@ def test_a_refused_call_says_what_to_do(
     made: World, status: int, reason: str, kind: type[Exception], words: str
 ) -> None:
     message = "In Google's words: Required 'compute.instances.create' permission"
-    made.server.http.faults += [Fault(f"{B}/instances", refusal(status, message, reason), times=1000)]
+    made.server.http.faults += [
+        Fault(f"{B}/instances", refusal(status, message, reason), times=1000)
+    ]
     with pytest.raises(kind, match=words) as caught:
         made.provider().create(order())
     assert "In Google's words" in str(caught.value)
@@ -87,14 +91,22 @@ def test_a_refused_call_says_what_to_do(
 
 
 def test_credentials_that_have_expired_are_one_line(made: World) -> None:
-    made.server.http.faults += [Fault("", refusal(401, "Invalid credentials", "authError"), times=1000)]
+    made.server.http.faults += [
+        Fault("", refusal(401, "Invalid credentials", "authError"), times=1000)
+    ]
     provider = made.provider()
-    for call in (lambda: provider.create(order()), lambda: provider.list({}), lambda: provider.resources({})):
+    for call in (
+        lambda: provider.create(order()),
+        lambda: provider.list({}),
+        lambda: provider.resources({}),
+    ):
         with pytest.raises(NotPermitted, match="gcloud auth application-default login"):
             call()
 
 
-@pytest.mark.parametrize("one", [one for one in REFUSALS if one.kind is not NameTaken], ids=lambda one: one.code)
+@pytest.mark.parametrize(
+    "one", [one for one in REFUSALS if one.kind is not NameTaken], ids=lambda one: one.code
+)
 def test_every_code_of_the_table_means_what_it_says(made: World, one: Refusal) -> None:
     made.server.project.refuse(B, one.code)
     with pytest.raises(one.kind, match=one.code):
@@ -118,7 +130,9 @@ def test_an_unknown_code_ends_cleanly(made: World) -> None:
 OF_PROVIDER = [method for method in METHODS if method != GET_PROJECT]
 
 
-@pytest.mark.parametrize("method", OF_PROVIDER, ids=lambda method: f"{method.service}.{method.name}")
+@pytest.mark.parametrize(
+    "method", OF_PROVIDER, ids=lambda method: f"{method.service}.{method.name}"
+)
 def test_a_missing_permission_is_named(made: World, method: Method) -> None:
     """The permissions that `doctor --policy` prints are those without which the calls fail."""
     provider = made.provider(subnetwork="inner", ssh_from=("203.0.113.7/32",))

@@ -57,7 +57,9 @@ DENIED = exceptions.Forbidden("no", errors=[{"reason": "forbidden"}])
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else value.__name__,
 )
-def test_each_sdk_error_becomes_the_error_to_handle(raised: Exception, kind: type[CloudError]) -> None:
+def test_each_sdk_error_becomes_the_error_to_handle(
+    raised: Exception, kind: type[CloudError]
+) -> None:
     failure = error_of(raised, CALL)
     assert type(failure) is kind
     assert str(failure).startswith("gcp: list of regions: ")
@@ -113,7 +115,9 @@ def logged_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 QUERIES: dict[str, Callable[[GcpSession], object]] = {
     "regions": queries.regions,
     "machine types": lambda session: list(queries.machine_types(session, "us-central1")),
-    "capacity history": lambda session: queries.capacity_history(session, "us-central1", "n2-standard-4"),
+    "capacity history": lambda session: queries.capacity_history(
+        session, "us-central1", "n2-standard-4"
+    ),
     "price list": lambda session: list(queries.skus(session)),
 }
 
@@ -133,7 +137,10 @@ def test_without_credentials_every_call_fails_before_a_request(
 @pytest.mark.usefixtures("logged_out")
 def test_without_a_project_the_variable_and_the_setting_are_named() -> None:
     settings = GcpSettings(compute_endpoint="http://127.0.0.1:9")
-    with GcpSession(settings) as session, pytest.raises(MissingCredentials, match="GOOGLE_CLOUD_PROJECT") as caught:
+    with (
+        GcpSession(settings) as session,
+        pytest.raises(MissingCredentials, match="GOOGLE_CLOUD_PROJECT") as caught,
+    ):
         queries.regions(session)
     assert "settings" in str(caught.value)
 
@@ -147,13 +154,19 @@ def test_the_project_defaults_to_the_environment(monkeypatch: pytest.MonkeyPatch
         assert queries.regions(session) == ["us-central1"]
 
 
-def test_credentials_are_not_sent_over_plain_http(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_credentials_are_not_sent_over_plain_http(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     key = tmp_path / "key.json"
-    key.write_text('{"type": "authorized_user", "client_id": "i", "client_secret": "s", "refresh_token": "t"}')
+    key.write_text(
+        '{"type": "authorized_user", "client_id": "i", "client_secret": "s", "refresh_token": "t"}'
+    )
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(key))
     gcp = Gcp(zones={"us-central1": {"us-central1-a": [machine("n2-standard-4", 4, 16)]}})
     with serving(gcp) as server:
-        settings = GcpSettings(project=PROJECT, compute_endpoint=server.url, billing_endpoint=server.url)
+        settings = GcpSettings(
+            project=PROJECT, compute_endpoint=server.url, billing_endpoint=server.url
+        )
         with GcpSession(settings) as session:
             queries.regions(session)
             list(queries.machine_types(session, "us-central1"))
@@ -172,12 +185,16 @@ def test_an_invalid_region_name_is_rejected_without_a_request(name: str) -> None
 
 def test_an_invalid_project_name_is_rejected_without_a_request() -> None:
     refused = pytest.raises(RequestRejected, match="cannot be the name of a project")
-    with serving(Gcp()) as server, GcpSession(GcpSettings("my project", server.url)) as session, refused:
+    with (
+        serving(Gcp()) as server,
+        GcpSession(GcpSettings("my project", server.url)) as session,
+        refused,
+    ):
         queries.regions(session)
     assert server.requests == []
 
 
-# -- no server ---------------------------------------------------------------------------------------------------------
+# -- no server -------------------------------------------------------------------------------------
 
 
 def refused_connection() -> http.ConnectionError:
@@ -185,8 +202,12 @@ def refused_connection() -> http.ConnectionError:
     return http.ConnectionError(MaxRetryError(None, "/", reason))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("wrap", [lambda error: error, auth.TransportError], ids=["a call", "a token"])
-def test_refused_connections_are_retried_a_few_times_only(wrap: Callable[[Exception], Exception]) -> None:
+@pytest.mark.parametrize(
+    "wrap", [lambda error: error, auth.TransportError], ids=["a call", "a token"]
+)
+def test_refused_connections_are_retried_a_few_times_only(
+    wrap: Callable[[Exception], Exception],
+) -> None:
     policy = RetryPredicate(3)
     assert [policy(wrap(refused_connection())) for _ in range(3)] == [True, True, False]
 
@@ -196,7 +217,9 @@ def test_other_lost_connections_are_retried_until_the_deadline() -> None:
     assert all(policy(http.ConnectionError("reset in the middle of an answer")) for _ in range(9))
 
 
-def test_a_refused_connection_names_the_address_after_a_few_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_connection_names_the_address_after_a_few_attempts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """With an hour until the deadline: the number of attempts ends it, not the time."""
     delays: list[float] = []
     monkeypatch.setattr("time.sleep", delays.append)

@@ -20,7 +20,9 @@ from tests.servers.loopback import Fault
 from tests.spotctl.clouds.gcp.world import BID, INSERTS, RUN, World, ended, order, world
 
 
-def test_a_creation_that_takes_long_is_taken_up_again(made: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_creation_that_takes_long_is_taken_up_again(
+    made: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(calls, "WAIT_SECONDS", 0.0)
     with pytest.raises(Unanswered, match="has not ended"):
         made.provider().create(order())
@@ -64,11 +66,13 @@ class Killed(BaseException):
 def test_a_process_that_is_killed_at_any_call_buys_nothing_twice(
     tmp_path: Path, after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process repeats the request: each machine exists once and is listed with its intent."""
+    """Another process repeats the request: each machine exists once and is listed with its
+    intent."""
     real, calls = GcpCalls.call, 0
 
     def until(number: int) -> Callable[..., Any]:
-        def call(self: GcpCalls, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401  # whatever the method takes
+        # Whatever the method takes.
+        def call(self: GcpCalls, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
             nonlocal calls
             calls += 1
             if calls == number and not after:
@@ -96,6 +100,10 @@ def test_a_process_that_is_killed_at_any_call_buys_nothing_twice(
             assert {one.id for one in machines} == rented
             assert 1 <= len(rented) <= 2
             listed = made.provider().list(RUN)
-            assert [(one.id, one.tags[INTENT_TAG]) for one in listed] == [(one.id, "1") for one in machines]
-            made.provider().remove([one for one in made.provider().resources(RUN) if one.kind != "machine"])
+            assert [(one.id, one.tags[INTENT_TAG]) for one in listed] == [
+                (one.id, "1") for one in machines
+            ]
+            made.provider().remove(
+                [one for one in made.provider().resources(RUN) if one.kind != "machine"]
+            )
     assert number > 8

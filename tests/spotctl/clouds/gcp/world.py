@@ -95,7 +95,9 @@ class World:
 
     def provider(self, agents: RemoteAgents | None = None, **settings: object) -> GcpProvider:
         """A provider that knows nothing of what others did, as in another process."""
-        access = GcpSettings(PROJECT, self.server.http.url, first_retry_seconds=0.01, retry_deadline_seconds=0.5)
+        access = GcpSettings(
+            PROJECT, self.server.http.url, first_retry_seconds=0.01, retry_deadline_seconds=0.5
+        )
         session = GcpSession(access)
         self.sessions.append(session)
         chosen = replace(GcpMachineSettings(ssh_from=("192.0.2.7/32",)), **settings)  # type: ignore[arg-type]
@@ -115,7 +117,11 @@ class World:
 
     def called(self, method: str, part: str) -> list[str]:
         """The paths of calls."""
-        return [one.path for one in self.server.http.requests if one.method == method and part in one.path]
+        return [
+            one.path
+            for one in self.server.http.requests
+            if one.method == method and part in one.path
+        ]
 
 
 @contextmanager
@@ -130,7 +136,9 @@ def world(folder: Path, host: MachineHost | None = None) -> Iterator[World]:
         server.close()
 
 
-def order(token: str = "nightly-c0ffee-1", machines: int = 2, intent: int = 1, **changes: object) -> MachineRequest:
+def order(
+    token: str = "nightly-c0ffee-1", machines: int = 2, intent: int = 1, **changes: object
+) -> MachineRequest:
     tags: Mapping[str, str] = {**RUN, INTENT_TAG: str(intent)}
     asked = MachineRequest(token, N2, machines, BID, wall_us() + 10 * MINUTE, tags)
     return replace(asked, **changes)  # type: ignore[arg-type]
@@ -138,7 +146,11 @@ def order(token: str = "nightly-c0ffee-1", machines: int = 2, intent: int = 1, *
 
 def body(made: World) -> Any:  # noqa: ANN401  # the SDK's messages are not annotated
     """The machine of the last request to create one, as the SDK's message."""
-    sent = [one for one in made.server.http.requests if one.method == "POST" and one.path.endswith(INSERTS)]
+    sent = [
+        one
+        for one in made.server.http.requests
+        if one.method == "POST" and one.path.endswith(INSERTS)
+    ]
     return compute_v1.Instance.from_json(sent[-1].body)
 
 

@@ -62,7 +62,9 @@ def test_after_a_reboot_it_continues_from_the_noted_time(computer: Computer) -> 
     clock = computer.clock()
     assert clock.now() == 300 * SECOND
     computer.let_pass(1000)
-    assert clock.now() == 300 * SECOND, "how long it was off is unknown, so it stands still until a process looks"
+    assert clock.now() == 300 * SECOND, (
+        "how long it was off is unknown, so it stands still until a process looks"
+    )
     clock.note()
     computer.let_pass(2)
     assert computer.clock().now() == 320 * SECOND
@@ -91,7 +93,12 @@ def test_noting_does_not_move_it_and_writes_at_most_once_a_second(computer: Comp
 
 
 @settings(max_examples=30)
-@given(st.floats(0.01, 1e5), st.lists(st.integers(0, 10**13), max_size=10), st.integers(0, 10**16), st.integers(0, 9))
+@given(
+    st.floats(0.01, 1e5),
+    st.lists(st.integers(0, 10**13), max_size=10),
+    st.integers(0, 10**16),
+    st.integers(0, 9),
+)
 def test_in_one_boot_it_never_goes_back_and_after_a_restart_not_behind_a_note(
     speed: float, steps: list[int], start: int, restart: int
 ) -> None:
@@ -119,7 +126,9 @@ def test_it_stands_for_delays_one_after_the_other(computer: Computer) -> None:
     clock.start(0, 60.0)
     computer.let_pass(3)
     clock.delay(2 * 10**9)
-    assert clock.now() == 180 * SECOND, "a delay is known when it is over, and time does not go back"
+    assert clock.now() == 180 * SECOND, (
+        "a delay is known when it is over, and time does not go back"
+    )
     computer.let_pass(1)
     clock.delay(10**9)
     computer.let_pass(2)
@@ -147,7 +156,8 @@ def test_it_stands_at_most_five_minutes_in_an_hour_of_market_time(computer: Comp
         computer.let_pass(10)
         clock.delay(10 * 10**9)
     first = clock.standing.by(computer.nanos)
-    # Of 1,000 seconds it ran for the ten before the first delay, and stood for 300 in each hour that it reached.
+    # Of 1,000 seconds it ran for the ten before the first delay, and stood for 300 in each hour
+    # that it reached.
     assert clock.now() == (1000 - first / 1e9) * 60 * SECOND
     assert first <= 300 * 10**9 * (clock.now() // (3600 * SECOND) + 1)
     assert first >= 300 * 10**9 * (clock.now() // (3600 * SECOND))

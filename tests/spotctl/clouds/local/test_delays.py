@@ -27,9 +27,17 @@ MS = 10**6
     [
         ([(200, 800)], 1800, 800),  # a program that computes all the time
         ([(100, 400)], 1400, 400),  # one that sleeps half of the time
-        ([(100, 400), (100, 400)], 1800, 757),  # two of which each waits for the other, so at most one is ready
+        (
+            [(100, 400), (100, 400)],
+            1800,
+            757,
+        ),  # two of which each waits for the other, so at most one is ready
         ([(200, 800), (200, 800)], 1600, 711),  # two side by side
-        ([(700, 300), (700, 300), (600, 400)], 0, 0),  # they only share the computer among themselves
+        (
+            [(700, 300), (700, 300), (600, 400)],
+            0,
+            0,
+        ),  # they only share the computer among themselves
         ([(1000, 0)], 1000, 0),  # another program has a processor of its own
         ([(0, 0)], 2000, 0),  # it sleeps
         ([], 2000, 0),
@@ -52,10 +60,14 @@ class Proc:
         self.root.mkdir(exist_ok=True)
         (self.root / "stat").write_text(f"cpu {ticks} 0 0 999 5 0 0 0 0 0\n")
 
-    def process(self, pid: int, run: int = 0, wait: int = 0, children: tuple[int, ...] = ()) -> None:
+    def process(
+        self, pid: int, run: int = 0, wait: int = 0, children: tuple[int, ...] = ()
+    ) -> None:
         thread = self.root / str(pid) / "task" / str(pid)
         thread.mkdir(parents=True, exist_ok=True)
-        (self.root / str(pid) / "stat").write_text(f"{pid} (a) b) S " + " ".join(map(str, range(18))) + " 77 0\n")
+        (self.root / str(pid) / "stat").write_text(
+            f"{pid} (a) b) S " + " ".join(map(str, range(18))) + " 77 0\n"
+        )
         (thread / "schedstat").write_text(f"{run * MS} {wait * MS} 9\n")
         (thread / "children").write_text(" ".join(map(str, children)))
 
@@ -74,10 +86,14 @@ class Market:
 
     def takes_part(self, pid: int, depth: int, starting: int | None = None) -> None:
         self.folder.mkdir(exist_ok=True)
-        (self.folder / f"{pid}-{pid}.json").write_text(json.dumps({"born": "77", "depth": depth, "starting": starting}))
+        (self.folder / f"{pid}-{pid}.json").write_text(
+            json.dumps({"born": "77", "depth": depth, "starting": starting})
+        )
 
     def stood_after(self, seconds: float) -> float:
-        """Seconds for which the clock is to stand in all, once this time has passed and was measured."""
+        """Seconds for which the clock is to stand in all, once this time has passed and was
+        measured.
+        """
         self.now += round(seconds * 1e9)
         Delays(self.clock, 1).look()
         return round(self.clock.standing.by(self.now + 10**12) / 1e9, 3)

@@ -1,4 +1,6 @@
-"""The hypervisor of a local machine, each time in a real process: it warns, evicts, terminates and records the end."""
+"""The hypervisor of a local machine, each time in a real process: it warns, evicts, terminates and
+records the end.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ FOREVER = 10**6 * SECOND
 
 
 class LocalMachine:
-    """A machine's folder, and the provider's side of it. Market time passes as on the wall, from 0."""
+    """A machine's folder, and the provider's side of it. Market time passes as on the wall, from
+    0."""
 
     def __init__(self, root: Path) -> None:
         self.folder, self.clock = root / "machines" / "m" / "0", MarketClock(root / "clock.json")
@@ -52,7 +55,10 @@ class LocalMachine:
         replace_json(self.folder / "machine.json", self.file.to_json())
         lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        given = {"clock": str(self.clock.path), "machines": [(lock, str(self.folder), SECRET.hex())]}
+        given = {
+            "clock": str(self.clock.path),
+            "machines": [(lock, str(self.folder), SECRET.hex())],
+        }
         with (self.folder.parent / "agent.log").open("wb") as log:
             subprocess.run(
                 [sys.executable, "-E", "-S", "-m", "spotctl.clouds.local.hypervisor"],
@@ -138,7 +144,9 @@ def test_no_lease_goes_beyond_the_history_of_prices(machine: LocalMachine) -> No
 
 
 @pytest.mark.parametrize("code", [IGNORES_SIGTERM, FAMILY])
-def test_an_unwarned_eviction_kills_everything_at_its_moment(machine: LocalMachine, code: str) -> None:
+def test_an_unwarned_eviction_kills_everything_at_its_moment(
+    machine: LocalMachine, code: str
+) -> None:
     taken_at = machine.clock.now() + 3 * SECOND
     machine.plan(taken_at)
     machine.start(python(code, grace_seconds=60.0))
@@ -154,7 +162,9 @@ def test_a_warned_eviction_is_announced_over_the_link(machine: LocalMachine) -> 
     machine.plan(taken_at, machine.clock.now() + SECOND)
     machine.start(python(IGNORES_SIGTERM, term_at_notice=True))
     eventually(lambda: machine.call("notices")["notices"])
-    assert machine.call("notices")["notices"] == [{"kind": "evict", "until": taken_at, "source": "local"}]
+    assert machine.call("notices")["notices"] == [
+        {"kind": "evict", "until": taken_at, "source": "local"}
+    ]
     notice = LeaseHolder(machine.folder / "job").notice()
     assert notice is not None
     assert notice.kind == "evict"
@@ -190,7 +200,9 @@ def test_an_end_that_was_slept_through_is_dated_at_its_moment(machine: LocalMach
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_hypervisor_that_is_told_to_end_reports_a_failure(machine: LocalMachine, number: signal.Signals) -> None:
+def test_a_hypervisor_that_is_told_to_end_reports_a_failure(
+    machine: LocalMachine, number: signal.Signals
+) -> None:
     machine.start(python(FAMILY, grace_seconds=0.1))
     eventually(lambda: machine.output == "here\n")
     os.kill(machine.hypervisor, number)
@@ -222,7 +234,9 @@ def test_a_machine_without_its_folder_ends(machine: LocalMachine) -> None:
 
 
 @pytest.mark.parametrize("name", ["machine.json", "lease.json", "terminate.json"])
-def test_an_unreadable_file_is_a_failure_and_not_a_machine_for_ever(machine: LocalMachine, name: str) -> None:
+def test_an_unreadable_file_is_a_failure_and_not_a_machine_for_ever(
+    machine: LocalMachine, name: str
+) -> None:
     machine.start(python(FAMILY, grace_seconds=0.0))
     eventually(lambda: machine.output == "here\n")
     if name == "machine.json":

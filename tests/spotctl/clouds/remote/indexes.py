@@ -54,7 +54,9 @@ def add_installed(folder: Path, name: str, tag: str) -> None:
     files = {
         file.as_posix(): Path(str(distribution.locate_file(file))).read_bytes()
         for file in distribution.files or ()
-        if not file.as_posix().startswith("..") and ".dist-info/" not in file.as_posix() and file.suffix != ".pyc"
+        if not file.as_posix().startswith("..")
+        and ".dist-info/" not in file.as_posix()
+        and file.suffix != ".pyc"
     }
     add_wheel(folder, name, distribution.version, tag, tuple(distribution.requires or ()), files)
 

@@ -1,4 +1,6 @@
-"""Machines of namespaces that boot with our start-up script, through a provider that is as small as can be."""
+"""Machines of namespaces that boot with our start-up script, through a provider that is as small as
+can be.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,9 @@ class Rented:
 
     @property
     def machine(self) -> RemoteMachine:
-        return RemoteMachine(self.id, 3, self.address, 22, lambda: self.console, lambda: bool(self.ended))
+        return RemoteMachine(
+            self.id, 3, self.address, 22, lambda: self.console, lambda: bool(self.ended)
+        )
 
     def start(
         self,
@@ -90,7 +94,9 @@ class Rented:
         metadata: Metadata = nothing_known,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        request = MachineRequest("t", MARKET, 1, None, after(lease), {}, payload, self.supplies.secrets)
+        request = MachineRequest(
+            "t", MARKET, 1, None, after(lease), {}, payload, self.supplies.secrets
+        )
         script = self.agents.start_up(request, cloud)
         spec = MachineSpec(self.name, script.encode(), metadata, environment or {})
         self.address = self.host.start(spec, self.ended.append).public
@@ -134,8 +140,11 @@ class Rented:
 
 
 @contextlib.contextmanager
-def renting(host: Namespaces, place: Path, **supplies: Any) -> Iterator[Rented]:  # noqa: ANN401 - fields
-    one = Rented(host, place / "home", f"machine-{next(_numbers)}", supplies=MachineSupplies(**supplies))
+# Fields.
+def renting(host: Namespaces, place: Path, **supplies: Any) -> Iterator[Rented]:  # noqa: ANN401
+    one = Rented(
+        host, place / "home", f"machine-{next(_numbers)}", supplies=MachineSupplies(**supplies)
+    )
     try:
         yield one
     finally:
@@ -144,7 +153,9 @@ def renting(host: Namespaces, place: Path, **supplies: Any) -> Iterator[Rented]:
 
 @contextlib.contextmanager
 def launcher(one: Rented) -> Iterator[subprocess.Popen[str]]:
-    """A launcher in a process of its own, which prepares the machine; its output says how far it is."""
+    """A launcher in a process of its own, which prepares the machine; its output says how far it
+    is.
+    """
     given = {
         "home": str(one.home),
         "machine": one.id,
@@ -177,7 +188,9 @@ def launcher(one: Rented) -> Iterator[subprocess.Popen[str]]:
 
 def _launch(given: Mapping[str, Any]) -> None:
     agents = RemoteAgents(Path(given["home"]), CLOCK)
-    machine = RemoteMachine(given["machine"], 3, given["address"], 22, lambda: given["console"], lambda: False)
+    machine = RemoteMachine(
+        given["machine"], 3, given["address"], 22, lambda: given["console"], lambda: False
+    )
     folder = None if given["folder"] is None else Path(given["folder"])
     supplies = MachineSupplies(given["secrets"], folder, packages=tuple(given["packages"]))
     agents.prepare(machine, supplies)

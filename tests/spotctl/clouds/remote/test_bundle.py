@@ -32,13 +32,26 @@ def test_the_wheel_runs_with_nothing_but_the_standard_library(tmp_path: Path) ->
     with zipfile.ZipFile(code_wheel(tmp_path).path) as archive:
         archive.extractall(tmp_path / "unpacked")
     (info,) = (tmp_path / "unpacked").glob("spotctl-*.dist-info")
-    assert {path.name for path in info.iterdir()} == {"METADATA", "RECORD", "WHEEL", "entry_points.txt"}
+    assert {path.name for path in info.iterdir()} == {
+        "METADATA",
+        "RECORD",
+        "WHEEL",
+        "entry_points.txt",
+    }
     modules = ("spotctl.agent.rented", "spotctl.agent.node", "spotctl.agent.lease.iterator")
     # A machine of one cloud may keep its checkpoints in the object store of another.
-    clouds = "assert spotctl.agent.lease.notices.poller_of('gcp', {}) and len(spotctl.agent.cloud_parts.forms()) == 3"
-    code = f"import {', '.join(modules)}, spotctl.agent.data.locations; {clouds}; print(spotctl.__file__)"
+    clouds = (
+        "assert spotctl.agent.lease.notices.poller_of('gcp', {}) and "
+        "len(spotctl.agent.cloud_parts.forms()) == 3"
+    )
+    code = (
+        f"import {', '.join(modules)}, spotctl.agent.data.locations; {clouds}; "
+        "print(spotctl.__file__)"
+    )
     words = [sys.executable, "-E", "-s", "-S", "-c", code]
-    done = subprocess.run(words, cwd=tmp_path / "unpacked", capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        words, cwd=tmp_path / "unpacked", capture_output=True, text=True, check=False
+    )
     assert done.stderr == ""
     assert Path(done.stdout.strip()).is_relative_to(tmp_path)
 
@@ -47,12 +60,21 @@ def test_packages_come_with_all_that_they_need(tmp_path: Path) -> None:
     archive = packages_archive(tmp_path, ["cloudpickle", "cryptography"])
     with zipfile.ZipFile(archive.path) as opened:
         tops = {name.partition("/")[0] for name in opened.namelist()}
-        assert not [name for name in opened.namelist() if name.startswith(("..", "/")) or name.endswith(".pyc")]
+        assert not [
+            name
+            for name in opened.namelist()
+            if name.startswith(("..", "/")) or name.endswith(".pyc")
+        ]
         opened.extractall(tmp_path / "unpacked")
     assert {"cloudpickle", "cryptography", "cffi"} <= tops
-    code = "import cloudpickle; from cryptography.hazmat.primitives.asymmetric import ed25519 as e; print(e.__file__)"
+    code = (
+        "import cloudpickle; from cryptography.hazmat.primitives.asymmetric import ed25519 as e; "
+        "print(e.__file__)"
+    )
     words = [sys.executable, "-E", "-s", "-S", "-c", code]
-    done = subprocess.run(words, cwd=tmp_path / "unpacked", capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        words, cwd=tmp_path / "unpacked", capture_output=True, text=True, check=False
+    )
     assert done.stderr == ""
     assert Path(done.stdout.strip()).is_relative_to(tmp_path)
 
@@ -72,7 +94,13 @@ def test_a_package_that_is_not_installed_is_named(tmp_path: Path) -> None:
         packages_archive(tmp_path, ["no_such_package"])
 
 
-LIBRARIES = {"p/lib/libx.so", "p/lib/libx.so.26", "p/lib/libx.so.26.1.0", "p/lib/liby.so", "p/lib/libz.so.1.1"}
+LIBRARIES = {
+    "p/lib/libx.so",
+    "p/lib/libx.so.26",
+    "p/lib/libx.so.26.1.0",
+    "p/lib/liby.so",
+    "p/lib/libz.so.1.1",
+}
 
 
 @pytest.mark.parametrize(
@@ -94,7 +122,11 @@ LIBRARIES = {"p/lib/libx.so", "p/lib/libx.so.26", "p/lib/libx.so.26.1.0", "p/lib
         ("botocore/data/endpoints.json", True),
         # Only `try --full` asks it for evictions, from the computer that launches.
         ("botocore/data/fis/1/service-2.json.gz", False),
-        *((f"botocore/data/{service}/1/service-2.json.gz", True) for service in get_args(Service) if service != "fis"),
+        *(
+            (f"botocore/data/{service}/1/service-2.json.gz", True)
+            for service in get_args(Service)
+            if service != "fis"
+        ),
     ],
 )
 def test_what_no_machine_loads_is_not_sent(name: str, sent: bool) -> None:
@@ -138,6 +170,13 @@ def test_what_a_runner_imports_works_without_what_is_left_out(
             os.link(path, new)
         except OSError:
             shutil.copyfile(path, new)
-    words = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{OF_ALL}", *modules]
+    words = [
+        sys.executable,
+        "-I",
+        "-S",
+        "-c",
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{OF_ALL}",
+        *modules,
+    ]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

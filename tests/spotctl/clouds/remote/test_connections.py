@@ -65,7 +65,11 @@ def test_a_cloud_that_does_not_answer_says_nothing_of_a_machine(
     assert not answers
 
 
-FULL, BOOTING, DAMAGED = StepFailed("m: no space left"), Unanswered("m: it boots"), ProviderError("m: a bug")
+FULL, BOOTING, DAMAGED = (
+    StepFailed("m: no space left"),
+    Unanswered("m: it boots"),
+    ProviderError("m: a bug"),
+)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +84,9 @@ FULL, BOOTING, DAMAGED = StepFailed("m: no space left"), Unanswered("m: it boots
         ([BOOTING] * 9, False),
     ],
 )
-def test_a_step_that_fails_twice_in_a_row_fails_for_good(failures: list[ProviderError | None], final: bool) -> None:
+def test_a_step_that_fails_twice_in_a_row_fails_for_good(
+    failures: list[ProviderError | None], final: bool
+) -> None:
     last: ProviderError | None = None
     for failure in failures:
         last = judged(failure, last)
@@ -89,7 +95,9 @@ def test_a_step_that_fails_twice_in_a_row_fails_for_good(failures: list[Provider
     assert str(failures[-1]) in str(last)
 
 
-def test_each_change_on_the_console_is_a_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_change_on_the_console_is_a_sign_of_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("spotctl.clouds.remote.connections.FIRST_PAUSE_SECONDS", 0.0)
     monkeypatch.setattr("spotctl.clouds.remote.connections.LONGEST_PAUSE_SECONDS", 0.0)
     shown = ["", "\r\n", "BIOS\n", "BIOS\n", "BIOS\nLinux\n"]

@@ -41,20 +41,28 @@ class Started:
     image: str
     place: Path
 
-    def run(self, name: str, action: str = "run", **changes: Any) -> int:  # noqa: ANN401 - fields of a task
+    # Fields of a task.
+    def run(self, name: str, action: str = "run", **changes: Any) -> int:  # noqa: ANN401
         """The exit code of a node's action in a container."""
         self.assign(name, action, **changes)
         eventually(lambda: self.link.status().exit_code is not None)
         return int(self.link.status().exit_code or 0)
 
     def assign(self, name: str, action: str = "run", **changes: Any) -> None:  # noqa: ANN401
-        values = {"environment": {"MODE": "set up"}, "cache": layout.CACHE, "container": self.container(), **changes}
+        values = {
+            "environment": {"MODE": "set up"},
+            "cache": layout.CACHE,
+            "container": self.container(),
+            **changes,
+        }
         variables = {layout.TASK_VARIABLE: NodeTask(name, **values).to_json()}
         words = (layout.PYTHON, "-P", "-c", NODE, action)
         self.link.assign(Payload(name, words, variables, layout.JOB_FOLDER, grace_seconds=60.0))
 
     def container(self, image: str = "", **changes: Any) -> Container:  # noqa: ANN401
-        return Container(image or self.image, **{"login": "LOGIN", "variables": tuple(SECRETS), **changes})
+        return Container(
+            image or self.image, **{"login": "LOGIN", "variables": tuple(SECRETS), **changes}
+        )
 
     @property
     def printed(self) -> str:
@@ -80,7 +88,9 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
 
 
 def test_a_command_works_in_its_container_as_on_the_machine(started: Started) -> None:
-    """Its folder, data, output, secrets and exit code; a notice's SIGTERM; and its checkpoint in the next container."""
+    """Its folder, data, output, secrets and exit code; a notice's SIGTERM; and its checkpoint in
+    the next container.
+    """
     kept = f"{layout.ROOT}/kept"
     files: dict[str, Any] = {
         "data": {"DATA_START": f"{layout.JOB_FOLDER}/given"},
@@ -95,11 +105,20 @@ def test_a_command_works_in_its_container_as_on_the_machine(started: Started) ->
     eventually(lambda: started.printed.endswith("waiting\n"))
     lines = started.one.sh("cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
     assert "--preserve-fds" in lines
-    assert not [text for text in ("planted", "set up", "of the setup", "OUTPUT_MODEL") if text in lines]
+    assert not [
+        text for text in ("planted", "set up", "of the setup", "OUTPUT_MODEL") if text in lines
+    ]
     assert started.one.holders("planted") <= {f"{layout.AGENT_FOLDER}/output"}
-    words = ("sh", "-c", 'echo "$OF_IMAGE $MODE $TOKEN"; cat given; [ ! -e /opt/spotctl/agent/agent.log ]')
+    words = (
+        "sh",
+        "-c",
+        'echo "$OF_IMAGE $MODE $TOKEN"; cat given; [ ! -e /opt/spotctl/agent/agent.log ]',
+    )
     done = started.link.exec(words)
-    assert (done.exit_code, done.out.decode()) == (0, f"yes set up {SECRETS['TOKEN']}\nthe job's folder"), done
+    assert (done.exit_code, done.out.decode()) == (
+        0,
+        f"yes set up {SECRETS['TOKEN']}\nthe job's folder",
+    ), done
     started.assign("rest")
     eventually(lambda: "told\n" in started.printed[printed_before:])
     assert started.run("run-2", **files) == 9

@@ -27,7 +27,9 @@ def test_the_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert private_key(tmp_path / "remote").read_bytes() == content
-    said = subprocess.run(["ssh-keygen", "-y", "-f", str(path)], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        ["ssh-keygen", "-y", "-f", str(path)], capture_output=True, text=True, check=True
+    ).stdout
     assert said.split()[:2] == public_key(tmp_path / "remote").split()[:2]
 
 
@@ -56,7 +58,9 @@ def test_sockets_of_a_process_that_was_killed_are_removed_and_others_kept() -> N
         second.close()
 
 
-def test_a_home_with_a_long_path_has_its_sockets_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_with_a_long_path_has_its_sockets_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as short:
         monkeypatch.setattr(tempfile, "tempdir", short)
         long = tmp_path / ("x" * 80)

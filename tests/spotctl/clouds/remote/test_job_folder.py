@@ -11,7 +11,10 @@ from spotctl.clouds.remote import job_folder
 from spotctl.clouds.remote.job_folder import check_folder, job_archive
 from spotctl.home.errors import BadRequest
 
-FILES = "train.py data/big.bin data/small.txt src/data/x.py .git/config src/__pycache__/m.pyc out/a.log notes.md"
+FILES = (
+    "train.py data/big.bin data/small.txt src/data/x.py .git/config src/__pycache__/m.pyc "
+    "out/a.log notes.md"
+)
 
 
 @pytest.fixture
@@ -80,12 +83,16 @@ def test_the_same_files_give_the_same_archive(folder: Path, tmp_path: Path) -> N
     assert job_archive(folder, tmp_path / "b").digest != first.digest
 
 
-def test_a_folder_that_is_too_large_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_too_large_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     check_folder(folder)
     monkeypatch.setattr(job_folder, "MAX_BYTES", 1 << 20)
     with (folder / "data/big.bin").open("wb") as file:
         file.truncate(3 << 20)
-    with pytest.raises(BadRequest, match=r"3 MiB would be copied .* the limit is 1 MiB: list in .*\.spotctlignore"):
+    with pytest.raises(
+        BadRequest, match=r"3 MiB would be copied .* the limit is 1 MiB: list in .*\.spotctlignore"
+    ):
         check_folder(folder)
     (folder / ".spotctlignore").write_text("*.bin\n")
     check_folder(folder)

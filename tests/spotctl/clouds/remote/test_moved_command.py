@@ -1,6 +1,8 @@
-"""A command that loses its machine goes on from its checkpoint on the next one, through each cloud's object store.
+"""A command that loses its machine goes on from its checkpoint on the next one, through each
+cloud's object store.
 
-The machines have no keys: they ask the store with their own identity, from their cloud's metadata service.
+The machines have no keys: they ask the store with their own identity, from their cloud's metadata
+service.
 """
 
 from __future__ import annotations
@@ -46,12 +48,19 @@ def identity(request: Request) -> Reply:
         "/latest/meta-data/placement/region": lambda: Reply(200, b"eu-west-1"),
         "/latest/meta-data/iam/security-credentials/": lambda: Reply(200, b"role"),
         "/latest/meta-data/iam/security-credentials/role": lambda: Reply.of_json(
-            {"AccessKeyId": "A", "SecretAccessKey": "S", "Token": "T", "Expiration": "2100-01-01T00:00:00Z"}
+            {
+                "AccessKeyId": "A",
+                "SecretAccessKey": "S",
+                "Token": "T",
+                "Expiration": "2100-01-01T00:00:00Z",
+            }
         ),
         "/computeMetadata/v1/instance/service-accounts/default/token": lambda: Reply.of_json(
             {"access_token": "earned", "expires_in": 3600}
         ),
-        "/metadata/identity/oauth2/token": lambda: Reply.of_json({"access_token": "earned", "expires_in": "3600"}),
+        "/metadata/identity/oauth2/token": lambda: Reply.of_json(
+            {"access_token": "earned", "expires_in": "3600"}
+        ),
     }
     return answers.get(request.path, lambda: Reply(404))()
 
@@ -65,15 +74,25 @@ def identity(request: Request) -> Reply:
     ],
 )
 def test_a_command_goes_on_from_its_checkpoint(
-    host: Namespaces, tmp_path: Path, cloud: str, location: str, dialect: type[ObjectStore], variable: str
+    host: Namespaces,
+    tmp_path: Path,
+    cloud: str,
+    location: str,
+    dialect: type[ObjectStore],
+    variable: str,
 ) -> None:
     kept = dialect("bucket", bearer("earned"))
     kept.objects["start/text"] = Stored(b"data\n")
     policy = CheckpointPolicy(f"{location}/ckpt", 0.2, None, 0.1, 60.0)
 
     def payload(number: int, **environment: str) -> Payload:
-        data, outputs = {"DATA_START": f"{location}/start/text"}, {"OUTPUT_MODEL": f"{location}/models"}
-        task = NodeTask(f"run.{number}", 0, PROGRAM, "", environment, layout.CACHE, data, outputs, policy)
+        data, outputs = (
+            {"DATA_START": f"{location}/start/text"},
+            {"OUTPUT_MODEL": f"{location}/models"},
+        )
+        task = NodeTask(
+            f"run.{number}", 0, PROGRAM, "", environment, layout.CACHE, data, outputs, policy
+        )
         variables = {layout.TASK_VARIABLE: task.to_json()}
         return Payload(f"run-{number}", (layout.PYTHON, "-P", "-c", NODE, "run"), variables)
 
@@ -82,13 +101,23 @@ def test_a_command_goes_on_from_its_checkpoint(
         if cloud == "aws":
             kept.check = aws_signed(reach, "A", "S", "T", "eu-west-1")
         with renting(host, tmp_path, packages=("obstore",)) as first:
-            first.start(payload(1, AGAIN=""), cloud=cloud, metadata=identity, environment={variable: reach})
+            first.start(
+                payload(1, AGAIN=""), cloud=cloud, metadata=identity, environment={variable: reach}
+            )
             first.prepared()
             eventually(lambda: any(key.endswith(".record") for key in kept.objects))
             eventually(lambda: b"2\n" in b"".join(one.content[:2] for one in kept.objects.values()))
         with renting(host, tmp_path, packages=("obstore",)) as second:
-            second.start(payload(2, AGAIN="yes"), cloud=cloud, metadata=identity, environment={variable: reach})
+            second.start(
+                payload(2, AGAIN="yes"),
+                cloud=cloud,
+                metadata=identity,
+                environment={variable: reach},
+            )
             link = second.prepared()
             eventually(lambda: link.status().exit_code is not None)
-            assert (link.status().exit_code, link.output().decode().splitlines()[-2:]) == (0, ["data", "from 2"])
+            assert (link.status().exit_code, link.output().decode().splitlines()[-2:]) == (
+                0,
+                ["data", "from 2"],
+            )
         assert kept.objects["models/model"].content == b"trained\n"

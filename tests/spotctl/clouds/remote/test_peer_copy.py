@@ -7,7 +7,14 @@ from collections.abc import Callable
 
 import pytest
 
-from spotctl.clouds.remote.peer_copy import MAX_FETCHING, MAX_SENT, ArchiveServer, CopyOrigin, Spreading, origin_of
+from spotctl.clouds.remote.peer_copy import (
+    MAX_FETCHING,
+    MAX_SENT,
+    ArchiveServer,
+    CopyOrigin,
+    Spreading,
+    origin_of,
+)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 from packaging.tags import Tag, cpython_tags
 
-from spotctl.clouds.remote.platforms import PROBE, MachinePlatform, here, platform_of, preferred, pythons_in
+from spotctl.clouds.remote.platforms import (
+    PROBE,
+    MachinePlatform,
+    here,
+    platform_of,
+    preferred,
+    pythons_in,
+)
 
 UBUNTU_22, UBUNTU_24 = (MachinePlatform((3, 12), "x86_64", (2, minor)) for minor in (35, 39))
 DEBIAN_13_ARM = MachinePlatform((3, 13), "aarch64", (2, 41))
@@ -36,7 +43,9 @@ LINES = [
         (DEBIAN_13_ARM, "macosx_11_0_arm64", False),
     ],
 )
-def test_a_machine_runs_wheels_for_its_c_library_and_older_ones(machine: MachinePlatform, tag: str, runs: bool) -> None:
+def test_a_machine_runs_wheels_for_its_c_library_and_older_ones(
+    machine: MachinePlatform, tag: str, runs: bool
+) -> None:
     assert (tag in machine.tags) is runs
 
 
@@ -51,7 +60,10 @@ def test_no_compiled_wheel_runs_with_another_c_library() -> None:
 def test_the_tags_are_those_of_the_packaging_library_for_this_computer() -> None:
     own = here()
     assert own is not None
-    ours = {Tag(f"cp{own.python[0]}{own.python[1]}", f"cp{own.python[0]}{own.python[1]}", tag) for tag in own.tags}
+    ours = {
+        Tag(f"cp{own.python[0]}{own.python[1]}", f"cp{own.python[0]}{own.python[1]}", tag)
+        for tag in own.tags
+    }
     assert ours <= set(cpython_tags())
 
 
@@ -82,7 +94,9 @@ def test_the_python_that_takes_installed_packages_is_preferred_then_any_that_is_
     assert chosen.path == path
 
 
-def test_the_probe_succeeds_wherever_the_last_python_that_it_looks_for_is_missing(tmp_path: Path) -> None:
+def test_the_probe_succeeds_wherever_the_last_python_that_it_looks_for_is_missing(
+    tmp_path: Path,
+) -> None:
     """Only images with Python 3.11 ended it with status 0."""
     (tmp_path / "python3.13").symlink_to(sys.executable)
     words, path = ["/bin/sh", "-c", PROBE], {"PATH": str(tmp_path)}
@@ -94,7 +108,9 @@ def test_a_machine_without_python_has_none() -> None:
     assert preferred(pythons_in(["ready"]), None) is None
 
 
-@pytest.mark.parametrize("hidden", [("sys.platform", "darwin"), ("platform.libc_ver", lambda: ("", ""))])
+@pytest.mark.parametrize(
+    "hidden", [("sys.platform", "darwin"), ("platform.libc_ver", lambda: ("", ""))]
+)
 def test_packages_of_a_computer_that_is_not_linux_run_on_no_machine(
     monkeypatch: pytest.MonkeyPatch, hidden: tuple[str, object]
 ) -> None:

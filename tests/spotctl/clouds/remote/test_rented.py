@@ -1,4 +1,6 @@
-"""The life of rented machines: real ones, made of namespaces, from their start-up script to their end."""
+"""The life of rented machines: real ones, made of namespaces, from their start-up script to their
+end.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def ended(one: Rented) -> str:
 
 
 def is_gone(link: MachineLink) -> bool:
-    """Whether the link says that its machine is gone. First the connection that broke is tried again."""
+    """Whether the link says that its machine is gone. First the connection that broke is tried
+    again.
+    """
     try:
         link.status()
     except NotFound:
@@ -64,7 +68,8 @@ def is_gone(link: MachineLink) -> bool:
 
 @contextlib.contextmanager
 def arguments_watched(secret: str) -> Iterator[set[str]]:
-    """Collects processes, of this computer and of its machines, that have a secret in their arguments for a moment.
+    """Collects processes, of this computer and of its machines, that have a secret in their
+    arguments for a moment.
 
     Of ssh's clients also those that have it in their environment.
     """
@@ -115,7 +120,11 @@ def entering(one: Rented, *command: str) -> tuple[int, str, ProviderError | None
 
 def ssh_clients(one: Rented) -> list[str]:
     listed = subprocess.run(["ps", "-wweo", "args"], capture_output=True, text=True, check=True)
-    return [line for line in listed.stdout.splitlines() if line.startswith("/") and str(one.home) in line]
+    return [
+        line
+        for line in listed.stdout.splitlines()
+        if line.startswith("/") and str(one.home) in line
+    ]
 
 
 @pytest.mark.slow
@@ -123,7 +132,8 @@ def test_a_payload_outlives_its_launcher_and_the_machine_ends_with_its_lease(
     host: Namespaces, tmp_path: Path, folder: Path
 ) -> None:
     script = (
-        'id -un; cat data.txt; echo "$HF_TOKEN" | wc -c; python3 -c "import spotctl.agent.node"; echo done; sleep 999'
+        'id -un; cat data.txt; echo "$HF_TOKEN" | wc -c; '
+        'python3 -c "import spotctl.agent.node"; echo done; sleep 999'
     )
     with renting(host, tmp_path, secrets={"HF_TOKEN": SECRET}, folder=folder) as one:
         one.start(shell(script))
@@ -139,7 +149,12 @@ def test_a_payload_outlives_its_launcher_and_the_machine_ends_with_its_lease(
         link = one.agents.link(one.machine)
         eventually(lambda: not one.failure())
         eventually(lambda: b"done" in link.output())
-        assert link.output().decode().split() == ["spotctl", "brought", str(len(SECRET) + 1), "done"]
+        assert link.output().decode().split() == [
+            "spotctl",
+            "brought",
+            str(len(SECRET) + 1),
+            "done",
+        ]
         assert (link.status().work, link.status().exit_code) == ("work", None)
         done = link.exec(["sh", "-c", "pwd -P; echo $SPOTCTL_INDEX $HF_TOKEN; exit 7"])
         folder_there, index, secret = done.out.decode().split()
@@ -159,7 +174,9 @@ def test_a_payload_outlives_its_launcher_and_the_machine_ends_with_its_lease(
             one.agents.invocation(one.machine, ["true"])
 
 
-def test_a_machine_to_which_no_launcher_comes_ends_with_its_lease(host: Namespaces, tmp_path: Path) -> None:
+def test_a_machine_to_which_no_launcher_comes_ends_with_its_lease(
+    host: Namespaces, tmp_path: Path
+) -> None:
     with renting(host, tmp_path) as one:
         one.start(lease=1.0)
         assert ended(one) == "spotctl: ending this machine: its lease is over"
@@ -202,12 +219,17 @@ def test_the_start_up_script_may_run_again(host: Namespaces, tmp_path: Path) -> 
         eventually(lambda: float(one.sh(f"cat {layout.LEASE}").split()[0]) > time.time() + 4000)
         before = one.sh(f"cat {layout.LEASE}")
         per_boot = "/var/lib/cloud/scripts/per-boot"
-        # At its first run, cloud-init starts it from elsewhere; at later boots, it is this copy that runs.
+        # At its first run, cloud-init starts it from elsewhere; at later boots, it is this copy
+        # that runs.
         one.sh(f"mkdir -p {per_boot}; /var/lib/cloud/instance/part-001")
         one.sh(f"{per_boot}/spotctl")
         assert one.console.count("spotctl: ready") == 3
         # Others see that one runs, and end.
-        eventually(lambda: host.execute(one.name, "pgrep", "-fc", "^sh /opt/spotctl/watchdog").stdout == "1\n")
+        eventually(
+            lambda: (
+                host.execute(one.name, "pgrep", "-fc", "^sh /opt/spotctl/watchdog").stdout == "1\n"
+            )
+        )
         assert one.sh(f"cat {layout.LEASE}") == before
         assert one.sh(f"stat -c %U {layout.LEASE} {layout.AGENT_FOLDER} {layout.ROOT}").split() == [
             "spotctl",
@@ -226,7 +248,9 @@ def test_the_start_up_script_may_run_again(host: Namespaces, tmp_path: Path) -> 
         ("-15 -of", "a shutdown was requested"),
     ],
 )
-def test_a_machine_whose_agent_has_ended_ends(host: Namespaces, tmp_path: Path, kill: str, reason: str) -> None:
+def test_a_machine_whose_agent_has_ended_ends(
+    host: Namespaces, tmp_path: Path, kill: str, reason: str
+) -> None:
     with renting(host, tmp_path) as one:
         one.start(shell("sleep 999"))
         one.prepared()
@@ -235,7 +259,9 @@ def test_a_machine_whose_agent_has_ended_ends(host: Namespaces, tmp_path: Path, 
 
 
 @pytest.mark.slow
-def test_launchers_at_once_and_killed_anywhere_leave_one_agent(host: Namespaces, tmp_path: Path, folder: Path) -> None:
+def test_launchers_at_once_and_killed_anywhere_leave_one_agent(
+    host: Namespaces, tmp_path: Path, folder: Path
+) -> None:
     chance = random.Random(7)
     (folder / "large.bin").write_bytes(chance.randbytes(3 << 20))
     with renting(host, tmp_path, secrets={"HF_TOKEN": SECRET}, folder=folder) as one:
@@ -278,15 +304,25 @@ def test_secrets_are_nowhere_but_with_the_payload(
         assert holders
         assert set(one.sh("stat -c %U " + " ".join(holders)).split()) == {"spotctl"}
         others = one.sh(
-            f"setpriv --reuid=nobody --clear-groups cat {' '.join(holders)} 2>/dev/null | grep -cF {SECRET}"
+            f"setpriv --reuid=nobody --clear-groups cat {' '.join(holders)} 2>/dev/null | grep -cF "
+            f"{SECRET}"
         )
         assert others.strip() == "0"
-        assert not [path for path in one.home.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+        assert not [
+            path
+            for path in one.home.rglob("*")
+            if path.is_file() and SECRET.encode() in path.read_bytes()
+        ]
         assert link.status().work == "work"
 
 
-def test_nothing_is_sent_to_a_machine_with_another_host_key(host: Namespaces, tmp_path: Path) -> None:
-    other = "spotctl: host key ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILeA+OpggkFY3N1ZtNJ4g2M1+y2wAQrbBxDWhOm/dEri\n"
+def test_nothing_is_sent_to_a_machine_with_another_host_key(
+    host: Namespaces, tmp_path: Path
+) -> None:
+    other = (
+        "spotctl: host key ssh-ed25519 "
+        "AAAAC3NzaC1lZDI1NTE5AAAAILeA+OpggkFY3N1ZtNJ4g2M1+y2wAQrbBxDWhOm/dEri\n"
+    )
     with renting(host, tmp_path, secrets={"HF_TOKEN": SECRET}) as one:
         one.start()
         eventually(lambda: "spotctl: ready" in one.console)
@@ -324,7 +360,8 @@ def test_a_notice_of_the_cloud_reaches_the_payload(host: Namespaces, tmp_path: P
 
     with renting(host, tmp_path) as one:
         one.start(
-            shell("trap 'echo saving; exit 5' TERM; echo working; while :; do sleep 0.1; done"), metadata=metadata
+            shell("trap 'echo saving; exit 5' TERM; echo working; while :; do sleep 0.1; done"),
+            metadata=metadata,
         )
         link = one.prepared()
         eventually(lambda: b"working" in link.output())
@@ -341,13 +378,18 @@ def test_a_machine_deletes_itself_where_switching_off_does_not_end_the_bill(
     api = Cloud()
     with serving(api) as server, renting(host, tmp_path) as one:
         reach = "http://" + host.reach(int(server.url.rpartition(":")[2]))
-        variables = {"CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": reach, "AZURE_RESOURCE_MANAGER_URL": reach}
+        variables = {
+            "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": reach,
+            "AZURE_RESOURCE_MANAGER_URL": reach,
+        }
         one.start(lease=1.0, cloud=cloud, metadata=api.answer, environment=variables)
         assert ended(one) == "spotctl: ending this machine: its lease is over"
         assert api.deleted == [path]
 
 
-def test_a_tunnel_that_cannot_be_opened_does_not_cost_the_link(host: Namespaces, tmp_path: Path) -> None:
+def test_a_tunnel_that_cannot_be_opened_does_not_cost_the_link(
+    host: Namespaces, tmp_path: Path
+) -> None:
     # The machine's own sshd listens there already.
     with renting(host, tmp_path, reach=(ReverseTunnel(22, "127.0.0.1", 1),)) as one:
         one.start()
@@ -378,7 +420,10 @@ def test_ports_of_the_launcher_are_reached_through_ssh(host: Namespaces, tmp_pat
             one.start()
             link = one.prepared()
             one.agents.prepare(one.machine, one.supplies)
-            code = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:7001').read().decode())"
+            code = (
+                "import urllib.request as u; "
+                "print(u.urlopen('http://127.0.0.1:7001').read().decode())"
+            )
             eventually(lambda: link.exec(["python3", "-c", code]).out == b"from the launcher\n\n")
             # They are opened again with a connection that was lost, here by a call of the link.
             one.sh("pkill -u spotctl sshd")
@@ -392,10 +437,15 @@ def test_ports_of_the_launcher_are_reached_through_ssh(host: Namespaces, tmp_pat
 
 @pytest.mark.slow
 def test_payloads_import_packages_of_the_launcher(host: Namespaces, tmp_path: Path) -> None:
-    with renting(host, tmp_path, packages=("numpy", "cryptography", "cloudpickle", "msgspec")) as one:
+    with renting(
+        host, tmp_path, packages=("numpy", "cryptography", "cloudpickle", "msgspec")
+    ) as one:
         one.start()
         link = one.prepared()
-        code = "import numpy, cryptography, cloudpickle, msgspec, agileml; print(numpy.arange(4).sum(), numpy.__file__)"
+        code = (
+            "import numpy, cryptography, cloudpickle, msgspec, agileml; "
+            "print(numpy.arange(4).sum(), numpy.__file__)"
+        )
         done = link.exec(["python3", "-c", code])
         assert done.err == b""
         assert done.out.split()[0] == b"6"
@@ -432,7 +482,10 @@ def test_a_mac_sends_wheels_of_its_package_index(
     with renting(host, tmp_path, packages=("numpy", "msgspec", "cloudpickle")) as one:
         one.start()
         link = one.prepared()
-        code = "import numpy, msgspec, cloudpickle, agileml; print(numpy.arange(4).sum(), numpy.__file__)"
+        code = (
+            "import numpy, msgspec, cloudpickle, agileml; print(numpy.arange(4).sum(), "
+            "numpy.__file__)"
+        )
         done = link.exec(["python3", "-c", code])
         assert done.err == b""
         assert done.out.split()[0] == b"6"

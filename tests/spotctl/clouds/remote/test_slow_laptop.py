@@ -1,4 +1,6 @@
-"""Machines of a launcher with a slow network: leases are renewed while it sends, and it sends each archive once."""
+"""Machines of a launcher with a slow network: leases are renewed while it sends, and it sends each
+archive once.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return files
 
 
-def test_a_lease_that_is_shorter_than_the_transfer_is_renewed_meanwhile(tmp_path: Path, folder: Path) -> None:
+def test_a_lease_that_is_shorter_than_the_transfer_is_renewed_meanwhile(
+    tmp_path: Path, folder: Path
+) -> None:
     with namespaces(MEGABITS) as host, renting(host, tmp_path, folder=folder) as one:
         one.start(shell("sleep 999"), lease=LEASE_SECONDS)
         link, said = one.agents.link(one.machine), set[str]()
@@ -64,7 +68,9 @@ def test_a_lease_that_is_shorter_than_the_transfer_is_renewed_meanwhile(tmp_path
                 return False
 
         eventually(is_up)
-        progress = [text for text in said if "sending the job's folder (" in text and "of 10.0 MiB" in text]
+        progress = [
+            text for text in said if "sending the job's folder (" in text and "of 10.0 MiB" in text
+        ]
         assert len(progress) > 1, said
 
 
@@ -97,7 +103,9 @@ def test_machines_that_do_not_reach_each_other_get_all_from_the_launcher(
 ) -> None:
     with three(tmp_path, folder) as machines:
         for one in machines:
-            one.sh("iptables -A INPUT -i eth0 -p tcp ! --dport 22 -j REJECT --reject-with tcp-reset")
+            one.sh(
+                "iptables -A INPUT -i eth0 -p tcp ! --dport 22 -j REJECT --reject-with tcp-reset"
+            )
             one.agents.prepare(one.machine, one.supplies)
         for one in machines:
             one.prepared()

@@ -1,4 +1,5 @@
-"""What ssh's messages mean, and what the console proves; `test_rented` connects to real machines."""
+"""What ssh's messages mean, and what the console proves; `test_rented` connects to real
+machines."""
 
 from __future__ import annotations
 
@@ -34,8 +35,14 @@ def host(folder: Path, port: int = 22) -> SshHost:
         ("spotctl@10.0.0.1: Permission denied (publickey).", "does not accept this home's ssh key"),
         ("ssh: connect to host 10.0.0.1 port 22: Connection refused", "ssh does not answer yet"),
         ("kex_exchange_identification: read: Connection reset by peer", "ssh does not answer yet"),
-        ("ssh: connect to host 10.0.0.1 port 22: Connection timed out", "its firewall does not admit this computer"),
-        ("ssh: connect to host 10.0.0.1 port 22: No route to host", "its firewall does not admit this computer"),
+        (
+            "ssh: connect to host 10.0.0.1 port 22: Connection timed out",
+            "its firewall does not admit this computer",
+        ),
+        (
+            "ssh: connect to host 10.0.0.1 port 22: No route to host",
+            "its firewall does not admit this computer",
+        ),
         ("Timeout, server 10.0.0.1 not responding.", "its firewall does not admit this computer"),
         ("\nsomething\nnew\n\n", "ssh failed: new"),
         ("", "it gave no reason"),
@@ -55,8 +62,16 @@ def test_every_message_becomes_one_line(tmp_path: Path, said: str, meaning: str)
         (7, "", ""),
         (255, "OpenSSH_9\nAuthenticated to x\ndebug1: channel 0: rtype exit-status reply 0\n", ""),
         (255, "OpenSSH_9\nAuthenticated to x\ndebug1: channel 0: rtype exit-signal reply 0\n", ""),
-        (255, "OpenSSH_9\nAuthenticated to x\nTimeout, server x not responding.\n", "the connection broke"),
-        (255, "OpenSSH_9\ndebug1: one\nssh: connect to host x port 22: Connection timed out\n", "cut off"),
+        (
+            255,
+            "OpenSSH_9\nAuthenticated to x\nTimeout, server x not responding.\n",
+            "the connection broke",
+        ),
+        (
+            255,
+            "OpenSSH_9\ndebug1: one\nssh: connect to host x port 22: Connection timed out\n",
+            "cut off",
+        ),
         (255, "", "it gave no reason"),
     ],
 )
@@ -85,7 +100,8 @@ def test_the_first_host_key_on_the_console_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    "console", ["", "spotctl: ready", f"spotctl: host key {KEY}", "spotctl: host key ssh-rsa AAAA\n"]
+    "console",
+    ["", "spotctl: ready", f"spotctl: host key {KEY}", "spotctl: host key ssh-rsa AAAA\n"],
 )
 def test_a_console_without_the_whole_key_proves_nothing(console: str) -> None:
     assert host_key_of(console) is None
@@ -99,7 +115,9 @@ def test_a_port_at_which_nothing_listens(tmp_path: Path) -> None:
     assert not (tmp_path / "c.e").exists()
 
 
-def test_the_client_gets_nothing_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_client_gets_nothing_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_TOKEN", "planted")
     monkeypatch.setenv("SSH_AUTH_SOCK", "/run/agent")
     assert set(client_environment()) <= {"PATH", "HOME", "TMPDIR", "TERM", "LC_ALL"}

@@ -26,7 +26,9 @@ KEY = "ssh-ed25519 AAAA spotctl"
 def script(payload: Payload | None = None, seconds: float = 600) -> str:
     tags = {"run": "r-1"}
     until = NOW + int(seconds * 1e6)
-    request = MachineRequest("t1", MARKET, 2, None, until, tags, payload, {"HF_TOKEN": "planted-secret"})
+    request = MachineRequest(
+        "t1", MARKET, 2, None, until, tags, payload, {"HF_TOKEN": "planted-secret"}
+    )
     return start_up_script(request, "gcp", KEY, NOW)
 
 
@@ -50,7 +52,11 @@ def test_a_shell_can_read_it_and_a_cloud_can_take_it() -> None:
 def test_it_holds_the_lease_the_payload_and_the_public_key() -> None:
     payload = Payload("p", ("sh", "-c", "echo 'hello' \"$HOME\" \\ @USER@"), {"A": "ü"})
     text = script(payload)
-    assert told(text) == {"cloud": "gcp", "lease_until": NOW + 600_000_000, "payload": payload.to_json()}
+    assert told(text) == {
+        "cloud": "gcp",
+        "lease_until": NOW + 600_000_000,
+        "payload": payload.to_json(),
+    }
     assert '"1900000600 $((uptime + 600))"' in text
     assert f"'restrict,port-forwarding,pty {KEY}'" in text
     assert told(script())["payload"] is None
@@ -90,13 +96,20 @@ def test_a_payload_that_does_not_fit_is_refused() -> None:
 def test_an_image_with_an_old_python_gets_a_new_one(
     tmp_path: Path, pythons: dict[str, tuple[int, int]], installs: bool
 ) -> None:
-    part = script().partition("# The agent needs Python 3.11")[2].partition("key=/etc")[0].partition("\n")[2]
+    part = (
+        script()
+        .partition("# The agent needs Python 3.11")[2]
+        .partition("key=/etc")[0]
+        .partition("\n")[2]
+    )
     programs = {name: f"exit {int(version < (3, 11))}" for name, version in pythons.items()}
     programs["apt-get"] = 'echo "$*" >>installed'
     for name, text in programs.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
-    done = subprocess.run(["/bin/sh", "-c", part], cwd=tmp_path, env={"PATH": str(tmp_path)}, check=False)
+    done = subprocess.run(
+        ["/bin/sh", "-c", part], cwd=tmp_path, env={"PATH": str(tmp_path)}, check=False
+    )
     assert done.returncode == 0
     assert (tmp_path / "installed").exists() is installs
     if installs:

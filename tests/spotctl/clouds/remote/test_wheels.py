@@ -18,7 +18,9 @@ from tests.spotctl.clouds.remote.indexes import add_wheel, use_index
 ARM = MachinePlatform((3, 13), "aarch64", (2, 41))
 OLD = MachinePlatform((3, 11), "x86_64", (2, 35))
 INSTALLED = {
-    "engine": KnownPackage("2.0", ("maths>=1", 'typing-bits>=4; python_version < "3.12"', 'gui; extra == "all"')),
+    "engine": KnownPackage(
+        "2.0", ("maths>=1", 'typing-bits>=4; python_version < "3.12"', 'gui; extra == "all"')
+    ),
     "maths": KnownPackage("1.5+local", ('windows-only; sys_platform == "win32"',)),
 }
 
@@ -39,7 +41,11 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "cp311-abi3-manylinux2014_x86_64",
             "cp313-cp313-macosx_11_0_arm64",
         ):
-            files = {"maths.so": tag.encode(), f"maths-{version}.data/platlib/fast.so": b"fast", "include/maths.h": b""}
+            files = {
+                "maths.so": tag.encode(),
+                f"maths-{version}.data/platlib/fast.so": b"fast",
+                "include/maths.h": b"",
+            }
             add_wheel(folder, "maths", version, tag, files=files)
     add_wheel(folder, "typing-bits", "4.2", requires=["deep"])
     add_wheel(folder, "deep", "1")
@@ -66,7 +72,9 @@ def test_the_installed_versions_are_chosen_for_the_machines_python_and_processor
 
 @pytest.mark.usefixtures("index")
 def test_what_only_the_machine_needs_is_found_too(tmp_path: Path) -> None:
-    """Markers are judged for the machine, not for this computer; an index knows what is not installed here."""
+    """Markers are judged for the machine, not for this computer; an index knows what is not
+    installed here.
+    """
     assert names(chosen_wheels(tmp_path, ["engine"], OLD)) == [
         "deep-1-py3-none-any.whl",
         "engine-2.0-py3-none-any.whl",
@@ -75,12 +83,20 @@ def test_what_only_the_machine_needs_is_found_too(tmp_path: Path) -> None:
     ]
 
 
-def test_wheels_are_packed_as_they_are_imported_and_kept_and_others_are_refused(tmp_path: Path, index: Path) -> None:
+def test_wheels_are_packed_as_they_are_imported_and_kept_and_others_are_refused(
+    tmp_path: Path, index: Path
+) -> None:
     packages = packages_for(tmp_path, ["maths"], ARM)
     assert packages.digest == digest_of(packages.wheels)
-    (chosen,) = (wheel for wheel in index.iterdir() if wheel.name == "maths-1.5-cp313-cp313-manylinux_2_28_aarch64.whl")
+    (chosen,) = (
+        wheel
+        for wheel in index.iterdir()
+        if wheel.name == "maths-1.5-cp313-cp313-manylinux_2_28_aarch64.whl"
+    )
     content = chosen.read_bytes()
-    add_wheel(index, "maths", "1.5", "cp313-cp313-manylinux_2_28_aarch64", files={"maths.so": b"other"})
+    add_wheel(
+        index, "maths", "1.5", "cp313-cp313-manylinux_2_28_aarch64", files={"maths.so": b"other"}
+    )
     with pytest.raises(Unusable, match="the package index now has other files"):
         packages.pack()
     chosen.write_bytes(content)
@@ -100,7 +116,8 @@ def test_wheels_are_packed_as_they_are_imported_and_kept_and_others_are_refused(
     [
         (
             MachinePlatform((3, 12), "aarch64", (2, 39)),
-            "has no wheel of maths==1.5 for machines with Python 3.12 on aarch64: install another version of maths",
+            "has no wheel of maths==1.5 for machines with Python 3.12 on aarch64: install another "
+            "version of maths",
         ),
         (
             MachinePlatform((3, 13), "aarch64", (2, 27)),
@@ -112,26 +129,33 @@ def test_wheels_are_packed_as_they_are_imported_and_kept_and_others_are_refused(
         ),
     ],
 )
-def test_a_missing_wheel_is_named_in_one_line(tmp_path: Path, machine: MachinePlatform, message: str) -> None:
+def test_a_missing_wheel_is_named_in_one_line(
+    tmp_path: Path, machine: MachinePlatform, message: str
+) -> None:
     with pytest.raises(Unusable) as refused:
         chosen_wheels(tmp_path, ["engine"], machine)
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
-def test_an_index_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_that_does_not_answer_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("PIP_FIND_LINKS", "")
     monkeypatch.delenv("PIP_NO_INDEX", raising=False)
     # Nothing listens at this port.
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     with pytest.raises(
-        Unusable, match=r"the package index, from which machines with .* get engine==2.0, does not answer"
+        Unusable,
+        match=r"the package index, from which machines with .* get engine==2.0, does not answer",
     ):
         chosen_wheels(tmp_path, ["engine"], ARM)
 
 
-def test_a_python_without_pip_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_without_pip_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(wheels, "find_spec", lambda name: None if name == "pip" else find(name))
     with pytest.raises(Unusable, match="-m ensurepip"):

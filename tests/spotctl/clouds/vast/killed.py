@@ -1,11 +1,12 @@
-"""Kills callers of the provider of Vast.ai by SIGKILL around every call, and lets others repeat what they did.
+"""Kills callers of the provider of Vast.ai by SIGKILL around every call, and lets others repeat
+what they did.
 
     python -m tests.spotctl.clouds.vast.killed [EVERY]
 
-The points are: before a call, after it, and an answer that is lost although the call was carried out; each also with a
-list that shows new instances late. A caller is forked and meets its fate at one of them. Then another caller repeats
-the act, as a resumed run would, and the market is asked what exists. The command prints the number of points, and every
-violation.
+The points are: before a call, after it, and an answer that is lost although the call was carried
+out; each also with a list that shows new instances late. A caller is forked and meets its fate at
+one of them. Then another caller repeats the act, as a resumed run would, and the market is asked
+what exists. The command prints the number of points, and every violation.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from tests.spotctl.clouds.vast.world import BID, RUN, World, order, world
 from tests.waiting import eventually
 
 DONE, REFUSED, BROKEN, SPARED = range(4)
-"""How a caller that was not killed ends: with its act done, refused, with an error, or before its fate."""
+"""How a caller that was not killed ends: with its act done, refused, with an error, or before its
+fate."""
 
 FATES = ("killed before", "killed after", "answer lost")
 LATE_SECONDS = (0.0, 1.0)
@@ -57,7 +59,9 @@ def terminate(made: World) -> None:
 def outbid_and_returned(made: World) -> None:
     """As a run does that sees paused machines."""
     with closing(made.provider(times=TIMES)) as here:
-        here.terminate([machine.id for machine in here.list(RUN) if machine.state is MachineState.PAUSED])
+        here.terminate(
+            [machine.id for machine in here.list(RUN) if machine.state is MachineState.PAUSED]
+        )
 
 
 def raise_bids(made: World) -> None:
@@ -75,7 +79,9 @@ def rented_and_outbid(made: World) -> None:
 def one_set_exists(made: World) -> None:
     """Each machine of the order was bought once, and is known."""
     labels = [OrderLabel.parse(contract.label) for contract in made.market.contracts.values()]
-    assert sorted(label.index for label in labels if label is not None) == list(range(ORDER.count)), labels
+    assert sorted(label.index for label in labels if label is not None) == list(
+        range(ORDER.count)
+    ), labels
     assert len(made.market.alive()) == ORDER.count
     with closing(made.provider(times=TIMES)) as here:
         assert len(here.list(RUN)) == ORDER.count
@@ -157,7 +163,9 @@ def calls_of(act: Act) -> int:
 
 
 def meet_fate(act: Act, at: int, kind: str, late: float) -> bool:
-    """A caller meets its fate at a call, and another one repeats what it did; False if it ended before that call."""
+    """A caller meets its fate at a call, and another one repeats what it did; False if it ended
+    before that call.
+    """
     with tempfile.TemporaryDirectory() as folder, world(Path(folder)) as made:
         act.before(made)
         made.api.lists_late = late
@@ -204,21 +212,32 @@ def _ended(act: Act, made: World, fate: Fate) -> int:
 
 
 def main(every: int) -> int:
-    """Tries one of `every` points, chosen at random but always the same; returns the number of violations."""
+    """Tries one of `every` points, chosen at random but always the same; returns the number of
+    violations.
+    """
     points, failed, spared = list[tuple[str, int, str, float]](), 0, 0
     for name, act in ACTS.items():
         calls = calls_of(act)
         say(f"{name}: {calls} calls")
-        points += [(name, at, kind, late) for at in range(calls) for kind in FATES for late in LATE_SECONDS]
+        points += [
+            (name, at, kind, late) for at in range(calls) for kind in FATES for late in LATE_SECONDS
+        ]
     random.Random(1).shuffle(points)
     chosen = points[::every]
     for name, at, kind, late in chosen:
         try:
             spared += not meet_fate(ACTS[name], at, kind, late)
-        except Exception as error:  # noqa: BLE001 - all that goes wrong is shown, and the next point tried
+        # All that goes wrong is shown, and the next point tried.
+        except Exception as error:  # noqa: BLE001
             failed += 1
-            say(f"{name}, {kind} at call {at}, lists {late:.0f} s late: {type(error).__name__}: {error}")
-    say(f"{len(chosen)} of {len(points)} points tried, {failed} failed, {spared} callers ended before theirs")
+            say(
+                f"{name}, {kind} at call {at}, lists {late:.0f} s late: {type(error).__name__}: "
+                f"{error}"
+            )
+    say(
+        f"{len(chosen)} of {len(points)} points tried, {failed} failed, {spared} callers ended "
+        "before theirs"
+    )
     return failed + (spared > len(chosen) // 4)
 
 

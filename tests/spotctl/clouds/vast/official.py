@@ -1,4 +1,5 @@
-"""Vast.ai's own client, whose commands check the simulated API: `vastai` on the PATH, or at $SPOTCTL_VASTAI.
+"""Vast.ai's own client, whose commands check the simulated API: `vastai` on the PATH, or at
+$SPOTCTL_VASTAI.
 
 It pins packages of its own, so it belongs into an environment of its own:
 

@@ -27,7 +27,9 @@ def made(tmp_path: Path) -> Iterator[World]:
     """Two machines of a run, one of them back, and one of somebody else."""
     with world(tmp_path) as made, closing(made.provider()) as provider:
         machines = provider.create(order())
-        made.market.order(made.market.hosts[5], 0.3, 20.0, {"image": "x", "label": "of somebody else"})
+        made.market.order(
+            made.market.hosts[5], 0.3, 20.0, {"image": "x", "label": "of somebody else"}
+        )
         made.market.advance(1_800)
         provider.terminate([machines[0].id])
         yield made
@@ -54,7 +56,9 @@ def as_printed(*pages: dict[str, Any]) -> str:
     return "".join(json.dumps(one, indent=1, sort_keys=True) + "\n" for one in pages)
 
 
-def test_pages_of_charges_are_lines_of_machines_and_of_their_run(made: World, tmp_path: Path) -> None:
+def test_pages_of_charges_are_lines_of_machines_and_of_their_run(
+    made: World, tmp_path: Path
+) -> None:
     first = page(made)
     last = page(made, first["next_token"])
     assert (first["count"], last["count"], last["next_token"]) == (2, 1, None)
@@ -70,11 +74,13 @@ def test_pages_of_charges_are_lines_of_machines_and_of_their_run(made: World, tm
         billed = made.market.billed(contract)
         charged = (sums[f"vast:{contract.id}", True], sums[f"vast:{contract.id}", False])
         assert [float(usd) for usd in charged] == pytest.approx(billed, rel=1e-3)
-        assert runs[f"vast:{contract.id}"] == (RUN[RUN_TAG] if contract.label != "of somebody else" else "")
+        assert runs[f"vast:{contract.id}"] == (
+            RUN[RUN_TAG] if contract.label != "of somebody else" else ""
+        )
         day = int(contract.made * SECOND) // DAY * DAY
-        assert {(line.begin, line.end) for line in bill.lines if line.resource == f"vast:{contract.id}"} == {
-            (day, day + DAY)
-        }
+        assert {
+            (line.begin, line.end) for line in bill.lines if line.resource == f"vast:{contract.id}"
+        } == {(day, day + DAY)}
 
 
 @pytest.mark.slow
@@ -88,12 +94,16 @@ def test_what_the_official_client_prints_is_the_same_bill(made: World, tmp_path:
     path = tmp_path / "charges.json"
     path.write_text(first.stdout + last.stdout)
     lines = read_bill(path).lines
-    assert {line.resource for line in lines} == {f"vast:{number}" for number in made.market.contracts}
+    assert {line.resource for line in lines} == {
+        f"vast:{number}" for number in made.market.contracts
+    }
     assert sorted(line.run or "" for line in lines) == ["", "", *[RUN[RUN_TAG]] * 4]
 
 
 def test_a_file_that_holds_no_charges_is_named(tmp_path: Path) -> None:
     path = tmp_path / "charges.json"
     path.write_text(as_printed({"next_token": None, "results": [{"type": "instance"}], "total": 1}))
-    with pytest.raises(BadBill, match=r"charges\.json, line 1: results .* is not a list of charges"):
+    with pytest.raises(
+        BadBill, match=r"charges\.json, line 1: results .* is not a list of charges"
+    ):
         read_bill(path)

@@ -1,4 +1,6 @@
-"""Callers killed by SIGKILL: a sample of the points that `python -m tests.spotctl.clouds.vast.killed` tries all of."""
+"""Callers killed by SIGKILL: a sample of the points that `python -m
+tests.spotctl.clouds.vast.killed` tries all of.
+"""
 
 from __future__ import annotations
 

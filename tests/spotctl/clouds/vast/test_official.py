@@ -1,4 +1,5 @@
-"""Requests of spotctl's provider next to those that Vast.ai's own client makes for the same things."""
+"""Requests of spotctl's provider next to those that Vast.ai's own client makes for the same
+things."""
 
 from __future__ import annotations
 
@@ -19,7 +20,18 @@ from tests.spotctl.clouds.vast.world import World, order, world
 pytestmark = pytest.mark.slow
 
 IMAGE = "nvidia/cuda:12.8.1-cudnn-runtime-ubuntu24.04"
-CREATE = ("--image", IMAGE, "--disk", "32", "--label", "ours", "--ssh", "--direct", "--env", "-e A=b -p 7071:7071")
+CREATE = (
+    "--image",
+    IMAGE,
+    "--disk",
+    "32",
+    "--label",
+    "ours",
+    "--ssh",
+    "--direct",
+    "--env",
+    "-e A=b -p 7071:7071",
+)
 NOT_THEIRS = {"target_state"}
 """Fields that the documentation has, and the client does not send."""
 
@@ -43,8 +55,8 @@ def taken(made: World) -> list[Request]:
 
 
 def theirs(made: World, folder: Path) -> list[Request]:
-    """The requests of the official client that searches, orders with a bid, raises it, lists, shows and
-    destroys."""
+    """The requests of the official client that searches, orders with a bid, raises it, lists, shows
+    and destroys."""
     client = official_client(made.server.url, folder)
     (offer, *_) = client.answer("search", "offers", "num_gpus=1", "--type", "bid")
     words = (*CREATE, "--bid_price", "0.2", "--onstart-cmd", "true", "--cancel-unavail")
@@ -79,14 +91,22 @@ def test_every_call_is_one_that_the_official_client_makes_too(made: World, tmp_p
     assert called <= known
 
 
-def test_an_order_has_the_fields_and_the_forms_of_the_official_clients(made: World, tmp_path: Path) -> None:
+def test_an_order_has_the_fields_and_the_forms_of_the_official_clients(
+    made: World, tmp_path: Path
+) -> None:
     their, our = body(theirs(made, tmp_path), "/asks/"), body(ours(made), "/asks/")
     assert our.keys() - their.keys() == NOT_THEIRS
     assert our["price"] == their["price"]
     assert our["runtype"] == their["runtype"]
     assert our["cancel_unavail"] == their["cancel_unavail"]
-    assert our["env"].items() >= {name: value for name, value in their["env"].items() if name != "A"}.items() > set()
-    assert {name for name in our.keys() & their.keys() if type(our[name]) is not type(their[name])} == set()
+    assert (
+        our["env"].items()
+        >= {name: value for name, value in their["env"].items() if name != "A"}.items()
+        > set()
+    )
+    assert {
+        name for name in our.keys() & their.keys() if type(our[name]) is not type(their[name])
+    } == set()
 
 
 def test_a_raised_bid_is_sent_as_by_the_official_client(made: World, tmp_path: Path) -> None:
@@ -98,5 +118,7 @@ def test_a_search_has_the_filters_of_the_official_client(made: World, tmp_path: 
     assert our["type"] == their["type"] == "bid"
     assert our["order"][0][1] in ("asc", "desc")
     assert {name for name in ("order", "limit", "allocated_storage") if name in their} <= our.keys()
-    operators = {operator for value in our.values() if isinstance(value, dict) for operator in value}
+    operators = {
+        operator for value in our.values() if isinstance(value, dict) for operator in value
+    }
     assert operators <= {"eq", "gte", "lte", "in"}

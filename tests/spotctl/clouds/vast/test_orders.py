@@ -1,4 +1,6 @@
-"""Orders on Vast.ai: what is sent, that nothing is bought twice, and that nothing is bought on demand by mistake."""
+"""Orders on Vast.ai: what is sent, that nothing is bought twice, and that nothing is bought on
+demand by mistake.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ def test_an_order_goes_to_the_hosts_that_take_the_lowest_bids_and_pays_its_bid(
     assert {contract.rate for contract in alive(made)} == {0.2}
 
 
-def test_an_order_on_demand_has_no_price_and_costs_no_more_than_planned(made: World, provider: VastProvider) -> None:
+def test_an_order_on_demand_has_no_price_and_costs_no_more_than_planned(
+    made: World, provider: VastProvider
+) -> None:
     provider.create(order("dear", 1, bid=None))
     assert "price" not in sent(made)[0]
     for host in made.market.hosts:
@@ -70,21 +74,35 @@ def test_an_order_on_demand_has_no_price_and_costs_no_more_than_planned(made: Wo
     assert len(alive(made)) == 1
 
 
-def test_an_order_says_how_a_machine_starts_and_who_it_is(made: World, provider: VastProvider, tmp_path: Path) -> None:
+def test_an_order_says_how_a_machine_starts_and_who_it_is(
+    made: World, provider: VastProvider, tmp_path: Path
+) -> None:
     provider.create(order(machines=1))
     (body,) = sent(made)
     # Its own commands, in a folder, with the variables that the order has.
     (tmp_path / "environment").touch()
-    script = body["onstart"].replace("/etc/ssh", str(tmp_path / "ssh")).replace("/opt/spotctl", str(tmp_path / "opt"))
+    script = (
+        body["onstart"]
+        .replace("/etc/ssh", str(tmp_path / "ssh"))
+        .replace("/opt/spotctl", str(tmp_path / "opt"))
+    )
     script = script.replace("/etc/environment", str(tmp_path / "environment"))
-    of_vast = {"PUBLIC_IPADDR": "198.51.100.7", "VAST_TCP_PORT_7071": "40001", "CONTAINER_API_KEY": "hush"}
+    of_vast = {
+        "PUBLIC_IPADDR": "198.51.100.7",
+        "VAST_TCP_PORT_7071": "40001",
+        "CONTAINER_API_KEY": "hush",
+    }
     variables = {"PATH": "/usr/bin:/bin", **of_vast, **body["env"]}
-    ended = subprocess.run(["/bin/sh", "-c", script], check=False, env=variables, capture_output=True)
+    ended = subprocess.run(
+        ["/bin/sh", "-c", script], check=False, env=variables, capture_output=True
+    )
     where = {"PUBLIC_IPADDR=198.51.100.7", "VAST_TCP_PORT_7071=40001"}
     assert set((tmp_path / "environment").read_text().splitlines()) == where
     assert ended.stdout.startswith(b"lease 1"), ended.stderr
     shown = provider.console(provider.machine_id(alive(made)[0].id))
-    assert (tmp_path / "ssh" / "ssh_host_ed25519_key.pub").read_text().strip() == shown.split("host key ")[1].strip()
+    assert (tmp_path / "ssh" / "ssh_host_ed25519_key.pub").read_text().strip() == shown.split(
+        "host key "
+    )[1].strip()
     assert len(body["onstart"]) < 1_000
     label = OrderLabel.parse(body["label"])
     assert label is not None
@@ -92,11 +110,15 @@ def test_an_order_says_how_a_machine_starts_and_who_it_is(made: World, provider:
     assert label.tags == {**RUN, "spotctl-intent": "1"}
 
 
-def test_two_machines_have_different_host_keys_and_no_secret(made: World, provider: VastProvider) -> None:
+def test_two_machines_have_different_host_keys_and_no_secret(
+    made: World, provider: VastProvider
+) -> None:
     provider.create(order(secrets={"TOKEN": "hush"}))
     keys = [body["env"]["SPOTCTL_HOST_KEY_0"] for body in sent(made)]
     assert keys[0] != keys[1]
-    starts = [gzip.decompress(base64.b64decode(body["env"]["SPOTCTL_START_0"])) for body in sent(made)]
+    starts = [
+        gzip.decompress(base64.b64decode(body["env"]["SPOTCTL_START_0"])) for body in sent(made)
+    ]
     assert b"hush" not in b"".join(starts) + json.dumps(sent(made)).encode()
 
 
@@ -117,7 +139,9 @@ def test_what_an_order_cannot_have_is_refused(
     assert not sent(made)
 
 
-def test_machines_that_others_reach_have_a_port_and_addresses_of_their_own(made: World, provider: VastProvider) -> None:
+def test_machines_that_others_reach_have_a_port_and_addresses_of_their_own(
+    made: World, provider: VastProvider
+) -> None:
     """Of another order of the run, too: behind one router, machines may not reach each other."""
     first, second, third, fourth, *_ = made.market.hosts
     made.market.add(Host(7, traffic=0.003))
@@ -137,14 +161,18 @@ def test_machines_that_others_reach_have_a_port_and_addresses_of_their_own(made:
 
 
 def test_offers_that_went_to_others_are_passed_over(made: World, provider: VastProvider) -> None:
-    gone = Reply.of_json({"success": False, "error": "no_such_ask", "msg": "no longer available"}, 410)
+    gone = Reply.of_json(
+        {"success": False, "error": "no_such_ask", "msg": "no longer available"}, 410
+    )
     made.server.faults.append(Fault("/asks/", gone, times=2))
     provider.create(order(machines=1))
     assert len(sent(made)) == 3
     assert len(alive(made)) == 1
 
 
-def test_a_bid_that_no_host_takes_buys_nothing_and_may_be_repeated(made: World, provider: VastProvider) -> None:
+def test_a_bid_that_no_host_takes_buys_nothing_and_may_be_repeated(
+    made: World, provider: VastProvider
+) -> None:
     for host in made.market.hosts:
         host.rival = 0.3
     with pytest.raises(NoCapacity, match=r"no host has a machine for \$0.2000 an hour now"):
@@ -154,13 +182,17 @@ def test_a_bid_that_no_host_takes_buys_nothing_and_may_be_repeated(made: World, 
 
 
 def test_an_account_without_credit_says_so(made: World, provider: VastProvider) -> None:
-    poor = Reply.of_json({"success": False, "error": "insufficient_credit", "msg": "Your account lacks credit."}, 400)
+    poor = Reply.of_json(
+        {"success": False, "error": "insufficient_credit", "msg": "Your account lacks credit."}, 400
+    )
     made.server.faults.append(Fault("/asks/", poor))
     with pytest.raises(QuotaReached, match="add credit"):
         provider.create(order())
 
 
-def test_an_order_that_waited_long_before_its_answer_was_lost_is_not_sent_again_at_once(made: World) -> None:
+def test_an_order_that_waited_long_before_its_answer_was_lost_is_not_sent_again_at_once(
+    made: World,
+) -> None:
     """The note of an order is older than the order, by as long as its call waited for its turn."""
     made.server.faults.append(Fault("/asks/", lost=True))
     made.api.lists_late = 60.0
@@ -185,7 +217,9 @@ def test_an_order_that_never_arrived_is_sent_again_once_a_list_would_show_it(mad
     assert len(alive(made)) == 2
 
 
-def test_an_instance_that_was_sold_on_demand_is_destroyed_and_reported(made: World, provider: VastProvider) -> None:
+def test_an_instance_that_was_sold_on_demand_is_destroyed_and_reported(
+    made: World, provider: VastProvider
+) -> None:
     wrong = made.api._row
 
     def without_bid(contract: Contract) -> dict[str, Any]:
@@ -209,20 +243,28 @@ def test_a_machine_that_a_list_lacks_is_gone_only_after_a_while(made: World) -> 
         assert [one.state for one in provider.list({})] == [MachineState.LEAVING]
     with closing(made.provider()) as provider:
         (gone,) = provider.list({})
-        assert (gone.id, gone.state, gone.end_reason) == (machine.id, MachineState.GONE, EndReason.LEASE_ENDED)
+        assert (gone.id, gone.state, gone.end_reason) == (
+            machine.id,
+            MachineState.GONE,
+            EndReason.LEASE_ENDED,
+        )
 
 
 def test_another_home_finds_instances_by_their_labels(made: World, provider: VastProvider) -> None:
     machines = provider.create(order())
     with closing(made.provider(home="another")) as other:
-        assert [(one.id, one.market, one.bid) for one in other.list(RUN)] == [(one.id, ONE, BID) for one in machines]
+        assert [(one.id, one.market, one.bid) for one in other.list(RUN)] == [
+            (one.id, ONE, BID) for one in machines
+        ]
         other.remove(other.resources(RUN))
         assert other.resources({}) == ()
     assert not alive(made)
 
 
 def test_instances_of_others_are_left_alone(made: World, provider: VastProvider) -> None:
-    made.market.order(made.market.hosts[0], 0.3, 8.0, {"image": "theirs", "label": "spotctl is nice"})
+    made.market.order(
+        made.market.hosts[0], 0.3, 8.0, {"image": "theirs", "label": "spotctl is nice"}
+    )
     assert provider.list({}) == ()
     assert provider.resources({}) == ()
 
@@ -247,7 +289,9 @@ def test_the_disk_is_counted(provider: VastProvider) -> None:
     assert held.address == 0
 
 
-def test_a_machine_that_counted_as_gone_and_is_listed_again_is_not(made: World, provider: VastProvider) -> None:
+def test_a_machine_that_counted_as_gone_and_is_listed_again_is_not(
+    made: World, provider: VastProvider
+) -> None:
     (machine,) = provider.create(order(machines=1))
     provider.list({})
     made.api.lists_late = 60.0
@@ -257,7 +301,9 @@ def test_a_machine_that_counted_as_gone_and_is_listed_again_is_not(made: World, 
     assert (again.id, again.state, again.ended) == (machine.id, MachineState.RUNNING, None)
 
 
-def test_a_raised_bid_counts_for_the_whole_machine_and_the_list_shows_it(made: World, provider: VastProvider) -> None:
+def test_a_raised_bid_counts_for_the_whole_machine_and_the_list_shows_it(
+    made: World, provider: VastProvider
+) -> None:
     (machine,) = provider.create(order(machines=1))
     (contract,) = alive(made)
     assert machine.host == contract.host.machine_id
@@ -273,11 +319,17 @@ def test_a_raised_bid_counts_for_the_whole_machine_and_the_list_shows_it(made: W
 def test_a_bid_that_became_higher_than_asked_is_destroyed(
     made: World, provider: VastProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The official client calls the price that of a machine, and says that it has changed one per GPU."""
+    """The official client calls the price that of a machine, and says that it has changed one per
+    GPU.
+    """
     (machine,) = provider.create(order(machines=1))
     taken = made.market.change_bid
-    monkeypatch.setattr(made.market, "change_bid", lambda contract, price: taken(contract, 8 * price))
-    with pytest.raises(UnknownRefusal, match=r"a bid of \$0.2500 was taken as one of \$2.0000, so it was destroyed"):
+    monkeypatch.setattr(
+        made.market, "change_bid", lambda contract, price: taken(contract, 8 * price)
+    )
+    with pytest.raises(
+        UnknownRefusal, match=r"a bid of \$0.2500 was taken as one of \$2.0000, so it was destroyed"
+    ):
         provider.raise_bid(machine.id, 250_000_000)
     assert not alive(made)
 
@@ -289,7 +341,9 @@ def test_a_bid_for_a_machine_that_is_gone_is_not_raised(provider: VastProvider) 
         provider.raise_bid(machine.id, 2 * BID)
 
 
-def test_a_look_at_hosts_is_kept_with_the_snapshots_of_fetches(made: World, provider: VastProvider) -> None:
+def test_a_look_at_hosts_is_kept_with_the_snapshots_of_fetches(
+    made: World, provider: VastProvider
+) -> None:
     made.market.hosts[0].rival = 0.3
     listed = provider.hosts(ONE, disk_gib=None)
     assert sorted(listed.least_bid.tolist()) == [150_000_000] * 5 + [301_000_000]

@@ -32,8 +32,20 @@ ONE = Market("vast", "vast-us", "verified", "1xRTX_4090")
 
 def hosts() -> list[Host]:
     return [
-        *(Host(number, gpu_floor=0.1 + number / 100, gpu_price=0.3 + number / 100) for number in range(1, 9)),
-        Host(20, gpu="H100 SXM", gpus=8, country="DE", gpu_ram_mb=81_559, cpu_cores=96, ram_mb=900_000, storage=0.2),
+        *(
+            Host(number, gpu_floor=0.1 + number / 100, gpu_price=0.3 + number / 100)
+            for number in range(1, 9)
+        ),
+        Host(
+            20,
+            gpu="H100 SXM",
+            gpus=8,
+            country="DE",
+            gpu_ram_mb=81_559,
+            cpu_cores=96,
+            ram_mb=900_000,
+            storage=0.2,
+        ),
         Host(21, verified=False),
         Host(22, gpus=3, cpu_cores=64, ram_mb=256_000),
         Host(23, cpu_cores=2),
@@ -63,7 +75,9 @@ def source(server: LoopbackServer, tmp_path: Path) -> Iterator[VastSource]:
 
 
 def pulled(source: VastSource, what: str, *regions: str, at: int = NOW) -> FetchedRows:
-    (task,) = [task for task in source.tasks(FetchRequest(NOW - 1, at, regions)) if task.what == what]
+    (task,) = [
+        task for task in source.tasks(FetchRequest(NOW - 1, at, regions)) if task.what == what
+    ]
     return FetchedRows.joined(task.pull())
 
 
@@ -74,7 +88,11 @@ def test_the_price_of_a_market_is_the_lower_quartile_of_its_hosts_bids(source: V
     assert prices == {ONE: 120_000_000, large: 1_200_000_000}
     types = {kind.name: kind for kind in rows.types}
     assert (types["1xRTX_4090"].accelerator, types["1xRTX_4090"].accelerators) == ("RTX4090", 1)
-    assert (types["8xH100_SXM"].accelerator, types["8xH100_SXM"].vcpus, types["8xH100_SXM"].memory_gib) == (
+    assert (
+        types["8xH100_SXM"].accelerator,
+        types["8xH100_SXM"].vcpus,
+        types["8xH100_SXM"].memory_gib,
+    ) == (
         "H100",
         32,
         64.0,
@@ -89,25 +107,38 @@ def test_the_disk_of_a_host_costs_what_the_list_of_its_country_says(source: Vast
 
 
 def test_prices_on_demand_are_those_of_hosts(source: VastSource) -> None:
-    listed = {(price.region, price.instance_type): price.price for price in pulled(source, ON_DEMAND).on_demand}
-    assert listed == {("vast-us", "1xRTX_4090"): 320_000_000, ("vast-de", "8xH100_SXM"): 3_200_000_000}
+    listed = {
+        (price.region, price.instance_type): price.price
+        for price in pulled(source, ON_DEMAND).on_demand
+    }
+    assert listed == {
+        ("vast-us", "1xRTX_4090"): 320_000_000,
+        ("vast-de", "8xH100_SXM"): 3_200_000_000,
+    }
 
 
 def test_each_fetch_is_kept_as_a_snapshot(source: VastSource, tmp_path: Path, api: Vast) -> None:
     pulled(source, BIDS)
     api.market.outbid(api.market.hosts[0], 0.5)
     pulled(source, BIDS, at=NOW + 1)
-    snapshots = [json.loads(gzip.decompress(path.read_bytes())) for path in sorted((tmp_path / "offers").iterdir())]
+    snapshots = [
+        json.loads(gzip.decompress(path.read_bytes()))
+        for path in sorted((tmp_path / "offers").iterdir())
+    ]
     assert [snapshot["at"] for snapshot in snapshots] == [NOW, NOW + 1]
     bids = [{row[0]: row[2] for row in snapshot["offers"]}[1] for snapshot in snapshots]
     assert bids == [110_000_000, 501_000_000]
 
 
 def test_only_the_wanted_regions_are_stored(source: VastSource) -> None:
-    assert {event.market.region for event in observed_events(pulled(source, BIDS, "vast-de"))} == {"vast-de"}
+    assert {event.market.region for event in observed_events(pulled(source, BIDS, "vast-de"))} == {
+        "vast-de"
+    }
 
 
-def test_hosts_that_are_not_verified_have_a_zone_of_their_own(server: LoopbackServer, tmp_path: Path) -> None:
+def test_hosts_that_are_not_verified_have_a_zone_of_their_own(
+    server: LoopbackServer, tmp_path: Path
+) -> None:
     calls = VastCalls(server.url)
     rows = pulled(VastSource(calls, VastSettings(unverified=True), tmp_path), BIDS)
     assert {event.market.zone for event in observed_events(rows)} == {"verified", "unverified"}
@@ -132,7 +163,9 @@ def test_an_offer_that_cannot_be_read_is_named_and_the_others_are_kept(
 
 def test_a_quota_that_lasts_for_hours_is_told_at_once(source: VastSource, api: Vast) -> None:
     api.rows_a_day = 3
-    with pytest.raises(RateLimited, match=r"Daily search quota exceeded; try again in \d+\.\d hours"):
+    with pytest.raises(
+        RateLimited, match=r"Daily search quota exceeded; try again in \d+\.\d hours"
+    ):
         pulled(source, BIDS)
 
 
@@ -146,10 +179,16 @@ def test_a_call_that_came_too_early_is_repeated_and_later_ones_wait(
     pulled(source, BIDS)
     pulled(source, ON_DEMAND)
     assert len([request for request in server.requests if "bundles" in request.path]) == 3
-    assert [pause for pause in slept if pause > 5] == [6.0, pytest.approx(6.0, abs=1), pytest.approx(12.0, abs=2)]
+    assert [pause for pause in slept if pause > 5] == [
+        6.0,
+        pytest.approx(6.0, abs=1),
+        pytest.approx(12.0, abs=2),
+    ]
 
 
-def test_a_key_is_needed_and_never_sent_in_the_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_key_is_needed_and_never_sent_in_the_open(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("VAST_API_KEY", raising=False)
     with pytest.raises(MissingCredentials, match="set VAST_API_KEY"):
@@ -171,7 +210,9 @@ def test_doctor_shows_the_account_and_its_credit(server: LoopbackServer, tmp_pat
     assert found["credit"].is_bad
 
 
-def test_doctor_tells_a_wrong_key(server: LoopbackServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_tells_a_wrong_key(
+    server: LoopbackServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("VAST_API_KEY", "wrong")
     with pytest.raises(MissingCredentials, match="Invalid user key; make a key"):
         list(doctor.findings(Settings(tmp_path, keys={"vast_url": server.url}), NOT_KEPT))

@@ -1,4 +1,6 @@
-"""The simulated Vast.ai: its market and its bills, and that Vast.ai's own client works with its API."""
+"""The simulated Vast.ai: its market and its bills, and that Vast.ai's own client works with its
+API.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def test_a_contract_that_was_outbid_comes_back_with_its_disk() -> None:
     assert running(market) == []
 
 
-def test_what_runs_costs_its_bid_and_the_disk_costs_in_every_state(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_runs_costs_its_bid_and_the_disk_costs_in_every_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("time.time", lambda: 1_800_000_000.0)
     host = Host(1, storage=0.1)
     market = market_of(host, loads_seconds=600)
@@ -97,7 +101,9 @@ def server(api: Vast) -> Iterator[LoopbackServer]:
 
 
 def put(server: LoopbackServer, path: str, body: object, key: str = KEY) -> httpx.Response:
-    return httpx.put(f"{server.url}/api/v0/{path}", json=body, headers={"Authorization": f"Bearer {key}"})
+    return httpx.put(
+        f"{server.url}/api/v0/{path}", json=body, headers={"Authorization": f"Bearer {key}"}
+    )
 
 
 @pytest.mark.parametrize(
@@ -126,7 +132,9 @@ def test_an_order_is_refused_as_documented(
 def test_a_bid_that_is_too_low_leaves_a_stopped_instance_unless_that_is_cancelled(
     server: LoopbackServer, api: Vast, hosts: list[Host]
 ) -> None:
-    cancelled = put(server, f"asks/{hosts[0].ask}/", {**IMAGE, "price": 0.1, "cancel_unavail": True})
+    cancelled = put(
+        server, f"asks/{hosts[0].ask}/", {**IMAGE, "price": 0.1, "cancel_unavail": True}
+    )
     assert "new_contract" not in cancelled.json()
     assert api.market.alive() == []
     left = put(server, f"asks/{hosts[0].ask}/", {**IMAGE, "price": 0.1}).json()["new_contract"]
@@ -156,14 +164,21 @@ def test_the_key_of_an_instance_ends_this_instance_and_nothing_else(
     made = [put(server, f"asks/{host.ask}/", {**IMAGE, "price": 1.0}).json() for host in hosts[:2]]
     keys = {"Authorization": f"Bearer {made[0]['instance_api_key']}"}
     ended = [
-        httpx.delete(f"{server.url}/api/v0/instances/{one['new_contract']}/", headers=keys).status_code for one in made
+        httpx.delete(
+            f"{server.url}/api/v0/instances/{one['new_contract']}/", headers=keys
+        ).status_code
+        for one in made
     ]
     assert ended == [200, 401]
-    assert put(server, f"asks/{hosts[2].ask}/", IMAGE, made[0]["instance_api_key"]).status_code == 401
+    assert (
+        put(server, f"asks/{hosts[2].ask}/", IMAGE, made[0]["instance_api_key"]).status_code == 401
+    )
     assert len(api.market.alive()) == 1
 
 
-def test_searches_are_limited_by_the_minute_and_their_rows_by_the_day(server: LoopbackServer, api: Vast) -> None:
+def test_searches_are_limited_by_the_minute_and_their_rows_by_the_day(
+    server: LoopbackServer, api: Vast
+) -> None:
     api.is_paced, api.rows_a_day = True, 3
     url, keys = f"{server.url}/api/v0/bundles/", {"Authorization": f"Bearer {KEY}"}
     assert len(httpx.post(url, json={"type": "bid"}, headers=keys).json()["offers"]) == 2
@@ -187,7 +202,9 @@ def test_a_new_instance_is_listed_late_and_pages_hold_25(server: LoopbackServer,
 
     def listed(token: str = "") -> dict[str, object]:
         query = {"after_token": token} if token else {}
-        answer: dict[str, object] = httpx.get(f"{server.url}/api/v1/instances/", params=query, headers=keys).json()
+        answer: dict[str, object] = httpx.get(
+            f"{server.url}/api/v1/instances/", params=query, headers=keys
+        ).json()
         return answer
 
     assert listed()["total_instances"] == 0
@@ -196,7 +213,10 @@ def test_a_new_instance_is_listed_late_and_pages_hold_25(server: LoopbackServer,
     assert (first["instances_found"], first["total_instances"]) == (25, 26)
     assert listed(str(first["next_token"]))["instances_found"] == 1
     filters = {"select_filters": json.dumps({"num_gpus": {"eq": 1}})}
-    assert httpx.get(f"{server.url}/api/v1/instances/", params=filters, headers=keys).status_code == 400
+    assert (
+        httpx.get(f"{server.url}/api/v1/instances/", params=filters, headers=keys).status_code
+        == 400
+    )
 
 
 @pytest.fixture
@@ -205,19 +225,40 @@ def client(server: LoopbackServer, tmp_path: Path) -> OfficialClient:
 
 
 @pytest.mark.slow
-def test_the_official_client_rents_bids_and_destroys(client: OfficialClient, api: Vast, hosts: list[Host]) -> None:
+def test_the_official_client_rents_bids_and_destroys(
+    client: OfficialClient, api: Vast, hosts: list[Host]
+) -> None:
     assert client.answer("show", "user")["id"] == 4242
     (offer,) = client.answer("search", "offers", "gpu_name=RTX_4090 num_gpus=4", "--type", "bid")
     assert (offer["id"], offer["min_bid"]) == (hosts[1].ask, pytest.approx(0.6))
-    words = ("--image", IMAGE["image"], "--disk", "20", "--label", "ours", "--ssh", "--direct", "--env", "-e A=b")
+    words = (
+        "--image",
+        IMAGE["image"],
+        "--disk",
+        "20",
+        "--label",
+        "ours",
+        "--ssh",
+        "--direct",
+        "--env",
+        "-e A=b",
+    )
     made = client.answer("create", "instance", str(offer["id"]), *words, "--bid_price", "0.7")
     number = str(made["new_contract"])
     (row,) = client.answer("show", "instances")
-    assert (row["id"], row["label"], row["is_bid"], row["extra_env"]) == (int(number), "ours", True, {"A": "b"})
+    assert (row["id"], row["label"], row["is_bid"], row["extra_env"]) == (
+        int(number),
+        "ours",
+        True,
+        {"A": "b"},
+    )
     api.market.outbid(hosts[1], 0.75)
     assert client.answer("show", "instance", number)["actual_status"] == "stopped"
     # The client calls it the price for a GPU, the documentation that of the machine.
-    assert client.ended("change", "bid", number, "--price", "0.8").stdout.strip() == "Per gpu bid price changed"
+    assert (
+        client.ended("change", "bid", number, "--price", "0.8").stdout.strip()
+        == "Per gpu bid price changed"
+    )
     assert client.answer("show", "instance", number)["dph_base"] == pytest.approx(0.8)
     for state in ("stop", "start"):
         assert client.ended(state, "instance", number).returncode == 0
@@ -231,7 +272,9 @@ def test_the_official_client_buys_on_demand_without_a_bid_and_knows_the_quota(
     client: OfficialClient, server: LoopbackServer, api: Vast, hosts: list[Host]
 ) -> None:
     made = client.answer("create", "instance", str(hosts[0].ask), "--image", IMAGE["image"])
-    assert b'"price": null' in next(request.body for request in server.requests if "asks" in request.path)
+    assert b'"price": null' in next(
+        request.body for request in server.requests if "asks" in request.path
+    )
     assert api.market.contracts[made["new_contract"]].price is None
     api.rows_a_day = 0
     refused = client.ended("search", "offers", "--type", "bid")

@@ -1,4 +1,6 @@
-"""Providers of Vast.ai against the simulation, whose machines are records unless it runs containers."""
+"""Providers of Vast.ai against the simulation, whose machines are records unless it runs
+containers.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ class Prices(PriceBook):
         """Reads no store."""
 
     def lists(self) -> ListPrices:
-        return ListPrices((ListPrice(DISKS, 0, "vast", "vast-us", "storage", 0.0, 0.15, "list", "a test"),))
+        return ListPrices(
+            (ListPrice(DISKS, 0, "vast", "vast-us", "storage", 0.0, 0.15, "list", "a test"),)
+        )
 
     def markets(self, cloud: str) -> tuple[Market, ...]:
         assert cloud == "vast"
@@ -97,7 +101,9 @@ class World:
 
 @contextmanager
 def world(folder: Path, containers: Containers | None = None, hosts: int = 6) -> Iterator[World]:
-    market = VastMarket([Host(number) for number in range(1, hosts + 1)], containers or NoContainers())
+    market = VastMarket(
+        [Host(number) for number in range(1, hosts + 1)], containers or NoContainers()
+    )
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("VAST_API_KEY", KEY)
         with serving(api := Vast(market)) as server:
@@ -106,6 +112,10 @@ def world(folder: Path, containers: Containers | None = None, hosts: int = 6) ->
             yield World(server, api, folder)
 
 
-def order(token: str = "nightly-c0ffee-1", machines: int = 2, intent: int = 1, **changes: object) -> MachineRequest:
-    asked = MachineRequest(token, ONE, machines, BID, wall_us() + 10 * MINUTE, {**RUN, INTENT_TAG: str(intent)})
+def order(
+    token: str = "nightly-c0ffee-1", machines: int = 2, intent: int = 1, **changes: object
+) -> MachineRequest:
+    asked = MachineRequest(
+        token, ONE, machines, BID, wall_us() + 10 * MINUTE, {**RUN, INTENT_TAG: str(intent)}
+    )
     return replace(asked, **changes)  # type: ignore[arg-type]

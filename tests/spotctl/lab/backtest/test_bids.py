@@ -1,4 +1,6 @@
-"""A scenario of generated markets compares ways of bidding, by the same command as any other backtest."""
+"""A scenario of generated markets compares ways of bidding, by the same command as any other
+backtest.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def test_every_way_has_a_row_under_both_payment_rules(tmp_path: Path) -> None:
 
 
 def test_the_odds_are_compared_with_what_became_of_bids(tmp_path: Path) -> None:
-    answer = json.loads(run(tmp_path, SMALL.replace("starts: 2", "starts: 2, tried_bids: 10"), "--json").out)
+    answer = json.loads(
+        run(tmp_path, SMALL.replace("starts: 2", "starts: 2, tried_bids: 10"), "--json").out
+    )
     (score,) = answer["odds"]
     assert score["market"] == "calm"
     assert score["bids"] == sum(band["bids"] for band in answer["bands"]) == 20

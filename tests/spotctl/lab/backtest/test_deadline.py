@@ -36,11 +36,24 @@ def traces(tmp_path: Path) -> str:
 
 
 def test_json_has_a_row_for_each_scheme_and_slack(traces: str) -> None:
-    words = ("--hours", "10", "--slack", "1.2,2", "--starts", "5", "--delay", "0.2h", "--on-demand-ratio", "3")
+    words = (
+        "--hours",
+        "10",
+        "--slack",
+        "1.2,2",
+        "--starts",
+        "5",
+        "--delay",
+        "0.2h",
+        "--on-demand-ratio",
+        "3",
+    )
     ended = spotctl("lab", "backtest", "deadline", "--traces", traces, *words, "--json")
     assert (ended.code, ended.err) == (0, "")
     rows = ended.json["results"]
-    assert [(row["scheme"], row["slack"]) for row in rows] == [(name, slack) for name in SCHEMES for slack in (1.2, 2)]
+    assert [(row["scheme"], row["slack"]) for row in rows] == [
+        (name, slack) for name in SCHEMES for slack in (1.2, 2)
+    ]
     assert all(list(row) == KEYS for row in rows)
     assert all(row["jobs"] == 15 and row["misses"] == 0 for row in rows)
     cost = {(row["scheme"], row["slack"]): row["cost_ratio"] for row in rows}
@@ -49,13 +62,17 @@ def test_json_has_a_row_for_each_scheme_and_slack(traces: str) -> None:
         assert cost["deadline", slack] < cost["uniform-progress", slack]
     for row in rows:
         # On demand only: 62 ticks. Spot hours cost a third of on-demand hours.
-        assert row["cost_ratio"] == pytest.approx((row["spot_hours"] / 3 + row["on_demand_hours"]) / (62 / 6))
+        assert row["cost_ratio"] == pytest.approx(
+            (row["spot_hours"] / 3 + row["on_demand_hours"]) / (62 / 6)
+        )
     assert [one["slack"] for one in ended.json["gap_closed"]] == [1.2, 2]
 
 
 def test_the_same_question_has_the_same_answer(traces: str) -> None:
     words = ("--traces", traces, "--hours", "10", "--slack", "1.5", "--starts", "4", "--json")
-    first, second = (spotctl("lab", "backtest", "deadline", *words).json["results"] for _ in range(2))
+    first, second = (
+        spotctl("lab", "backtest", "deadline", *words).json["results"] for _ in range(2)
+    )
     assert first == second
 
 
@@ -75,7 +92,18 @@ def test_the_table_and_the_plots(traces: str, tmp_path: Path) -> None:
 
 def test_traces_too_short_for_a_slack_are_named_and_left_out(traces: str, tmp_path: Path) -> None:
     traced(tmp_path, "one-short", 0.6, 7)
-    ended = spotctl("lab", "backtest", "deadline", "--traces", traces, "--hours", "10", "--slack", "1.1,2", "--json")
+    ended = spotctl(
+        "lab",
+        "backtest",
+        "deadline",
+        "--traces",
+        traces,
+        "--hours",
+        "10",
+        "--slack",
+        "1.1,2",
+        "--json",
+    )
     assert ended.code == 0
     assert ended.err == "slack 2: 1 of 4 traces are shorter than 20 hours\n"
     jobs = {(row["scheme"], row["slack"]): row["jobs"] for row in ended.json["results"]}
@@ -86,7 +114,10 @@ def test_a_trace_of_several_machines_is_up_while_all_are(tmp_path: Path) -> None
     path = traced(tmp_path, "four", 5, 3, machines=4)
     one = traced(tmp_path, "single", 5, 3)
     words = ("--hours", "10", "--slack", "1.5", "--starts", "4", "--json")
-    four, single = (spotctl("lab", "backtest", "deadline", "--traces", trace, *words).json for trace in (path, one))
+    four, single = (
+        spotctl("lab", "backtest", "deadline", "--traces", trace, *words).json
+        for trace in (path, one)
+    )
     assert four["results"] == single["results"]
 
 
@@ -108,7 +139,9 @@ def test_a_trace_of_several_machines_is_up_while_all_are(tmp_path: Path) -> None
         ["--starts", "0"],
     ],
 )
-def test_what_cannot_be_replayed_is_one_line_and_code_2(traces: str, words: list[str], approved: Approved) -> None:
+def test_what_cannot_be_replayed_is_one_line_and_code_2(
+    traces: str, words: list[str], approved: Approved
+) -> None:
     given = words if "--traces" in words else ["--traces", traces, *words]
     ended = spotctl("lab", "backtest", "deadline", *given, "--json")
     approved(ended)
@@ -122,7 +155,9 @@ def test_files_that_are_no_traces_are_named(tmp_path: Path, approved: Approved) 
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize(("recorded", "least_mean"), [("aws-02-15-2023", 0.45), ("aws-10-26-2022", 0.38)])
+@pytest.mark.parametrize(
+    ("recorded", "least_mean"), [("aws-02-15-2023", 0.45), ("aws-10-26-2022", 0.38)]
+)
 def test_recorded_traces_are_met_and_a_third_of_the_gap_closes(
     shared_data: Path, recorded: str, least_mean: float
 ) -> None:

@@ -1,4 +1,5 @@
-"""`spotctl lab backtest run --frontier` from its entry point, over prices that the test generates."""
+"""`spotctl lab backtest run --frontier` from its entry point, over prices that the test
+generates."""
 
 from __future__ import annotations
 
@@ -32,13 +33,16 @@ def test_every_point_has_a_bound_and_the_frontier_is_what_nothing_beats(folder: 
         beaten = [
             other
             for other in points
-            if other["cost_pct"] <= one["cost_pct"] - 0.15 and other["runtime_ratio"] <= one["runtime_ratio"] + 0.001
+            if other["cost_pct"] <= one["cost_pct"] - 0.15
+            and other["runtime_ratio"] <= one["runtime_ratio"] + 0.001
         ]
         assert one["on_frontier"] == (not beaten)
         if one["scheme"] != "on-demand":
             assert one["bound_pct"] <= one["gross_pct"] + 1e-9
     bound = answer["bound"]
-    assert [one["cost_pct"] for one in bound] == sorted((one["cost_pct"] for one in bound), reverse=True)
+    assert [one["cost_pct"] for one in bound] == sorted(
+        (one["cost_pct"] for one in bound), reverse=True
+    )
     assert answer["default"]["scheme"] == "lookahead"
     assert (folder / "pictures" / "frontier_2h.png").stat().st_size > 10_000
 

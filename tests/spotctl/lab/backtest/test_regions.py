@@ -22,7 +22,10 @@ def scenario(tmp_path: Path) -> Path:
     for zone, up in zip(ZONES, flapping(7, 4, 200), strict=True):
         rows.append(f"{zone},2026-01-01T00:00:00Z,600,{''.join(map(str, up.astype(int)))}")
     (tmp_path / "up.csv").write_text("\n".join(rows))
-    prices = ["zone,spot_usd_per_hour,on_demand_usd_per_hour", *(f"{zone},1.{i},3" for i, zone in enumerate(ZONES))]
+    prices = [
+        "zone,spot_usd_per_hour,on_demand_usd_per_hour",
+        *(f"{zone},1.{i},3" for i, zone in enumerate(ZONES)),
+    ]
     (tmp_path / "prices.csv").write_text("\n".join(prices))
     return written(tmp_path, {})
 
@@ -65,7 +68,10 @@ def test_a_table_says_what_policies_cost(scenario: Path) -> None:
     "changes",
     [
         {"policies": ["best"]},
-        {"job": {"work_hours": 8, "deadline_hours": 11, "machines": 4, "at_least": 1}, "policies": ["optimal"]},
+        {
+            "job": {"work_hours": 8, "deadline_hours": 11, "machines": 4, "at_least": 1},
+            "policies": ["optimal"],
+        },
         {"zones": ["mars-1a"]},
         {"job": {"work_hours": 10, "deadline_hours": 10}},
         {"job": {"work_hours": 10, "deadline_hours": 99}},
@@ -75,7 +81,9 @@ def test_a_table_says_what_policies_cost(scenario: Path) -> None:
         {"speed": 1},
     ],
 )
-def test_a_wrong_scenario_is_one_line(scenario: Path, changes: dict[str, object], approved: Approved) -> None:
+def test_a_wrong_scenario_is_one_line(
+    scenario: Path, changes: dict[str, object], approved: Approved
+) -> None:
     ended = spotctl("lab", "backtest", "regions", written(scenario.parent, changes))
     assert ended.code != 0
     approved(ended)
@@ -89,16 +97,27 @@ def test_probes_of_many_machines_and_files_without_times(scenario: Path) -> None
         for hour in range(24):
             for minute in (0, 10, 20, 30, 40, 50):
                 if (hour, minute) != (5, 20):  # a round that is missing
-                    rows.writerow([f"2026-01-01T{hour:02}:{minute:02}:00Z", ZONES[0], 8 if hour % 2 else 16, 16])
+                    rows.writerow(
+                        [
+                            f"2026-01-01T{hour:02}:{minute:02}:00Z",
+                            ZONES[0],
+                            8 if hour % 2 else 16,
+                            16,
+                        ]
+                    )
     job = {"work_hours": 4, "deadline_hours": 10, "machines": 12}
-    found = written(folder, {"traces": ["probes.csv"], "job": job, "starts": [0], "policies": ["optimal"]})
+    found = written(
+        folder, {"traces": ["probes.csv"], "job": job, "starts": [0], "policies": ["optimal"]}
+    )
     row = spotctl("lab", "backtest", "regions", found, "--json").json["results"][0]
     # 16 machines are there every other hour, and on-demand machines cost three times as much.
     assert (row["spot_hours"], row["on_demand_hours"]) == (5.0, 0.0)
     (folder / f"x__{ZONES[1]}_v100_1.json").write_text(
         json.dumps({"metadata": {"gap_seconds": 600}, "data": [1] * 200})
     )
-    plain = written(folder, {"traces": ["x__*.json"], "policies": ["optimal", "skynomad"], "starts": [0]})
+    plain = written(
+        folder, {"traces": ["x__*.json"], "policies": ["optimal", "skynomad"], "starts": [0]}
+    )
     assert spotctl("lab", "backtest", "regions", plain).code == 0
 
 
@@ -112,4 +131,6 @@ def test_published_costs_are_reproduced(shared_data: Path) -> None:
         for result in played(one.window, "up-one-zone"):
             expected = one.usd["up-one-zone", result.window.record.zones[0]]
             assert result.bill.total == pytest.approx(expected, rel=1e-2)
-        assert played(one.window, "skynomad")[0].bill.total == pytest.approx(one.usd["skynomad", ""], rel=0.05)
+        assert played(one.window, "skynomad")[0].bill.total == pytest.approx(
+            one.usd["skynomad", ""], rel=0.05
+        )

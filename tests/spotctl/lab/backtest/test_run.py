@@ -35,7 +35,10 @@ schemes: [on-demand, standard+agileml, proteus, bound]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    export(PriceTable.merged([table_of(seed, zone) for seed, zone in ((1, "a"), (2, "b"))]), tmp_path / "history.csv")
+    export(
+        PriceTable.merged([table_of(seed, zone) for seed, zone in ((1, "a"), (2, "b"))]),
+        tmp_path / "history.csv",
+    )
     (tmp_path / "list.csv").write_text(ON_DEMAND)
     (tmp_path / "scenario.yaml").write_text(SCENARIO)
     return tmp_path
@@ -52,7 +55,16 @@ def table_of(seed: int, zone: str) -> PriceTable:
 
 
 def test_it_prints_a_table_and_writes_jobs_and_plots(folder: Path) -> None:
-    ended = spotctl("lab", "backtest", "run", folder / "scenario.yaml", "--out", folder / "out", "--workers", "2")
+    ended = spotctl(
+        "lab",
+        "backtest",
+        "run",
+        folder / "scenario.yaml",
+        "--out",
+        folder / "out",
+        "--workers",
+        "2",
+    )
     assert ended.code == 0, ended.err
     assert "\ndefault for hourly-refund billing: lookahead, because " in ended.err
     assert [line.split()[0] for line in ended.out.splitlines()[1:]] == [
@@ -71,23 +83,37 @@ def test_it_prints_a_table_and_writes_jobs_and_plots(folder: Path) -> None:
 
 @pytest.mark.parametrize("words", [(), ("--against", "proteus"), ("--frontier",)])
 def test_80_columns_hold_the_names_of_strategies(folder: Path, words: tuple[str, ...]) -> None:
-    ended = spotctl("lab", "backtest", "run", folder / "scenario.yaml", *words, "--workers", "1", COLUMNS="80")
+    ended = spotctl(
+        "lab", "backtest", "run", folder / "scenario.yaml", *words, "--workers", "1", COLUMNS="80"
+    )
     assert ended.code == 0, ended.err
     lines = ended.out.splitlines()
     assert max(map(len, lines)) <= 80
     assert any(" standard+agileml " in f" {line} " for line in lines)
-    assert all(len(line.split()) > 3 for line in lines if line and line != "differences from proteus")
+    assert all(
+        len(line.split()) > 3 for line in lines if line and line != "differences from proteus"
+    )
 
 
 def test_json_has_the_documented_keys_and_repeats_itself(folder: Path) -> None:
     one, again = (
-        spotctl("lab", "backtest", "run", folder / "scenario.yaml", "--workers", "1", "--json").json for _ in range(2)
+        spotctl("lab", "backtest", "run", folder / "scenario.yaml", "--workers", "1", "--json").json
+        for _ in range(2)
     )
     assert one["results"] == again["results"]
     assert one["wall_seconds"] > 0
     assert one["cheapest"] in ("standard+agileml", "proteus")
     assert one["default"]["scheme"] == "lookahead"
-    keys = {"scheme", "hours", "jobs", "cost_pct", "cost_p50", "cost_p95", "runtime_ratio", "evictions_per_job"}
+    keys = {
+        "scheme",
+        "hours",
+        "jobs",
+        "cost_pct",
+        "cost_p50",
+        "cost_p95",
+        "runtime_ratio",
+        "evictions_per_job",
+    }
     assert all({*keys, "free_pct", "unfinished"} <= set(row) for row in one["results"])
     on_demand = next(row for row in one["results"] if row["scheme"] == "on-demand")
     assert on_demand["cost_pct"] == pytest.approx(100 * (2 + 1 / 12) / 2)
@@ -98,7 +124,10 @@ def test_markets_may_come_from_the_store(folder: Path) -> None:
     assert spotctl("prices", "import", folder / "history.csv").code == 0
     stored = SCENARIO.replace("prices: [history.csv]", "store: {markets: 'aws/us-east-1/*/m4.*'}")
     (folder / "scenario.yaml").write_text(stored)
-    assert spotctl("lab", "backtest", "run", folder / "scenario.yaml", "--workers", "1", "--json").code == 0
+    assert (
+        spotctl("lab", "backtest", "run", folder / "scenario.yaml", "--workers", "1", "--json").code
+        == 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -142,24 +171,46 @@ def test_a_scenario_that_cannot_be_replayed_is_one_line_and_exit_code_2(
 
 
 def test_every_strategy_of_a_job_file_can_be_replayed(folder: Path) -> None:
-    """With a deadline, which `deadline` and `regions` need, and machines that `regions` can move."""
+    """With a deadline, which `deadline` and `regions` need, and machines that `regions` can
+    move."""
     text = SCENARIO.replace(
-        "{type: c4.2xlarge, machines: 4}, hours: [2]", "{type: m4.4xlarge, machines: 2}, hours: [2], deadline: 2"
+        "{type: c4.2xlarge, machines: 4}, hours: [2]",
+        "{type: m4.4xlarge, machines: 2}, hours: [2], deadline: 2",
     )
     (folder / "scenario.yaml").write_text(text.replace("starts: 5", "starts: 2"))
     names = ",".join(STRATEGIES)
     for more in ((), ("--frontier",)):
         ended = spotctl(
-            "lab", "backtest", "run", folder / "scenario.yaml", "--schemes", names, "--workers", "1", "--json", *more
+            "lab",
+            "backtest",
+            "run",
+            folder / "scenario.yaml",
+            "--schemes",
+            names,
+            "--workers",
+            "1",
+            "--json",
+            *more,
         )
         rows = ended.json["points" if more else "results"]
         assert [row["scheme"] for row in rows] == list(STRATEGIES)
         assert not any(row["unfinished"] for row in rows)
 
 
-def test_a_strategy_that_needs_a_deadline_says_how_to_write_one(folder: Path, approved: Approved) -> None:
+def test_a_strategy_that_needs_a_deadline_says_how_to_write_one(
+    folder: Path, approved: Approved
+) -> None:
     approved(
-        spotctl("lab", "backtest", "run", folder / "scenario.yaml", "--schemes", "auto,deadline", "--workers", "1")
+        spotctl(
+            "lab",
+            "backtest",
+            "run",
+            folder / "scenario.yaml",
+            "--schemes",
+            "auto,deadline",
+            "--workers",
+            "1",
+        )
     )
 
 
@@ -169,7 +220,10 @@ TRACE = '{"metadata": {"gap_seconds": 600}, "data": [%s]}'
 @pytest.fixture
 def traces(folder: Path) -> Path:
     """A trace named for one of the zones, and another of elsewhere."""
-    for name, data in (("us-east-1a_none_0", "1, 1, 1, 1, 0, 1, 1, 0"), ("elsewhere", "4, 4, 2, 4, 0, 4")):
+    for name, data in (
+        ("us-east-1a_none_0", "1, 1, 1, 1, 0, 1, 1, 0"),
+        ("elsewhere", "4, 4, 2, 4, 0, 4"),
+    ):
         (folder / f"{name}.json").write_text(TRACE % data)
     return folder
 
@@ -177,12 +231,16 @@ def traces(folder: Path) -> Path:
 @pytest.mark.parametrize("billing", ["per-second", "per-second-first-hour-free", "gcp", "azure"])
 def test_todays_regime_replays(traces: Path, billing: str) -> None:
     told = f"evictions: {{availability: {{traces: '*e*.json'}}}}\nbilling: {billing}\nmax_vcpus: 64"
-    text = SCENARIO.replace("max_vcpus: 64", told).replace("proteus, bound", "proteus, price-capacity, bound")
+    text = SCENARIO.replace("max_vcpus: 64", told).replace(
+        "proteus, bound", "proteus, price-capacity, bound"
+    )
     (traces / "scenario.yaml").write_text(text)
     ended = spotctl("lab", "backtest", "run", traces / "scenario.yaml", "--workers", "1", "--json")
     rows = {row["scheme"]: row for row in ended.json["results"]}
     assert rows["price-capacity"]["evictions_per_job"] > 0
-    assert (rows["price-capacity"]["free_pct"] > 0) is (billing in ("per-second-first-hour-free", "azure"))
+    assert (rows["price-capacity"]["free_pct"] > 0) is (
+        billing in ("per-second-first-hour-free", "azure")
+    )
     assert "availability: 0 markets have their own trace, 2 get an assigned one" in ended.err
 
 
@@ -191,8 +249,19 @@ def test_a_market_plays_the_trace_it_is_told_to(traces: Path, approved: Approved
     told = """evictions:
   availability: {traces: '*.json', markets: {"*/*/us-east-1b": never}}
 max_vcpus: 64"""
-    (traces / "scenario.yaml").write_text(SCENARIO.replace("max_vcpus: 64", told).replace("standard+agileml", "tierml"))
-    ended = spotctl("lab", "backtest", "run", traces / "scenario.yaml", "--workers", "1", "--out", traces / "out")
+    (traces / "scenario.yaml").write_text(
+        SCENARIO.replace("max_vcpus: 64", told).replace("standard+agileml", "tierml")
+    )
+    ended = spotctl(
+        "lab",
+        "backtest",
+        "run",
+        traces / "scenario.yaml",
+        "--workers",
+        "1",
+        "--out",
+        traces / "out",
+    )
     assert ended.code == 0, ended.err
     assert "1 markets have their own trace, 1 get an assigned one" in ended.err
     with (traces / "out" / "jobs.csv").open() as file:
@@ -201,28 +270,46 @@ max_vcpus: 64"""
     hours = [(row["zone"][-1], float(row["spot_hours"]) + float(row["free_hours"])) for row in rows]
     spot = {zone: sum(held for where, held in hours if where == zone) for zone in ("a", "b")}
     assert spot["b"] == 0 < spot["a"]
-    (traces / "scenario.yaml").write_text(SCENARIO.replace("max_vcpus: 64", told.replace(": never", ": 'x*'")))
+    (traces / "scenario.yaml").write_text(
+        SCENARIO.replace("max_vcpus: 64", told.replace(": never", ": 'x*'"))
+    )
     ended = spotctl("lab", "backtest", "run", traces / "scenario.yaml", "--workers", "1")
     approved(ended)
 
 
 def test_hazards_may_be_rates_by_market_or_learned_from_lives(folder: Path) -> None:
     columns = "cloud,zone,gpu,gpu_count,start,lifetime_h,preempted"
-    lives = [f"aws,us-east-1a,v100,1,2026-01-01T00:00:00Z,{hours},1" for hours in (0.1, 0.2, 0.5, 1, 3)]
+    lives = [
+        f"aws,us-east-1a,v100,1,2026-01-01T00:00:00Z,{hours},1" for hours in (0.1, 0.2, 0.5, 1, 3)
+    ]
     (folder / "lives.csv").write_text("\n".join([columns, *lives]))
     found = {}
-    for hazard in ("{per_hour: 0}", "{per_hour: {'*/*/us-east-1a': 0, '*': 3}}", "{lifetimes: [lives.csv]}"):
+    for hazard in (
+        "{per_hour: 0}",
+        "{per_hour: {'*/*/us-east-1a': 0, '*': 3}}",
+        "{lifetimes: [lives.csv]}",
+    ):
         text = SCENARIO.replace("max_vcpus: 64", f"evictions: {{hazard: {hazard}}}\nmax_vcpus: 64")
         text = text.partition("schemes:")[0] + "schemes: [standard+agileml]"
         (folder / "scenario.yaml").write_text(text)
         assert (
-            spotctl("lab", "backtest", "run", folder / "scenario.yaml", "--workers", "1", "--out", folder / "out").code
+            spotctl(
+                "lab",
+                "backtest",
+                "run",
+                folder / "scenario.yaml",
+                "--workers",
+                "1",
+                "--out",
+                folder / "out",
+            ).code
             == 0
         )
         with (folder / "out" / "jobs.csv").open() as file:
             rows = list(csv.DictReader(file))
         found[hazard] = {
-            zone: sum(int(row["evictions"]) for row in rows if row["zone"][-1] == zone) for zone in ("a", "b")
+            zone: sum(int(row["evictions"]) for row in rows if row["zone"][-1] == zone)
+            for zone in ("a", "b")
         }
     none, by_zone, learned = found.values()
     assert by_zone["a"] == none["a"]
@@ -232,15 +319,39 @@ def test_hazards_may_be_rates_by_market_or_learned_from_lives(folder: Path) -> N
 
 def test_a_job_may_use_all_zones_together(folder: Path) -> None:
     (folder / "scenario.yaml").write_text(SCENARIO.replace('["m4.*"]', '["m4.*"], zones: together'))
-    rows = spotctl("lab", "backtest", "run", folder / "scenario.yaml", "--workers", "1", "--json").json["results"]
+    rows = spotctl(
+        "lab", "backtest", "run", folder / "scenario.yaml", "--workers", "1", "--json"
+    ).json["results"]
     assert {row["jobs"] for row in rows} == {5}
 
 
 def test_compare_pairs_the_jobs_of_all_variants(folder: Path) -> None:
-    asked = ("lab", "backtest", "run", folder / "scenario.yaml", "--schemes", "standard+agileml,on-demand")
-    more = ("--against", "proteus", "--cuts", "2", "--vary", "lambda,startup", "--workers", "1", "--starts", "4")
+    asked = (
+        "lab",
+        "backtest",
+        "run",
+        folder / "scenario.yaml",
+        "--schemes",
+        "standard+agileml,on-demand",
+    )
+    more = (
+        "--against",
+        "proteus",
+        "--cuts",
+        "2",
+        "--vary",
+        "lambda,startup",
+        "--workers",
+        "1",
+        "--starts",
+        "4",
+    )
     answer = spotctl(*asked, *more, "--json").json
-    assert [row["scheme"] for row in answer["results"]] == ["proteus", "standard+agileml", "on-demand"]
+    assert [row["scheme"] for row in answer["results"]] == [
+        "proteus",
+        "standard+agileml",
+        "on-demand",
+    ]
     found = answer["differences"]
     names = [row["variant"] for row in found if row["scheme"] == "on-demand"]
     assert names[0] == "as it is"
@@ -275,8 +386,12 @@ def test_a_comparison_that_makes_no_sense_is_one_line(
     approved(ended)
 
 
-def test_the_scenario_of_today_gives_what_decision_6_says(shared_data: Path, tmp_path: Path) -> None:
-    """Fewer starts than the example has. No run is left unfinished, and the default pays less than the usual ways."""
+def test_the_scenario_of_today_gives_what_decision_6_says(
+    shared_data: Path, tmp_path: Path
+) -> None:
+    """Fewer starts than the example has. No run is left unfinished, and the default pays less than
+    the usual ways.
+    """
     example = Path("examples/backtest_today.yaml").read_text().replace("starts: 60", "starts: 16")
     (tmp_path / "scenario.yaml").write_text(example.replace("../shared/data", str(shared_data)))
     found = spotctl("lab", "backtest", "run", tmp_path / "scenario.yaml", "--json").json["results"]
@@ -290,14 +405,19 @@ def test_the_scenario_of_today_gives_what_decision_6_says(shared_data: Path, tmp
 
 @pytest.mark.slow
 def test_the_2016_scenario_gives_the_independent_figures(shared_data: Path, tmp_path: Path) -> None:
-    """Fewer starts than the example has, so the tolerance is that of the evaluation plus that of the draw."""
+    """Fewer starts than the example has, so the tolerance is that of the evaluation plus that of
+    the draw.
+    """
     example = Path("examples/backtest_2016.yaml").read_text().replace("starts: 200", "starts: 15")
-    # The others have no independent figures; calibrating lookahead takes most of the example's time.
+    # The others have no independent figures; calibrating lookahead takes most of the example's
+    # time.
     example = example.replace(', "fixed-bid:0.0001", lookahead, bound]', "]")
     assert example.endswith("tierml, proteus]\n")
     (tmp_path / "scenario.yaml").write_text(example.replace("../shared/data", str(shared_data)))
     found = spotctl("lab", "backtest", "run", tmp_path / "scenario.yaml", "--json").json["results"]
-    figures = {(row["scheme"], row["hours"]): (row["cost_pct"], row["runtime_ratio"]) for row in found}
+    figures = {
+        (row["scheme"], row["hours"]): (row["cost_pct"], row["runtime_ratio"]) for row in found
+    }
     expected = {
         ("standard+checkpoint", 2): (30.8, 1.24),
         ("standard+checkpoint", 20): (33.5, 1.20),

@@ -59,11 +59,36 @@ def prices(tmp_path: Path, home: Path) -> None:
     assert spotctl("prices", "import", tmp_path / "now.csv").code == 0
     now = time.time_ns() // 1000
     rates = [
-        Interruption(Market.parse("azure/eastus/-/Standard_ND96asr_v4"), "eviction-rate", now - DAY, 0.05, 0.1, "test"),
-        Interruption(Market.parse("gcp/us-central1/-/a2-highgpu-8g"), "preemption-rate", now - DAY, 0.9, 0.9, "test"),
-        Interruption(Market.parse("aws/us-east-1/-/p4d.24xlarge"), "monthly-bucket", now - DAY, 0.2, 1.0, "test"),
-        Interruption(Market.parse("aws/us-west-2/-/p4d.24xlarge"), "saving", now - DAY, 0.7, 0.7, "test"),
-        Interruption(Market.parse("aws/us-east-1/-/p4d.24xlarge"), "saving", now - DAY, 0.7, 0.7, "test"),
+        Interruption(
+            Market.parse("azure/eastus/-/Standard_ND96asr_v4"),
+            "eviction-rate",
+            now - DAY,
+            0.05,
+            0.1,
+            "test",
+        ),
+        Interruption(
+            Market.parse("gcp/us-central1/-/a2-highgpu-8g"),
+            "preemption-rate",
+            now - DAY,
+            0.9,
+            0.9,
+            "test",
+        ),
+        Interruption(
+            Market.parse("aws/us-east-1/-/p4d.24xlarge"),
+            "monthly-bucket",
+            now - DAY,
+            0.2,
+            1.0,
+            "test",
+        ),
+        Interruption(
+            Market.parse("aws/us-west-2/-/p4d.24xlarge"), "saving", now - DAY, 0.7, 0.7, "test"
+        ),
+        Interruption(
+            Market.parse("aws/us-east-1/-/p4d.24xlarge"), "saving", now - DAY, 0.7, 0.7, "test"
+        ),
     ]
     PriceStore(home / "prices").commit(FetchedRows(interruptions=tuple(rates)))
 
@@ -80,7 +105,9 @@ def test_the_cheapest_8_a100_over_all_clouds() -> None:
         ("gcp/us-central1/-/a2-ultragpu-8g", 1.625),
     ]
     assert all(set(offer) >= KEYS for offer in offers)
-    assert all(offer["usd_per_hour"] == pytest.approx(8 * offer["usd_per_gpu_hour"]) for offer in offers)
+    assert all(
+        offer["usd_per_hour"] == pytest.approx(8 * offer["usd_per_gpu_hour"]) for offer in offers
+    )
     estimated = [offer for offer in offers if offer["estimated"]]
     assert [offer["market"] for offer in estimated] == ["aws/us-west-2/-/p4d.24xlarge"]
     assert estimated[0]["usd_per_hour"] == pytest.approx(0.3 * estimated[0]["on_demand"])
@@ -97,7 +124,10 @@ def test_the_cheapest_8_a100_over_all_clouds() -> None:
 @pytest.mark.usefixtures("prices")
 def test_offers_are_filtered_and_sorted() -> None:
     def found(*words: str) -> list[str]:
-        return [offer["market"].split("/")[3] for offer in spotctl("prices", "best", *words, "--json").json["offers"]]
+        return [
+            offer["market"].split("/")[3]
+            for offer in spotctl("prices", "best", *words, "--json").json["offers"]
+        ]
 
     assert found("--gpu", "A100-80GB") == ["a2-ultragpu-8g"]
     assert found("--gpu", "A100:..4") == ["a2-highgpu-4g"]
@@ -171,7 +201,9 @@ def test_a_gpu_that_does_not_exist_is_bad_input(words: tuple[str, ...], approved
 
 
 @pytest.mark.parametrize("question", [(), ("--stats",), ("--gaps",)])
-def test_an_accelerator_that_does_not_exist_is_bad_input(question: tuple[str, ...], approved: Approved) -> None:
+def test_an_accelerator_that_does_not_exist_is_bad_input(
+    question: tuple[str, ...], approved: Approved
+) -> None:
     ended = spotctl("lab", "prices", "ls", "--accelerator", "V1000", *question)
     approved(ended)
 
@@ -202,8 +234,13 @@ def test_until_prices_are_fetched_those_of_gpus_are_from_shipped_lists() -> None
     ended = spotctl("prices", "best", *words)
     assert "(estimated, 2025-06-28)" in ended.out
     assert "(list, 2024-" in ended.out
-    assert ended.err.startswith("no prices of aws, gcp, azure, vast are stored; fetch them: spotctl prices fetch\n")
-    assert "of azure, only on-demand prices are shipped: azure/eastus/-/Standard_ND96isr_H100_v5 $98.32/h" in ended.err
+    assert ended.err.startswith(
+        "no prices of aws, gcp, azure, vast are stored; fetch them: spotctl prices fetch\n"
+    )
+    assert (
+        "of azure, only on-demand prices are shipped: azure/eastus/-/Standard_ND96isr_H100_v5 "
+        "$98.32/h" in ended.err
+    )
     assert "vCPUs, memory and GPUs are from the shipped list, as of 20" in ended.err
     old = spotctl("prices", "best", *words, "--max-age", "7d")
     assert (old.code, "no offer fits: --max-age 7d leaves none" in old.err) == (3, True)
@@ -230,7 +267,10 @@ def test_where_nothing_fits_the_last_filter_is_named(words: tuple[str, ...], opt
     assert answer.json["removed_by"]["option"] == option
     if words[:2] == ("--cloud", "azure"):
         assert answer.json["removed_by"]["before"] == 1
-        assert f"no offer fits: {option} leaves none (1 market before it)" in spotctl("prices", "best", *words).err
+        assert (
+            f"no offer fits: {option} leaves none (1 market before it)"
+            in spotctl("prices", "best", *words).err
+        )
 
 
 @pytest.mark.usefixtures("prices")
@@ -240,16 +280,21 @@ def test_only_clouds_without_current_prices_are_named(tmp_path: Path) -> None:
     known = ("--cloud", "aws", "--cloud", "gcp", "--cloud", "azure")
     assert spotctl("prices", "best", "--gpu", "A100:8", "--json", *known).json["fetch"] is None
     assert "fetch them" not in spotctl("prices", "best", "--gpu", "A100:8", *known).err
-    assert "fetch them" not in spotctl("prices", "best", "--gpu", "H200", *known).err, "fresh, and none sells it"
+    assert "fetch them" not in spotctl("prices", "best", "--gpu", "H200", *known).err, (
+        "fresh, and none sells it"
+    )
     seen = datetime.now(UTC) - timedelta(days=8)
     (tmp_path / "old.csv").write_text(
         f"{_HEADER}\n{seen.isoformat(timespec='seconds')},aws,us-east-1,us-east-1a,c6i.large,Linux/UNIX,0.03"
     )
     home = {"SPOTCTL_HOME": str(tmp_path / "other")}
     assert spotctl("prices", "import", tmp_path / "old.csv", **home).code == 0
-    both = spotctl("prices", "best", "--cloud", "aws", "--cloud", "azure", "--region", "us-east-1", **home)
+    both = spotctl(
+        "prices", "best", "--cloud", "aws", "--cloud", "azure", "--region", "us-east-1", **home
+    )
     assert both.err.startswith(
-        "prices of aws are 8 d old; fetch them: spotctl prices fetch --cloud aws --region us-east-1\n"
+        "prices of aws are 8 d old; fetch them: spotctl prices fetch --cloud aws --region "
+        "us-east-1\n"
     )
     every = spotctl("prices", "best", "--json", **home).json
     assert {cloud["cloud"]: cloud["state"] for cloud in every["clouds"]} == {

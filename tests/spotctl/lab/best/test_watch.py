@@ -1,4 +1,6 @@
-"""`spotctl prices best --below` from its entry point, against a public price list and a webhook on this machine."""
+"""`spotctl prices best --below` from its entry point, against a public price list and a webhook on
+this machine.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ WATCH = ("prices", "best", "--gpu", "A100:8", "--cloud", "azure", "--region", "e
 
 @dataclass
 class Moving:
-    """A price list with another price (in dollars per hour) at each request; after the last one, Ctrl-C is pressed."""
+    """A price list with another price (in dollars per hour) at each request; after the last one,
+    Ctrl-C is pressed.
+    """
 
     prices: Sequence[float]
     asked: int = 0
@@ -35,7 +39,9 @@ class Moving:
         if self.asked > len(self.prices):
             _thread.interrupt_main()
         price = self.prices[min(self.asked, len(self.prices)) - 1]
-        item = retail_item("eastus", SIZE, round(price * 1e9), NOW - DAY + self.asked * 1_000_000, kind="Spot")
+        item = retail_item(
+            "eastus", SIZE, round(price * 1e9), NOW - DAY + self.asked * 1_000_000, kind="Spot"
+        )
         return AzureCloud(retail=[item]).answer(request)
 
 
@@ -62,7 +68,9 @@ def test_it_looks_again_until_the_price_falls_and_posts_that(azure: AzureWorld) 
         ended = spotctl(*WATCH, *words, HOOK=receiver.url)
     assert ended.code == 0, ended.err
     assert ended.json["holds"]
-    assert [offer["usd_per_gpu_hour"] for offer in ended.json["offers"]] == [pytest.approx(1.31 - 0.01)]
+    assert [offer["usd_per_gpu_hour"] for offer in ended.json["offers"]] == [
+        pytest.approx(1.31 - 0.01)
+    ]
     (sent,) = receiver.got
     assert sent["text"] == f"azure/eastus/-/{SIZE}: $1.3 per GPU-hour"
     assert sent["facts"]["market"] == f"azure/eastus/-/{SIZE}"
@@ -73,7 +81,17 @@ def test_it_looks_again_until_the_price_falls_and_posts_that(azure: AzureWorld) 
 def test_with_keep_each_new_time_is_reported_once(azure: AzureWorld) -> None:
     azure.server.api = Moving((12, 8, 8, 12, 8, 8))
     with hook(500, 200, 404) as receiver:
-        words = ("--below", "9", "--sort", "price", "--every", "1s", "--keep", "--webhook", receiver.url)
+        words = (
+            "--below",
+            "9",
+            "--sort",
+            "price",
+            "--every",
+            "1s",
+            "--keep",
+            "--webhook",
+            receiver.url,
+        )
         ended = spotctl(*WATCH, *words)
     assert ended.code == 130
     assert ended.out.count(SIZE) == 2
@@ -112,7 +130,9 @@ def test_a_time_limit_and_a_failing_source(azure: AzureWorld) -> None:
         ("--below", "1", "--cloud", "azure", "--region", "us-east-1"),
     ],
 )
-def test_a_bad_request_is_one_line(words: tuple[str, ...], tmp_path: Path, approved: Approved) -> None:
+def test_a_bad_request_is_one_line(
+    words: tuple[str, ...], tmp_path: Path, approved: Approved
+) -> None:
     ended = spotctl("prices", "best", *words, SPOTCTL_HOME=str(tmp_path))
     approved(ended)
 

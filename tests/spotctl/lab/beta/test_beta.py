@@ -40,8 +40,12 @@ def imported(tmp_path: Path, *histories: PriceSeries, on_demand: str = "0.02") -
     (tmp_path / "prices.csv").write_text("\n".join(lines) + "\n")
     types = dict.fromkeys(one.market.instance_type for one in histories)
     rows = [f"2026-01-05,us-east-1,{name},{on_demand},a list" for name in types]
-    (tmp_path / "list.csv").write_text("\n".join(["asof,region,instance_type,on_demand_price,source", *rows]) + "\n")
-    ended = spotctl("prices", "import", tmp_path / "prices.csv", "--on-demand", tmp_path / "list.csv")
+    (tmp_path / "list.csv").write_text(
+        "\n".join(["asof,region,instance_type,on_demand_price,source", *rows]) + "\n"
+    )
+    ended = spotctl(
+        "prices", "import", tmp_path / "prices.csv", "--on-demand", tmp_path / "list.csv"
+    )
     assert ended.code == 0, ended.err
 
 
@@ -55,7 +59,9 @@ def moods(tmp_path: Path) -> list[PriceSeries]:
 
 def test_show_answers_the_moment_beside_the_exact_share(moods: list[PriceSeries]) -> None:
     at = START + 9 * DAY
-    shown = spotctl("lab", "beta", "show", MARKET, "--bid-delta", "0.00001", "--at", format_time(at), "--json").json
+    shown = spotctl(
+        "lab", "beta", "show", MARKET, "--bid-delta", "0.00001", "--at", format_time(at), "--json"
+    ).json
     assert tuple(shown)[: len(KEYS)] == KEYS
     exact = CrossingHistory(moods[0].window(START, at), HOUR).at_delta(10_000)
     assert shown["historical_share"] == pytest.approx(exact.share, abs=1e-12)
@@ -65,7 +71,9 @@ def test_show_answers_the_moment_beside_the_exact_share(moods: list[PriceSeries]
     assert 0 <= shown["low"] <= shown["probability"] <= shown["high"] <= 1
     assert "given the present, fitted to 6 markets" in shown["basis"]
     assert "a prior, because no eviction rate is recorded" in shown["basis"]
-    text = spotctl("lab", "beta", "show", MARKET, "--bid-delta", "0.00001", "--at", format_time(at)).out
+    text = spotctl(
+        "lab", "beta", "show", MARKET, "--bid-delta", "0.00001", "--at", format_time(at)
+    ).out
     assert f"within 1 h of {format_time(at)}" in text
     assert "$0.00001 above the price" in text
 
@@ -90,7 +98,11 @@ def test_an_amount_and_its_distance_from_the_price_are_one_bid(moods: list[Price
 @pytest.mark.usefixtures("moods")
 def test_a_bid_far_above_everything_is_the_on_demand_price_unless_told_otherwise() -> None:
     shown = spotctl("lab", "beta", "show", MARKET, "--json").json
-    assert (shown["bid"], shown["price_probability"], shown["historical_share"]) == ("$0.02", 0.0, 0.0)
+    assert (shown["bid"], shown["price_probability"], shown["historical_share"]) == (
+        "$0.02",
+        0.0,
+        0.0,
+    )
     assert shown["price_high"] > 0
     assert spotctl("lab", "beta", "show", MARKET, "--bid", "on-demand", "--json").json == shown
     assert spotctl("lab", "beta", "show", MARKET, "--bid", "0.02", "--json").json == shown
@@ -123,7 +135,10 @@ def test_published_figures_are_found_in_the_store(tmp_path: Path) -> None:
         "2021-02-10,us-east-1,Linux,t0.large,70,0\n2021-02-10,us-east-1,Linux,t1.large,70,4\n"
     )
     assert spotctl("prices", "import", tmp_path / "advisor.csv").code == 0
-    calm, wild = (spotctl("lab", "beta", "show", MARKET.replace("t0", name), "--json").json for name in ("t0", "t1"))
+    calm, wild = (
+        spotctl("lab", "beta", "show", MARKET.replace("t0", name), "--json").json
+        for name in ("t0", "t1")
+    )
     assert 0 < calm["probability"] < wild["probability"]
     assert calm["evidence"] == wild["evidence"] == "prior"
     assert "Spot Advisor's bucket of 0% to 5% per month, which shifts a prior" in calm["basis"]
@@ -163,7 +178,9 @@ def test_calibrate_scores_against_both_plain_shares(tmp_path: Path) -> None:
     assert (never["bid"], never["brier"], never["beats_both"]) == ("on-demand", 0.0, False)
     assert picture.read_bytes().startswith(b"\x89PNG")
     text = spotctl("lab", "beta", "calibrate", "aws", *words).out
-    assert "0.00001: better than both constant shares; methods used at 4 origins: present at 4" in text
+    assert (
+        "0.00001: better than both constant shares; methods used at 4 origins: present at 4" in text
+    )
     assert "on-demand: no bid was crossed, as every method predicted" in text
 
 
@@ -194,21 +211,30 @@ def test_what_cannot_be_answered_is_refused_in_a_line(words: list[str], approved
     approved(ended)
 
 
-def test_without_an_on_demand_price_a_bid_has_to_be_given(tmp_path: Path, approved: Approved) -> None:
+def test_without_an_on_demand_price_a_bid_has_to_be_given(
+    tmp_path: Path, approved: Approved
+) -> None:
     imported(tmp_path, flat("t0.large", 9))
     other = flat("t7.large", 9)
     unlisted = PriceSeries(other.market, other.times, other.prices.copy())
     (tmp_path / "more").mkdir()
     lines = ["timestamp,cloud,region,zone,instance_type,product,spot_price"] + [
-        f"{format_time(int(time))},aws,us-east-1,us-east-1a,t7.large,Linux/UNIX,0.001" for time in unlisted.times
+        f"{format_time(int(time))},aws,us-east-1,us-east-1a,t7.large,Linux/UNIX,0.001"
+        for time in unlisted.times
     ]
     (tmp_path / "more" / "p.csv").write_text("\n".join(lines) + "\n")
     assert spotctl("prices", "import", tmp_path / "more" / "p.csv").code == 0
     market = MARKET.replace("t0", "t7")
     ended = spotctl("lab", "beta", "show", market)
     approved(ended)
-    assert spotctl("lab", "beta", "show", market, "--bid", "0.002", "--json").json["price_probability"] == 0
-    assert spotctl("lab", "beta", "show", market, "--bid-delta", "0", "--json").json["bid"] == "$0 above the price"
+    assert (
+        spotctl("lab", "beta", "show", market, "--bid", "0.002", "--json").json["price_probability"]
+        == 0
+    )
+    assert (
+        spotctl("lab", "beta", "show", market, "--bid-delta", "0", "--json").json["bid"]
+        == "$0 above the price"
+    )
 
 
 def test_a_plan_states_the_probability_that_show_does(tmp_path: Path) -> None:
@@ -216,7 +242,8 @@ def test_a_plan_states_the_probability_that_show_does(tmp_path: Path) -> None:
     at, file = "2026-01-20T12:00:00Z", tmp_path / "job.yaml"
     file.write_text(
         "name: one\nkind: agileml\napp: mf\nstop: {clocks: 600}\nthroughputs: {c4.2xlarge: 60}\n"
-        "resources: {clouds: [local], types: [c4.2xlarge], machines: 1..4, reliable: {machines: 0}}\n"
+        "resources: {clouds: [local], types: [c4.2xlarge], machines: 1..4, reliable: {machines: "
+        "0}}\n"
     )
     (choice,) = spotctl("plan", file, "--at", at, "--json").json["choice"]
     words = ("--bid", f"{choice['bid']:.9f}", "--at", at, "--json")

@@ -24,7 +24,9 @@ def prices(folder: Path, name: str, *rows: str) -> Path:
 
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, Any]:
-    """Ten days: Amazon's V100 for a dollar, then two; Azure's P100 for half of one, its K80s for a tenth."""
+    """Ten days: Amazon's V100 for a dollar, then two; Azure's P100 for half of one, its K80s for a
+    tenth.
+    """
     amazon = prices(
         tmp_path,
         "aws",
@@ -40,7 +42,11 @@ def files(tmp_path: Path) -> dict[str, Any]:
         *(
             f"2020-03-{day:02}T00:00:00Z,azure,us_east,,{kind},linux,{price}"
             for day in (1, 11)
-            for kind, price in (("Standard_NC6s_v2", 0.5), ("Standard_NC12", 0.2), ("Standard_NC24rs_v2", 1.6))
+            for kind, price in (
+                ("Standard_NC6s_v2", 0.5),
+                ("Standard_NC12", 0.2),
+                ("Standard_NC24rs_v2", 1.6),
+            )
         ),
     )
     table = {
@@ -78,13 +84,20 @@ def test_the_answers_are_those_of_a_pencil(analyze: Callable[..., Ended]) -> Non
     assert ended.code == 0, ended.err
     rows = by_case(ended.json)
     usd = {(job, strategy): row["usd"] for (job, _, strategy), row in rows.items()}
-    # Two V100-days of vision: 48 h for a dollar; on P100 128 h for half of one, on K80 768 h, beyond the prices.
-    assert usd["vision", "fixed-type"] == usd["vision", "best-type"] == usd["vision", "multi-cloud"] == 48
+    # Two V100-days of vision: 48 h for a dollar; on P100 128 h for half of one, on K80 768 h,
+    # beyond the prices.
+    assert (
+        usd["vision", "fixed-type"]
+        == usd["vision", "best-type"]
+        == usd["vision", "multi-cloud"]
+        == 48
+    )
     assert usd["games", "fixed-type"] == 48
     # Two V100-days of games take four days on a K80, of which two cost 0.2 an hour.
     assert usd["games", "multi-cloud"] == pytest.approx(96 * 0.1)
     assert rows["games", 2, "multi-cloud"]["offers"] == {"azure 2xK80": 1}
-    # 150 GB of data cost 13.50 on their way out of Amazon, which is more than the 9.60 there: still less than 48.
+    # 150 GB of data cost 13.50 on their way out of Amazon, which is more than the 9.60 there: still
+    # less than 48.
     assert usd["games", "dynamic+data"] == pytest.approx(9.6 + 13.5)
     assert rows["games", 2, "dynamic+data"]["moved_usd"] == pytest.approx(13.5)
     assert rows["games", 2, "dynamic"]["reduction"] == pytest.approx(5)
@@ -95,7 +108,8 @@ def test_the_answers_are_those_of_a_pencil(analyze: Callable[..., Ended]) -> Non
 def test_a_job_moves_when_the_price_rises(analyze: Callable[..., Ended]) -> None:
     ended = analyze("--json", days=[6], starts=1, jobs=["vision"], move="1h")
     rows = by_case(ended.json)
-    # Four days at a dollar; then two V100-days are left: 96 dollars there, 128.5 h for half of one on the P100.
+    # Four days at a dollar; then two V100-days are left: 96 dollars there, 128.5 h for half of one
+    # on the P100.
     moved = rows["vision", 6, "dynamic"]
     assert (moved["moves"], moved["jobs"]) == (1, 1)
     assert moved["usd"] == pytest.approx(96 + 0.5 * 129 + 0.098 * 0.09)
@@ -103,8 +117,12 @@ def test_a_job_moves_when_the_price_rises(analyze: Callable[..., Ended]) -> None
 
 
 def test_evictions_make_a_cloud_dearer(analyze: Callable[..., Ended]) -> None:
-    plain, evicted = (analyze("--json", days=[1], starts=1, evictions=rates) for rates in ({}, {"azure": 0.5}))
-    before, after = (by_case(one.json)["games", 1, "multi-cloud"]["usd"] for one in (plain, evicted))
+    plain, evicted = (
+        analyze("--json", days=[1], starts=1, evictions=rates) for rates in ({}, {"azure": 0.5})
+    )
+    before, after = (
+        by_case(one.json)["games", 1, "multi-cloud"]["usd"] for one in (plain, evicted)
+    )
     share = next(one["useful_share"] for one in evicted.json["prices"] if one["cloud"] == "azure")
     # An eviction every two hours costs five minutes: exp(-1/24) of the time is work.
     assert share == pytest.approx(0.95919, abs=1e-5)
@@ -126,7 +144,9 @@ def test_the_tables_and_the_files(analyze: Callable[..., Ended], tmp_path: Path)
     ended = analyze("--out", out, days=[1, 2], starts=3)
     assert ended.code == 0, ended.err
     assert "Dollars for a job of 2 V100-days" in ended.out
-    assert [line.split()[0] for line in ended.out.splitlines() if line.startswith(("vision", "games"))] == [
+    assert [
+        line.split()[0] for line in ended.out.splitlines() if line.startswith(("vision", "games"))
+    ] == [
         "vision",
         "games",
     ]
@@ -135,7 +155,9 @@ def test_the_tables_and_the_files(analyze: Callable[..., Ended], tmp_path: Path)
         assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     rows = list(csv.DictReader((out / "costs.csv").read_text().splitlines()))
     assert len(rows) == 2 * 2 * 6
-    assert {row["offers"].rpartition(" ")[0] for row in rows if row["strategy"] == "fixed-type"} == {"aws 1xV100"}
+    assert {
+        row["offers"].rpartition(" ")[0] for row in rows if row["strategy"] == "fixed-type"
+    } == {"aws 1xV100"}
     assert next(csv.reader((out / "figures.csv").read_text().splitlines())) == [
         "table",
         "what",
@@ -146,9 +168,14 @@ def test_the_tables_and_the_files(analyze: Callable[..., Ended], tmp_path: Path)
     ]
 
 
-def test_stored_prices_are_taken_where_no_file_is_given(analyze: Callable[..., Ended], files: dict[str, Any]) -> None:
+def test_stored_prices_are_taken_where_no_file_is_given(
+    analyze: Callable[..., Ended], files: dict[str, Any]
+) -> None:
     assert spotctl("prices", "import", *files["prices"]).code == 0
-    stored, given = analyze("--json", prices=None, days=[2], starts=2), analyze("--json", days=[2], starts=2)
+    stored, given = (
+        analyze("--json", prices=None, days=[2], starts=2),
+        analyze("--json", days=[2], starts=2),
+    )
     assert stored.code == 0, stored.err
     assert stored.json["results"] == given.json["results"]
 
@@ -187,14 +214,21 @@ def test_what_cannot_be_analysed_is_one_line_and_code_2(
     assert ended.out == ""
 
 
-def test_recorded_markets_give_the_published_tables(shared_data: Path, analyze: Callable[..., Ended]) -> None:
+def test_recorded_markets_give_the_published_tables(
+    shared_data: Path, analyze: Callable[..., Ended]
+) -> None:
     files = [
-        shared_data / "prices" / f"{name}.csv.gz" for name in ("aws_gpu_2019-12_2020-03", "azure_gpu_2020-02_2020-03")
+        shared_data / "prices" / f"{name}.csv.gz"
+        for name in ("aws_gpu_2019-12_2020-03", "azure_gpu_2020-02_2020-03")
     ]
     table = shared_data / "gavel" / "simulation_throughputs.json.gz"
     ended = analyze("--json", prices=list(map(str, files)), throughputs=str(table), days=[4])
     assert ended.code == 0, ended.err
-    printed = {(one["table"], one["what"]): one for one in ended.json["figures"] if one["paper"] is not None}
+    printed = {
+        (one["table"], one["what"]): one
+        for one in ended.json["figures"]
+        if one["paper"] is not None
+    }
     # Tables 6.2 and 6.3 are about the same prices. They are printed with two digits.
     for (kind, what), one in printed.items():
         if kind in ("6.2", "6.3"):
@@ -204,7 +238,10 @@ def test_recorded_markets_give_the_published_tables(shared_data: Path, analyze: 
     assert printed["6.6", "moves of one job, most (paper: at most)"]["found"] <= 3
     rows = by_case(ended.json)
     for job in {job for job, _, _ in rows}:
-        ladder = [rows[job, 4, name]["reduction"] for name in ("fixed-type", "best-type", "multi-gpu", "multi-cloud")]
+        ladder = [
+            rows[job, 4, name]["reduction"]
+            for name in ("fixed-type", "best-type", "multi-gpu", "multi-cloud")
+        ]
         assert ladder == sorted(ladder)
 
 

@@ -12,7 +12,15 @@ import pytest
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import Ended, spotctl
 
-KEYS = ["average_jct_seconds", "makespan_seconds", "utilization", "cost_usd", "slo_violations", "jobs", "wall_seconds"]
+KEYS = [
+    "average_jct_seconds",
+    "makespan_seconds",
+    "utilization",
+    "cost_usd",
+    "slo_violations",
+    "jobs",
+    "wall_seconds",
+]
 HEADER = "job_type,num_steps_arg,total_steps,scale_factor,priority_weight,slo,arrival_time_s"
 CLUSTER = ("--cluster", "v100=2,k80=4")
 POLICY = ("--policy", "max-min-fairness")
@@ -25,7 +33,10 @@ def table(tmp_path: Path) -> Path:
     kinds = ("('small', 1)", "('other', 1)", "('small', 2)")
     found = {
         type_: {
-            kind: {"null": rate, **({"('small', 1)": [rate * 0.8, rates[0] * 0.8]} if "1" in kind else {})}
+            kind: {
+                "null": rate,
+                **({"('small', 1)": [rate * 0.8, rates[0] * 0.8]} if "1" in kind else {}),
+            }
             for kind, rate in zip(kinds, rates, strict=True)
         }
         for type_, rates in alone.items()
@@ -65,10 +76,24 @@ def test_json_of_a_trace(table: Path, tmp_path: Path) -> None:
 def test_prices_deadlines_and_a_file_for_each_job(table: Path, tmp_path: Path) -> None:
     trace = written(tmp_path, *["small,-n,14400,1,1,0,0"] * 3)
     prices, out = ("--prices", "k80=0.5,v100=3,a100=9"), tmp_path / "out" / "of it"
-    ended = simulated(table, "--trace", trace, "--cluster", "v100=1", *POLICY, *prices, "--slo", "1.2", "--out", out)
+    ended = simulated(
+        table,
+        "--trace",
+        trace,
+        "--cluster",
+        "v100=1",
+        *POLICY,
+        *prices,
+        "--slo",
+        "1.2",
+        "--out",
+        out,
+    )
     assert ended.code == 0, ended.err
     figures = dict(line.rsplit("  ", 1) for line in ended.out.splitlines())
-    assert {name.strip(): figure.strip() for name, figure in figures.items()}["deadlines missed"] == "3"
+    assert {name.strip(): figure.strip() for name, figure in figures.items()}[
+        "deadlines missed"
+    ] == "3"
     assert "$9.00" in ended.out
     rows = list(csv.DictReader((out / "jobs.csv").read_text().splitlines()))
     assert [row["slo_met"] for row in rows] == ["False"] * 3
@@ -78,8 +103,20 @@ def test_prices_deadlines_and_a_file_for_each_job(table: Path, tmp_path: Path) -
         assert (out / name).read_bytes().startswith(b"\x89PNG")
 
 
-def test_generated_jobs_are_the_same_for_a_seed_and_a_policy_that_looks_is_faster(table: Path) -> None:
-    words = ("--arrivals", "poisson:3000", "--jobs", "20:40", "--seed", "3", *CLUSTER, *POLICY, "--json")
+def test_generated_jobs_are_the_same_for_a_seed_and_a_policy_that_looks_is_faster(
+    table: Path,
+) -> None:
+    words = (
+        "--arrivals",
+        "poisson:3000",
+        "--jobs",
+        "20:40",
+        "--seed",
+        "3",
+        *CLUSTER,
+        *POLICY,
+        "--json",
+    )
     first, again = (simulated(table, *words).json for _ in range(2))
     assert {**first, "wall_seconds": 0} == {**again, "wall_seconds": 0}
     assert first["jobs"] == 20
@@ -118,19 +155,33 @@ def test_a_round_and_a_checkpoint_are_as_long_as_asked(table: Path, tmp_path: Pa
 
 def test_a_queue_is_played_on_request(table: Path, tmp_path: Path, approved: Approved) -> None:
     """Short jobs go first, and nobody moves where a checkpoint takes longer than moving saves."""
-    trace = written(tmp_path, *(f"small,-n,{steps},1,1,-1,0" for steps in (144000, 144000, 2400, 2400)))
+    trace = written(
+        tmp_path, *(f"small,-n,{steps},1,1,-1,0" for steps in (144000, 144000, 2400, 2400))
+    )
     words = ("--trace", trace, "--cluster", "v100=2", "--checkpoint-seconds", "60", "--json")
     default = simulated(table, *words, "--policy", "mean-completion")
-    assert default.json["average_jct_seconds"] == pytest.approx((600 + 600 + 36720 + 36720) / 4, rel=0.01)
-    launched, published = (simulated(table, *words, "--policy", f"{mode}max-min-fairness") for mode in ("queue:", ""))
+    assert default.json["average_jct_seconds"] == pytest.approx(
+        (600 + 600 + 36720 + 36720) / 4, rel=0.01
+    )
+    launched, published = (
+        simulated(table, *words, "--policy", f"{mode}max-min-fairness") for mode in ("queue:", "")
+    )
     # As published they change places in every round, and each change costs a minute.
     assert launched.json["makespan_seconds"] < published.json["makespan_seconds"]
     approved(simulated(table, *words, "--policy", "queue:fifo", "--agnostic"))
     approved(simulated(table, *words, "--policy", "queue:allox"))
 
 
-def test_jobs_of_one_seed_of_several_and_what_is_left_out(table: Path, tmp_path: Path, approved: Approved) -> None:
-    rows = ("0,small,400,9.0,1", "1,small,800,7.0,1", "0,small,400,0.0,1", "0,huge,4,0.0,16", "0,huge,4,0.0,16")
+def test_jobs_of_one_seed_of_several_and_what_is_left_out(
+    table: Path, tmp_path: Path, approved: Approved
+) -> None:
+    rows = (
+        "0,small,400,9.0,1",
+        "1,small,800,7.0,1",
+        "0,small,400,0.0,1",
+        "0,huge,4,0.0,16",
+        "0,huge,4,0.0,16",
+    )
     trace = written(tmp_path, *rows, header="seed,job_type,total_steps,arrival_time_s,scale_factor")
     ended = simulated(table, "--trace", trace, *CLUSTER, *POLICY, "--json")
     assert ended.json["jobs"] == 2
@@ -144,7 +195,9 @@ def test_jobs_of_one_seed_of_several_and_what_is_left_out(table: Path, tmp_path:
 ON_BUDGET = ("--policy", "makespan-within-budget", "--prices", "v100=3,k80=0.5", *CLUSTER, "--json")
 
 
-def test_a_batch_on_a_budget_is_as_fast_as_its_dollars_allow(table: Path, tmp_path: Path, approved: Approved) -> None:
+def test_a_batch_on_a_budget_is_as_fast_as_its_dollars_allow(
+    table: Path, tmp_path: Path, approved: Approved
+) -> None:
     # On a k80 each job takes 4 h and $2, on a v100 1 h and $3.
     words = ("--trace", written(tmp_path, *["small,-n,14400,1,1,-1,0"] * 4), *ON_BUDGET, "--budget")
     found = [simulated(table, *words, budget).json for budget in ("8.01", "10", "100")]
@@ -177,7 +230,9 @@ def test_jobs_that_a_budget_did_not_reckon_with_are_done_for_the_least(
         ("--policy", "makespan-within-budget", "--budget", "5"),
     ],
 )
-def test_a_budget_that_makes_no_sense_is_refused(table: Path, words: tuple[str, ...], approved: Approved) -> None:
+def test_a_budget_that_makes_no_sense_is_refused(
+    table: Path, words: tuple[str, ...], approved: Approved
+) -> None:
     ended = simulated(table, *GENERATED, *CLUSTER, *words)
     approved(ended)
 
@@ -247,7 +302,9 @@ def test_what_cannot_be_simulated_is_one_line_and_code_2(
         "small,-n,9,1,1,nan,0",
     ],
 )
-def test_a_row_that_is_wrong_is_named(table: Path, tmp_path: Path, row: str, approved: Approved) -> None:
+def test_a_row_that_is_wrong_is_named(
+    table: Path, tmp_path: Path, row: str, approved: Approved
+) -> None:
     trace = written(tmp_path, "small,-n,10,1,1,-1,0", row)
     ended = simulated(table, "--trace", trace, *CLUSTER, *POLICY)
     approved(ended)
@@ -261,10 +318,15 @@ def test_a_job_that_would_not_end_is_named(table: Path, tmp_path: Path, approved
 
 def test_a_trace_may_begin_with_the_mark_of_a_spreadsheet(table: Path, tmp_path: Path) -> None:
     trace = written(tmp_path, "small,-n,400,1,1,-1,0", header="\ufeff" + HEADER)
-    assert simulated(table, "--trace", trace, *CLUSTER, *POLICY, "--json").json["average_jct_seconds"] == 100
+    assert (
+        simulated(table, "--trace", trace, *CLUSTER, *POLICY, "--json").json["average_jct_seconds"]
+        == 100
+    )
 
 
-def test_a_trace_without_a_column_or_a_known_job_is_named(table: Path, tmp_path: Path, approved: Approved) -> None:
+def test_a_trace_without_a_column_or_a_known_job_is_named(
+    table: Path, tmp_path: Path, approved: Approved
+) -> None:
     trace = written(tmp_path, "small,9,1", header="job_type,total_steps,scale_factor")
     approved(simulated(table, "--trace", trace, *CLUSTER, *POLICY))
     trace = written(tmp_path, "huge,-n,10,1,1,-1,0")
@@ -302,7 +364,9 @@ def test_a_damaged_archive_is_named(tmp_path: Path, approved: Approved) -> None:
     approved(simulated(path, *GENERATED, *CLUSTER, *POLICY))
 
 
-def test_recorded_jobs_of_a_production_cluster_can_be_simulated(shared_data: Path, approved: Approved) -> None:
+def test_recorded_jobs_of_a_production_cluster_can_be_simulated(
+    shared_data: Path, approved: Approved
+) -> None:
     folder = shared_data / "gavel"
     ended = spotctl(
         "lab", "gavel", "simulate", "--trace", folder / "msr_philly_derived_seeds_0_1.csv.gz", "--jobs", "0:20",
@@ -317,34 +381,56 @@ ENTITIES = ("--entities", "research=3,product=1:fifo")
 
 
 def test_entities_share_the_cluster_by_their_weights(table: Path, tmp_path: Path) -> None:
-    """The trace names the owner of some jobs; the others get one at random. An entity without jobs takes nothing."""
-    rows = [f"small,-n,{144_000 + number},1,1,-1,0,{'research' if number % 2 else 'product'}" for number in range(8)]
+    """The trace names the owner of some jobs; the others get one at random. An entity without jobs
+    takes nothing.
+    """
+    rows = [
+        f"small,-n,{144_000 + number},1,1,-1,0,{'research' if number % 2 else 'product'}"
+        for number in range(8)
+    ]
     trace = written(tmp_path, *rows, header=f"{HEADER},entity")
-    shared = simulated(table, "--trace", trace, *CLUSTER, "--policy", "hierarchical", *ENTITIES, "--json").json
+    shared = simulated(
+        table, "--trace", trace, *CLUSTER, "--policy", "hierarchical", *ENTITIES, "--json"
+    ).json
     groups = {group["name"]: group for group in shared["groups"]}
     assert {name: group["jobs"] for name, group in groups.items()} == {"research": 4, "product": 4}
     assert groups["research"]["average_jct_seconds"] < groups["product"]["average_jct_seconds"]
-    alone = written(tmp_path, *(row.replace("product", "research") for row in rows), header=f"{HEADER},entity")
+    alone = written(
+        tmp_path, *(row.replace("product", "research") for row in rows), header=f"{HEADER},entity"
+    )
     ended = simulated(table, "--trace", alone, *CLUSTER, "--policy", "hierarchical", *ENTITIES)
     assert "8 jobs of research" in ended.out
     without = written(tmp_path, *(row.rpartition(",")[0] for row in rows))
-    drawn = simulated(table, "--trace", without, *CLUSTER, "--policy", "hierarchical", *ENTITIES, "--json").json
+    drawn = simulated(
+        table, "--trace", without, *CLUSTER, "--policy", "hierarchical", *ENTITIES, "--json"
+    ).json
     assert sum(group["jobs"] for group in drawn["groups"]) == 8
 
 
 def test_jobs_with_a_higher_priority_finish_earlier(table: Path, tmp_path: Path) -> None:
-    rows = [f"small,-n,{3600 * (1 + number)},1,{1 if number % 3 else 5},-1,0" for number in range(24)]
+    rows = [
+        f"small,-n,{3600 * (1 + number)},1,{1 if number % 3 else 5},-1,0" for number in range(24)
+    ]
     found = simulated(table, "--trace", written(tmp_path, *rows), *CLUSTER, *POLICY, "--json").json
     low, high = found["groups"]
-    assert (low["name"], high["name"], low["jobs"] + high["jobs"]) == ("priority 1", "priority 5", 24)
+    assert (low["name"], high["name"], low["jobs"] + high["jobs"]) == (
+        "priority 1",
+        "priority 5",
+        24,
+    )
     assert high["average_jct_seconds"] < low["average_jct_seconds"]
     assert high["finish_time_fairness"] < low["finish_time_fairness"]
 
 
 def test_weights_of_the_trace_are_reported_by_priority(table: Path, tmp_path: Path) -> None:
-    trace = written(tmp_path, "small,-n,14400,1,1,-1,0", "small,-n,14400,1,4,-1,0", "small,-n,14400,1,4,-1,0")
+    trace = written(
+        tmp_path, "small,-n,14400,1,1,-1,0", "small,-n,14400,1,4,-1,0", "small,-n,14400,1,4,-1,0"
+    )
     groups = simulated(table, "--trace", trace, *CLUSTER, *POLICY, "--json").json["groups"]
-    assert [(group["name"], group["jobs"]) for group in groups] == [("priority 1", 1), ("priority 4", 2)]
+    assert [(group["name"], group["jobs"]) for group in groups] == [
+        ("priority 1", 1),
+        ("priority 4", 2),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -356,7 +442,9 @@ def test_weights_of_the_trace_are_reported_by_priority(table: Path, tmp_path: Pa
         ("--entities", "other=1"),
     ],
 )
-def test_bad_entities_are_refused(table: Path, tmp_path: Path, words: tuple[str, str], approved: Approved) -> None:
+def test_bad_entities_are_refused(
+    table: Path, tmp_path: Path, words: tuple[str, str], approved: Approved
+) -> None:
     trace = written(tmp_path, "small,-n,14400,1,1,-1,0,research", header=f"{HEADER},entity")
     ended = simulated(table, "--trace", trace, *CLUSTER, "--policy", "hierarchical", *words)
     approved(ended)
@@ -368,17 +456,29 @@ def placed(tmp_path: Path) -> Path:
     kinds = {"('wide', 2)": (4.0, 1.0), "('wide', 3)": (4.0, 1.0), "('small', 1)": (2.0, 2.0)}
     path = tmp_path / "placed.json"
     types = ("v100", "v100_unconsolidated")
-    rates = {name: {kind: {"null": both[at]} for kind, both in kinds.items()} for at, name in enumerate(types)}
+    rates = {
+        name: {kind: {"null": both[at]} for kind, both in kinds.items()}
+        for at, name in enumerate(types)
+    }
     path.write_text(json.dumps(rates))
     return path
 
 
-def test_workers_under_two_names_are_the_same_workers(placed: Path, tmp_path: Path, approved: Approved) -> None:
+def test_workers_under_two_names_are_the_same_workers(
+    placed: Path, tmp_path: Path, approved: Approved
+) -> None:
     trace = written(tmp_path, *["wide,-n,3600,2,1,-1,0"] * 4)
     words = ("--trace", trace, "--policy", "max-throughput", "--json")
-    both, one = (simulated(placed, *words, "--cluster", named) for named in ("v100=4,v100_unconsolidated=4", "v100=4"))
+    both, one = (
+        simulated(placed, *words, "--cluster", named)
+        for named in ("v100=4,v100_unconsolidated=4", "v100=4")
+    )
     # Two jobs at a time on four workers.
-    assert both.json["makespan_seconds"] == one.json["makespan_seconds"] == pytest.approx(1800, rel=0.01)
+    assert (
+        both.json["makespan_seconds"]
+        == one.json["makespan_seconds"]
+        == pytest.approx(1800, rel=0.01)
+    )
     assert both.json["utilization"] == pytest.approx(1, rel=0.01)
     apart = simulated(placed, *words, "--cluster", "v100_unconsolidated=4").json
     assert apart["makespan_seconds"] == pytest.approx(7200, rel=0.01)
@@ -387,9 +487,15 @@ def test_workers_under_two_names_are_the_same_workers(placed: Path, tmp_path: Pa
     approved(simulated(placed, *words, "--cluster", "v100=4/1.5"))
 
 
-def test_big_jobs_come_first_onto_a_server_and_the_others_are_spread(placed: Path, tmp_path: Path) -> None:
-    """On two servers of three workers, jobs of three and two are each on one; a second of two has a worker of each."""
-    trace = written(tmp_path, "wide,-n,1440,2,1,-1,0", "wide,-n,7200,3,1,-1,0", "small,-n,3600,1,1,-1,0")
+def test_big_jobs_come_first_onto_a_server_and_the_others_are_spread(
+    placed: Path, tmp_path: Path
+) -> None:
+    """On two servers of three workers, jobs of three and two are each on one; a second of two has a
+    worker of each.
+    """
+    trace = written(
+        tmp_path, "wide,-n,1440,2,1,-1,0", "wide,-n,7200,3,1,-1,0", "small,-n,3600,1,1,-1,0"
+    )
     words = ("--trace", trace, "--policy", "max-throughput", "--cluster")
     two = simulated(placed, *words, "v100=6/3", "--json").json
     assert two["average_jct_seconds"] == pytest.approx((360 + 1800 + 1800) / 3)

@@ -63,7 +63,10 @@ def test_the_published_example_as_json(tmp_path: Path) -> None:
     assert told["status"] == "optimal"
     assert told["infeasible"] == []
     assert told["allocation"]["a"] == {"v100": pytest.approx(0.4545, abs=1e-4)}
-    assert told["allocation"]["c"] == {"v100": pytest.approx(0.0909, abs=1e-4), "k80": pytest.approx(0.9091, abs=1e-4)}
+    assert told["allocation"]["c"] == {
+        "v100": pytest.approx(0.0909, abs=1e-4),
+        "k80": pytest.approx(0.9091, abs=1e-4),
+    }
     assert told["effective_throughput"]["b"] == pytest.approx(5.8182, abs=1e-3)
     assert told["cost_usd_per_hour"] == pytest.approx(2.93)
 
@@ -75,7 +78,11 @@ def test_every_policy_answers(tmp_path: Path, name: str, agnostic: tuple[str, ..
     assert ended.code == 0, ended.err
     told = ended.json
     assert set(told["allocation"]) == {"a", "b", "c"}
-    assert ("hours" in told) == ("cost_usd" in told) == (name in {"min-cost-slo", "makespan-within-budget"})
+    assert (
+        ("hours" in told)
+        == ("cost_usd" in told)
+        == (name in {"min-cost-slo", "makespan-within-budget"})
+    )
 
 
 def test_help_names_every_policy() -> None:
@@ -104,15 +111,22 @@ def test_a_plan_says_when_each_job_runs(tmp_path: Path) -> None:
     assert "urgent: v100 0:00:00 to 1:00:00" in ended.err
     assert "later: v100 1:00:00 to 1:30:00" in ended.err
     many = {**content, "jobs": [job(id=f"j{m}", steps=100) for m in range(60)]}
-    assert "10 more jobs: --json has the times of all" in solve(tmp_path, many, "--policy", "makespan").err
+    assert (
+        "10 more jobs: --json has the times of all"
+        in solve(tmp_path, many, "--policy", "makespan").err
+    )
     told = solve(tmp_path, content, "--policy", "min-cost-slo", "--json").json["schedule"]
-    assert told["later"] == [{"type": "v100", "start_seconds": 3600.0, "end_seconds": 5400.0, "share": 1.0}]
+    assert told["later"] == [
+        {"type": "v100", "start_seconds": 3600.0, "end_seconds": 5400.0, "share": 1.0}
+    ]
     assert "schedule" not in solve(tmp_path, content, "--policy", "max-min-fairness", "--json").json
 
 
 def test_a_share_that_is_meant_is_told_however_small(tmp_path: Path) -> None:
     jobs = [job(id="long", steps=1e9), job(id="short", steps=1)]
-    told = solve(tmp_path, {"workers": {"v100": 1}, "jobs": jobs}, "--policy", "makespan", "--json").json
+    told = solve(
+        tmp_path, {"workers": {"v100": 1}, "jobs": jobs}, "--policy", "makespan", "--json"
+    ).json
     assert told["allocation"]["short"] == {"v100": pytest.approx(1e-9, rel=1e-3)}
     assert told["effective_throughput"]["short"] == told["allocation"]["short"]["v100"]
 
@@ -140,7 +154,10 @@ def test_what_cannot_be_kept_is_told_and_the_rest_solved(tmp_path: Path) -> None
     assert told["hours"]["late"] == {"v100": pytest.approx(1e6 / 3600)}
 
 
-PLACED = [job(id=f"j{m}", scale=2, throughputs={"v100": 10.0, "v100_unconsolidated": 9.0}) for m in range(4)]
+PLACED = [
+    job(id=f"j{m}", scale=2, throughputs={"v100": 10.0, "v100_unconsolidated": 9.0})
+    for m in range(4)
+]
 
 
 def test_a_type_that_is_spread_over_servers_draws_on_the_same_workers(tmp_path: Path) -> None:
@@ -150,9 +167,13 @@ def test_a_type_that_is_spread_over_servers_draws_on_the_same_workers(tmp_path: 
             solve(tmp_path, {"workers": workers, "jobs": PLACED}, "--policy", policy, "--json").json
             for workers in ({"v100": 4, "v100_unconsolidated": 4}, {"v100": 4})
         ]
-        held = [2 * sum(sum(row.values()) for row in told["allocation"].values()) for told in answers]
+        held = [
+            2 * sum(sum(row.values()) for row in told["allocation"].values()) for told in answers
+        ]
         assert held == pytest.approx([4.0, 4.0])
-        assert answers[0]["effective_throughput"] == pytest.approx(answers[1]["effective_throughput"])
+        assert answers[0]["effective_throughput"] == pytest.approx(
+            answers[1]["effective_throughput"]
+        )
 
 
 def test_jobs_run_where_they_are_faster_and_one_worker_is_on_one_server(tmp_path: Path) -> None:
@@ -162,7 +183,9 @@ def test_jobs_run_where_they_are_faster_and_one_worker_is_on_one_server(tmp_path
         job(id="small", throughputs={"v100": 1.0}),
         job(id="stays", scale=2, throughputs={"v100": 1.0}),
     ]
-    told = solve(tmp_path, {"workers": workers, "jobs": jobs}, "--policy", "max-throughput", "--json").json
+    told = solve(
+        tmp_path, {"workers": workers, "jobs": jobs}, "--policy", "max-throughput", "--json"
+    ).json
     assert told["allocation"] == {
         "wide": {"v100_unconsolidated": pytest.approx(1.0)},
         "small": {"v100": pytest.approx(1.0)},
@@ -172,12 +195,22 @@ def test_jobs_run_where_they_are_faster_and_one_worker_is_on_one_server(tmp_path
 
 
 def test_servers_take_big_jobs_first_and_the_others_are_spread(tmp_path: Path) -> None:
-    """Three servers of four: three jobs of three workers have one each, and the fourth one worker of each."""
+    """Three servers of four: three jobs of three workers have one each, and the fourth one worker
+    of each.
+    """
     jobs = [
-        *(job(id=f"three{m}", scale=3, throughputs={"v100": 9.0, "v100_unconsolidated": 6.0}) for m in range(4)),
+        *(
+            job(id=f"three{m}", scale=3, throughputs={"v100": 9.0, "v100_unconsolidated": 6.0})
+            for m in range(4)
+        ),
         job(id="eight", scale=8, throughputs={"v100": 9.0}),
     ]
-    content = {"workers": {"v100": 12}, "servers": {"v100": 4}, "jobs": jobs[:4], "prices": {"v100": 2.0}}
+    content = {
+        "workers": {"v100": 12},
+        "servers": {"v100": 4},
+        "jobs": jobs[:4],
+        "prices": {"v100": 2.0},
+    }
     told = solve(tmp_path, content, "--policy", "max-min-fairness", "--json").json
     spread = [row.get("v100_unconsolidated", 0.0) for row in told["allocation"].values()]
     assert sum(spread) == pytest.approx(1.0)
@@ -190,7 +223,9 @@ def test_servers_take_big_jobs_first_and_the_others_are_spread(tmp_path: Path) -
     assert told["allocation"]["eight"] == {}
 
 
-def test_servers_without_room_for_a_job_that_was_not_measured_on_several_are_told(tmp_path: Path) -> None:
+def test_servers_without_room_for_a_job_that_was_not_measured_on_several_are_told(
+    tmp_path: Path,
+) -> None:
     jobs = [job(id=f"j{m}", scale=3, throughputs={"v100": 9.0}) for m in range(4)]
     content = {"workers": {"v100": 12}, "servers": {"v100": 4}, "jobs": jobs}
     told = solve(tmp_path, content, "--policy", "max-min-fairness", "--json").json
@@ -231,7 +266,9 @@ def test_servers_without_room_for_a_job_that_was_not_measured_on_several_are_tol
         changed(pairs=[{"jobs": ["a", "x"], "throughputs": {}}]),
         changed(pairs=[{"jobs": ["a", "a"], "throughputs": {}}]),
         changed(pairs=[{"jobs": ["a", "b"], "throughputs": {"x": [1, 1]}}]),
-        changed(pairs=[{"jobs": ["a", "b"], "throughputs": {}}, {"jobs": ["b", "a"], "throughputs": {}}]),
+        changed(
+            pairs=[{"jobs": ["a", "b"], "throughputs": {}}, {"jobs": ["b", "a"], "throughputs": {}}]
+        ),
         changed(jobs=[job(steps=True)]),
         changed(jobs=[job(weight="2")]),
         changed(jobs=[job(scale=10**30)]),
@@ -246,7 +283,9 @@ def test_servers_without_room_for_a_job_that_was_not_measured_on_several_are_tol
         changed(servers={"v100": 0}),
     ],
 )
-def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, content: object, approved: Approved) -> None:
+def test_what_is_wrong_is_named_with_its_place(
+    tmp_path: Path, content: object, approved: Approved
+) -> None:
     ended = solve(tmp_path, content, "--policy", "makespan", "--json")
     assert ended.out == ""
     approved(ended)

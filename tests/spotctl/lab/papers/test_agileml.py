@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from agileml.protocol.messages import Snapshot
-from spotctl.lab.papers.agileml import COMPUTE_SECONDS, MOVIE_BYTES, USER_BYTES, Netflix, iteration_seconds
+from spotctl.lab.papers.agileml import (
+    COMPUTE_SECONDS,
+    MOVIE_BYTES,
+    USER_BYTES,
+    Netflix,
+    iteration_seconds,
+)
 
 
 def test_four_servers_and_workers_compute_sixteen_times_as_long_as_sixty_four() -> None:

@@ -15,7 +15,9 @@ LARGE = Offer(market("a.2xlarge"), 8.0, 44 * CENT)
 BASELINE = Rent(LARGE, 64, None)
 
 
-@pytest.mark.parametrize(("price", "bid"), [(23 * CENT, 30 * CENT), (30 * CENT, 30 * CENT), (1, 10 * CENT)])
+@pytest.mark.parametrize(
+    ("price", "bid"), [(23 * CENT, 30 * CENT), (30 * CENT, 30 * CENT), (1, 10 * CENT)]
+)
 def test_near_bids_are_the_price_rounded_up_to_the_next_dime(price: int, bid: int) -> None:
     situation = Situation(START, (LARGE,), lambda _: price, (), BASELINE, 512.0, 1e9)
     assert _NearBids(Standard()).decide(situation).actions == (Rent(LARGE, 64, bid),)

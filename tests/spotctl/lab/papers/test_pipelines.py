@@ -19,19 +19,34 @@ from spotctl.lab.papers.results import PaperData
 
 def test_a_straight_pipeline_is_the_best_of_all_cuts() -> None:
     times = (3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0)
-    layers = tuple(LayerCost(str(i), each / 3, each * 2 / 3, 1.0, 0.0, 0.0) for i, each in enumerate(times))
+    layers = tuple(
+        LayerCost(str(i), each / 3, each * 2 / 3, 1.0, 0.0, 0.0) for i, each in enumerate(times)
+    )
     profile, topology = ModelProfile("digits", 1, layers), Topology((3,), (1e9,))
-    every = [max(sum(times[:a]), sum(times[a:b]), sum(times[b:])) for a, b in combinations(range(1, len(times)), 2)]
+    every = [
+        max(sum(times[:a]), sum(times[a:b]), sum(times[b:]))
+        for a, b in combinations(range(1, len(times)), 2)
+    ]
     assert straight_seconds(profile, topology, 3) == pytest.approx(min(every))
 
 
-@pytest.mark.parametrize(("scheme", "chunks"), [("flush", 1), ("interleaved", 2), ("interleaved", 4)])
+@pytest.mark.parametrize(
+    ("scheme", "chunks"), [("flush", 1), ("interleaved", 2), ("interleaved", 4)]
+)
 def test_batches_take_as_long_as_their_schedule_when_it_is_played(scheme: str, chunks: int) -> None:
     """Without links, since the closed form does not hide them behind compute."""
     servers = replace(A100, within=1e30, card=1e30)
     training = GptTraining(GPT_3, servers, TransformerLayout(8, 12, 1), batch=36, chunks=chunks)
     stage = training.stage()
-    times = [StageTimes(stage.forward_seconds / chunks, (stage.seconds - stage.forward_seconds) / chunks)] * 12 * chunks
+    times = (
+        [
+            StageTimes(
+                stage.forward_seconds / chunks, (stage.seconds - stage.forward_seconds) / chunks
+            )
+        ]
+        * 12
+        * chunks
+    )
     played = play([[order] for order in orders(ScheduleShape(scheme, 12, 36, 1, chunks))], times)
     assert training.seconds() == pytest.approx(played.seconds)
 
@@ -45,9 +60,12 @@ def test_more_devices_share_the_cards_of_a_server() -> None:
 
 
 def test_the_published_splits_that_differ_have_their_reason() -> None:
-    """The slow layer of GNMT-16 is what makes its straight pipeline slow; AlexNet's splits take the same time."""
+    """The slow layer of GNMT-16 is what makes its straight pipeline slow; AlexNet's splits take the
+    same time.
+    """
     gnmt, alexnet = (
-        f"{model}, 4x4 (A): planned time of the published split over ours" for model in ("GNMT-16", "AlexNet")
+        f"{model}, 4x4 (A): planned time of the published split over ours"
+        for model in ("GNMT-16", "AlexNet")
     )
     plain, usual = (pipelines._splits(0, PaperData(), usual=usual) for usual in (False, True))
     assert plain[alexnet] == pytest.approx(1.0)

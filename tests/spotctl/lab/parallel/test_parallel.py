@@ -13,12 +13,22 @@ from agileml.pipeline.profile.model_profile import FORMAT
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import Ended, spotctl
 
-LAYER = {"forward_seconds": 1.0, "backward_seconds": 2.0, "output_bytes": 10, "stash_bytes": 50, "weight_bytes": 1e9}
+LAYER = {
+    "forward_seconds": 1.0,
+    "backward_seconds": 2.0,
+    "output_bytes": 10,
+    "stash_bytes": 50,
+    "weight_bytes": 1e9,
+}
 PROFILE = {
     "format": FORMAT,
     "model": "blocks",
     "profiles": [
-        {"microbatch": 4, "input_bytes": 10, "layers": [{"name": f"block{i}", **LAYER} for i in range(4)]},
+        {
+            "microbatch": 4,
+            "input_bytes": 10,
+            "layers": [{"name": f"block{i}", **LAYER} for i in range(4)],
+        },
     ],
 }
 
@@ -84,7 +94,16 @@ def test_foreign_profiles(tmp_path: Path, content: object, approved: Approved) -
 
 def test_a_missing_file(tmp_path: Path, approved: Approved) -> None:
     refused = spotctl(
-        "lab", "parallel", "plan", tmp_path / "x", "--devices", "2", "--bandwidth", "1GB/s", "--batch", "1"
+        "lab",
+        "parallel",
+        "plan",
+        tmp_path / "x",
+        "--devices",
+        "2",
+        "--bandwidth",
+        "1GB/s",
+        "--batch",
+        "1",
     )
     approved(refused)
 
@@ -109,15 +128,26 @@ def test_a_published_profile(shared_data: Path) -> None:
 
 def test_a_transformer(approved: Approved) -> None:
     shape = ["--layers", "96", "--hidden", "12288", "--vocabulary", "51200", "--sequence", "2048"]
-    answer = spotctl("lab", "parallel", "transformer", *shape, "--devices", "1536", "--tflops", "141", "--json").json
+    answer = spotctl(
+        "lab", "parallel", "transformer", *shape, "--devices", "1536", "--tflops", "141", "--json"
+    ).json
     assert (answer["tensor"], answer["stages"], answer["replicas"]) == (8, 6, 32)
     assert answer["training_days"] == pytest.approx(23.0, abs=0.05)
-    assert "23 days" in spotctl("lab", "parallel", "transformer", *shape, "--devices", "1536", "--tflops", "141").out
-    refused = spotctl("lab", "parallel", "transformer", *shape, "--devices", "8", "--memory", "16GiB")
+    assert (
+        "23 days"
+        in spotctl(
+            "lab", "parallel", "transformer", *shape, "--devices", "1536", "--tflops", "141"
+        ).out
+    )
+    refused = spotctl(
+        "lab", "parallel", "transformer", *shape, "--devices", "8", "--memory", "16GiB"
+    )
     approved(refused)
 
 
-@pytest.mark.parametrize("scheme", ["flush", "gpipe", "interleaved", "2bw", "pipedream", "vertical-sync"])
+@pytest.mark.parametrize(
+    "scheme", ["flush", "gpipe", "interleaved", "2bw", "pipedream", "vertical-sync"]
+)
 def test_a_plan_is_simulated(tmp_path: Path, scheme: str) -> None:
     path = tmp_path / "plan.json"
     path.write_text(plan(tmp_path, "--split", f"scheme={scheme}", "--json").out)
@@ -145,7 +175,9 @@ def test_a_plan_is_played_on_a_recorded_fleet(tmp_path: Path) -> None:
         f"time_s,event,nodes,n_delta\n0,add,{names},16\n60,migration,,0\n300,remove,n0|n3,2\n600,no-op,,0\n"
     )
     warned, unwarned = (
-        spotctl("lab", "parallel", "simulate", path, "--trace", fleet, "--warning", warning, "--json").json["fleet"]
+        spotctl(
+            "lab", "parallel", "simulate", path, "--trace", fleet, "--warning", warning, "--json"
+        ).json["fleet"]
         for warning in ("2m", "0")
     )
     assert (warned["seconds"], warned["machine_seconds"]) == (600, 16 * 300 + 14 * 300)
@@ -154,7 +186,9 @@ def test_a_plan_is_played_on_a_recorded_fleet(tmp_path: Path) -> None:
     assert "of the bound" in spotctl("lab", "parallel", "simulate", path, "--trace", fleet).out
     # The same as counts of machines.
     counts.write_text(json.dumps({"metadata": {"gap_seconds": 300}, "data": [16, 14, 14]}))
-    counted = spotctl("lab", "parallel", "simulate", path, "--trace", counts, "--json").json["fleet"]
+    counted = spotctl("lab", "parallel", "simulate", path, "--trace", counts, "--json").json[
+        "fleet"
+    ]
     assert counted["machine_seconds"] == warned["machine_seconds"]
     assert counted["samples"] == pytest.approx(warned["samples"], rel=0.01)
 
@@ -186,7 +220,18 @@ def test_not_a_plan(tmp_path: Path, text: str, approved: Approved) -> None:
 
 def test_a_model_is_profiled_and_planned(tmp_path: Path, approved: Approved) -> None:
     profile = tmp_path / "profile.json"
-    shown = spotctl("lab", "parallel", "profile", "mlp", "--microbatch", "4,8", "--repeats", "1", "--out", profile)
+    shown = spotctl(
+        "lab",
+        "parallel",
+        "profile",
+        "mlp",
+        "--microbatch",
+        "4,8",
+        "--repeats",
+        "1",
+        "--out",
+        profile,
+    )
     assert shown.code == 0
     given = ["--devices", "cpu:2", "--bandwidth", "1GB/s", "--batch", "64", "--json"]
     assert spotctl("lab", "parallel", "plan", profile, *given).json["microbatch"] in (4, 8)
@@ -197,9 +242,21 @@ def test_a_model_is_profiled_and_planned(tmp_path: Path, approved: Approved) -> 
 def test_a_model_is_trained_through_a_kill(tmp_path: Path) -> None:
     given = ["--batches", "8", "--microbatch", "4", "--microbatches", "4", "--json"]
     calm, disturbed = tmp_path / "calm.npz", tmp_path / "disturbed.npz"
-    first = spotctl("lab", "parallel", "train", "mlp", "--engine", "sim", "--nodes", "2", *given, "--out", calm).json
+    first = spotctl(
+        "lab", "parallel", "train", "mlp", "--engine", "sim", "--nodes", "2", *given, "--out", calm
+    ).json
     second = spotctl(
-        "lab", "parallel", "train", "mlp", "--nodes", "3", *given, "--out", disturbed, "--faults", "kill 3"
+        "lab",
+        "parallel",
+        "train",
+        "mlp",
+        "--nodes",
+        "3",
+        *given,
+        "--out",
+        disturbed,
+        "--faults",
+        "kill 3",
     ).json
     assert first["loss"] == second["loss"]
     with np.load(calm) as one, np.load(disturbed) as other:
@@ -228,15 +285,22 @@ def test_training_that_cannot_start(words: list[str], approved: Approved) -> Non
 
 def test_the_speed_is_written_into_a_gavel_problem(tmp_path: Path, approved: Approved) -> None:
     problem = tmp_path / "problem.json"
-    problem.write_text(json.dumps({"workers": {"v100": 8, "k80": 8}, "jobs": [{"id": "a", "throughputs": {}}]}))
+    problem.write_text(
+        json.dumps({"workers": {"v100": 8, "k80": 8}, "jobs": [{"id": "a", "throughputs": {}}]})
+    )
     answer = plan(tmp_path, "--gavel", str(problem), "--job", "a", "--json").json
     (job,) = json.loads(problem.read_text())["jobs"]
     interval = [one / 64 for one in answer["interval"]]
     estimate = {"v100": {"basis": "profile", "interval": interval}}
     speed = {"v100": answer["samples_per_second"] / 64}
     assert job == {"id": "a", "throughputs": speed, "scale": 4, "estimates": estimate}
-    assert "from a profile" in spotctl("lab", "gavel", "solve", problem, "--policy", "max-min-fairness").err
-    solved = spotctl("lab", "gavel", "solve", problem, "--policy", "max-min-fairness", "--json").json
+    assert (
+        "from a profile"
+        in spotctl("lab", "gavel", "solve", problem, "--policy", "max-min-fairness").err
+    )
+    solved = spotctl(
+        "lab", "gavel", "solve", problem, "--policy", "max-min-fairness", "--json"
+    ).json
     assert solved["estimates"] == {"a": estimate}
     assert solved["effective_throughput_interval"]["a"] == pytest.approx(interval)
     for words, message in (
@@ -247,13 +311,27 @@ def test_the_speed_is_written_into_a_gavel_problem(tmp_path: Path, approved: App
         assert (refused.code, message in refused.error) == (2, True)
     job["throughputs"]["k80"] = 1.0
     problem.write_text(json.dumps({"workers": {"v100": 8, "k80": 8}, "jobs": [job]}))
-    refused = plan(tmp_path, "--gavel", str(problem), "--job", "a", "--split", "stages=2,replicas=1")
+    refused = plan(
+        tmp_path, "--gavel", str(problem), "--job", "a", "--split", "stages=2,replicas=1"
+    )
     approved(refused)
 
 
 def test_a_training_that_cannot_go_on_saves_its_last_copy(tmp_path: Path) -> None:
     out = tmp_path / "weights.npz"
-    words = ("mlp", "--nodes", "2", "--split", "stages=2", "--batches", "1000", "--faults", "kill 3", "--out", out)
+    words = (
+        "mlp",
+        "--nodes",
+        "2",
+        "--split",
+        "stages=2",
+        "--batches",
+        "1000",
+        "--faults",
+        "kill 3",
+        "--out",
+        out,
+    )
     ended = spotctl("lab", "parallel", "train", *words)
     assert ended.code == 1
     assert "1 nodes are left in update" in ended.err

@@ -22,13 +22,16 @@ def test_a_line_and_the_events_of_a_clock() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.0004, "0.4 ms"), (0.25, "250 ms"), (1.5, "1.5 s"), (99.4, "99.4 s"), (252.3, "4 min 12 s")]
+    ("value", "text"),
+    [(0.0004, "0.4 ms"), (0.25, "250 ms"), (1.5, "1.5 s"), (99.4, "99.4 s"), (252.3, "4 min 12 s")],
 )
 def test_spans(value: float, text: str) -> None:
     assert progress.seconds(value) == text
 
 
-@pytest.mark.parametrize(("value", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (2**50, "1024.0 TiB")])
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (2**50, "1024.0 TiB")]
+)
 def test_sizes(value: float, text: str) -> None:
     assert progress.size(value) == text
 
@@ -40,4 +43,10 @@ def test_which_events_the_picture_marks() -> None:
         iteration(3, "t2 lost: its machine is gone", "controller restarted"),
         iteration(4),
     ]
-    assert marked_clocks(history) == {"warned": [2], "left": [2], "ready": [2], "lost": [3], "controller": [3]}
+    assert marked_clocks(history) == {
+        "warned": [2],
+        "left": [2],
+        "ready": [2],
+        "lost": [3],
+        "controller": [3],
+    }

@@ -1,4 +1,6 @@
-"""`spotctl lab train` from its entry point, on simulated nodes and on real processes: models, logs and pictures."""
+"""`spotctl lab train` from its entry point, on simulated nodes and on real processes: models, logs
+and pictures.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ from tests.spotctl.command_line import spotctl
 from tests.spotctl.trains import SMALL, average, lines, trained
 
 # The kill comes first: a node that has been warned may have left by then, and would not be missed.
-CHAOS = "at clock 3 kill 1; at clock 6 evict half warn 60s; at clock 8 join 2; at clock 12 kill controller"
+CHAOS = (
+    "at clock 3 kill 1; at clock 6 evict half warn 60s; at clock 8 join 2; at clock 12 kill "
+    "controller"
+)
 LAST_KEYS = [
     *("clocks", "updates_sent", "updates_applied", "updates_lost", "updates_doubled"),
     *("evictions", "failures", "model_sha256", "loss", "samples"),
@@ -73,11 +78,17 @@ def test_the_losses_of_plain_pytorch_are_drawn_and_printed(engine: str, tmp_path
     assert ended.code == 0
     assert ended.json["failures"] == 1
     curves = ended.json["curves"]
-    assert (curves[0]["clocks"], curves[-1]["clocks"], curves[-1]["loss"]) == (0, 25, ended.json["loss"])
+    assert (curves[0]["clocks"], curves[-1]["clocks"], curves[-1]["loss"]) == (
+        0,
+        25,
+        ended.json["loss"],
+    )
     for point in curves:
         assert point["loss"] == pytest.approx(point["plain_loss"], rel=1e-5)
     assert plot.read_bytes().startswith(b"\x89PNG")
-    assert re.search(r"plain PyTorch +\S+ after clock 25; at most .* apart", trained(*words, engine=engine).out)
+    assert re.search(
+        r"plain PyTorch +\S+ after clock 25; at most .* apart", trained(*words, engine=engine).out
+    )
 
 
 def test_the_same_seeds_give_the_same_log(tmp_path: Path) -> None:
@@ -149,7 +160,12 @@ def test_stages(tmp_path: Path) -> None:
         ("2", "2+1", 2),
         ("3", "1+3", 3),
     ):
-        assert trained("mf", *SMALL, "--clocks", "2", "--stage", stage, "--nodes", nodes, "--log", log).code == 0
+        assert (
+            trained(
+                "mf", *SMALL, "--clocks", "2", "--stage", stage, "--nodes", nodes, "--log", log
+            ).code
+            == 0
+        )
         assert [line["stage"] for line in lines(log)[:-1]] == [expected] * 2
 
 
@@ -158,7 +174,9 @@ def test_the_stage_is_learned_and_the_log_says_why(tmp_path: Path) -> None:
     command = ("mf", *SMALL, "--clocks", "13", "--deterministic", "--nodes", "1+3")
     assert trained(*command, "--log", log).code == 0
     *clocks, learned = lines(log)
-    decisions = [event for clock in clocks for event in clock["events"] if event.startswith("stage ")]
+    decisions = [
+        event for clock in clocks for event in clock["events"] if event.startswith("stage ")
+    ]
     assert decisions
     assert all(": " in event for event in decisions)
     assert trained(*command, "--stage", "2", "--log", log).code == 0
@@ -169,7 +187,9 @@ def test_the_stage_is_learned_and_the_log_says_why(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("slack", ["2", "asp"])
 def test_slack(slack: str) -> None:
-    ended = trained("mf", *SMALL, "--clocks", "10", "--slack", slack, "--chaos", "at clock 5 kill 1", "--json")
+    ended = trained(
+        "mf", *SMALL, "--clocks", "10", "--slack", slack, "--chaos", "at clock 5 kill 1", "--json"
+    )
     assert ended.code == 0, ended.err
     assert (ended.json["updates_lost"], ended.json["updates_doubled"]) == (0, 0)
 
@@ -231,7 +251,9 @@ def test_ctrl_c_saves_the_model_and_ends_with_130(tmp_path: Path) -> None:
 BACKUPS = ("mlr", "--arg", "examples=800", "--arg", "parts=8", "--seed", "3")
 
 
-def test_a_logged_run_with_backup_workers_replays_to_the_same_model(tmp_path: Path, approved: Approved) -> None:
+def test_a_logged_run_with_backup_workers_replays_to_the_same_model(
+    tmp_path: Path, approved: Approved
+) -> None:
     log, out = tmp_path / "run.jsonl", tmp_path / "model.npz"
     ran = spotctl(
         "lab", "train", *BACKUPS, "--engine", "sim", "--deterministic", "--clocks", "12", "--log", log, "--json",
@@ -246,7 +268,10 @@ def test_a_logged_run_with_backup_workers_replays_to_the_same_model(tmp_path: Pa
     interrupted = tmp_path / "interrupted.jsonl"
     interrupted.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
     said = spotctl("lab", "train", *BACKUPS, "--replay", interrupted).out
-    assert said == f"model after clock 12: sha256 {ending['model_sha256']}, not compared: the log has no end\n"
+    assert (
+        said
+        == f"model after clock 12: sha256 {ending['model_sha256']}, not compared: the log has no end\n"
+    )
     other = spotctl("lab", "train", *BACKUPS[:-1], "4", "--arg", "rate=2", "--replay", log)
     approved(other)
     fewer = spotctl("lab", "train", "mlr", "--arg", "parts=2", "--replay", log)
@@ -279,16 +304,21 @@ class Crashing:
 """
 
 
-def test_a_training_whose_nodes_crash_again_and_again_saves_its_last_stable_model(tmp_path: Path) -> None:
+def test_a_training_whose_nodes_crash_again_and_again_saves_its_last_stable_model(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "crashing.py").write_text(CRASHING)
     out, log = tmp_path / "model.npz", tmp_path / "run.jsonl"
-    ended = spotctl("lab", "train", tmp_path / "crashing.py", "--nodes", "1+1", "--out", out, "--log", log)
+    ended = spotctl(
+        "lab", "train", tmp_path / "crashing.py", "--nodes", "1+1", "--out", out, "--log", log
+    )
     assert ended.code == 1
     last = ended.err.splitlines()[-1]
     assert "failed in the same way" in last
     clock = re.search(r"; the model after clock (\d+) is saved in (.*)$", last)
     assert clock is not None
     assert clock[2] == str(out)
-    # The replacements may have crashed before they had reported as many clocks as their predecessors.
+    # The replacements may have crashed before they had reported as many clocks as their
+    # predecessors.
     assert 1 <= int(clock[1]) <= lines(log)[-1]["clock"] == 3
     assert np.load(out)["w"].tolist() == [int(clock[1]) * 16.0] * 2

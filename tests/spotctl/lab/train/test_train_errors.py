@@ -21,17 +21,26 @@ def trainer(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("nothing",), "unknown app 'nothing'; choose one of mf, mlr, lda, or pass module:Class, FILE"),
+        (
+            ("nothing",),
+            "unknown app 'nothing'; choose one of mf, mlr, lda, or pass module:Class, FILE",
+        ),
         (("none.py",), "none.py: no such file"),
         (("no.such:Class",), "no.such:Class: no module 'no' on the import path"),
         (("mf", "--arg", "rank"), "invalid argument 'rank'; write name=value"),
         (("mf", "--arg", "size=3"), "mf has no argument 'size'; it takes rank ("),
         (("mf", "--arg", "rank=0"), "mf: rank is 0; it must be a whole number of at least 1"),
-        (("mf", "--nodes", "0+0"), "nodes is '0+0'; write reliable+transient with at least one node"),
+        (
+            ("mf", "--nodes", "0+0"),
+            "nodes is '0+0'; write reliable+transient with at least one node",
+        ),
         (("mf", "--nodes", "3"), "nodes is '3'; write reliable+transient"),
         (("mf", "--stage", "4"), "--stage 4: unknown stage; expected one of auto, 1, 2, 3"),
         (("mf", "--slack", "-1"), "--slack -1: is not a number of clocks"),
-        (("mf", "--slack", "1", "--deterministic"), "--deterministic with --slack 1: workers that run ahead"),
+        (
+            ("mf", "--slack", "1", "--deterministic"),
+            "--deterministic with --slack 1: workers that run ahead",
+        ),
         (("mf", "--clocks", "0"), "clocks is 0; it must be a whole number from 1"),
         (("mf", "--seconds", "0"), "seconds is 0"),
         (("mf", "--seconds", "nan"), "seconds is nan"),
@@ -41,8 +50,14 @@ def trainer(tmp_path: Path) -> Path:
             ("mf", "--chaos", "at clock 20 evcit half"),
             "chaos, character 13: found 'evcit', expected evict, kill or join",
         ),
-        (("mf", "--against", "ddp"), "--against ddp: unknown; expected plain, the loop of PyTorch in one process"),
-        (("mf", "--against", "plain"), "MatrixFactorization is no TorchModule, so plain PyTorch cannot train the same"),
+        (
+            ("mf", "--against", "ddp"),
+            "--against ddp: unknown; expected plain, the loop of PyTorch in one process",
+        ),
+        (
+            ("mf", "--against", "plain"),
+            "MatrixFactorization is no TorchModule, so plain PyTorch cannot train the same",
+        ),
         (("mf", "--partitions", "0"), "Invalid value for '--partitions'"),
         (("mf", "--seed", "-1"), "Invalid value for '--seed'"),
         (("mf", "--log", "none/x"), "--log none/x: there is no folder none"),
@@ -66,17 +81,26 @@ def test_what_cannot_be_done_is_one_line_and_code_2(
 
 def test_engines_that_are_not_there() -> None:
     ended = trained("mf", engine="cloud")
-    assert (ended.code, "unknown engine 'cloud'; choose one of local, ray, sim" in ended.error) == (2, True)
+    assert (ended.code, "unknown engine 'cloud'; choose one of local, ray, sim" in ended.error) == (
+        2,
+        True,
+    )
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("engine", ["sim", "local"])
 @pytest.mark.parametrize(
-    ("wrong", "message"), [("infinite", "NaN or infinity"), ("shape", "shape (6, 1)")], ids=["infinite", "shape"]
+    ("wrong", "message"),
+    [("infinite", "NaN or infinity"), ("shape", "shape (6, 1)")],
+    ids=["infinite", "shape"],
 )
-def test_a_trainer_that_breaks_the_contract_is_named(trainer: Path, engine: str, wrong: str, message: str) -> None:
+def test_a_trainer_that_breaks_the_contract_is_named(
+    trainer: Path, engine: str, wrong: str, message: str
+) -> None:
     log = trainer.with_name("log")
-    ended = trained(trainer, "--arg", f"wrong={wrong}", "--clocks", "9", "--log", log, engine=engine)
+    ended = trained(
+        trainer, "--arg", f"wrong={wrong}", "--clocks", "9", "--log", log, engine=engine
+    )
     assert ended.code == 1
     assert "Average, clock 4, parameter 'file'" in ended.error
     assert message in ended.error
@@ -91,7 +115,10 @@ def test_a_trainer_that_breaks_the_contract_is_named(trainer: Path, engine: str,
         (b"\xff\xfe\x00", "average.py"),
         (b"1 / 0", "ZeroDivisionError"),
         (b"x = 1", "defines neither a function trainer() nor a class with"),
-        (b"class T:\n def init(self, rng): pass\n def shards(self): pass\n", "T lacks step(), loss()"),
+        (
+            b"class T:\n def init(self, rng): pass\n def shards(self): pass\n",
+            "T lacks step(), loss()",
+        ),
     ],
 )
 def test_a_file_that_is_no_trainer(trainer: Path, content: bytes, message: str) -> None:
@@ -144,7 +171,9 @@ def test_what_a_trainer_prints_goes_to_stderr_with_the_name_of_its_node(tmp_path
 
 
 @pytest.mark.parametrize(("engine", "name"), [("sim", ""), ("local", "[r0] ")])
-def test_the_traceback_of_a_trainer_is_shown_before_the_error(tmp_path: Path, engine: str, name: str) -> None:
+def test_the_traceback_of_a_trainer_is_shown_before_the_error(
+    tmp_path: Path, engine: str, name: str
+) -> None:
     trainer = tmp_path / "talkative.py"
     trainer.write_text(TALKATIVE + "FAILS = True\n")
     ended = trained(trainer, "--nodes", "1+0", engine=engine)

@@ -1,5 +1,5 @@
-"""Nights of a job that was launched again and again, as a real event log: the real runner and strategy on the bundled
-market, whose clock is moved by hand, with training that is modeled.
+"""Nights of a job that was launched again and again, as a real event log: the real runner and
+strategy on the bundled market, whose clock is moved by hand, with training that is modeled.
 
     python -m tests.spotctl.log.ledger.histories HOME [--runs 30] [--seed 0]
 
@@ -79,9 +79,10 @@ STEP = MINUTE
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """How the job really works, which no plan is told: clocks an hour of one machine by type, what is left of them for
-    each doubling of the machines, minutes until a machine works, minutes lost with one that was not warned, and the
-    clocks after which a job ends whose file does not say it."""
+    """How the job really works, which no plan is told: clocks an hour of one machine by type, what
+    is left of them for each doubling of the machines, minutes until a machine works, minutes lost
+    with one that was not warned, and the clocks after which a job ends whose file does not say
+    it."""
 
     per_hour: Mapping[str, float] = field(
         default_factory=lambda: {"c4.2xlarge": 14.0, "c4.xlarge": 7.5, "m3.medium": 0.0}
@@ -94,7 +95,8 @@ class Truth:
 
 
 class Shift(Workload):
-    """A modeled training, or a command on one machine, which tells of its attempts and checkpoints instead of clocks.
+    """A modeled training, or a command on one machine, which tells of its attempts and checkpoints
+    instead of clocks.
 
     It ends after `clocks` of work, or after `span` of time at work.
     """
@@ -138,54 +140,78 @@ class Shift(Workload):
         clock = min(int(self._done), self._clocks)
         if self._is_command:
             return self._as_command(state, now, left, over=over)
-        told = Progressed(clock, self._loss(), self._stage(state), ready=ready, left=left, redone=redone)
+        told = Progressed(
+            clock, self._loss(), self._stage(state), ready=ready, left=left, redone=redone
+        )
         if over:
             return WorkReport(told, DONE, f"{clock} clocks")
         return WorkReport(told if clock > before or ready or left or redone else None)
 
-    def _as_command(self, state: RunState, now: int, left: tuple[Moment, ...], *, over: bool) -> WorkReport:
+    def _as_command(
+        self, state: RunState, now: int, left: tuple[Moment, ...], *, over: bool
+    ) -> WorkReport:
         """An attempt on a machine that can work, with checkpoints as often as `lost` says."""
         work = state.work
         events: list[Event] = []
         machines = [held.id for held in self._working(state)]
         if work.runs and work.attempt is not None and work.attempt.machines[0] not in machines:
-            events += [AttemptStopped(work.number, "gone"), Progressed(work.number, None, 0, left=left)]
+            events += [
+                AttemptStopped(work.number, "gone"),
+                Progressed(work.number, None, 0, left=left),
+            ]
         elif work.runs and now - self._saved >= self._truth.lost * MINUTE:
             self._saved = now
             events.append(Checkpointed(work.number, 0, 1, 1, 0.0, 60.0))
         elif machines and not work.runs:
             self._saved = now
             begun = tuple(Moment(name, now) for name in machines[:1])
-            events += [AttemptBegan(work.number + 1, (machines[0],), 1), Progressed(work.number + 1, None, 0, begun)]
+            events += [
+                AttemptBegan(work.number + 1, (machines[0],), 1),
+                Progressed(work.number + 1, None, 0, begun),
+            ]
         return WorkReport(events=tuple(events), outcome=DONE if over else None)
 
     def _news(
         self, known: dict[str, int], state: RunState, now: int, when: Callable[[Held], int | None]
     ) -> list[Moment]:
-        found = [Moment(held.id, at) for held in state.alive if held.id not in known and (at := when(held)) is not None]
+        found = [
+            Moment(held.id, at)
+            for held in state.alive
+            if held.id not in known and (at := when(held)) is not None
+        ]
         news = [one for one in found if one.at <= now]
         known.update((one.id, one.at) for one in news)
         return news
 
     def _loaded(self, held: Held) -> int:
-        spread = np.random.default_rng([held.started // SECOND, len(held.id), int(held.id.split("-")[-1])])
+        spread = np.random.default_rng(
+            [held.started // SECOND, len(held.id), int(held.id.split("-")[-1])]
+        )
         return held.started + round(self._truth.loading * MINUTE * float(spread.uniform(0.8, 1.2)))
 
     def _lose(self, state: RunState) -> None:
         """Evictions without a warning lose work, once for machines that go together."""
         gone = {held.id: held for held in state.machines.values() if held.end_reason == EVICTED}
-        fresh = [held for name, held in gone.items() if name not in self._lost and held.warned_until is None]
+        fresh = [
+            held
+            for name, held in gone.items()
+            if name not in self._lost and held.warned_until is None
+        ]
         self._lost |= gone.keys()
         if any(held.id in self._ready for held in fresh):
             self._redo += round(self._truth.lost * MINUTE)
 
     def _working(self, state: RunState) -> list[Held]:
         return [
-            held for held in state.alive if held.id in self._ready and held.id not in self._left and not held.returning
+            held
+            for held in state.alive
+            if held.id in self._ready and held.id not in self._left and not held.returning
         ]
 
     def _speed(self, state: RunState) -> float:
-        machines = [state.allocations[held.allocation].market.instance_type for held in self._working(state)]
+        machines = [
+            state.allocations[held.allocation].market.instance_type for held in self._working(state)
+        ]
         types = [name for name in machines if self._truth.per_hour[name]]
         scaling = self._truth.doubling ** np.log2(max(len(types), 1))
         return float(self._pace * scaling * sum(self._truth.per_hour[name] for name in types))
@@ -216,7 +242,17 @@ def nights(
     market = Replayed.of(known.table(known.require(Selection(clouds=("local",)))))
     with EventLog(home / "log.sqlite") as log:
         return [
-            _night(log, spec, market, truth or Truth(), plan or _plain(known), [seed, night], night, until, runs)
+            _night(
+                log,
+                spec,
+                market,
+                truth or Truth(),
+                plan or _plain(known),
+                [seed, night],
+                night,
+                until,
+                runs,
+            )
             for night in range(runs)
         ]
 
@@ -225,7 +261,9 @@ def _plain(known: Library) -> Callable[[JobSpec, int], JobPlan]:
     return lambda spec, moment: plan_of(spec, known, moment)
 
 
-def plan_of(spec: JobSpec, known: Library, moment: int, learned: Mapping[str, Learned] = NOTHING_LEARNED) -> JobPlan:
+def plan_of(
+    spec: JobSpec, known: Library, moment: int, learned: Mapping[str, Learned] = NOTHING_LEARNED
+) -> JobPlan:
     """The plan of a job that begins at a moment of market time."""
     snapshot = MarketSnapshot.of(price_table(known, (spec,)), known.catalog, moment)
     deadline = None if spec.deadline is None else spec.deadline.moment(moment, UTC)
@@ -262,7 +300,15 @@ def _night(
     work = Shift(spec, truth, rng, begin)
     folder = Path()
     environment = RunEnvironment(
-        run, "tests", provider, provider.now, LeaseTimes(), folder, folder, folder, MachinePaths.here(folder, folder)
+        run,
+        "tests",
+        provider,
+        provider.now,
+        LeaseTimes(),
+        folder,
+        folder,
+        folder,
+        MachinePaths.here(folder, folder),
     )
     limits = RunLimits(None if spec.budget is None else spec.budget * 3600)
     rules = RunRules(strategy, tariff_of(provider, begin), limits)

@@ -1,4 +1,6 @@
-"""Runs in which anything happens: lives that end on boundaries of all kinds, prices that move at any moment."""
+"""Runs in which anything happens: lives that end on boundaries of all kinds, prices that move at
+any moment.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,10 @@ class RandomRun:
         self.series = {market: self._prices(market) for market in MARKETS}
         kind = str(self.rng.choice(["agileml", "command"]))
         tags = {"team": str(self.rng.choice(["red", "blue"]))} if self.rng.random() < 0.5 else {}
-        self._add(BEGIN, ev.RunBegan(self.job, "local", {"kind": kind, "tags": tags}, "", self._whole(10**9)))
+        self._add(
+            BEGIN,
+            ev.RunBegan(self.job, "local", {"kind": kind, "tags": tags}, "", self._whole(10**9)),
+        )
         for intent in range(1, int(self.rng.integers(2, 6))):
             self._order(intent)
         if self.rng.random() < 0.7:
@@ -77,7 +82,13 @@ class RandomRun:
 
     def _prices(self, market: Market) -> PriceSeries:
         changes = self.rng.integers(1, 40)
-        inner = BEGIN + self.rng.integers(1, DAY, changes) // self.rng.choice([1, SECOND, MINUTE]) * SECOND % DAY
+        inner = (
+            BEGIN
+            + self.rng.integers(1, DAY, changes)
+            // self.rng.choice([1, SECOND, MINUTE])
+            * SECOND
+            % DAY
+        )
         times = np.unique(np.concatenate(([BEGIN], inner[inner > BEGIN], [BEGIN + DAY])))
         return PriceSeries(market, times.astype(np.int64), self.rng.integers(1, 10**9, times.size))
 
@@ -88,7 +99,10 @@ class RandomRun:
         at = self._moment()
         listed, reliable = 1 + self._whole(10**9), self.rng.random() < 0.2
         count = 1 + self._whole(3)
-        self._add(at, ev.RentIntended(intent, market, count, bid, listed, 4.0, reliable, at + HOUR, *beside))
+        self._add(
+            at,
+            ev.RentIntended(intent, market, count, bid, listed, 4.0, reliable, at + HOUR, *beside),
+        )
         started = min(at + self._whole(MINUTE), self.now)
         names = [f"m{intent}-{number}" for number in range(count)]
         self._add(started, ev.Rented(intent, tuple(ev.Granted(name, started) for name in names)))
@@ -107,7 +121,11 @@ class RandomRun:
         """Often on a boundary, or beside one."""
         span = self.now - started
         unit = int(self.rng.choice([1, SECOND, MINUTE, HOUR, HOUR, HOUR]))
-        end = started + self._whole(span // unit + 1) * unit + int(self.rng.choice([-SECOND, -1, 0, 0, 0, 1, SECOND]))
+        end = (
+            started
+            + self._whole(span // unit + 1) * unit
+            + int(self.rng.choice([-SECOND, -1, 0, 0, 0, 1, SECOND]))
+        )
         if self.rng.random() < 0.15:
             end = int(self.rng.choice(self.series[market].times))
         if self.rng.random() < 0.1:
@@ -120,15 +138,32 @@ class RandomRun:
         """What the work tells of machines' time, in any order."""
         for clock in range(1, 8):
             named = [name for name in self.machines if self.rng.random() < 0.5]
-            moments = [tuple(ev.Moment(name, self._moment()) for name in named[part::3]) for part in range(2)]
+            moments = [
+                tuple(ev.Moment(name, self._moment()) for name in named[part::3])
+                for part in range(2)
+            ]
             begin = self._moment()
-            redone = (ev.Stretch(begin, min(begin + self._whole(HOUR), self.now)),) if self.rng.random() < 0.6 else ()
-            self._add(self._moment(), ev.Progressed(clock, 1.0, 1, ready=moments[0], left=moments[1], redone=redone))
+            redone = (
+                (ev.Stretch(begin, min(begin + self._whole(HOUR), self.now)),)
+                if self.rng.random() < 0.6
+                else ()
+            )
+            self._add(
+                self._moment(),
+                ev.Progressed(clock, 1.0, 1, ready=moments[0], left=moments[1], redone=redone),
+            )
         for name in self.machines:
             if self.rng.random() < 0.1:
-                self._add(self._moment(), ev.Sent(name, self._moment(), self._whole(2**40), self._whole(10**8)))
+                self._add(
+                    self._moment(),
+                    ev.Sent(name, self._moment(), self._whole(2**40), self._whole(10**8)),
+                )
         began = self.rows[0].event
-        if isinstance(began, ev.RunBegan) and began.spec["kind"] == "command" and self.rng.random() < 0.5:
+        if (
+            isinstance(began, ev.RunBegan)
+            and began.spec["kind"] == "command"
+            and self.rng.random() < 0.5
+        ):
             self._add(self._moment(), ev.AttemptBegan(1, tuple(self.machines), 1))
 
     def _moment(self) -> int:

@@ -1,7 +1,9 @@
-"""The cost of a run, counted second by second from the raw rows of its log and the prices. Imports nothing of spotctl.
+"""The cost of a run, counted second by second from the raw rows of its log and the prices. Imports
+nothing of spotctl.
 
-A second belongs to where it began: to that hour, that price, that day and that use. Keys of the sums are (machine, day,
-kind, use); `billed` are the amounts, `listed` what the same work would have cost on demand.
+A second belongs to where it began: to that hour, that price, that day and that use. Keys of the
+sums are (machine, day, kind, use); `billed` are the amounts, `listed` what the same work would have
+cost on demand.
 """
 
 from __future__ import annotations
@@ -86,7 +88,9 @@ def read_rows(raw: Raw) -> Log:
             orders[body["intent"]] = body
         elif kind == "Rented":
             for came in body["machines"]:
-                log.machines[came["id"]] = Machine(came["id"], orders[body["intent"]], came["started"])
+                log.machines[came["id"]] = Machine(
+                    came["id"], orders[body["intent"]], came["started"]
+                )
         elif kind in READERS:
             READERS[kind](log, at, body)
     return log
@@ -139,7 +143,9 @@ def replacements(log: Log) -> set[str]:
     """Machines that replaced evicted ones."""
     free, came = 0, set[str]()
     arrivals = [(m.start, 1, m.id) for m in log.machines.values() if not m.order["reliable"]]
-    for _, what, name in sorted([*arrivals, *((m.end or 0, 0, m.id) for m in log.machines.values() if m.evicted)]):
+    for _, what, name in sorted(
+        [*arrivals, *((m.end or 0, 0, m.id) for m in log.machines.values() if m.evicted)]
+    ):
         if what == 0:
             free += 1
         elif free:
@@ -148,7 +154,9 @@ def replacements(log: Log) -> set[str]:
     return came
 
 
-def count_machine(m: Machine, log: Log, rule: str, prices: Steps, now: int, replaces: bool, sums: Sums) -> None:
+def count_machine(
+    m: Machine, log: Log, rule: str, prices: Steps, now: int, replaces: bool, sums: Sums
+) -> None:
     end = now if m.end is None else m.end
     begins = np.arange(m.start, end, SECOND)
     if not begins.size:
@@ -165,7 +173,9 @@ def count_machine(m: Machine, log: Log, rule: str, prices: Steps, now: int, repl
             counts = use != "redone" and not (replaces and use in ("starting", "loading"))
             paid = here & compute
             sums.billed[m.id, int(day), "compute", use] += int(rate[paid].sum())
-            sums.listed[m.id, int(day), "compute", use] += int(paid.sum()) * order["on_demand"] * counts
+            sums.listed[m.id, int(day), "compute", use] += (
+                int(paid.sum()) * order["on_demand"] * counts
+            )
             sums.billed[m.id, int(day), "refund", use] -= int(rate[paid & free].sum())
             for kind in ("disk", "address"):
                 beside = int(here.sum()) * order[kind]
@@ -201,7 +211,9 @@ def rates(order: Mapping[str, Any], rule: str, prices: Steps, start: int, begins
     return rate
 
 
-def due(rule: str, seconds: int, lived: int, evicted: bool) -> tuple[NDArray[np.bool_], int, NDArray[np.bool_]]:
+def due(
+    rule: str, seconds: int, lived: int, evicted: bool
+) -> tuple[NDArray[np.bool_], int, NDArray[np.bool_]]:
     """The billed seconds, the number of paid but unused ones, and the refunded ones."""
     number, none = np.arange(seconds), np.zeros(seconds, dtype=bool)
     whole = ~none

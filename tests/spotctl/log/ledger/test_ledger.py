@@ -60,8 +60,12 @@ def test_a_count_by_the_second_gives_the_same_amounts(seed: int) -> None:
         run = RandomRun(np.random.default_rng([seed, number]))
         found = project(run.rows, run.tariff, run.now)
         sums = seconds.counted(raw(run), run.rule, run.steps, run.now)
-        assert by_machine(found, "amount") == {key: amount for key, amount in sums.billed.items() if amount}, number
-        assert by_machine(found, "on_demand") == {key: amount for key, amount in sums.listed.items() if amount}, number
+        assert by_machine(found, "amount") == {
+            key: amount for key, amount in sums.billed.items() if amount
+        }, number
+        assert by_machine(found, "on_demand") == {
+            key: amount for key, amount in sums.listed.items() if amount
+        }, number
         assert found.amount == budget.spent(fold(run.rows), run.now, run.tariff)
         assert not any(row.settled for row in found.rows)
 
@@ -71,7 +75,9 @@ def test_budget_and_ledger_agree_after_every_event(seed: int) -> None:
     run = RandomRun(np.random.default_rng([5, seed]))
     for count in range(1, len(run.rows) + 1):
         part = run.rows[:count]
-        assert project(part, run.tariff, run.now).amount == budget.spent(fold(part), run.now, run.tariff)
+        assert project(part, run.tariff, run.now).amount == budget.spent(
+            fold(part), run.now, run.tariff
+        )
 
 
 def settled(run: RandomRun) -> None:
@@ -97,7 +103,9 @@ def test_the_log_alone_is_enough_for_a_run_that_has_ended(seed: int) -> None:
     settled(run)
     sums = seconds.counted(raw(run), run.rule, run.steps)
     found = project(run.rows, no_prices())
-    assert by_machine(found, "amount") == {key: amount for key, amount in sums.billed.items() if amount}
+    assert by_machine(found, "amount") == {
+        key: amount for key, amount in sums.billed.items() if amount
+    }
     assert found == project(run.rows, run.tariff, run.now + 99 * DAY)
     assert all(row.settled for row in found.rows)
 
@@ -120,7 +128,12 @@ def test_a_correction_is_a_new_row_and_changes_no_other() -> None:
     after = project(run.rows, no_prices())
     assert after.rows[:-1] == before.rows
     last = after.rows[-1]
-    assert (last.kind, last.machine, last.amount, last.settled) == (ChargeKind.CORRECTION, wrong, -7, True)
+    assert (last.kind, last.machine, last.amount, last.settled) == (
+        ChargeKind.CORRECTION,
+        wrong,
+        -7,
+        True,
+    )
     assert after.amount == before.amount - 7
 
 
@@ -131,7 +144,9 @@ def test_runs_are_kept_apart() -> None:
     mixed = [row for pair in zip(one.rows, two.rows, strict=False) for row in pair]
     rest = [*one.rows[len(mixed) // 2 :], *two.rows[len(mixed) // 2 :]]
     together = project([*mixed, *rest], no_prices())
-    assert together.rows == project(one.rows, no_prices()).rows + project(two.rows, no_prices()).rows
+    assert (
+        together.rows == project(one.rows, no_prices()).rows + project(two.rows, no_prices()).rows
+    )
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -140,7 +155,9 @@ def test_rows_cover_each_life_within_days(seed: int) -> None:
     state, rows = fold(run.rows), project(run.rows, run.tariff, run.now).rows
     for held in state.machines.values():
         mine = [
-            row for row in rows if row.machine == held.id and row.kind is ChargeKind.COMPUTE and row.begin < row.end
+            row
+            for row in rows
+            if row.machine == held.id and row.kind is ChargeKind.COMPUTE and row.begin < row.end
         ]
         edges = [held.started, *(row.end for row in mine)]
         assert [row.begin for row in mine] == edges[:-1]
@@ -149,7 +166,8 @@ def test_rows_cover_each_life_within_days(seed: int) -> None:
 
 
 def test_an_evicted_machine_by_hand() -> None:
-    """Two paid hours and a free third; warned, it stops working five minutes before the eviction."""
+    """Two paid hours and a free third; warned, it stops working five minutes before the
+    eviction."""
     market = SMALL
     at = DAY * 20_000 + 23 * HOUR
     rows: list[tuple[int, Event]] = [
@@ -158,17 +176,34 @@ def test_an_evicted_machine_by_hand() -> None:
         (0, ev.Rented(1, (ev.Granted("m", at),))),
         (60, ev.MachineRan("m")),
         (7200, ev.Progressed(1, None, 1, ready=(ev.Moment("m", at + 180 * SECOND),))),
-        (8000, ev.Progressed(2, None, 1, redone=(ev.Stretch(at + 7000 * SECOND, at + 7400 * SECOND),))),
+        (
+            8000,
+            ev.Progressed(2, None, 1, redone=(ev.Stretch(at + 7000 * SECOND, at + 7400 * SECOND),)),
+        ),
         (8400, ev.Progressed(3, None, 1, left=(ev.Moment("m", at + 8100 * SECOND),))),
         (8400, ev.MachineEnded("m", at + 8400 * SECOND, "evicted")),
-        (8400, ev.Priced(market, "hourly-refund", (at, at + 3599 * SECOND, at + 9000 * SECOND), (100, 200, 200))),
+        (
+            8400,
+            ev.Priced(
+                market,
+                "hourly-refund",
+                (at, at + 3599 * SECOND, at + 9000 * SECOND),
+                (100, 200, 200),
+            ),
+        ),
         (8400, ev.RunEnded("done", "", 0)),
     ]
     made = project(
-        [LogRow(number, "job-1", at + moment * SECOND, event) for number, (moment, event) in enumerate(rows)],
+        [
+            LogRow(number, "job-1", at + moment * SECOND, event)
+            for number, (moment, event) in enumerate(rows)
+        ],
         no_prices(),
     ).rows
-    assert [(row.kind, row.use, (row.begin - at) // SECOND, row.price, row.amount, row.on_demand) for row in made] == [
+    assert [
+        (row.kind, row.use, (row.begin - at) // SECOND, row.price, row.amount, row.on_demand)
+        for row in made
+    ] == [
         (ChargeKind.COMPUTE, Use.STARTING, 0, 100, 6_000, 24_000),
         (ChargeKind.COMPUTE, Use.LOADING, 60, 100, 12_000, 48_000),
         (ChargeKind.COMPUTE, Use.WORKING, 180, 100, 342_000, 1_368_000),
@@ -200,7 +235,10 @@ def test_a_node_of_a_gang_waits_between_two_attempts() -> None:
         (99, ev.RunEnded("done", "", 0)),
     ]
     made = project(
-        [LogRow(number, "job-1", at + moment * SECOND, event) for number, (moment, event) in enumerate(rows)],
+        [
+            LogRow(number, "job-1", at + moment * SECOND, event)
+            for number, (moment, event) in enumerate(rows)
+        ],
         no_prices(),
     ).rows
     assert [(row.use, (row.end - at) // SECOND) for row in made] == [
@@ -225,7 +263,9 @@ def test_the_unused_rest_of_a_paid_hour_is_idle() -> None:
         ev.Priced(market, "hourly-refund", (), ()),
         ev.RunEnded("done", "", 0),
     ]
-    made = project([LogRow(number, "job-1", at, event) for number, event in enumerate(rows)], no_prices()).rows
+    made = project(
+        [LogRow(number, "job-1", at, event) for number, event in enumerate(rows)], no_prices()
+    ).rows
     assert [(row.use, row.begin - at, row.end - at, row.amount) for row in made] == [
         (Use.WORKING, 0, 600 * SECOND, 600 * 400),
         (Use.IDLE, 600 * SECOND, 600 * SECOND, 3000 * 400),
@@ -248,7 +288,9 @@ def test_rows_survive_the_log(tmp_path: Path) -> None:
 
 
 def test_the_log_of_a_runner_is_counted_from_its_file(tmp_path: Path) -> None:
-    """Two nights on the bundled market: the raw rows of the file, the raw history of prices, second by second."""
+    """Two nights on the bundled market: the raw rows of the file, the raw history of prices, second
+    by second.
+    """
     runs = nights(tmp_path, 2, seed=2, job=JOB.replace("c4.2xlarge, c4.xlarge", "c4.2xlarge"))
     library = Library(PriceStore(tmp_path / "prices"))
     steps = {
@@ -259,17 +301,26 @@ def test_the_log_of_a_runner_is_counted_from_its_file(tmp_path: Path) -> None:
     assert list(ledgers) == runs
     with closing(sqlite3.connect(tmp_path / "log.sqlite")) as file:
         for run, ledger in ledgers.items():
-            rows = file.execute("SELECT at_us, kind, body FROM events WHERE run = ? ORDER BY id", (run,)).fetchall()
+            rows = file.execute(
+                "SELECT at_us, kind, body FROM events WHERE run = ? ORDER BY id", (run,)
+            ).fetchall()
             sums = seconds.counted(rows, "hourly-refund", steps)
-            assert by_machine(ledger, "amount") == {key: amount for key, amount in sums.billed.items() if amount}
-            assert by_machine(ledger, "on_demand") == {key: amount for key, amount in sums.listed.items() if amount}
+            assert by_machine(ledger, "amount") == {
+                key: amount for key, amount in sums.billed.items() if amount
+            }
+            assert by_machine(ledger, "on_demand") == {
+                key: amount for key, amount in sums.listed.items() if amount
+            }
             ended = json.loads(rows[-1][2])
             assert ended["facts"]["spent"] == ledger.amount == sum(sums.billed.values())
     found = recounted(tmp_path / "log.sqlite")
     answer = spotctl("--home", tmp_path, "report", "cost", "--by", "run", "--json").json
     assert differences(found, answer) == []
     assert all(one.on_demand for one in found.values())
-    off = {runs[0]: replace(found[runs[0]], bill=found[runs[0]].bill + 1), runs[1]: replace(found[runs[1]], low=10**12)}
+    off = {
+        runs[0]: replace(found[runs[0]], bill=found[runs[0]].bill + 1),
+        runs[1]: replace(found[runs[1]], low=10**12),
+    }
     assert sorted(line.split()[1] for line in differences(off, answer)) == ["on", "paid"]
     uses = {row.use for ledger in ledgers.values() for row in ledger.rows}
     assert {Use.STARTING, Use.LOADING, Use.WORKING, Use.IDLE} <= uses
@@ -298,11 +349,17 @@ def tag_of(run: RandomRun) -> str:
 
 @pytest.mark.parametrize("by", [*GROUPS, By.PRICING, By.KIND])
 def test_groups_are_what_is_counted_by_the_second(by: By) -> None:
-    runs = [RandomRun(np.random.default_rng([11, number]), f"job-{number}", f"job{number % 2}") for number in range(12)]
+    runs = [
+        RandomRun(np.random.default_rng([11, number]), f"job-{number}", f"job{number % 2}")
+        for number in range(12)
+    ]
     paid, listed = Counter[str](), Counter[str]()
     for run in runs:
         settled(run)
-        machines, sums = seconds.read_rows(raw(run)).machines, seconds.counted(raw(run), run.rule, run.steps)
+        machines, sums = (
+            seconds.read_rows(raw(run)).machines,
+            seconds.counted(raw(run), run.rule, run.steps),
+        )
         for into, counted in ((paid, sums.billed), (listed, sums.listed)):
             for (name, day, kind, _), amount in counted.items():
                 date = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=day)).date().isoformat()
@@ -310,7 +367,9 @@ def test_groups_are_what_is_counted_by_the_second(by: By) -> None:
                 if by in GROUPS:
                     into[GROUPS[by](run, machines[name].order["market"], date)] += amount
                 else:
-                    into[pricing if by is By.PRICING else KINDS.get(kind, f"{pricing} machines")] += amount
+                    into[
+                        pricing if by is By.PRICING else KINDS.get(kind, f"{pricing} machines")
+                    ] += amount
     rows = [row for run in runs for row in project(run.rows, no_prices()).rows]
     # What the work costs on demand is not counted here: of some runs it is unknown.
     timelines = (replace(timeline_of(run.rows), same_work=SameWork()) for run in runs)

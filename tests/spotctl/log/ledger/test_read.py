@@ -29,7 +29,9 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def interrupted(settings: Settings) -> None:
-    """A run of one machine whose lease ends after a quarter of an hour, and the market's clock days later."""
+    """A run of one machine whose lease ends after a quarter of an hour, and the market's clock days
+    later.
+    """
     from spotctl.clouds.local.provider import LocalProvider
     from spotctl.clouds.local.replayed import Replayed
 
@@ -37,7 +39,13 @@ def interrupted(settings: Settings) -> None:
     job = settings.home / "job.yaml"
     job.write_text(JOB)
     with EventLog(settings.home / "log.sqlite") as log:
-        log.append("r-1", AT, ev.RunBegan("r", "local", {"name": "r", "kind": "command", "run": "x", **_LOCAL}, "", 1))
+        log.append(
+            "r-1",
+            AT,
+            ev.RunBegan(
+                "r", "local", {"name": "r", "kind": "command", "run": "x", **_LOCAL}, "", 1
+            ),
+        )
         log.append("r-1", AT, ev.RentIntended(1, MARKET, 1, None, 100, 4.0, True, AT + 15 * MINUTE))
         log.append("r-1", AT, ev.Rented(1, (ev.Granted("m", AT),)))
         log.append("r-1", AT + MINUTE, ev.MachineRan("m"))
@@ -64,7 +72,9 @@ def test_the_last_known_price_holds_and_earlier_ones_are_not_invented(settings: 
     assert later.price_at(later.last) == history.price_at(history.last)
     assert np.array_equal(later.window(history.first, history.last).prices, history.prices)
     assert tariff.prices(MARKET, history.last - HOUR).last == history.last - HOUR
-    with pytest.raises(BadRequest, match="stored prices begin at 2026-01-01T00:00:00Z, but the run needs 2025"):
+    with pytest.raises(
+        BadRequest, match="stored prices begin at 2026-01-01T00:00:00Z, but the run needs 2025"
+    ):
         tariff.prices(MARKET, history.first - HOUR)
 
 

@@ -1,4 +1,6 @@
-"""What the same work would have cost on demand, recomputed here from the raw events, and the steps to what was paid."""
+"""What the same work would have cost on demand, recomputed here from the raw events, and the steps
+to what was paid.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,12 @@ PRICE = 400_000_000
 OFFER = ev.OnDemandOffer(LOCAL, 1, PRICE, 1.0, 5 * MINUTE, 0.05)
 
 
-def _run(minutes: list[float], outcome: str = "done", name: str = "r-1", offer: ev.OnDemandOffer = OFFER) -> MadeRun:
-    """A training on one spot machine whose clocks take these minutes, planned against one machine on demand."""
+def _run(
+    minutes: list[float], outcome: str = "done", name: str = "r-1", offer: ev.OnDemandOffer = OFFER
+) -> MadeRun:
+    """A training on one spot machine whose clocks take these minutes, planned against one machine
+    on demand.
+    """
     made = MadeRun(name, "r", NIGHT, provider="local")
     made.begin()
     made.add(NIGHT, ev.Planned(1.0, 0.5, 2.0, 1.0, 1.0, assumed=False, instead=offer))
@@ -45,16 +51,20 @@ def _run(minutes: list[float], outcome: str = "done", name: str = "r-1", offer: 
     return made
 
 
-def _on_reliable(clocks: int, offer: ev.OnDemandOffer, spot_from: int | None = None, resumed: int = 0) -> MadeRun:
-    """A training whose clocks take a minute on a reliable machine; with `spot_from`, a spot machine joins after this
-    number of clocks, and a clock takes half a minute."""
+def _on_reliable(
+    clocks: int, offer: ev.OnDemandOffer, spot_from: int | None = None, resumed: int = 0
+) -> MadeRun:
+    """A training whose clocks take a minute on a reliable machine; with `spot_from`, a spot machine
+    joins after this number of clocks, and a clock takes half a minute."""
     made = MadeRun("r-1", "r", NIGHT, provider="local")
     made.begin()
     made.add(NIGHT, ev.Planned(1.0, 0.5, 2.0, 1.0, 1.0, assumed=False, instead=offer))
     made.price(LOCAL, [NIGHT, NIGHT + 3 * DAY], [PRICE // 4] * 2)
     at = NIGHT
     for number, name, bid in ((1, "keeps", None), (2, "m", PRICE))[: 1 if spot_from is None else 2]:
-        made.add(NIGHT, ev.RentIntended(number, LOCAL, 1, bid, PRICE, offer.nu, bid is None, NIGHT + DAY))
+        made.add(
+            NIGHT, ev.RentIntended(number, LOCAL, 1, bid, PRICE, offer.nu, bid is None, NIGHT + DAY)
+        )
         made.add(NIGHT, ev.Rented(number, (ev.Granted(name, NIGHT),)))
         made.add(NIGHT, ev.MachineRan(name))
     ready: tuple[ev.Moment, ...] = (ev.Moment("keeps", NIGHT),)
@@ -77,7 +87,11 @@ def test_a_saving_is_unknown_if_no_machine_but_reliable_ones_was_measured(tmp_pa
     assert (found["on_demand_usd"], found["saved_pct"]) == (None, None)
     saving = as_json(report_of([unmeasured]))["saving"]
     assert saving["on_demand_unknown"] == f"r-1: {NOT_MEASURED}"
-    assert (saving["on_demand_usd"], saving["on_demand_low_usd"], saving["on_demand_high_usd"]) == (None, None, None)
+    assert (saving["on_demand_usd"], saving["on_demand_low_usd"], saving["on_demand_high_usd"]) == (
+        None,
+        None,
+        None,
+    )
     assert sum(step["usd"] for step in saving["steps"]) == pytest.approx(-saving["paid_usd"])
     # With other runs in the report, their sum is as unknown.
     assert _saving(unmeasured, _run([1.0] * 41, name="r-2"))["saved_pct"] is None
@@ -86,27 +100,40 @@ def test_a_saving_is_unknown_if_no_machine_but_reliable_ones_was_measured(tmp_pa
 
 
 @pytest.mark.parametrize("resumed", [0, 1000])
-def test_work_of_reliable_machines_counts_as_on_the_machines_that_were_measured(tmp_path: Path, resumed: int) -> None:
+def test_work_of_reliable_machines_counts_as_on_the_machines_that_were_measured(
+    tmp_path: Path, resumed: int
+) -> None:
     """Where the plan knew a speed, it counts; where a spot machine was measured, its clocks do."""
     planned = _on_reliable(200, replace(OFFER, nu=60.0), resumed=resumed)
     assert _saving(planned)["on_demand_usd"] == pytest.approx(4 * 0.4), "200 minutes and 5 to start"
     # Half a minute for each of 300 clocks, the first 100 of which a reliable machine did alone.
     measured = _on_reliable(300, replace(OFFER, spread=None), 100, resumed)
-    assert _saving(measured)["on_demand_usd"] == pytest.approx(3 * 0.4), "150 minutes and 5 to start"
+    assert _saving(measured)["on_demand_usd"] == pytest.approx(3 * 0.4), (
+        "150 minutes and 5 to start"
+    )
     for made, dollars in ((planned, 1.6), (measured, 1.2)):
         write_log([made], tmp_path / str(dollars))
-        assert recounted(tmp_path / str(dollars) / "log.sqlite")["r-1"].on_demand == round(dollars * 1e9)
+        assert recounted(tmp_path / str(dollars) / "log.sqlite")["r-1"].on_demand == round(
+            dollars * 1e9
+        )
 
 
-def test_clocks_that_others_did_for_the_most_part_are_measured_if_no_better_ones_are(tmp_path: Path) -> None:
-    """On a busy computer, progress is seen seldom: the reliable machine does the first clock alone, and is still alone
-    when the next begin."""
+def test_clocks_that_others_did_for_the_most_part_are_measured_if_no_better_ones_are(
+    tmp_path: Path,
+) -> None:
+    """On a busy computer, progress is seen seldom: the reliable machine does the first clock alone,
+    and is still alone when the next begin."""
     made, at = MadeRun("r-1", "r", NIGHT, provider="local"), NIGHT + 100 * MINUTE
     made.begin()
-    made.add(NIGHT, ev.Planned(1.0, 0.5, 2.0, 1.0, 1.0, assumed=False, instead=replace(OFFER, spread=None)))
+    made.add(
+        NIGHT,
+        ev.Planned(1.0, 0.5, 2.0, 1.0, 1.0, assumed=False, instead=replace(OFFER, spread=None)),
+    )
     made.price(LOCAL, [NIGHT, NIGHT + 3 * DAY], [PRICE // 4] * 2)
     for number, name, bid in ((1, "keeps", None), (2, "m", PRICE)):
-        made.add(NIGHT, ev.RentIntended(number, LOCAL, 1, bid, PRICE, OFFER.nu, bid is None, NIGHT + DAY))
+        made.add(
+            NIGHT, ev.RentIntended(number, LOCAL, 1, bid, PRICE, OFFER.nu, bid is None, NIGHT + DAY)
+        )
         made.add(NIGHT, ev.Rented(number, (ev.Granted(name, NIGHT),)))
         made.add(NIGHT, ev.MachineRan(name))
     made.add(at, ev.Progressed(1, 1.0, 1, ready=(ev.Moment("keeps", NIGHT),), resumed_clock=0))
@@ -120,11 +147,17 @@ def test_clocks_that_others_did_for_the_most_part_are_measured_if_no_better_ones
     assert recounted(tmp_path / "log.sqlite")["r-1"].on_demand == PRICE
 
 
-def test_evictions_between_which_reliable_machines_work_leave_the_cost_on_demand_as_planned(tmp_path: Path) -> None:
-    """A machine does 60 clocks an hour; six are evicted, each after ten clocks, and as many are done without them."""
+def test_evictions_between_which_reliable_machines_work_leave_the_cost_on_demand_as_planned(
+    tmp_path: Path,
+) -> None:
+    """A machine does 60 clocks an hour; six are evicted, each after ten clocks, and as many are
+    done without them.
+    """
     made, at = MadeRun("r-1", "r", NIGHT, provider="local"), NIGHT
     made.begin()
-    made.add(NIGHT, ev.Planned(1.0, 0.5, 2.0, 1.0, 0.8, assumed=False, instead=replace(OFFER, nu=60.0)))
+    made.add(
+        NIGHT, ev.Planned(1.0, 0.5, 2.0, 1.0, 0.8, assumed=False, instead=replace(OFFER, nu=60.0))
+    )
     made.price(LOCAL, [NIGHT, NIGHT + 3 * DAY], [PRICE // 4] * 2)
     made.add(NIGHT, ev.RentIntended(1, LOCAL, 1, None, PRICE, 60.0, True, NIGHT + DAY))
     made.add(NIGHT, ev.Rented(1, (ev.Granted("keeps", NIGHT),)))
@@ -133,7 +166,9 @@ def test_evictions_between_which_reliable_machines_work_leave_the_cost_on_demand
     for clock in range(1, 101):
         if clock % 20 == 1 or clock == 91:
             name = f"m{clock}"
-            made.add(at, ev.RentIntended(clock + 1, LOCAL, 1, PRICE, PRICE, 60.0, False, NIGHT + DAY))
+            made.add(
+                at, ev.RentIntended(clock + 1, LOCAL, 1, PRICE, PRICE, 60.0, False, NIGHT + DAY)
+            )
             made.add(at, ev.Rented(clock + 1, (ev.Granted(name, at),)))
             made.add(at, ev.MachineRan(name))
             made.add(at, ev.Progressed(clock - 1, 1.0, 1, ready=(ev.Moment(name, at),)))
@@ -156,7 +191,8 @@ def _saving(*runs: MadeRun) -> dict[str, object]:
 
 
 def test_a_run_that_goes_badly_does_not_save_more() -> None:
-    """Three hours of standing still are paid for, and no on-demand machine would have stood still."""
+    """Three hours of standing still are paid for, and no on-demand machine would have stood
+    still."""
     calm, stalled = _run([1.0] * 41), _run([1.0] * 20 + [181.0] + [1.0] * 20)
     good, bad = _saving(calm), _saving(stalled)
     # 41 minutes at work and 5 to start: one begun hour at the list price.
@@ -176,7 +212,8 @@ def test_a_slow_computer_does_not_save_more(tmp_path: Path) -> None:
     assert [saving["on_demand_usd"] for saving in savings] == pytest.approx([0.8, 0.8, 0.4])
     assert savings[0]["total_usd"] == pytest.approx(0.4)
     low, high = (
-        as_json(report_of([_run([3.0] * 60, offer=known)]))["saving"][f"on_demand_{end}_usd"] for end in ("low", "high")
+        as_json(report_of([_run([3.0] * 60, offer=known)]))["saving"][f"on_demand_{end}_usd"]
+        for end in ("low", "high")
     )
     assert low <= 0.8 <= high
     write_log([_run([3.0] * 60, offer=known)], tmp_path)
@@ -184,10 +221,19 @@ def test_a_slow_computer_does_not_save_more(tmp_path: Path) -> None:
 
 
 def test_a_failed_run_saved_nothing_and_its_cost_is_a_loss() -> None:
-    failed, both = _saving(_run([1.0] * 41, "failed")), _saving(_run([1.0] * 41), _run([1.0] * 41, "failed", "r-2"))
-    assert (failed["on_demand_usd"], failed["saved_pct"], failed["loss_usd"]) == (0.0, None, pytest.approx(0.1))
+    failed, both = (
+        _saving(_run([1.0] * 41, "failed")),
+        _saving(_run([1.0] * 41), _run([1.0] * 41, "failed", "r-2")),
+    )
+    assert (failed["on_demand_usd"], failed["saved_pct"], failed["loss_usd"]) == (
+        0.0,
+        None,
+        pytest.approx(0.1),
+    )
     assert both["on_demand_usd"] == pytest.approx(0.4)
-    assert (both["total_usd"], both["loss_usd"], both["failed runs"]) == pytest.approx((0.2, 0.1, -0.1))
+    assert (both["total_usd"], both["loss_usd"], both["failed runs"]) == pytest.approx(
+        (0.2, 0.1, -0.1)
+    )
     assert both["saved_pct"] == 50.0
 
 
@@ -202,7 +248,9 @@ def test_the_interval_holds_the_speed_of_fast_and_slow_clocks() -> None:
 
 
 def _command(instead: ev.OnDemandOffer) -> MadeRun:
-    """Of two hours, the checkpoint after 30 minutes was kept; the second attempt did the rest in 90 minutes."""
+    """Of two hours, the checkpoint after 30 minutes was kept; the second attempt did the rest in 90
+    minutes.
+    """
     made = MadeRun("c-1", "c", NIGHT, provider="local")
     made.begin(kind="command")
     made.price(LOCAL, [NIGHT, NIGHT + DAY], [PRICE // 4] * 2)
@@ -260,7 +308,8 @@ def test_the_steps_add_up_to_what_was_saved() -> None:
     for figures in (report.whole, *(group.figures for group in report.groups)):
         assert sum(amount for _, amount in figures.steps) == figures.saved
         least, middle, most = (
-            amount or 0 for amount in (figures.on_demand_low, figures.on_demand, figures.on_demand_high)
+            amount or 0
+            for amount in (figures.on_demand_low, figures.on_demand, figures.on_demand_high)
         )
         assert least <= middle <= most
     works = {run.run: run.same_work.amount for run in report.runs}
@@ -274,11 +323,17 @@ def test_the_counterfactual_is_recomputed_from_raw_rows_alone() -> None:
     rows = [(row.at, type(row.event).__name__, json.loads(_json(row.event))) for row in made.log()]
     offer = next(body["instead"] for _, kind, body in rows if kind == "Planned")
     ready = next(at for at, kind, body in rows if kind == "Progressed" and body["ready"])
-    done = [(ready, 0), *((at, body["clock"]) for at, kind, body in rows if kind == "Progressed" and body["clock"])]
+    done = [
+        (ready, 0),
+        *((at, body["clock"]) for at, kind, body in rows if kind == "Progressed" and body["clock"]),
+    ]
     spans = sorted(after - before for (before, _), (after, _) in pairwise(done[1:]))
     middle = spans[(len(spans) + 1) // 2 - 1]
     clocks = len(spans) + min(1.0, (done[1][0] - ready) / middle)
-    needed = min(clocks * middle, done[-1][0] - ready) / offer["machines"] / offer["nu"] + offer["startup"]
+    needed = (
+        min(clocks * middle, done[-1][0] - ready) / offer["machines"] / offer["nu"]
+        + offer["startup"]
+    )
     hours = -(-needed // HOUR)
     assert report_of([made]).whole.on_demand == hours * offer["price"] * 3600 * offer["machines"]
 
@@ -302,10 +357,21 @@ def test_machines_on_demand_that_the_run_did_not_use_are_uncertain() -> None:
     """Clocks of equal length: all that is uncertain is how fast another type would have been."""
     other = replace(LOCAL, instance_type="c-16")
     known, guessed = (
-        as_json(report_of([_run([1.0] * 300, offer=replace(OFFER, market=market, spread=0.5))]))["saving"]
+        as_json(report_of([_run([1.0] * 300, offer=replace(OFFER, market=market, spread=0.5))]))[
+            "saving"
+        ]
         for market in (LOCAL, other)
     )
-    assert known["on_demand_low_usd"] == known["on_demand_usd"] == known["on_demand_high_usd"] == pytest.approx(2.4)
+    assert (
+        known["on_demand_low_usd"]
+        == known["on_demand_usd"]
+        == known["on_demand_high_usd"]
+        == pytest.approx(2.4)
+    )
     assert guessed["on_demand_usd"] == pytest.approx(2.4)
-    assert guessed["on_demand_low_usd"] == pytest.approx(0.4 * np.ceil((5 + 300 * np.exp(-0.5)) / 60))
-    assert guessed["on_demand_high_usd"] == pytest.approx(0.4 * np.ceil((5 + 300 * np.exp(0.5)) / 60))
+    assert guessed["on_demand_low_usd"] == pytest.approx(
+        0.4 * np.ceil((5 + 300 * np.exp(-0.5)) / 60)
+    )
+    assert guessed["on_demand_high_usd"] == pytest.approx(
+        0.4 * np.ceil((5 + 300 * np.exp(0.5)) / 60)
+    )

@@ -17,7 +17,11 @@ from tests.spotctl.launches import COMMAND
 from tests.spotctl.nightly.hooks import hook
 
 MESSAGE = Message(
-    "run-1", "small: failed", good=False, lines={"Cost": "$1.00"}, facts={"spent_usd": 1.0, "job": "small"}
+    "run-1",
+    "small: failed",
+    good=False,
+    lines={"Cost": "$1.00"},
+    facts={"spent_usd": 1.0, "job": "small"},
 )
 
 
@@ -52,13 +56,22 @@ def test_a_budget_that_will_not_last_is_reported_with_both_amounts() -> None:
     exceeded = BudgetExceeded(FINISH, 12 * NANO_SECONDS_PER_DOLLAR, 8 * NANO_SECONDS_PER_DOLLAR)
     message = message_of_short_budget("small", RunState(run="small-1"), exceeded)
     assert "expected to cost $12.00, more than its budget of $8.00" in message.text
-    assert (message.facts["expected_usd"], message.facts["budget_usd"], message.good) == (12.0, 8.0, False)
+    assert (message.facts["expected_usd"], message.facts["budget_usd"], message.good) == (
+        12.0,
+        8.0,
+        False,
+    )
 
 
-@given(secret=st.text(min_size=4, max_size=12, alphabet="ab"), around=st.text(max_size=6, alphabet="ab"))
+@given(
+    secret=st.text(min_size=4, max_size=12, alphabet="ab"),
+    around=st.text(max_size=6, alphabet="ab"),
+)
 def test_secrets_are_hidden_everywhere(secret: str, around: str) -> None:
     text = around + secret + around
-    hidden = Message("i", text, good=True, lines={"x": text}, facts={"y": text, "z": 3}).without([secret, secret[:4]])
+    hidden = Message("i", text, good=True, lines={"x": text}, facts={"y": text, "z": 3}).without(
+        [secret, secret[:4]]
+    )
     assert secret not in hidden.text
     assert secret not in str(hidden.facts["y"])
     assert hidden.facts["z"] == 3
@@ -124,7 +137,9 @@ def test_an_address_from_the_environment_is_not_logged(tmp_path: Path) -> None:
         ended = spotctl("launch", path, "--yes", "--json", A_HOOK=receiver.url)
     assert [sent["ok"] for sent in receiver.got] == [True]
     assert ended.code == 0, ended.err
-    written = b"".join(kept.read_bytes() for kept in (tmp_path / "home").rglob("*") if kept.is_file())
+    written = b"".join(
+        kept.read_bytes() for kept in (tmp_path / "home").rglob("*") if kept.is_file()
+    )
     assert b"$A_HOOK" in written
     assert receiver.url.encode() not in written
     assert "A_HOOK is not in the environment" in spotctl("launch", path, "--yes").err

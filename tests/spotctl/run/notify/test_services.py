@@ -1,4 +1,5 @@
-"""Services that Apprise reaches: a mail server and a JSON receiver, both on the loopback interface."""
+"""Services that Apprise reaches: a mail server and a JSON receiver, both on the loopback
+interface."""
 
 from __future__ import annotations
 
@@ -89,13 +90,17 @@ def test_a_message_without_lines_has_its_title_as_content(mailbox: Mailbox) -> N
 
 def test_the_webhook_and_every_service_get_the_message(mailbox: Mailbox) -> None:
     with hook() as webhook, hook() as service:
-        deliveries = deliver(MESSAGE, Notify(webhook.url, to=(json_address(service.url), mailbox.address)))
+        deliveries = deliver(
+            MESSAGE, Notify(webhook.url, to=(json_address(service.url), mailbox.address))
+        )
     assert [delivery.failure for delivery in deliveries] == ["", "", ""]
     assert (len(webhook.got), service.got[0]["title"], len(mailbox.got)) == (1, "small: done", 1)
 
 
 def test_control_characters_that_a_message_quotes_are_shown(mailbox: Mailbox) -> None:
-    quoting = Message("i", "small: \x1b[2J", good=False, lines={"What happened": "exit 1: \x07\x1b]0;x\u202e"})
+    quoting = Message(
+        "i", "small: \x1b[2J", good=False, lines={"What happened": "exit 1: \x07\x1b]0;x\u202e"}
+    )
     with hook() as webhook:
         deliver(quoting, Notify(webhook.url, to=(mailbox.address,)))
     (sent,), (posted,) = mailbox.got, webhook.got
@@ -104,7 +109,9 @@ def test_control_characters_that_a_message_quotes_are_shown(mailbox: Mailbox) ->
     assert posted["attachments"][0]["fields"][0]["value"] == r"exit 1: \x07\x1b]0;x\u202e"
 
 
-def test_a_service_that_refuses_is_reported_and_the_others_get_the_message(mailbox: Mailbox) -> None:
+def test_a_service_that_refuses_is_reported_and_the_others_get_the_message(
+    mailbox: Mailbox,
+) -> None:
     with hook(401) as receiver:
         first, second = deliver(MESSAGE, Notify(to=(json_address(receiver.url), mailbox.address)))
     assert first.text.startswith("could not notify JSON: ")
@@ -143,7 +150,9 @@ def test_neither_a_line_of_ours_nor_a_log_has_the_address(
         root.addHandler(handler)
         monkeypatch.setenv("A_SERVICE", json_address(receiver.url, f"me:{PASSWORD}@"))
         monkeypatch.setenv("A_HOOK", receiver.url)
-        said = [delivery.text for delivery in deliver(MESSAGE, Notify("$A_HOOK", to=("$A_SERVICE",)))]
+        said = [
+            delivery.text for delivery in deliver(MESSAGE, Notify("$A_HOOK", to=("$A_SERVICE",)))
+        ]
         root.removeHandler(handler)
     assert len(receiver.got) >= 2
     printed = "\n".join([*said, logged.getvalue(), *capfd.readouterr()])
@@ -163,16 +172,19 @@ def test_other_threads_and_requests_are_logged_as_ever(caplog: pytest.LogCapture
     [
         (
             "tgramm://123:abc/456",
-            "tgramm:// is no service of Apprise (did you mean tgram?); see https://appriseit.com/services",
+            "tgramm:// is no service of Apprise (did you mean tgram?); see "
+            "https://appriseit.com/services",
         ),
         (
             "tgram://nothing",
-            "the tgram:// address is incomplete or malformed; https://appriseit.com/services/telegram/ shows its form",
+            "the tgram:// address is incomplete or malformed; "
+            "https://appriseit.com/services/telegram/ shows its form",
         ),
         ("mailto://", "expected an address of Apprise"),
         (
             f"mailto://me:{PASSWORD}@example.com",
-            "the mailto:// address holds a secret; put it into an environment variable, and write $NAME here",
+            "the mailto:// address holds a secret; put it into an environment variable, and write "
+            "$NAME here",
         ),
         ("https://hooks.slack.com/services/s3cr3t-pass", "(https://... is for webhook)"),
     ],
@@ -203,17 +215,28 @@ def test_an_environment_without_apprise_is_told_what_to_install(
 
 def test_a_launch_sends_its_end_and_stores_no_secret(tmp_path: Path, mailbox: Mailbox) -> None:
     path = tmp_path / "job.yaml"
-    path.write_text(COMMAND.format(run="'true'") + f"notify: {{to: [$A_SERVICE, $A_MISSING, {mailbox.address!r}]}}\n")
+    path.write_text(
+        COMMAND.format(run="'true'")
+        + f"notify: {{to: [$A_SERVICE, $A_MISSING, {mailbox.address!r}]}}\n"
+    )
     with hook() as receiver:
         address = json_address(receiver.url, f"me:{PASSWORD}@")
         ended = spotctl("--debug", "launch", path, "--yes", "--json", A_SERVICE=address)
     assert ended.code == 0, ended.err
-    assert receiver.got[0]["title"] == mailbox.got[0]["Subject"] == f"small: done (run {ended.json['run']})"
+    assert (
+        receiver.got[0]["title"]
+        == mailbox.got[0]["Subject"]
+        == f"small: done (run {ended.json['run']})"
+    )
     assert "could not notify $A_MISSING: A_MISSING is not in the environment" in ended.err
     assert PASSWORD not in ended.err + ended.out
     home = tmp_path / "home"
-    assert PASSWORD.encode() not in b"".join(kept.read_bytes() for kept in home.rglob("*") if kept.is_file())
-    assert b"$A_SERVICE" in b"".join(kept.read_bytes() for kept in home.rglob("*") if kept.is_file())
+    assert PASSWORD.encode() not in b"".join(
+        kept.read_bytes() for kept in home.rglob("*") if kept.is_file()
+    )
+    assert b"$A_SERVICE" in b"".join(
+        kept.read_bytes() for kept in home.rglob("*") if kept.is_file()
+    )
 
 
 def test_doctor_tries_every_address_of_a_job_file(tmp_path: Path, mailbox: Mailbox) -> None:

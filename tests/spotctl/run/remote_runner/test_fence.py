@@ -1,4 +1,6 @@
-"""The fence: after a takeover, the runner before buys nothing, whatever it was doing and whatever got lost."""
+"""The fence: after a takeover, the runner before buys nothing, whatever it was doing and whatever
+got lost.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ from spotctl.agent.data.locations import SharedObject
 from spotctl.agent.data.stores import Content, ObjectChanged, StoreRefused
 from spotctl.clouds.errors import NotSent, Unanswered
 from spotctl.clouds.provider import CloudProvider, Holdings, Machine, MachineRequest, MachineState
-from spotctl.run.remote_runner.fence import STALE_SECONDS, WINDOW_SECONDS, Claim, Fence, FencedProvider, Watch
+from spotctl.run.remote_runner.fence import (
+    STALE_SECONDS,
+    WINDOW_SECONDS,
+    Claim,
+    Fence,
+    FencedProvider,
+    Watch,
+)
 from spotctl.run.remote_runner.start import Superseded
 
 
@@ -147,14 +156,29 @@ def test_a_silent_runner_is_given_up_and_one_that_ended_is_not() -> None:
 
 
 STEPS = st.lists(
-    st.tuples(st.integers(0, 2), st.sampled_from(["take", "buy", "lose", "refuse", "wait"])), min_size=5, max_size=40
+    st.tuples(st.integers(0, 2), st.sampled_from(["take", "buy", "lose", "refuse", "wait"])),
+    min_size=5,
+    max_size=40,
 )
 
 
 @given(STEPS)
-@example([(0, "take"), (4, "wait"), (4, "wait"), (0, "buy"), (1, "take"), (4, "wait"), (4, "wait"), (0, "buy")])
+@example(
+    [
+        (0, "take"),
+        (4, "wait"),
+        (4, "wait"),
+        (0, "buy"),
+        (1, "take"),
+        (4, "wait"),
+        (4, "wait"),
+        (0, "buy"),
+    ]
+)
 def test_no_two_processes_may_buy_after_the_last_window(steps: list[tuple[int, str]]) -> None:
-    """A process buys only in its own epoch or, for at most one window, after the next one has begun."""
+    """A process buys only in its own epoch or, for at most one window, after the next one has
+    begun.
+    """
     world = World()
     fences: dict[int, Fence] = {}
     began: dict[int, float] = {}
@@ -200,7 +224,9 @@ class Cloud:
         return ()
 
     def list(self, tags: object) -> tuple[Machine, ...]:  # noqa: ARG002
-        return tuple(Machine(one, MARKET, None, MachineState.RUNNING, 0, {}) for one in (OWN, OTHER))
+        return tuple(
+            Machine(one, MARKET, None, MachineState.RUNNING, 0, {}) for one in (OWN, OTHER)
+        )
 
     def terminate(self, ids: object) -> None:
         self.calls.append(("terminate", ids))
@@ -264,7 +290,9 @@ def test_an_order_is_in_the_copy_and_behind_the_fence_before_it_is_placed() -> N
 
 
 def test_a_runner_on_a_machine_pays_for_the_disks_and_addresses_of_its_machines() -> None:
-    assert ProviderWorld().fenced.holdings(MARKET, spot=True, disk_gib=30) == Holdings(disk=7, address=5)
+    assert ProviderWorld().fenced.holdings(MARKET, spot=True, disk_gib=30) == Holdings(
+        disk=7, address=5
+    )
 
 
 def test_nothing_is_bought_while_the_object_store_fails() -> None:

@@ -1,4 +1,6 @@
-"""The copy of a run's log: complete after every failure, and without what a superseded runner added."""
+"""The copy of a run's log: complete after every failure, and without what a superseded runner
+added.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ from spotctl.log.events import Decided, OrderSettled
 from spotctl.log.state import LogRow
 from spotctl.log.store import EventLog
 from spotctl.run.remote_runner import homes
-from spotctl.run.remote_runner.homes import LogCopier, LogCopy, add_missing, from_line, join_segments, to_line
+from spotctl.run.remote_runner.homes import (
+    LogCopier,
+    LogCopy,
+    add_missing,
+    from_line,
+    join_segments,
+    to_line,
+)
 
 RUN = "job-1"
 
@@ -79,9 +88,9 @@ def test_a_successor_goes_on_where_the_copy_ends(path: Path, tmp_path: Path) -> 
 
 def test_what_a_superseded_runner_adds_does_not_count() -> None:
     assert join_segments({(1, 0): rows(1, 2, 3, 4), (2, 2): rows(30)}) == rows(1, 2, 30)
-    assert join_segments({(1, 0): rows(1, 2), (1, 2): rows(3), (2, 2): rows(30), (3, 3): rows(40)}) == rows(
-        1, 2, 30, 40
-    )
+    assert join_segments(
+        {(1, 0): rows(1, 2), (1, 2): rows(3), (2, 2): rows(30), (3, 3): rows(40)}
+    ) == rows(1, 2, 30, 40)
 
 
 def test_rows_after_a_gap_do_not_count() -> None:

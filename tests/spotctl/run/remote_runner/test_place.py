@@ -43,7 +43,10 @@ resources: {clouds: [aws], regions: [us-east-1], types: [c6i.large], reliable: {
 
 @pytest.fixture
 def settings(tmp_path: Path) -> config.Settings:
-    return config.load({"SPOTCTL_AWS": 'ssh_from = ["203.0.113.7/32"]\ntags = {team = "\\u00e4"}'}, tmp_path / "home")
+    return config.load(
+        {"SPOTCTL_AWS": 'ssh_from = ["203.0.113.7/32"]\ntags = {team = "\\u00e4"}'},
+        tmp_path / "home",
+    )
 
 
 def spec(tmp_path: Path, *changes: tuple[str, str]) -> JobSpec:
@@ -67,7 +70,8 @@ def test_a_runner_moves(tmp_path: Path, settings: config.Settings) -> None:
 
 
 def test_what_was_packed_for_one_run_is_there_for_the_next(settings: config.Settings) -> None:
-    """Packing takes seconds of processor time. What ends with the home of a run is only the link."""
+    """Packing takes seconds of processor time. What ends with the home of a run is only the
+    link."""
     for _ in range(2):
         home = new_home("line", settings).home
         archive = packages_archive(archives_of(home), ["cloudpickle"])
@@ -81,7 +85,12 @@ def test_what_was_packed_for_one_run_is_there_for_the_next(settings: config.Sett
 def test_it_says_why_it_stays(tmp_path: Path) -> None:
     commands = (", reliable: {machines: 1}", "")
     assert "no reliable machine" in stays_because(spec(tmp_path, commands))
-    on_hosts = spec(tmp_path, commands, ("[aws], regions: [us-east-1]", "[vast]"), ("identity: {aws: runner}\n", ""))
+    on_hosts = spec(
+        tmp_path,
+        commands,
+        ("[aws], regions: [us-east-1]", "[vast]"),
+        ("identity: {aws: runner}\n", ""),
+    )
     assert "machines of vast have no identity" in stays_because(on_hosts)
 
 
@@ -91,10 +100,16 @@ def test_it_says_why_it_stays(tmp_path: Path) -> None:
         ("identity: {aws: runner}\n", "", "write identity: {aws: NAME}"),
         ("outputs: {model: s3://bucket/models/line/}\n", "", "outputs: {model: s3://BUCKET/PATH}"),
         (", regions: [us-east-1]", "", "name one of each under resources"),
-        ("regions: [us-east-1]", "regions: [us-east-1, us-west-2]", "name one of each under resources"),
+        (
+            "regions: [us-east-1]",
+            "regions: [us-east-1, us-west-2]",
+            "name one of each under resources",
+        ),
     ],
 )
-def test_it_says_what_is_missing(old: str, new: str, missing: str, tmp_path: Path, settings: config.Settings) -> None:
+def test_it_says_what_is_missing(
+    old: str, new: str, missing: str, tmp_path: Path, settings: config.Settings
+) -> None:
     with pytest.raises(BadRequest) as refused:
         check_movable(spec(tmp_path, (old, new)), settings)
     assert missing in str(refused.value)
@@ -102,9 +117,12 @@ def test_it_says_what_is_missing(old: str, new: str, missing: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "about", ["{", "[]", '{"job": "line"}', '{"job": "../../.ssh", "run": "line-1", "installation": "i-1"}']
+    "about",
+    ["{", "[]", '{"job": "line"}', '{"job": "../../.ssh", "run": "line-1", "installation": "i-1"}'],
 )
-def test_only_what_was_published_is_attached(about: str, tmp_path: Path, settings: config.Settings) -> None:
+def test_only_what_was_published_is_attached(
+    about: str, tmp_path: Path, settings: config.Settings
+) -> None:
     folder = tmp_path / "store"
     store_at(str(folder)).put("run", [about.encode()])
     before = sorted(tmp_path.rglob("*"))
@@ -124,22 +142,36 @@ def test_identities_in_the_settings_count(tmp_path: Path, settings: config.Setti
     )
     with pytest.raises(BadRequest, match="identity"):
         check_movable(job, settings)
-    check_movable(job, replace(settings, tables={"gcp": GcpMachineSettings(service_account="runner@p.iam")}))
+    check_movable(
+        job, replace(settings, tables={"gcp": GcpMachineSettings(service_account="runner@p.iam")})
+    )
 
 
-def test_a_machine_reads_the_settings_that_hold_there(tmp_path: Path, settings: config.Settings) -> None:
+def test_a_machine_reads_the_settings_that_hold_there(
+    tmp_path: Path, settings: config.Settings
+) -> None:
     full = replace(
         settings,
-        keys={"azure_subscription": "sub", "gcp_project": "p", "gcp_compute_endpoint": "http://127.0.0.1:1"},
+        keys={
+            "azure_subscription": "sub",
+            "gcp_project": "p",
+            "gcp_compute_endpoint": "http://127.0.0.1:1",
+        },
     )
     folder = tmp_path / "copied"
     folder.mkdir()
     (folder / "config.toml").write_text(config_text(full))
     there = config.load({}, folder)
-    assert there.tables["aws"] == replace(settings.table("aws", AwsMachineSettings), private_ssh=True)
+    assert there.tables["aws"] == replace(
+        settings.table("aws", AwsMachineSettings), private_ssh=True
+    )
     assert there.tables["gcp"] == GcpMachineSettings(private_ssh=True)
     assert there.tables["azure"] == AzureMachineSettings(private_ssh=True)
-    assert there.keys == {"gcp_project": "p", "azure_subscription": "sub", "azure_managed_identity": True}
+    assert there.keys == {
+        "gcp_project": "p",
+        "azure_subscription": "sub",
+        "azure_managed_identity": True,
+    }
 
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGx0 spotctl"
@@ -162,7 +194,14 @@ def test_a_key_is_admitted_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "asked", ["", f'command="rm" {KEY}', f"{KEY}\nssh-ed25519 AAAA spotctl", "ssh-rsa AAAA spotctl", "\u00e4"]
+    "asked",
+    [
+        "",
+        f'command="rm" {KEY}',
+        f"{KEY}\nssh-ed25519 AAAA spotctl",
+        "ssh-rsa AAAA spotctl",
+        "\u00e4",
+    ],
 )
 def test_anything_but_a_key_is_ignored(asked: str, tmp_path: Path) -> None:
     store, authorized = FileBlobStore(tmp_path / "store"), tmp_path / "authorized_keys"

@@ -28,7 +28,9 @@ from tests.spotctl.run.remote_runner.test_fence import Cell, Clock
 class Part:
     """A fence, a copier or an admission whose turn fails; `turns` counts."""
 
-    def __init__(self, fails: Exception | None = None, then: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, fails: Exception | None = None, then: Callable[[], None] = lambda: None
+    ) -> None:
         self.turns, self._fails, self._then = 0, fails, then
 
     def renew(self) -> None:
@@ -47,11 +49,19 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def attended(fence: Part, copier: Part, admission: Part, stop: threading.Event) -> None:
-    serving.attend(cast("Fence", fence), cast("LogCopier", copier), cast("Admission", admission), stop)
+    serving.attend(
+        cast("Fence", fence), cast("LogCopier", copier), cast("Admission", admission), stop
+    )
 
 
 @pytest.mark.parametrize(
-    "failure", [LogFailed("the log is locked"), OSError("no answer"), UnreadableBlob("damaged"), AgentError("no token")]
+    "failure",
+    [
+        LogFailed("the log is locked"),
+        OSError("no answer"),
+        UnreadableBlob("damaged"),
+        AgentError("no token"),
+    ],
 )
 def test_a_failure_beside_it_does_not_silence_a_runner(failure: Exception) -> None:
     stop = threading.Event()
@@ -84,12 +94,22 @@ def test_the_standby_stays_where_it_is_while_that_lasts() -> None:
     runner, old, new = held("runner", allocation=2), held("old", started=1), held("new", started=2)
     assert host_of(state(runner, old, new), "runner", None) == "old"
     assert host_of(state(runner, old, new), "runner", "new") == "new"
-    for left in ({"ended": 5}, {"returned_at": 5}, {"warned_until": 9}, {"running": False}, {"leaves_at": 7}):
+    for left in (
+        {"ended": 5},
+        {"returned_at": 5},
+        {"warned_until": 9},
+        {"running": False},
+        {"leaves_at": 7},
+    ):
         assert host_of(state(runner, replace(old, **left), new), "runner", "old") == "new"
 
 
 def test_it_prefers_a_reliable_machine_and_never_that_of_the_runner() -> None:
-    runner, spot, reliable = held("runner", allocation=2), held("spot"), held("reliable", allocation=2, started=3)
+    runner, spot, reliable = (
+        held("runner", allocation=2),
+        held("spot"),
+        held("reliable", allocation=2, started=3),
+    )
     assert host_of(state(runner, spot, reliable), "runner", None) == "reliable"
     assert host_of(state(runner), "runner", None) is None
 

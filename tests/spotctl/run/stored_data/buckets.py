@@ -63,7 +63,11 @@ class Bucket:
 
     def calls(self, method: str, path: str = FILES) -> list[int]:
         """The bytes of each request to files, in their order; then they are forgotten."""
-        found = [len(one.body) for one in self.server.requests if one.method == method and path in unquote(one.path)]
+        found = [
+            len(one.body)
+            for one in self.server.requests
+            if one.method == method and path in unquote(one.path)
+        ]
         self.server.requests.clear()
         return found
 

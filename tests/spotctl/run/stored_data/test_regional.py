@@ -1,4 +1,5 @@
-"""Data that is copied once to the bucket of a region, and read there by the machines of the region."""
+"""Data that is copied once to the bucket of a region, and read there by the machines of the
+region."""
 
 from __future__ import annotations
 
@@ -80,7 +81,11 @@ def read(bucket: Bucket, place: str, machine: str) -> tuple[dict[str, str], list
     said = list[str]()
     bucket.server.requests.clear()
     kept = local_copy(place, bucket.folder / machine, near=near_of(place), say=said.append)
-    asked = {call.path.split("/")[1] for call in bucket.server.requests if f"/{FILES}" in unquote(call.path)}
+    asked = {
+        call.path.split("/")[1]
+        for call in bucket.server.requests
+        if f"/{FILES}" in unquote(call.path)
+    }
     return {path.name: path.read_text() for path in kept.iterdir()}, sorted(asked), said
 
 
@@ -92,7 +97,9 @@ def test_a_copy_is_made_once_and_read_near_the_machine(bucket: Bucket) -> None:
     assert not any(key.startswith(FILES) for key in west(bucket).objects)
     files, asked, (line,) = read(bucket, place, "first")
     assert (files, asked) == (CORPUS, ["bucket"])
-    assert line.startswith("no copy of the data can be read in gs://west (gs://west/spotctl-data/whole/")
+    assert line.startswith(
+        "no copy of the data can be read in gs://west (gs://west/spotctl-data/whole/"
+    )
     assert line.endswith("reads it in gs://bucket")
     assert [copied(place), copied(place)] == [3, 0]
     assert read(bucket, place, "second") == (CORPUS, ["west"], [])
@@ -141,7 +148,9 @@ def test_a_killed_copy_goes_on_where_it_was(bucket: Bucket, done: int) -> None:
 
     def is_there() -> bool:
         wanted = f"/west/{WHOLE}" if done == 3 else "/rewriteTo/"
-        return sum(wanted in unquote(call.path) for call in bucket.server.requests) > (0 if done == 3 else done)
+        return sum(wanted in unquote(call.path) for call in bucket.server.requests) > (
+            0 if done == 3 else done
+        )
 
     eventually(is_there)
     process.send_signal(signal.SIGKILL)
@@ -157,11 +166,15 @@ def test_a_bucket_that_cannot_be_used_costs_a_line(bucket: Bucket) -> None:
     spec = bucket.stored(more="data_buckets: {us-central1: gs://nowhere}\n")
     assert spec.data_buckets == {}
     assert bucket.said[-1].startswith(
-        "data corpus: no copy in gs://nowhere, machines in us-central1 read gs://bucket: gs://nowhere/spotctl-data/"
+        "data corpus: no copy in gs://nowhere, machines in us-central1 read gs://bucket: "
+        "gs://nowhere/spotctl-data/"
     )
     settings = bucket.settings()
-    assert [use.location.bucket for use in DataUses(Paths(settings.home).data).all()] == ["gs://bucket"]
-    # A launch that may write there again goes on with the copy, and one that may not keeps its record.
+    assert [use.location.bucket for use in DataUses(Paths(settings.home).data).all()] == [
+        "gs://bucket"
+    ]
+    # A launch that may write there again goes on with the copy, and one that may not keeps its
+    # record.
     assert bucket.stored(more=NEAR).data_buckets == {"us-central1": "gs://west/"}
     bucket.server.faults.append(Fault("/west/", Reply(403), times=-1))
     assert bucket.stored(more=NEAR).data_buckets == {}
@@ -187,7 +200,10 @@ def test_a_bucket_of_another_store_gets_what_passes_through_here(
     store = S3Dialect("west", lambda _: None)
     with serving(store) as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.url)
-        first, near = SetLocation.parse(place), SetLocation.parse(place.replace("gs://bucket", "s3://west"))
+        first, near = (
+            SetLocation.parse(place),
+            SetLocation.parse(place.replace("gs://bucket", "s3://west")),
+        )
         assert first is not None
         assert near is not None
         assert len(copy_set(first, near, "home", MACHINE)) == 3
@@ -205,18 +221,24 @@ def test_a_bucket_of_another_store_gets_what_passes_through_here(
         assert not any(key in (damaged, WHOLE + near.digest) for key in server.api.objects)
 
 
-# -- while a run goes on -----------------------------------------------------------------------------------------------
+# -- while a run goes on ---------------------------------------------------------------------------
 
 
-def state_of(machines: Mapping[str, str]) -> Any:  # noqa: ANN401 - of a state, only these parts are read
+# Of a state, only these parts are read.
+def state_of(machines: Mapping[str, str]) -> Any:  # noqa: ANN401
     """A run with these machines, by name, each in a region."""
     alive = [SimpleNamespace(id=name, allocation=name) for name in machines]
-    markets = {name: SimpleNamespace(market=replace(HERE, region=region)) for name, region in machines.items()}
+    markets = {
+        name: SimpleNamespace(market=replace(HERE, region=region))
+        for name, region in machines.items()
+    }
     return SimpleNamespace(stopping=None, alive=alive, allocations=markets)
 
 
 def copies_of(bucket: Bucket, spec: JobSpec) -> RegionalCopies:
-    return RegionalCopies(spec, installation_id(bucket.folder / "home"), MACHINE, bucket.said.append)
+    return RegionalCopies(
+        spec, installation_id(bucket.folder / "home"), MACHINE, bucket.said.append
+    )
 
 
 def rewrites(bucket: Bucket) -> int:
@@ -236,7 +258,9 @@ def test_a_run_copies_when_a_machine_is_rented_in_the_region(bucket: Bucket) -> 
             return bool(bucket.said)
 
         eventually(is_said)
-    assert bucket.said == ["data corpus: 3 files, 30 bytes, copied to gs://west for machines in us-central1"]
+    assert bucket.said == [
+        "data corpus: 3 files, 30 bytes, copied to gs://west for machines in us-central1"
+    ]
     assert rewrites(bucket) == 3
     bucket.said.clear()
     with closing(copies_of(bucket, spec)) as copies:
@@ -271,7 +295,9 @@ def test_a_run_that_ends_does_not_wait_for_its_copies(bucket: Bucket) -> None:
     spec = bucket.stored(more=NEAR)
     # A removal by another home keeps the copy waiting.
     announced = f"{FOLDER}/collecting/other"
-    west(bucket).answer(Request("PUT", f"/west/{announced}", {}, {"authorization": "Bearer token"}, b""))
+    west(bucket).answer(
+        Request("PUT", f"/west/{announced}", {}, {"authorization": "Bearer token"}, b"")
+    )
     stored = west(bucket).objects[announced]
     west(bucket).objects[announced] = replace(stored, content=str(wall_us() // 10**6).encode())
     copies = copies_of(bucket, spec)
@@ -285,12 +311,14 @@ def test_the_runner_of_a_training_reads_the_copy_of_its_region(bucket: Bucket) -
     place = bucket.launched(more=NEAR)
     copied(place)
     bucket.server.requests.clear()
-    here = DataHere({"DATA_CORPUS": place}, bucket.folder / "cache", MACHINE, {"DATA_CORPUS": near_of(place)})
+    here = DataHere(
+        {"DATA_CORPUS": place}, bucket.folder / "cache", MACHINE, {"DATA_CORPUS": near_of(place)}
+    )
     eventually(lambda: here.copies() is not None)
     assert {call.path.split("/")[1] for call in bucket.server.requests} == {"west"}
 
 
-# -- removal -----------------------------------------------------------------------------------------------------------
+# -- removal ---------------------------------------------------------------------------------------
 
 
 def aged(bucket: Bucket, home: str = "home") -> None:
@@ -342,14 +370,18 @@ def test_copies_of_a_run_that_goes_on_are_kept(bucket: Bucket) -> None:
     spec = bucket.stored(more=NEAR)
     aged(bucket)
     with EventLog(Paths(bucket.folder / "home").log) as log:
-        log.append("reading-1", 1, RunBegan("reading", "gcp", written(spec), "", wall_us(), None, ""))
+        log.append(
+            "reading-1", 1, RunBegan("reading", "gcp", written(spec), "", wall_us(), None, "")
+        )
         assert unused_data(bucket.settings(), 30) == []
         log.append("reading-1", 2, RunEnded("done", "", wall_us()))
     assert len(unused_data(bucket.settings(), 30)) == 2
 
 
 @pytest.mark.parametrize("done", range(8))
-def test_a_removal_that_ends_early_leaves_nothing_that_is_taken_for_whole(bucket: Bucket, done: int) -> None:
+def test_a_removal_that_ends_early_leaves_nothing_that_is_taken_for_whole(
+    bucket: Bucket, done: int
+) -> None:
     place = bucket.launched(more=NEAR)
     copied(place, installation_id(bucket.folder / "home"))
     aged(bucket)
@@ -366,7 +398,7 @@ def test_a_removal_that_ends_early_leaves_nothing_that_is_taken_for_whole(bucket
     assert left(bucket) == set()
 
 
-# -- the job file ------------------------------------------------------------------------------------------------------
+# -- the job file ----------------------------------------------------------------------------------
 
 JOB = """\
 name: reading
@@ -380,10 +412,16 @@ resources: {{clouds: [{clouds}], regions: [{regions}], types: [c6i.large]}}
 
 
 def job(
-    folder: Path, buckets: str, clouds: str = "aws", regions: str = "us-east-1, us-west-2", data: str = "corpus"
+    folder: Path,
+    buckets: str,
+    clouds: str = "aws",
+    regions: str = "us-east-1, us-west-2",
+    data: str = "corpus",
 ) -> JobSpec:
     (folder / "corpus").mkdir(exist_ok=True)
-    (folder / "job.yaml").write_text(JOB.format(buckets=buckets, clouds=clouds, regions=regions, data=data))
+    (folder / "job.yaml").write_text(
+        JOB.format(buckets=buckets, clouds=clouds, regions=regions, data=data)
+    )
     return load(folder / "job.yaml")
 
 
@@ -391,7 +429,9 @@ STORED = f"spotctl-data/sets/{'a' * 64}"
 
 
 def test_a_region_has_the_bucket_that_the_job_names(tmp_path: Path) -> None:
-    spec = job(tmp_path, "us-east-1: s3://first/, us-west-2: s3://west", data=f"s3://first/{STORED}")
+    spec = job(
+        tmp_path, "us-east-1: s3://first/, us-west-2: s3://west", data=f"s3://first/{STORED}"
+    )
     assert [bucket_at(spec, "aws", name) for name in ("us-east-1", "us-west-2", "eu-west-1")] == [
         "s3://first",
         "s3://west",
@@ -400,7 +440,9 @@ def test_a_region_has_the_bucket_that_the_job_names(tmp_path: Path) -> None:
     assert copies_near(spec, "aws", "us-west-2") == {"DATA_CORPUS": f"s3://west/{STORED}"}
     # The first bucket needs no copy, and objects below a prefix are not copied.
     assert copies_near(spec, "aws", "us-east-1") == {}
-    assert copies_near(replace(spec, data={"corpus": "s3://first/objects/"}), "aws", "us-west-2") == {}
+    assert (
+        copies_near(replace(spec, data={"corpus": "s3://first/objects/"}), "aws", "us-west-2") == {}
+    )
 
 
 def test_a_region_of_azure_may_be_written_in_other_ways(tmp_path: Path) -> None:
@@ -411,22 +453,46 @@ def test_a_region_of_azure_may_be_written_in_other_ways(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("buckets", "clouds", "message"),
     [
-        ("uswest2: s3://west", "aws", r"data_buckets\.uswest2: is not a region of aws; did you mean us-west-2"),
-        ("eu-west-1: s3://west", "aws", r"data_buckets\.eu-west-1: is not one of resources\.regions: \[us-east-1, us-"),
-        ("us-west-2: s3://west/folder", "aws", r"data_buckets\.us-west-2: .*a bucket without a folder: s3://BUCKET"),
-        ("us-west-2: west", "aws", r"data_buckets\.us-west-2: .*a bucket without a folder: s3://BUCKET"),
-        ("us-west-2: gs://west", "aws", r"us-west-2: is in aws, and gs://west is a bucket of another .*s3://BUCKET"),
+        (
+            "uswest2: s3://west",
+            "aws",
+            r"data_buckets\.uswest2: is not a region of aws; did you mean us-west-2",
+        ),
+        (
+            "eu-west-1: s3://west",
+            "aws",
+            r"data_buckets\.eu-west-1: is not one of resources\.regions: \[us-east-1, us-",
+        ),
+        (
+            "us-west-2: s3://west/folder",
+            "aws",
+            r"data_buckets\.us-west-2: .*a bucket without a folder: s3://BUCKET",
+        ),
+        (
+            "us-west-2: west",
+            "aws",
+            r"data_buckets\.us-west-2: .*a bucket without a folder: s3://BUCKET",
+        ),
+        (
+            "us-west-2: gs://west",
+            "aws",
+            r"us-west-2: is in aws, and gs://west is a bucket of another .*s3://BUCKET",
+        ),
         ("us-west-2: az://box", "aws", r"data_buckets\.us-west-2: .*az://CONTAINER@ACCOUNT"),
     ],
 )
-def test_wrong_buckets_get_one_line(tmp_path: Path, buckets: str, clouds: str, message: str) -> None:
+def test_wrong_buckets_get_one_line(
+    tmp_path: Path, buckets: str, clouds: str, message: str
+) -> None:
     with pytest.raises(BadRequest, match=message) as refused:
         job(tmp_path, buckets, clouds)
     assert len(str(refused.value).splitlines()) == 1
 
 
 def test_buckets_without_folders_or_without_clouds_get_one_line(tmp_path: Path) -> None:
-    with pytest.raises(BadRequest, match="data_buckets: is for folders of this computer under data"):
+    with pytest.raises(
+        BadRequest, match="data_buckets: is for folders of this computer under data"
+    ):
         job(tmp_path, "us-west-2: s3://west", data="s3://first/objects/")
     with pytest.raises(BadRequest, match="data_buckets: applies to cloud machines"):
         job(tmp_path, "us-west-2: s3://west", "local", "sim-west")

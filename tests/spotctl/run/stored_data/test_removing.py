@@ -91,7 +91,9 @@ def test_data_of_a_run_that_goes_on_is_kept(bucket: Bucket) -> None:
     aged(bucket, place, 400)
     spec = replace(load(bucket.folder / "reading.yaml"), data={"corpus": place})
     with EventLog(Paths(bucket.folder / "home").log) as log:
-        log.append("reading-1", 1, RunBegan("reading", "gcp", written(spec), "", wall_us(), None, ""))
+        log.append(
+            "reading-1", 1, RunBegan("reading", "gcp", written(spec), "", wall_us(), None, "")
+        )
         assert unused_data(bucket.settings(), 30) == []
         log.append("reading-1", 2, RunEnded("done", "", wall_us()))
     assert len(unused_data(bucket.settings(), 30)) == 1
@@ -116,7 +118,9 @@ def test_a_removal_that_ends_early_is_finished_by_the_next(bucket: Bucket) -> No
     aged(bucket, place, 31)
     bucket.server.faults.append(Fault(FILES, Reply(403), times=-1))
     (failure,) = remove_data(bucket.settings(), unused_data(bucket.settings(), 30), MACHINE)
-    assert failure.startswith("data in gs://bucket: not all was removed: gs://bucket/spotctl-data/files/")
+    assert failure.startswith(
+        "data in gs://bucket: not all was removed: gs://bucket/spotctl-data/files/"
+    )
     assert any(key.startswith(SETS) for key in bucket.store.objects)
     bucket.server.faults.clear()
     assert collected(bucket) == 1

@@ -55,7 +55,11 @@ def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def settle(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +67,9 @@ def settle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storing, "_SETTLED_NS", -(10**12))
 
 
-def test_a_folder_is_sent_once_and_then_only_what_has_changed(bucket: Bucket, tmp_path: Path) -> None:
+def test_a_folder_is_sent_once_and_then_only_what_has_changed(
+    bucket: Bucket, tmp_path: Path
+) -> None:
     first = bucket.launched()
     assert sorted(bucket.calls("PUT")) == [300, 5000]
     assert bucket.launched(name="another") == first
@@ -88,10 +94,14 @@ def test_a_machine_fetches_a_folder_once_whoever_asks(bucket: Bucket, tmp_path: 
     assert bucket.fetched() == 5300
     assert local_copy(place, cache) == kept
     assert bucket.server.requests == []
-    assert [path.name for path in cache.iterdir() if not path.name.startswith(".lock")] == [kept.parent.name]
+    assert [path.name for path in cache.iterdir() if not path.name.startswith(".lock")] == [
+        kept.parent.name
+    ]
 
 
-def test_unchanged_files_are_not_read_again(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_files_are_not_read_again(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settle(monkeypatch)
     first = bucket.launched()
     (bucket.data / "deep" / "b").write_bytes(b"B" * 300)
@@ -122,7 +132,9 @@ def test_a_file_with_the_same_size_and_time_counts_as_changed_if_it_was_written(
     assert bucket.launched() != first
 
 
-def test_permissions_links_empty_folders_and_odd_names_arrive(bucket: Bucket, tmp_path: Path) -> None:
+def test_permissions_links_empty_folders_and_odd_names_arrive(
+    bucket: Bucket, tmp_path: Path
+) -> None:
     data = bucket.data
     (data / "run.sh").write_text("#!/bin/sh\n")
     (data / "run.sh").chmod(0o750)
@@ -131,7 +143,16 @@ def test_permissions_links_empty_folders_and_odd_names_arrive(bucket: Bucket, tm
     (data / ".hidden").write_text("hidden")
     (data / "none").write_bytes(b"")
     (data / "twin").write_bytes(b"a" * 5000)
-    odd = ["with space", "new\nline", "ünïcödé", 'quo"te', "-dash", "a%2Fb", "back\\slash", os.fsdecode(b"\xff\xfe")]
+    odd = [
+        "with space",
+        "new\nline",
+        "ünïcödé",
+        'quo"te',
+        "-dash",
+        "a%2Fb",
+        "back\\slash",
+        os.fsdecode(b"\xff\xfe"),
+    ]
     for name in odd:
         (data / name).write_text(name, errors="surrogateescape")
     (tmp_path / "elsewhere").mkdir()
@@ -169,11 +190,16 @@ def test_data_may_be_one_file(bucket: Bucket, tmp_path: Path) -> None:
 def test_parts_that_cannot_be_stored_are_named(bucket: Bucket) -> None:
     broken = bucket.data / "broken"
     broken.symlink_to("/nowhere/x")
-    with pytest.raises(TransferFailed, match=r"corpus/broken is a link to /nowhere/x, which does not exist"):
+    with pytest.raises(
+        TransferFailed, match=r"corpus/broken is a link to /nowhere/x, which does not exist"
+    ):
         bucket.launched()
     broken.unlink()
     broken.symlink_to(bucket.data.parent)
-    with pytest.raises(TransferFailed, match=r"broken/corpus leads back to .*/corpus, in which it is itself; remove"):
+    with pytest.raises(
+        TransferFailed,
+        match=r"broken/corpus leads back to .*/corpus, in which it is itself; remove",
+    ):
         bucket.launched()
     broken.unlink()
     with socket.socket(socket.AF_UNIX) as server:
@@ -190,12 +216,16 @@ def test_data_that_fits_on_no_disk_is_refused_before_anything_is_sent(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(DataSet, "size", 9 << 30)
-    with pytest.raises(BadRequest, match=r"has 9.7 GB, and the machines' disk only 8 GiB: raise image.disk_gib"):
+    with pytest.raises(
+        BadRequest, match=r"has 9.7 GB, and the machines' disk only 8 GiB: raise image.disk_gib"
+    ):
         bucket.launched(more="image: {disk_gib: 8}\n")
     assert bucket.server.requests == []
 
 
-def test_a_file_that_changes_on_its_way_is_described_again(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_changes_on_its_way_is_described_again(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     writes = iter([b"1" * 5000, b"2" * 5000])
 
     def describe_and_change(source: Path, known: DigestOf) -> DataSet:
@@ -207,11 +237,17 @@ def test_a_file_that_changes_on_its_way_is_described_again(bucket: Bucket, monke
     monkeypatch.setattr(storing, "describe", describe_and_change)
     place = bucket.launched()
     assert files(local_copy(place, bucket.folder / "cache"))["a"] == b"2" * 5000
-    stored = {key.removeprefix(FILES): one.content for key, one in bucket.store.objects.items() if FILES in key}
+    stored = {
+        key.removeprefix(FILES): one.content
+        for key, one in bucket.store.objects.items()
+        if FILES in key
+    }
     assert all(hashlib.sha256(content).hexdigest() == name for name, content in stored.items())
     (bucket.data / "a").write_bytes(b"3" * 5000)
     writes = iter([b"4" * 5000, b"5" * 5000, b"6" * 5000])
-    with pytest.raises(TransferFailed, match=r"corpus/a keeps changing; launch again when nothing writes to it"):
+    with pytest.raises(
+        TransferFailed, match=r"corpus/a keeps changing; launch again when nothing writes to it"
+    ):
         bucket.launched()
 
 
@@ -232,7 +268,9 @@ def test_a_launch_that_fails_or_is_stopped_leaves_the_rest_to_the_next(
     assert len(bucket.calls("PUT")) == 1
 
 
-def test_a_launch_waits_while_another_home_removes_data(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launch_waits_while_another_home_removes_data(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bucket.store.objects[f"{COLLECTING}other"] = Stored(str(int(time.time())).encode())
 
     def pause(_: float) -> None:
@@ -266,17 +304,24 @@ def test_a_fetch_that_is_killed_goes_on_where_it_was(bucket: Bucket, tmp_path: P
     assert files(local_copy(place, cache)) == files(bucket.data)
     asked = [unquote(call.path) for call in bucket.server.requests]
     again = {path.removeprefix("/bucket/" + FILES) for path in asked if FILES in path}
-    assert again == {path.removeprefix(FILES) for path in bucket.store.objects if FILES in path} - arrived
+    assert (
+        again
+        == {path.removeprefix(FILES) for path in bucket.store.objects if FILES in path} - arrived
+    )
 
 
 def test_damaged_data_is_never_used(bucket: Bucket, tmp_path: Path) -> None:
     place, cache = bucket.launched(), tmp_path / "cache"
     key = next(key for key in bucket.store.objects if FILES in key)
     whole, bucket.store.objects[key] = bucket.store.objects[key], Stored(b"damaged")
-    with pytest.raises(TransferFailed, match=rf"data {place}: {key} is damaged: remove it from the bucket"):
+    with pytest.raises(
+        TransferFailed, match=rf"data {place}: {key} is damaged: remove it from the bucket"
+    ):
         local_copy(place, cache)
     del bucket.store.objects[key]
-    with pytest.raises(TransferFailed, match="it was removed after the launch; launch the job again"):
+    with pytest.raises(
+        TransferFailed, match="it was removed after the launch; launch the job again"
+    ):
         local_copy(place, cache)
     # The next launch sends what is missing.
     assert bucket.launched() == place
@@ -296,27 +341,35 @@ def test_a_list_of_files_cannot_leave_the_cache(bucket: Bucket, tmp_path: Path) 
             local_copy(str(SetLocation("gs://bucket", evil.digest)), tmp_path / "cache")
 
 
-def test_a_full_disk_is_one_clear_line(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_one_clear_line(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place = bucket.launched()
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     with pytest.raises(TransferFailed) as refused:
         local_copy(place, tmp_path / "cache")
     assert str(refused.value) == (
-        f"data {place}: needs 5.3 kB more on the disk, which has 1.0 kB free: set a larger one, such as"
+        f"data {place}: needs 5.3 kB more on the disk, which has 1.0 kB free: set a larger one, "
+        "such as"
         " image: {disk_gib: 200}"
     )
 
 
 def test_doctor_checks_the_buckets_that_have_data(bucket: Bucket) -> None:
     def findings() -> list[tuple[str, Level, str]]:
-        return [(one.what, one.level, one.detail) for one in checks.of_buckets(bucket.settings(), MACHINE)]
+        return [
+            (one.what, one.level, one.detail)
+            for one in checks.of_buckets(bucket.settings(), MACHINE)
+        ]
 
     assert findings() == []
     place = bucket.launched()
     assert findings() == [("gs://bucket", Level.GOOD, "1 data set of 5.3 kB in all")]
     del bucket.store.objects[SETS + place.rpartition("/")[2]]
-    assert findings() == [("gs://bucket", Level.NOTE, "1 data set of 5.3 kB in all, 1 of them gone")]
+    assert findings() == [
+        ("gs://bucket", Level.NOTE, "1 data set of 5.3 kB in all, 1 of them gone")
+    ]
     bucket.server.faults.append(Fault("/bucket", Reply(403), times=-1))
     ((name, level, detail),) = findings()
     assert (name, level) == ("gs://bucket", Level.NO_ACCESS)
@@ -328,12 +381,22 @@ def test_doctor_checks_the_buckets_that_have_data(bucket: Bucket) -> None:
     [
         ("outputs: {x: gs://bucket/x/}", ""),
         ("checkpoint: {path: gs://bucket/x/}", ""),
-        ("setup: make", "put the checkpoint or an output there: spotctl then stores the data in the same bucket"),
-        ("data: {more: nowhere}\noutputs: {x: gs://bucket/x/}", "nowhere, but no such file or folder exists"),
+        (
+            "setup: make",
+            "put the checkpoint or an output there: spotctl then stores the data in the same "
+            "bucket",
+        ),
+        (
+            "data: {more: nowhere}\noutputs: {x: gs://bucket/x/}",
+            "nowhere, but no such file or folder exists",
+        ),
     ],
 )
 def test_a_local_folder_needs_the_jobs_bucket(bucket: Bucket, line: str, message: str) -> None:
-    text = JOB.replace("checkpoint: {{path: gs://bucket/{name}/}}\n", line.replace("{", "{{").replace("}", "}}") + "\n")
+    text = JOB.replace(
+        "checkpoint: {{path: gs://bucket/{name}/}}\n",
+        line.replace("{", "{{").replace("}", "}}") + "\n",
+    )
     if line.startswith("data:"):
         text = text.replace("data: {{corpus: {data}}}\n", "")
     path = bucket.folder / "job.yaml"
@@ -362,12 +425,16 @@ resources: {{clouds: [gcp], regions: [us-central1], types: [n1-standard-1], mach
         ("setup: make", "put outputs.model there: spotctl then stores the data in the same bucket"),
     ],
 )
-def test_a_training_has_its_data_in_the_bucket_of_its_model(bucket: Bucket, places: str, message: str) -> None:
+def test_a_training_has_its_data_in_the_bucket_of_its_model(
+    bucket: Bucket, places: str, message: str
+) -> None:
     path = bucket.folder / "job.yaml"
     path.write_text(TRAINING.format(places=places, data=bucket.data))
     with pytest.raises(BadRequest, match=message) if message else nullcontext():
         spec = load(path, to_launch=True)
-        stored = SetLocation.parse(store_data(spec, bucket.settings(), print, identity=MACHINE).data["corpus"])
+        stored = SetLocation.parse(
+            store_data(spec, bucket.settings(), print, identity=MACHINE).data["corpus"]
+        )
         assert stored is not None
         assert stored.bucket == "gs://bucket"
 
@@ -395,6 +462,8 @@ def test_the_bucket_is_that_of_the_checkpoint_or_else_one_on_the_jobs_cloud(buck
         ("checkpoint: {path: az://b@account/x}", "az://b@account"),
         ("outputs: {m: out}", ""),
     ):
-        text = JOB.format(name="x", data="corpus", more="").replace("checkpoint: {path: gs://bucket/x/}", places)
+        text = JOB.format(name="x", data="corpus", more="").replace(
+            "checkpoint: {path: gs://bucket/x/}", places
+        )
         path.write_text(text)
         assert data_places.bucket_of(load(path)) == expected

@@ -1,4 +1,6 @@
-"""The steps of a full trial: each has a line, and one that fails does not keep the others from being carried out."""
+"""The steps of a full trial: each has a line, and one that fails does not keep the others from
+being carried out.
+"""
 
 from __future__ import annotations
 
@@ -65,17 +67,24 @@ def outcomes(folder: Path, *chosen: str) -> dict[str, str]:
     return {result.name: f"{result.outcome}: {result.detail}" for result in reported}
 
 
-def test_a_step_that_fails_or_is_skipped_does_not_end_the_trial(steps: dict[str, Any], tmp_path: Path) -> None:
+def test_a_step_that_fails_or_is_skipped_does_not_end_the_trial(
+    steps: dict[str, Any], tmp_path: Path
+) -> None:
     steps["orders"] = failing(TrialFailed("no type\nhas a price"))
     steps["machines"] = failing(NoCapacity("sold out"))
     steps["runner"] = failing(StepSkipped("needs --bucket"))
     shown = outcomes(tmp_path)
     assert list(shown) == STEPS
-    assert (shown["orders"], shown["machines"]) == ("failed: no type has a price", "failed: sold out")
+    assert (shown["orders"], shown["machines"]) == (
+        "failed: no type has a price",
+        "failed: sold out",
+    )
     assert (shown["runner"], shown["left"]) == ("skipped: needs --bucket", "passed: good")
 
 
-def test_chosen_steps_bring_those_that_they_need_and_the_last(steps: dict[str, Any], tmp_path: Path) -> None:
+def test_chosen_steps_bring_those_that_they_need_and_the_last(
+    steps: dict[str, Any], tmp_path: Path
+) -> None:
     assert steps.keys() == set(STEPS)
     assert list(outcomes(tmp_path, "lease")) == ["machines", "lease", "left"]
     assert list(outcomes(tmp_path, "account")) == ["account", "left"]
@@ -83,7 +92,9 @@ def test_chosen_steps_bring_those_that_they_need_and_the_last(steps: dict[str, A
         outcomes(tmp_path, "lunch")
 
 
-def test_nothing_more_is_rented_once_the_budget_is_reached(steps: dict[str, Any], tmp_path: Path) -> None:
+def test_nothing_more_is_rented_once_the_budget_is_reached(
+    steps: dict[str, Any], tmp_path: Path
+) -> None:
     kit = kit_in(tmp_path)
 
     def expensive() -> Iterator[StepResult]:

@@ -7,7 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from spotctl.run.trial.record import FAILED, PASSED, StepResult, TrialRecord, as_json, from_json, line, redacted
+from spotctl.run.trial.record import (
+    FAILED,
+    PASSED,
+    StepResult,
+    TrialRecord,
+    as_json,
+    from_json,
+    line,
+    redacted,
+)
 
 RECORD = TrialRecord(
     cloud="aws",
@@ -16,9 +25,15 @@ RECORD = TrialRecord(
     date="2026-11-24",
     versions={"spotctl": "1.0", "python": "3.12.3"},
     steps=(
-        StepResult("account", PASSED, "account 123456789012 as arn:aws:iam::123456789012:user/ada", 1.23),
         StepResult(
-            "machines", PASSED, "c6a.large, spot: agent 41 s", 41.26, {"agent_seconds": 41.3, "type": "c6a.large"}
+            "account", PASSED, "account 123456789012 as arn:aws:iam::123456789012:user/ada", 1.23
+        ),
+        StepResult(
+            "machines",
+            PASSED,
+            "c6a.large, spot: agent 41 s",
+            41.26,
+            {"agent_seconds": 41.3, "type": "c6a.large"},
         ),
     ),
     most_usd=0.0123456,
@@ -48,7 +63,10 @@ def test_what_clouds_say_of_an_account_is_taken_out(text: str, shown: str) -> No
 
 
 def test_own_names_are_taken_out_as_whole_words() -> None:
-    assert redacted("ada uses ada-lab, not adam", ["ada", "ada-lab"]) == "<PRIVATE> uses <PRIVATE>, not adam"
+    assert (
+        redacted("ada uses ada-lab, not adam", ["ada", "ada-lab"])
+        == "<PRIVATE> uses <PRIVATE>, not adam"
+    )
     assert redacted("spotctl as root", ["spotctl", "root"]) == "spotctl as root"
 
 

@@ -1,4 +1,6 @@
-"""Headless Chromium through its debugging pipe: console messages, requests and measurements of a page."""
+"""Headless Chromium through its debugging pipe: console messages, requests and measurements of a
+page.
+"""
 
 from __future__ import annotations
 
@@ -70,13 +72,21 @@ class Tab:
             const ask = () => ({condition}) ? done(true) : left-- ? setTimeout(ask, 50) : done(false);
             ask();
         }})"""
-        answer = self.command("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        answer = self.command(
+            "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
+        )
         assert answer["result"].get("value") is True, condition
 
     def press(self, key: str) -> None:
         """Presses a key, such as `Tab`."""
         for kind in ("keyDown", "keyUp"):
-            self.command("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode={"Tab": 9}[key])
+            self.command(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                code=key,
+                windowsVirtualKeyCode={"Tab": 9}[key],
+            )
 
     def until(self, method: str) -> None:
         """Waits for an event."""
@@ -89,12 +99,18 @@ class Tab:
 
     def value(self, script: str) -> Any:  # noqa: ANN401  # a script's value is any
         """The value of an expression in the page."""
-        return self.command("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value")
+        return self.command("Runtime.evaluate", expression=script, returnByValue=True)[
+            "result"
+        ].get("value")
 
     def resize(self, width: int, height: int, *, dark: bool = False) -> None:
         """Sets the size of the window and the color scheme."""
         self.command(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.command("Emulation.setEmulatedMedia", features=[scheme])
@@ -107,7 +123,11 @@ class Tab:
     def save_pdf(self, path: Path) -> None:
         """Saves the page as PDF."""
         path.write_bytes(
-            base64.b64decode(self.command("Page.printToPDF", preferCSSPageSize=True, printBackground=False)["data"])
+            base64.b64decode(
+                self.command("Page.printToPDF", preferCSSPageSize=True, printBackground=False)[
+                    "data"
+                ]
+            )
         )
 
     def _next(self) -> dict[str, Any]:
@@ -125,7 +145,13 @@ def opened(program: str, page: Path) -> Iterator[Tab]:
     """Opens a page and waits until it is loaded; ends the browser afterwards."""
     to_browser, from_browser = os.pipe(), os.pipe()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        words = [program, *FLAGS, f"--user-data-dir={profile}", "--remote-debugging-pipe", "about:blank"]
+        words = [
+            program,
+            *FLAGS,
+            f"--user-data-dir={profile}",
+            "--remote-debugging-pipe",
+            "about:blank",
+        ]
         # The browser reads from descriptor 3 and writes to 4.
         script = f'exec "$@" 3<&{to_browser[0]} 4>&{from_browser[1]}'
         process = subprocess.Popen(

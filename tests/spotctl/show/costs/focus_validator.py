@@ -2,9 +2,10 @@
 
     python -m tests.spotctl.show.costs.focus_validator [--environment FOLDER]
 
-installs focus-validator from PyPI into an environment of its own (FOLDER, or one that is deleted afterwards), exports
-made-up runs with every kind of charge on all clouds, and prints what the validator finds: nothing in the export, and
-each fault that is planted in copies of it. The exit code is 0 if so.
+installs focus-validator from PyPI into an environment of its own (FOLDER, or one that is deleted
+afterwards), exports made-up runs with every kind of charge on all clouds, and prints what the
+validator finds: nothing in the export, and each fault that is planted in copies of it. The exit
+code is 0 if so.
 """
 
 from __future__ import annotations
@@ -27,18 +28,32 @@ from pricing_data.units import HOUR, MINUTE
 from spotctl.log import events as ev
 from spotctl.show.costs import focus
 from spotctl.show.costs.cost import Report
-from tests.spotctl.show.costs.made import AWS, AZURE, GCP, NIGHT, MadeRun, night, partly_reserved, report_of
+from tests.spotctl.show.costs.made import (
+    AWS,
+    AZURE,
+    GCP,
+    NIGHT,
+    MadeRun,
+    night,
+    partly_reserved,
+    report_of,
+)
 
 PACKAGES = ("focus-validator==1.0.0", "multimethod<1.11")
 """Later versions of multimethod lack a function that the validator's own dependencies import."""
 
 NOT_OF_1_0 = (
-    *(f"{name}_{rule}" for name in ("InvoiceIssuer", "Provider", "Publisher") for rule in ("IsString", "NotNull")),
+    *(
+        f"{name}_{rule}"
+        for name in ("InvoiceIssuer", "Provider", "Publisher")
+        for rule in ("IsString", "NotNull")
+    ),
     *(f"{name}_Required" for name in ("InvoiceIssuer", "Provider", "Publisher", "ResourceID")),
     *("ResourceID_IsString", "ResourceID_Nullable", "SkuPriceId_Nullable"),
 )
-"""Rules for columns that FOCUS 1.0 does not have: it has InvoiceIssuerName, ProviderName, PublisherName and ResourceId,
-and ChargeCategory instead of the ChargeType that the rule for SkuPriceId asks for."""
+"""Rules for columns that FOCUS 1.0 does not have: it has InvoiceIssuerName, ProviderName,
+PublisherName and ResourceId, and ChargeCategory instead of the ChargeType that the rule for
+SkuPriceId asks for."""
 
 Line = dict[str, str]
 
@@ -55,15 +70,18 @@ FAULTS: dict[str, tuple[str, Callable[[Line], None]]] = {
     "a missing column": ("ChargePeriodEnd_Required", _without("ChargePeriodEnd")),
     "a cost that is no number": ("BilledCost_IsDecimal", _with("BilledCost", "free")),
     "an unknown service category": ("ServiceCategory_Enum", _with("ServiceCategory", "Machines")),
-    "a time without a zone": ("ChargePeriodStart_IsDateTime", _with("ChargePeriodStart", "2026-06-01 02:00:00")),
+    "a time without a zone": (
+        "ChargePeriodStart_IsDateTime",
+        _with("ChargePeriodStart", "2026-06-01 02:00:00"),
+    ),
     "no account": ("BillingAccountId_NotNull", _with("BillingAccountId", "")),
 }
 """What is planted, and the rule that must notice it."""
 
 
 def made_up(*others: MadeRun) -> Report:
-    """Runs with machines, refunds, disks, addresses, traffic and a correction, on all clouds; one is partly on reserved
-    machines, which are paid for already."""
+    """Runs with machines, refunds, disks, addresses, traffic and a correction, on all clouds; one
+    is partly on reserved machines, which are paid for already."""
     return report_of([night(0, np.random.default_rng(5)), _extras(), partly_reserved(0), *others])
 
 
@@ -123,12 +141,27 @@ def found_by(validator: Path, text: str) -> set[str]:
         data.write_text(text)
         skipped.write_text(json.dumps({"overrides": sorted(NOT_OF_1_0)}))
         (packages,) = validator.parent.parent.glob("lib/python*/site-packages")
-        given = ("--validate-version", "1.0", "--data-file", str(data), "--override-file", str(skipped))
+        given = (
+            "--validate-version",
+            "1.0",
+            "--data-file",
+            str(data),
+            "--override-file",
+            str(skipped),
+        )
         # It reads its list of currencies relative to the working directory.
-        ended = subprocess.run([str(validator), *given], cwd=packages, capture_output=True, text=True, check=False)
-    failed = {line.removesuffix(" failed:") for line in ended.stdout.splitlines() if line.endswith(" failed:")}
+        ended = subprocess.run(
+            [str(validator), *given], cwd=packages, capture_output=True, text=True, check=False
+        )
+    failed = {
+        line.removesuffix(" failed:")
+        for line in ended.stdout.splitlines()
+        if line.endswith(" failed:")
+    }
     if not failed and "succeeded" not in ended.stdout:
-        raise RuntimeError(f"the validator ended with {ended.returncode}: {ended.stdout}{ended.stderr}")
+        raise RuntimeError(
+            f"the validator ended with {ended.returncode}: {ended.stdout}{ended.stderr}"
+        )
     return failed
 
 
@@ -157,17 +190,25 @@ def installed(folder: Path | None) -> Iterator[Path]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--environment", type=Path, help="folder of the environment; kept, and used if it exists")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--environment", type=Path, help="folder of the environment; kept, and used if it exists"
+    )
     asked, text = parser.parse_args(), exported()
     with installed(asked.environment) as validator:
         broken = found_by(validator, text)
-        sys.stdout.write(f"{text.count(chr(10)) - 1} lines: {', '.join(sorted(broken)) or 'no rule is broken'}\n")
+        sys.stdout.write(
+            f"{text.count(chr(10)) - 1} lines: {', '.join(sorted(broken)) or 'no rule is broken'}\n"
+        )
         missed = 0
         for what, (rule, change) in FAULTS.items():
             noticed = rule in found_by(validator, planted(text, change))
             missed += not noticed
-            sys.stdout.write(f"planted {what}: {rule} {'notices it' if noticed else 'DOES NOT NOTICE IT'}\n")
+            sys.stdout.write(
+                f"planted {what}: {rule} {'notices it' if noticed else 'DOES NOT NOTICE IT'}\n"
+            )
     return 1 if broken or missed else 0
 
 

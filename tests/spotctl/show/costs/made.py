@@ -42,16 +42,24 @@ ON_DEMAND = {
     "m6i.large": 96_000_000,
     "c4.2xlarge": 400_000_000,
 }
-_RULES = {"aws": "per-second-first-hour-free", "gcp": "gcp", "azure": "azure", "local": "hourly-refund"}
+_RULES = {
+    "aws": "per-second-first-hour-free",
+    "gcp": "gcp",
+    "azure": "azure",
+    "local": "hourly-refund",
+}
 
 
 def project(events: Iterable[LogRow], tariff: Tariff, now: int | None = None) -> Ledger:
     """The ledger of the runs that the events belong to.
 
-    `tariff` prices what is not settled. The rows of an active run end at its last event, or at `now`.
+    `tariff` prices what is not settled. The rows of an active run end at its last event, or at
+    `now`.
     """
     rows, is_least = list[LedgerRow](), False
-    for _, of_run in groupby(sorted(events, key=lambda row: (row.run, row.id)), key=lambda row: row.run):
+    for _, of_run in groupby(
+        sorted(events, key=lambda row: (row.run, row.id)), key=lambda row: row.run
+    ):
         ledger = project_run(fold(of_run), tariff, now)
         rows += ledger.rows
         is_least |= ledger.is_least
@@ -76,7 +84,12 @@ class MadeRun:
         self.events.append((at, event))
 
     def begin(self, **spec: object) -> None:
-        whole: dict[str, Any] = {"name": self.job, "kind": "agileml", "tags": dict(self.tags), **spec}
+        whole: dict[str, Any] = {
+            "name": self.job,
+            "kind": "agileml",
+            "tags": dict(self.tags),
+            **spec,
+        }
         self.add(self.wall, ev.RunBegan(self.job, self.provider, whole, "/meeting", self.wall))
 
     def plan(self, usd: float, hours: float) -> None:
@@ -86,12 +99,16 @@ class MadeRun:
         """A market's prices, which are logged when the run ends."""
         self.markets[market] = (list(times), list(prices))
 
-    def rent(self, market: Market, machines: int, at: int, *, spot: bool = True, reliable: bool = False) -> list[str]:
+    def rent(
+        self, market: Market, machines: int, at: int, *, spot: bool = True, reliable: bool = False
+    ) -> list[str]:
         """Rents machines that start working five minutes later."""
         listed = ON_DEMAND[market.instance_type]
         return self._rent(market, machines, at, listed if spot else None, listed, reliable=reliable)
 
-    def take(self, market: Market, machines: int, at: int, price: int, *, is_listed: bool = True) -> list[str]:
+    def take(
+        self, market: Market, machines: int, at: int, price: int, *, is_listed: bool = True
+    ) -> list[str]:
         """Takes machines from a reservation, at the user's price."""
         listed = ON_DEMAND[market.instance_type] if is_listed else 0
         return self._rent(market, machines, at, None, price, listed)
@@ -109,16 +126,23 @@ class MadeRun:
     ) -> list[str]:
         intent, lease = next(self.intents), at + 40 * HOUR
         names = [f"i-{self.run}-{next(self.names):03}" for _ in range(machines)]
-        order = ev.RentIntended(intent, market, machines, bid, price, float(machines), reliable, lease)
+        order = ev.RentIntended(
+            intent, market, machines, bid, price, float(machines), reliable, lease
+        )
         self.add(at, replace(order, list_price=listed))
         self.add(at, ev.Rented(intent, tuple(ev.Granted(name, at) for name in names)))
         for name in names:
             self.add(at + 2 * MINUTE, ev.MachineRan(name))
         ready = tuple(ev.Moment(name, at + 5 * MINUTE) for name in names)
-        self.add(at + 5 * MINUTE, ev.Progressed((at - self.wall) // MINUTE + 5, 1.0, 1 + (machines > 6), ready=ready))
+        self.add(
+            at + 5 * MINUTE,
+            ev.Progressed((at - self.wall) // MINUTE + 5, 1.0, 1 + (machines > 6), ready=ready),
+        )
         return names
 
-    def end_machines(self, names: Sequence[str], at: int, reason: str, *, warned: bool = False) -> None:
+    def end_machines(
+        self, names: Sequence[str], at: int, reason: str, *, warned: bool = False
+    ) -> None:
         for name in names:
             if warned:
                 self.add(at - 2 * MINUTE, ev.MachineWarned(name, at, "eviction", "imds"))
@@ -127,7 +151,9 @@ class MadeRun:
     def redo(self, clock: int, begin: int, end: int) -> None:
         self.add(end, ev.Progressed(clock, 0.7, 2, redone=(ev.Stretch(begin, end),)))
 
-    def finish(self, at: int, outcome: str = "done", clocks: int | None = None, message: str = "") -> None:
+    def finish(
+        self, at: int, outcome: str = "done", clocks: int | None = None, message: str = ""
+    ) -> None:
         for market, (times, prices) in self.markets.items():
             self.add(at, ev.Priced(market, _RULES[market.cloud], tuple(times), tuple(prices)))
         facts = {} if clocks is None else {"clocks": clocks}
@@ -145,23 +171,33 @@ class MadeRun:
 
         def prices(market: Market, now: int) -> PriceSeries:
             times, values = (np.array(column, dtype=np.int64) for column in self.markets[market])
-            return PriceSeries(market, times, values).window(int(times[0]), min(now, int(times[-1])))
+            return PriceSeries(market, times, values).window(
+                int(times[0]), min(now, int(times[-1]))
+            )
 
         rule: Callable[[Market], BillingRule] = lambda market: rule_of_cloud(market.cloud)  # noqa: E731
         return Tariff(rule, prices)
 
 
-def night(number: int, rng: np.random.Generator, job: str = "nightly-recsys", *, is_running: bool = False) -> MadeRun:
+def night(
+    number: int, rng: np.random.Generator, job: str = "nightly-recsys", *, is_running: bool = False
+) -> MadeRun:
     """A run of a few hours with batches of machines; some are evicted, and their work is redone."""
     begin = NIGHT + number * DAY + int(rng.integers(0, 60)) * SECOND
-    made = MadeRun(f"{job}-{number:06x}", job, begin, {"team": "ml" if job.startswith("nightly") else "search"})
+    made = MadeRun(
+        f"{job}-{number:06x}", job, begin, {"team": "ml" if job.startswith("nightly") else "search"}
+    )
     made.begin(budget="25 USD")
     until = begin + int((4 + 2 * rng.random()) * HOUR) // SECOND * SECOND
     made.plan(3.2 + 2.4 * float(rng.random()), 5.0)
     for market in (*AWS, GCP):
         times = range(begin, until + 25 * MINUTE, 20 * MINUTE)
         steps = 0.27 * np.exp(np.cumsum(rng.normal(0, 0.06, len(times))))
-        made.price(market, times, (ON_DEMAND[market.instance_type] * np.clip(steps, 0.1, 0.9)).astype(int).tolist())
+        made.price(
+            market,
+            times,
+            (ON_DEMAND[market.instance_type] * np.clip(steps, 0.1, 0.9)).astype(int).tolist(),
+        )
     made.price(RELIABLE, (), ())
     anchor = made.rent(RELIABLE, 1, begin + 20 * SECOND, spot=False, reliable=True)
     at = begin + MINUTE
@@ -175,7 +211,9 @@ def night(number: int, rng: np.random.Generator, job: str = "nightly-recsys", *,
     return made
 
 
-def _batch(made: MadeRun, rng: np.random.Generator, at: int, until: int, *, is_running: bool) -> int:
+def _batch(
+    made: MadeRun, rng: np.random.Generator, at: int, until: int, *, is_running: bool
+) -> int:
     market = (*AWS, GCP)[int(rng.integers(4))]
     life = int(min(until - at, (0.4 + rng.exponential(2.2)) * HOUR)) // SECOND * SECOND
     evicted = at + life < until
@@ -227,7 +265,9 @@ def report(
     return report_on(every, period, by, at, month_budget, local=local)
 
 
-def by_run(rows: Iterable[LedgerRow], timelines: Sequence[RunTimeline]) -> list[tuple[RunTimeline, list[LedgerRow]]]:
+def by_run(
+    rows: Iterable[LedgerRow], timelines: Sequence[RunTimeline]
+) -> list[tuple[RunTimeline, list[LedgerRow]]]:
     """The runs, each with its rows."""
     rows_of: dict[str, list[LedgerRow]] = {timeline.run: [] for timeline in timelines}
     for row in rows:
@@ -240,7 +280,9 @@ def in_order(timelines: Iterable[RunTimeline]) -> tuple[RunTimeline, ...]:
     return tuple(sorted(timelines, key=lambda run: (run.wall_began, run.run)))
 
 
-def report_of(runs: Sequence[MadeRun], by: tuple[By, ...] = (By.JOB,), period: Period = ALWAYS) -> Report:
+def report_of(
+    runs: Sequence[MadeRun], by: tuple[By, ...] = (By.JOB,), period: Period = ALWAYS
+) -> Report:
     """The report on made-up runs."""
     timelines = in_order(timeline_of(made.log(1000 * i)) for i, made in enumerate(runs))
     rows = [row for made in runs for row in made.rows()]

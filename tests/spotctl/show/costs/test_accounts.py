@@ -1,4 +1,6 @@
-"""What the log keeps of ended runs: it changes no report, and is believed only while it says what the rows say."""
+"""What the log keeps of ended runs: it changes no report, and is believed only while it says what
+the rows say.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ HOUR_RUN, NIGHTLY_RUN = "hour-1", "nightly-recsys-000000"
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[MadeRun], Path]:
     """A night, and a machine that was returned within an hour, written once."""
-    made, home = [night(0, np.random.default_rng(19)), started_hour()], tmp_path_factory.mktemp("written")
+    made, home = (
+        [night(0, np.random.default_rng(19)), started_hour()],
+        tmp_path_factory.mktemp("written"),
+    )
     write_log(made, home)
     return made, home / "log.sqlite"
 
@@ -75,7 +80,9 @@ def read_again(home: Path, seen: list[str]) -> set[str]:
     return again
 
 
-def test_later_reports_read_no_events_and_are_equal_to_the_byte(home: Path, seen: list[str]) -> None:
+def test_later_reports_read_no_events_and_are_equal_to_the_byte(
+    home: Path, seen: list[str]
+) -> None:
     assert read_again(home, seen) == set()
 
 
@@ -87,7 +94,9 @@ def test_a_correction_of_an_ended_run_is_seen(home: Path, seen: list[str]) -> No
     forget(home / "log.sqlite")
     cost()
     with EventLog(home / "log.sqlite") as log:
-        log.append(HOUR_RUN, NIGHT, ev.Corrected(f"i-{HOUR_RUN}-000", NIGHT, -(10**12), "a mistake"))
+        log.append(
+            HOUR_RUN, NIGHT, ev.Corrected(f"i-{HOUR_RUN}-000", NIGHT, -(10**12), "a mistake")
+        )
     assert read_again(home, seen) == {HOUR_RUN}
 
 
@@ -117,24 +126,36 @@ def test_the_cost_of_another_run_is_not_believed(home: Path, seen: list[str]) ->
 
 
 def test_a_restored_log_with_other_events_is_read(home: Path, seen: list[str]) -> None:
-    """As many events with the same numbers: one has another time, as after a backup that took another course."""
-    _rewritten(home, lambda rows: [replace(one, at=one.at - 1) if one.id == len(rows) else one for one in rows])
+    """As many events with the same numbers: one has another time, as after a backup that took
+    another course.
+    """
+    _rewritten(
+        home,
+        lambda rows: [replace(one, at=one.at - 1) if one.id == len(rows) else one for one in rows],
+    )
     assert len(read_again(home, seen)) == 2
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_of_a_repaired_log_only_runs_with_lost_rows_are_read(home: Path, seen: list[str], times: int) -> None:
+def test_of_a_repaired_log_only_runs_with_lost_rows_are_read(
+    home: Path, seen: list[str], times: int
+) -> None:
     for _ in range(times):
         with closing(sqlite3.connect(home / "log.sqlite", isolation_level=None)) as db:
             db.execute("DROP TRIGGER no_update")
-            row = "SELECT max(id) FROM events WHERE run = ? AND kind != 'RowsLost' AND kind != 'RunEnded'"
+            row = (
+                "SELECT max(id) FROM events WHERE run = ? AND kind != 'RowsLost' AND kind != "
+                "'RunEnded'"
+            )
             db.execute(f"UPDATE events SET body = 'x' WHERE id = ({row})", (HOUR_RUN,))
         assert spotctl("log", "repair").code == 0
     assert read_again(home, seen) == {HOUR_RUN}
 
 
 def test_active_runs_are_not_kept(home: Path, seen: list[str]) -> None:
-    _rewritten(home, lambda rows: [one for one in rows if one.kind != "RunEnded" or one.run == HOUR_RUN])
+    _rewritten(
+        home, lambda rows: [one for one in rows if one.kind != "RunEnded" or one.run == HOUR_RUN]
+    )
     cost()
     assert read_again(home, seen) == {NIGHTLY_RUN}
 

@@ -31,7 +31,10 @@ CANVAS = markup.Canvas(960, 280)
 def rects(text: str, class_: str) -> list[dict[str, float]]:
     """The attributes of the rectangles with a class."""
     elements = re.findall(rf'<rect ([^>]*class="{class_}"[^>]*)/>', text)
-    return [{key: float(value) for key, value in re.findall(r'(\w+)="([\d.]+)"', one)} for one in elements]
+    return [
+        {key: float(value) for key, value in re.findall(r'(\w+)="([\d.]+)"', one)}
+        for one in elements
+    ]
 
 
 @given(st.floats(1e-6, 1e9), st.integers(2, 8))
@@ -53,7 +56,13 @@ def test_axes_of_machines_have_whole_numbers(most: int, count: int) -> None:
 
 @pytest.mark.parametrize(
     ("values", "label"),
-    [([0, 0.5], "$0.50"), ([0, 2.0], "$2"), ([0, 0.0025], "$0.0025"), ([0, 2.5], "$2.50"), ([0, 1000.0], "$1,000")],
+    [
+        ([0, 0.5], "$0.50"),
+        ([0, 2.0], "$2"),
+        ([0, 0.0025], "$0.0025"),
+        ([0, 2.5], "$2.50"),
+        ([0, 1000.0], "$1,000"),
+    ],
 )
 def test_dollars_have_as_many_decimals_as_the_axis_needs(values: list[float], label: str) -> None:
     assert markup.dollars_axis(values)(values[1]) == label
@@ -65,7 +74,9 @@ def test_labels_of_a_time_axis_stay_inside_the_chart(span: int, after: int, widt
     text = markup.time_axis(canvas, canvas.x(NIGHT + after, NIGHT + after + span))
     places = [
         (float(x), anchor, words)
-        for x, anchor, words in re.findall(r'<text x="([\d.]+)"[^>]*text-anchor="(\w+)">([^<]*)<', text)
+        for x, anchor, words in re.findall(
+            r'<text x="([\d.]+)"[^>]*text-anchor="(\w+)">([^<]*)<', text
+        )
     ]
     assert len(places) <= 9
     for x, anchor, words in places:
@@ -114,7 +125,9 @@ def test_footprint_steps_at_the_right_times() -> None:
     middle = CANVAS.left + (CANVAS.width - CANVAS.left - CANVAS.right) / 2
     tops = {y for x, y in points if x < middle - 1}
     low, high = CANVAS.height - CANVAS.bottom, CANVAS.top
-    assert sorted(tops) == pytest.approx([high + (low - high) * (1 - share) for share in (5 / 6, 1 / 6)], abs=0.1)
+    assert sorted(tops) == pytest.approx(
+        [high + (low - high) * (1 - share) for share in (5 / 6, 1 / 6)], abs=0.1
+    )
     assert 'class="stage2"' in text
     assert 'class="unwarned"' in text
     assert 'aria-label="five machines"' in text
@@ -173,7 +186,10 @@ def test_a_minimum_bid_is_drawn_from_one_look_at_hosts_to_the_next() -> None:
     made.finish(NIGHT + 4 * HOUR)
     report = report_of([made])
     (line,) = minimum_bids(report.runs[0], markets_of(report))
-    assert [(begin - NIGHT, end - NIGHT) for begin, end, _ in line.data] == [(HOUR, 2 * HOUR), (2 * HOUR, 4 * HOUR)]
+    assert [(begin - NIGHT, end - NIGHT) for begin, end, _ in line.data] == [
+        (HOUR, 2 * HOUR),
+        (2 * HOUR, 4 * HOUR),
+    ]
     assert [percent for _, _, percent in line.data] == pytest.approx([40.0, 50.0])
 
 
@@ -191,7 +207,9 @@ def test_cumulative_cost_ends_at_the_total(started: bool) -> None:
 
 def test_parts_add_up_to_the_total() -> None:
     report = report_of(month()[:3])
-    assert sum(part.data for part in parts_of(report.whole)) == pytest.approx(usd(report.whole.total), abs=5e-6)
+    assert sum(part.data for part in parts_of(report.whole)) == pytest.approx(
+        usd(report.whole.total), abs=5e-6
+    )
 
 
 def test_text_is_escaped_everywhere() -> None:

@@ -8,7 +8,15 @@ import pytest
 
 from pricing_data.units import HOUR, NANO_SECONDS_PER_DOLLAR
 from spotctl.show.costs.answers import as_csv, as_json, as_markdown
-from spotctl.show.costs.columns import COLUMNS, JSON_GROUP, MARKDOWN, TERMINAL, TERMINAL_PRIORITY, FigureColumn, Unit
+from spotctl.show.costs.columns import (
+    COLUMNS,
+    JSON_GROUP,
+    MARKDOWN,
+    TERMINAL,
+    TERMINAL_PRIORITY,
+    FigureColumn,
+    Unit,
+)
 from spotctl.show.costs.tables import plain_text
 from tests.spotctl.show.costs.made import month, report_of
 
@@ -26,8 +34,13 @@ from tests.spotctl.show.costs.made import month, report_of
         *((unit, None, None, "", "-") for unit in Unit),
     ],
 )
-def test_values_in_each_format(unit: Unit, value: float | None, json: float | None, csv: str, text: str) -> None:
-    column, row = FigureColumn("key", "heading", unit, "work", "meaning"), report_of(month()[:1]).whole
+def test_values_in_each_format(
+    unit: Unit, value: float | None, json: float | None, csv: str, text: str
+) -> None:
+    column, row = (
+        FigureColumn("key", "heading", unit, "work", "meaning"),
+        report_of(month()[:1]).whole,
+    )
     figures = replace(row, work=value)  # type: ignore[arg-type]  # any figure of this unit
     assert (column.json(figures), column.csv(figures), column.text(figures, 2)) == (json, csv, text)
 

@@ -21,7 +21,18 @@ from spotctl.log.ledger.rows import ChargeKind, LedgerRow, SameWork, Use, nano_d
 from spotctl.show.costs.answers import as_csv, as_json, as_markdown
 from spotctl.show.costs.cost import figures, groups
 from spotctl.show.costs.periods import UNTAGGED, By, Period, check_tags, months_of_tags, parse_by
-from tests.spotctl.show.costs.made import ALWAYS, AWS, GCP, NIGHT, NOW, RELIABLE, MadeRun, parts, report, report_of
+from tests.spotctl.show.costs.made import (
+    ALWAYS,
+    AWS,
+    GCP,
+    NIGHT,
+    NOW,
+    RELIABLE,
+    MadeRun,
+    parts,
+    report,
+    report_of,
+)
 
 DOLLAR = NANO_SECONDS_PER_DOLLAR
 
@@ -53,7 +64,12 @@ def timeline(run: str = "a-1", job: str = "a", **changes: object) -> RunTimeline
 
 
 def row(
-    amount: int, run: str = "a-1", job: str = "a", market: Market = AWS[0], at: int = NIGHT, **changes: object
+    amount: int,
+    run: str = "a-1",
+    job: str = "a",
+    market: Market = AWS[0],
+    at: int = NIGHT,
+    **changes: object,
 ) -> LedgerRow:
     values: dict[str, object] = {
         "run": run,
@@ -98,7 +114,9 @@ def test_the_figures_of_a_run_by_hand() -> None:
 
 
 def test_reliable_machines_have_no_saving_apart_from_the_spot_machines_that_they_serve() -> None:
-    """They would be compared with the work of the few minutes in which another on-demand machine worked."""
+    """They would be compared with the work of the few minutes in which another on-demand machine
+    worked.
+    """
     rows = [
         row(40 * DOLLAR),
         row(DOLLAR // 100, spot=False),
@@ -119,9 +137,33 @@ def test_reliable_machines_have_no_saving_apart_from_the_spot_machines_that_they
 def test_json_keys_and_values() -> None:
     answer = as_json(report([row(3 * DOLLAR)], [timeline()], ALWAYS, [By.JOB], NOW))
     assert list(answer) == [
-        *("total_usd", "on_demand_usd", "saved_pct", "free_usd", "lost_work_usd", "waiting_usd", "evictions", "work"),
-        *("usd_per_work", "runs", "running", "loss_usd", "samples", "usd_per_million_samples", "successes"),
-        *("usd_per_success", "budget_usd", "sent_bytes", "received_bytes", "traffic_runs", "total_low_usd"),
+        *(
+            "total_usd",
+            "on_demand_usd",
+            "saved_pct",
+            "free_usd",
+            "lost_work_usd",
+            "waiting_usd",
+            "evictions",
+            "work",
+        ),
+        *(
+            "usd_per_work",
+            "runs",
+            "running",
+            "loss_usd",
+            "samples",
+            "usd_per_million_samples",
+            "successes",
+        ),
+        *(
+            "usd_per_success",
+            "budget_usd",
+            "sent_bytes",
+            "received_bytes",
+            "traffic_runs",
+            "total_low_usd",
+        ),
         *("total_high_usd", "rows_lost", "saving", "trend", "left_plan", "month"),
         *("months_of_tags", "replayed", "time_zone", "groups"),
     ]
@@ -129,7 +171,14 @@ def test_json_keys_and_values() -> None:
     assert answer["on_demand_usd"] == 6.0
     assert answer["saved_pct"] == 50.0
     assert list(answer["saving"]) == [
-        *("on_demand_usd", "on_demand_low_usd", "on_demand_high_usd", "steps", "paid_usd", "on_demand_unknown"),
+        *(
+            "on_demand_usd",
+            "on_demand_low_usd",
+            "on_demand_high_usd",
+            "steps",
+            "paid_usd",
+            "on_demand_unknown",
+        ),
     ]
     assert [step["name"] for step in answer["saving"]["steps"]] == list(STEPS)
     assert answer["usd_per_work"] == 0.03
@@ -140,7 +189,8 @@ def test_json_keys_and_values() -> None:
 
 
 def test_unknown_values_are_null() -> None:
-    """Without use there is no saving; commands count no work; the work of two jobs cannot be added."""
+    """Without use there is no saving; commands count no work; the work of two jobs cannot be
+    added."""
     nothing = as_json(report([], [timeline(work=None)], ALWAYS, [By.JOB], NOW))
     assert nothing["saved_pct"] is None
     assert nothing["work"] is None
@@ -158,7 +208,10 @@ def test_a_run_without_machines_counts_in_its_group() -> None:
 def test_work_is_only_known_for_whole_runs() -> None:
     rows = [row(DOLLAR), row(DOLLAR, market=GCP)]
     assert [one.figures.work for one in groups(parts(rows, [timeline()]), [By.RUN])] == [100]
-    assert [one.figures.work for one in groups(parts(rows, [timeline()]), [By.CLOUD])] == [None, None]
+    assert [one.figures.work for one in groups(parts(rows, [timeline()]), [By.CLOUD])] == [
+        None,
+        None,
+    ]
 
 
 def test_rows_and_evictions_are_grouped_by_day_and_type() -> None:
@@ -201,7 +254,9 @@ rows_of_any_run = st.lists(
 @settings(max_examples=60)
 @given(rows_of_any_run, st.sampled_from([by for n in (1, 2) for by in permutations(By, n)]))
 def test_groups_add_up_to_the_total_exactly(rows: list[LedgerRow], by: tuple[By, ...]) -> None:
-    """To the nano-dollar, as they are printed; rows have fractions of it, and a day has parts of rows."""
+    """To the nano-dollar, as they are printed; rows have fractions of it, and a day has parts of
+    rows.
+    """
     work = SameWork(10**15 + 1, 10**14, 10**16, Fraction(2, 3))
     runs = [
         timeline("a-1", same_work=work),
@@ -211,24 +266,40 @@ def test_groups_add_up_to_the_total_exactly(rows: list[LedgerRow], by: tuple[By,
     whole = figures(parts(rows, runs))
     found = [one.figures for one in groups(parts(rows, runs), by)]
     assert sum(one.machine_micros for one in found) == whole.machine_micros
-    for name in ("total", "on_demand", "free", "lost_work", "waiting", "other_charges", "unsettled", "low", "loss"):
+    for name in (
+        "total",
+        "on_demand",
+        "free",
+        "lost_work",
+        "waiting",
+        "other_charges",
+        "unsettled",
+        "low",
+        "loss",
+    ):
         printed = [round(usd(getattr(one, name)) * 1e9) for one in found]
         assert sum(printed) == round(usd(getattr(whole, name)) * 1e9), name
     for name, amount in whole.steps:
-        assert sum(round(usd(dict(one.steps)[name]) * 1e9) for one in found) == round(usd(amount) * 1e9), name
+        assert sum(round(usd(dict(one.steps)[name]) * 1e9) for one in found) == round(
+            usd(amount) * 1e9
+        ), name
 
 
 @given(rows_of_any_run)
 def test_a_run_costs_what_its_rows_cost_rounded_once(rows: list[LedgerRow]) -> None:
     """Whatever the other runs have."""
     runs = [timeline("a-1"), timeline("a-2"), timeline("b-1", "b")]
-    of_run = {group.key[By.RUN]: group.figures.total for group in groups(parts(rows, runs), (By.RUN,))}
+    of_run = {
+        group.key[By.RUN]: group.figures.total for group in groups(parts(rows, runs), (By.RUN,))
+    }
     for name, total in of_run.items():
         assert total == 3600 * nano_dollars(sum(row.amount for row in rows if row.run == name))
 
 
 def test_csv_has_a_line_per_group_and_no_total() -> None:
-    text = as_csv(report([row(DOLLAR // 3)], [timeline(work=None)], ALWAYS, [By.JOB, By.CLOUD], NOW))
+    text = as_csv(
+        report([row(DOLLAR // 3)], [timeline(work=None)], ALWAYS, [By.JOB, By.CLOUD], NOW)
+    )
     head, line = text.splitlines()
     cells = dict(zip(head.split(","), line.split(","), strict=True))
     assert (cells["job"], cells["cloud"], cells["total_usd"]) == ("a", "aws", "0.333333333")
@@ -246,7 +317,9 @@ def test_markdown_is_escaped() -> None:
 def test_bad_groupings_are_errors() -> None:
     with pytest.raises(BadRequest, match="--by is empty"):
         parse_by(",")
-    with pytest.raises(BadRequest, match=r"'color'; allowed are job, run.*, or the name of a tag \(team, user\)"):
+    with pytest.raises(
+        BadRequest, match=r"'color'; allowed are job, run.*, or the name of a tag \(team, user\)"
+    ):
         check_tags(parse_by("job,color"), [{"team": "search"}, {"user": "ada"}])
 
 
@@ -254,7 +327,10 @@ def test_costs_are_grouped_by_the_values_of_a_tag() -> None:
     """A run without the tag is one of `untagged`; a tag never splits a run."""
     runs = [timeline("a-0", tags={"team": "search"}), timeline("a-1", tags={"user": "ada"})]
     rows, by = [row(DOLLAR, run="a-0"), row(2 * DOLLAR, run="a-1")], parse_by("team,cloud")
-    totals = [(tuple(group.key.values()), group.figures.total) for group in report(rows, runs, ALWAYS, by, NOW).groups]
+    totals = [
+        (tuple(group.key.values()), group.figures.total)
+        for group in report(rows, runs, ALWAYS, by, NOW).groups
+    ]
     assert totals == [(("search", "aws"), DOLLAR), ((UNTAGGED, "aws"), 2 * DOLLAR)]
     first = as_json(report(rows, runs, ALWAYS, by, NOW))["groups"][0]
     assert (first["team"], first["cloud"]) == ("search", "aws")
@@ -308,22 +384,35 @@ def test_work_of_a_run_without_progress() -> None:
 
 
 def test_units_of_a_job_and_their_trend() -> None:
-    """Four successful nights that become cheaper, and a failed one that is paid for by the others."""
+    """Four successful nights that become cheaper, and a failed one that is paid for by the
+    others."""
     nights = [timeline(f"a-{i}", wall_began=NIGHT + i * DAY, samples=2_000_000) for i in range(4)]
     failed = timeline("a-9", wall_began=NIGHT + 9 * DAY, outcome="failed", work=50)
-    rows = [row(cost * DOLLAR, f"a-{i}") for i, cost in enumerate((4, 6, 3, 3))] + [row(2 * DOLLAR, "a-9")]
+    rows = [row(cost * DOLLAR, f"a-{i}") for i, cost in enumerate((4, 6, 3, 3))] + [
+        row(2 * DOLLAR, "a-9")
+    ]
     found = as_json(report(rows, [*nights, failed], ALWAYS, [By.JOB], NOW))
     assert (found["successes"], found["usd_per_success"], found["samples"]) == (4, 4.5, 9_000_000)
     assert found["usd_per_million_samples"] == pytest.approx(2.0)
     (trend,) = found["trend"]
-    assert (trend["unit"], trend["runs"], trend["before_usd"], trend["latest_usd"]) == ("clock", 2, 0.05, 0.03)
+    assert (trend["unit"], trend["runs"], trend["before_usd"], trend["latest_usd"]) == (
+        "clock",
+        2,
+        0.05,
+        0.03,
+    )
     assert trend["change_pct"] == pytest.approx(-40)
 
 
 def test_the_month_and_its_forecast() -> None:
-    """A dollar on each of the last ten days is expected on each day that is left; the third of July has three."""
+    """A dollar on each of the last ten days is expected on each day that is left; the third of July
+    has three.
+    """
     begins = [NOW - i * DAY for i in range(1, 11)]
-    nights = [timeline(f"a-{at}", wall_began=at, began=at, wall_ended=at + HOUR, until=at + HOUR) for at in begins]
+    nights = [
+        timeline(f"a-{at}", wall_began=at, began=at, wall_ended=at + HOUR, until=at + HOUR)
+        for at in begins
+    ]
     rows = [row(DOLLAR, one.run, at=one.began) for one in nights]
     month = as_json(report(rows, nights, ALWAYS, [By.JOB], NOW, 35.0))["month"]
     assert (month["month"], month["paid_usd"], month["budget_usd"]) == ("2026-07", 1.0, 35.0)
@@ -333,9 +422,18 @@ def test_the_month_and_its_forecast() -> None:
 
 
 def test_each_tag_with_a_budget_has_a_month_of_its_own() -> None:
-    runs = [timeline("a-1", tags={"user": "ada", "team": "x"}), timeline("a-2", tags={"user": "bob"}), timeline("a-3")]
-    parts = [(run, [row(dollars * DOLLAR, run.run)]) for run, dollars in zip(runs, (1, 2, 4), strict=True)]
-    months = months_of_tags(parts, NIGHT + 2 * HOUR, {"user=ada": 3.0, "user=bob": 1.0, "team=y": 9.0})
+    runs = [
+        timeline("a-1", tags={"user": "ada", "team": "x"}),
+        timeline("a-2", tags={"user": "bob"}),
+        timeline("a-3"),
+    ]
+    parts = [
+        (run, [row(dollars * DOLLAR, run.run)])
+        for run, dollars in zip(runs, (1, 2, 4), strict=True)
+    ]
+    months = months_of_tags(
+        parts, NIGHT + 2 * HOUR, {"user=ada": 3.0, "user=bob": 1.0, "team=y": 9.0}
+    )
     assert [(month.tag, month.paid / DOLLAR, month.budget) for month in months] == [
         ("user=ada", 1.0, 3.0),
         ("user=bob", 2.0, 1.0),
@@ -365,4 +463,8 @@ def test_traffic_is_grouped_by_where_it_went() -> None:
     sent = row(DOLLAR, kind=ChargeKind.EGRESS)
     rows = [sent._replace(target=target) for target in ("aws/us-west-2", "gcp/us-central1", "")]
     found = groups(parts(rows, [timeline()]), [By.KIND])
-    assert {one.key[By.KIND] for one in found} == {"traffic to another region", "traffic to another cloud", "traffic"}
+    assert {one.key[By.KIND] for one in found} == {
+        "traffic to another region",
+        "traffic to another cloud",
+        "traffic",
+    }

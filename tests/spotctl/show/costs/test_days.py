@@ -1,4 +1,6 @@
-"""Days and months of a time zone: rows are cut at its midnights, and days of 23 and 25 hours add up."""
+"""Days and months of a time zone: rows are cut at its midnights, and days of 23 and 25 hours add
+up.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,14 @@ from tests.spotctl.show.costs.made import AWS, NOW, MadeRun, in_order, night, re
 
 BERLIN = ZoneInfo("Europe/Berlin")
 SPRING, AUTUMN = parse_time("2026-03-27T12:00:00Z"), parse_time("2026-10-23T12:00:00Z")
-ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Pacific/Kiritimati", "America/Havana"]
+ZONES = [
+    "UTC",
+    "Europe/Berlin",
+    "America/New_York",
+    "Asia/Kathmandu",
+    "Pacific/Kiritimati",
+    "America/Havana",
+]
 
 
 def dollar_an_hour(begin: int, days: int) -> MadeRun:
@@ -39,20 +48,38 @@ def by_days(runs: list[MadeRun], zone: tzinfo, by: By = By.DAY) -> dict[str, flo
     rows = [row for made in runs for row in made.rows()]
     made = report(rows, timelines, Period(zone=zone), (by,), NOW)
     assert sum(group.figures.total for group in made.groups) == made.whole.total
-    assert usd(made.whole.total) == pytest.approx(usd(sum(row.amount for row in rows)), abs=1e-9 * len(runs))
+    assert usd(made.whole.total) == pytest.approx(
+        usd(sum(row.amount for row in rows)), abs=1e-9 * len(runs)
+    )
     assert sum(group.figures.machine_micros for group in made.groups) == made.whole.machine_micros
     return {group.key[by]: group.figures.total / 3.6e12 for group in made.groups}
 
 
 def test_the_day_of_summer_time_has_23_hours_and_that_of_winter_time_25() -> None:
     spring = by_days([dollar_an_hour(SPRING, 4)], BERLIN)
-    assert spring == {"2026-03-27": 11, "2026-03-28": 24, "2026-03-29": 23, "2026-03-30": 24, "2026-03-31": 14}
+    assert spring == {
+        "2026-03-27": 11,
+        "2026-03-28": 24,
+        "2026-03-29": 23,
+        "2026-03-30": 24,
+        "2026-03-31": 14,
+    }
     autumn = by_days([dollar_an_hour(AUTUMN, 4)], BERLIN)
-    assert autumn == {"2026-10-23": 10, "2026-10-24": 24, "2026-10-25": 25, "2026-10-26": 24, "2026-10-27": 13}
+    assert autumn == {
+        "2026-10-23": 10,
+        "2026-10-24": 24,
+        "2026-10-25": 25,
+        "2026-10-26": 24,
+        "2026-10-27": 13,
+    }
 
 
 def test_days_are_those_of_bills_by_default() -> None:
-    assert by_days([dollar_an_hour(SPRING, 2)], UTC) == {"2026-03-27": 12, "2026-03-28": 24, "2026-03-29": 12}
+    assert by_days([dollar_an_hour(SPRING, 2)], UTC) == {
+        "2026-03-27": 12,
+        "2026-03-28": 24,
+        "2026-03-29": 12,
+    }
 
 
 def test_months_end_at_midnight_of_the_zone() -> None:
@@ -63,13 +90,19 @@ def test_months_end_at_midnight_of_the_zone() -> None:
 
 
 @given(st.sampled_from(ZONES), st.integers(0, 500 * 24), st.integers(0, 200))
-def test_parts_of_rows_are_within_a_day_and_add_up_exactly(name: str, first: int, seed: int) -> None:
+def test_parts_of_rows_are_within_a_day_and_add_up_exactly(
+    name: str, first: int, seed: int
+) -> None:
     zone = ZoneInfo(name)
     (row, *_) = dollar_an_hour(SPRING, 1).rows()
     rng = np.random.default_rng(seed)
     begin = SPRING + first * HOUR + int(rng.integers(HOUR))
     rows = [
-        row._replace(begin=begin, end=begin + int(rng.integers(4 * DAY)), amount=int(rng.integers(-(10**12), 10**12)))
+        row._replace(
+            begin=begin,
+            end=begin + int(rng.integers(4 * DAY)),
+            amount=int(rng.integers(-(10**12), 10**12)),
+        )
         for _ in range(3)
     ]
     rows.append(row._replace(begin=begin, end=begin))
@@ -86,7 +119,7 @@ def test_nights_add_up_in_every_zone(name: str, seed: int) -> None:
     by_days([night(i, np.random.default_rng(seed)) for i in range(2)], ZoneInfo(name))
 
 
-# -- the command -------------------------------------------------------------------------------------------------------
+# -- the command -----------------------------------------------------------------------------------
 
 
 def test_the_command_states_the_time_zone(tmp_path: Path) -> None:
@@ -97,9 +130,18 @@ def test_the_command_states_the_time_zone(tmp_path: Path) -> None:
     assert "days are in Europe/Berlin; bills and the monthly budget are in UTC" in berlin.out
     answer = spotctl(*words, "--tz", "Europe/Berlin", "--json").json
     assert answer["time_zone"] == "Europe/Berlin"
-    assert [(group["day"], group["total_usd"]) for group in answer["groups"]][2] == ("2026-03-29", 23)
-    assert "Days are in Europe/Berlin" in spotctl(*words, "--tz", "Europe/Berlin", "--format", "html").out
-    assert "days are in Europe/Berlin" in spotctl(*words, "--tz", "Europe/Berlin", "--format", "md").out
+    assert [(group["day"], group["total_usd"]) for group in answer["groups"]][2] == (
+        "2026-03-29",
+        23,
+    )
+    assert (
+        "Days are in Europe/Berlin"
+        in spotctl(*words, "--tz", "Europe/Berlin", "--format", "html").out
+    )
+    assert (
+        "days are in Europe/Berlin"
+        in spotctl(*words, "--tz", "Europe/Berlin", "--format", "md").out
+    )
     assert "are in UTC" not in spotctl("report", "cost").out
 
 

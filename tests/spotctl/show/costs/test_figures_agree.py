@@ -1,4 +1,6 @@
-"""A figure that is shown twice is the same: on the page, in the tables, in JSON and in CSV, for random made-up runs."""
+"""A figure that is shown twice is the same: on the page, in the tables, in JSON and in CSV, for
+random made-up runs.
+"""
 
 from __future__ import annotations
 
@@ -40,13 +42,17 @@ def runs_of(seed: int, number: int) -> list[MadeRun]:
     rng = np.random.default_rng(seed)
     runs = []
     for i in range(number):
-        kind = rng.choice(["done", "failed", "running", "without machines"], p=[0.5, 0.2, 0.15, 0.15])
+        kind = rng.choice(
+            ["done", "failed", "running", "without machines"], p=[0.5, 0.2, 0.15, 0.15]
+        )
         if kind == "without machines":
             made = MadeRun(f"none-{i}", "none", NIGHT + i * DAY)
             made.begin()
             made.finish(NIGHT + i * DAY + HOUR, "failed")
         else:
-            made = night(i, rng, str(rng.choice(["nightly-recsys", "weekly"])), is_running=kind == "running")
+            made = night(
+                i, rng, str(rng.choice(["nightly-recsys", "weekly"])), is_running=kind == "running"
+            )
             if kind == "failed":
                 at, ended = made.events.pop()
                 assert isinstance(ended, ev.RunEnded)
@@ -121,7 +127,12 @@ LOST_TIME = ("start-up", "waiting", "redone work")
 def test_a_figure_of_the_whole_is_the_same_everywhere(report: Report) -> None:
     if not report.runs:
         return
-    whole, digits, shown, answer = report.whole, digits_of(report), read(report), answers.as_json(report)
+    whole, digits, shown, answer = (
+        report.whole,
+        digits_of(report),
+        read(report),
+        answers.as_json(report),
+    )
     terminal, (_, summary) = tables.plain_text(report), cost_summary(report)
     (paid,) = (line for line in summary.splitlines() if line.startswith("- paid: "))
     total = money(whole.total, digits)
@@ -136,7 +147,9 @@ def test_a_figure_of_the_whole_is_the_same_everywhere(report: Report) -> None:
         if whole.on_demand and dict(whole.steps)[name]:
             if name not in LOST_TIME:
                 assert shown.column("From on demand to paid", "cost")[name] == cost
-            assert f"{name} {money(dict(whole.steps)[name], digits)}" in re.sub(r"\s+", " ", terminal)
+            assert f"{name} {money(dict(whole.steps)[name], digits)}" in re.sub(
+                r"\s+", " ", terminal
+            )
     lost = sum(dict(whole.steps).get(name, 0) for name in LOST_TIME)
     if whole.on_demand and not whole.is_least and lost:
         steps = shown.column("From on demand to paid", "cost")
@@ -150,8 +163,19 @@ def test_a_figure_of_the_whole_is_the_same_everywhere(report: Report) -> None:
 @given(reports)
 def test_parts_add_up_to_the_whole(report: Report) -> None:
     whole, markets = report.whole, markets_of(report)
-    for figure in ("total", "on_demand", "free", "lost_work", "waiting", "evictions", "machine_micros", "unsettled"):
-        assert sum(getattr(group.figures, figure) for group in report.groups) == getattr(whole, figure), figure
+    for figure in (
+        "total",
+        "on_demand",
+        "free",
+        "lost_work",
+        "waiting",
+        "evictions",
+        "machine_micros",
+        "unsettled",
+    ):
+        assert sum(getattr(group.figures, figure) for group in report.groups) == getattr(
+            whole, figure
+        ), figure
     assert sum(market.paid for market in markets) == whole.total
     assert sum(market.refunded for market in markets) == whole.free
     assert sum(market.evictions for market in markets) == whole.evictions
@@ -163,7 +187,9 @@ def test_parts_add_up_to_the_whole(report: Report) -> None:
     parts = list(csv.DictReader(io.StringIO(answers.as_csv(report))))
     in_json = answers.as_json(report)["groups"]
     for name in ("total_usd", "lost_work_usd", "waiting_usd", "runs", "evictions"):
-        assert [float(part[name] or 0) for part in parts] == [float(group[name] or 0) for group in in_json], name
+        assert [float(part[name] or 0) for part in parts] == [
+            float(group[name] or 0) for group in in_json
+        ], name
 
 
 @settings(max_examples=25)
@@ -192,13 +218,19 @@ def _runs_of_groups(report: Report) -> Counter[str]:
         return Counter(run_of)
     subjects = [Subject(row, run_of[row.run]) for row in report.rows]
     subjects += [Subject(eviction, run) for run in report.runs for eviction in run.evictions]
-    return Counter(run for run, _ in {(subject.run.run, key_of(report.by, subject)) for subject in subjects})
+    return Counter(
+        run for run, _ in {(subject.run.run, key_of(report.by, subject)) for subject in subjects}
+    )
 
 
 def test_bars_of_months_are_the_months_of_the_table() -> None:
     """Runs across the end of a month: both divide their rows by the provider's clock."""
-    runs: Sequence[MadeRun] = [night(i, np.random.default_rng(i)) for i in range(28, 28 + MAX_BARS + 1)]
+    runs: Sequence[MadeRun] = [
+        night(i, np.random.default_rng(i)) for i in range(28, 28 + MAX_BARS + 1)
+    ]
     report = report_of(runs, (By.MONTH,))
     bars, unit = bars_of(report, markets_of(report))
     assert unit == "month"
-    assert [round(bar.value, 6) for bar in bars] == [round(usd(group.figures.total), 6) for group in report.groups]
+    assert [round(bar.value, 6) for bar in bars] == [
+        round(usd(group.figures.total), 6) for group in report.groups
+    ]

@@ -1,5 +1,5 @@
-"""FOCUS exports: 1.2 by the table in focus_1_2.csv and by conformance rules of the specification, 1.0 by the FinOps
-Foundation's validator.
+"""FOCUS exports: 1.2 by the table in focus_1_2.csv and by conformance rules of the specification,
+1.0 by the FinOps Foundation's validator.
 
 The table was written by hand; the specification counts.
 """
@@ -48,7 +48,9 @@ def test_the_page_has_every_column_with_its_definition() -> None:
     page = _DOCS.read_text(encoding="utf-8")
     assert dict(_LINK.findall(page)) == {name: name.lower() for name in TABLE}
     later = page.partition("leaves out the columns that came later: ")[2].partition(".")[0]
-    assert later.split() == ", ".join(name for name in TABLE if TABLE[name]["since"] != "1.0").split()
+    assert (
+        later.split() == ", ".join(name for name in TABLE if TABLE[name]["since"] != "1.0").split()
+    )
     own = re.findall(r"^\| (x_\w+) \|", page, re.MULTILINE)
     assert own == [name for name in focus.COLUMNS if name.startswith("x_")]
 
@@ -78,7 +80,13 @@ _PRICES = (
     *("PricingCurrencyContractedUnitPrice", "PricingCurrencyListUnitPrice"),
 )
 _PRICED = (*_PRICES, "PricingCategory", "PricingQuantity", "SkuId", "SkuPriceId")
-_COSTS = ("BilledCost", "EffectiveCost", "PricingCurrencyEffectiveCost", "ContractedCost", "ListCost")
+_COSTS = (
+    "BilledCost",
+    "EffectiveCost",
+    "PricingCurrencyEffectiveCost",
+    "ContractedCost",
+    "ListCost",
+)
 _TOGETHER = {
     "BillingAccountType": "BillingAccountId",
     "CapacityReservationStatus": "CapacityReservationId",
@@ -100,7 +108,11 @@ _ENUMS = {
     "PricingCategory": {"", "Standard", "Committed", "Dynamic", "Other"},
     "PricingUnit": {"", "Hours", "GiB"},
 }
-_CATEGORY_OF = {"Virtual Machines": "Compute", "Block Storage": "Storage", "Network Connectivity": "Networking"}
+_CATEGORY_OF = {
+    "Virtual Machines": "Compute",
+    "Block Storage": "Storage",
+    "Network Connectivity": "Networking",
+}
 
 
 def _is_usage(line: Line) -> bool:
@@ -110,11 +122,21 @@ def _is_usage(line: Line) -> bool:
 def _is_product(line: Line, price: str, cost: str) -> bool:
     if not (line[price] and line["PricingQuantity"]) or line["ChargeClass"] == "Correction":
         return True
-    return abs(Decimal(line[price]) * Decimal(line["PricingQuantity"]) - Decimal(line[cost])) < Decimal("1e-12")
+    return abs(
+        Decimal(line[price]) * Decimal(line["PricingQuantity"]) - Decimal(line[cost])
+    ) < Decimal("1e-12")
 
 
 def _keys_are_defined(line: Line) -> bool:
-    defined = {"CoreCount", "DiskSpace", "DiskType", "GpuCount", "InstanceType", "MemorySize", "OperatingSystem"}
+    defined = {
+        "CoreCount",
+        "DiskSpace",
+        "DiskType",
+        "GpuCount",
+        "InstanceType",
+        "MemorySize",
+        "OperatingSystem",
+    }
     details = json.loads(line["SkuPriceDetails"] or "{}")
     return all(key in defined or key.startswith("x_") for key in details)
 
@@ -144,9 +166,12 @@ RULES: Mapping[str, Callable[[Line], bool]] = {
     **{f"{name} of usage is not null": partial(_is_there, name) for name in _PRICED},
     **{f"{name} is not negative": partial(_is_not_negative, name) for name in _PRICES},
     "ConsumedQuantity is null exactly when the charge is no usage, except for corrections": lambda line: (
-        line["ChargeClass"] == "Correction" or bool(line["ConsumedQuantity"]) == (line["ChargeCategory"] == "Usage")
+        line["ChargeClass"] == "Correction"
+        or bool(line["ConsumedQuantity"]) == (line["ChargeCategory"] == "Usage")
     ),
-    "ContractedCost is price times quantity": lambda line: _is_product(line, "ContractedUnitPrice", "ContractedCost"),
+    "ContractedCost is price times quantity": lambda line: _is_product(
+        line, "ContractedUnitPrice", "ContractedCost"
+    ),
     "ListCost is price times quantity": lambda line: _is_product(line, "ListUnitPrice", "ListCost"),
     "ContractedCost without a price is BilledCost": lambda line: (
         bool(line["ContractedUnitPrice"]) or line["ContractedCost"] == line["BilledCost"]
@@ -167,7 +192,9 @@ RULES: Mapping[str, Callable[[Line], bool]] = {
         _CATEGORY_OF.get(line["ServiceSubcategory"]) == line["ServiceCategory"]
     ),
     "SkuPriceDetails have keys of the specification": _keys_are_defined,
-    "SkuPriceDetails are null without SkuPriceId": lambda line: bool(line["SkuPriceId"] or not line["SkuPriceDetails"]),
+    "SkuPriceDetails are null without SkuPriceId": lambda line: bool(
+        line["SkuPriceId"] or not line["SkuPriceDetails"]
+    ),
     "PricingCurrencyEffectiveCost is EffectiveCost in the same currency": lambda line: (
         line["PricingCurrency"] != line["BillingCurrency"]
         or line["PricingCurrencyEffectiveCost"] == line["EffectiveCost"]
@@ -182,7 +209,12 @@ RULES: Mapping[str, Callable[[Line], bool]] = {
 
 def broken(lines: Sequence[Line]) -> set[str]:
     """The rules that an export breaks, with the kind of charge."""
-    found = {f"{line['x_SpotctlKind']}: {rule}" for line in lines for rule, holds in RULES.items() if not holds(line)}
+    found = {
+        f"{line['x_SpotctlKind']}: {rule}"
+        for line in lines
+        for rule, holds in RULES.items()
+        if not holds(line)
+    }
     categories = {(line["ServiceName"], line["ServiceCategory"]) for line in lines}
     if len(categories) > len({service for service, _ in categories}):
         found.add("a service is in several categories")
@@ -194,7 +226,11 @@ def test_rows_keep_the_conformance_rules_of_1_2(lines: list[dict[str, str]]) -> 
 
 
 def test_free_traffic_has_its_quantity_and_costs_nothing(lines: list[dict[str, str]]) -> None:
-    (free,) = [line for line in lines if line["x_SpotctlKind"] == "egress" and Decimal(line["ListUnitPrice"]) == 0]
+    (free,) = [
+        line
+        for line in lines
+        if line["x_SpotctlKind"] == "egress" and Decimal(line["ListUnitPrice"]) == 0
+    ]
     assert (free["PricingQuantity"], free["PricingUnit"]) == ("5.0", "GiB")
     assert {free[cost] for cost in _COSTS} == {"0.0"}
 
@@ -208,14 +244,27 @@ def test_replayed_runs_keep_the_rules_and_cost_nothing() -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_planted_fault_breaks_its_rule(lines: list[dict[str, str]], rule: str) -> None:
-    """Each rule is broken by some value in some column, so that none passes because it asks nothing."""
-    values = ("", "-1", "7.5", "other", "Tax", "Usage-Based", '{"Shape": 1}', "2031-01-01T00:00:00Z")
+    """Each rule is broken by some value in some column, so that none passes because it asks
+    nothing.
+    """
+    values = (
+        "",
+        "-1",
+        "7.5",
+        "other",
+        "Tax",
+        "Usage-Based",
+        '{"Shape": 1}',
+        "2031-01-01T00:00:00Z",
+    )
     copied = ({**line, "ResourceName": line["ResourceId"]} for line in lines)
     planted = (
         {**line, name: value}
         for line in lines
         for name in TABLE
-        for value in {"decimal": values[:3], "json": ("", values[-2])}.get(TABLE[name]["type"], values)
+        for value in {"decimal": values[:3], "json": ("", values[-2])}.get(
+            TABLE[name]["type"], values
+        )
         if value or TABLE[name]["nulls"] == "yes"
     )
     assert any(not RULES[rule](line) for line in chain(copied, planted))
@@ -231,5 +280,8 @@ def test_a_price_has_the_same_details_in_all_rows(lines: list[dict[str, str]]) -
 def test_the_validator_finds_nothing_in_a_1_0_export() -> None:
     place = os.environ.get("SPOTCTL_FOCUS_VALIDATOR")
     if not place:
-        pytest.skip("SPOTCTL_FOCUS_VALIDATOR names no environment with focus-validator; 'make focus' installs one")
+        pytest.skip(
+            "SPOTCTL_FOCUS_VALIDATOR names no environment with focus-validator; 'make focus' "
+            "installs one"
+        )
     assert found_by(Path(place) / "bin" / "focus-validator", exported()) == set()

@@ -20,10 +20,15 @@ CENT = 10_000_000
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PriceStore:
     """Prices of a market at which one machine ran for four hours, and the log of that run."""
     monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path / "home"))
-    times, prices = [NIGHT, NIGHT + HOUR, NIGHT + 2 * HOUR, NIGHT + 5 * HOUR], [10 * CENT, 10 * CENT, 30 * CENT, CENT]
+    times, prices = (
+        [NIGHT, NIGHT + HOUR, NIGHT + 2 * HOUR, NIGHT + 5 * HOUR],
+        [10 * CENT, 10 * CENT, 30 * CENT, CENT],
+    )
     made = MadeRun("small-1", "small", NIGHT)
     made.begin()
-    made.price(AWS[0], [NIGHT, NIGHT + 2 * HOUR, NIGHT + 4 * HOUR], [10 * CENT, 30 * CENT, 30 * CENT])
+    made.price(
+        AWS[0], [NIGHT, NIGHT + 2 * HOUR, NIGHT + 4 * HOUR], [10 * CENT, 30 * CENT, 30 * CENT]
+    )
     names = made.rent(AWS[0], 1, NIGHT)
     made.end_machines(names, NIGHT + 4 * HOUR, "returned")
     made.finish(NIGHT + 4 * HOUR)
@@ -61,4 +66,6 @@ def test_the_difference_is_that_of_the_corrected_hours(
     assert correction["made"] == "2026-06-01T11:00:00Z"
     assert correction["change_usd"] == pytest.approx(change, abs=1e-3)
     sign = "+" if change > 0 else "-"
-    assert f"small-1: a correction of 2026-06-01T11:00:00Z would change it by {sign}$0." in shown.err
+    assert (
+        f"small-1: a correction of 2026-06-01T11:00:00Z would change it by {sign}$0." in shown.err
+    )

@@ -71,7 +71,9 @@ def test_every_report_makes_a_valid_page(name: str) -> None:
     assert len([tag for tag, _ in reader.seen if tag == "h1"]) == 1
     for tag, attributes in reader.seen:
         if tag == "svg":
-            assert attributes.get("aria-hidden") or (attributes["role"] == "img" and attributes["aria-label"])
+            assert attributes.get("aria-hidden") or (
+                attributes["role"] == "img" and attributes["aria-label"]
+            )
 
 
 def test_the_page_has_all_amounts_and_sections(month_report: Report) -> None:
@@ -87,7 +89,10 @@ def test_the_page_has_all_amounts_and_sections(month_report: Report) -> None:
     ):
         assert f"${amount / NANO_SECONDS_PER_DOLLAR:,.2f}" in text
     assert all(run.run in text for run in month_report.runs)
-    assert all(title in text for title in ("Plan against actual", "Trend", "By job and region", "Machines over time"))
+    assert all(
+        title in text
+        for title in ("Plan against actual", "Trend", "By job and region", "Machines over time")
+    )
 
 
 def test_a_page_without_runs_says_so_and_has_no_empty_tables() -> None:
@@ -102,15 +107,17 @@ def test_the_steps_from_on_demand_to_paid_are_shown(month_report: Report) -> Non
     shown = text[begin : text.index("Cost over time", begin)]
     digits = digits_of(month_report)
     steps = dict(month_report.whole.steps)
-    steps["time lost to evictions, start-up and waiting"] = sum(map(steps.pop, ("start-up", "redone work", "waiting")))
+    steps["time lost to evictions, start-up and waiting"] = sum(
+        map(steps.pop, ("start-up", "redone work", "waiting"))
+    )
     for name, amount in steps.items():
         assert not amount or f"{name} {money(-amount, digits)}" in shown
 
 
 @pytest.mark.parametrize("name", ["month", "failed"])
 def test_a_word_has_one_amount_on_the_page(name: str) -> None:
-    """The step "start-up $0.49" was next to "starting" and "loading" of all machines, together $0.52, as was "waiting"
-    next to "idle"."""
+    """The step "start-up $0.49" was next to "starting" and "loading" of all machines, together
+    $0.52, as was "waiting" next to "idle"."""
     runs = month()[:2]
     if name == "failed":
         runs.append(MadeRun("lost-1", "lost", NIGHT))
@@ -127,7 +134,9 @@ def test_a_word_has_one_amount_on_the_page(name: str) -> None:
         Use.REDONE: "redone work",
         Use.IDLE: "waiting",
     }.items():
-        amounts = [after for text, after in pairwise(cells) if text == word and after.startswith("$")]
+        amounts = [
+            after for text, after in pairwise(cells) if text == word and after.startswith("$")
+        ]
         assert amounts == ([money(uses[use], digits_of(report))] if uses[use] else [])
     assert len([use for use in uses.values() if use]) > 3
     assert not re.search(r"\bidle|\bstarting\b", " ".join(texts))
@@ -142,7 +151,9 @@ def test_only_a_training_has_a_stage_and_only_evictions_have_marks() -> None:
     made.end_machines(["a"], NIGHT + HOUR, "returned")
     made.finish(NIGHT + HOUR, "done")
     assert "Machines by kind." in read(report_of([made])).texts
-    assert "The band above shows the stage of a training." in " ".join(read(report_of(pages()["one"])).texts)
+    assert "The band above shows the stage of a training." in " ".join(
+        read(report_of(pages()["one"])).texts
+    )
 
 
 def test_messages_of_failed_runs_are_shown() -> None:
@@ -180,7 +191,7 @@ def test_text_from_outside_is_escaped() -> None:
         assert EVIL in " ".join(read(report).texts)
 
 
-# -- colors -----------------------------------------------------------------------------------------------------------
+# -- colors ----------------------------------------------------------------------------------------
 
 
 def schemes() -> dict[str, dict[str, str]]:
@@ -194,7 +205,9 @@ def schemes() -> dict[str, dict[str, str]]:
 def luminance(color: str) -> float:
     digits = color[1:] if len(color) == 7 else "".join(2 * digit for digit in color[1:])
     parts = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
-    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
@@ -207,15 +220,25 @@ def contrast(one: str, other: str) -> float:
 def test_contrast_is_sufficient(scheme: str) -> None:
     """WCAG 2.2: 4.5 for text (1.4.3), 3 for graphics (1.4.11)."""
     colors = schemes()[scheme]
-    text = [("ink", "paper"), ("soft", "paper"), ("good", "paper"), ("warn", "warn-paper"), ("ink", "warn-paper")]
+    text = [
+        ("ink", "paper"),
+        ("soft", "paper"),
+        ("good", "paper"),
+        ("warn", "warn-paper"),
+        ("ink", "warn-paper"),
+    ]
     text += [("band-ink", f"stage{i}") for i in (1, 2, 3)]
-    shapes = [f"s{i}" for i in range(6)] + "working starting loading redone idle other reliable ondemand spot".split()
+    shapes = [
+        f"s{i}" for i in range(6)
+    ] + "working starting loading redone idle other reliable ondemand spot".split()
     pairs = [(name, other, 4.5) for name, other in text] + [(name, "paper", 3.0) for name in shapes]
-    ratios = [(name, other, contrast(colors[name], colors[other]), least) for name, other, least in pairs]
+    ratios = [
+        (name, other, contrast(colors[name], colors[other]), least) for name, other, least in pairs
+    ]
     assert [one for one in ratios if one[2] < one[3]] == []
 
 
-# -- in a browser ------------------------------------------------------------------------------------------------------
+# -- in a browser ----------------------------------------------------------------------------------
 
 
 CUT = """[...document.querySelectorAll(".scroll")].filter(table => table.scrollWidth > table.clientWidth)
@@ -231,7 +254,9 @@ BROKEN_CELLS = """[...document.querySelectorAll("td")].filter(cell => {
 
 @pytest.mark.parametrize("name", ["month", "evil"])
 def test_the_page_in_a_browser(name: str, month_report: Report, tmp_path: Path) -> None:
-    """No console messages, no requests but for the page itself, and no horizontal scrolling on a phone."""
+    """No console messages, no requests but for the page itself, and no horizontal scrolling on a
+    phone.
+    """
     program = browser.installed()
     if program is None:
         pytest.skip(f"none of {', '.join(browser.NAMES)} is installed")
@@ -250,11 +275,16 @@ def test_the_page_in_a_browser(name: str, month_report: Report, tmp_path: Path) 
         for width in (1280, 390, 320):
             tab.resize(width, 800)
             assert tab.value("document.documentElement.scrollWidth") <= width
-            visible = "[...document.querySelectorAll('figure svg')].filter(one => one.clientWidth > 0).length"
+            visible = (
+                "[...document.querySelectorAll('figure svg')].filter(one => one.clientWidth > "
+                "0).length"
+            )
             assert tab.value(visible) > 0
         if name == "month":
             tab.resize(390, 800)
-            tab.value("document.querySelectorAll('details').forEach(figures => figures.open = true)")
+            tab.value(
+                "document.querySelectorAll('details').forEach(figures => figures.open = true)"
+            )
             assert tab.value(CUT) == []
             tab.resize(1280, 800)
             assert tab.value(BROKEN_CELLS) == []
@@ -262,8 +292,13 @@ def test_the_page_in_a_browser(name: str, month_report: Report, tmp_path: Path) 
         assert tab.value("getComputedStyle(document.body).backgroundColor") == "rgb(18, 20, 23)"
         tab.save_pdf(tmp_path / "costs.pdf")
         assert (tmp_path / "costs.pdf").read_bytes().startswith(b"%PDF")
-        assert tab.received("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded") == []
-        assert [one["request"]["url"] for one in tab.received("Network.requestWillBeSent")] == [path.as_uri()]
+        assert (
+            tab.received("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
+            == []
+        )
+        assert [one["request"]["url"] for one in tab.received("Network.requestWillBeSent")] == [
+            path.as_uri()
+        ]
 
 
 def test_the_machines_of_a_job_that_shares_a_quota_are_next_to_those_of_its_plan() -> None:

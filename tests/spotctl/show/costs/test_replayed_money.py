@@ -24,15 +24,30 @@ from spotctl.show.costs.answers import cost_summary
 from spotctl.show.costs.cost import Report
 from spotctl.show.costs.periods import By, Period
 from tests.spotctl.command_line import spotctl
-from tests.spotctl.show.costs.made import ALWAYS, AWS, GCP, LOCAL, NIGHT, NOW, MadeRun, in_order, report, write_log
+from tests.spotctl.show.costs.made import (
+    ALWAYS,
+    AWS,
+    GCP,
+    LOCAL,
+    NIGHT,
+    NOW,
+    MadeRun,
+    in_order,
+    report,
+    write_log,
+)
 
 FORMATS = ("table", "json", "csv", "md", "html", "focus", "focus-1.0")
 
 
-def made(number: int, market: Market, hours: int, dollars: float, job: str = "", began: int = NOW - DAY) -> MadeRun:
+def made(
+    number: int, market: Market, hours: int, dollars: float, job: str = "", began: int = NOW - DAY
+) -> MadeRun:
     """A run with one spot machine, which the provider bills by the hour at this price."""
     cloud = market.cloud
-    run = MadeRun(f"{job or cloud}-{number}", job or cloud, began, {"team": job or cloud}, provider=cloud)
+    run = MadeRun(
+        f"{job or cloud}-{number}", job or cloud, began, {"team": job or cloud}, provider=cloud
+    )
     run.begin(budget="25 USD")
     run.plan(1.0, 2.0)
     run.price(market, [began, began + 2 * DAY], [round(dollars * 1e9)] * 2)
@@ -92,7 +107,9 @@ def test_a_local_run_is_in_no_sum_of_a_report_on_cloud_runs() -> None:
 
 
 def test_the_month_and_its_forecast_are_without_replayed_money() -> None:
-    billed, every = (answers.as_json(of(runs))["month"] for runs in (three_on_a_cloud(), mixed_runs()))
+    billed, every = (
+        answers.as_json(of(runs))["month"] for runs in (three_on_a_cloud(), mixed_runs())
+    )
     assert billed == every
     assert billed["forecast_usd"] > 0
 
@@ -104,7 +121,9 @@ def mixed_runs() -> list[MadeRun]:
 @pytest.mark.parametrize("format_", ["table", "md", "html"])
 @pytest.mark.usefixtures("mixed")
 def test_what_was_left_out_is_said_with_its_option(format_: str) -> None:
-    text = " ".join(spotctl("report", "cost", "--format", format_, COLUMNS="200").out.split()).replace("\\", "")
+    text = " ".join(
+        spotctl("report", "cost", "--format", format_, COLUMNS="200").out.split()
+    ).replace("\\", "")
     assert "left out: 1 run on the local market, $4.68 replayed and not billed (--local" in text
 
 
@@ -121,7 +140,9 @@ def test_local_runs_are_reported_when_asked_for() -> None:
 
 @pytest.mark.usefixtures("only_local")
 def test_a_home_with_only_local_runs_shows_them_as_replayed() -> None:
-    alone, asked = (spotctl("report", "cost", "--by", "run", *words) for words in ((), ("--local",)))
+    alone, asked = (
+        spotctl("report", "cost", "--by", "run", *words) for words in ((), ("--local",))
+    )
     assert "$4.68 replayed, not billed, for 1 run" in " ".join(alone.out.split())
     assert alone.out == asked.out
     assert spotctl("report", "cost", "--json").json["month"]["forecast_usd"] == 0.0
@@ -136,13 +157,23 @@ def test_replayed_rows_cost_nothing_in_focus() -> None:
         lines = list(csv.DictReader(focus.csv_lines(of([one_local()]), columns)))
         assert lines
         for line in lines:
-            costs = ("BilledCost", "EffectiveCost", "ContractedCost", "ListCost", "PricingCurrencyEffectiveCost")
+            costs = (
+                "BilledCost",
+                "EffectiveCost",
+                "ContractedCost",
+                "ListCost",
+                "PricingCurrencyEffectiveCost",
+            )
             assert {line.get(cost, "0.0") for cost in costs} == {"0.0"}
             assert Decimal(line["PricingQuantity"]) > 0
 
 
-def test_runs_of_a_job_that_was_tried_on_the_local_market_are_compared_with_cloud_runs_alone() -> None:
-    """The first runs of a job are often local: they are no part of its trend and of its cost per clock."""
+def test_runs_of_a_job_that_was_tried_on_the_local_market_are_compared_with_cloud_runs_alone() -> (
+    None
+):
+    """The first runs of a job are often local: they are no part of its trend and of its cost per
+    clock.
+    """
     tried = [made(i, LOCAL, 1, 2.0, "a", NOW - (9 - i) * DAY) for i in range(3)]
     paid = [made(i + 3, AWS[0], 1, 0.2, "a", NOW - (3 - i) * DAY) for i in range(2)]
     answer, alone = (answers.as_json(of(runs)) for runs in ([*tried, *paid], paid))
@@ -189,7 +220,7 @@ def test_the_python_api_separates_them_too(tmp_path: Path) -> None:
     assert paid.frame()["total_usd"].sum() == pytest.approx(0.64)
 
 
-# -- random mixes ------------------------------------------------------------------------------------------------------
+# -- random mixes ----------------------------------------------------------------------------------
 
 ANY_RUN = st.tuples(
     st.sampled_from((*AWS, GCP, LOCAL)),
@@ -222,7 +253,9 @@ def sums(whole: Report) -> dict[str, Any]:
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(ANY_RUN, min_size=1, max_size=6), st.sampled_from(By))
-def test_every_format_is_that_of_the_cloud_runs_alone(mix: list[tuple[Market, int, int, str, int]], by: By) -> None:
+def test_every_format_is_that_of_the_cloud_runs_alone(
+    mix: list[tuple[Market, int, int, str, int]], by: By
+) -> None:
     runs = [
         made(i, market, hours, cents / 100, job, NOW - days * DAY - 2 * DAY)
         for i, (market, hours, cents, job, days) in enumerate(mix)
@@ -238,9 +271,13 @@ def test_every_format_is_that_of_the_cloud_runs_alone(mix: list[tuple[Market, in
     assert answers.as_json(whole)["total_usd"] == pytest.approx(dollars_of(billed), abs=1e-8)
     lines = list(csv.DictReader(focus.csv_lines(whole, focus.COLUMNS)))
     for column in ("BilledCost", "EffectiveCost"):
-        assert float(sum(Decimal(line[column]) for line in lines)) == pytest.approx(dollars_of(billed), abs=1e-9)
+        assert float(sum(Decimal(line[column]) for line in lines)) == pytest.approx(
+            dollars_of(billed), abs=1e-9
+        )
     groups = list(csv.DictReader(io.StringIO(answers.as_csv(whole))))
-    assert sum(float(line["total_usd"]) for line in groups) == pytest.approx(dollars_of(billed), abs=1e-7)
+    assert sum(float(line["total_usd"]) for line in groups) == pytest.approx(
+        dollars_of(billed), abs=1e-7
+    )
     local = of(runs, by, local=True)
     assert answers.as_json(local)["total_usd"] == pytest.approx(dollars_of(replayed), abs=1e-8)
     assert (local.is_replayed, whole.is_replayed) == (True, False)

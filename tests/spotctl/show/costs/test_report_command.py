@@ -21,12 +21,24 @@ from spotctl.show.costs.answers import cost_summary
 from spotctl.show.costs.tables import plain_text
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
-from tests.spotctl.show.costs.made import AWS, GCP, NIGHT, RELIABLE, MadeRun, night, report_of, started_hour, write_log
+from tests.spotctl.show.costs.made import (
+    AWS,
+    GCP,
+    NIGHT,
+    RELIABLE,
+    MadeRun,
+    night,
+    report_of,
+    started_hour,
+    write_log,
+)
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[MadeRun], Path]:
-    """Three nights and their log, which is written once: every event is synced to disk, which takes a while."""
+    """Three nights and their log, which is written once: every event is synced to disk, which takes
+    a while.
+    """
     rng = np.random.default_rng(3)
     made = [night(0, rng), night(1, rng), night(2, rng, "weekly")]
     home = tmp_path_factory.mktemp("written")
@@ -50,9 +62,13 @@ def total_of(*runs: MadeRun) -> int:
 def test_json_sums_match_the_ledger(runs: list[MadeRun]) -> None:
     ended = spotctl("report", "cost", "--by", "run", "--json")
     assert ended.code == 0, ended.err
-    assert ended.json["total_usd"] == pytest.approx(total_of(*runs) / NANO_SECONDS_PER_DOLLAR, abs=5e-7)
+    assert ended.json["total_usd"] == pytest.approx(
+        total_of(*runs) / NANO_SECONDS_PER_DOLLAR, abs=5e-7
+    )
     assert [group["run"] for group in ended.json["groups"]] == sorted(made.run for made in runs)
-    assert sum(group["total_usd"] for group in ended.json["groups"]) == pytest.approx(ended.json["total_usd"], abs=1e-8)
+    assert sum(group["total_usd"] for group in ended.json["groups"]) == pytest.approx(
+        ended.json["total_usd"], abs=1e-8
+    )
     assert ended.json["evictions"] == sum(group["evictions"] for group in ended.json["groups"])
 
 
@@ -66,7 +82,10 @@ def test_the_budget_of_a_tag_is_a_line_of_the_report(tmp_path: Path) -> None:
 
 def test_job_and_since_select_runs(runs: list[MadeRun]) -> None:
     def groups(*words: str) -> list[str]:
-        return [one["run"] for one in spotctl("report", "cost", "--by", "run", "--json", *words).json["groups"]]
+        return [
+            one["run"]
+            for one in spotctl("report", "cost", "--by", "run", "--json", *words).json["groups"]
+        ]
 
     assert groups("--job", "weekly") == [runs[2].run]
     assert groups("--since", "2026-06-02") == [runs[1].run, runs[2].run]
@@ -74,7 +93,9 @@ def test_job_and_since_select_runs(runs: list[MadeRun]) -> None:
 
 
 @pytest.mark.parametrize("format_", ["table", "json", "csv", "md", "html", "focus", "focus-1.0"])
-def test_every_format_goes_to_stdout_or_a_file(runs: list[MadeRun], format_: str, tmp_path: Path) -> None:
+def test_every_format_goes_to_stdout_or_a_file(
+    runs: list[MadeRun], format_: str, tmp_path: Path
+) -> None:
     path = tmp_path / "costs"
     printed = spotctl("report", "cost", "--format", format_)
     ended = spotctl("report", "cost", "--format", format_, "--out", path)
@@ -99,7 +120,9 @@ def test_a_running_run_is_marked(tmp_path: Path) -> None:
     assert group["unsettled_usd"] == group["total_usd"] > 0
 
 
-def test_a_run_without_prices_does_not_prevent_reports_on_others(runs: list[MadeRun], tmp_path: Path) -> None:
+def test_a_run_without_prices_does_not_prevent_reports_on_others(
+    runs: list[MadeRun], tmp_path: Path
+) -> None:
     before = spotctl("report", "cost", "--json").json["groups"]
     write_log([night(3, np.random.default_rng(1), "unpriced", is_running=True)], tmp_path / "home")
     whole = spotctl("report", "cost", "--json").json
@@ -107,7 +130,9 @@ def test_a_run_without_prices_does_not_prevent_reports_on_others(runs: list[Made
     assert [group for group in whole["groups"] if group is not poor] == before
     assert poor["total_high_usd"] is whole["total_high_usd"] is None
     assert "unpriced: at least $" in spotctl("report", "cost", "--job", "unpriced").out
-    assert spotctl("report", "cost", "--job", runs[0].job, "--json").json["total_high_usd"] is not None
+    assert (
+        spotctl("report", "cost", "--job", runs[0].job, "--json").json["total_high_usd"] is not None
+    )
 
 
 @pytest.mark.parametrize("columns", [80, 200])
@@ -119,7 +144,9 @@ def test_the_table_fits_the_terminal(runs: list[MadeRun], columns: int) -> None:
     text = io.StringIO()
     Console(file=text, width=columns).print(tables.terminal_report(report_of(runs), columns))
     lines = text.getvalue().splitlines()
-    table = [line for line in lines if line.startswith(("job", "nightly-recsys ", "weekly ", "total"))]
+    table = [
+        line for line in lines if line.startswith(("job", "nightly-recsys ", "weekly ", "total"))
+    ]
     assert len(table) == 4
     assert all(len(line) <= columns and "…" not in line for line in table)
     assert all("$" in line for line in table[1:])
@@ -139,7 +166,9 @@ def test_names_of_markets_and_runs_stay_whole(runs: list[MadeRun], columns: int,
         assert all(any(one.run in line.split() for line in lines) for one in runs)
 
 
-def test_a_name_too_long_for_the_terminal_breaks_after_a_slash_or_hyphen(runs: list[MadeRun]) -> None:
+def test_a_name_too_long_for_the_terminal_breaks_after_a_slash_or_hyphen(
+    runs: list[MadeRun],
+) -> None:
     ended = spotctl("report", "cost", "--by", "job,market", COLUMNS="60")
     lines = ended.out.splitlines()
     assert runs
@@ -159,7 +188,9 @@ def test_a_name_too_long_for_the_terminal_breaks_after_a_slash_or_hyphen(runs: l
         ["--json", "--format", "csv"],
     ],
 )
-def test_errors_are_one_line(runs: list[MadeRun], words: list[str], tmp_path: Path, approved: Approved) -> None:
+def test_errors_are_one_line(
+    runs: list[MadeRun], words: list[str], tmp_path: Path, approved: Approved
+) -> None:
     path = tmp_path / "out.html"
     ended = spotctl("report", "cost", *words, "--out", path)
     approved(ended)
@@ -195,7 +226,9 @@ def test_months_are_groups(runs: list[MadeRun]) -> None:
 
 
 def test_periods_cut_runs_and_add_up(runs: list[MadeRun], approved: Approved) -> None:
-    """A night that a moment cuts is in both parts, and to the nano-dollar no cent is counted twice or lost."""
+    """A night that a moment cuts is in both parts, and to the nano-dollar no cent is counted twice
+    or lost.
+    """
 
     def figures(*words: str) -> dict[str, Any]:
         answer: dict[str, Any] = spotctl("report", "cost", "--by", "kind", "--json", *words).json
@@ -206,7 +239,11 @@ def test_periods_cut_runs_and_add_up(runs: list[MadeRun], approved: Approved) ->
     for name in ("total_usd", "on_demand_usd", "evictions"):
         assert before[name] + after[name] == pytest.approx(whole[name], abs=1e-8), name
         assert min(before[name], after[name]) > 0
-    assert (before["work"], after["budget_usd"], whole["budget_usd"]) == (None, None, 25.0 * len(runs))
+    assert (before["work"], after["budget_usd"], whole["budget_usd"]) == (
+        None,
+        None,
+        25.0 * len(runs),
+    )
     assert {"spot machines", "on-demand machines"} <= {one["kind"] for one in whole["groups"]}
     ended = spotctl("report", "cost", "--since", noon, "--until", "2026-06-02")
     approved(ended)
@@ -221,7 +258,11 @@ def test_types_are_split_by_pricing(runs: list[MadeRun]) -> None:
 
 def test_unwritable_files_are_one_line(runs: list[MadeRun], tmp_path: Path) -> None:
     assert runs
-    for path in (tmp_path / "not there" / "costs.html", tmp_path, tmp_path / "home" / "log.sqlite" / "costs.html"):
+    for path in (
+        tmp_path / "not there" / "costs.html",
+        tmp_path,
+        tmp_path / "home" / "log.sqlite" / "costs.html",
+    ):
         ended = spotctl("report", "cost", "--format", "html", "--out", path)
         assert ended.code == 2, path
         assert str(path) in ended.error
@@ -253,14 +294,19 @@ def test_focus_sums_match_the_ledger(runs: list[MadeRun]) -> None:
     for column, amounts in (
         ("BilledCost", [row.amount for row in rows]),
         ("EffectiveCost", [row.amount for row in rows]),
-        ("ListCost", [row.amount * row.listed // row.price if row.price else row.amount for row in rows]),
+        (
+            "ListCost",
+            [row.amount * row.listed // row.price if row.price else row.amount for row in rows],
+        ),
     ):
         exact = Decimal(sum(amounts)) / NANO_SECONDS_PER_DOLLAR
         assert abs(sum(Decimal(line[column]) for line in lines) - exact) < Decimal("1e-14"), column
 
 
 def test_focus_rules(runs: list[MadeRun]) -> None:
-    """What a validator checks: columns that are never null, allowed values, and cost = price x quantity."""
+    """What a validator checks: columns that are never null, allowed values, and cost = price x
+    quantity.
+    """
     assert runs
     never_null = """BilledCost BillingAccountId BillingAccountType BillingCurrency BillingPeriodEnd BillingPeriodStart
         ChargeCategory ChargeDescription ChargeFrequency ChargePeriodEnd ChargePeriodStart ContractedCost EffectiveCost
@@ -280,7 +326,10 @@ def test_focus_rules(runs: list[MadeRun]) -> None:
         assert line["BillingPeriodStart"] <= line["ChargePeriodStart"] < line["ChargePeriodEnd"]
         assert line["ChargePeriodStart"] < line["BillingPeriodEnd"]
         quantity = Decimal(line["PricingQuantity"])
-        for cost, price in (("ListCost", "ListUnitPrice"), ("ContractedCost", "ContractedUnitPrice")):
+        for cost, price in (
+            ("ListCost", "ListUnitPrice"),
+            ("ContractedCost", "ContractedUnitPrice"),
+        ):
             assert abs(Decimal(line[cost]) - Decimal(line[price]) * quantity) < Decimal("1e-15")
         assert json.loads(line["Tags"])["spotctl-run"]
 
@@ -313,7 +362,10 @@ def test_days_are_those_of_the_providers_clock(tmp_path: Path) -> None:
     made.end_machines(names, NIGHT + 26 * HOUR, "returned")
     made.finish(NIGHT + 26 * HOUR, clocks=1)
     write_log([made], tmp_path / "home")
-    days = {one["day"]: one["total_usd"] for one in spotctl("report", "cost", "--by", "day", "--json").json["groups"]}
+    days = {
+        one["day"]: one["total_usd"]
+        for one in spotctl("report", "cost", "--by", "day", "--json").json["groups"]
+    }
     assert days == {"2026-06-01": pytest.approx(0.2), "2026-06-02": pytest.approx(0.4)}
 
 
@@ -338,4 +390,6 @@ def test_no_format_commands_the_terminal_and_a_file_keeps_what_it_gets(
     assert not {"\x1b", "\u202e"} & set(screen.getvalue())
     assert r"[2J\u202ely" in screen.getvalue()
     if format_ == "csv":
-        assert "week\x1b[2J\u202ely" in spotctl("report", "cost", "--by", "job", "--format", "csv").out
+        assert (
+            "week\x1b[2J\u202ely" in spotctl("report", "cost", "--by", "job", "--format", "csv").out
+        )

@@ -27,7 +27,9 @@ from spotctl.show.runs.run_view import Money, RunView, run_view
 from tests.spotctl.show.runs.made_up_run import at, rows, run_events
 
 NANO_SECONDS = 3600 * 10**9
-MONEY = Money(CostSoFar(2 * NANO_SECONDS, 2 * NANO_SECONDS), 8 * NANO_SECONDS, None, 3 * NANO_SECONDS)
+MONEY = Money(
+    CostSoFar(2 * NANO_SECONDS, 2 * NANO_SECONDS), 8 * NANO_SECONDS, None, 3 * NANO_SECONDS
+)
 
 
 def view(state: RunState, goal: int | None = 100) -> RunView:
@@ -36,7 +38,9 @@ def view(state: RunState, goal: int | None = 100) -> RunView:
 
 STATE = fold(rows(run_events()))
 VIEW = view(STATE)
-ENDED = ev.RunEnded("done", "", 0, {"spent": NANO_SECONDS, "on_demand": 2 * NANO_SECONDS, "updates_lost": 0})
+ENDED = ev.RunEnded(
+    "done", "", 0, {"spent": NANO_SECONDS, "on_demand": 2 * NANO_SECONDS, "updates_lost": 0}
+)
 SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (-?[0-9.e+]+)')
 
 
@@ -65,7 +69,11 @@ def parsed(text: str) -> dict[str, dict[str, float]]:
 def test_the_figures_of_a_run() -> None:
     found = parsed(metrics_text([VIEW], 12.5))
     run = 'job="small",run="small-1"'
-    assert {name.removeprefix("spotctl_"): samples[run] for name, samples in found.items() if run in samples} == {
+    assert {
+        name.removeprefix("spotctl_"): samples[run]
+        for name, samples in found.items()
+        if run in samples
+    } == {
         "replayed_spent_dollars": 2,
         "replayed_committed_dollars": 3,
         "replayed_on_demand_dollars": 8,
@@ -106,7 +114,10 @@ def test_gpus_are_a_gauge_by_market_where_they_are_known() -> None:
 def test_several_runs_with_odd_names_share_their_metrics() -> None:
     odd = replace(VIEW, job='a"b\\c\nd')
     found = parsed(metrics_text([VIEW, odd], 0))
-    assert list(found["spotctl_clock"]) == ['job="small",run="small-1"', r'job="a\"b\\c\nd",run="small-1"']
+    assert list(found["spotctl_clock"]) == [
+        'job="small",run="small-1"',
+        r'job="a\"b\\c\nd",run="small-1"',
+    ]
 
 
 def test_a_planned_run_ends_as_planned_and_a_run_of_unknown_length_has_no_end() -> None:
@@ -125,12 +136,17 @@ def ended(home: Path) -> tuple[RunState, RunViews]:
 def test_the_file_is_replaced_and_a_failure_is_reported_once(tmp_path: Path) -> None:
     path, remarks = tmp_path / "folder" / "spotctl.prom", list[str]()
     state, views = ended(tmp_path)
-    with pytest.raises(BadRequest, match=r"spotctl\.prom: cannot be written"), publishing(str(path), views, print):
+    with (
+        pytest.raises(BadRequest, match=r"spotctl\.prom: cannot be written"),
+        publishing(str(path), views, print),
+    ):
         pass
     path.parent.mkdir()
     with publishing(str(path), views, remarks.append) as publish:
         publish(state)
-        assert parsed(path.read_text())["spotctl_updates_lost_total"] == {'job="small",run="small-1"': 0}
+        assert parsed(path.read_text())["spotctl_updates_lost_total"] == {
+            'job="small",run="small-1"': 0
+        }
         assert list(path.parent.iterdir()) == [path]
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         # Monitoring that runs as another user may read it if its owner says so.
@@ -169,8 +185,14 @@ def test_the_port_serves_the_newest_text_to_who_has_the_token(tmp_path: Path) ->
         asked = urllib.request.Request(f"http://127.0.0.1:{port}/metrics")
         refused = {"": 401, "Bearer other": 401, f"Bearer {token.read_text()}": 421}
         for given, status in refused.items():
-            host = f"elsewhere.example:{port}" if status == HTTPStatus.MISDIRECTED_REQUEST else f"localhost:{port}"
-            wrong = urllib.request.Request(asked.full_url, headers={"Authorization": given, "Host": host})
+            host = (
+                f"elsewhere.example:{port}"
+                if status == HTTPStatus.MISDIRECTED_REQUEST
+                else f"localhost:{port}"
+            )
+            wrong = urllib.request.Request(
+                asked.full_url, headers={"Authorization": given, "Host": host}
+            )
             with pytest.raises(HTTPError) as answered:
                 urllib.request.urlopen(wrong, timeout=300)
             assert answered.value.code == status
@@ -178,11 +200,19 @@ def test_the_port_serves_the_newest_text_to_who_has_the_token(tmp_path: Path) ->
         asked.add_header("Authorization", f"Bearer {token.read_text()}")
         with urllib.request.urlopen(asked, timeout=300) as answer:
             assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
-            assert parsed(answer.read().decode())["spotctl_running"] == {'job="small",run="small-1"': 0}
-        with pytest.raises(BadRequest, match="cannot listen on 127"), publishing(str(port), views, print):
+            assert parsed(answer.read().decode())["spotctl_running"] == {
+                'job="small",run="small-1"': 0
+            }
+        with (
+            pytest.raises(BadRequest, match="cannot listen on 127"),
+            publishing(str(port), views, print),
+        ):
             pass
     for place in ("localhost:9100", ":9100", "127.0.0.1:9100", "-9100"):
-        with pytest.raises(BadRequest, match=r"a port of 127\.0\.0\.1 alone"), publishing(place, views, print):
+        with (
+            pytest.raises(BadRequest, match=r"a port of 127\.0\.0\.1 alone"),
+            publishing(place, views, print),
+        ):
             pass
     with pytest.raises(BadRequest, match="is not a port"), publishing("70000", views, print):
         pass

@@ -1,4 +1,6 @@
-"""A made-up run as log rows: machines are granted, warned, evicted and replaced. What is made of it, and its text."""
+"""A made-up run as log rows: machines are granted, warned, evicted and replaced. What is made of
+it, and its text.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def granted(intent: int, minutes: float, *names: str) -> ev.Rented:
 
 
 def run_events() -> list[tuple[float, ev.Event]]:
-    """One reliable machine throughout; three others are evicted with a warning, then one of two more without."""
+    """One reliable machine throughout; three others are evicted with a warning, then one of two
+    more without.
+    """
     return [
         (0, ev.RunBegan("small", "local", {}, "/nowhere", 0)),
         (0, order(1, CALM, None, 1)),
@@ -59,24 +63,36 @@ def run_events() -> list[tuple[float, ev.Event]]:
 
 
 def rows(events: Sequence[tuple[float, ev.Event]]) -> list[LogRow]:
-    return [LogRow(number, "small-1", at(minutes), event) for number, (minutes, event) in enumerate(events, 1)]
+    return [
+        LogRow(number, "small-1", at(minutes), event)
+        for number, (minutes, event) in enumerate(events, 1)
+    ]
 
 
 def prices(market: Market) -> PriceSeries | None:
     """Known for WILD only: its price doubles after five minutes."""
     if market != WILD:
         return None
-    return PriceSeries(WILD, np.array([at(0), at(5), at(10)]), np.array([40_000_000, 80_000_000, 80_000_000]))
+    return PriceSeries(
+        WILD, np.array([at(0), at(5), at(10)]), np.array([40_000_000, 80_000_000, 80_000_000])
+    )
 
 
 def watched(
-    events: Sequence[tuple[float, ev.Event]], minutes: float, money: Money | None = None, goal: int | None = None
+    events: Sequence[tuple[float, ev.Event]],
+    minutes: float,
+    money: Money | None = None,
+    goal: int | None = None,
 ) -> WatchedRun:
     """The run after some events, as it is watched."""
     timeline = follow(Timeline(), rows(events))
     view = run_view(timeline.state, at(minutes), attended=True, money=money, goal=goal)
-    known = {line.market: series for line in view.markets if (series := prices(line.market)) is not None}
-    return WatchedRun(view, timeline.footprint, timeline.losses, timeline.events, timeline.state.planned, known)
+    known = {
+        line.market: series for line in view.markets if (series := prices(line.market)) is not None
+    }
+    return WatchedRun(
+        view, timeline.footprint, timeline.losses, timeline.events, timeline.state.planned, known
+    )
 
 
 def text(what: object, width: int = 80) -> list[str]:

@@ -60,7 +60,9 @@ def live(view: RunView) -> list[str]:
 def test_the_live_view_shows_the_spend_the_progress_and_the_expected_end() -> None:
     planned = ev.Planned(1.0, 0.5, 2.0, 1.0, 4.0, assumed=False)
     waiting = view(replace(state(3), planned=planned))
-    assert live(waiting)[1:] == ["  spent $1.00 of $5.00   expected end in 1.0 hours of market time"]
+    assert live(waiting)[1:] == [
+        "  spent $1.00 of $5.00   expected end in 1.0 hours of market time"
+    ]
     lines = live(view(state()))
     assert lines[1:3] == [
         "  stage 2   clock 40 of 100   loss 0.2",
@@ -74,7 +76,10 @@ def test_lines_for_what_changed_between_two_states() -> None:
     counts = [0, 5, 6, 12, 13, 16, 18]
     found = [run_lines.happened(state(before), state(after)) for before, after in pairwise(counts)]
     assert found == [
-        ["rented 1 x c4.xlarge (sim-east-a) on demand", "rented 3 x c4.xlarge (sim-east-b), bid $0.0600/h"],
+        [
+            "rented 1 x c4.xlarge (sim-east-a) on demand",
+            "rented 3 x c4.xlarge (sim-east-b), bid $0.0600/h",
+        ],
         ["clock 10   loss 0.8   stage 1"],
         ["eviction warning: 3 x c4.xlarge (sim-east-b)"],
         ["rented 2 x c4.xlarge (sim-east-a), bid $0.0950/h"],
@@ -96,7 +101,10 @@ def test_why_a_run_ends_is_said_before_its_end_and_once() -> None:
     ]
     states = [fold(rows(steps[:count])) for count in (2, 3, 4)]
     assert [run_lines.happened(*pair) for pair in pairwise(states)] == [[f"refused: {why}"], []]
-    waits: list[tuple[float, ev.Event]] = [(0, began), (9, ev.StopRequested("no capacity", "the regions are silent"))]
+    waits: list[tuple[float, ev.Event]] = [
+        (0, began),
+        (9, ev.StopRequested("no capacity", "the regions are silent")),
+    ]
     said = run_lines.happened(fold(rows(waits[:1])), fold(rows(waits)))
     assert said == ["no capacity: the regions are silent"]
 
@@ -107,11 +115,15 @@ def test_machines_are_reported_as_returned_only_once_they_are() -> None:
     assert run_lines.happened(before, stopping) == ["done: returning 2 machines"]
     returning = ev.ReturnIntended(9, ("r", "e"), "the run ends")
     gone = [(10.0, ev.MachineEnded(name, at(10), "returned")) for name in ("r", "e")]
-    after = fold(rows([*run_events(), (9.0, ev.StopRequested("done", "")), (9.0, returning), *gone]))
+    after = fold(
+        rows([*run_events(), (9.0, ev.StopRequested("done", "")), (9.0, returning), *gone])
+    )
     assert run_lines.happened(stopping, after) == []
     ended = folding.after(after, LogRow(99, "small-1", at(11), ENDED))
     assert run_lines.happened(after, ended) == ["Finished. All machines returned."]
-    too_early = folding.after(stopping, LogRow(99, "small-1", at(11), replace(ENDED, outcome="failed")))
+    too_early = folding.after(
+        stopping, LogRow(99, "small-1", at(11), replace(ENDED, outcome="failed"))
+    )
     assert run_lines.happened(stopping, too_early) == ["Failed. 2 machines still running."]
 
 
@@ -182,7 +194,10 @@ def test_a_bid_is_never_shown_below_itself(bid: int) -> None:
 
 
 LONG = "a-job-with-a-rather-long-name"
-REASON = "buying 4 x c4.2xlarge, bid $0.0527/h lowers the expected cost per clock from $0.0271 to $0.0116"
+REASON = (
+    "buying 4 x c4.2xlarge, bid $0.0527/h lowers the expected cost per clock from $0.0271 to "
+    "$0.0116"
+)
 
 
 def named(job: str) -> RunView:
@@ -192,7 +207,9 @@ def named(job: str) -> RunView:
 
 
 def test_what_does_not_fit_in_the_line_of_an_event_stands_below_its_text() -> None:
-    shown = text(LiveLines(several=True).event("rented 6 x c4.2xlarge (sim-east-b), bid $0.0526/h", 80, LONG))
+    shown = text(
+        LiveLines(several=True).event("rented 6 x c4.2xlarge (sim-east-b), bid $0.0526/h", 80, LONG)
+    )
     assert shown == [
         f"    0 s   {LONG}: rented 6 x c4.2xlarge (sim-east-b), bid",
         "          $0.0526/h",
@@ -208,7 +225,10 @@ def test_only_several_runs_have_names() -> None:
     many.show(named("a"))
     many.show(named("b"))
     assert text(one)[0].startswith("    0 s   machines")
-    assert [line.split(": ")[0] for line in text(many) if ": machines" in line] == ["    0 s   a", "    0 s   b"]
+    assert [line.split(": ")[0] for line in text(many) if ": machines" in line] == [
+        "    0 s   a",
+        "    0 s   b",
+    ]
 
 
 def test_no_word_is_broken_and_what_follows_is_indented() -> None:
@@ -229,19 +249,28 @@ def test_more_runs_than_fit_on_the_terminal_have_a_line_each() -> None:
 
 def test_a_run_before_its_first_machine_is_shown() -> None:
     shown_runs = LiveLines()
-    shown_runs.show(view(replace(state(1), planned=ev.Planned(1.0, 0.5, 2.0, 1.0, 4.0, assumed=False))))
+    shown_runs.show(
+        view(replace(state(1), planned=ev.Planned(1.0, 0.5, 2.0, 1.0, 4.0, assumed=False)))
+    )
     assert text(shown_runs)[0] == "    0 s   machines 0 reliable + 0 spot   evictions 0"
 
 
 def test_a_command_that_was_never_started_used_nothing() -> None:
-    """Its machines ran; a launch that is stopped while its machines are prepared reported them as 95% utilized."""
+    """Its machines ran; a launch that is stopped while its machines are prepared reported them as
+    95% utilized.
+    """
     order, granted = run_events()[1:3]
     began: Timed = (0, ev.RunBegan("small", "local", {"kind": "command"}, "/nowhere", 0))
     ran: Timed = (1, ev.MachineRan("r"))
-    stopped: list[Timed] = [(9, ev.StopRequested("stopped", "")), (10, ev.MachineEnded("r", at(10), "returned"))]
+    stopped: list[Timed] = [
+        (9, ev.StopRequested("stopped", "")),
+        (10, ev.MachineEnded("r", at(10), "returned")),
+    ]
     never = fold(rows([began, order, granted, ran, *stopped]))
     assert busy(never) == 0
-    assert "  machines   1 rented, 0% utilized, 0 still running" in text(run_lines.summary(never, ENDED))
+    assert "  machines   1 rented, 0% utilized, 0 still running" in text(
+        run_lines.summary(never, ENDED)
+    )
     started = fold(rows([began, order, granted, ran, (2, ev.AttemptBegan(1, ("r",), 0)), *stopped]))
     assert busy(started) == 0.8
     assert busy(fold(rows([began, *stopped[:1]]))) is None

@@ -20,7 +20,9 @@ NANO_SECONDS = 3600 * 10**9
 
 
 def at_ten() -> WatchedRun:
-    money = Money(CostSoFar(3 * NANO_SECONDS, 3 * NANO_SECONDS), 12 * NANO_SECONDS, 6 * NANO_SECONDS)
+    money = Money(
+        CostSoFar(3 * NANO_SECONDS, 3 * NANO_SECONDS), 12 * NANO_SECONDS, 6 * NANO_SECONDS
+    )
     return watched(run_events(), 10, money, 50)
 
 
@@ -41,12 +43,18 @@ def test_a_run_as_it_is_watched() -> None:
 
 
 def test_the_loss_of_a_run_that_has_ended_is_that_of_its_model_as_in_status() -> None:
-    view = watched([*run_events(), (9.5, ev.RunEnded("done", "", at(9.5), {"loss": 0.19}))], 10).view
+    view = watched(
+        [*run_events(), (9.5, ev.RunEnded("done", "", at(9.5), {"loss": 0.19}))], 10
+    ).view
     assert (view.model_loss, view.loss) == (0.19, 0.2)
 
 
 def test_gpus_are_the_mean_of_a_markets_machines() -> None:
-    used = [(9.0, ev.CardsUsed("r", 80, 50)), (9.0, ev.CardsUsed("e", 94, 72)), (9.0, ev.CardsUsed("d", 1, 1))]
+    used = [
+        (9.0, ev.CardsUsed("r", 80, 50)),
+        (9.0, ev.CardsUsed("e", 94, 72)),
+        (9.0, ev.CardsUsed("d", 1, 1)),
+    ]
     events = [*run_events(), *used]
     one = watched(events, 10)
     assert [line.gpus for line in one.view.markets] == [(0.87, 0.61), None]
@@ -58,7 +66,11 @@ def test_gpus_are_the_mean_of_a_markets_machines() -> None:
     wide = text(picture.markets(one, 150, 9), 150)
     assert "87%     61%" in wide[1]
     assert wide[0].endswith("since the run started")
-    unknown = [*events, (10.0, ev.CardsUsed("r", None, None)), (10.0, ev.CardsUsed("e", None, None))]
+    unknown = [
+        *events,
+        (10.0, ev.CardsUsed("r", None, None)),
+        (10.0, ev.CardsUsed("e", None, None)),
+    ]
     assert "gpu" not in "\n".join(text(picture.whole(watched(unknown, 11), 80)))
 
 
@@ -106,20 +118,29 @@ def test_nothing_exceeds_the_terminal(width: int, height: int) -> None:
 )
 def test_footprint_columns_are_means(changes: list[tuple[int, int]], span: int, width: int) -> None:
     """Compared with counting second by second."""
-    counts = [MachineCount(at(0) + second * 10**6, 0, machines) for second, machines in sorted(changes)]
+    counts = [
+        MachineCount(at(0) + second * 10**6, 0, machines) for second, machines in sorted(changes)
+    ]
     means = picture.over_time(counts, at(0), at(0) + span * 10**6, width)
     whole = sum(
-        next((count.transient for count in reversed(counts) if count.at <= at(0) + second * 10**6), 0)
+        next(
+            (count.transient for count in reversed(counts) if count.at <= at(0) + second * 10**6), 0
+        )
         for second in range(span)
     )
     assert means.sum() / width * span == pytest.approx(whole)
 
 
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (200, 50), (119, 30), (120, 16), (60, 9), (20, 5)])
+@pytest.mark.parametrize(
+    ("width", "height"), [(80, 24), (200, 50), (119, 30), (120, 16), (60, 9), (20, 5)]
+)
 @pytest.mark.parametrize("runs", [1, 2, 9])
 def test_what_is_watched_fits_the_terminal_and_fills_it(width: int, height: int, runs: int) -> None:
     one = at_ten()
-    named = [replace(one, view=replace(one.view, run=f"job{i}-1"), events=one.events * 30) for i in range(runs)]
+    named = [
+        replace(one, view=replace(one.view, run=f"job{i}-1"), events=one.events * 30)
+        for i in range(runs)
+    ]
     console = Console(width=width, height=height, color_system=None)
     with console.capture() as captured:
         console.print(picture.LivePicture(named), end="")
@@ -133,7 +154,11 @@ def test_what_is_watched_fits_the_terminal_and_fills_it(width: int, height: int,
 
 def test_charts_are_next_to_each_other_on_a_wide_terminal() -> None:
     for width, is_wide in ((119, False), (120, True)):
-        (title,) = [line for line in text(picture.fitting(at_ten(), width, 40), width) if "at most 6" in line]
+        (title,) = [
+            line
+            for line in text(picture.fitting(at_ten(), width, 40), width)
+            if "at most 6" in line
+        ]
         assert ("0.8 at clock 10" in title) is is_wide
 
 

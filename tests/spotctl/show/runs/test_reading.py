@@ -42,7 +42,11 @@ def run(tmp_path: Path) -> Path:
     LocalProvider(home / "local", lambda: Replayed.of(()), LocalSettings()).begin(at(10), 1.0)
     with EventLog(home / "log.sqlite") as log:
         for row in rows(run_events()):
-            event = replace(row.event, spec=written(spec)) if isinstance(row.event, ev.RunBegan) else row.event
+            event = (
+                replace(row.event, spec=written(spec))
+                if isinstance(row.event, ev.RunBegan)
+                else row.event
+            )
             log.append(row.run, row.at, event)
     return home
 
@@ -99,11 +103,15 @@ def test_before_any_launch(approved: Approved) -> None:
     approved(spotctl("status", "small", "--watch"))
 
 
-def test_on_a_terminal_it_is_redrawn_until_ctrl_c(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_terminal_it_is_redrawn_until_ctrl_c(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The run goes on meanwhile, in another process."""
     out = io.StringIO()
     session = Session(run)
-    session.__dict__["out"] = Console(file=out, force_terminal=True, width=80, height=24, color_system=None)
+    session.__dict__["out"] = Console(
+        file=out, force_terminal=True, width=80, height=24, color_system=None
+    )
     pauses = [lambda: None, lambda: _ended(run)]
 
     def sleep(_: float) -> None:

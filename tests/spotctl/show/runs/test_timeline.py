@@ -24,8 +24,17 @@ def test_footprint_counts_machines_over_time() -> None:
 
 
 def test_footprint_times_never_go_backwards_when_events_are_logged_late() -> None:
-    later = [*run_events()[:7], (4.0, ev.MachineEnded("a", at(3), "failed")), (4.0, granted(2, 2, "found"))]
-    assert [count.at for count in follow(Timeline(), rows(later)).footprint] == [at(0), at(1), at(3), at(3)]
+    later = [
+        *run_events()[:7],
+        (4.0, ev.MachineEnded("a", at(3), "failed")),
+        (4.0, granted(2, 2, "found")),
+    ]
+    assert [count.at for count in follow(Timeline(), rows(later)).footprint] == [
+        at(0),
+        at(1),
+        at(3),
+        at(3),
+    ]
 
 
 def test_machines_of_one_allocation_share_one_event_line() -> None:
@@ -86,7 +95,12 @@ def test_braces_in_messages_are_not_placeholders() -> None:
 
 def test_machines_of_an_order_that_are_found_later_are_in_its_line() -> None:
     """What of an order was found later was bought with it."""
-    later = [*run_events()[:1], (1.0, order(1, WILD, 5, 4)), (1.0, granted(1, 1, "a", "b")), (1.0, granted(1, 1, "c"))]
+    later = [
+        *run_events()[:1],
+        (1.0, order(1, WILD, 5, 4)),
+        (1.0, granted(1, 1, "a", "b")),
+        (1.0, granted(1, 1, "c")),
+    ]
     last = follow(Timeline(), rows(later)).events[-1]
     assert str(last) == "rented 3 x c4.xlarge (sim-east-b), bid $0.0001/h"
     assert last.at == at(0) + MINUTE
@@ -101,6 +115,9 @@ def test_a_raised_bid_is_said_with_its_figures_and_so_is_a_refusal() -> None:
         (7.2, ev.BidIntended(10, "d", 130_000_000)),
         (7.3, ev.BidChanged(10, "d", 120_000_000, "it is paused")),
     ]
-    said = [str(event) for event in follow(Timeline(), rows([*run_events()[:13], *raised, *refused])).events]
+    said = [
+        str(event)
+        for event in follow(Timeline(), rows([*run_events()[:13], *raised, *refused])).events
+    ]
     assert "raising a bid to $0.1200/h: outbid 0.4 times an hour" in said
     assert said[-1] == "d bids $0.1200/h: it is paused"

@@ -1,4 +1,5 @@
-"""Runs in experiment trackers: MLflow's own file store, and Weights & Biases in its offline mode."""
+"""Runs in experiment trackers: MLflow's own file store, and Weights & Biases in its offline
+mode."""
 
 from __future__ import annotations
 
@@ -78,7 +79,9 @@ def track(home: Path, state: RunState) -> list[str]:
 
 def test_each_loss_and_each_change_of_the_machines_is_a_point() -> None:
     def view_at(state: RunState, moment: int) -> RunView:
-        return run_view(state, moment, attended=True, money=Money(on_demand=(moment - at(0)) * 10**3))
+        return run_view(
+            state, moment, attended=True, money=Money(on_demand=(moment - at(0)) * 10**3)
+        )
 
     state, points = points_of(RunState(), rows(events("mlflow")), view_at)
     assert state.ended is not None
@@ -108,7 +111,9 @@ def test_a_tracker_that_comes_later_gets_the_same_points() -> None:
     whole = rows(events("mlflow"))
 
     def view_at(state: RunState, moment: int) -> RunView:
-        return run_view(state, moment, attended=True, money=Money(on_demand=moment + len(state.machines)))
+        return run_view(
+            state, moment, attended=True, money=Money(on_demand=moment + len(state.machines))
+        )
 
     _, at_once = points_of(RunState(), whole, view_at)
     state, first = points_of(RunState(), whole[:HALF], view_at)
@@ -123,7 +128,9 @@ def mlflow_run(folder: Path) -> tuple[Any, dict[str, list[Any]]]:
     experiment = client.get_experiment_by_name("small")
     assert experiment is not None
     (run,) = client.search_runs([experiment.experiment_id])
-    return run, {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
+    return run, {
+        name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics
+    }
 
 
 def test_a_resumed_run_continues_its_run_in_mlflow(tmp_path: Path) -> None:
@@ -140,7 +147,11 @@ def test_a_resumed_run_continues_its_run_in_mlflow(tmp_path: Path) -> None:
     assert run.info.run_id == first.info.run_id
     assert (run.info.status, run.info.run_name) == ("FINISHED", RUN)
     assert (run.info.start_time, run.info.end_time) == (at(0) // 1000, at(11) // 1000)
-    assert {"team": "search", "spotctl.run": RUN, "spotctl.outcome": "done"}.items() <= run.data.tags.items()
+    assert {
+        "team": "search",
+        "spotctl.run": RUN,
+        "spotctl.outcome": "done",
+    }.items() <= run.data.tags.items()
     assert run.data.params == {"kind": "agileml", "strategy": "auto", "clouds": "local"}
     assert [(m.step, m.value, m.timestamp) for m in metrics["loss"]] == [
         (10, 0.8, at(2) // 1000),
@@ -162,7 +173,9 @@ def test_so_does_a_run_in_weights_and_biases(tmp_path: Path) -> None:
     assert len(parts) == 2
     first, second = ([values for _, values in history(part)] for part in parts)
     assert [values["loss"] for values in first if "loss" in values] == [0.8]
-    assert [(values["clock"], values["loss"]) for values in second if "loss" in values] == [(40, 0.2)]
+    assert [(values["clock"], values["loss"]) for values in second if "loss" in values] == [
+        (40, 0.2)
+    ]
     assert second[-1] == {
         "spotctl/seconds": 660,
         "spotctl/spent_usd": second[-1]["spotctl/spent_usd"],
@@ -172,13 +185,14 @@ def test_so_does_a_run_in_weights_and_biases(tmp_path: Path) -> None:
         "spotctl/on_demand_machines": 0,
         "spotctl/evictions": 4,
     }
-    assert {(run.entity, run.project, run.run_id) for part in parts for run, _ in [*history(part)][:1]} == {
-        ("team", "project", RUN)
-    }
+    assert {
+        (run.entity, run.project, run.run_id) for part in parts for run, _ in [*history(part)][:1]
+    } == {("team", "project", RUN)}
 
 
 def history(file: Path) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """The lines of a run as Weights & Biases keeps them offline, without those that it adds itself."""
+    """The lines of a run as Weights & Biases keeps them offline, without those that it adds
+    itself."""
     from wandb.proto import wandb_internal_pb2 as records
 
     run = None
@@ -188,12 +202,20 @@ def history(file: Path) -> Iterator[tuple[Any, dict[str, Any]]]:
         if record.WhichOneof("record_type") == "run":
             run = record.run
         if record.WhichOneof("record_type") == "history":
-            items = [(item.key or "/".join(item.nested_key), item.value_json) for item in record.history.item]
-            yield run, {name: json.loads(value) for name, value in items if not name.startswith("_")}
+            items = [
+                (item.key or "/".join(item.nested_key), item.value_json)
+                for item in record.history.item
+            ]
+            yield (
+                run,
+                {name: json.loads(value) for name, value in items if not name.startswith("_")},
+            )
 
 
 def _log_records(content: bytes) -> Iterator[bytes]:
-    """The records of a file in the format of LevelDB's log, after seven bytes of Weights & Biases' own."""
+    """The records of a file in the format of LevelDB's log, after seven bytes of Weights & Biases'
+    own.
+    """
     place, whole = 7, b""
     while place + 7 <= len(content):
         _, size, kind = struct.unpack_from("<IHB", content, place)
@@ -207,7 +229,9 @@ def _log_records(content: bytes) -> Iterator[bytes]:
             whole = b""
 
 
-def test_a_tracker_that_hangs_or_fails_holds_up_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tracker_that_hangs_or_fails_holds_up_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     state, hangs = logged(tmp_path, events("mlflow")), Event()
     monkeypatch.setattr(tracking, "check_installed", lambda _: None)
     monkeypatch.setattr(tracking, "_CLOSE_SECONDS", 0.2)
@@ -238,11 +262,15 @@ def test_what_is_not_installed_is_refused_before_anything_is_rented(
     assert spotctl("plan", file).code == 0
     refused = spotctl("launch", file, "--yes")
     assert refused.code == 2
-    assert refused.error.endswith("small: track: mlflow is not installed: pip install mlflow, or remove track\n")
+    assert refused.error.endswith(
+        "small: track: mlflow is not installed: pip install mlflow, or remove track\n"
+    )
     assert not (tmp_path / "home" / "log.sqlite").exists()
     # A run that goes on already goes on.
     (why,) = track(tmp_path / "home", logged(tmp_path / "home", events("mlflow")))
-    assert why.startswith("track: mlflow: small: track: mlflow is not installed: pip install mlflow")
+    assert why.startswith(
+        "track: mlflow: small: track: mlflow is not installed: pip install mlflow"
+    )
     assert why.endswith("; the run continues")
 
 
@@ -266,7 +294,9 @@ def test_a_training_is_killed_and_resumed_in_one_run_of_mlflow(tmp_path: Path) -
     assert run.data.metrics["spotctl/spent_usd"] == pytest.approx(ended.json["cost_usd"], abs=1e-4)
     with EventLog(Paths(home).log) as log:
         known = [row.event for row in log.of_run(state.run) if isinstance(row.event, ev.Progressed)]
-    assert {metric.step for metric in metrics["loss"]} == {event.clock for event in known if event.loss is not None}
+    assert {metric.step for metric in metrics["loss"]} == {
+        event.clock for event in known if event.loss is not None
+    }
 
 
 def mlflow_metrics(folder: Path) -> dict[str, list[Any]]:

@@ -32,7 +32,9 @@ BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHON
 
 
 @pytest.fixture
-def served(run: Path, request: pytest.FixtureRequest) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def served(
+    run: Path, request: pytest.FixtureRequest
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The process for a home with one run, and its address."""
     more = getattr(request, "param", [])
     (run / "browser").write_text(BROWSER)
@@ -42,7 +44,9 @@ def served(run: Path, request: pytest.FixtureRequest) -> Iterator[tuple[subproce
     heeds = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     code = f"{heeds}; from spotctl.cli.app import main; main()"
     words = [sys.executable, "-c", code, "--home", str(run), "ui", *more]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=around) as process:
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=around
+    ) as process:
         assert process.stdout is not None
         try:
             yield process, process.stdout.readline().strip()
@@ -110,7 +114,9 @@ def test_pages_follow_the_log_and_only_its_user_reads_them(
 
         log.append(newest.run, newest.at, ev.Progressed(77, 0.1, 2))
     assert ">77<" in fetch(f"{address}run/small")[1]
-    assert all("Cost report" in fetch(f"{address}costs{query}")[1] for query in ("", "?all", "?job=small"))
+    assert all(
+        "Cost report" in fetch(f"{address}costs{query}")[1] for query in ("", "?all", "?job=small")
+    )
     assert 'href="run/small"' in fetch(f"{address}costs?job=small")[1]
     assert "no job named" in fetch(f"{address}costs?job=other")[1]
     assert fetch(f"{address}run/other")[1].count("was launched") == 1
@@ -133,7 +139,10 @@ def test_only_the_words_of_a_form_on_the_page_itself_begin_a_command(
     _, address = served
     own = address.rsplit("/", 2)[0]
     stop = {"asked": "stop small", "typed": "stop small"}
-    refused = [send(address, origin, **stop)[0] for origin in ("", "null", "http://evil.example", f"{own}0")]
+    refused = [
+        send(address, origin, **stop)[0]
+        for origin in ("", "null", "http://evil.example", f"{own}0")
+    ]
     assert refused == [403] * 4
     port = own.rpartition(":")[2]
     assert send(f"http://127.0.0.1:{port}/guess/", own, **stop)[0] == 403
@@ -142,7 +151,10 @@ def test_only_the_words_of_a_form_on_the_page_itself_begin_a_command(
         "Nothing was done: go back, and type stop small\n",
     )
     for words in ("stop --all", "stop other", "gc small", "stop"):
-        assert send(address, own, asked=words, typed=words) == (400, f"nothing was done: no page asks for {words!r}\n")
+        assert send(address, own, asked=words, typed=words) == (
+            400,
+            f"nothing was done: no page asks for {words!r}\n",
+        )
     assert send(f"{address}costs/", own, **stop)[0] == 404
     with EventLog(run / "log.sqlite") as log:
         assert not [row for row in log.of_run("small-1") if isinstance(row.event, StopRequested)]
@@ -157,11 +169,17 @@ def test_only_the_words_of_a_form_on_the_page_itself_begin_a_command(
 def test_a_run_is_resumed_and_stopped_from_its_page(tmp_path: Path) -> None:
     """A launch is killed; the page offers to resume its run, and then to stop it."""
     home, job = tmp_path / "home", tmp_path / "job.yaml"
-    job.write_text("name: long\nkind: command\nrun: sleep 600\nhours: 1h\nresources: {clouds: [local]}\n")
+    job.write_text(
+        "name: long\nkind: command\nrun: sleep 600\nhours: 1h\nresources: {clouds: [local]}\n"
+    )
     begin = [sys.executable, "-m", "spotctl", "--home", str(home)]
     with (
-        subprocess.Popen([*begin, "launch", str(job), "--yes"], stdout=subprocess.DEVNULL) as launched,
-        subprocess.Popen([*begin, "ui"], stdout=subprocess.PIPE, text=True, env=BUFFERED) as process,
+        subprocess.Popen(
+            [*begin, "launch", str(job), "--yes"], stdout=subprocess.DEVNULL
+        ) as launched,
+        subprocess.Popen(
+            [*begin, "ui"], stdout=subprocess.PIPE, text=True, env=BUFFERED
+        ) as process,
     ):
         try:
             assert process.stdout is not None
@@ -192,7 +210,9 @@ def test_a_program_reads_the_address_while_the_pages_are_served(run: Path) -> No
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=BUFFERED) as process:
         assert process.stdout is not None
         try:
-            address = json.loads(process.stdout.readline() + process.stdout.readline() + process.stdout.readline())
+            address = json.loads(
+                process.stdout.readline() + process.stdout.readline() + process.stdout.readline()
+            )
             assert fetch(address["address"])[0] == 200
         finally:
             process.kill()

@@ -16,7 +16,9 @@ from spotctl.show.ui.server import PageServer
 from tests.spotctl.show.costs import browser
 from tests.spotctl.show.ui.test_pages import DOLLAR, night, run_at, view
 
-pytestmark = pytest.mark.skipif(browser.installed() is None, reason=f"none of {', '.join(browser.NAMES)} is installed")
+pytestmark = pytest.mark.skipif(
+    browser.installed() is None, reason=f"none of {', '.join(browser.NAMES)} is installed"
+)
 
 JOBS = [
     view(f"{name}-{number}", "failed" if number % 7 == 0 else "done", is_replayed=number % 2 == 0)
@@ -33,12 +35,29 @@ STATES = [
 PAGES = {
     "empty": overview_page([], [], []),
     "single": overview_page([LIVE], [], []),
-    "twenty": overview_page([*JOBS[:20], LIVE], [], [night("n1"), night("n2", night="2026-01-01", outcome="failed")]),
+    "twenty": overview_page(
+        [*JOBS[:20], LIVE], [], [night("n1"), night("n2", night="2026-01-01", outcome="failed")]
+    ),
     "many": overview_page([*JOBS, LIVE], [], [], whole=True),
     "states": overview_page(
         STATES,
-        [{"name": LONG_NAME, "state": "waiting", "after": [f"{LONG_NAME}-1"], "begins": "2026-01-03T04:00:00Z"}],
-        [night(LONG_NAME, night="2026-01-01", outcome="budget reached", cost_usd=1234.5, replayed=True)],
+        [
+            {
+                "name": LONG_NAME,
+                "state": "waiting",
+                "after": [f"{LONG_NAME}-1"],
+                "begins": "2026-01-03T04:00:00Z",
+            }
+        ],
+        [
+            night(
+                LONG_NAME,
+                night="2026-01-01",
+                outcome="budget reached",
+                cost_usd=1234.5,
+                replayed=True,
+            )
+        ],
     ),
     "run": run_page(run_at(), ["0123abcd-1: a line " + "word " * 60, "0123abcd-1: " + "x" * 300]),
 }
@@ -71,7 +90,9 @@ def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[browser.Tab]:
 
 @pytest.mark.parametrize("width", [400, 1280])
 @pytest.mark.parametrize("name", PAGES)
-def test_everything_fits_on_the_screen(tab: browser.Tab, tmp_path: Path, name: str, width: int) -> None:
+def test_everything_fits_on_the_screen(
+    tab: browser.Tab, tmp_path: Path, name: str, width: int
+) -> None:
     path = tmp_path / f"{name}.html"
     path.write_text(PAGES[name], encoding="utf-8")
     tab.resize(width, 800)
@@ -88,12 +109,18 @@ def test_words_that_a_person_reads(tab: browser.Tab, tmp_path: Path) -> None:
     tab.resize(400, 800)
     tab.visit(path.as_uri())
     text = tab.value("document.querySelector('main').innerText")
-    for part in ("small-1: running", "20% of the budget", "evicted without warning: 1 x c4.xlarge (sim-east-a)"):
+    for part in (
+        "small-1: running",
+        "20% of the budget",
+        "evicted without warning: 1 x c4.xlarge (sim-east-a)",
+    ):
         assert part in text
     assert tab.value("getComputedStyle(document.querySelector('.over')).display") == "none"
 
 
-def test_a_renewed_page_keeps_focus_and_place_and_says_when_the_server_has_ended(tab: browser.Tab) -> None:
+def test_a_renewed_page_keeps_focus_and_place_and_says_when_the_server_has_ended(
+    tab: browser.Tab,
+) -> None:
     """The chosen link is in another row after a new run has appeared above it."""
     shown = [view("a", "running", 1), view("b", "running", 1)]
     server = PageServer(0, "token", lambda path, query: overview_page(shown, [], []), str)  # noqa: ARG005
@@ -132,7 +159,10 @@ def test_renewing_changes_only_what_is_other(tab: browser.Tab) -> None:
         thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         tab.visit(server.address)
-        tab.value("document.querySelector('details').open = true; window.kept = document.querySelector('h1'); 0")
+        tab.value(
+            "document.querySelector('details').open = true; window.kept = "
+            "document.querySelector('h1'); 0"
+        )
         body[:] = ["2", "3"]
         tab.wait("document.querySelectorAll('main p').length == 2")
         assert tab.value("document.querySelector('details').open")
@@ -143,7 +173,9 @@ def test_renewing_changes_only_what_is_other(tab: browser.Tab) -> None:
         thread.join()
 
 
-def test_what_one_types_stays_while_a_page_is_renewed_and_is_sent_from_the_page_itself(tab: browser.Tab) -> None:
+def test_what_one_types_stays_while_a_page_is_renewed_and_is_sent_from_the_page_itself(
+    tab: browser.Tab,
+) -> None:
     events, begun = ["1"], list[str]()
 
     def answer(path: str, query: str) -> str:  # noqa: ARG001
@@ -169,12 +201,17 @@ def test_what_one_types_stays_while_a_page_is_renewed_and_is_sent_from_the_page_
         tab.until("Page.loadEventFired")
         assert begun == ["stop small"], tab.value("document.body.innerText")
         budget = "document.querySelector('form:has(input[value$=\"--budget\"])')"
-        tab.value(f"{budget}.querySelector('input[name=typed]').value = 'resume small --budget 20'; 0")
+        tab.value(
+            f"{budget}.querySelector('input[name=typed]').value = 'resume small --budget 20'; 0"
+        )
         tab.events.clear()
         tab.value(f"{budget}.querySelector('button').click(); 0")
         tab.until("Page.loadEventFired")
         assert begun == ["stop small", "resume small --budget 20"]
         assert tab.value("location.pathname") == "/token/run/small"
-        assert tab.received("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded") == []
+        assert (
+            tab.received("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
+            == []
+        )
         server.shutdown()
         thread.join()

@@ -11,7 +11,9 @@ import pytest
 from spotctl.show.ui.server import PageServer
 
 
-def test_a_browser_that_leaves_a_page_leaves_no_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_browser_that_leaves_a_page_leaves_no_traceback(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     """The page is answered to a connection that was reset meanwhile."""
     asked, left = Event(), Event()
 

@@ -52,7 +52,9 @@ ONE_REGION = FetchRequest(NOW - DAY, NOW, ("us-east-1",))
 @pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsWorld]:
     with running_aws(monkeypatch) as world:
-        world.cloud.advisor = {"spot_advisor": {"us-east-1": {"Linux": {"c5.large": {"s": 70, "r": 0}}}}}
+        world.cloud.advisor = {
+            "spot_advisor": {"us-east-1": {"Linux": {"c5.large": {"s": 70, "r": 0}}}}
+        }
         yield world
 
 
@@ -64,7 +66,11 @@ def test_without_credentials_one_task_says_how_to_set_them_and_the_public_file_i
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     source = aws.source()
     public = ["public price list"] * len(request_.regions) or ["on-demand price pages"]
-    assert [task.what for task in source.tasks(request_)] == ["interruption buckets", *public, "account"]
+    assert [task.what for task in source.tasks(request_)] == [
+        "interruption buckets",
+        *public,
+        "account",
+    ]
     found = aws.pull("interruption buckets", request_, source).all.interruptions
     assert [one.measure for one in found] == ["monthly-bucket", "saving"]
     error = aws.pull("account", request_, source).error
@@ -95,7 +101,9 @@ def test_half_a_key_or_an_unknown_profile_is_reported(
     assert "AWS_PROFILE" in str(error)
 
 
-def test_an_expired_login_says_how_to_renew_it(aws: AwsWorld, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_expired_login_says_how_to_renew_it(
+    aws: AwsWorld, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A profile that signs in through SSO, without a stored token."""
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
@@ -114,17 +122,36 @@ def test_an_expired_login_says_how_to_renew_it(aws: AwsWorld, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("error", "kind", "reason"),
     [
-        (CredentialRetrievalError(provider="process", error_msg="helper died"), MissingCredentials, "helper died"),
+        (
+            CredentialRetrievalError(provider="process", error_msg="helper died"),
+            MissingCredentials,
+            "helper died",
+        ),
         (UnauthorizedSSOTokenError(), MissingCredentials, "aws sso login"),
-        (InvalidConfigError(error_msg="role without source"), MissingCredentials, "role without source"),
-        (MissingDependencyException(msg='pip install "botocore[crt]"'), MissingExtra, 'pip install "botocore[crt]"'),
-        (EndpointConnectionError(endpoint_url="http://127.0.0.1:1"), NoAnswer, "http://127.0.0.1:1"),
+        (
+            InvalidConfigError(error_msg="role without source"),
+            MissingCredentials,
+            "role without source",
+        ),
+        (
+            MissingDependencyException(msg='pip install "botocore[crt]"'),
+            MissingExtra,
+            'pip install "botocore[crt]"',
+        ),
+        (
+            EndpointConnectionError(endpoint_url="http://127.0.0.1:1"),
+            NoAnswer,
+            "http://127.0.0.1:1",
+        ),
     ],
 )
 def test_each_botocore_error_becomes_the_error_to_handle(
     error: BotoCoreError, kind: type[CloudError], reason: str
 ) -> None:
-    with pytest.raises(kind, match=re.escape(reason)) as raised, translated("eu-west-1", "signing in"):
+    with (
+        pytest.raises(kind, match=re.escape(reason)) as raised,
+        translated("eu-west-1", "signing in"),
+    ):
         raise error
     assert str(raised.value).startswith("aws/eu-west-1: signing in: ")
 
@@ -133,7 +160,8 @@ def assume_a_role(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A profile that assumes a role with another profile's keys."""
     (tmp_path / "config").write_text(
         "[profile keys]\naws_access_key_id = AKIDLOOPBACK\naws_secret_access_key = loopback\n"
-        "[profile research]\nsource_profile = keys\nrole_arn = arn:aws:iam::111122223333:role/reader\n"
+        "[profile research]\nsource_profile = keys\nrole_arn = "
+        "arn:aws:iam::111122223333:role/reader\n"
     )
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
@@ -141,9 +169,13 @@ def assume_a_role(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AWS_PROFILE", "research")
 
 
-def test_a_role_is_assumed_once_for_all_tasks(aws: AwsWorld, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_role_is_assumed_once_for_all_tasks(
+    aws: AwsWorld, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     assume_a_role(monkeypatch, tmp_path)
-    tasks = aws.source().tasks(FetchRequest(NOW - DAY, NOW, ("us-east-1", "eu-west-1"), ("c5.large",)))
+    tasks = aws.source().tasks(
+        FetchRequest(NOW - DAY, NOW, ("us-east-1", "eu-west-1"), ("c5.large",))
+    )
     assert [pulled(task).error for task in tasks] == [None] * len(tasks)
     assert len(aws.asked("AssumeRole")) == 1
     signed = [r for r in aws.server.requests if action_of(r) not in ("", "AssumeRole")]
@@ -156,7 +188,8 @@ def test_a_role_that_may_not_be_assumed_means_missing_credentials(
 ) -> None:
     assume_a_role(monkeypatch, tmp_path)
     refusal = (
-        b"<ErrorResponse><Error><Code>AccessDenied</Code><Message>not authorized to assume reader</Message></Error>"
+        b"<ErrorResponse><Error><Code>AccessDenied</Code><Message>not authorized to assume "
+        b"reader</Message></Error>"
         b"</ErrorResponse>"
     )
     aws.breaks(AwsFault("/", Reply(403, refusal), action="AssumeRole", times=-1))
@@ -174,7 +207,9 @@ def test_a_role_that_may_not_be_assumed_means_missing_credentials(
         ("InvalidClientTokenId", "`aws configure`"),
     ],
 )
-def test_credentials_that_aws_rejects_are_missing_credentials(aws: AwsWorld, code: str, reason: str) -> None:
+def test_credentials_that_aws_rejects_are_missing_credentials(
+    aws: AwsWorld, code: str, reason: str
+) -> None:
     aws.breaks(AwsFault("/", ec2_error(code, status=401), action="DescribeRegions"))
     error = aws.pull("account", ALL_REGIONS).error
     assert isinstance(error, MissingCredentials)
@@ -186,7 +221,11 @@ def test_credentials_that_aws_rejects_are_missing_credentials(aws: AwsWorld, cod
 def test_regions_not_enabled_for_the_account_are_left_out(aws: AwsWorld) -> None:
     regions = "".join(
         f"<item><regionName>{name}</regionName><optInStatus>{status}</optInStatus></item>"
-        for name, status in [("eu-west-1", "opted-in"), ("af-south-1", "not-opted-in"), ("us-east-1", "")]
+        for name, status in [
+            ("eu-west-1", "opted-in"),
+            ("af-south-1", "not-opted-in"),
+            ("us-east-1", ""),
+        ]
     )
     body = f"<DescribeRegionsResponse><regionInfo>{regions}</regionInfo></DescribeRegionsResponse>"
     aws.breaks(AwsFault("/", Reply(200, body.encode()), action="DescribeRegions"))
@@ -194,23 +233,33 @@ def test_regions_not_enabled_for_the_account_are_left_out(aws: AwsWorld) -> None
     assert list(dict.fromkeys(task.region for task in tasks)) == ["-", "eu-west-1", "us-east-1"]
 
 
-def test_regions_are_listed_in_the_configured_region(aws: AwsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_regions_are_listed_in_the_configured_region(
+    aws: AwsWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-gov-west-1")
     aws.source().tasks(ALL_REGIONS)
     assert "/us-gov-west-1/ec2/" in aws.server.requests[0].headers["authorization"]
 
 
-def test_each_service_can_have_its_own_endpoint(aws: AwsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_service_can_have_its_own_endpoint(
+    aws: AwsWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """boto3's variable for one service takes precedence over the one for all services."""
     with serving(AwsCloud()) as price_list:
         monkeypatch.setenv("AWS_ENDPOINT_URL_PRICING", price_list.url)
         for task in aws.source().tasks(FetchRequest(NOW - DAY, NOW, ("us-east-1",), ("c5.*",))):
             assert pulled(task).error is None
         assert {action_of(request) for request in price_list.requests} == {"GetProducts"}
-    assert {action_of(r) for r in aws.server.requests} == {"", "DescribeSpotPriceHistory", "DescribeInstanceTypes"}
+    assert {action_of(r) for r in aws.server.requests} == {
+        "",
+        "DescribeSpotPriceHistory",
+        "DescribeInstanceTypes",
+    }
 
 
-def test_an_invalid_endpoint_is_reported_with_its_variable(aws: AwsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_endpoint_is_reported_with_its_variable(
+    aws: AwsWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_EC2", "not an address")
     error = aws.pull("spot prices", ONE_REGION).error
     assert isinstance(error, RequestRejected)
@@ -223,7 +272,11 @@ def test_a_server_that_does_not_run_fails_every_task(monkeypatch: pytest.MonkeyP
     with serving(AwsCloud()) as gone:
         pass
     monkeypatch.setenv("AWS_ENDPOINT_URL", gone.url)
-    source = AwsSource(AwsSettings(spot_advisor_url=gone.url, max_attempts=2, timeout_seconds=5, backoff_seconds=0.001))
+    source = AwsSource(
+        AwsSettings(
+            spot_advisor_url=gone.url, max_attempts=2, timeout_seconds=5, backoff_seconds=0.001
+        )
+    )
     for task in source.tasks(ONE_REGION):
         error = pulled(task).error
         assert isinstance(error, NoAnswer), task.what
@@ -235,7 +288,12 @@ def test_no_secret_is_printed(aws: AwsWorld, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("AWS_SESSION_TOKEN", "token-sesame")
     reason = "the string to sign was open-sesame token-sesame"
     aws.breaks(
-        AwsFault("/", price_list_error("InvalidSignatureException", reason), action="GetProducts", times=-1),
+        AwsFault(
+            "/",
+            price_list_error("InvalidSignatureException", reason),
+            action="GetProducts",
+            times=-1,
+        ),
         AwsFault("/", ec2_error("SignatureDoesNotMatch", reason), times=-1),
     )
     tasks = [task for task in aws.source().tasks(ONE_REGION) if task.region != "-"]
@@ -259,11 +317,17 @@ def test_without_credentials_prices_on_demand_are_from_the_pages_of_the_larger_r
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     aws.cloud.pages = {
-        "US East (N. Virginia)": {"p5.48xlarge": "55.0400000000", "c5.large": "0.0850000000", "x.none": "0.0"},
+        "US East (N. Virginia)": {
+            "p5.48xlarge": "55.0400000000",
+            "c5.large": "0.0850000000",
+            "x.none": "0.0",
+        },
         "EU (Frankfurt)": {"c5.large": "0.0970000000", "broken": "?"},
     }
 
-    (pages,) = (task for task in aws.source().tasks(ALL_REGIONS) if task.what == "on-demand price pages")
+    (pages,) = (
+        task for task in aws.source().tasks(ALL_REGIONS) if task.what == "on-demand price pages"
+    )
     answer = pulled(pages)
     assert {(price.region, price.instance_type): price.price for price in answer.all.on_demand} == {
         ("us-east-1", "p5.48xlarge"): 55_040_000_000,

@@ -10,11 +10,25 @@ from typing import Any
 import pytest
 
 from pricing_data.catalog import NO_TRAITS, InstanceType, MachineTraits, OnDemandPrice
-from pricing_data.errors import AccessDenied, BadInput, IncompleteAnswer, MissingCredentials, NoAnswer, RateLimited
+from pricing_data.errors import (
+    AccessDenied,
+    BadInput,
+    IncompleteAnswer,
+    MissingCredentials,
+    NoAnswer,
+    RateLimited,
+)
 from pricing_data.sources.base import FetchRequest
 from pricing_data.units import DAY, parse_time
 from spotctl.clouds.aws.prices.records import instance_type, network_gbps, on_demand_price
-from tests.servers.aws import AwsFault, AwsWorld, action_of, price_list_error, region_of, running_aws
+from tests.servers.aws import (
+    AwsFault,
+    AwsWorld,
+    action_of,
+    price_list_error,
+    region_of,
+    running_aws,
+)
 from tests.servers.loopback import Reply
 
 EAST = "us-east-1"
@@ -32,7 +46,11 @@ def asking_for(*types: str) -> FetchRequest:
 
 
 def product(
-    name: str, usd: str, system: str = "Linux", effective: str = "2024-02-01T00:00:00Z", **attributes: str
+    name: str,
+    usd: str,
+    system: str = "Linux",
+    effective: str = "2024-02-01T00:00:00Z",
+    **attributes: str,
 ) -> dict[str, Any]:
     """An entry of the Price List with the attributes that are read, and one hourly rate."""
     return {
@@ -61,7 +79,10 @@ def term(usd: str, effective: str = "2024-02-01T00:00:00Z") -> dict[str, Any]:
 
 
 def test_instance_types_have_their_hardware(aws: AwsWorld) -> None:
-    result = aws.pull("instance types", asking_for("c4.xlarge", "p4d.*", "inf2.xlarge", "trn1.32xlarge", "g6f.large"))
+    result = aws.pull(
+        "instance types",
+        asking_for("c4.xlarge", "p4d.*", "inf2.xlarge", "trn1.32xlarge", "g6f.large"),
+    )
     assert result.error is None
     assert [replace(kind, traits=NO_TRAITS) for kind in sorted(result.all.types)] == [
         InstanceType("aws", "c4.xlarge", 4, 7.5, None, 0, 1.25),
@@ -71,8 +92,12 @@ def test_instance_types_have_their_hardware(aws: AwsWorld) -> None:
         InstanceType("aws", "trn1.32xlarge", 128, 512.0, "Trainium", 16, 800.0),
     ]
     traits = {kind.name: kind.traits for kind in result.all.types}
-    assert traits["c4.xlarge"] == MachineTraits("x86_64", 1.0, "xen", "legacy-bios", True, None, None, 0.0)
-    assert traits["p4d.24xlarge"] == MachineTraits("x86_64", 1.0, "nitro", "legacy-bios", True, 40.0, "nvidia", 8000.0)
+    assert traits["c4.xlarge"] == MachineTraits(
+        "x86_64", 1.0, "xen", "legacy-bios", True, None, None, 0.0
+    )
+    assert traits["p4d.24xlarge"] == MachineTraits(
+        "x86_64", 1.0, "nitro", "legacy-bios", True, 40.0, "nvidia", 8000.0
+    )
 
 
 def test_every_instance_type_that_moto_knows_can_be_read(aws: AwsWorld) -> None:
@@ -80,7 +105,11 @@ def test_every_instance_type_that_moto_knows_can_be_read(aws: AwsWorld) -> None:
     assert result.error is None
     assert len(result.all.types) > 100
     assert {kind.name[0] for kind in result.all.types} == {"g", "i", "p"}
-    assert all(kind.accelerators > 0 for kind in result.all.types if kind.name.startswith(("g5", "p4", "inf")))
+    assert all(
+        kind.accelerators > 0
+        for kind in result.all.types
+        if kind.name.startswith(("g5", "p4", "inf"))
+    )
 
 
 @pytest.mark.parametrize(
@@ -89,19 +118,43 @@ def test_every_instance_type_that_moto_knows_can_be_read(aws: AwsWorld) -> None:
         ({"NetworkPerformance": "25 Gigabit"}, 25.0),
         ({"NetworkPerformance": "37.5 Gigabit"}, 37.5),
         ({"NetworkPerformance": "4x 100 Gigabit"}, 400.0),
-        ({"NetworkPerformance": "3200 Gigabit", "NetworkCards": [{"BaselineBandwidthInGbps": 100.0}]}, 3200.0),
-        ({"NetworkPerformance": "Up to 10 Gigabit", "NetworkCards": [{"BaselineBandwidthInGbps": 0.75}]}, 0.75),
-        ({"NetworkPerformance": "Moderate", "NetworkCards": [{"BaselineBandwidthInGbps": 0.3}] * 2}, 0.6),
+        (
+            {
+                "NetworkPerformance": "3200 Gigabit",
+                "NetworkCards": [{"BaselineBandwidthInGbps": 100.0}],
+            },
+            3200.0,
+        ),
+        (
+            {
+                "NetworkPerformance": "Up to 10 Gigabit",
+                "NetworkCards": [{"BaselineBandwidthInGbps": 0.75}],
+            },
+            0.75,
+        ),
+        (
+            {
+                "NetworkPerformance": "Moderate",
+                "NetworkCards": [{"BaselineBandwidthInGbps": 0.3}] * 2,
+            },
+            0.6,
+        ),
         ({"NetworkPerformance": "Up to 10 Gigabit"}, None),
         ({"NetworkPerformance": "High", "NetworkCards": [{"NetworkCardIndex": 0}]}, None),
         ({}, None),
     ],
 )
-def test_network_speed_is_what_can_be_sustained(network: dict[str, Any], gbps: float | None) -> None:
+def test_network_speed_is_what_can_be_sustained(
+    network: dict[str, Any], gbps: float | None
+) -> None:
     assert network_gbps(network) == gbps
 
 
-X1 = {"InstanceType": "x1.large", "VCpuInfo": {"DefaultVCpus": 2}, "MemoryInfo": {"SizeInMiB": 1024}}
+X1 = {
+    "InstanceType": "x1.large",
+    "VCpuInfo": {"DefaultVCpus": 2},
+    "MemoryInfo": {"SizeInMiB": 1024},
+}
 
 
 @pytest.mark.parametrize(
@@ -191,7 +244,9 @@ def test_a_reserved_only_entry_has_no_hourly_price() -> None:
 
 def test_unreadable_entries_are_counted_and_the_good_ones_kept(aws: AwsWorld) -> None:
     in_yuan, negative, two_rates = (product("c5.large", usd) for usd in ("0.1", "-0.1", "0.1"))
-    in_yuan["terms"]["OnDemand"]["SKU.JRTC"]["priceDimensions"]["SKU.JRTC.6YS6"]["pricePerUnit"] = {"CNY": "0.6"}
+    in_yuan["terms"]["OnDemand"]["SKU.JRTC"]["priceDimensions"]["SKU.JRTC.6YS6"]["pricePerUnit"] = {
+        "CNY": "0.6"
+    }
     two_rates["terms"]["OnDemand"]["SKU.JRTC"]["priceDimensions"]["other"] = {
         "unit": "Hrs",
         "pricePerUnit": {"USD": "0.2"},
@@ -200,7 +255,9 @@ def test_unreadable_entries_are_counted_and_the_good_ones_kept(aws: AwsWorld) ->
     aws.cloud.products = [in_yuan, negative, product("c5.large", "0.085"), two_rates, no_terms]
     result = aws.pull("on-demand prices", asking_for("c5.large"))
     assert isinstance(result.error, IncompleteAnswer)
-    assert "aws/us-east-1: on-demand prices: 4 records left out, the others were kept" in str(result.error)
+    assert "aws/us-east-1: on-demand prices: 4 records left out, the others were kept" in str(
+        result.error
+    )
     assert "missing 'USD'" in str(result.error)
     assert [price.price for price in result.all.on_demand] == [85_000_000]
 
@@ -208,7 +265,11 @@ def test_unreadable_entries_are_counted_and_the_good_ones_kept(aws: AwsWorld) ->
 @pytest.mark.parametrize(
     ("reply", "kind", "reason"),
     [
-        (price_list_error("AccessDeniedException", "no"), AccessDenied, "allow the IAM action pricing:GetProducts"),
+        (
+            price_list_error("AccessDeniedException", "no"),
+            AccessDenied,
+            "allow the IAM action pricing:GetProducts",
+        ),
         (price_list_error("ThrottlingException", "slow down"), RateLimited, "ThrottlingException"),
         (price_list_error("ExpiredTokenException", "old"), MissingCredentials, "aws sso login"),
         (Reply(200, b"<<<"), NoAnswer, "the answer has no PriceList"),

@@ -21,7 +21,14 @@ from pricing_data.fetched_rows import PriceEvent
 from pricing_data.market import Market
 from pricing_data.sources.base import FetchRequest
 from pricing_data.units import DAY, HOUR, SECOND, Span, format_time, parse_time, parse_usd
-from tests.servers.aws import AwsFault, AwsWorld, SpotPriceRow, ec2_error, price_history_of, running_aws
+from tests.servers.aws import (
+    AwsFault,
+    AwsWorld,
+    SpotPriceRow,
+    ec2_error,
+    price_history_of,
+    running_aws,
+)
 from tests.servers.loopback import Reply
 from tests.servers.pulling import pulled
 
@@ -68,10 +75,15 @@ def event(row: SpotPriceRow) -> PriceEvent:
 
 
 def read_directly(rows: list[SpotPriceRow], region: str, since: int, until: int) -> set[PriceEvent]:
-    """A region's history, row by row: the changes in the span, and the price in force at its start."""
+    """A region's history, row by row: the changes in the span, and the price in force at its
+    start."""
     events = set()
     for row in rows:
-        later = [o for o in rows if o.region == region and o.market == row.market and row.time < o.time < since]
+        later = [
+            o
+            for o in rows
+            if o.region == region and o.market == row.market and row.time < o.time < since
+        ]
         if row.region == region and row.time < until and not later:
             events.add(event(row))
     return events
@@ -104,7 +116,9 @@ def test_products_of_one_type_are_separate_markets(aws: AwsWorld) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_failed_fetch_resumes_at_the_last_complete_slice(aws: AwsWorld, seed: int) -> None:
-    """A token that expires between pages: earlier rows are kept, and complete slices are not fetched again."""
+    """A token that expires between pages: earlier rows are kept, and complete slices are not
+    fetched again.
+    """
     aws.cloud.prices = random_rows(seed, EAST)
     request = FetchRequest(SINCE, UNTIL, (EAST,))
     history = request.history("aws", EAST)
@@ -119,7 +133,9 @@ def test_a_failed_fetch_resumes_at_the_last_complete_slice(aws: AwsWorld, seed: 
     assert "aws sso login" in str(broken.error)
     assert len(broken.steps) == died_at
     whole = broken.all.covered.get(history, Span(SINCE, SINCE))
-    assert whole.end == max([s.end for step in broken.steps for s in step.covered.values()], default=SINCE)
+    assert whole.end == max(
+        [s.end for step in broken.steps for s in step.covered.values()], default=SINCE
+    )
     asked_last = parse_time(aws.asked(HISTORY)[-1]["StartTime"])
     assert whole.end == asked_last, "covered ends where the slice that broke begins"
 
@@ -132,18 +148,23 @@ def test_a_failed_fetch_resumes_at_the_last_complete_slice(aws: AwsWorld, seed: 
 
 
 def test_a_complete_history_is_not_fetched(aws: AwsWorld) -> None:
-    request = FetchRequest(SINCE, UNTIL, (EAST,), covered={"aws/us-east-1": Span(SINCE - DAY, UNTIL)})
+    request = FetchRequest(
+        SINCE, UNTIL, (EAST,), covered={"aws/us-east-1": Span(SINCE - DAY, UNTIL)}
+    )
     assert aws.pull("spot prices", request).steps == []
     assert aws.server.requests == []
 
 
 def test_a_longer_history_than_covered_is_fetched_as_a_whole(aws: AwsWorld) -> None:
-    request = FetchRequest(SINCE, UNTIL, (EAST,), covered={"aws/us-east-1": Span(SINCE + DAY, UNTIL)})
+    request = FetchRequest(
+        SINCE, UNTIL, (EAST,), covered={"aws/us-east-1": Span(SINCE + DAY, UNTIL)}
+    )
     assert aws.pull("spot prices", request).all.covered == {"aws/us-east-1": Span(SINCE, UNTIL)}
 
 
 def test_history_beyond_the_retention_of_aws_is_not_requested(aws: AwsWorld) -> None:
-    """A request for a year is complete with 90 days; otherwise each fetch would start from scratch."""
+    """A request for a year is complete with 90 days; otherwise each fetch would start from
+    scratch."""
     request = FetchRequest(UNTIL - 365 * DAY, UNTIL, (EAST,))
     result = aws.pull("spot prices", request)
     assert parse_time(aws.asked(HISTORY)[0]["StartTime"]) == UNTIL - 90 * DAY
@@ -151,9 +172,12 @@ def test_history_beyond_the_retention_of_aws_is_not_requested(aws: AwsWorld) -> 
 
 
 def test_only_the_requested_types_are_transferred(aws: AwsWorld) -> None:
-    """AWS does not support `[cg]`, so it gets a wider pattern, and the result is filtered locally."""
+    """AWS does not support `[cg]`, so it gets a wider pattern, and the result is filtered
+    locally."""
     names = ("c5.large", "g5.large", "m5.large", "p3.2xlarge", "t3.nano")
-    aws.cloud.prices = [SpotPriceRow(EAST, "us-east-1a", n, "Linux/UNIX", SINCE + DAY, "0.1") for n in names]
+    aws.cloud.prices = [
+        SpotPriceRow(EAST, "us-east-1a", n, "Linux/UNIX", SINCE + DAY, "0.1") for n in names
+    ]
     request = FetchRequest(SINCE, UNTIL, (EAST,), ("[cg]5.*", "p3.2xlarge"))
     result = aws.pull("spot prices", request)
     assert {e.market.instance_type for e in result.events} == {"c5.large", "g5.large", "p3.2xlarge"}
@@ -164,7 +188,9 @@ def test_only_the_requested_types_are_transferred(aws: AwsWorld) -> None:
 
 def test_more_types_than_a_filter_allows_are_filtered_locally(aws: AwsWorld) -> None:
     aws.cloud.prices = random_rows(0, EAST)
-    request = FetchRequest(SINCE, UNTIL, (EAST,), ("c5.large", *(f"z{i}.large" for i in range(200))))
+    request = FetchRequest(
+        SINCE, UNTIL, (EAST,), ("c5.large", *(f"z{i}.large" for i in range(200)))
+    )
     result = aws.pull("spot prices", request)
     assert {e.market.instance_type for e in result.events} == {"c5.large"}
     assert not [name for name in aws.asked(HISTORY)[0] if name.startswith("Filter")]
@@ -173,7 +199,11 @@ def test_more_types_than_a_filter_allows_are_filtered_locally(aws: AwsWorld) -> 
 def test_regions_are_fetched_in_parallel_by_one_source(aws: AwsWorld) -> None:
     regions = (EAST, WEST, "eu-west-1", "ap-south-1")
     aws.cloud.prices = random_rows(5, *regions)
-    tasks = [t for t in aws.source().tasks(FetchRequest(SINCE, UNTIL, regions)) if t.what == "spot prices"]
+    tasks = [
+        t
+        for t in aws.source().tasks(FetchRequest(SINCE, UNTIL, regions))
+        if t.what == "spot prices"
+    ]
     with ThreadPoolExecutor(len(tasks)) as threads:
         result = dict(zip(regions, threads.map(pulled, tasks), strict=True))
     for region in regions:
@@ -193,7 +223,9 @@ def test_regions_are_fetched_in_parallel_by_one_source(aws: AwsWorld) -> None:
 )
 def test_a_temporary_fault_loses_no_row(aws: AwsWorld, fault: AwsFault) -> None:
     aws.cloud.prices = random_rows(1, EAST)
-    aws.breaks(AwsFault(fault.path, fault.reply, fault.cut, fault.times, fault.skip, action=HISTORY))
+    aws.breaks(
+        AwsFault(fault.path, fault.reply, fault.cut, fault.times, fault.skip, action=HISTORY)
+    )
     result = aws.pull("spot prices", FetchRequest(SINCE, UNTIL, (EAST,)))
     assert result.error is None
     assert set(result.events) == read_directly(aws.cloud.prices, EAST, SINCE, UNTIL)
@@ -203,12 +235,24 @@ def test_a_temporary_fault_loses_no_row(aws: AwsWorld, fault: AwsFault) -> None:
 @pytest.mark.parametrize(
     ("fault", "kind", "reason"),
     [
-        (AwsFault("/", ec2_error("RequestLimitExceeded", "slow down", 503)), RateLimited, "RequestLimitExceeded"),
+        (
+            AwsFault("/", ec2_error("RequestLimitExceeded", "slow down", 503)),
+            RateLimited,
+            "RequestLimitExceeded",
+        ),
         (AwsFault("/", ec2_error("InternalError", "oops", 500)), NoAnswer, "InternalError"),
-        (AwsFault("/", ec2_error("InvalidParameterValue", "no such token")), RequestRejected, "InvalidParameterValue"),
+        (
+            AwsFault("/", ec2_error("InvalidParameterValue", "no such token")),
+            RequestRejected,
+            "InvalidParameterValue",
+        ),
         (AwsFault("/", cut=40), NoAnswer, "cannot be read"),
         (AwsFault("/", Reply(200, b"<Describe <<<")), NoAnswer, "cannot be read"),
-        (AwsFault("/", Reply(200, b"<html><body>Log in</body></html>")), NoAnswer, "has no SpotPriceHistory"),
+        (
+            AwsFault("/", Reply(200, b"<html><body>Log in</body></html>")),
+            NoAnswer,
+            "has no SpotPriceHistory",
+        ),
     ],
     ids=["throttled", "internal error", "refused", "half a page", "garbage", "another page"],
 )
@@ -229,7 +273,9 @@ def test_a_permanent_fault_keeps_the_pages_before_it(
 
 
 def test_a_repeated_page_token_ends_the_task(aws: AwsWorld) -> None:
-    page = price_history_of().body.replace(b"<requestId>", b"<nextToken>again</nextToken><requestId>")
+    page = price_history_of().body.replace(
+        b"<requestId>", b"<nextToken>again</nextToken><requestId>"
+    )
     aws.breaks(AwsFault("/", Reply(200, page), action=HISTORY, times=-1))
     result = aws.pull("spot prices", FetchRequest(SINCE, UNTIL, (EAST,)))
     assert isinstance(result.error, NoAnswer)
@@ -239,8 +285,12 @@ def test_a_repeated_page_token_ends_the_task(aws: AwsWorld) -> None:
 
 
 def test_throttling_is_retried_as_often_as_configured(aws: AwsWorld) -> None:
-    aws.breaks(AwsFault("/", ec2_error("RequestLimitExceeded", status=503), action=HISTORY, times=-1))
-    result = aws.pull("spot prices", FetchRequest(SINCE, UNTIL, (EAST,)), aws.source(max_attempts=4))
+    aws.breaks(
+        AwsFault("/", ec2_error("RequestLimitExceeded", status=503), action=HISTORY, times=-1)
+    )
+    result = aws.pull(
+        "spot prices", FetchRequest(SINCE, UNTIL, (EAST,)), aws.source(max_attempts=4)
+    )
     assert isinstance(result.error, RateLimited)
     assert len(aws.asked(HISTORY)) == 4
 
@@ -266,7 +316,9 @@ def test_a_denied_region_does_not_stop_the_others(aws: AwsWorld, code: str, cure
 
 
 def test_unreadable_records_are_counted_and_the_good_ones_kept(aws: AwsWorld) -> None:
-    """The slice with the bad records and those after it are not covered, so the next fetch repeats them."""
+    """The slice with the bad records and those after it are not covered, so the next fetch repeats
+    them.
+    """
     good = {
         "availabilityZone": "us-east-1a",
         "instanceType": "c5.large",

@@ -59,7 +59,9 @@ def bands(result: Pulled) -> tuple[Interruption, ...]:
 
 def test_the_spot_advisors_savings_are_kept(aws: AwsWorld) -> None:
     result = aws.pull("interruption buckets", FetchRequest(NOW - DAY, NOW, ()))
-    savings = {str(one.market): one.low for one in result.all.interruptions if one.measure == "saving"}
+    savings = {
+        str(one.market): one.low for one in result.all.interruptions if one.measure == "saving"
+    }
     assert savings["aws/us-east-1/-/p3.2xlarge"] == 0.6
     assert len(savings) == len(bands(result))
 
@@ -92,7 +94,11 @@ def test_default_bands_are_those_that_aws_published(document: dict[str, Any]) ->
 
 
 def test_the_bands_in_the_file_take_precedence() -> None:
-    ranges = [{"index": 0, "label": "< 2%"}, {"index": 1, "label": "2-30%"}, {"index": 2, "label": ">30%"}]
+    ranges = [
+        {"index": 0, "label": "< 2%"},
+        {"index": 1, "label": "2-30%"},
+        {"index": 2, "label": ">30%"},
+    ]
     assert bands_of({"ranges": ranges}) == {0: (0.0, 0.02), 1: (0.02, 0.3), 2: (0.3, 1.0)}
 
 
@@ -139,10 +145,16 @@ def test_a_temporary_fault_is_retried(aws: AwsWorld, fault: Fault) -> None:
         (Reply(200, b"<html>Log in</html>"), "has another format", 1),
         (Reply(200, b"[]"), "has another format", 1),
         (Reply(200, b'{"spot_advisor": {"us-east-1": []}}'), "has another format", 1),
-        (Reply(200, b'{"ranges": [{"index": 0, "label": "?"}], "spot_advisor": {}}'), "interruption band", 1),
+        (
+            Reply(200, b'{"ranges": [{"index": 0, "label": "?"}], "spot_advisor": {}}'),
+            "interruption band",
+            1,
+        ),
     ],
 )
-def test_a_permanent_fault_reports_the_address(aws: AwsWorld, reply: Reply, reason: str, asked: int) -> None:
+def test_a_permanent_fault_reports_the_address(
+    aws: AwsWorld, reply: Reply, reason: str, asked: int
+) -> None:
     aws.breaks(Fault(ADVISOR_PATH, reply, times=-1))
     result = aws.pull("interruption buckets", FetchRequest(NOW - DAY, NOW, ()))
     assert isinstance(result.error, NoAnswer)
@@ -162,13 +174,17 @@ def test_placement_scores_use_the_zone_names_of_the_account(aws: AwsWorld) -> No
     result = aws.pull("placement scores", request)
     assert result.error is None
     zones = {zone_id: name for name, zone_id in zone_names(aws).items()}
-    assert {(str(i.market), i.measure, i.as_of, i.low, i.high) for i in result.all.interruptions} == {
+    assert {
+        (str(i.market), i.measure, i.as_of, i.low, i.high) for i in result.all.interruptions
+    } == {
         (f"aws/us-east-1/{zones['use1-az6']}/c5.large", "placement-score", NOW, 3, 3),
         (f"aws/us-east-1/{zones['use1-az4']}/c5.large", "placement-score", NOW, 9, 9),
         (f"aws/us-east-1/{zones['use1-az6']}/p3.2xlarge", "placement-score", NOW, 1, 1),
     }
     asked = aws.asked("GetSpotPlacementScores")
-    assert [a["InstanceType.1"] for a in asked] == ["c5.large", "p3.2xlarge"], "patterns cannot be scored"
+    assert [a["InstanceType.1"] for a in asked] == ["c5.large", "p3.2xlarge"], (
+        "patterns cannot be scored"
+    )
 
 
 def zone_names(aws: AwsWorld) -> dict[str, str]:
@@ -185,7 +201,9 @@ def zone_names(aws: AwsWorld) -> dict[str, str]:
 
 def test_a_zone_id_that_the_account_does_not_know_is_reported(aws: AwsWorld) -> None:
     aws.cloud.scores = {("us-east-1", "c5.large"): {"use1-az6": 3, "mars1-az1": 9, "use1-az4": 11}}
-    result = aws.pull("placement scores", FetchRequest(NOW - DAY, NOW, ("us-east-1",), ("c5.large",)))
+    result = aws.pull(
+        "placement scores", FetchRequest(NOW - DAY, NOW, ("us-east-1",), ("c5.large",))
+    )
     assert isinstance(result.error, IncompleteAnswer)
     assert ": 2 records left out, the others were kept" in str(result.error)
     assert [i.low for i in result.all.interruptions] == [3]
@@ -195,13 +213,17 @@ def test_a_score_that_is_not_a_number_is_reported(aws: AwsWorld) -> None:
     score = "<item><availabilityZoneId>use1-az6</availabilityZoneId><score>high</score></item>"
     body = f"<Response><spotPlacementScoreSet>{score}</spotPlacementScoreSet></Response>"
     aws.breaks(AwsFault("/", Reply(200, body.encode()), action="GetSpotPlacementScores", times=-1))
-    result = aws.pull("placement scores", FetchRequest(NOW - DAY, NOW, ("us-east-1",), ("c5.large",)))
+    result = aws.pull(
+        "placement scores", FetchRequest(NOW - DAY, NOW, ("us-east-1",), ("c5.large",))
+    )
     assert isinstance(result.error, NoAnswer)
     assert "ec2:GetSpotPlacementScores: the answer cannot be read" in str(result.error)
 
 
 @pytest.mark.parametrize("types", [(), ("c5.*", "g[56].xlarge", "p?.2xlarge")])
-def test_placement_scores_are_requested_only_for_exact_names(aws: AwsWorld, types: tuple[str, ...]) -> None:
+def test_placement_scores_are_requested_only_for_exact_names(
+    aws: AwsWorld, types: tuple[str, ...]
+) -> None:
     tasks = aws.source().tasks(FetchRequest(NOW - DAY, NOW, ("us-east-1",), types))
     assert [task.what for task in tasks] == [
         "interruption buckets",

@@ -29,11 +29,24 @@ from pricing_data.sources.base import FetchRequest
 from pricing_data.units import DAY, parse_time
 from spotctl.clouds.azure.prices import AzureSource
 from spotctl.clouds.azure.session import AzureSession, SharedToken
-from tests.servers.azure import SUBSCRIPTION, AzureWorld, eviction_row, retail_item, running_azure, sku
+from tests.servers.azure import (
+    SUBSCRIPTION,
+    AzureWorld,
+    eviction_row,
+    retail_item,
+    running_azure,
+    sku,
+)
 
 NOW = parse_time("2026-03-01T12:00:00Z")
 REQUEST = FetchRequest(since=NOW - 30 * DAY, until=NOW, regions=("eastus",))
-CURES = ("AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET", "az login", "AZURE_SUBSCRIPTION_ID")
+CURES = (
+    "AZURE_TENANT_ID",
+    "AZURE_CLIENT_ID",
+    "AZURE_CLIENT_SECRET",
+    "az login",
+    "AZURE_SUBSCRIPTION_ID",
+)
 
 
 @pytest.fixture
@@ -42,7 +55,9 @@ def azure(monkeypatch: pytest.MonkeyPatch) -> Iterator[AzureWorld]:
     level = logger.level
     logger.setLevel(logging.NOTSET)
     with running_azure(monkeypatch) as world:
-        world.cloud.retail.append(retail_item("eastus", "Standard_D2s_v3", 10**8, NOW - DAY, kind="Spot"))
+        world.cloud.retail.append(
+            retail_item("eastus", "Standard_D2s_v3", 10**8, NOW - DAY, kind="Spot")
+        )
         world.cloud.skus.append(sku("eastus", "Standard_D2s_v3", vCPUs="2", MemoryGB="8"))
         world.cloud.spot.append(eviction_row("eastus", "Standard_D2s_v3", "0-5"))
         yield world
@@ -79,10 +94,14 @@ def test_no_subscription_says_how_to_choose_one(azure: AzureWorld) -> None:
     assert "no Azure subscription" in str(error)
 
 
-def test_the_subscription_defaults_to_the_environment(azure: AzureWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_subscription_defaults_to_the_environment(
+    azure: AzureWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AZURE_SUBSCRIPTION_ID", SUBSCRIPTION)
     result = azure.pull(REQUEST, AzureSource(azure.settings(subscription=None)))
-    assert [found.name for found in result["eastus", "machine types"].all.types] == ["Standard_D2s_v3"]
+    assert [found.name for found in result["eastus", "machine types"].all.types] == [
+        "Standard_D2s_v3"
+    ]
 
 
 @pytest.mark.parametrize("kind", [CredentialUnavailableError, ClientAuthenticationError])
@@ -106,7 +125,10 @@ def test_an_unreachable_sign_in_is_not_missing_credentials(azure: AzureWorld) ->
 
 
 def test_without_credentials_no_metadata_server_is_contacted_and_nothing_is_logged(
-    azure: AzureWorld, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    azure: AzureWorld,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -164,7 +186,9 @@ def test_one_token_serves_all_tasks_over_tls(
     credential = Credential()
     with behind_tls(azure.server.url, tmp_path) as (url, seen):
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "certificate.pem"))
-        result = azure.pull(REQUEST, AzureSource(azure.settings(management_endpoint=url), credential))
+        result = azure.pull(
+            REQUEST, AzureSource(azure.settings(management_endpoint=url), credential)
+        )
     assert all(found.error is None for found in result.values())
     assert set(seen) == {"Bearer token-1"}
     assert len(seen) == 3
@@ -188,13 +212,17 @@ def test_constructing_a_source_imports_no_sdk() -> None:
         "import sys, spotctl.clouds.azure.prices as azure; azure.AzureSource();"
         "print(sorted({'azure', 'httpx', 'stamina', 'requests', 'pandas'} & set(sys.modules)))"
     )
-    answer = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    answer = subprocess.run(
+        [sys.executable, "-c", check], capture_output=True, text=True, check=True
+    )
     assert answer.stdout.strip() == "[]"
 
 
 @contextmanager
 def behind_tls(url: str, folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """A TLS proxy of the server at `url`, and the Authorization headers that it received and removed."""
+    """A TLS proxy of the server at `url`, and the Authorization headers that it received and
+    removed.
+    """
     import httpx
 
     seen: list[str] = []
@@ -204,7 +232,9 @@ def behind_tls(url: str, folder: Path) -> Iterator[tuple[str, list[str]]]:
             seen.append(self.headers["Authorization"])
             del self.headers["Authorization"]
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            answer = httpx.request(self.command, url + self.path, headers=dict(self.headers), content=body)
+            answer = httpx.request(
+                self.command, url + self.path, headers=dict(self.headers), content=body
+            )
             self.send_response(answer.status_code)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(answer.content)))
@@ -213,14 +243,17 @@ def behind_tls(url: str, folder: Path) -> Iterator[tuple[str, list[str]]]:
 
         do_GET = do_POST = relay  # noqa: N815  # the base class's names
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class's name
+        # The base class's name.
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             pass
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate(folder))
     server = ThreadingHTTPServer(("127.0.0.1", 0), Relay)
     server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+    )
     thread.start()
     try:
         yield f"https://127.0.0.1:{server.server_port}", seen
@@ -239,13 +272,19 @@ def certificate(folder: Path) -> Path:
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
         .not_valid_before(today - timedelta(days=1))
         .not_valid_after(today + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
+        )
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
     path = folder / "certificate.pem"
     path.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
         + signed.public_bytes(serialization.Encoding.PEM)
     )
     return path

@@ -70,7 +70,8 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @dataclass
 class TaskFault(Fault):
-    """A fault of one task's requests; the two tasks that use Resource Graph differ by their query."""
+    """A fault of one task's requests; the two tasks that use Resource Graph differ by their
+    query."""
 
     what: str = ""
 
@@ -79,19 +80,27 @@ class TaskFault(Fault):
         return kinds.get(self.what, b"") in request.body and super().strikes(request)
 
 
-def fault(what: str, reply: Reply | None = None, *, cut: int = 0, times: int = 1, skip: int = 0) -> TaskFault:
+def fault(
+    what: str, reply: Reply | None = None, *, cut: int = 0, times: int = 1, skip: int = 0
+) -> TaskFault:
     return TaskFault(PATHS[what], reply, cut, times, skip, what)
 
 
 def pull(azure: AzureWorld, what: str) -> Pulled:
     """The result of one task of the region."""
-    return next(pulled(task) for task in AzureSource(azure.settings()).tasks(REQUEST) if task.what == what)
+    return next(
+        pulled(task) for task in AzureSource(azure.settings()).tasks(REQUEST) if task.what == what
+    )
 
 
 def sizes_of(result: Pulled) -> list[str]:
     fetched = result.all
-    sizes = {market.instance_type for market in fetched.prices.markets} | {found.name for found in fetched.types}
-    return sorted(sizes | {rate.market.instance_type for rate in fetched.interruptions}, key=SIZES.index)
+    sizes = {market.instance_type for market in fetched.prices.markets} | {
+        found.name for found in fetched.types
+    }
+    return sorted(
+        sizes | {rate.market.instance_type for rate in fetched.interruptions}, key=SIZES.index
+    )
 
 
 def asked(azure: AzureWorld, what: str) -> int:
@@ -103,8 +112,17 @@ every_task = pytest.mark.parametrize("what", PATHS)
 
 
 @every_task
-def test_throttling_waits_for_the_retry_after_of_azure(azure: AzureWorld, slept: list[float], what: str) -> None:
-    azure.breaks(fault(what, azure_error("TooManyRequests", status=429, **{"Retry-After": "7"}), times=2, skip=1))
+def test_throttling_waits_for_the_retry_after_of_azure(
+    azure: AzureWorld, slept: list[float], what: str
+) -> None:
+    azure.breaks(
+        fault(
+            what,
+            azure_error("TooManyRequests", status=429, **{"Retry-After": "7"}),
+            times=2,
+            skip=1,
+        )
+    )
     result = pull(azure, what)
     assert result.error is None
     assert sizes_of(result) == SIZES
@@ -113,7 +131,9 @@ def test_throttling_waits_for_the_retry_after_of_azure(azure: AzureWorld, slept:
 
 @every_task
 @pytest.mark.parametrize("status", [429, 500, 503, 504])
-def test_failures_without_a_hint_are_retried_too(azure: AzureWorld, slept: list[float], what: str, status: int) -> None:
+def test_failures_without_a_hint_are_retried_too(
+    azure: AzureWorld, slept: list[float], what: str, status: int
+) -> None:
     azure.breaks(fault(what, azure_error("InternalError", status=status), times=4))
     result = pull(azure, what)
     assert result.error is None
@@ -123,7 +143,9 @@ def test_failures_without_a_hint_are_retried_too(azure: AzureWorld, slept: list[
 
 @every_task
 @pytest.mark.usefixtures("slept")
-def test_endless_throttling_ends_after_the_retries_and_affects_no_other_task(azure: AzureWorld, what: str) -> None:
+def test_endless_throttling_ends_after_the_retries_and_affects_no_other_task(
+    azure: AzureWorld, what: str
+) -> None:
     throttled = azure_error("TooManyRequests", status=429, **{"Retry-After": "7"})
     azure.breaks(fault(what, throttled, times=FOR_EVER, skip=1))
     result = azure.pull(REQUEST)
@@ -158,10 +180,22 @@ def test_permanently_truncated_pages_keep_the_whole_ones(azure: AzureWorld, what
 
 @every_task
 @pytest.mark.parametrize(
-    "body", [b'{"value": [', b"<html>busy</html>", b"", b"null", b"[]", b'"x"', b"7", b'{"value": 3, "data": null}']
+    "body",
+    [
+        b'{"value": [',
+        b"<html>busy</html>",
+        b"",
+        b"null",
+        b"[]",
+        b'"x"',
+        b"7",
+        b'{"value": 3, "data": null}',
+    ],
 )
 def test_an_undocumented_answer_is_reported(azure: AzureWorld, what: str, body: bytes) -> None:
-    azure.breaks(fault(what, Reply(200, body, {"Content-Type": "application/json"}), skip=1, times=FOR_EVER))
+    azure.breaks(
+        fault(what, Reply(200, body, {"Content-Type": "application/json"}), skip=1, times=FOR_EVER)
+    )
     result = pull(azure, what)
     assert isinstance(result.error, NoAnswer)
     assert "\n" not in str(result.error)
@@ -170,12 +204,20 @@ def test_an_undocumented_answer_is_reported(azure: AzureWorld, what: str, body: 
 
 
 @pytest.mark.parametrize("what", ["machine types", "spot history", "eviction rates"])
-def test_a_token_that_expires_between_pages_keeps_the_rows_and_covers_nothing(azure: AzureWorld, what: str) -> None:
+def test_a_token_that_expires_between_pages_keeps_the_rows_and_covers_nothing(
+    azure: AzureWorld, what: str
+) -> None:
     expired = azure_error("ExpiredAuthenticationToken", "the access token expired", 401)
     azure.breaks(fault(what, expired, skip=1, times=FOR_EVER))
     result = pull(azure, what)
     assert isinstance(result.error, MissingCredentials)
-    for cure in ("AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET", "az login", "AZURE_SUBSCRIPTION_ID"):
+    for cure in (
+        "AZURE_TENANT_ID",
+        "AZURE_CLIENT_ID",
+        "AZURE_CLIENT_SECRET",
+        "az login",
+        "AZURE_SUBSCRIPTION_ID",
+    ):
         assert cure in str(result.error)
     assert len(sizes_of(result)) == 2
     assert result.all.covered == {}
@@ -210,7 +252,9 @@ def test_an_unknown_subscription_is_named(azure: AzureWorld) -> None:
 def test_a_server_that_does_not_run_fails_every_task(azure: AzureWorld) -> None:
     with serving(azure.cloud) as closed:
         gone = closed.url
-    source = AzureSource(azure.settings(management_endpoint=gone, retail_prices_url=gone, retries=1))
+    source = AzureSource(
+        azure.settings(management_endpoint=gone, retail_prices_url=gone, retries=1)
+    )
     result = azure.pull(REQUEST, source)
     assert len(result) == len(PATHS)
     assert all(isinstance(pulled.error, NoAnswer) for pulled in result.values())
@@ -239,9 +283,14 @@ def test_records_that_are_not_objects_are_left_out(azure: AzureWorld) -> None:
         "prices": {"Items": ["junk", azure.cloud.retail[0]], "NextPageLink": None},
         "machine types": {"value": ["junk", azure.cloud.skus[0]]},
         "spot history": {
-            "data": ["junk", {"skuName": SIZES[0], "location": "eastus", "osType": "linux", "spotPrices": []}]
+            "data": [
+                "junk",
+                {"skuName": SIZES[0], "location": "eastus", "osType": "linux", "spotPrices": []},
+            ]
         },
-        "eviction rates": {"data": [None, {"skuName": SIZES[0], "location": "eastus", "evictionRate": "0-5"}]},
+        "eviction rates": {
+            "data": [None, {"skuName": SIZES[0], "location": "eastus", "evictionRate": "0-5"}]
+        },
     }
     for what, value in replies.items():
         whole = {"totalRecords": 2, "count": 2, "resultTruncated": "false", **value}
@@ -266,8 +315,12 @@ def test_retry_after_is_seconds_or_a_date(header: str, seconds: float | None) ->
     assert retry_after(header, to_datetime(NOW)) == seconds
 
 
-def test_a_retry_after_that_is_too_long_fails_at_once(azure: AzureWorld, slept: list[float]) -> None:
-    azure.breaks(fault("prices", azure_error("TooManyRequests", status=429, **{"Retry-After": "100000"})))
+def test_a_retry_after_that_is_too_long_fails_at_once(
+    azure: AzureWorld, slept: list[float]
+) -> None:
+    azure.breaks(
+        fault("prices", azure_error("TooManyRequests", status=429, **{"Retry-After": "100000"}))
+    )
     assert isinstance(pull(azure, "prices").error, NoAnswer)
     assert asked(azure, "prices") == 1
     assert slept == []
@@ -280,7 +333,8 @@ def test_an_error_that_stays_is_not_retried(azure: AzureWorld) -> None:
 
 
 @pytest.mark.parametrize(
-    "link", ["http://127.0.0.2/api/retail/prices?$skip=2", "ftp://[broken", "{here}?$skip=0&again=1", 7]
+    "link",
+    ["http://127.0.0.2/api/retail/prices?$skip=2", "ftp://[broken", "{here}?$skip=0&again=1", 7],
 )
 def test_a_next_page_on_another_server_is_not_followed(azure: AzureWorld, link: object) -> None:
     here = azure.server.url + RETAIL
@@ -303,7 +357,9 @@ def test_a_truncated_answer_of_resource_graph_covers_nothing(azure: AzureWorld) 
 
 
 def test_a_region_where_nothing_is_sold_is_reported_as_unknown(azure: AzureWorld) -> None:
-    error = azure.pull(FetchRequest(since=START, until=NOW, regions=("eastuss",)))["eastuss", "prices"].error
+    error = azure.pull(FetchRequest(since=START, until=NOW, regions=("eastuss",)))[
+        "eastuss", "prices"
+    ].error
     assert isinstance(error, UnknownResource)
     assert "no machine is sold there" in str(error)
 
@@ -330,4 +386,6 @@ def test_the_azure_test_server_rejects_undocumented_requests(azure: AzureWorld) 
         wrong = replace(sent, body=json.dumps(sent.json() | change).encode())
         assert azure.cloud.answer(wrong).status == 400
     for sent in azure.server.requests:
-        assert azure.cloud.answer(replace(sent, query={"api-version": ["2001-01-01"]})).status == 400
+        assert (
+            azure.cloud.answer(replace(sent, query={"api-version": ["2001-01-01"]})).status == 400
+        )

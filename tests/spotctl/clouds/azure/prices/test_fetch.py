@@ -40,7 +40,13 @@ SIZES = {
     "Standard_ND96asr_v4": (96, 900.0, "A100", 8),
     "Standard_M416s_8_v2": (416, 7600.0, None, 0),
 }
-BANDS = {"0-5": (0.0, 0.05), "5-10": (0.05, 0.1), "10-15": (0.1, 0.15), "15-20": (0.15, 0.2), "20+": (0.2, 1.0)}
+BANDS = {
+    "0-5": (0.0, 0.05),
+    "5-10": (0.05, 0.1),
+    "10-15": (0.1, 0.15),
+    "15-20": (0.15, 0.2),
+    "20+": (0.2, 1.0),
+}
 
 
 @pytest.fixture
@@ -67,12 +73,16 @@ def filled(azure: AzureWorld, seed: int, since: int = SINCE) -> dict[str, Truth]
     for region, truth in truths.items():
         for size, (vcpus, memory, accelerator, count) in SIZES.items():
             gpus = {"GPUs": str(count)} if count else {}
-            azure.cloud.skus.append(sku(region, size, vCPUs=str(vcpus), MemoryGB=f"{memory:g}", **gpus))
+            azure.cloud.skus.append(
+                sku(region, size, vCPUs=str(vcpus), MemoryGB=f"{memory:g}", **gpus)
+            )
             truth.types.add(InstanceType("azure", size, vcpus, memory, accelerator, count))
             band, (low, high) = rng.choice(list(BANDS.items()))
             azure.cloud.spot.append(eviction_row(region, size, band))
             market = Market("azure", region, "-", size)
-            truth.rates.add(Interruption(market, "eviction-rate", NOW, low, high, "azure-resource-graph"))
+            truth.rates.add(
+                Interruption(market, "eviction-rate", NOW, low, high, "azure-resource-graph")
+            )
             for os_name in ("linux", "windows"):
                 fill_prices(azure, rng, truth, Market("azure", region, "-", size, os_name))
                 fill_history(azure, rng, truth, Market("azure", region, "-", size, os_name), since)
@@ -86,10 +96,14 @@ def fill_prices(azure: AzureWorld, rng: random.Random, truth: Truth, market: Mar
     region, size = market.region, market.instance_type
     on_demand, starts = price(rng), sorted(rng.sample(range(NOW - 400 * DAY, NOW, HOUR), 3))
     azure.cloud.retail.append(retail_item(region, size, on_demand, starts[0], productName=product))
-    truth.on_demand.add(OnDemandPrice("azure", region, size, market.os, starts[0], on_demand, "azure-retail-prices"))
+    truth.on_demand.add(
+        OnDemandPrice("azure", region, size, market.os, starts[0], on_demand, "azure-retail-prices")
+    )
     for start in starts[1:]:
         spot = price(rng)
-        azure.cloud.retail.append(retail_item(region, size, spot, start, kind="Spot", productName=product))
+        azure.cloud.retail.append(
+            retail_item(region, size, spot, start, kind="Spot", productName=product)
+        )
         truth.price_events.add(PriceEvent(market, start, spot))
     truth.price_events.add(PriceEvent(market, NOW, spot))
     azure.cloud.retail.append(
@@ -97,7 +111,9 @@ def fill_prices(azure: AzureWorld, rng: random.Random, truth: Truth, market: Mar
     )
 
 
-def fill_history(azure: AzureWorld, rng: random.Random, truth: Truth, market: Market, since: int) -> None:
+def fill_history(
+    azure: AzureWorld, rng: random.Random, truth: Truth, market: Market, since: int
+) -> None:
     times = rng.sample(range(NOW - 90 * DAY, NOW), rng.randrange(1, 8))
     points = [(time, price(rng)) for time in times]
     azure.cloud.spot.append(price_row(market.region, market.instance_type, market.os, points))
@@ -135,7 +151,10 @@ def test_tasks_run_in_parallel(azure: AzureWorld) -> None:
     truths = filled(azure, 7)
     tasks = AzureSource(azure.settings()).tasks(request())
     with ThreadPoolExecutor(len(tasks)) as pool:
-        result = {(task.region, task.what): found for task, found in zip(tasks, pool.map(pulled, tasks), strict=True)}
+        result = {
+            (task.region, task.what): found
+            for task, found in zip(tasks, pool.map(pulled, tasks), strict=True)
+        }
     for region, truth in truths.items():
         assert set(result[region, "prices"].observed) == truth.price_events
         assert set(result[region, "spot history"].observed) == truth.history
@@ -150,7 +169,9 @@ def test_a_fetch_without_regions_uses_those_with_spot_markets(azure: AzureWorld)
 
 
 @pytest.mark.parametrize("denied", [True, False])
-def test_without_regions_of_the_account_those_of_the_price_list_are_used(azure: AzureWorld, denied: bool) -> None:
+def test_without_regions_of_the_account_those_of_the_price_list_are_used(
+    azure: AzureWorld, denied: bool
+) -> None:
     filled(azure, 1)
     if denied:
         azure.breaks(Fault(GRAPH, azure_error("AuthorizationFailed", status=403)))
@@ -163,8 +184,14 @@ def test_without_regions_of_the_account_those_of_the_price_list_are_used(azure: 
 def test_only_hourly_linux_and_windows_prices_are_requested(azure: AzureWorld) -> None:
     filled(azure, 1)
     azure.pull(request(regions=("eastus",)))
-    filters = {query["$filter"][0] for query in (r.query for r in azure.server.requests if r.path == RETAIL)}
-    assert filters == {"serviceName eq 'Virtual Machines' and armRegionName eq 'eastus' and priceType eq 'Consumption'"}
+    filters = {
+        query["$filter"][0]
+        for query in (r.query for r in azure.server.requests if r.path == RETAIL)
+    }
+    assert filters == {
+        "serviceName eq 'Virtual Machines' and armRegionName eq 'eastus' and priceType eq "
+        "'Consumption'"
+    }
 
 
 def test_regions_are_accepted_in_any_spelling_and_fetched_once(azure: AzureWorld) -> None:
@@ -179,10 +206,20 @@ def test_only_the_requested_types_are_kept_and_covered_separately(azure: AzureWo
     result = azure.pull(request(regions=("eastus",), types=("Standard_NC*",)))
     every = FetchedRows.joined(found.all for found in result.values())
     assert {found.name for found in every.types} == {"Standard_NC6s_v3", "Standard_NC24ads_A100_v4"}
-    assert {market.instance_type for market in every.prices.markets} == {found.name for found in every.types}
-    assert {found.instance_type for found in every.on_demand} == {found.name for found in every.types}
-    assert {found.market.instance_type for found in every.interruptions} == {found.name for found in every.types}
-    wanted = {event for event in truths["eastus"].history if event.market.instance_type.startswith("Standard_NC")}
+    assert {market.instance_type for market in every.prices.markets} == {
+        found.name for found in every.types
+    }
+    assert {found.instance_type for found in every.on_demand} == {
+        found.name for found in every.types
+    }
+    assert {found.market.instance_type for found in every.interruptions} == {
+        found.name for found in every.types
+    }
+    wanted = {
+        event
+        for event in truths["eastus"].history
+        if event.market.instance_type.startswith("Standard_NC")
+    }
     assert set(result["eastus", "spot history"].observed) == wanted
     assert every.covered == {"azure/eastus Standard_NC*": Span(SINCE, NOW)}
 
@@ -194,7 +231,9 @@ def test_history_continues_where_the_last_fetch_ended(azure: AzureWorld) -> None
     result = azure.pull(request(covered=covered))
     for region in REGIONS:
         assert set(result[region, "spot history"].observed) == truths[region].history
-        assert result[region, "spot history"].all.covered == {f"azure/{region}": Span(resumed_at, NOW)}
+        assert result[region, "spot history"].all.covered == {
+            f"azure/{region}": Span(resumed_at, NOW)
+        }
 
 
 def test_covered_history_is_not_requested(azure: AzureWorld) -> None:
@@ -205,7 +244,9 @@ def test_covered_history_is_not_requested(azure: AzureWorld) -> None:
 
 
 def test_history_beyond_the_retention_of_azure_counts_as_covered(azure: AzureWorld) -> None:
-    """All available history was fetched, so the next fetch of an equally long one continues where it ended."""
+    """All available history was fetched, so the next fetch of an equally long one continues where
+    it ended.
+    """
     filled(azure, 5)
     year = request(since=NOW - 365 * DAY, regions=("eastus",))
     first = azure.pull(year)["eastus", "spot history"]
@@ -213,7 +254,9 @@ def test_history_beyond_the_retention_of_azure_counts_as_covered(azure: AzureWor
     later = replace(year, until=NOW + HOUR, covered=first.all.covered)
     second = azure.pull(later)["eastus", "spot history"]
     assert second.all.covered == {"azure/eastus": Span(NOW, NOW + HOUR)}
-    newest = {event.market: event.price for event in sorted(first.observed, key=lambda event: event.time)}
+    newest = {
+        event.market: event.price for event in sorted(first.observed, key=lambda event: event.time)
+    }
     assert {event for event in second.observed if event.time > NOW} == {
         PriceEvent(market, NOW + HOUR, price) for market, price in newest.items()
     }
@@ -226,11 +269,15 @@ def test_an_empty_history_covers_nothing(azure: AzureWorld) -> None:
     assert result.all.covered == {}
 
 
-def test_without_an_account_the_price_list_is_fetched_and_one_task_reports_what_is_missing(azure: AzureWorld) -> None:
+def test_without_an_account_the_price_list_is_fetched_and_one_task_reports_what_is_missing(
+    azure: AzureWorld,
+) -> None:
     truths = filled(azure, 6)
     result = azure.pull(request(regions=()), AzureSource(azure.settings(subscription=None)))
     missing = result.pop(("-", "spot history, eviction rates, machine types"))
     assert "AZURE_SUBSCRIPTION_ID" in str(missing.error)
     assert set(result) == {(region, "prices") for region in REGIONS}
-    assert all(set(result[region, "prices"].observed) == truths[region].price_events for region in REGIONS)
+    assert all(
+        set(result[region, "prices"].observed) == truths[region].price_events for region in REGIONS
+    )
     assert not [r for r in azure.server.requests if "Microsoft" in r.path]

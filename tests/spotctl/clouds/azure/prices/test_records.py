@@ -73,25 +73,42 @@ ACCELERATORS = {
 }
 
 
-@pytest.mark.parametrize(("accelerator", "name"), [(a, n) for a, names in ACCELERATORS.items() for n in names.split()])
-def test_accelerators_come_from_the_size_name_if_it_is_unambiguous(accelerator: str, name: str) -> None:
+@pytest.mark.parametrize(
+    ("accelerator", "name"), [(a, n) for a, names in ACCELERATORS.items() for n in names.split()]
+)
+def test_accelerators_come_from_the_size_name_if_it_is_unambiguous(
+    accelerator: str, name: str
+) -> None:
     assert accelerator_of(name) == accelerator
 
 
 def test_a_machine_is_described_by_its_capabilities() -> None:
-    record = sku("eastus", "standard_nc12s_v3", vCPUs="12", MemoryGB="224", GPUs="2", HyperVGenerations="V1,V2")
+    record = sku(
+        "eastus",
+        "standard_nc12s_v3",
+        vCPUs="12",
+        MemoryGB="224",
+        GPUs="2",
+        HyperVGenerations="V1,V2",
+    )
     traits = MachineTraits(boots="V1 V2")
-    assert read_type(record) == InstanceType("azure", "Standard_NC12s_v3", 12, 224.0, "V100", 2, traits=traits)
+    assert read_type(record) == InstanceType(
+        "azure", "Standard_NC12s_v3", 12, 224.0, "V100", 2, traits=traits
+    )
 
 
 def test_a_size_with_constrained_cores_has_those_that_it_may_use() -> None:
-    found = read_type(sku("eastus", "Standard_E4-2s_v3", vCPUs="4", vCPUsAvailable="2", MemoryGB="32"))
+    found = read_type(
+        sku("eastus", "Standard_E4-2s_v3", vCPUs="4", vCPUsAvailable="2", MemoryGB="32")
+    )
     assert found is not None
     assert found.vcpus == 2
 
 
 def test_a_fraction_of_an_accelerator_is_not_a_whole_one() -> None:
-    found = read_type(sku("eastus", "Standard_NC36ds_xl_RTXPRO6000BSE_v6", vCPUs="36", MemoryGB="1", GPUs="0.25"))
+    found = read_type(
+        sku("eastus", "Standard_NC36ds_xl_RTXPRO6000BSE_v6", vCPUs="36", MemoryGB="1", GPUs="0.25")
+    )
     assert found is not None
     assert (found.accelerator, found.accelerators) == ("RTXPRO6000BSE-slice", 1)
 
@@ -189,7 +206,9 @@ def read(*items: Row) -> tuple[list[PriceEvent], list[tuple[Market, int]], Fetch
     """The changes, the ends of observation and the other rows of a price list."""
     sheet = PriceSheet(REQUEST)
     page = sheet.rows_of(offer for offer in map(sheet.read, items) if offer is not None)
-    confirmed = [(market, watched.complete[-1].end) for market, watched in sheet.in_force().watched.items()]
+    confirmed = [
+        (market, watched.complete[-1].end) for market, watched in sheet.in_force().watched.items()
+    ]
     return events_of(page), confirmed, page
 
 
@@ -207,7 +226,9 @@ def spot(price: int, start: str, end: str | None = None) -> Row:
 
 
 def test_the_price_in_force_is_observed_at_the_end_of_the_request() -> None:
-    changes, observed, _ = read(spot(2 * 10**8, "2026-03-01"), spot(10**8, "2026-02-01", "2026-02-28"))
+    changes, observed, _ = read(
+        spot(2 * 10**8, "2026-03-01"), spot(10**8, "2026-02-01", "2026-02-28")
+    )
     assert sorted(event.price for event in changes) == [10**8, 2 * 10**8]
     assert observed == [(D2, NOW)]
 
@@ -238,17 +259,28 @@ def test_two_prices_with_one_start_are_rejected() -> None:
 
 
 @pytest.mark.parametrize(
-    ("band", "low", "high"), [("0-5", 0.0, 0.05), ("5-10", 0.05, 0.1), ("15-20", 0.15, 0.2), ("20+", 0.2, 1.0)]
+    ("band", "low", "high"),
+    [("0-5", 0.0, 0.05), ("5-10", 0.05, 0.1), ("15-20", 0.15, 0.2), ("20+", 0.2, 1.0)],
 )
 def test_eviction_bands_are_fractions(band: str, low: float, high: float) -> None:
-    rate = read_eviction_rate({"location": "eastus", "skuName": "standard_d2s_v3", "evictionRate": band}, NOW)
-    assert (rate.market, rate.measure, rate.as_of, rate.low, rate.high) == (D2, "eviction-rate", NOW, low, high)
+    rate = read_eviction_rate(
+        {"location": "eastus", "skuName": "standard_d2s_v3", "evictionRate": band}, NOW
+    )
+    assert (rate.market, rate.measure, rate.as_of, rate.low, rate.high) == (
+        D2,
+        "eviction-rate",
+        NOW,
+        low,
+        high,
+    )
 
 
 @pytest.mark.parametrize("band", ["", "low", "5", "10-5", "-5", "5-", "0-500", None])
 def test_an_invalid_eviction_band_is_rejected(band: object) -> None:
     with pytest.raises(BadInput):
-        read_eviction_rate({"location": "eastus", "skuName": "standard_d2s_v3", "evictionRate": band}, NOW)
+        read_eviction_rate(
+            {"location": "eastus", "skuName": "standard_d2s_v3", "evictionRate": band}, NOW
+        )
 
 
 def test_a_history_row_is_a_market_with_points() -> None:
@@ -256,7 +288,9 @@ def test_a_history_row_is_a_market_with_points() -> None:
     entry = {"effectiveDate": "2026-03-01T00:00:00.1234567Z", "priceUSD": 0.019200001}
     market = Market("azure", "eastus", "-", "Standard_D2s_v3", "windows")
     assert read_history({**row, "spotPrices": [entry]}) == (market, [entry])
-    assert read_change(D2, entry) == PriceEvent(D2, parse_time("2026-03-01T00:00:00.123456Z"), 19_200_001)
+    assert read_change(D2, entry) == PriceEvent(
+        D2, parse_time("2026-03-01T00:00:00.123456Z"), 19_200_001
+    )
 
 
 times = st.integers(0, 20).map(lambda day: NOW - 10 * DAY + day * DAY)
@@ -266,12 +300,19 @@ listed = st.dictionaries(times, st.integers(1, 9)).map(
 
 
 @given(listed, times, times)
-def test_events_give_the_price_at_every_time(known: list[PriceEvent], start: int, until: int) -> None:
-    """Oracle: at each time of [start, until], the newest change up to then, looked up one by one."""
+def test_events_give_the_price_at_every_time(
+    known: list[PriceEvent], start: int, until: int
+) -> None:
+    """Oracle: at each time of [start, until], the newest change up to then, looked up one by
+    one."""
     events = events_between(known, start, until)
     for moment in range(start, until + 1, DAY):
         truth = max((change for change in known if change.time <= moment), default=None)
-        reason = max((event for event in events if event.time <= moment), key=lambda event: event.time, default=None)
+        reason = max(
+            (event for event in events if event.time <= moment),
+            key=lambda event: event.time,
+            default=None,
+        )
         assert (reason and reason.price) == (truth and truth.price)
     assert all(event.time <= until for event in events)
     assert sum(event.time <= start for event in events) <= 1 or until <= start

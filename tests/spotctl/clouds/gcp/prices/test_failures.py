@@ -83,10 +83,14 @@ def test_without_the_billing_sdk_the_history_is_fetched_and_the_missing_price_is
     assert len(fetched.prices.markets) == 4
 
 
-def test_a_malformed_record_is_reported_and_the_others_are_kept(gcp: Gcp, server: LoopbackServer) -> None:
+def test_a_malformed_record_is_reported_and_the_others_are_kept(
+    gcp: Gcp, server: LoopbackServer
+) -> None:
     broken = gcp.histories[IOWA, "e2-micro"].price_history
     broken.append(priced("2026-06-31T07:00:00Z", None, 5))
-    expected = set().union(*(held_events(gcp, name, REQUEST.since) for name in NAMES if name != "e2-micro"))
+    expected = set().union(
+        *(held_events(gcp, name, REQUEST.since) for name in NAMES if name != "e2-micro")
+    )
     fetched, failure = pulled(task(source_at(server), SPOT))
     assert expected < events_of(fetched)
     assert market("e2-micro") in fetched.prices.markets
@@ -96,7 +100,9 @@ def test_a_malformed_record_is_reported_and_the_others_are_kept(gcp: Gcp, server
     assert fetched.covered == {}
 
 
-def test_an_answer_about_another_machine_type_is_reported_and_left_out(gcp: Gcp, server: LoopbackServer) -> None:
+def test_an_answer_about_another_machine_type_is_reported_and_left_out(
+    gcp: Gcp, server: LoopbackServer
+) -> None:
     gcp.histories[IOWA, "e2-micro"].machine_type = "n2-standard-4"
     fetched, failure = pulled(task(source_at(server), SPOT))
     assert events_of(fetched) == set().union(
@@ -106,7 +112,9 @@ def test_an_answer_about_another_machine_type_is_reported_and_left_out(gcp: Gcp,
     assert fetched.covered == {}
 
 
-def test_a_malformed_machine_type_is_reported_once_and_the_others_are_kept(gcp: Gcp, server: LoopbackServer) -> None:
+def test_a_malformed_machine_type_is_reported_once_and_the_others_are_kept(
+    gcp: Gcp, server: LoopbackServer
+) -> None:
     gcp.zones[IOWA]["us-central1-c"].append(machine("n9-broken-1", 0, 4))
     source = source_at(server)
     fetched, failure = pulled(task(source, TYPES))
@@ -152,7 +160,9 @@ def test_a_permanent_fault_ends_the_task_and_keeps_the_rows_before_it(
     fetched, failure = pulled(task(source_at(server, deadline=0.05), SPOT))
     assert type(failure) is (RateLimited if name in THROTTLING else NoAnswer)
     assert "capacity history of a2-ultragpu-1g in us-central1" in str(failure)
-    assert events_of(fetched) == set().union(*(held_events(gcp, name, REQUEST.since) for name in NAMES[:3]))
+    assert events_of(fetched) == set().union(
+        *(held_events(gcp, name, REQUEST.since) for name in NAMES[:3])
+    )
     assert fetched.covered == {}
 
 
@@ -171,7 +181,9 @@ def test_credentials_that_expire_between_calls_keep_the_rows_and_cover_nothing(
     fetched, failure = pulled(task(source_at(server), SPOT))
     assert isinstance(failure, MissingCredentials)
     assert "gcloud auth application-default login" in str(failure)
-    assert events_of(fetched) == set().union(*(held_events(gcp, name, REQUEST.since) for name in NAMES[:2]))
+    assert events_of(fetched) == set().union(
+        *(held_events(gcp, name, REQUEST.since) for name in NAMES[:2])
+    )
     assert fetched.covered == {}
 
 
@@ -183,7 +195,9 @@ def test_pages_of_machine_types_before_a_failure_are_kept(server: LoopbackServer
 
 
 @pytest.mark.parametrize(
-    ("what", "permission"), [(TYPES, "compute.regions.get"), (SPOT, "compute.regions.get")], ids=["types", "spot"]
+    ("what", "permission"),
+    [(TYPES, "compute.regions.get"), (SPOT, "compute.regions.get")],
+    ids=["types", "spot"],
 )
 def test_a_denied_region_leaves_the_other_unaffected(
     gcp: Gcp, server: LoopbackServer, what: str, permission: str
@@ -202,9 +216,14 @@ def test_a_denied_region_leaves_the_other_unaffected(
 
 @pytest.mark.parametrize(
     ("path", "permission"),
-    [("/capacityHistory", "compute.advice.capacityHistory"), ("/machineTypes", "compute.machineTypes.list")],
+    [
+        ("/capacityHistory", "compute.advice.capacityHistory"),
+        ("/machineTypes", "compute.machineTypes.list"),
+    ],
 )
-def test_a_denied_call_names_its_permission(server: LoopbackServer, path: str, permission: str) -> None:
+def test_a_denied_call_names_its_permission(
+    server: LoopbackServer, path: str, permission: str
+) -> None:
     server.faults.append(Fault(path, refusal(403, "not for you", "forbidden")))
     _, failure = pulled(task(source_at(server), SPOT))
     assert isinstance(failure, AccessDenied)
@@ -212,7 +231,9 @@ def test_a_denied_call_names_its_permission(server: LoopbackServer, path: str, p
 
 
 def test_a_denied_price_list_names_its_api(server: LoopbackServer) -> None:
-    server.faults.append(Fault("/skus", refusal(403, "Cloud Billing API has not been used", "accessNotConfigured")))
+    server.faults.append(
+        Fault("/skus", refusal(403, "Cloud Billing API has not been used", "accessNotConfigured"))
+    )
     _, failure = pulled(task(source_at(server), ON_DEMAND))
     assert isinstance(failure, AccessDenied)
     assert "Cloud Billing API (cloudbilling.googleapis.com), enabled" in str(failure)

@@ -16,7 +16,12 @@ from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.sources.base import Rejects
 from pricing_data.units import HOUR, LATEST, SECOND, Span, format_time, parse_time
-from spotctl.clouds.gcp.prices.records import HISTORY_SOURCE, interruptions, market_of, price_history
+from spotctl.clouds.gcp.prices.records import (
+    HISTORY_SOURCE,
+    interruptions,
+    market_of,
+    price_history,
+)
 from tests.servers.gcp import history, interval, preempted, priced
 from tests.servers.pulling import observed_events
 
@@ -29,7 +34,9 @@ def at(text: str) -> int:
     return parse_time(f"2026-{text}Z")
 
 
-def events_of(*prices: compute_v1.CapacityHistoryResponsePriceRecord, window: Span = EVER) -> list[PriceEvent]:
+def events_of(
+    *prices: compute_v1.CapacityHistoryResponsePriceRecord, window: Span = EVER
+) -> list[PriceEvent]:
     rejects = Rejects("prices")
     events, watched = price_history(MARKET, history(REGION, TYPE, prices), window, rejects)
     rejects.report()
@@ -50,7 +57,9 @@ def test_a_price_is_an_event_at_the_start_of_its_interval_with_every_nano_dollar
 @pytest.mark.parametrize("end", [None, "2026-10-01T07:00:00Z"], ids=["open", "announced"])
 def test_a_price_in_force_now_is_known_now(end: str | None) -> None:
     now = at("09-10T12:00:00")
-    assert events_of(priced("2026-09-01T07:00:00Z", end, 5), window=Span(0, now))[-1] == PriceEvent(MARKET, now, 5)
+    assert events_of(priced("2026-09-01T07:00:00Z", end, 5), window=Span(0, now))[-1] == PriceEvent(
+        MARKET, now, 5
+    )
 
 
 def test_a_price_that_ended_is_known_until_its_end_and_no_longer() -> None:
@@ -59,7 +68,10 @@ def test_a_price_that_ended_is_known_until_its_end_and_no_longer() -> None:
 
 
 def test_prices_before_the_window_are_left_out_except_the_one_in_force_at_its_start() -> None:
-    prices = [priced(f"2026-08-0{day}T00:00:00Z", f"2026-08-0{day + 1}T00:00:00Z", day) for day in range(1, 6)]
+    prices = [
+        priced(f"2026-08-0{day}T00:00:00Z", f"2026-08-0{day + 1}T00:00:00Z", day)
+        for day in range(1, 6)
+    ]
     window = Span(at("08-03T12:00:00"), at("08-04T12:00:00"))
     assert events_of(*prices, window=window) == [
         PriceEvent(MARKET, at("08-03T00:00:00"), 3),
@@ -74,10 +86,17 @@ def test_a_price_that_ended_when_the_window_begins_is_left_out() -> None:
 
 
 def test_a_price_after_the_window_is_left_out() -> None:
-    assert events_of(priced("2026-09-02T00:00:00Z", None, 1), window=Span(0, at("09-01T00:00:00"))) == []
+    assert (
+        events_of(priced("2026-09-02T00:00:00Z", None, 1), window=Span(0, at("09-01T00:00:00")))
+        == []
+    )
 
 
-stretches = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40), st.integers(1, 10**12)), min_size=1, max_size=12)
+stretches = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(1, 40), st.integers(1, 10**12)),
+    min_size=1,
+    max_size=12,
+)
 
 
 @given(stretches, st.integers(0, 400), st.integers(0, 400), st.randoms(use_true_random=False))
@@ -95,11 +114,17 @@ def test_the_events_give_the_prices_of_the_intervals(
     random.shuffle(records)
     events = events_of(*records, window=window)
 
-    inside = [(start, end, price) for start, end, price in held if end > window.start and start <= window.end]
+    inside = [
+        (start, end, price)
+        for start, end, price in held
+        if end > window.start and start <= window.end
+    ]
     assert bool(events) == bool(inside)
     if not events:
         return
-    series = PriceSeries(MARKET, np.array([e.time for e in events]), np.array([e.price for e in events]))
+    series = PriceSeries(
+        MARKET, np.array([e.time for e in events]), np.array([e.price for e in events])
+    )
     for start, end, price in inside:
         for moment in (start, min(end - 1, window.end)):
             assert series.price_at(moment) == price
@@ -107,7 +132,10 @@ def test_the_events_give_the_prices_of_the_intervals(
 
 
 def test_preemption_rates_are_those_of_complete_days() -> None:
-    days = [preempted(f"2026-09-0{d}T07:00:00Z", f"2026-09-0{d + 1}T07:00:00Z", d / 10) for d in (1, 2, 3, 4)]
+    days = [
+        preempted(f"2026-09-0{d}T07:00:00Z", f"2026-09-0{d + 1}T07:00:00Z", d / 10)
+        for d in (1, 2, 3, 4)
+    ]
     rejects = Rejects("history")
     window = Span(at("09-02T07:00:00"), at("09-04T12:00:00"))
     rates = interruptions(MARKET, history(REGION, TYPE, preemptions=days), window, rejects)
@@ -120,7 +148,9 @@ def test_preemption_rates_are_those_of_complete_days() -> None:
 
 def test_a_rate_of_zero_is_a_rate() -> None:
     day = preempted("2026-09-01T07:00:00Z", "2026-09-02T07:00:00Z", 0.0)
-    (rate,) = interruptions(MARKET, history(REGION, TYPE, preemptions=[day]), EVER, Rejects("history"))
+    (rate,) = interruptions(
+        MARKET, history(REGION, TYPE, preemptions=[day]), EVER, Rejects("history")
+    )
     assert (rate.low, rate.high) == (0.0, 0.0)
 
 
@@ -154,12 +184,16 @@ def test_an_answer_about_something_else_is_rejected(machine_type: str, location:
 
 
 BAD_PRICES = {
-    "no price": compute_v1.CapacityHistoryResponsePriceRecord(interval=interval("2026-09-01T07:00:00Z", None)),
+    "no price": compute_v1.CapacityHistoryResponsePriceRecord(
+        interval=interval("2026-09-01T07:00:00Z", None)
+    ),
     "free": priced("2026-09-01T07:00:00Z", None, 0),
     "negative": priced("2026-09-01T07:00:00Z", None, -5),
     "absurd": priced("2026-09-01T07:00:00Z", None, 10_001 * 10**9),
     "other money": priced("2026-09-01T07:00:00Z", None, 5, currency="EUR"),
-    "no interval": compute_v1.CapacityHistoryResponsePriceRecord(list_price=priced("x", None, 5).list_price),
+    "no interval": compute_v1.CapacityHistoryResponsePriceRecord(
+        list_price=priced("x", None, 5).list_price
+    ),
     "broken time": priced("yesterday", None, 5),
     "backwards": priced("2026-09-01T07:00:00Z", "2026-08-01T07:00:00Z", 5),
     "empty": priced("2026-09-01T07:00:00Z", "2026-09-01T07:00:00Z", 5),

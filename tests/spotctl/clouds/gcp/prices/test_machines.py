@@ -20,7 +20,9 @@ def test_a_machine_without_accelerators() -> None:
 
 def test_a_machine_with_accelerators_and_local_ssds() -> None:
     held = machine("a2-ultragpu-2g", 24, 340, gpus=("nvidia-a100-80gb", 2), ssds=2)
-    assert machine_of(held) == GcpMachine("a2-ultragpu-2g", 24, 340 * 1024, "nvidia-a100-80gb", 2, 2)
+    assert machine_of(held) == GcpMachine(
+        "a2-ultragpu-2g", 24, 340 * 1024, "nvidia-a100-80gb", 2, 2
+    )
     assert machine_of(held).instance_type == InstanceType(
         "gcp", "a2-ultragpu-2g", 24, 340.0, "A100-80GB", 2, traits=MachineTraits(local_disk_gb=750)
     )
@@ -38,7 +40,9 @@ BAD_MACHINES = {
     "no memory": machine("n2-standard-4", 4, 0),
     "no kind of accelerator": machine("a2-highgpu-1g", 12, 85, gpus=("", 1)),
     "no accelerators of a kind": machine("a2-highgpu-1g", 12, 85, gpus=("nvidia-tesla-a100", 0)),
-    "fewer accelerators than none": machine("a2-highgpu-1g", 12, 85, gpus=("nvidia-tesla-a100", -1)),
+    "fewer accelerators than none": machine(
+        "a2-highgpu-1g", 12, 85, gpus=("nvidia-tesla-a100", -1)
+    ),
 }
 
 
@@ -54,7 +58,9 @@ def test_the_api_says_which_processors_a_type_has_and_whether_it_can_still_be_re
     assert machine_of(held).instance_type.traits == MachineTraits(architecture="arm64")
     held.deprecated = compute_v1.DeprecationStatus(state="DEPRECATED")
     assert machine_of(held).retires is None
-    held.deprecated = compute_v1.DeprecationStatus(state="OBSOLETE", obsolete="2026-03-01T00:00:00Z")
+    held.deprecated = compute_v1.DeprecationStatus(
+        state="OBSOLETE", obsolete="2026-03-01T00:00:00Z"
+    )
     assert machine_of(held).retires == parse_time("2026-03-01T00:00:00Z")
     held.deprecated = compute_v1.DeprecationStatus(state="DELETED")
     assert machine_of(held).retires == 0
@@ -72,7 +78,9 @@ def test_the_api_says_which_processors_a_type_has_and_whether_it_can_still_be_re
         ("n1-standard-8+2-nvidia-tesla-v100", "x86_64", 1.0, "nvidia-old"),
     ],
 )
-def test_a_name_says_what_a_type_is(name: str, architecture: str, baseline: float, driver: str | None) -> None:
+def test_a_name_says_what_a_type_is(
+    name: str, architecture: str, baseline: float, driver: str | None
+) -> None:
     traits = traits_of(name)
     assert (traits.architecture, traits.baseline, traits.driver) == (architecture, baseline, driver)
     shown = InstanceType("gcp", name, 2, 8.0, "V100", 1, traits=traits)

@@ -59,11 +59,15 @@ PUBLISHED_MACHINES = [
 ]
 
 
-@pytest.mark.parametrize(("machine", "usd"), PUBLISHED_MACHINES, ids=[m.name for m, _ in PUBLISHED_MACHINES])
+@pytest.mark.parametrize(
+    ("machine", "usd"), PUBLISHED_MACHINES, ids=[m.name for m, _ in PUBLISHED_MACHINES]
+)
 def test_the_parts_add_up_to_the_published_price(machine: GcpMachine, usd: float) -> None:
     parts = recipe(machine)
     assert parts is not None
-    assert float(compose(parts, REGION, "on-demand", rates_of(PRICE_LIST)).nanos) == pytest.approx(usd * 1e9, abs=1000)
+    assert float(compose(parts, REGION, "on-demand", rates_of(PRICE_LIST)).nanos) == pytest.approx(
+        usd * 1e9, abs=1000
+    )
 
 
 @given(
@@ -77,7 +81,9 @@ def test_a_composition_is_exact_and_rounded_once(
     vcpus: int, memory_mib: int, gpus: int, ssds: int, nanos: tuple[int, int, int, int]
 ) -> None:
     core, ram, gpu, ssd = nanos
-    machine = GcpMachine("a2-any", vcpus, memory_mib, "nvidia-tesla-a100" if gpus else None, gpus, ssds)
+    machine = GcpMachine(
+        "a2-any", vcpus, memory_mib, "nvidia-tesla-a100" if gpus else None, gpus, ssds
+    )
     parts = recipe(machine)
     assert parts is not None
     rates = rates_of(
@@ -88,7 +94,12 @@ def test_a_composition_is_exact_and_rounded_once(
             sku("SSD backed Local Storage", ssd, HERE, "GiBy.mo"),
         ]
     )
-    exact = vcpus * core + Fraction(memory_mib * ram, 1024) + gpus * gpu + Fraction(ssds * 375 * ssd, 730)
+    exact = (
+        vcpus * core
+        + Fraction(memory_mib * ram, 1024)
+        + gpus * gpu
+        + Fraction(ssds * 375 * ssd, 730)
+    )
     assert compose(parts, REGION, "on-demand", rates).nanos == exact
     (quote,) = quotes([machine], REGION, "on-demand", rates, Rejects("prices"))
     assert quote.price == round(exact)
@@ -152,7 +163,10 @@ CARDS = {
 def test_each_card_is_priced_by_its_own_skus(gpu: str, card: str) -> None:
     part = PricePart("gpu", card)
     assert part_of(f"{card} GPU running in Tokyo") == ("on-demand", part)
-    assert part_of(f"{card} GPU attached to Spot Preemptible VMs running in Tokyo") == ("spot", part)
+    assert part_of(f"{card} GPU attached to Spot Preemptible VMs running in Tokyo") == (
+        "spot",
+        part,
+    )
     parts = recipe(GcpMachine("n1-standard-8", 8, 30 * 1024, gpu, 4))
     assert parts is not None
     assert parts[part] == 4
@@ -161,8 +175,14 @@ def test_each_card_is_priced_by_its_own_skus(gpu: str, card: str) -> None:
 @pytest.mark.parametrize(
     ("description", "part"),
     [
-        ("Compute optimized Instance Core running in Madrid", PricePart("core", "Compute optimized")),
-        ("Nvidia H100 80GB Plus GPU running in Americas", PricePart("gpu", "Nvidia H100 80GB Mega")),
+        (
+            "Compute optimized Instance Core running in Madrid",
+            PricePart("core", "Compute optimized"),
+        ),
+        (
+            "Nvidia H100 80GB Plus GPU running in Americas",
+            PricePart("gpu", "Nvidia H100 80GB Mega"),
+        ),
         ("SSD backed Local Storage in Paris", PricePart("ssd", "any series")),
         ("SSD backed Local Storage running in Paris", PricePart("ssd", "any series")),
         ("C4D Instance Local SSD running in Frankfurt", PricePart("ssd", "C4D Instance")),
@@ -242,17 +262,32 @@ def quoted(*skus: billing_v1.Sku) -> tuple[list[PriceEvent], Rejects]:
 
 
 def test_a_quote_is_as_of_its_newest_rate() -> None:
-    older = sku("N2 Instance Ram running in Americas", 4, HERE, "GiBy.h", effective=datetime(2026, 8, 1, tzinfo=UTC))
-    assert quoted(CORE, older)[0] == [PriceEvent(Market("gcp", REGION, NO_ZONE, N2.name), AS_OF, 2 * 30 + 8 * 4)]
+    older = sku(
+        "N2 Instance Ram running in Americas",
+        4,
+        HERE,
+        "GiBy.h",
+        effective=datetime(2026, 8, 1, tzinfo=UTC),
+    )
+    assert quoted(CORE, older)[0] == [
+        PriceEvent(Market("gcp", REGION, NO_ZONE, N2.name), AS_OF, 2 * 30 + 8 * 4)
+    ]
 
 
 def test_the_newest_price_of_a_sku_is_used() -> None:
     twice = sku("N2 Instance Core running in Americas", 30, HERE, effective=PUBLISHED)
     twice.pricing_info = [
-        *sku("N2 Instance Core running in Americas", 99, HERE, effective=datetime(2026, 8, 1, tzinfo=UTC)).pricing_info,
+        *sku(
+            "N2 Instance Core running in Americas",
+            99,
+            HERE,
+            effective=datetime(2026, 8, 1, tzinfo=UTC),
+        ).pricing_info,
         *twice.pricing_info,
     ]
-    assert quoted(twice, RAM)[0] == [PriceEvent(Market("gcp", REGION, NO_ZONE, N2.name), AS_OF, 2 * 30 + 8 * 4)]
+    assert quoted(twice, RAM)[0] == [
+        PriceEvent(Market("gcp", REGION, NO_ZONE, N2.name), AS_OF, 2 * 30 + 8 * 4)
+    ]
 
 
 def changed(held: billing_v1.Sku, **changes: object) -> billing_v1.Sku:
@@ -260,7 +295,11 @@ def changed(held: billing_v1.Sku, **changes: object) -> billing_v1.Sku:
     copy = billing_v1.Sku(held)
     for name, value in changes.items():
         expression = copy.pricing_info[0].pricing_expression
-        target = {"unit_price": expression.tiered_rates[0], "tiered_rates": expression, "usage_unit": expression}
+        target = {
+            "unit_price": expression.tiered_rates[0],
+            "tiered_rates": expression,
+            "usage_unit": expression,
+        }
         setattr(target.get(name, copy), name, value)
     return copy
 
@@ -272,30 +311,46 @@ UNCLEAR = {
     "a unit of other things": changed(CORE, usage_unit="GiBy.h"),
     "an unknown unit": changed(CORE, usage_unit="fortnight"),
     "no tier": changed(CORE, tiered_rates=[]),
-    "two tiers": changed(CORE, tiered_rates=list(CORE.pricing_info[0].pricing_expression.tiered_rates) * 2),
+    "two tiers": changed(
+        CORE, tiered_rates=list(CORE.pricing_info[0].pricing_expression.tiered_rates) * 2
+    ),
     "no price": changed(CORE, pricing_info=[]),
-    "no time": changed(CORE, pricing_info=[{"pricing_expression": CORE.pricing_info[0].pricing_expression}]),
+    "no time": changed(
+        CORE, pricing_info=[{"pricing_expression": CORE.pricing_info[0].pricing_expression}]
+    ),
 }
 
 
 @pytest.mark.parametrize("unclear", UNCLEAR.values(), ids=UNCLEAR.keys())
-def test_a_machine_with_an_unclear_rate_has_no_price_and_is_reported(unclear: billing_v1.Sku) -> None:
+def test_a_machine_with_an_unclear_rate_has_no_price_and_is_reported(
+    unclear: billing_v1.Sku,
+) -> None:
     prices, rejects = quoted(unclear, RAM)
     assert prices == []
     assert rejects.count == 1
-    assert rejects.example.startswith("n2-standard-2: on-demand core of N2 Instance in us-central1: SKU")
+    assert rejects.example.startswith(
+        "n2-standard-2: on-demand core of N2 Instance in us-central1: SKU"
+    )
 
 
 MISSING = {
     "no rate": [RAM],
     "another region only": [RAM, sku("N2 Instance Core running in Tokyo", 30, ["asia-northeast1"])],
-    "spot only": [RAM, sku("Spot Preemptible N2 Instance Core running in Americas", 9, HERE, usage="Preemptible")],
-    "committed only": [RAM, sku("N2 Instance Core running in Americas", 20, HERE, usage="Commit1Yr")],
+    "spot only": [
+        RAM,
+        sku("Spot Preemptible N2 Instance Core running in Americas", 9, HERE, usage="Preemptible"),
+    ],
+    "committed only": [
+        RAM,
+        sku("N2 Instance Core running in Americas", 20, HERE, usage="Commit1Yr"),
+    ],
 }
 
 
 @pytest.mark.parametrize("skus", MISSING.values(), ids=MISSING.keys())
-def test_a_machine_without_one_of_its_rates_has_no_price_and_is_reported(skus: list[billing_v1.Sku]) -> None:
+def test_a_machine_without_one_of_its_rates_has_no_price_and_is_reported(
+    skus: list[billing_v1.Sku],
+) -> None:
     prices, rejects = quoted(*skus)
     assert prices == []
     assert (rejects.count, rejects.example) == (

@@ -54,14 +54,20 @@ def server(gcp: Gcp) -> Iterator[LoopbackServer]:
         yield running
 
 
-def test_every_price_and_rate_of_the_cloud_is_fetched_and_nothing_else(gcp: Gcp, server: LoopbackServer) -> None:
+def test_every_price_and_rate_of_the_cloud_is_fetched_and_nothing_else(
+    gcp: Gcp, server: LoopbackServer
+) -> None:
     fetched = whole(task(source_at(server), SPOT))
-    assert events_of(fetched) == set().union(*(held_events(gcp, name, REQUEST.since) for name in NAMES))
+    assert events_of(fetched) == set().union(
+        *(held_events(gcp, name, REQUEST.since) for name in NAMES)
+    )
     assert set(fetched.interruptions) == set().union(*(held_rates(gcp, name) for name in NAMES))
     assert fetched.covered == {"gcp/us-central1": Span(REQUEST.since, NOW)}
 
 
-def test_every_machine_type_is_fetched_once_over_all_pages_and_zones(server: LoopbackServer) -> None:
+def test_every_machine_type_is_fetched_once_over_all_pages_and_zones(
+    server: LoopbackServer,
+) -> None:
     fetched = whole(task(source_at(server), TYPES))
     assert [replace(kind, traits=NO_TRAITS) for kind in sorted(fetched.types)] == [
         InstanceType("gcp", "a2-ultragpu-1g", 12, 170.0, "A100-80GB", 1),
@@ -73,10 +79,17 @@ def test_every_machine_type_is_fetched_once_over_all_pages_and_zones(server: Loo
     assert sum("pageToken" in request.query for request in server.requests) == 3
 
 
-def test_on_demand_prices_are_computed_from_the_price_list(gcp: Gcp, server: LoopbackServer) -> None:
-    prices = {price.instance_type: price for price in whole(task(source_at(server), ON_DEMAND)).on_demand}
+def test_on_demand_prices_are_computed_from_the_price_list(
+    gcp: Gcp, server: LoopbackServer
+) -> None:
+    prices = {
+        price.instance_type: price for price in whole(task(source_at(server), ON_DEMAND)).on_demand
+    }
     assert sorted(prices) == sorted(NAMES)
-    core, ram = rate(gcp, "N2 Instance Core running in Americas"), rate(gcp, "N2 Instance Ram running in Americas")
+    core, ram = (
+        rate(gcp, "N2 Instance Core running in Americas"),
+        rate(gcp, "N2 Instance Ram running in Americas"),
+    )
     as_of = parse_time("2026-09-20T06:00:00Z")
     assert prices["n2-standard-4"] == OnDemandPrice(
         "gcp", IOWA, "n2-standard-4", "linux", as_of, 4 * core + 16 * ram, "gcp price list"
@@ -103,9 +116,9 @@ def test_without_named_regions_all_are_fetched_and_the_price_list_is_read_once(
         steps = list(pool.map(whole, tasks))
     for one, fetched in zip(tasks, steps, strict=True):
         assert len(fetched) > 0
-        assert {price.region for price in fetched.on_demand} | {m.region for m in fetched.prices.markets} <= {
-            one.region
-        }
+        assert {price.region for price in fetched.on_demand} | {
+            m.region for m in fetched.prices.markets
+        } <= {one.region}
     assert sum(request.path.endswith("/skus") for request in server.requests) == 1
 
 
@@ -123,14 +136,20 @@ def test_only_the_requested_types_are_queried(server: LoopbackServer) -> None:
     assert spot.covered == {"gcp/us-central1 e2-micro n?-standard-*": Span(REQUEST.since, NOW)}
     assert sum(request.path.endswith("/capacityHistory") for request in server.requests) == 3
     assert {one.name for one in whole(task(source, TYPES, request)).types} == wanted
-    assert {one.instance_type for one in whole(task(source, ON_DEMAND, request)).on_demand} == wanted
+    assert {
+        one.instance_type for one in whole(task(source, ON_DEMAND, request)).on_demand
+    } == wanted
 
 
-def test_a_later_fetch_continues_where_the_earlier_one_ended(gcp: Gcp, server: LoopbackServer) -> None:
+def test_a_later_fetch_continues_where_the_earlier_one_ended(
+    gcp: Gcp, server: LoopbackServer
+) -> None:
     earlier = NOW - 20 * DAY
     request = replace(REQUEST, covered={"gcp/us-central1": Span(REQUEST.since, earlier)})
     fetched = whole(task(source_at(server), SPOT, request))
-    assert events_of(fetched) == set().union(*(held_events(gcp, name, earlier - LATE) for name in NAMES))
+    assert events_of(fetched) == set().union(
+        *(held_events(gcp, name, earlier - LATE) for name in NAMES)
+    )
     assert {one.as_of for one in fetched.interruptions} == {
         one.as_of for one in held_rates(gcp, NAMES[0]) if one.as_of > earlier - LATE
     }
@@ -140,20 +159,27 @@ def test_a_later_fetch_continues_where_the_earlier_one_ended(gcp: Gcp, server: L
 def test_a_longer_history_is_fetched_as_a_whole(gcp: Gcp, server: LoopbackServer) -> None:
     request = replace(REQUEST, covered={"gcp/us-central1": Span(NOW - 30 * DAY, NOW - DAY)})
     fetched = whole(task(source_at(server), SPOT, request))
-    assert events_of(fetched) == set().union(*(held_events(gcp, name, REQUEST.since) for name in NAMES))
+    assert events_of(fetched) == set().union(
+        *(held_events(gcp, name, REQUEST.since) for name in NAMES)
+    )
     assert fetched.covered == {"gcp/us-central1": Span(REQUEST.since, NOW)}
 
 
 def test_figures_of_a_zone_belong_to_that_zone(gcp: Gcp, server: LoopbackServer) -> None:
     for name in NAMES:
-        gcp.histories[IOWA, name].location = "https://www.googleapis.com/compute/v1/projects/p/zones/us-central1-b"
+        gcp.histories[
+            IOWA, name
+        ].location = "https://www.googleapis.com/compute/v1/projects/p/zones/us-central1-b"
     fetched = whole(task(source_at(server), SPOT))
     assert {one.zone for one in fetched.prices.markets} == {"us-central1-b"}
     assert {one.market.zone for one in fetched.interruptions} == {"us-central1-b"}
 
 
 def spot_price(gcp: Gcp, series: str, vcpus: int, gib: int) -> int:
-    core, ram = (rate(gcp, f"Spot Preemptible {series} {part} running in Americas") for part in ("Core", "Ram"))
+    core, ram = (
+        rate(gcp, f"Spot Preemptible {series} {part} running in Americas")
+        for part in ("Core", "Ram")
+    )
     return vcpus * core + gib * ram
 
 
@@ -174,9 +200,16 @@ def test_types_without_history_are_priced_from_the_price_list(
         PriceEvent(t2d, NOW, price),
     }
     assert fetched.covered == {"gcp/us-central1": Span(REQUEST.since, NOW)}
-    noted = [record.message for record in caplog.records if record.name == "spotctl.clouds.gcp.prices.source"]
+    noted = [
+        record.message
+        for record in caplog.records
+        if record.name == "spotctl.clouds.gcp.prices.source"
+    ]
     assert len(noted) == (1 if silence == "unsupported" else 0)
-    assert all("of 5 machine types: 1, first" in message and "t2d-standard-8" in message for message in noted)
+    assert all(
+        "of 5 machine types: 1, first" in message and "t2d-standard-8" in message
+        for message in noted
+    )
 
 
 def test_the_price_list_says_nothing_about_the_past(gcp: Gcp, server: LoopbackServer) -> None:
@@ -190,10 +223,17 @@ def test_a_machine_without_history_and_rate_has_no_price(
 ) -> None:
     caplog.set_level(logging.INFO)
     del gcp.histories[IOWA, "t2d-standard-8"]
-    gcp.skus = [one for one in gcp.skus if not one.description.startswith("Spot Preemptible T2D AMD Instance Ram")]
+    gcp.skus = [
+        one
+        for one in gcp.skus
+        if not one.description.startswith("Spot Preemptible T2D AMD Instance Ram")
+    ]
     fetched = whole(task(source_at(server), SPOT))
     assert market("t2d-standard-8") not in fetched.prices.markets
-    assert "t2d-standard-8: spot ram of T2D AMD Instance in us-central1 is not on the price list" in caplog.text
+    assert (
+        "t2d-standard-8: spot ram of T2D AMD Instance in us-central1 is not on the price list"
+        in caplog.text
+    )
 
 
 def test_if_every_type_is_rejected_nothing_is_covered(gcp: Gcp, server: LoopbackServer) -> None:
@@ -202,17 +242,28 @@ def test_if_every_type_is_rejected_nothing_is_covered(gcp: Gcp, server: Loopback
     assert isinstance(failure, RequestRejected)
     assert "no history of any of 5 machine types" in str(failure)
     assert fetched.covered == {}
-    assert {one.instance_type for one in fetched.prices.markets} == set(NAMES)  # from the price list
+    assert {one.instance_type for one in fetched.prices.markets} == set(
+        NAMES
+    )  # from the price list
 
 
 def test_a_region_that_rents_none_of_the_types_is_covered(server: LoopbackServer) -> None:
     request = replace(REQUEST, types=("m9-*",))
     fetched = whole(task(source_at(server), SPOT, request))
-    assert (len(fetched), fetched.covered) == (0, {"gcp/us-central1 m9-*": Span(REQUEST.since, NOW)})
+    assert (len(fetched), fetched.covered) == (
+        0,
+        {"gcp/us-central1 m9-*": Span(REQUEST.since, NOW)},
+    )
 
 
-def test_an_on_demand_price_with_a_missing_part_is_reported_and_never_zero(gcp: Gcp, server: LoopbackServer) -> None:
-    gcp.skus = [one for one in gcp.skus if one.description != "Nvidia Tesla A100 80GB GPU running in Americas"]
+def test_an_on_demand_price_with_a_missing_part_is_reported_and_never_zero(
+    gcp: Gcp, server: LoopbackServer
+) -> None:
+    gcp.skus = [
+        one
+        for one in gcp.skus
+        if one.description != "Nvidia Tesla A100 80GB GPU running in Americas"
+    ]
     fetched, failure = pulled(task(source_at(server), ON_DEMAND))
     assert {one.instance_type for one in fetched.on_demand} == set(NAMES) - {"a2-ultragpu-1g"}
     assert isinstance(failure, IncompleteAnswer)
@@ -253,6 +304,7 @@ def test_importing_and_building_the_source_imports_no_sdk() -> None:
     script = (
         "import sys; from spotctl.clouds.gcp.prices import GcpSource;"
         "from spotctl.clouds.gcp.cloud import GcpSettings;"
-        "GcpSource(GcpSettings()); assert not {'google.auth', 'google.cloud', 'requests', 'pandas'} & set(sys.modules)"
+        "GcpSource(GcpSettings()); assert not {'google.auth', 'google.cloud', 'requests', "
+        "'pandas'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

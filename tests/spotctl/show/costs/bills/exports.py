@@ -1,4 +1,6 @@
-"""Bills as the three providers would write them for made-up machines, by hour or day, from ledger rows."""
+"""Bills as the three providers would write them for made-up machines, by hour or day, from ledger
+rows.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ MARKETS: Mapping[str, Market] = {"aws": AWS[0], "gcp": GCP, "azure": AZURE}
 
 
 def made_run(provider: str) -> MadeRun:
-    """Three machines for some hours across midnight, at prices that change within hours; one is evicted."""
+    """Three machines for some hours across midnight, at prices that change within hours; one is
+    evicted.
+    """
     market = MARKETS[provider]
     made = MadeRun("job-1", "job", NIGHT, provider=provider)
     made.begin()
@@ -40,7 +44,9 @@ def lines(provider: str, rows: Sequence[LedgerRow]) -> list[Line]:
     for row in rows:
         for begin, share in _pieces(row, cut):
             key = (row.machine, begin)
-            sums[key] = sums.get(key, Decimal(0)) + Decimal(row.amount) * share / NANO_SECONDS_PER_DOLLAR
+            sums[key] = (
+                sums.get(key, Decimal(0)) + Decimal(row.amount) * share / NANO_SECONDS_PER_DOLLAR
+            )
     return [
         _WRITERS[provider](name, begin, begin + cut, amount.quantize(PLACES), i)
         for i, ((name, begin), amount) in enumerate(sorted(sums.items()))
@@ -118,7 +124,11 @@ def _azure(name: str, begin: int, end: int, amount: Decimal, number: int) -> Lin
     }
 
 
-_WRITERS: Mapping[str, Callable[[str, int, int, Decimal, int], Line]] = {"aws": _aws, "gcp": _gcp, "azure": _azure}
+_WRITERS: Mapping[str, Callable[[str, int, int, Decimal, int], Line]] = {
+    "aws": _aws,
+    "gcp": _gcp,
+    "azure": _azure,
+}
 
 COST = {"aws": "lineItem/UnblendedCost", "gcp": "cost", "azure": "CostInBillingCurrency"}
 CURRENCY = {"aws": "lineItem/CurrencyCode", "gcp": "currency", "azure": "BillingCurrency"}

@@ -44,11 +44,20 @@ def test_cur_2_as_parquet_and_compressed_csv(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     def renamed(name: str) -> str:
-        return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).replace("/_", "_").replace("/", "_")
+        return (
+            "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
+            .replace("/_", "_")
+            .replace("/", "_")
+        )
 
-    rows = [{renamed(key): text for key, text in line.items() if "Tags" not in key} for line in WHOLE["aws"]]
+    rows = [
+        {renamed(key): text for key, text in line.items() if "Tags" not in key}
+        for line in WHOLE["aws"]
+    ]
     tags = [[("user_spotctl_run", "job-1")]] * len(rows)
-    table = pa.Table.from_pylist(rows).append_column("resource_tags", pa.array(tags, pa.map_(pa.string(), pa.string())))
+    table = pa.Table.from_pylist(rows).append_column(
+        "resource_tags", pa.array(tags, pa.map_(pa.string(), pa.string()))
+    )
     pq.write_table(table, tmp_path / "cur.snappy.parquet")
     bill = read_bill(tmp_path / "cur.snappy.parquet")
     assert bill.has_tags
@@ -67,16 +76,31 @@ def edited(change: Callable[[Line], Line]) -> str:
     ("content", "message"),
     [
         ("", "has no lines"),
-        ("a,b,c\n1,2,3\n", "not a known export (columns a, b, c ...); an AWS Cost and Usage Report has"),
-        (edited(lambda line: {**line, "lineItem/UnblendedCost": "abc"}), "line 3: lineitemunblendedcost 'abc' is not"),
+        (
+            "a,b,c\n1,2,3\n",
+            "not a known export (columns a, b, c ...); an AWS Cost and Usage Report has",
+        ),
+        (
+            edited(lambda line: {**line, "lineItem/UnblendedCost": "abc"}),
+            "line 3: lineitemunblendedcost 'abc' is not",
+        ),
         (
             edited(lambda line: {**line, "lineItem/UnblendedCost": "nan"}),
             "line 3: lineitemunblendedcost 'nan' is not an am",
         ),
-        (edited(lambda line: {**line, "lineItem/UsageStartDate": "noon"}), "line 3: lineitemusagestartdate 'noon'"),
-        (edited(lambda line: {**line, "lineItem/UsageEndDate": "2020-01-01"}), "line 3: the period ends before"),
+        (
+            edited(lambda line: {**line, "lineItem/UsageStartDate": "noon"}),
+            "line 3: lineitemusagestartdate 'noon'",
+        ),
+        (
+            edited(lambda line: {**line, "lineItem/UsageEndDate": "2020-01-01"}),
+            "line 3: the period ends before",
+        ),
         (as_csv(WHOLE["aws"]).replace("USD", "USD,", 1), "line 2: has 16 cells for 15 columns"),
-        (as_csv(WHOLE["aws"]).replace("lineItem/ResourceId", "x"), "enable resource IDs in the report"),
+        (
+            as_csv(WHOLE["aws"]).replace("lineItem/ResourceId", "x"),
+            "enable resource IDs in the report",
+        ),
         ('"a\n', "is not CSV"),
         ("\x00\x01", "not a known export"),
     ],
@@ -102,7 +126,9 @@ def test_an_unreadable_bill_is_one_line(content: str, message: str, path: Path) 
         ("none.csv", None, "No such file"),
     ],
 )
-def test_a_file_of_another_kind_is_one_line(name: str, content: bytes | None, message: str, tmp_path: Path) -> None:
+def test_a_file_of_another_kind_is_one_line(
+    name: str, content: bytes | None, message: str, tmp_path: Path
+) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(BadBill, match=message):

@@ -40,22 +40,30 @@ def exported(version: str, report: Report = REPORT) -> list[Line]:
     return list(csv.DictReader(focus.csv_lines(report, COLUMNS[version])))
 
 
-def compared(bill: list[Line], path: Path, provider: str, rows: Sequence[LedgerRow] = REPORT.rows) -> Agreement:
+def compared(
+    bill: list[Line], path: Path, provider: str, rows: Sequence[LedgerRow] = REPORT.rows
+) -> Agreement:
     path.write_text(as_csv(bill))
     return reconcile(rows, read_bill(path, provider), 0.0)
 
 
-# -- spotctl's own exports ---------------------------------------------------------------------------------------------
+# -- spotctl's own exports -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", COLUMNS)
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_the_export_of_the_ledger_agrees_with_the_ledger(provider: str, version: str, path: Path) -> None:
+def test_the_export_of_the_ledger_agrees_with_the_ledger(
+    provider: str, version: str, path: Path
+) -> None:
     """Machines, refunds, disks, addresses, traffic and corrections, to the nano-dollar."""
     agreement = compared(exported(version), path, provider)
     assert agreement.differences == ()
     assert (agreement.agreed, agreement.compared, agreement.untagged) == (1, 1, 0)
-    assert agreement.ledger == sum(row.amount for row in REPORT.rows if row.market.cloud == provider) > 0
+    assert (
+        agreement.ledger
+        == sum(row.amount for row in REPORT.rows if row.market.cloud == provider)
+        > 0
+    )
     assert agreement.bill == agreement.ledger
     assert agreement.other_lines == agreement.unmeasured == 0
 
@@ -74,15 +82,26 @@ def test_planted_differences_are_found(provider: str, path: Path) -> None:
     report = report_of([made_run(provider)])
     whole = exported("1.2", report)
     lost, wrong, doubled = (
-        next(line for line in whole if line["ResourceId"].endswith(f"-00{i}") and Decimal(line["BilledCost"]) > 0)
+        next(
+            line
+            for line in whole
+            if line["ResourceId"].endswith(f"-00{i}") and Decimal(line["BilledCost"]) > 0
+        )
         for i in range(3)
     )
     planted = [dict(line) for line in whole if line is not lost]
-    next(line for line in planted if line == wrong)["BilledCost"] = str(Decimal(wrong["BilledCost"]) + 1)
+    next(line for line in planted if line == wrong)["BilledCost"] = str(
+        Decimal(wrong["BilledCost"]) + 1
+    )
     agreement = compared([*planted, doubled], path, provider, report.rows)
     found = {difference.kind: difference for difference in agreement.differences}
     assert sorted(kind.name for kind in found) == ["DIFFERS", "DUPLICATE", "MISSING_IN_BILL"]
-    assert abs((found[DifferenceKind.MISSING_IN_BILL].ledger or 0) / 3.6e12 - float(lost["BilledCost"])) < 1e-9
+    assert (
+        abs(
+            (found[DifferenceKind.MISSING_IN_BILL].ledger or 0) / 3.6e12 - float(lost["BilledCost"])
+        )
+        < 1e-9
+    )
     off = found[DifferenceKind.DIFFERS]
     assert (off.bill or 0) - (off.ledger or 0) == 10**9 * NANO_DOLLAR
     assert found[DifferenceKind.DUPLICATE].resource == doubled["ResourceId"].lower()
@@ -90,8 +109,13 @@ def test_planted_differences_are_found(provider: str, path: Path) -> None:
 
 def test_two_equal_charges_of_one_moment_are_both_counted(path: Path) -> None:
     """Such as two moves of equal checkpoints: the ledger has both."""
-    sent = next(row for row in REPORT.rows if row.kind is ChargeKind.EGRESS and row.market.cloud == "gcp")
-    report = Report(**{name: getattr(REPORT, name) for name in Report.__dataclass_fields__} | {"rows": (sent, sent)})
+    sent = next(
+        row for row in REPORT.rows if row.kind is ChargeKind.EGRESS and row.market.cloud == "gcp"
+    )
+    report = Report(
+        **{name: getattr(REPORT, name) for name in Report.__dataclass_fields__}
+        | {"rows": (sent, sent)}
+    )
     agreement = compared(exported("1.2", report), path, "gcp", report.rows)
     assert (agreement.differences, agreement.bill) == ((), 2 * sent.amount)
 
@@ -105,7 +129,7 @@ def test_the_command_reads_an_export_of_the_command(tmp_path: Path) -> None:
     assert answer["ledger_usd"] == answer["bill_usd"] > 0
 
 
-# -- the clouds' exports -----------------------------------------------------------------------------------------------
+# -- the clouds' exports ---------------------------------------------------------------------------
 
 BEGIN = parse_time("2026-06-01T02:00:00Z")
 COMMON = {
@@ -171,8 +195,18 @@ def lines_of(line: Line, path: Path, provider: str = "") -> tuple[BillLine, ...]
 @pytest.mark.parametrize("provider", CLOUDS)
 def test_a_machines_hour_is_read_from_every_cloud(provider: str, path: Path) -> None:
     line, *others = lines_of(CLOUDS[provider], path)
-    assert (line.resource, line.is_machine, line.run, line.kind) == ("i-0abc", True, "job-1", BillKind.USAGE)
-    assert (line.begin, line.end, line.amount, line.currency) == (BEGIN, BEGIN + HOUR, Decimal("0.125"), "USD")
+    assert (line.resource, line.is_machine, line.run, line.kind) == (
+        "i-0abc",
+        True,
+        "job-1",
+        BillKind.USAGE,
+    )
+    assert (line.begin, line.end, line.amount, line.currency) == (
+        BEGIN,
+        BEGIN + HOUR,
+        Decimal("0.125"),
+        "USD",
+    )
     credited = [(other.kind, other.amount) for other in others]
     assert credited == ([(BillKind.CREDIT, Decimal("-0.1"))] if provider == "gcp" else [])
 
@@ -182,8 +216,18 @@ def test_a_machines_hour_is_read_from_every_cloud(provider: str, path: Path) -> 
     [
         ("aws", {"SkuMeter": "USE1-USW2-AWS-Out-Bytes"}),
         ("gcp", {"ChargeDescription": "Network Data Transfer Out from Americas"}),
-        ("azure", {"ResourceType": "", "x_SkuMeterCategory": "Bandwidth", "ServiceCategory": "Networking"}),
-        ("azure", {"ServiceCategory": "Networking", "ConsumedUnit": "GB", "x_SkuMeterCategory": "Data"}),
+        (
+            "azure",
+            {
+                "ResourceType": "",
+                "x_SkuMeterCategory": "Bandwidth",
+                "ServiceCategory": "Networking",
+            },
+        ),
+        (
+            "azure",
+            {"ServiceCategory": "Networking", "ConsumedUnit": "GB", "x_SkuMeterCategory": "Data"},
+        ),
     ],
 )
 def test_traffic_is_no_machine_time(provider: str, changes: Line, path: Path) -> None:
@@ -199,7 +243,10 @@ def test_traffic_is_no_machine_time(provider: str, changes: Line, path: Path) ->
         ({"ChargeCategory": "Credit"}, BillKind.CREDIT),
         ({"ChargeCategory": "Adjustment"}, BillKind.CREDIT),
         ({"ChargeClass": "Correction"}, BillKind.USAGE),
-        ({"ChargeClass": "Correction", "ChargePeriodStart": "2026-05-30T02:00:00Z"}, BillKind.CORRECTION),
+        (
+            {"ChargeClass": "Correction", "ChargePeriodStart": "2026-05-30T02:00:00Z"},
+            BillKind.CORRECTION,
+        ),
     ],
 )
 @pytest.mark.parametrize("provider", ["aws", "azure"])
@@ -217,8 +264,12 @@ def test_other_charges_and_corrections_of_earlier_bills_are_no_usage(
         ({"BilledCost": "0.3", "EffectiveCost": "0.08", "CommitmentDiscountId": "sp-1"}, "0.3"),
     ],
 )
-def test_the_effective_cost_counts_for_usage_that_a_commitment_has_paid(changes: Line, amount: str, path: Path) -> None:
-    assert [line.amount for line in lines_of({**CLOUDS["aws"], **changes}, path)] == [Decimal(amount)]
+def test_the_effective_cost_counts_for_usage_that_a_commitment_has_paid(
+    changes: Line, amount: str, path: Path
+) -> None:
+    assert [line.amount for line in lines_of({**CLOUDS["aws"], **changes}, path)] == [
+        Decimal(amount)
+    ]
 
 
 EUROS = {"BillingCurrency": "EUR", "BilledCost": "0.115", "EffectiveCost": "0.115"}
@@ -233,7 +284,9 @@ EUROS = {"BillingCurrency": "EUR", "BilledCost": "0.115", "EffectiveCost": "0.11
         ("gcp", {"x_CurrencyConversionRate": "0.92", "x_Credits": "[]"}),
     ],
 )
-def test_other_currencies_are_converted_by_what_the_line_states(provider: str, changes: Line, path: Path) -> None:
+def test_other_currencies_are_converted_by_what_the_line_states(
+    provider: str, changes: Line, path: Path
+) -> None:
     (line,) = lines_of({**CLOUDS[provider], **EUROS, **changes}, path)
     assert (line.amount, line.currency, line.billed_in) == (Decimal("0.125"), "USD", "EUR")
 
@@ -257,11 +310,17 @@ def test_compressed_and_parquet_exports(tmp_path: Path) -> None:
             for name in CLOUDS["aws"]
             if "Period" in name
         },
-        **{name: lambda value: pa.array([Decimal(value)]) for name in ("BilledCost", "EffectiveCost")},
-        "Tags": lambda value: pa.array([list(json.loads(value).items())], pa.map_(pa.string(), pa.string())),
+        **{
+            name: lambda value: pa.array([Decimal(value)])
+            for name in ("BilledCost", "EffectiveCost")
+        },
+        "Tags": lambda value: pa.array(
+            [list(json.loads(value).items())], pa.map_(pa.string(), pa.string())
+        ),
     }
     columns = {
-        name: typed[name](value) if name in typed else pa.array([value]) for name, value in CLOUDS["aws"].items()
+        name: typed[name](value) if name in typed else pa.array([value])
+        for name, value in CLOUDS["aws"].items()
     }
     pq.write_table(pa.table(columns), tmp_path / "focus.snappy.parquet")
     bill = read_bill(tmp_path / "focus.snappy.parquet")
@@ -279,7 +338,11 @@ def test_compressed_and_parquet_exports(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "provider", "message"),
     [
-        ({"ChargeCategory": "Gift"}, "", "line 2: chargecategory 'gift' is not one of usage, purchase"),
+        (
+            {"ChargeCategory": "Gift"},
+            "",
+            "line 2: chargecategory 'gift' is not one of usage, purchase",
+        ),
         ({"BilledCost": "free"}, "", "line 2: billedcost 'free' is not a number"),
         ({"ChargePeriodEnd": "2026-05-01"}, "", "line 2: the period ends before it begins"),
         ({"ProviderName": "Another"}, "", "has no lines"),
@@ -287,7 +350,9 @@ def test_compressed_and_parquet_exports(tmp_path: Path) -> None:
         ({"Tags": "[1"}, "", "line 2: the column Tags holds '[1', which is not a set of tags"),
     ],
 )
-def test_an_unreadable_line_is_named(changes: Line, provider: str, message: str, path: Path) -> None:
+def test_an_unreadable_line_is_named(
+    changes: Line, provider: str, message: str, path: Path
+) -> None:
     path.write_text(as_csv([{**CLOUDS["aws"], **changes}]))
     with pytest.raises(BadBill) as failed:
         read_bill(path, provider)
@@ -296,9 +361,14 @@ def test_an_unreadable_line_is_named(changes: Line, provider: str, message: str,
 
 def test_a_file_with_several_clouds_needs_a_choice(path: Path) -> None:
     path.write_text(as_csv(exported("1.0")))
-    with pytest.raises(BadBill, match="has lines of aws and azure and gcp; choose one, for example --provider aws"):
+    with pytest.raises(
+        BadBill, match="has lines of aws and azure and gcp; choose one, for example --provider aws"
+    ):
         read_bill(path)
-    without = [{name: text for name, text in line.items() if name != "ResourceId"} for line in exported("1.0")]
+    without = [
+        {name: text for name, text in line.items() if name != "ResourceId"}
+        for line in exported("1.0")
+    ]
     path.write_text(as_csv(without))
     with pytest.raises(BadBill, match=r"column missing: resourceid; exports of FOCUS 1\.0 have it"):
         read_bill(path)

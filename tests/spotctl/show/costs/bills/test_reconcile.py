@@ -82,7 +82,11 @@ def cost(provider: str, line: Line) -> float:
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_a_missing_machine_is_one_difference(provider: str, path: Path) -> None:
     name = WHOLE[provider][-1][RESOURCE[provider]]
-    found = only(compared(provider, [line for line in WHOLE[provider] if line[RESOURCE[provider]] != name], path))
+    found = only(
+        compared(
+            provider, [line for line in WHOLE[provider] if line[RESOURCE[provider]] != name], path
+        )
+    )
     assert found.kind is DifferenceKind.MISSING_IN_BILL
     assert found.resource == name.rpartition("/")[2].lower()
     assert found.begin == NIGHT + HOUR // 3
@@ -102,7 +106,11 @@ def test_a_line_in_another_currency_is_reported_and_not_compared(provider: str, 
     bill = [dict(line) for line in WHOLE[provider]]
     bill[1].update({CURRENCY[provider]: "EUR", COST[provider]: "7.5"})
     found = only(compared(provider, bill, path))
-    assert (found.kind, found.currency, found.where) == (DifferenceKind.OTHER_CURRENCY, "EUR", ("line 3",))
+    assert (found.kind, found.currency, found.where) == (
+        DifferenceKind.OTHER_CURRENCY,
+        "EUR",
+        ("line 3",),
+    )
 
 
 def test_a_charge_after_the_end_of_a_machine_belongs_to_its_last_period() -> None:
@@ -115,7 +123,9 @@ def test_a_charge_after_the_end_of_a_machine_belongs_to_its_last_period() -> Non
         name = rows[0].machine.lower()
         return ProviderBill(
             "aws",
-            tuple(BillLine("", name, True, b, e, Decimal(a), "USD", "", None) for (b, e), a in charged),
+            tuple(
+                BillLine("", name, True, b, e, Decimal(a), "USD", "", None) for (b, e), a in charged
+            ),
             None,
             None,
         )
@@ -146,13 +156,20 @@ def test_a_machine_unknown_to_the_ledger_is_reported(provider: str, path: Path) 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_other_resources_of_the_account_are_not_compared(provider: str, path: Path) -> None:
-    """They are told apart by tag; in an export without tags every machine must be in the ledger, and nothing else."""
-    others = {**WHOLE[provider][0], RESOURCE[provider]: named(provider, "i-other"), TAGS[provider]: ""}
+    """They are told apart by tag; in an export without tags every machine must be in the ledger,
+    and nothing else.
+    """
+    others = {
+        **WHOLE[provider][0],
+        RESOURCE[provider]: named(provider, "i-other"),
+        TAGS[provider]: "",
+    }
     agreement = compared(provider, [*WHOLE[provider], others], path)
     assert agreement.agrees
     assert agreement.other_lines == 1
     untagged = [
-        {key: text for key, text in line.items() if key != TAGS[provider]} for line in [*WHOLE[provider], others]
+        {key: text for key, text in line.items() if key != TAGS[provider]}
+        for line in [*WHOLE[provider], others]
     ]
     assert only(compared(provider, untagged, path)).kind is DifferenceKind.MISSING_IN_LEDGER
     disk = {
@@ -173,7 +190,9 @@ def test_disks_are_compared_by_run(provider: str, path: Path) -> None:
     """Bills name volumes, which the ledger does not know by name: the tag names their run."""
     machine = next(row for row in ROWS[provider] if row.kind.value == "compute")
     cents = 360 * 10**8
-    disk = machine._replace(kind=ChargeKind.DISK, use=Use.WORKING, amount=100 * cents, on_demand=100 * cents)
+    disk = machine._replace(
+        kind=ChargeKind.DISK, use=Use.WORKING, amount=100 * cents, on_demand=100 * cents
+    )
     kinds = {PER_HOUR[provider]: "EBS:VolumeUsage.gp3 / Storage PD Capacity"}
     volumes = [
         {**WHOLE[provider][0], **kinds, RESOURCE[provider]: name, COST[provider]: amount}
@@ -195,13 +214,24 @@ def test_disks_are_compared_by_run(provider: str, path: Path) -> None:
 
 
 def test_traffic_of_a_machine_is_not_machine_time(path: Path) -> None:
-    traffic = {**WHOLE["aws"][0], "lineItem/UsageType": "DataTransfer-Out-Bytes", "lineItem/UnblendedCost": "0.3"}
+    traffic = {
+        **WHOLE["aws"][0],
+        "lineItem/UsageType": "DataTransfer-Out-Bytes",
+        "lineItem/UnblendedCost": "0.3",
+    }
     found = compared("aws", [*WHOLE["aws"], traffic], path)
     assert (found.agrees, found.unmeasured) == (True, 3 * 360 * 10**9)
     assert found.bill == pytest.approx(found.ledger, rel=1e-6)
-    assert views.headline(found).endswith(": 100% agreed; $0.300000 of traffic in the bill was not compared")
-    assert "not compared: $0.300000 of traffic in the bill" in "\n".join(views.as_lines(found, "bill.csv"))
-    assert only(compared("aws", [*WHOLE["aws"], traffic, traffic], path)).kind is DifferenceKind.DUPLICATE
+    assert views.headline(found).endswith(
+        ": 100% agreed; $0.300000 of traffic in the bill was not compared"
+    )
+    assert "not compared: $0.300000 of traffic in the bill" in "\n".join(
+        views.as_lines(found, "bill.csv")
+    )
+    assert (
+        only(compared("aws", [*WHOLE["aws"], traffic, traffic], path)).kind
+        is DifferenceKind.DUPLICATE
+    )
 
 
 def test_moves_of_checkpoints_are_compared_with_the_traffic_of_the_bill(path: Path) -> None:
@@ -209,7 +239,11 @@ def test_moves_of_checkpoints_are_compared_with_the_traffic_of_the_bill(path: Pa
     sent = machine._replace(kind=ChargeKind.EGRESS, amount=360 * 10**9)
 
     def billed(dollars: str) -> Agreement:
-        line = {**WHOLE["aws"][0], "lineItem/UsageType": "USE1-USW2-AWS-Out-Bytes", "lineItem/UnblendedCost": dollars}
+        line = {
+            **WHOLE["aws"][0],
+            "lineItem/UsageType": "USE1-USW2-AWS-Out-Bytes",
+            "lineItem/UnblendedCost": dollars,
+        }
         path.write_text(as_csv([*WHOLE["aws"], line]))
         return reconcile([*ROWS["aws"], sent], read_bill(path), 0.001)
 
@@ -232,56 +266,91 @@ ADJUSTED = {
 }
 RATE = {
     "gcp": {"currency": "EUR", "currency_conversion_rate": "0.92"},
-    "azure": {"BillingCurrency": "EUR", "exchangeRatePricingToBilling": "0.92", "pricingCurrency": "USD"},
+    "azure": {
+        "BillingCurrency": "EUR",
+        "exchangeRatePricingToBilling": "0.92",
+        "pricingCurrency": "USD",
+    },
 }
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_planted_discrepancies_are_found_and_none_is_invented(provider: str, path: Path) -> None:
-    """Adjustments, traffic and charges of others are no differences; one wrong line, one doubled and one lost are."""
+    """Adjustments, traffic and charges of others are no differences; one wrong line, one doubled
+    and one lost are.
+    """
     whole, cost_ = WHOLE[provider], COST[provider]
-    adjusted = [{**whole[0], KIND[provider]: word, cost_: "-1.5"} for word in ADJUSTED[provider].values()]
-    stranger = {**whole[0], TAGS[provider]: "[]" if provider == "gcp" else "", RESOURCE[provider]: "disks/of-others"}
+    adjusted = [
+        {**whole[0], KIND[provider]: word, cost_: "-1.5"} for word in ADJUSTED[provider].values()
+    ]
+    stranger = {
+        **whole[0],
+        TAGS[provider]: "[]" if provider == "gcp" else "",
+        RESOURCE[provider]: "disks/of-others",
+    }
     right = compared(provider, [*whole, *adjusted, stranger], path, tolerance=0.0)
-    assert (right.differences, right.bill == pytest.approx(right.ledger, rel=1e-8), right.other_lines) == ((), True, 1)
+    assert (
+        right.differences,
+        right.bill == pytest.approx(right.ledger, rel=1e-8),
+        right.other_lines,
+    ) == ((), True, 1)
     amounts = {one.kind.value: one.own / 3.6e12 for one in right.adjustments}
-    assert {name: amounts[name] for name in ADJUSTED[provider]} == dict.fromkeys(ADJUSTED[provider], -1.5)
-    assert views.headline(right) == f"compared all ${right.ledger / 3.6e12:,.6f} of the ledger: 100% agreed"
+    assert {name: amounts[name] for name in ADJUSTED[provider]} == dict.fromkeys(
+        ADJUSTED[provider], -1.5
+    )
+    assert (
+        views.headline(right)
+        == f"compared all ${right.ledger / 3.6e12:,.6f} of the ledger: 100% agreed"
+    )
     machines = list(dict.fromkeys(line[RESOURCE[provider]] for line in whole))
     of = [[line for line in whole if line[RESOURCE[provider]] == machine] for machine in machines]
     wrong = {**of[1][0], cost_: f"{float(of[1][0][cost_]) * 2:.10f}"}
-    planted = compared(provider, [*of[0], of[0][0], wrong, *of[1][1:], *of[2][:-1], *adjusted], path)
+    planted = compared(
+        provider, [*of[0], of[0][0], wrong, *of[1][1:], *of[2][:-1], *adjusted], path
+    )
     assert sorted(one.kind.value for one in planted.differences) == [
         "differs",
         "doubled in the bill",
         "missing in the bill",
     ]
     off = sum(cost(provider, line) for line in (of[0][0], of[1][0], of[2][-1])) * 3.6e12
-    assert planted.agreed == pytest.approx(1 - off / (planted.ledger + cost(provider, of[0][0]) * 3.6e12))
+    assert planted.agreed == pytest.approx(
+        1 - off / (planted.ledger + cost(provider, of[0][0]) * 3.6e12)
+    )
     assert f"{views.percent(planted.agreed):g}% agreed, the rest is $" in views.headline(planted)
 
 
 @pytest.mark.parametrize("provider", RATE)
 def test_other_currencies_are_converted_at_the_rate_of_the_bill(provider: str, path: Path) -> None:
     euros = [
-        {**line, **RATE[provider], COST[provider]: f"{cost(provider, line) * 0.92:.10f}"} for line in WHOLE[provider]
+        {**line, **RATE[provider], COST[provider]: f"{cost(provider, line) * 0.92:.10f}"}
+        for line in WHOLE[provider]
     ]
     agreement = compared(provider, euros, path, tolerance=0.0001)
     assert (agreement.differences, agreement.converted) == ((), ("EUR",))
 
 
-def test_azure_charges_traffic_on_the_id_of_the_machine_and_its_period_includes_the_last_day(path: Path) -> None:
+def test_azure_charges_traffic_on_the_id_of_the_machine_and_its_period_includes_the_last_day(
+    path: Path,
+) -> None:
     traffic = {**WHOLE["azure"][0], "MeterCategory": "Bandwidth", "CostInBillingCurrency": "0.3"}
     found = compared("azure", [*WHOLE["azure"], traffic], path)
     assert (found.agrees, found.unmeasured) == (True, 3 * 360 * 10**9)
-    last = [{**line, "BillingPeriodEndDate": line["Date"]} for line in WHOLE["azure"] if line["Date"] == "06/01/2026"]
+    last = [
+        {**line, "BillingPeriodEndDate": line["Date"]}
+        for line in WHOLE["azure"]
+        if line["Date"] == "06/01/2026"
+    ]
     agreement = compared("azure", last, path)
     assert agreement.ledger == pytest.approx(agreement.bill, rel=1e-6)
     assert agreement.outside > 0
 
 
 def test_rows_outside_the_billing_period_are_not_compared(path: Path) -> None:
-    bill = [{**line, "bill/BillingPeriodStartDate": "2026-06-02T00:00:00Z"} for line in WHOLE["aws"][-4:]]
+    bill = [
+        {**line, "bill/BillingPeriodStartDate": "2026-06-02T00:00:00Z"}
+        for line in WHOLE["aws"][-4:]
+    ]
     agreement = compared("aws", bill, path)
     assert agreement.outside > 0
 
@@ -297,10 +366,13 @@ def test_running_machines_are_not_compared(path: Path) -> None:
 
 def test_the_tolerance_applies_to_the_sum_of_a_machine(path: Path) -> None:
     bill = [
-        {**line, "lineItem/UnblendedCost": str(1.01 * float(line["lineItem/UnblendedCost"]))} for line in WHOLE["aws"]
+        {**line, "lineItem/UnblendedCost": str(1.01 * float(line["lineItem/UnblendedCost"]))}
+        for line in WHOLE["aws"]
     ]
     assert compared("aws", bill, path, tolerance=0.02).agrees
-    assert {one.kind for one in compared("aws", bill, path, tolerance=0.005).differences} == {DifferenceKind.DIFFERS}
+    assert {one.kind for one in compared("aws", bill, path, tolerance=0.005).differences} == {
+        DifferenceKind.DIFFERS
+    }
 
 
 @settings(max_examples=40)
@@ -312,16 +384,26 @@ def test_differences_account_for_all_changes(
     kept = data.draw(st.lists(st.sampled_from(range(len(whole))), unique=True, min_size=1))
     again = data.draw(st.lists(st.sampled_from(kept), unique=True))
     bill = [whole[i] for i in sorted(kept)] + [whole[i] for i in again]
-    agreement = compared(provider, bill, tmp_path_factory.mktemp("bill") / "bill.csv", tolerance=0.0)
+    agreement = compared(
+        provider, bill, tmp_path_factory.mktemp("bill") / "bill.csv", tolerance=0.0
+    )
     kinds = [one.kind for one in agreement.differences]
     assert kinds.count(DifferenceKind.DUPLICATE) == len(again)
-    missing = sum(one.ledger or 0 for one in agreement.differences if one.kind is DifferenceKind.MISSING_IN_BILL)
-    doubled = sum(one.bill or 0 for one in agreement.differences if one.kind is DifferenceKind.DUPLICATE)
+    missing = sum(
+        one.ledger or 0
+        for one in agreement.differences
+        if one.kind is DifferenceKind.MISSING_IN_BILL
+    )
+    doubled = sum(
+        one.bill or 0 for one in agreement.differences if one.kind is DifferenceKind.DUPLICATE
+    )
     assert agreement.bill == pytest.approx(agreement.ledger - missing + doubled, rel=1e-6, abs=1e7)
-    assert doubled == pytest.approx(sum(cost(provider, whole[i]) for i in again) * 3.6e12, rel=1e-6, abs=10)
+    assert doubled == pytest.approx(
+        sum(cost(provider, whole[i]) for i in again) * 3.6e12, rel=1e-6, abs=10
+    )
 
 
-# -- the command -------------------------------------------------------------------------------------------------------
+# -- the command -----------------------------------------------------------------------------------
 
 
 def test_the_command_reports_differences(path: Path, tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Lines that repeat others, equal lines that do not, and the share of the ledger that a bill can confirm."""
+"""Lines that repeat others, equal lines that do not, and the share of the ledger that a bill can
+confirm.
+"""
 
 from __future__ import annotations
 
@@ -64,21 +66,30 @@ def test_a_line_is_a_repetition_if_its_id_is_repeated(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("provider", "column"), [("gcp", "invoice.month"), ("azure", "MeterName")])
-def test_without_ids_lines_that_differ_in_any_cell_are_no_repetition(provider: str, column: str, path: Path) -> None:
+def test_without_ids_lines_that_differ_in_any_cell_are_no_repetition(
+    provider: str, column: str, path: Path
+) -> None:
     first = WHOLE[provider][0]
-    again = compared([first, {**first, column: "another"}, *WHOLE[provider][1:]], path, list(ROWS[provider]))
+    again = compared(
+        [first, {**first, column: "another"}, *WHOLE[provider][1:]], path, list(ROWS[provider])
+    )
     assert [difference.kind for difference in again.differences] == [DifferenceKind.DIFFERS]
 
 
-# -- the share that could be compared ----------------------------------------------------------------------------------
+# -- the share that could be compared --------------------------------------------------------------
 
 
 def test_the_headline_says_how_much_of_the_ledger_was_compared(path: Path) -> None:
     whole = compared(WHOLE["aws"], path, list(ROWS["aws"]))
     assert (whole.compared, whole.not_compared) == (1, 0)
-    assert views.headline(whole) == f"compared all ${whole.ledger / 3.6e12:,.6f} of the ledger: 100% agreed"
+    assert (
+        views.headline(whole)
+        == f"compared all ${whole.ledger / 3.6e12:,.6f} of the ledger: 100% agreed"
+    )
     disk = ROWS["aws"][0]._replace(kind=ChargeKind.DISK, amount=whole.ledger)
-    untagged = [{name: text for name, text in line.items() if name != TAGS["aws"]} for line in WHOLE["aws"]]
+    untagged = [
+        {name: text for name, text in line.items() if name != TAGS["aws"]} for line in WHOLE["aws"]
+    ]
     half = compared(untagged, path, [*ROWS["aws"], disk])
     assert half.agrees
     assert views.headline(half).startswith("compared 50% of the ledger ($")
@@ -100,12 +111,16 @@ def test_time_in_another_currency_is_not_compared(provider: str, path: Path) -> 
     assert "1 line in another currency without a rate" in views.headline(agreement)
 
 
-def test_machines_that_still_run_are_not_compared_and_other_periods_are_not_in_the_share(path: Path) -> None:
+def test_machines_that_still_run_are_not_compared_and_other_periods_are_not_in_the_share(
+    path: Path,
+) -> None:
     rows = list(ROWS["aws"])
     running = rows[0]._replace(settled=False, amount=sum(row.amount for row in rows))
     half = compared(WHOLE["aws"], path, [*rows, running])
     assert half.compared == 0.5
-    later = rows[0]._replace(begin=rows[0].begin + 90 * 86_400_000_000, end=rows[0].end + 90 * 86_400_000_000)
+    later = rows[0]._replace(
+        begin=rows[0].begin + 90 * 86_400_000_000, end=rows[0].end + 90 * 86_400_000_000
+    )
     outside = compared(WHOLE["aws"], path, [*rows, later])
     assert (outside.compared, outside.outside_amount) == (1, later.amount)
 
@@ -115,6 +130,9 @@ def test_nothing_to_compare_is_no_agreement(path: Path) -> None:
     other_run = made_run("gcp").rows()
     nothing = compared([stranger], path, list(other_run))
     assert (nothing.agreed, nothing.compared) == (None, None)
-    assert views.headline(nothing) == "the ledger has no costs in this bill's period: nothing to compare"
+    assert (
+        views.headline(nothing)
+        == "the ledger has no costs in this bill's period: nothing to compare"
+    )
     assert as_json(views.AGREEMENT, nothing)["agreed_pct"] is None
     assert lines("gcp", other_run)
