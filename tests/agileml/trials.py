@@ -28,7 +28,7 @@ from agileml.engines.sim.simulation import Simulation
 from agileml.job import Stopping, TrainingJob
 from agileml.policies.stage import FixedStage
 from agileml.protocol.actions import CONTROLLER, WorkUnit
-from agileml.protocol.messages import Broken, Evaluate, Heartbeat, Hello, Limit, Unlinked
+from agileml.protocol.messages import Broken, EndOfLife, Evaluate, Hello, Limit, Unlinked
 from agileml.reference import model_digest
 from agileml.roles.chunk_runner import ChunkRunner, WorkResult
 from agileml.roles.node import JobSettings
@@ -288,7 +288,7 @@ def a_peer_lost_as_soon_as_it_is_linked_costs_only_its_messages(seed: int) -> No
             here.open()
             with closing(Mailbox(rendezvous, "t2")) as there:
                 there.open()
-                here.send("t2", Heartbeat("t1"))
+                here.send("t2", EndOfLife(1, "t1"))
                 while "t2" not in here._endpoint.peers:
                     list(there.receive(0.002))
                     # Turns the endpoint and leaves the events for `receive`, as a flush between two
@@ -301,7 +301,7 @@ def a_peer_lost_as_soon_as_it_is_linked_costs_only_its_messages(seed: int) -> No
             here.begin_epoch()
             with closing(Mailbox(rendezvous, "t2")) as again:
                 again.open()
-                here.send("t2", Heartbeat("again"))
+                here.send("t2", EndOfLife(2, "t1"))
                 came: list[object] = []
                 while not came:
                     list(here.receive(0.002))
@@ -310,7 +310,7 @@ def a_peer_lost_as_soon_as_it_is_linked_costs_only_its_messages(seed: int) -> No
                         for event in again.receive(0.002)
                         if isinstance(event, Envelope)
                     ]
-                assert came == [Heartbeat("again")]
+                assert came == [EndOfLife(2, "t1")]
 
 
 def a_node_cannot_speak_for_another(seed: int) -> None:  # noqa: ARG001
