@@ -1,8 +1,8 @@
-"""`python -m bench.house [CHECKOUT]`: the structure of the code in figures.
+"""`python -m bench.house [CHECKOUT]`: the structure of the code in structure.
 
-It prints rooms, floors and arrows; the counts that tests/house_limits.toml limits (`--write` lowers
-these limits to the tree's own figures, and raises none without `--raise`); commands and options;
-and the walk of a job file to its plan.
+It prints rooms, floors and arrows; the counts that tests/house_limits.toml limits (`--write` writes
+the tree's own figures, and raises none of the product's); the size of the tests' support; commands
+and options; and the walks of a plan and of a launch (`--walks`: they take a minute).
 
 A room is a folder or module directly inside a package, and the package's own `__init__`. An arrow
 means that one room imports another, wherever the import stands: in a function and for type
@@ -20,14 +20,25 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from bench.counts import LIMITS, Counts, above, all_counts, below, limits, lowered
+from bench.counts import (
+    LIMITS,
+    PACKAGES,
+    Counts,
+    better,
+    figures,
+    limits,
+    worse,
+    write_limits,
+)
+from bench.support import support_of
 from bench.surface import surface_of
 from bench.walk import walk_of
 
-PACKAGES = ("spotctl", "agileml", "bidbrain", "pricing_data")
-JOB = "examples/pytorch/job.yaml"
-WALKED = ("planning", "run/start", "files/job")
-"""The folders of spotctl through which the walk of a job file to its plan leads."""
+WALKED = (
+    ("plan", "examples/pytorch/job.yaml"),
+    ("launch", "examples/quickstart.yaml", "--yes"),
+)
+"""The commands whose walks are printed."""
 
 Graph = Mapping[str, set[str]]
 """The imports of each room or module."""
@@ -161,12 +172,17 @@ def main(words: list[str]) -> int:
     options = {word for word in words if word.startswith("--")}
     root = Path(next((word for word in words if word not in options), ".")).resolve()
     if "--write" in options:
-        refused = lowered(root, may_raise="--raise" in options)
+        refused = write_limits(root)
         print("\n".join(refused) or f"{LIMITS} has the figures of the tree")
         return 1 if refused else 0
+
     _print_rooms(root)
     _print_counts(root)
-    _print_walk(root)
+    _print_surface(root)
+    if "--walks" in options:
+        for command in WALKED:
+            walk = walk_of(root, PACKAGES, command)
+            print(f"spotctl {' '.join(command)}: {walk.files} files, {walk.returns} returns")
     return 0
 
 
@@ -175,12 +191,12 @@ def _print_rooms(root: Path) -> None:
         f"{'package':14}{'rooms':>7}{'floors':>8}{'arrows':>8}{'up':>5}{'circles':>9}{'of modules':>12}"
     )
     for package in PACKAGES:
-        figures = house(root, package)
+        structure = house(root, package)
         print(
-            f"{package:14}{figures.rooms:7}{figures.floors:8}{figures.arrows:8}{figures.up:5}{len(figures.circles):9}"
-            f"{len(figures.module_circles):12}"
+            f"{package:14}{structure.rooms:7}{structure.floors:8}{structure.arrows:8}{structure.up:5}{len(structure.circles):9}"
+            f"{len(structure.module_circles):12}"
         )
-        for circle in (*figures.circles, *figures.module_circles):
+        for circle in (*structure.circles, *structure.module_circles):
             print(f"  circle: {', '.join(circle)}")
     repeated = type_names(root)
     total = Counter({name: len(places) for name, places in repeated.items()})
@@ -192,29 +208,29 @@ def _print_rooms(root: Path) -> None:
 def _print_counts(root: Path) -> None:
     names = [field.name for field in fields(Counts)]
     print(f"\n{'folder':14}" + "".join(f"{name.replace('_', ' '):>21}" for name in names))
-    known = limits(root) if (root / LIMITS).exists() else {}
-    for name, counts in all_counts(root).items():
+    counted = figures(root)
+    for name, counts in counted.counts.items():
         print(f"{name:14}" + "".join(f"{value:>21,}" for value in asdict(counts).values()))
-        if name in known:
-            for line in above(counts, known[name]):
-                print(f"  above its limit: {line}")
-            for line in below(counts, known[name]):
-                print(f"  can be lowered: {line}")
+    if (root / LIMITS).exists():
+        product, known = counted.counts["product"], limits(root).counts["product"]
+        print("".join(f"  above its limit: {line}\n" for line in worse(product, known)), end="")
+        print("".join(f"  can be lowered: {line}\n" for line in better(product, known)), end="")
+
+    rooms = ", ".join(f"{name} {count}" for name, count in counted.callables.items())
+    print(f"\ncallables by room: {rooms}")
+    support = support_of(root)
+    print(
+        f"tests: {support.lines:,} lines of files not named test_*, {support.outside:,} lines "
+        f"outside test functions; {support.mirrored} of {support.tested} modules have tests at "
+        "their mirrored path"
+    )
 
 
-def _print_walk(root: Path) -> None:
+def _print_surface(root: Path) -> None:
     seen = surface_of(root)
     print(
         f"\n{seen.commands} commands and {seen.hidden} hidden ones, {seen.options} options, "
         f"{seen.arguments} arguments"
-    )
-    walk = walk_of(root, "spotctl", ("plan", JOB)).within(*WALKED)
-    print(f"spotctl plan {JOB}, in {', '.join(WALKED)}:")
-    print(f"  {walk.files} files, {walk.returns} returns, {len(walk.steps)} steps")
-    strict = walk.strict()
-    print(
-        f"  without bodies of classes and properties: {strict.files} files, {strict.returns} "
-        "returns"
     )
 
 

@@ -1,52 +1,41 @@
-"""The walk of a job file to its plan: the functions of a package in the order in which a real
-command first calls them.
+"""The walk of a command: the functions of the packages in the order in which it first calls them.
 
-Bodies of modules, lambdas and comprehensions are no steps: they are read where they stand. Bodies
-of classes and properties are, since a reader goes there to learn what a value holds; the strict
-walk leaves them out, too. A return is a file that is entered again after another: a reader turns
-back to it.
-
-`python -P bench/walk.py OUT PACKAGE WORDS` writes the steps of a command of the package that can be
-imported.
+All threads and all processes of Python that the command starts are walked, each process as its
+own: a reader follows one after the other, in the order in which they began. Bodies of modules and
+of classes, lambdas and comprehensions are no steps: they are read where they stand. Properties are.
+A return is a file that is entered again after another: a reader turns back to it.
 """
 
 from __future__ import annotations
 
-import ast
 import inspect
-import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import groupby
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 
 
 @dataclass(frozen=True)
 class Walk:
-    """The steps in the order of their first calls: a file, a name, and whether that is a function
-    and no property.
-    """
+    """The steps in the order of their first calls: a file and the name of a function."""
 
-    steps: tuple[tuple[str, str, bool], ...]
+    steps: tuple[tuple[str, str], ...]
 
     def within(self, *folders: str) -> Walk:
         """The part of the walk in some folders."""
         return Walk(tuple(step for step in self.steps if step[0].startswith(folders)))
 
-    def strict(self) -> Walk:
-        """The walk without bodies of classes and properties."""
-        return Walk(tuple(step for step in self.steps if step[2]))
-
     @property
     def entered(self) -> list[str]:
         """Each file that is entered from another, in order."""
-        return [file for file, _ in groupby(file for file, _, _ in self.steps)]
+        return [file for file, _ in groupby(file for file, _ in self.steps)]
 
     @property
     def files(self) -> int:
@@ -57,76 +46,75 @@ class Walk:
         return len(self.entered) - self.files
 
 
-def walk_of(root: Path, package: str, words: Sequence[str]) -> Walk:
-    """The walk of a command of a package of a checkout, in a process of its own."""
-    with tempfile.TemporaryDirectory() as home:
-        out = Path(home, "walk.json")
+def walk_of(root: Path, packages: Sequence[str], words: Sequence[str]) -> Walk:
+    """The walk of a command of the first package of a checkout, in a process of its own."""
+    with tempfile.TemporaryDirectory() as place:
+        started = Path(place, "start", "sitecustomize.py")
+        started.parent.mkdir()
+        started.write_text(_START.format(bench=str(Path(__file__).parents[1])), encoding="utf-8")
+        steps = Path(place, "steps")
+        steps.mkdir()
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join((str(started.parent), str(root))),
+            "SPOTCTL_HOME": f"{place}/home",
+            FOLDERS: os.pathsep.join(f"{root / package}{os.sep}" for package in packages),
+            STEPS: str(steps),
+        }
         ended = subprocess.run(
-            [sys.executable, "-P", __file__, str(out), package, *words],
+            [sys.executable, "-P", "-m", packages[0], *words],
             cwd=root,
-            env={**os.environ, "PYTHONPATH": str(root), "SPOTCTL_HOME": f"{home}/home"},
+            env=environment,
             check=False,
             capture_output=True,
             text=True,
         )
         if ended.returncode:
             raise SystemExit(
-                f"{package} {' '.join(words)} ended with {ended.returncode}: {ended.stderr}"
+                f"{packages[0]} {' '.join(words)} ended with {ended.returncode}: {ended.stderr}"
             )
-        return Walk(
-            tuple(
-                (file, name, plain)
-                for file, name, plain in json.loads(out.read_text(encoding="utf-8"))
-            )
-        )
+
+        return Walk(tuple(_read(steps, root)))
 
 
-def traced(out: Path, package: str, words: list[str]) -> None:
-    """Runs a command in this process, and writes down what it calls."""
-    from importlib import import_module
+def _read(folder: Path, root: Path) -> Iterator[tuple[str, str]]:
+    """The steps of all processes, without those that an earlier process has taken."""
+    processes = [path.read_text(encoding="utf-8").splitlines() for path in folder.iterdir()]
+    steps = dict[tuple[str, str], None]()
+    for lines in sorted(processes, key=lambda lines: int(lines[0])):
+        for line in lines[1:]:
+            file, _, name = line.partition("\t")
+            steps.setdefault((file.removeprefix(f"{root}{os.sep}"), name))
+    yield from steps
 
-    folder = f"{Path.cwd() / package}{os.sep}"
-    steps: dict[tuple[str, str], bool] = {}
+
+FOLDERS, STEPS = "WALK_FOLDERS", "WALK_STEPS"
+_START = """
+import sys
+sys.path.append({bench!r})
+from bench.walk import begin
+sys.path.remove({bench!r})
+begin()
+"""
+
+
+def begin() -> None:
+    """Writes down what this process calls from now on, each function once."""
+    folders = tuple(os.environ[FOLDERS].split(os.pathsep))
+    known = set[CodeType]()
+    path = Path(os.environ[STEPS], f"{os.getpid()}-{time.monotonic_ns()}")
+    # A process that is killed has written down what it did before.
+    out = path.open("a", buffering=1, encoding="utf-8")
+    out.write(f"{time.monotonic_ns()}\n")
 
     def note(frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
-        if (
-            event == "call"
-            and code.co_filename.startswith(folder)
-            and not code.co_name.startswith("<")
-        ):
-            function = bool(code.co_flags & inspect.CO_OPTIMIZED)
-            plain = function and code.co_firstlineno not in properties(code.co_filename)
-            steps.setdefault((code.co_filename.removeprefix(folder), code.co_qualname), plain)
+        if event != "call" or code in known:
+            return
+        known.add(code)
+        is_function = bool(code.co_flags & inspect.CO_OPTIMIZED) and code.co_name[0] != "<"
+        if is_function and code.co_filename.startswith(folders):
+            out.write(f"{code.co_filename}\t{code.co_qualname}\n")
 
-    main = import_module(f"{package}.__main__").main
+    threading.setprofile(note)
     sys.setprofile(note)
-    try:
-        main(words)
-    except SystemExit as ended:
-        if ended.code:
-            raise
-    finally:
-        sys.setprofile(None)
-        out.write_text(
-            json.dumps([(*step, plain) for step, plain in steps.items()]), encoding="utf-8"
-        )
-
-
-@cache
-def properties(path: str) -> frozenset[int]:
-    """The lines at which the properties of a file begin, with their decorators."""
-    tree = ast.parse(Path(path).read_text(encoding="utf-8"))
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    return frozenset(
-        min(mark.lineno for mark in node.decorator_list)
-        for node in functions
-        if any(
-            ast.unparse(mark).rpartition(".")[2] in ("property", "cached_property")
-            for mark in node.decorator_list
-        )
-    )
-
-
-if __name__ == "__main__":
-    traced(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
