@@ -41,7 +41,7 @@ WORKERS := auto
 test: WORKERS := 2
 
 test: ## The tests that take minutes together, in random order on all cores; of those that are many and alike a sample
-	SPOTCTL_TEST_PART=short SPOTCTL_TEST_SAMPLES=1 $(PYTEST)
+	SPOTCTL_TEST_PART=short SPOTCTL_TEST_SAMPLES=1 $(PYTEST) --timeout 300
 
 long-tests: ## The tests that make test leaves out because they take long; of those that are many and alike a sample
 	SPOTCTL_TEST_PART=long SPOTCTL_TEST_SAMPLES=1 $(PYTEST)
