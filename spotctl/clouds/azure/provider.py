@@ -19,7 +19,7 @@ from spotctl.clouds.azure.buyer import AzureBuyer, families_of
 from spotctl.clouds.azure.calls import RULES, AzureCalls, Operation, TrialOperation, translated
 from spotctl.clouds.azure.checks import AzureChecks
 from spotctl.clouds.azure.cloud import AzureMachineSettings, AzureSettings
-from spotctl.clouds.azure.groups import Removal, delete_machine, group_resource, resource_in
+from spotctl.clouds.azure.groups import Removal, delete_machine, resources_of
 from spotctl.clouds.azure.orders import (
     USUAL_DISK_GIB,
     MachineId,
@@ -184,12 +184,8 @@ class AzureProvider(RentingProvider):
         resources: list[Resource] = []
         with translated():
             for group in self._buyer.groups.listed(tags):
-                shared = dict(group.get("tags") or {})
                 items = self._calls.listed(Operation.LIST_RESOURCES, group["name"])
-                resources += [
-                    *(resource_in(group["name"], item, shared) for item in items),
-                    group_resource(group),
-                ]
+                resources += resources_of(group, items)
 
         return tuple(resource for resource in resources if tags.items() <= resource.tags.items())
 
@@ -330,6 +326,5 @@ def provider(
     )
 
     chosen = settings.table("azure", AzureMachineSettings)
-    return AzureProvider(
-        lambda: AzureSession.sign_in(access, answers=answers), chosen, agents, prices
-    )
+    sign_in = partial(AzureSession.sign_in, access, answers=answers)
+    return AzureProvider(sign_in, chosen, agents, prices)

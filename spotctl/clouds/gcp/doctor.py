@@ -125,7 +125,8 @@ def _quotas(session: GcpSession, settings: Settings) -> Iterator[Finding]:
 def given_account(session: GcpSession, account: str) -> str:
     """A service account that the launcher may give to machines. NotPermitted: it may not."""
     call = ApiCall(f"permissions on {account}", "iam.serviceAccounts.get")
-    if not session.may_act_as(call, account):
+    granted, _ = session.granted(call, [ACT_AS], account)
+    if not granted:
         grant = f"gcloud iam service-accounts add-iam-policy-binding {account}"
         to_you = "--role roles/iam.serviceAccountUser --member user:YOU"
         raise NotPermitted(f"{ACT_AS} on {account} is missing; {grant} {to_you}")
