@@ -7,14 +7,13 @@ deployment remains, so a repeated token finds its machines even when they are go
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
 from pricing_data.errors import CloudError
-from pricing_data.market import NO_ZONE, Market
+from pricing_data.market import Market
 from spotctl.clouds.azure.buyer import AzureBuyer, families_of
 from spotctl.clouds.azure.calls import RULES, AzureCalls, Operation, TrialOperation, translated
 from spotctl.clouds.azure.checks import AzureChecks
@@ -33,7 +32,6 @@ from spotctl.clouds.provider import Holdings, Machine, MachineRequest, MachineSt
 from spotctl.clouds.remote.agents import RentingProvider
 from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.remote.prices import holdings_of
-from spotctl.home.installation import INSTALLATION_TAG
 from spotctl.home.quotas import Quota, QuotaUnit
 
 if TYPE_CHECKING:
@@ -49,7 +47,6 @@ ON_DEMAND_QUOTA: Final = "cores"
 also has its own."""
 _DELETING: Final = "Deleting"
 _SSH_PORT: Final = 22
-_SMALL, _ANY_REGION = "Standard_D2s_v5", "eastus"
 
 
 class AzureProvider(RentingProvider):
@@ -61,6 +58,7 @@ class AzureProvider(RentingProvider):
     """
 
     name = "azure"
+    usual_market = "AZURE_DEFAULTS_LOCATION", "eastus", "Standard_D2s_v5"
 
     def __init__(
         self,
@@ -135,15 +133,6 @@ class AzureProvider(RentingProvider):
     def endpoint(self) -> str:
         with translated():
             return self._calls.session.host
-
-    def usual_request(self) -> MachineRequest | None:
-        """See `CloudProvider`; in the region that Azure's command line uses."""
-        market = Market(
-            self.name, os.environ.get("AZURE_DEFAULTS_LOCATION") or _ANY_REGION, NO_ZONE, _SMALL
-        )
-        return MachineRequest(
-            "check", market, 1, 1_000_000_000, 0, {INSTALLATION_TAG: "spotctl-doctor"}
-        )
 
     def checks(self, request: MachineRequest) -> Sequence[Requirement]:
         with translated():

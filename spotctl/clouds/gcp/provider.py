@@ -8,7 +8,6 @@ operations show that there was a first.
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -17,7 +16,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from pricing_data.market import LINUX, NO_ZONE, Market
+from pricing_data.market import LINUX, Market
 from spotctl.clouds.doctor import Requirement
 from spotctl.clouds.errors import Answers, NotFound, NotPermitted, PartlyListed, each
 from spotctl.clouds.gcp import calls, orders
@@ -49,7 +48,6 @@ from spotctl.clouds.provider import (
 from spotctl.clouds.remote.agents import RemoteAgents, RentingProvider
 from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.remote.prices import holdings_of
-from spotctl.home.installation import INSTALLATION_TAG
 from spotctl.home.quotas import Quota
 
 if TYPE_CHECKING:
@@ -58,7 +56,6 @@ if TYPE_CHECKING:
 
 
 SSH_PORT = 22
-_SMALL, _ANY_REGION = "e2-micro", "us-central1"
 
 
 class GcpProvider(RentingProvider):
@@ -66,6 +63,7 @@ class GcpProvider(RentingProvider):
     used."""
 
     name = orders.CLOUD
+    usual_market = "CLOUDSDK_COMPUTE_REGION", "us-central1", "e2-micro"
 
     def __init__(
         self,
@@ -145,15 +143,6 @@ class GcpProvider(RentingProvider):
     @property
     def endpoint(self) -> str:
         return self._calls.session.compute_host
-
-    def usual_request(self) -> MachineRequest | None:
-        """See `CloudProvider`; in the region that gcloud uses."""
-        market = Market(
-            orders.CLOUD, os.environ.get("CLOUDSDK_COMPUTE_REGION") or _ANY_REGION, NO_ZONE, _SMALL
-        )
-        return MachineRequest(
-            "check", market, 1, 1_000_000_000, 0, {INSTALLATION_TAG: "spotctl-doctor"}
-        )
 
     def checks(self, request: MachineRequest) -> Sequence[Requirement]:
         # Nothing boots, so no script is needed: `str` makes an empty one.
