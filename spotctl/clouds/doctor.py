@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from enum import Enum
 from functools import partial
-from typing import NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from pricing_data.errors import AccessDenied, CloudError, MissingCredentials, UnknownResource
 from spotctl.clouds.errors import (
@@ -30,6 +31,9 @@ from spotctl.clouds.errors import (
     action_for,
 )
 from spotctl.home.errors import SpotctlError
+
+if TYPE_CHECKING:
+    from spotctl.home.config import Settings
 
 ALL_GOOD, SOMETHING_FAILS, ACCESS_FAILS = 0, 1, 5
 
@@ -191,6 +195,27 @@ def quota(cloud: str, what: str, vcpus: float | None, cure: str) -> Finding:
     return Finding(cloud, what, Level.GOOD, f"{vcpus:,.0f} vCPUs")
 
 
-def any_set(*names: str) -> bool:
-    """Whether one of these environment variables is set."""
-    return any(os.environ.get(name) for name in names)
+class Traces(NamedTuple):
+    """What shows that a cloud is configured on this computer: one of these variables, settings or
+    files is there.
+
+    A file has the variable that names it or its folder, where that is otherwise, and its name in
+    the folder.
+    """
+
+    variables: tuple[str, ...]
+    files: tuple[tuple[str, str, str], ...]
+    settings: tuple[str, ...] = ()
+
+    def found(self, settings: Settings) -> bool:
+        """See `is_configured` of `DoctorPart`."""
+        is_set = any(os.environ.get(name) for name in self.variables)
+        is_chosen = any(settings.text(name) is not None for name in self.settings)
+        if is_set or is_chosen:
+            return True
+
+        for variable, usual, name in self.files:
+            path = Path(os.environ.get(variable) or usual).expanduser()
+            if (path / name).is_file():
+                return True
+        return False

@@ -394,7 +394,7 @@ class CloudProvider(ABC):
         return None
 
     def with_status(
-        self, machine: Machine, on_silence: Callable[[ProviderError], None] = lambda _: None
+        self, machine: Machine, on_silence: Callable[[ProviderError], None] | None = None
     ) -> Machine:
         """A listed machine with its agent's report. A machine whose agent does not answer counts as
         STARTING.
@@ -410,7 +410,8 @@ class CloudProvider(ABC):
             status = link.status()
             notices = link.notices() if status.notices else ()
         except ProviderError as error:
-            on_silence(error)
+            if on_silence is not None:
+                on_silence(error)
             return replace(machine, state=MachineState.STARTING, boot=self.boot_sign(machine.id))
 
         warned_until = min(

@@ -103,14 +103,13 @@ def cloud_provider(
     from spotctl.clouds.remote.prices import PriceBook
 
     clock = WallClock()
-    agents, prices = (
-        RemoteAgents(settings.home / "machines", clock),
-        PriceBook(lambda: library(settings), clock.now),
-    )
+    agents = RemoteAgents(settings.home / "machines", clock)
+    prices = PriceBook(partial(library, settings), clock.now)
     providers: dict[str, CloudProvider] = {}
     for cloud in clouds:
         own = tuple(region for region in regions if is_region_of(cloud, region))
-        providers[cloud] = provider_part(cloud).provider(settings, own, agents, prices, answers)
+        part = cast("ProviderPart", part_of(cloud, "provider"))
+        providers[cloud] = part.provider(settings, own, agents, prices, answers)
 
     return next(iter(providers.values())) if len(providers) == 1 else SeveralClouds(providers)
 
@@ -219,10 +218,6 @@ def recorded_hosts(
     return recorded
 
 
-def provider_part(cloud: str) -> ProviderPart:
-    return cast("ProviderPart", part_of(cloud, "provider"))
-
-
 def doctor_of(cloud: str) -> DoctorPart:
     return cast("DoctorPart", part_of(cloud, "doctor"))
 
@@ -231,19 +226,15 @@ def buckets_of(cloud: str) -> BucketsPart:
     return cast("BucketsPart", part_of(cloud, "buckets"))
 
 
-def bill_clouds() -> tuple[str, ...]:
-    """The clouds whose bills can be read."""
-    return tuple(cloud for cloud in cloud_names() if has_part(cloud, "bills"))
-
-
 def bill_formats() -> dict[str, ExportFormat]:
-    """How the bills of each cloud are read."""
-    return {cloud: part_of(cloud, "bills").FORMAT for cloud in bill_clouds()}
+    """How the bills of each cloud are read whose bills can be read."""
+    clouds = (cloud for cloud in cloud_names() if has_part(cloud, "bills"))
+    return {cloud: part_of(cloud, "bills").FORMAT for cloud in clouds}
 
 
 def focus_exports() -> tuple[FocusExport, ...]:
     """How the clouds that export FOCUS use its columns."""
-    parts = (part_of(cloud, "bills") for cloud in bill_clouds())
+    parts = (part_of(cloud, "bills") for cloud in bill_formats())
     return tuple(part.FOCUS for part in parts if hasattr(part, "FOCUS"))
 
 
@@ -356,7 +347,7 @@ class SeveralClouds(WallClock, PassingProvider):
         return answer
 
     def _of(self, subject: Market | str) -> CloudProvider:
-        cloud = subject.cloud if isinstance(subject, Market) else _cloud_of(subject)
+        cloud = subject.cloud if isinstance(subject, Market) else subject.partition(":")[0]
         if cloud not in self._clouds:
             raise NotFound(f"{cloud!r} is not one of {', '.join(self._clouds)}")
         return self._clouds[cloud]
@@ -366,9 +357,5 @@ def _by_cloud(named: Iterable[tuple[str, T]]) -> Iterable[tuple[str, list[T]]]:
     """The items of each cloud; the ids name the clouds."""
     groups: dict[str, list[T]] = defaultdict(list)
     for id_, item in named:
-        groups[_cloud_of(id_)].append(item)
+        groups[id_.partition(":")[0]].append(item)
     return groups.items()
-
-
-def _cloud_of(id_: str) -> str:
-    return id_.partition(":")[0]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from spotctl.clouds.aws.permissions import INTERRUPTION, trial_policy
+from spotctl.clouds.aws.permissions import INTERRUPTION, TRIAL_POLICY
 from tests.cloud.aws_books import NO_CAPACITY, Books
 from tests.servers.iam import Access, allows
 from tests.servers.loopback import Reply, Request
@@ -142,7 +142,7 @@ class Experiments:
 
     def _check_global(self, action: str, resource: str, context: dict[str, str]) -> None:
         access = Access(action, resource, context)
-        if not allows(trial_policy(), access):
+        if not allows(TRIAL_POLICY, access):
             self.refused.append(access)
             raise _Refused(
                 "AccessDeniedException", f"not authorized to perform {action} on {resource}", 403

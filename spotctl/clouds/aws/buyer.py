@@ -213,9 +213,8 @@ class Networks:
                     " subnets in [aws] of config.toml",
                     Scope.ZONE if open_ else Scope.REGION,
                 )
-            self._subnets[key] = max(
-                subnets, key=lambda row: int(row.get("AvailableIpAddressCount", 0))
-            )
+            free = [int(row.get("AvailableIpAddressCount", 0)) for row in subnets]
+            self._subnets[key] = subnets[free.index(max(free))]
 
         return self._subnets[key]
 
@@ -339,8 +338,17 @@ class Networks:
         """Makes these the rules of a group. Others must not stay, such as one for yesterday's
         address.
         """
-        id_, present = group["GroupId"], _single(group.get("IpPermissions", ()))
-        if extra := [rule for rule in present if rule not in rules]:
+        id_, present = group["GroupId"], list[IpPermission]()
+        for row in group.get("IpPermissions", ()):
+            ports = {name: row[name] for name in ("FromPort", "ToPort") if row.get(name, -1) != -1}
+            base = {"IpProtocol": row["IpProtocol"], **ports}
+            # One source each, and without descriptions.
+            for kind, source in _SOURCES:
+                for entry in row.get(kind, ()):
+                    present.append({**base, kind: [{source: entry[source]}]})
+
+        extra = [rule for rule in present if rule not in rules]
+        if extra:
             self._calls.ec2(region, "RevokeSecurityGroupIngress", GroupId=id_, IpPermissions=extra)
         self._add(region, id_, [rule for rule in rules if rule not in present])
 
@@ -361,6 +369,13 @@ ADMITTED = "spotctl admit"
 """The description of a rule for an address that the user admitted during the run; such rules
 replace the settings'."""
 IpPermission = dict[str, Any]
+_SOURCES = (
+    ("UserIdGroupPairs", "GroupId"),
+    ("IpRanges", "CidrIp"),
+    ("Ipv6Ranges", "CidrIpv6"),
+    ("PrefixListIds", "PrefixListId"),
+)
+"""The lists of sources of a rule, and what names a source in each."""
 
 
 def rules_of(group: str, ssh_from: Iterable[str]) -> list[IpPermission]:
@@ -376,25 +391,10 @@ def _ssh_rule(source: str, **about: str) -> IpPermission:
 
 def admitted_sources(present: Sequence[Row]) -> list[str]:
     """The sources of ssh that the user admitted during the run."""
-    ranges = (("IpRanges", "CidrIp"), ("Ipv6Ranges", "CidrIpv6"))
-    entries = (
-        (entry, source) for row in present for kind, source in ranges for entry in row.get(kind, ())
-    )
-    return [entry[source] for entry, source in entries if entry.get("Description") == ADMITTED]
-
-
-def _single(present: Sequence[Row]) -> list[IpPermission]:
-    """The rules that EC2 lists, one source each and without descriptions."""
-    singles = []
+    admitted = []
     for row in present:
-        ports = {name: row[name] for name in ("FromPort", "ToPort") if row.get(name, -1) != -1}
-        base = {"IpProtocol": row["IpProtocol"], **ports}
-        for kind, source in (
-            ("UserIdGroupPairs", "GroupId"),
-            ("IpRanges", "CidrIp"),
-            ("Ipv6Ranges", "CidrIpv6"),
-            ("PrefixListIds", "PrefixListId"),
-        ):
-            singles += [{**base, kind: [{source: entry[source]}]} for entry in row.get(kind, ())]
+        for kind, source in (("IpRanges", "CidrIp"), ("Ipv6Ranges", "CidrIpv6")):
+            entries = row.get(kind, ())
+            admitted += [entry[source] for entry in entries if entry.get("Description") == ADMITTED]
 
-    return singles
+    return admitted

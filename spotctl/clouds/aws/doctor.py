@@ -14,7 +14,6 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache, partial
-from pathlib import Path
 from typing import Any, Final
 
 from pricing_data.errors import (
@@ -43,14 +42,14 @@ from spotctl.clouds.aws.permissions import (
     ROLE,
     TAG,
     TAGGED_AT_PURCHASE,
+    TRIAL_POLICY,
+    TRIAL_ROLE_POLICY,
     ResourceKind,
     in_partition,
     policy,
-    trial_policy,
-    trial_role_policy,
 )
 from spotctl.clouds.aws.session import AwsAnswer, AwsClient, AwsSession, Service
-from spotctl.clouds.doctor import TIMEOUT_SECONDS, Finding, Level, any_set, permissions, quota, skew
+from spotctl.clouds.doctor import TIMEOUT_SECONDS, Finding, Level, Traces, permissions, quota, skew
 from spotctl.clouds.errors import AT_A_TIME, Answers
 from spotctl.home import account_quotas
 from spotctl.home.config import Settings
@@ -63,15 +62,20 @@ _ELSEWHERE: Mapping[Service, str] = {"pricing": PRICE_LIST_REGION}
 _QUOTAS = {"spot quota": STANDARD.spot, "on-demand quota": STANDARD.on_demand}
 
 
-def is_configured(_: Settings) -> bool:
-    """See `DoctorPart`."""
-    variables = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN")
-    containers = ("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI")
-    files = (
-        Path(os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials"),
-        Path(os.environ.get("AWS_CONFIG_FILE") or "~/.aws/config"),
-    )
-    return any_set(*variables, *containers) or any(file.expanduser().is_file() for file in files)
+is_configured = Traces(
+    (
+        "AWS_ACCESS_KEY_ID",
+        "AWS_PROFILE",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "AWS_ROLE_ARN",
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    ),
+    (
+        ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials", ""),
+        ("AWS_CONFIG_FILE", "~/.aws/config", ""),
+    ),
+).found
 
 
 def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:
@@ -135,12 +139,10 @@ def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:
 def _document(name: str, settings: Settings) -> dict[str, Any]:
     """A policy for the partition of the region that is configured."""
     chosen = settings.table("aws", AwsMachineSettings)
-    documents = {"aws-try": trial_policy, "aws-try-role": trial_role_policy}
-    made = documents.get(name, partial(policy, chosen.kms_key, chosen.roles))()
-    named = (
-        *chosen.regions,
-        *(os.environ.get(variable, "") for variable in ("AWS_REGION", "AWS_DEFAULT_REGION")),
-    )
+    documents = {"aws-try": TRIAL_POLICY, "aws-try-role": TRIAL_ROLE_POLICY}
+    made = documents.get(name) or policy(chosen.kms_key, chosen.roles)
+    variables = ("AWS_REGION", "AWS_DEFAULT_REGION")
+    named = [*chosen.regions, *(os.environ.get(variable, "") for variable in variables)]
     return in_partition(made, partition_of(next(filter(None, named), "")).name)
 
 
@@ -254,12 +256,6 @@ class Tried:
         if action not in self.missing:
             self.granted.add(action)
 
-    def miss(self, action: str) -> None:
-        self.untried.pop(action, None)
-        self.granted.discard(action)
-        if action not in self.missing:
-            self.missing.append(action)
-
     def leave(self, action: str, reason: str) -> None:
         if action not in self.granted and action not in self.missing:
             self.untried.setdefault(action, reason)
@@ -283,7 +279,10 @@ class Tried:
                 raise
             named = _NAMED.search(str(error.__cause__))
             lacking = named[1] if named else judged
-            self.miss(lacking)
+            self.untried.pop(lacking, None)
+            self.granted.discard(lacking)
+            if lacking not in self.missing:
+                self.missing.append(lacking)
             self.leave(judged, f"{lacking} is missing")
         except (RateLimited, NoAnswer) as error:
             self.leave(judged, f"AWS did not answer ({error.code or 'no answer'})")

@@ -143,13 +143,16 @@ def left_in(
         rows = calls.described(region, kind.describe, kind.holding, filters)
         if kind is MACHINES:
             rows = [instance for row in rows for instance in row["Instances"]]
-        left += [
-            Resource(
-                kind.name, machine_id(region, row[kind.id]), own_tags(row, company), _detail(row)
-            )
-            for row in rows
-            if kind.is_left(row)
-        ]
+        for row in filter(kind.is_left, rows):
+            # For the person who decides whether to remove it.
+            named = ("GroupName", "InstanceType", "PublicIp", "KeyName")
+            words = [str(row[name]) for name in named if row.get(name)]
+            if row.get("Size"):
+                words.append(f"{row['Size']} GiB")
+            detail = words[0] if words else all_tags(row).get("Name", "")
+
+            id_ = machine_id(region, row[kind.id])
+            left.append(Resource(kind.name, id_, own_tags(row, company), detail))
 
     return left
 
@@ -164,18 +167,18 @@ def remove(
     machines = [resource.id for resource in wanted if resource.kind == MACHINES.name]
     if machines:
         terminate(machines)
-    others = (resource for resource in wanted if resource.kind in _ORDER)
-    left = sorted(others, key=lambda resource: _ORDER[resource.kind])
-
-    def stays(resource: Resource) -> bool:
-        try:
-            return not _try_to_remove(calls, resource)
-        except SpotctlError as error:
-            failures.append(error)
-            return False
+    left = [resource for kind in OTHERS for resource in wanted if resource.kind == kind.name]
 
     for seconds in (*PAUSES, None):
-        left = [resource for resource in left if stays(resource)]
+        in_use = []
+        for resource in left:
+            try:
+                if not _try_to_remove(calls, resource):
+                    in_use.append(resource)
+            except SpotctlError as error:
+                failures.append(error)
+
+        left = in_use
         if not left or seconds is None:
             break
         time.sleep(seconds)
@@ -209,17 +212,9 @@ def _try_to_remove(calls: AwsCalls, resource: Resource) -> bool:
     return True
 
 
-_ORDER = {kind.name: number for number, kind in enumerate(OTHERS)}
 _IN_USE = frozenset(
     """
     DependencyViolation InvalidGroup.InUse InvalidIPAddress.InUse InvalidNetworkInterface.InUse
     InvalidPlacementGroup.InUse VolumeInUse
     """.split()
 )
-
-
-def _detail(row: Row) -> str:
-    """A short description for the person who decides whether to remove it."""
-    named = (row.get("GroupName"), row.get("InstanceType"), row.get("PublicIp"), row.get("KeyName"))
-    size = f"{row['Size']} GiB" if row.get("Size") else None
-    return next((word for word in (*named, size) if word), "") or all_tags(row).get("Name", "")

@@ -151,6 +151,12 @@ _KMS = (
     "kms:ReEncryptFrom kms:ReEncryptTo"
 ).split()
 
+_VERSION = "2012-10-17"
+_TAGGED = {"Null": {f"aws:RequestTag/{INSTALLATION_TAG}": "false"}}
+"""The condition of what is made: it has a tag of the installation."""
+_OWN = {"Null": {f"aws:ResourceTag/{INSTALLATION_TAG}": "false"}}
+"""The condition of what is changed or ended: it has such a tag."""
+
 
 def in_partition(document: dict[str, Any], partition: str) -> dict[str, Any]:
     """A policy with the names of resources and services in a partition."""
@@ -164,8 +170,6 @@ def in_partition(document: dict[str, Any], partition: str) -> dict[str, Any]:
 def policy(kms_key: str | None = None, roles: Iterable[str] = ("spotctl",)) -> dict[str, Any]:
     """An IAM policy. Only these `roles` may be given to machines. If the company's own key encrypts
     disks, EC2 may use that key on the user's behalf."""
-    tagged = {"Null": {f"aws:RequestTag/{INSTALLATION_TAG}": "false"}}
-    own = {"Null": {f"aws:ResourceTag/{INSTALLATION_TAG}": "false"}}
     creations = [action.partition(":")[2] for action in (BUY, GROUP, PLACEMENT)]
     creating = {"StringEquals": {"ec2:CreateAction": creations}}
     spot = {"StringEquals": {"iam:AWSServiceName": "spot.amazonaws.com"}}
@@ -173,13 +177,13 @@ def policy(kms_key: str | None = None, roles: Iterable[str] = ("spotctl",)) -> d
     statements = [
         _allow("Look", sorted(LOOK | PRICES), "*"),
         _allow("Image", [IMAGE], "arn:aws:ssm:*:*:parameter/aws/service/*"),
-        _allow("BuyTagged", [BUY], _ec2(TAGGED_AT_PURCHASE), tagged),
+        _allow("BuyTagged", [BUY], _ec2(TAGGED_AT_PURCHASE), _TAGGED),
         _allow("BuyWith", [BUY], [*_ec2(_USED_AT_PURCHASE), "arn:aws:ec2:*::image/*"]),
-        _allow("GroupTagged", [GROUP], _ec2(["security-group"]), tagged),
-        _allow("PlaceTagged", [PLACEMENT], _ec2(["placement-group"]), tagged),
+        _allow("GroupTagged", [GROUP], _ec2(["security-group"]), _TAGGED),
+        _allow("PlaceTagged", [PLACEMENT], _ec2(["placement-group"]), _TAGGED),
         _allow("GroupIn", [GROUP], _ec2(["vpc"])),
         _allow("Tag", [TAG], "*", creating),
-        _allow("OwnOnly", sorted(OWN), "*", own),
+        _allow("OwnOnly", sorted(OWN), "*", _OWN),
         _allow(
             "FirstSpot",
             ["iam:CreateServiceLinkedRole"],
@@ -191,52 +195,7 @@ def policy(kms_key: str | None = None, roles: Iterable[str] = ("spotctl",)) -> d
 
     if kms_key is not None:
         statements.append(_allow("DiskKey", _KMS, kms_key if kms_key.startswith("arn:") else "*"))
-    return {"Version": "2012-10-17", "Statement": statements}
-
-
-def trial_policy() -> dict[str, Any]:
-    """The IAM policy that `spotctl try --full` needs besides `policy`: interruptions by Fault
-    Injection Service.
-    """
-    named = {"Null": {f"aws:RequestTag/{INSTALLATION_TAG}": "false"}}
-    own = {"Null": {f"aws:ResourceTag/{INSTALLATION_TAG}": "false"}}
-    passed = {"StringEquals": {"iam:PassedToService": FIS}}
-    linked = {"StringEquals": {"iam:AWSServiceName": FIS}}
-    templates, experiments = "arn:aws:fis:*:*:experiment-template/*", "arn:aws:fis:*:*:experiment/*"
-    action = f"arn:aws:fis:*:*:action/{INTERRUPTION}"
-    statements = [
-        _allow(
-            "MakeExperiment",
-            ["fis:CreateExperimentTemplate", "fis:TagResource"],
-            [templates, action],
-            named,
-        ),
-        _allow("BeginExperiment", ["fis:StartExperiment", "fis:TagResource"], experiments, named),
-        _allow(
-            "OwnTemplate", ["fis:StartExperiment", "fis:DeleteExperimentTemplate"], templates, own
-        ),
-        _allow("OwnExperiment", ["fis:GetExperiment"], experiments, own),
-        _allow("ExperimentRole", [ROLE], f"arn:aws:iam::*:role/{TRIAL_ROLE}", passed),
-        _allow(
-            "FirstExperiment",
-            ["iam:CreateServiceLinkedRole"],
-            f"arn:aws:iam::*:role/aws-service-role/{FIS}/*",
-            linked,
-        ),
-    ]
-
-    return {"Version": "2012-10-17", "Statement": statements}
-
-
-def trial_role_policy() -> dict[str, Any]:
-    """The IAM policy of the role with which the experiments act: they interrupt spotctl's machines
-    only.
-    """
-    own = {"Null": {f"aws:ResourceTag/{INSTALLATION_TAG}": "false"}}
-    statement = _allow(
-        "InterruptOwn", ["ec2:SendSpotInstanceInterruptions"], _ec2(["instance"]), own
-    )
-    return {"Version": "2012-10-17", "Statement": [statement]}
+    return {"Version": _VERSION, "Statement": statements}
 
 
 def _allow(
@@ -251,3 +210,47 @@ def _allow(
 
 def _ec2(kinds: Iterable[str]) -> list[str]:
     return [f"arn:aws:ec2:*:*:{kind}/*" for kind in kinds]
+
+
+_TEMPLATES, _EXPERIMENTS = "arn:aws:fis:*:*:experiment-template/*", "arn:aws:fis:*:*:experiment/*"
+TRIAL_POLICY = {
+    "Version": _VERSION,
+    "Statement": [
+        _allow(
+            "MakeExperiment",
+            ["fis:CreateExperimentTemplate", "fis:TagResource"],
+            [_TEMPLATES, f"arn:aws:fis:*:*:action/{INTERRUPTION}"],
+            _TAGGED,
+        ),
+        _allow(
+            "BeginExperiment", ["fis:StartExperiment", "fis:TagResource"], _EXPERIMENTS, _TAGGED
+        ),
+        _allow(
+            "OwnTemplate", ["fis:StartExperiment", "fis:DeleteExperimentTemplate"], _TEMPLATES, _OWN
+        ),
+        _allow("OwnExperiment", ["fis:GetExperiment"], _EXPERIMENTS, _OWN),
+        _allow(
+            "ExperimentRole",
+            [ROLE],
+            f"arn:aws:iam::*:role/{TRIAL_ROLE}",
+            {"StringEquals": {"iam:PassedToService": FIS}},
+        ),
+        _allow(
+            "FirstExperiment",
+            ["iam:CreateServiceLinkedRole"],
+            f"arn:aws:iam::*:role/aws-service-role/{FIS}/*",
+            {"StringEquals": {"iam:AWSServiceName": FIS}},
+        ),
+    ],
+}
+"""The IAM policy that `spotctl try --full` needs besides `policy`: interruptions by Fault Injection
+Service."""
+
+TRIAL_ROLE_POLICY = {
+    "Version": _VERSION,
+    "Statement": [
+        _allow("InterruptOwn", ["ec2:SendSpotInstanceInterruptions"], _ec2(["instance"]), _OWN)
+    ],
+}
+"""The IAM policy of the role with which the experiments act: they interrupt spotctl's machines
+only."""

@@ -97,7 +97,7 @@ class AwsProvider(RentingProvider):
         """See `CloudProvider`. Types of unknown families have no quotas."""
         pools = {pool for name in instance_types if (pool := pool_of(name)) is not None}
         quotas: list[Quota] = []
-        for pool in sorted(pools, key=lambda pool: pool.name):
+        for pool in sorted(pools):
             for spot in (True, False):
                 named = {"ServiceCode": "ec2", "QuotaCode": pool.code(spot=spot)}
                 answer = self._calls.call("service-quotas", region, "GetServiceQuota", **named)
@@ -112,10 +112,22 @@ class AwsProvider(RentingProvider):
         """See `CloudProvider`. One call buys all machines; EC2 recognizes the token of a repeated
         request.
         """
-        rows = self._of_token(request) or self._buy(request)
-        return tuple(
-            self._machine(row, request.market.region) for row in sorted(rows, key=order_of)
-        )
+        rows = self._of_token(request)
+        if not rows:
+            try:
+                rows = self._buyer.buy(request, self._agents.start_up(request, CLOUD))
+            except TokenTaken:
+                # EC2 has seen the token with another request, or with another lease or image of
+                # this request, and does not list the machines yet.
+                rows = self._of_token(request)
+                if not rows:
+                    raise Unanswered(
+                        f"{request.market}: EC2 knows the token {request.token} but lists no "
+                        "machine for it; spotctl asks again until the order's lease has ended"
+                    ) from None
+
+        region = request.market.region
+        return tuple(self._machine(row, region) for row in sorted(rows, key=order_of))
 
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
         """See `CloudProvider`. EC2 lists a machine for about an hour after its end."""
@@ -145,19 +157,14 @@ class AwsProvider(RentingProvider):
 
     def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...]:
         networks = Networks(self._calls, self._settings)
-        return tuple(
-            in_each(self._all_regions(), lambda region: networks.admit_ssh(region, tags, ssh_from))
-        )
+        admit = partial(networks.admit_ssh, tags=tags, ssh_from=ssh_from)
+        return tuple(in_each(self._all_regions(), admit))
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
         """See `CloudProvider`. Disks and interfaces that end with their machine are left out."""
         company = self._settings.tags
-        return tuple(
-            in_each(
-                self._all_regions(),
-                lambda region: inventory.left_in(self._calls, region, tags, company),
-            )
-        )
+        left_in = partial(inventory.left_in, self._calls, tags=tags, company=company)
+        return tuple(in_each(self._all_regions(), left_in))
 
     def remove(self, resources: Sequence[Resource]) -> None:
         inventory.remove(self._calls, resources, self.terminate)
@@ -254,20 +261,6 @@ class AwsProvider(RentingProvider):
                 " a different request needs a token of its own"
             )
         return rows
-
-    def _buy(self, request: MachineRequest) -> Sequence[Row]:
-        try:
-            return self._buyer.buy(request, self._agents.start_up(request, CLOUD))
-        except TokenTaken:
-            # EC2 has seen the token with another request, or with another lease or image of this
-            # request, and does not list the machines yet.
-            if rows := self._of_token(request):
-                return rows
-            raise Unanswered(
-                f"{request.market}: EC2 knows the token {request.token} but lists no machine for "
-                "it;"
-                " spotctl asks again until the order's lease has ended"
-            ) from None
 
     def _all_regions(self) -> tuple[str, ...]:
         """The regions of the settings, or else all that the account has enabled."""

@@ -308,18 +308,17 @@ def _error_of_answer(call: str, action: str, error: ClientError) -> CloudError:
         reason = on_one_line(ValueError(said.strip().rstrip(".")))
         return AccessDenied(f"{call}: denied ({code}){': ' if reason else ''}{reason}", cure, code)
 
-    kind, cure = _kind_and_cure(
-        code, error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    )
-    return kind(f"{call}: {on_one_line(error)}", cure, code)
-
-
-def _kind_and_cure(code: str, status: int) -> tuple[type[CloudError], str]:
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    kind: type[CloudError] = NoAnswer
+    cure = _LATER
     if code in _NOT_FOUND or code.endswith(".NotFound"):
-        return UnknownResource, "check the name"
-    if code in _THROTTLED or status == 429:
-        return RateLimited, _LATER
-    return (RequestRejected, "check the request") if 400 <= status < 500 else (NoAnswer, _LATER)
+        kind, cure = UnknownResource, "check the name"
+    elif code in _THROTTLED or status == 429:
+        kind = RateLimited
+    elif 400 <= status < 500:
+        kind, cure = RequestRejected, "check the request"
+
+    return kind(f"{call}: {on_one_line(error)}", cure, code)
 
 
 def _error_of_sdk(call: str, error: BotoCoreError) -> CloudError:

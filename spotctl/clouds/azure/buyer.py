@@ -162,6 +162,17 @@ class AzureBuyer:
         self, request: MachineRequest, order: AzureOrder, group: str, image: Mapping[str, str]
     ) -> Body:
         region = request.market.region
+        own_network = not (request.network or self._settings.subnet)
+        if own_network and (group, region) not in self._networks:
+            # The first machines of a run in a region bring the run's network.
+            id_ = network_id(self._calls.group_id(group), region)
+            is_made = self._calls.find(Operation.GET_NETWORK, id_) is not None
+            if is_made:
+                self._networks.add((group, region))
+            own_network = not is_made
+        else:
+            own_network = False
+
         plan = DeploymentPlan(
             group_id=self._calls.group_id(group),
             order=order,
@@ -169,19 +180,10 @@ class AzureBuyer:
             identity=order.identity,
             start_up=self._agents.start_up(request, _CLOUD).encode(),
             admin_key=unusable_key(),
-            own_network=not (request.network or self._settings.subnet)
-            and not self._has_network(group, region),
+            own_network=own_network,
         )
 
         return deployment(request, plan, self._settings)
-
-    def _has_network(self, group: str, region: str) -> bool:
-        if (group, region) not in self._networks:
-            id_ = network_id(self._calls.group_id(group), region)
-            if self._calls.find(Operation.GET_NETWORK, id_) is None:
-                return False
-            self._networks.add((group, region))
-        return True
 
     def _collect(self, order: AzureOrder, group: str) -> tuple[Machine, ...]:
         """Waits for the machines of an order. Raises Azure's refusal if none was granted."""

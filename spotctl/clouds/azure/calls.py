@@ -8,6 +8,7 @@ converts Azure's error codes to errors of the provider contract, with the source
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
@@ -37,6 +38,7 @@ from spotctl.home.errors import BadRequest, SpotctlError
 
 if TYPE_CHECKING:
     from spotctl.clouds.azure.session import ArmAnswer, AzureSession
+    from spotctl.home.config import Settings
 
 
 Body = Mapping[str, Any]
@@ -319,11 +321,12 @@ _POLICIES: Final = {
 }
 
 
-def role(policy: str, subscription: str) -> dict[str, Any]:
+def role(policy: str, settings: Settings) -> dict[str, Any]:
     """A role, as `az role definition create` reads it: of a user or service principal that
     launches, of the managed identity with which machines delete themselves, or what `spotctl try
     --full` needs besides the launcher's."""
     name, description, actions = _POLICIES[policy]
+    subscription = settings.text("azure_subscription") or os.environ.get("AZURE_SUBSCRIPTION_ID")
     return {
         "Name": name,
         "IsCustom": True,

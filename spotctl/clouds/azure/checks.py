@@ -4,7 +4,7 @@ group exists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -48,7 +48,7 @@ class AzureChecks:
 
         if self.request.network or self.settings.subnet:
             checks.append(Requirement("subnet", self._subnet, optional=True))
-        return [row._replace(call=partial(_in_contract, row.call)) for row in checks]
+        return [row._replace(call=translated()(row.call)) for row in checks]
 
     def _size(self) -> str:
         market, spot = self.request.market, self.request.bid is not None
@@ -141,8 +141,3 @@ class AzureChecks:
             )
 
         return f"{left} {'Spot ' if spot else ''}vCPUs, {needed} needed"
-
-
-def _in_contract(call: Callable[[], str]) -> str:
-    with translated():
-        return call()

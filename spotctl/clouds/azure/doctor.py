@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from spotctl.clouds.azure.calls import (
@@ -20,7 +19,7 @@ from spotctl.clouds.azure.calls import (
 from spotctl.clouds.azure.cloud import AzureMachineSettings, AzureSettings
 from spotctl.clouds.azure.provider import ON_DEMAND_QUOTA, SPOT_QUOTA
 from spotctl.clouds.azure.session import AzureSession
-from spotctl.clouds.doctor import TIMEOUT_SECONDS, Finding, Level, any_set, permissions, quota, skew
+from spotctl.clouds.doctor import TIMEOUT_SECONDS, Finding, Level, Traces, permissions, quota, skew
 from spotctl.clouds.errors import Answers, ApiCall
 from spotctl.home import account_quotas
 from spotctl.home.config import Settings
@@ -32,19 +31,11 @@ _PERMISSIONS_VERSION = "2022-04-01"
 _ANY_LOCATION = "eastus"
 
 
-def is_configured(settings: Settings) -> bool:
-    """See `DoctorPart`."""
-    folder = Path(os.environ.get("AZURE_CONFIG_DIR") or "~/.azure").expanduser()
-    is_set = any(
-        settings.text(name) is not None
-        for name in ("azure_subscription", "azure_management_endpoint")
-    )
-
-    return (
-        is_set
-        or (folder / "azureProfile.json").is_file()
-        or any_set("AZURE_CLIENT_ID", "AZURE_SUBSCRIPTION_ID")
-    )
+is_configured = Traces(
+    ("AZURE_CLIENT_ID", "AZURE_SUBSCRIPTION_ID"),
+    (("AZURE_CONFIG_DIR", "~/.azure", "azureProfile.json"),),
+    ("azure_subscription", "azure_management_endpoint"),
+).found
 
 
 def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:
@@ -160,12 +151,6 @@ def _identity(session: AzureSession, identity: str | None) -> Finding:
     return Finding("azure", "identity", Level.GOOD, name)
 
 
-def _role(policy: str, settings: Settings) -> dict[str, Any]:
-    return role(
-        policy, settings.text("azure_subscription") or os.environ.get("AZURE_SUBSCRIPTION_ID", "")
-    )
-
-
-POLICIES = {policy: partial(_role, policy) for policy in ("azure", "azure-machines", "azure-try")}
+POLICIES = {policy: partial(role, policy) for policy in ("azure", "azure-machines", "azure-try")}
 """The roles of the launcher, of the managed identity of the machines, and what `spotctl try --full`
 needs besides."""

@@ -8,7 +8,7 @@ It is assigned for each group, and the assignment ends with the group: it reache
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from pricing_data.errors import CloudError, RequestRejected, UnknownResource
@@ -125,28 +125,26 @@ _IN_USE: Final = (
 )
 
 
-def group_resource(group: Body) -> Resource:
-    """A resource group as something that can be removed."""
-    state = group["properties"]["provisioningState"]
-    detail = (
-        f"in {group['location']}, with everything in it" if state != "Deleting" else "being deleted"
-    )
-    return Resource(GROUP_KIND, f"{_CLOUD}{group['id']}", dict(group.get("tags") or {}), detail)
+def resources_of(group: Body, items: Iterable[Body]) -> Iterator[Resource]:
+    """What is in a group, with the group's tags even where Azure made it without tags, and then the
+    group itself.
+    """
+    name, shared = group["name"], dict(group.get("tags") or {})
+    for item in items:
+        kind = _KINDS.get(str(item["type"]).lower(), (str(item["type"]), None))[0]
+        own = item.get("tags") or {}
+        order = AzureOrder.read(own)
+        id_ = f"{_CLOUD}{item['id']}"
+        if kind == MACHINE_KIND and order is not None:
+            id_ = str(MachineId(order.market.region, name, item["name"]))
 
+        detail = f"{item['name']} in {item.get('location', name)}"
+        yield Resource(kind, id_, {**shared, **own}, detail)
 
-def resource_in(group: str, item: Body, shared: Mapping[str, str]) -> Resource:
-    """Something in a group, which has the tags of its group even where Azure made it without
-    tags."""
-    kind = _KINDS.get(str(item["type"]).lower(), (str(item["type"]), None))[0]
-    own = item.get("tags") or {}
-    order = AzureOrder.read(own)
-    id_ = f"{_CLOUD}{item['id']}"
-    if kind == MACHINE_KIND and order is not None:
-        id_ = str(MachineId(order.market.region, group, item["name"]))
-
-    return Resource(
-        kind, id_, {**shared, **own}, f"{item['name']} in {item.get('location', group)}"
-    )
+    detail = f"in {group['location']}, with everything in it"
+    if group["properties"]["provisioningState"] == _DELETING:
+        detail = "being deleted"
+    yield Resource(GROUP_KIND, f"{_CLOUD}{group['id']}", shared, detail)
 
 
 def delete_machine(calls: AzureCalls, inventory: Inventory, machine: MachineId) -> None:
@@ -167,26 +165,21 @@ class Removal:
 
     def __init__(self, calls: AzureCalls, resources: Sequence[Resource]) -> None:
         self._calls = calls
-        groups = {
-            _group_of(resource.id): resource
-            for resource in resources
-            if resource.kind == GROUP_KIND
-        }
+        groups, by_kind = dict[str, Resource](), dict[str, list[Resource]]()
+        for resource in resources:
+            if resource.kind == GROUP_KIND:
+                groups[_group_of(resource.id)] = resource
+        for resource in resources:
+            if resource.kind != GROUP_KIND and _group_of(resource.id) not in groups:
+                by_kind.setdefault(resource.kind, []).append(resource)
 
-        others = [
-            resource
-            for resource in resources
-            if resource.kind != GROUP_KIND and _group_of(resource.id) not in groups
-        ]
-
-        ranks = [kind for kind, _ in _KINDS.values()]
-        others.sort(
-            key=lambda resource: (
-                ranks.index(resource.kind) if resource.kind in ranks else len(ranks)
-            )
-        )
-
-        self._left, self._accepted = [*others, *groups.values()], set[str]()
+        self._left = list[Resource]()
+        for kind, _ in _KINDS.values():
+            self._left += by_kind.pop(kind, [])
+        for others in by_kind.values():
+            self._left += others
+        self._left += groups.values()
+        self._accepted = set[str]()
 
     @property
     def is_accepted(self) -> bool:

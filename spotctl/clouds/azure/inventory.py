@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from pricing_data.errors import AccessDenied
@@ -87,22 +88,29 @@ class Inventory:
             if order is None:
                 continue
             outcome = self.outcome(group, deployment)
-            refused |= {name for name in order.machine_names if _is_refused(name, outcome, alive)}
-            missing += [
-                _UnlistedMachine(
-                    MachineId(order.market.region, group, name), order, _began(deployment)
-                )
-                for name in order.machine_names
-                if name in outcome.granted and name.lower() not in alive
-            ]
+            for name in order.machine_names:
+                vm = alive.get(name.lower())
+                if outcome.ended and name not in outcome.granted:
+                    refused.add(name)
+                elif not outcome.ended and vm is not None:
+                    # Azure will refuse it when the order has ended.
+                    if vm["properties"]["provisioningState"] == _FAILED:
+                        refused.add(name)
+                elif vm is None and name in outcome.granted:
+                    id_ = MachineId(order.market.region, group, name)
+                    missing.append(_UnlistedMachine(id_, order, _began(deployment)))
 
         gone = list(self._confirmed(missing, alive))
-        # A machine that Azure reports as failed may have been allocated all the same, and is billed
-        # then.
-        yield from self._alive(
-            group,
-            [vm for vm in alive.values() if vm["name"] not in refused or self._runs(group, vm)],
-        )
+        billed = []
+        for vm in alive.values():
+            # A machine that Azure reports as failed may have been allocated all the same, and is
+            # billed then.
+            is_refused = vm["name"] in refused
+            is_deleting = vm["properties"]["provisioningState"] == "Deleting"
+            if not is_refused or (not is_deleting and self.is_allocated(group, vm["name"])):
+                billed.append(vm)
+
+        yield from self._alive(group, billed)
         yield from self._gone(group, gone)
 
     def outcome(self, group: str, deployment: Body) -> OrderOutcome:
@@ -152,10 +160,6 @@ class Inventory:
         agent = (view.get("vmAgent") or {}).get("statuses") or ()
         codes = [str(status.get("code", "")) for status in view.get("statuses") or ()]
         return codes + [str(status.get("displayStatus", "")) for status in agent]
-
-    def _runs(self, group: str, refused: Body) -> bool:
-        deleting = refused["properties"]["provisioningState"] == "Deleting"
-        return not deleting and self.is_allocated(group, refused["name"])
 
     def _is_being_deleted(self, machine: MachineId) -> bool:
         """Whether the machine's deletion was accepted so recently that a list may not show it;
@@ -310,15 +314,6 @@ class Inventory:
         return self._names_in_log[identity]
 
 
-def _is_refused(name: str, outcome: OrderOutcome, alive: Mapping[str, Body]) -> bool:
-    """Whether Azure has refused a machine of an order, or will have when the order has ended."""
-    if outcome.ended:
-        return name not in outcome.granted
-    return (
-        name.lower() in alive and alive[name.lower()]["properties"]["provisioningState"] == _FAILED
-    )
-
-
 def _began(deployment: Body) -> int:
     """When a deployment began: Azure says when it ended, and how long it took."""
     properties = deployment["properties"]
@@ -349,9 +344,8 @@ def ends(
     its lease.
     """
     logged: dict[str, MachineEnd] = {}
-    for at, event in sorted(
-        ((parse_time(event["eventTimestamp"]), event) for event in events), key=lambda pair: pair[0]
-    ):
+    timed = [(parse_time(event["eventTimestamp"]), event) for event in events]
+    for at, event in sorted(timed, key=itemgetter(0)):
         operation = _value(event, "operationName")
         if operation not in (_DELETION, _EVICTION) or _value(event, "status") == _FAILURE:
             continue

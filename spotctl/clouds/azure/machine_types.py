@@ -156,15 +156,16 @@ def spelled(name: str) -> str:
     size, *parts = rest.split("_")
     family = re.match(r"[a-z]*", size)
     letters = family.end() if family else 0
-    return "_".join(
-        (tier.capitalize(), size[:letters].upper() + size[letters:], *map(_spelled_part, parts))
-    )
+    words = [tier.capitalize(), size[:letters].upper() + size[letters:]]
+    for part in parts:
+        if part == "promo":
+            words.append("Promo")
+        elif part in _LOWER_CASE or _VERSION.fullmatch(part):
+            words.append(part)
+        else:
+            words.append(part.upper())
 
-
-def _spelled_part(part: str) -> str:
-    if part == "promo":
-        return "Promo"
-    return part if part in _LOWER_CASE or _VERSION.fullmatch(part) else part.upper()
+    return "_".join(words)
 
 
 def accelerator_of(name: str) -> str:

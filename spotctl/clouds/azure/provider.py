@@ -7,19 +7,18 @@ deployment remains, so a repeated token finds its machines even when they are go
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
 from pricing_data.errors import CloudError
-from pricing_data.market import NO_ZONE, Market
+from pricing_data.market import Market
 from spotctl.clouds.azure.buyer import AzureBuyer, families_of
 from spotctl.clouds.azure.calls import RULES, AzureCalls, Operation, TrialOperation, translated
 from spotctl.clouds.azure.checks import AzureChecks
 from spotctl.clouds.azure.cloud import AzureMachineSettings, AzureSettings
-from spotctl.clouds.azure.groups import Removal, delete_machine, group_resource, resource_in
+from spotctl.clouds.azure.groups import Removal, delete_machine, resources_of
 from spotctl.clouds.azure.orders import (
     USUAL_DISK_GIB,
     MachineId,
@@ -33,7 +32,6 @@ from spotctl.clouds.provider import Holdings, Machine, MachineRequest, MachineSt
 from spotctl.clouds.remote.agents import RentingProvider
 from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.remote.prices import holdings_of
-from spotctl.home.installation import INSTALLATION_TAG
 from spotctl.home.quotas import Quota, QuotaUnit
 
 if TYPE_CHECKING:
@@ -49,7 +47,6 @@ ON_DEMAND_QUOTA: Final = "cores"
 also has its own."""
 _DELETING: Final = "Deleting"
 _SSH_PORT: Final = 22
-_SMALL, _ANY_REGION = "Standard_D2s_v5", "eastus"
 
 
 class AzureProvider(RentingProvider):
@@ -61,6 +58,7 @@ class AzureProvider(RentingProvider):
     """
 
     name = "azure"
+    usual_market = "AZURE_DEFAULTS_LOCATION", "eastus", "Standard_D2s_v5"
 
     def __init__(
         self,
@@ -136,15 +134,6 @@ class AzureProvider(RentingProvider):
         with translated():
             return self._calls.session.host
 
-    def usual_request(self) -> MachineRequest | None:
-        """See `CloudProvider`; in the region that Azure's command line uses."""
-        market = Market(
-            self.name, os.environ.get("AZURE_DEFAULTS_LOCATION") or _ANY_REGION, NO_ZONE, _SMALL
-        )
-        return MachineRequest(
-            "check", market, 1, 1_000_000_000, 0, {INSTALLATION_TAG: "spotctl-doctor"}
-        )
-
     def checks(self, request: MachineRequest) -> Sequence[Requirement]:
         with translated():
             return AzureChecks(
@@ -184,12 +173,8 @@ class AzureProvider(RentingProvider):
         resources: list[Resource] = []
         with translated():
             for group in self._buyer.groups.listed(tags):
-                shared = dict(group.get("tags") or {})
                 items = self._calls.listed(Operation.LIST_RESOURCES, group["name"])
-                resources += [
-                    *(resource_in(group["name"], item, shared) for item in items),
-                    group_resource(group),
-                ]
+                resources += resources_of(group, items)
 
         return tuple(resource for resource in resources if tags.items() <= resource.tags.items())
 
@@ -330,6 +315,5 @@ def provider(
     )
 
     chosen = settings.table("azure", AzureMachineSettings)
-    return AzureProvider(
-        lambda: AzureSession.sign_in(access, answers=answers), chosen, agents, prices
-    )
+    sign_in = partial(AzureSession.sign_in, access, answers=answers)
+    return AzureProvider(sign_in, chosen, agents, prices)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -112,7 +113,7 @@ class _AskedOnce(HTTPPolicy[Any, Any]):
         asked = request.http_request
         if asked.method != "GET":
             return self.next.send(request)
-        return self._answers.of(("azure", asked.url), lambda: self.next.send(request))
+        return self._answers.of(("azure", asked.url), partial(self.next.send, request))
 
 
 class NoToken:

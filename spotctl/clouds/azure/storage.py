@@ -55,9 +55,7 @@ def bucket(name: str, who: TokenIdentity) -> Bucket:
             "GET", "", {"restype": "container", "comp": "list", "prefix": prefix, "marker": after}
         )
 
-    return _Container(
-        f"az://{name}", connect, page, lambda key: request("DELETE", f"/{quote(key)}")
-    )
+    return _Container(f"az://{name}", connect, page, request)
 
 
 class _Container(Bucket):
@@ -70,10 +68,10 @@ class _Container(Bucket):
         name: str,
         connect: Callable[[int, str | None], AzureStore],
         page: Callable[[str, str], Request],
-        removal: Callable[[str], Request],
+        request: Callable[[str, str], Request],
     ) -> None:
         super().__init__(name, connect, page)
-        self._removal = removal
+        self._request = request
 
     def delete(self, key: str) -> None:
         if "//" not in f"/{key}":
@@ -81,7 +79,7 @@ class _Container(Bucket):
             return
         self.check(key)
         with suppress(NoSuchObject):
-            self.ask(key, partial(self._removal, key))
+            self.ask(key, partial(self._request, "DELETE", f"/{quote(key)}"))
 
 
 def endpoint(account: str) -> str:

@@ -94,34 +94,25 @@ class Creation:
         ]
 
     def check(self) -> str:
-        """Looks up the type and the image of a machine of the request, and returns the image.
-        Nothing is created.
+        """Looks up the type and the image of a machine of the request, and returns the image's
+        name. Nothing is created.
         """
         zone, hardware = next(self._zones())
         place, script = (zone, self._order.machine(0)), self._script
         body = orders.instance(self._request, self._settings, hardware, place, script, self._now())
-        return self._known_image(body["disks"][0]["initialize_params"]["source_image"])
-
-    def _known_image(self, path: str) -> str:
-        """The name of an image that exists."""
+        path = body["disks"][0]["initialize_params"]["source_image"]
         where = _IMAGE.search(path)
         if where is None:
             raise BadRequest(
                 f"image {path!r} is not projects/PROJECT/global/images/NAME, or .../family/NAME"
             )
 
+        method, named = calls.GET_IMAGE, "image"
+        if where["family"]:
+            method, named = calls.GET_IMAGE_OF_FAMILY, "family"
+        asked = {"project": where["project"], named: where["name"]}
         try:
-            if where["family"]:
-                image = self._calls.call(
-                    calls.GET_IMAGE_OF_FAMILY,
-                    f"image {path}",
-                    project=where["project"],
-                    family=where["name"],
-                )
-            else:
-                image = self._calls.call(
-                    calls.GET_IMAGE, f"image {path}", project=where["project"], image=where["name"]
-                )
+            image = self._calls.call(method, f"image {path}", **asked)
         except NotFound as error:
             raise BadRequest(str(error)) from error
 

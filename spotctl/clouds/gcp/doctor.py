@@ -7,12 +7,10 @@ up. Nothing is ever made or changed here.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from pricing_data.errors import CloudError
@@ -22,7 +20,7 @@ from spotctl.clouds.doctor import (
     Finding,
     Level,
     Requirement,
-    any_set,
+    Traces,
     finding_of,
     permissions,
     quota,
@@ -53,15 +51,11 @@ _UNCHECKED = (
 SETUP = "run gcloud auth application-default login, and set GOOGLE_CLOUD_PROJECT"
 
 
-def is_configured(settings: Settings) -> bool:
-    """See `DoctorPart`."""
-    folder = Path(os.environ.get("CLOUDSDK_CONFIG") or "~/.config/gcloud").expanduser()
-    has_login = (folder / "application_default_credentials.json").is_file()
-    return (
-        has_login
-        or any_set("GOOGLE_APPLICATION_CREDENTIALS")
-        or settings.text("gcp_compute_endpoint") is not None
-    )
+is_configured = Traces(
+    ("GOOGLE_APPLICATION_CREDENTIALS",),
+    (("CLOUDSDK_CONFIG", "~/.config/gcloud", "application_default_credentials.json"),),
+    ("gcp_compute_endpoint",),
+).found
 
 
 def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:
@@ -125,7 +119,8 @@ def _quotas(session: GcpSession, settings: Settings) -> Iterator[Finding]:
 def given_account(session: GcpSession, account: str) -> str:
     """A service account that the launcher may give to machines. NotPermitted: it may not."""
     call = ApiCall(f"permissions on {account}", "iam.serviceAccounts.get")
-    if not session.may_act_as(call, account):
+    granted, _ = session.granted(call, [ACT_AS], account)
+    if not granted:
         grant = f"gcloud iam service-accounts add-iam-policy-binding {account}"
         to_you = "--role roles/iam.serviceAccountUser --member user:YOU"
         raise NotPermitted(f"{ACT_AS} on {account} is missing; {grant} {to_you}")

@@ -364,7 +364,7 @@ def create_id(name: str, zone: str, body: object) -> str:
     """The request id of a creation. Google refuses a known id with another body, and `lease_until`
     may differ.
     """
-    return _uuid(f"create {zone} {name} {body!r}")
+    return str(uuid.uuid5(_NAMESPACE, f"create {zone} {name} {body!r}"))
 
 
 def end_ids(name: str, reason: EndReason) -> tuple[str, ...]:
@@ -374,12 +374,9 @@ def end_ids(name: str, reason: EndReason) -> tuple[str, ...]:
     Google answers a known id with the operation of the first call, so a deletion that failed takes
     the next id.
     """
-    again = (f" {attempt}" if attempt else "" for attempt in range(_MAX_DELETIONS))
-    return tuple(_uuid(f"{reason.value} {name}{number}") for number in again)
-
-
-def _uuid(text: str) -> str:
-    return str(uuid.uuid5(_NAMESPACE, text))
+    first = f"{reason.value} {name}"
+    texts = [first, *(f"{first} {attempt}" for attempt in range(1, _MAX_DELETIONS))]
+    return tuple(str(uuid.uuid5(_NAMESPACE, text)) for text in texts)
 
 
 def _short(text: str, length: int) -> str:

@@ -8,15 +8,15 @@ operations show that there was a first.
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from pricing_data.market import LINUX, NO_ZONE, Market
+from pricing_data.market import LINUX, Market
 from spotctl.clouds.doctor import Requirement
 from spotctl.clouds.errors import Answers, NotFound, NotPermitted, PartlyListed, each
 from spotctl.clouds.gcp import calls, orders
@@ -48,7 +48,6 @@ from spotctl.clouds.provider import (
 from spotctl.clouds.remote.agents import RemoteAgents, RentingProvider
 from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.remote.prices import holdings_of
-from spotctl.home.installation import INSTALLATION_TAG
 from spotctl.home.quotas import Quota
 
 if TYPE_CHECKING:
@@ -57,7 +56,6 @@ if TYPE_CHECKING:
 
 
 SSH_PORT = 22
-_SMALL, _ANY_REGION = "e2-micro", "us-central1"
 
 
 class GcpProvider(RentingProvider):
@@ -65,6 +63,7 @@ class GcpProvider(RentingProvider):
     used."""
 
     name = orders.CLOUD
+    usual_market = "CLOUDSDK_COMPUTE_REGION", "us-central1", "e2-micro"
 
     def __init__(
         self,
@@ -106,30 +105,29 @@ class GcpProvider(RentingProvider):
         they have ended.
         """
         listed_everywhere = self._calls.listed_everywhere
-        living, failure = listed_everywhere(
-            calls.LIST_INSTANCES, "list of machines", selection(tags)
-        )
+        chosen = selection(tags)
+        living, failure = listed_everywhere(calls.LIST_INSTANCES, "list of machines", chosen)
         of_machines = f'targetLink eq ".*/instances/{orders.names_of_machines(tags)}"'
         operations, unknown = listed_everywhere(
             calls.LIST_OPERATIONS, "list of operations", of_machines
         )
+
         by_place, failure = pasts(operations), failure or unknown
-        listed = {
-            (last_part(instance.zone), instance.name): self._machine(instance, by_place)
-            for instance in living
-        }
+        listed = {}
+        for instance in living:
+            place = last_part(instance.zone), instance.name
+            listed[place] = self._machine(instance, by_place)
+
         parts = () if failure is None else failure.parts
-        missing = [
-            past
-            for place, past in by_place.items()
-            if place not in listed
-            and past.failure is None
-            and not orders.machine_id(*place).startswith(parts)
-        ]
+        missing = []
+        for place, past in by_place.items():
+            is_silent = orders.machine_id(*place).startswith(parts)
+            if place not in listed and past.failure is None and not is_silent:
+                missing.append(past)
 
         machines = [machine for machine in listed.values() if machine is not None]
         machines += self._missing(missing, tags, machines)
-        machines.sort(key=lambda machine: (machine.started, machine.id))
+        machines.sort(key=attrgetter("started", "id"))
         if failure is not None:
             raise PartlyListed(failure, machines, parts)
 
@@ -146,17 +144,9 @@ class GcpProvider(RentingProvider):
     def endpoint(self) -> str:
         return self._calls.session.compute_host
 
-    def usual_request(self) -> MachineRequest | None:
-        """See `CloudProvider`; in the region that gcloud uses."""
-        market = Market(
-            orders.CLOUD, os.environ.get("CLOUDSDK_COMPUTE_REGION") or _ANY_REGION, NO_ZONE, _SMALL
-        )
-        return MachineRequest(
-            "check", market, 1, 1_000_000_000, 0, {INSTALLATION_TAG: "spotctl-doctor"}
-        )
-
     def checks(self, request: MachineRequest) -> Sequence[Requirement]:
-        creation = Creation(self._calls, self._settings, request, lambda: "", self.now)
+        # Nothing boots, so no script is needed: `str` makes an empty one.
+        creation = Creation(self._calls, self._settings, request, str, self.now)
         return GoogleRequirements(self._calls, self._settings, request, creation.check).rows
 
     def check_order(self, request: MachineRequest) -> str:
@@ -211,36 +201,34 @@ class GcpProvider(RentingProvider):
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
         chosen, mandatory = selection(tags), self._settings.labels
+        own = f'name eq "{orders.PREFIX}.*"'
         listed_everywhere = self._calls.listed_everywhere
         machines, no_machines = listed_everywhere(calls.LIST_INSTANCES, "list of machines", chosen)
         disks, no_disks = listed_everywhere(calls.LIST_DISKS, "list of disks", chosen)
         addresses, no_addresses = listed_everywhere(
             calls.LIST_ADDRESSES, "list of addresses", chosen
         )
-        own = f'name eq "{orders.PREFIX}.*"'
         policies, no_policies = listed_everywhere(
             calls.LIST_POLICIES, "list of placement policies", own
         )
-        placed = [shared_resource(orders.POLICY_KIND, policy) for policy in policies]
-        resources = (
-            *(
-                resource_of("machine", machine, mandatory, machine.status.lower())
-                for machine in machines
-            ),
-            # A disk in use goes with its machine.
-            *(
-                resource_of("disk", disk, mandatory, f"{disk.size_gb} GiB")
-                for disk in disks
-                if not disk.users
-            ),
-            *(resource_of("address", address, mandatory, address.address) for address in addresses),
-            *(rule for rule in self._rules() if tags.items() <= rule.tags.items()),
-            *(held for held in placed if held is not None and tags.items() <= held.tags.items()),
-        )
 
-        if (failure := no_machines or no_disks or no_addresses or no_policies) is not None:
+        labelled = [("machine", machine, machine.status.lower()) for machine in machines]
+        # A disk in use goes with its machine.
+        labelled += [("disk", disk, f"{disk.size_gb} GiB") for disk in disks if not disk.users]
+        labelled += [("address", address, address.address) for address in addresses]
+        resources = [resource_of(kind, item, mandatory, detail) for kind, item, detail in labelled]
+
+        shared = list(self._rules())
+        for policy in policies:
+            held = shared_resource(orders.POLICY_KIND, policy)
+            if held is not None:
+                shared.append(held)
+        resources += [held for held in shared if tags.items() <= held.tags.items()]
+
+        failure = no_machines or no_disks or no_addresses or no_policies
+        if failure is not None:
             raise PartlyListed(failure, resources, failure.parts)
-        return resources
+        return tuple(resources)
 
     def remove(self, resources: Sequence[Resource]) -> None:
         """See `CloudProvider`. Tries all, even if one fails; then raises the first failure."""

@@ -194,25 +194,19 @@ class GcpSession:
             request = {"parent": service, "currency_code": "USD", "page_size": _BILLING_PAGE_ROWS}
             yield from client.list_skus(request=request, **self._call_options())
 
-    def granted(self, call: ApiCall, permissions: list[str]) -> tuple[set[str], str]:
-        """Which of these permissions the identity has on the project, and the answer's Date
-        header."""
-        endpoint = self._settings.resource_manager_endpoint or _RESOURCE_MANAGER
-        return self._granted(call, endpoint, f"/v1/projects/{self.project}", permissions)
-
-    def may_act_as(self, call: ApiCall, account: str) -> bool:
-        """Whether the identity may give a service account to a machine."""
-        endpoint, resource = (
-            self._settings.iam_endpoint or _IAM,
-            f"/v1/projects/-/serviceAccounts/{account}",
-        )
-        granted, _ = self._granted(call, endpoint, resource, [ACT_AS])
-        return bool(granted)
-
-    def _granted(
-        self, call: ApiCall, endpoint: str, resource: str, permissions: list[str]
+    def granted(
+        self, call: ApiCall, permissions: list[str], account: str = ""
     ) -> tuple[set[str], str]:
-        url = f"{endpoint}{resource}:testIamPermissions"
+        """Which of these permissions the identity has on the project, or on a service `account`,
+        and the answer's Date header.
+        """
+        if account:
+            endpoint = self._settings.iam_endpoint or _IAM
+            resource = f"projects/-/serviceAccounts/{account}"
+        else:
+            endpoint = self._settings.resource_manager_endpoint or _RESOURCE_MANAGER
+            resource = f"projects/{self.project}"
+        url = f"{endpoint}/v1/{resource}:testIamPermissions"
 
         def ask() -> tuple[set[str], str]:
             session: Any = AuthorizedSession(self._credentials(endpoint))  # type: ignore[no-untyped-call]
@@ -331,7 +325,11 @@ def error_of(error: BaseException, call: ApiCall) -> CloudError:
     """
     if isinstance(error, exceptions.RetryError) and error.cause is not None:
         error = error.cause
-    problem = f"gcp: {call.what}: {_message(error)}"
+    # Google's own words, without the address that was called. Words that show a field's value first
+    # say what is wrong with it at their end.
+    words = _detail(error, "message")
+    said = on_one_line(Exception(words), _LONGEST_WORDS).rstrip(".") if words else first_line(error)
+    problem = f"gcp: {call.what}: {said}"
 
     # Google's reason, such as `quotaExceeded`, or else the HTTP status.
     code = _detail(error, "reason") or str(getattr(error, "code", None) or "")
@@ -356,13 +354,6 @@ def error_of(error: BaseException, call: ApiCall) -> CloudError:
         )
 
     return NoAnswer(problem, _LATER, code)
-
-
-def _message(error: BaseException) -> str:
-    """Google's own words for an error, without the address that was called."""
-    words = _detail(error, "message")
-    # Words that show a field's value first say what is wrong with it at their end.
-    return on_one_line(Exception(words), _LONGEST_WORDS).rstrip(".") if words else first_line(error)
 
 
 def _detail(error: BaseException, key: str) -> str:

@@ -25,6 +25,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -97,7 +98,14 @@ class MachineFolder:
         """The end that has come by now, even if the hypervisor has not carried it out or recorded
         it yet.
         """
-        return self.ended or end_of(self.plan, self._lease_until, self.terminated_at, now)
+        ended = self.ended
+        if ended is not None:
+            return ended
+
+        renewed = _number(read_json(self.folder / "lease.json"), "until")
+        lease = self.allocation.request.lease_until if renewed is None else renewed
+        until = min(lease, self.allocation.closes_at)
+        return end_of(self.plan, until, self.terminated_at, now)
 
     def terminate(self, at: int) -> None:
         """Tells the hypervisor to end the machine."""
@@ -106,12 +114,6 @@ class MachineFolder:
     def record_end(self, end: ReplayedEnd) -> None:
         """Records the end of a machine whose hypervisor cannot do so any more."""
         replace_json(self.folder / "end.json", asdict(end), lasting=True)
-
-    @property
-    def _lease_until(self) -> int:
-        renewed = _number(read_json(self.folder / "lease.json"), "until")
-        until = self.allocation.request.lease_until if renewed is None else renewed
-        return min(until, self.allocation.closes_at)
 
 
 class AllocationFolders:
@@ -138,7 +140,7 @@ class AllocationFolders:
                 if not path.name.startswith(".")
             )
             known = (allocation for allocation in allocations if allocation is not None)
-            yield from sorted(known, key=lambda allocation: allocation.number)
+            yield from sorted(known, key=attrgetter("number"))
 
     def next_number(self) -> int:
         return 1 + max(

@@ -33,6 +33,7 @@ import time
 import traceback
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -95,7 +96,7 @@ class Hypervisor:
     def run(self) -> None:
         """Runs the machine from its start to its end."""
         self._wake_ups.listen(self._on_signal)
-        signal.signal(RETURN_SIGNAL, self._on_return)
+        signal.signal(RETURN_SIGNAL, self._on_signal)
         try:
             end = self._until_end()
         except BaseException:
@@ -176,10 +177,8 @@ class Hypervisor:
         settings = AgentSettings(
             self._folder, machine.id, machine.index, machine.lease_until, seconds, machine.payload
         )
-        self._agent = fork_agent(
-            lambda: MachineAgent(settings, listener, self._secret, self._clock.seconds),
-            (*self._wake_ups.descriptors, self._up),
-        )
+        agent = partial(MachineAgent, settings, listener, self._secret, self._clock.seconds)
+        self._agent = fork_agent(agent, (*self._wake_ups.descriptors, self._up))
         listener.close()
         self._poll_agent()
 
@@ -231,12 +230,12 @@ class Hypervisor:
 
     # -- signals -----------------------------------------------------------------------------------
 
-    def _on_signal(self, *_: object) -> None:
-        # SIGTERM, as at the computer's shutdown, counts as a failure of the machine.
-        self._killed = True
-
-    def _on_return(self, *_: object) -> None:
-        self._returned = True
+    def _on_signal(self, number: int, _: object) -> None:
+        if number == RETURN_SIGNAL:
+            self._returned = True
+        else:
+            # SIGTERM, as at the computer's shutdown, counts as a failure of the machine.
+            self._killed = True
 
 
 def main(given: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 from dataclasses import asdict, dataclass
+from operator import attrgetter
 from typing import Any
 
 from spotctl.agent.container.payload import Payload
@@ -78,7 +79,7 @@ def end_of(
         for at, reason in ends
         if at is not None and at <= now
     ]
-    return min(due, key=lambda end: end.at, default=None)
+    return min(due, key=attrgetter("at"), default=None)
 
 
 def warning(plan: PlannedEnd, now: int) -> int | None:

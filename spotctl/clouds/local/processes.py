@@ -164,23 +164,16 @@ def _tags_of(pid: int) -> Mapping[str, str]:
 def _locked(machine: MachineFolder) -> Iterator[int | None]:
     """The descriptor of a machine's lock; None if its processes hold it, or are about to."""
     descriptor = os.open(machine.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    # For a moment, another process may only be checking whether the lock is held.
+    give_up = time.monotonic() + _OBSERVER_SECONDS
+    is_ours = False
     try:
-        yield descriptor if _lock(descriptor) else None
+        while not is_ours and time.monotonic() <= give_up:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_ours = True
+            except BlockingIOError:
+                time.sleep(_OBSERVER_SECONDS / 100)
+        yield descriptor if is_ours else None
     finally:
         os.close(descriptor)
-
-
-def _lock(descriptor: int) -> bool:
-    """Locks exclusively, and waits for a moment in case another process is only checking whether
-    the lock is held.
-    """
-    give_up = time.monotonic() + _OBSERVER_SECONDS
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > give_up:
-                return False
-            time.sleep(_OBSERVER_SECONDS / 100)
-        else:
-            return True

@@ -267,16 +267,16 @@ class LocalProvider(CloudProvider):
                 kill(int(stray.id))
 
     def output(self, machine: str, after: int = 0) -> bytes:
-        return self._read(machine, lambda folder: folder / "output", after)
+        return read_from(self._output_file(machine), after)
 
     def output_times(self, machine: str, after: int = 0) -> bytes:
-        return self._read(machine, lambda folder: times_file(folder / "output"), after)
+        return read_from(times_file(self._output_file(machine)), after)
 
-    def _read(self, machine: str, path: Callable[[Path], Path], after: int) -> bytes:
+    def _output_file(self, machine: str) -> Path:
         folder = self._folders.by_id([machine])[machine]
         if folder is None:
             raise NotFound(f"{machine}: no such machine", (machine,))
-        return read_from(path(folder.folder), after)
+        return folder.folder / "output"
 
     def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
         """See `CloudProvider`. The command carries the machine's mark, so the hypervisor ends it

@@ -11,6 +11,7 @@ named by their digest and renamed into place, and only one service runs on a mac
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from abc import abstractmethod
@@ -23,6 +24,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pricing_data.market import NO_ZONE, Market
 from spotctl.clouds.boot import BootSign
 from spotctl.clouds.errors import NotFound, ProviderError
 from spotctl.clouds.link import (
@@ -45,10 +47,10 @@ from spotctl.clouds.remote.peer_copy import Spreading
 from spotctl.clouds.remote.platforms import MachinePlatform
 from spotctl.clouds.remote.ssh import client_environment, invocation, lost, ssh_client
 from spotctl.clouds.remote.start_up import start_up_script
+from spotctl.home.installation import INSTALLATION_TAG
 from spotctl.home.wall_clock import WallClock
 
 if TYPE_CHECKING:
-    from pricing_data.market import Market
     from pricing_data.series import PriceSeries
     from spotctl.clouds.remote.prices import PriceBook
 
@@ -149,9 +151,8 @@ class RemoteAgents:
             raise NotFound(f"{machine.id}: gone (evicted or returned)", (machine.id,))
         host, messages = connection.host(), connection.messages_file()
         words = tuple(invocation(host, command, messages))
-        return Invocation(
-            words, client_environment(), str(self._folder), lambda code: lost(host, code, messages)
-        )
+        why = partial(lost, host, messages=messages)
+        return Invocation(words, client_environment(), str(self._folder), why)
 
     def forget(self, ids: Sequence[str]) -> None:
         """Ends the connections to machines that are gone."""
@@ -234,6 +235,18 @@ class RentingProvider(WallClock, CloudProvider):
         """How to reach a machine. NotFound: the machine is gone, or never was; Unanswered: it has
         no address yet.
         """
+
+    usual_market: tuple[str, str, str] | None = None
+    """The variable with the region where this computer rents by default, the region without it, and
+    a small type. None: the cloud checks no orders."""
+
+    def usual_request(self) -> MachineRequest | None:
+        if self.usual_market is None:
+            return None
+        variable, region, small = self.usual_market
+        market = Market(self.name, os.environ.get(variable) or region, NO_ZONE, small)
+        tags = {INSTALLATION_TAG: "spotctl-doctor"}
+        return MachineRequest("check", market, 1, 1_000_000_000, 0, tags)
 
     def offers(self) -> tuple[Market, ...]:
         return self._prices.markets(self.name)

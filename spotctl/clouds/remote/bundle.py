@@ -22,6 +22,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -166,7 +167,8 @@ def packages_for(folder: Path, names: Sequence[str], machine: MachinePlatform) -
         archive = packages_archive(folder, names)
         return Packages(archive.digest, (), lambda: archive)
     wheels = chosen_wheels(folder, names, machine)
-    return Packages(digest_of(wheels), wheels, lambda: _wheels_archive(folder, wheels, machine))
+    pack = partial(_wheels_archive, folder, wheels, machine)
+    return Packages(digest_of(wheels), wheels, pack)
 
 
 def packages_archive(folder: Path, names: Iterable[str]) -> Archive:
@@ -187,26 +189,22 @@ def packages_archive(folder: Path, names: Iterable[str]) -> Archive:
 
 
 def _wheels_archive(folder: Path, wheels: Sequence[Wheel], machine: MachinePlatform) -> Archive:
-    """The content of wheels in a zip file below `folder`."""
+    """The files of wheels that machines load, in a zip file below `folder`."""
 
     def files() -> dict[str, bytes]:
+        loaded = {}
         with tempfile.TemporaryDirectory(prefix="spotctl-") as scratch:
-            return {
-                name: content
-                for path in download(wheels, machine, Path(scratch))
-                for name, content in _loaded(path)
-            }
+            for path in download(wheels, machine, Path(scratch)):
+                with zipfile.ZipFile(path) as archive:
+                    names = {name for name in archive.namelist() if not name.endswith("/")}
+                    for name in names:
+                        place = place_of(name)
+                        if place is not None and not is_left_out(name, names):
+                            loaded[place] = archive.read(name)
+
+        return loaded
 
     return _kept(folder, digest_of(wheels), files)
-
-
-def _loaded(wheel: Path) -> Iterator[tuple[str, bytes]]:
-    """The files of a wheel that machines load."""
-    with zipfile.ZipFile(wheel) as archive:
-        names = {name for name in archive.namelist() if not name.endswith("/")}
-        for name in names:
-            if (place := place_of(name)) is not None and not is_left_out(name, names):
-                yield place, archive.read(name)
 
 
 def _kept(folder: Path, content: str, files: Callable[[], Mapping[str, bytes]]) -> Archive:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -115,13 +116,6 @@ class MachineConnection:
         under way.
         """
 
-        def work() -> None:
-            ssh = self._open_ssh()
-            if self._prepared is not ssh:
-                bring(Bringing(self.machine.id, ssh, self._spreading, self._note_step))
-                self._prepared = ssh
-            self._open_tunnels(ssh)
-
         self._tunnels = supplies.reach
         done = self._prepared
         if (
@@ -132,7 +126,7 @@ class MachineConnection:
         ):
             return
 
-        self._begin(work)
+        self._begin(partial(self._connect, bring))
 
     def address(self) -> Path:
         """The local end of the agent's socket. Unanswered, with the reason, while there is no
@@ -211,7 +205,7 @@ class MachineConnection:
             if self._closed or not self._idle.is_set() or time.monotonic() < self._not_before:
                 return
             self._idle.clear()
-            self._note("waiting for its turn")
+            self._progress = "waiting for its turn"
         threading.Thread(
             target=self._work, args=(work,), name=f"ssh {self.machine.id}", daemon=True
         ).start()
@@ -235,15 +229,17 @@ class MachineConnection:
             if self._closed and self._ssh is not None:
                 self._ssh.close()
 
-    def _connect(self) -> None:
+    def _connect(self, bring: Callable[[Bringing], None] | None = None) -> None:
+        """Opens the connection, prepares the machine if that is asked for and not done, and opens
+        the tunnels that were last requested, which end with their connection.
+        """
         ssh = self._open_ssh()
-        if self._prepared is not None:
+        if bring is not None and self._prepared is not ssh:
+            bring(Bringing(self.machine.id, ssh, self._spreading, self._note_step))
+        if bring is not None or self._prepared is not None:
             self._prepared = ssh
-        self._open_tunnels(ssh)
 
-    def _open_tunnels(self, ssh: SshConnection) -> None:
-        """Opens the tunnels that were last requested; tunnels end with their connection."""
-        self._note("opening tunnels")
+        self._progress = "opening tunnels"
         ssh.reach(self._tunnels)
 
     def _open_ssh(self) -> SshConnection:
@@ -256,7 +252,7 @@ class MachineConnection:
 
         with self._turn:
             host = self.host()
-            self._note("connecting over ssh")
+            self._progress = "connecting over ssh"
             try:
                 self._ssh = SshConnection(host, self._control, self._socket)
             except HostKeyDiffers:
@@ -285,7 +281,7 @@ class MachineConnection:
             self._console = _KEY_KNOWN
             return path
 
-        self._note("waiting for its console to show its ssh host key")
+        self._progress = "waiting for its console to show its ssh host key"
         console = self.machine.console()
         # Of a long console, clouds show the end.
         self._console = hashlib.sha256(console.encode()).hexdigest()[:8] if console.strip() else ""
@@ -303,9 +299,5 @@ class MachineConnection:
         self._console = _KEY_KNOWN
         return path
 
-    def _note(self, progress: str) -> None:
-        self._progress = progress
-
     def _note_step(self, progress: str) -> None:
-        self._brings = True
-        self._note(progress)
+        self._brings, self._progress = True, progress

@@ -41,16 +41,12 @@ def is_left_out(name: str, names: Collection[str]) -> bool:
     """Whether a file is not sent; `names` are all files of its package."""
     if "tests" in name.split("/") or any(fnmatchcase(name, pattern) for pattern in _PATTERNS):
         return True
-    service = _SERVICE.fullmatch(name)
-    return (service is not None and service[1] not in _SERVICES) or _has_loaded_twin(name, names)
-
-
-def _has_loaded_twin(name: str, names: Collection[str]) -> bool:
-    """Whether a file is an extra copy of a library rather than the one that is loaded
-    (lib.so.MAJOR).
-    """
-    library = _LIBRARY.fullmatch(name)
+    service, library = _SERVICE.fullmatch(name), _LIBRARY.fullmatch(name)
+    if service is not None and service[1] not in _SERVICES:
+        return True
     if library is None:
         return False
+
+    # Of the copies of a library, only lib.so.MAJOR is loaded.
     loaded = re.compile(re.escape(library["name"]) + r"\.\d+")
     return loaded.fullmatch(name) is None and any(loaded.fullmatch(other) for other in names)

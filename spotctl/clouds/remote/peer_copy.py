@@ -47,8 +47,8 @@ def origin_of(fetching: Mapping[str, int], sending: int, failures: int) -> str |
         return CopyOrigin.HERE if sending < MAX_SENT else CopyOrigin.WAIT
     if not fetching:
         return CopyOrigin.WAIT if sending else CopyOrigin.HERE
-    machine = min(fetching, key=lambda name: (fetching[name], name))
-    return machine if fetching[machine] < MAX_FETCHING else CopyOrigin.WAIT
+    busy, machine = min((busy, name) for name, busy in fetching.items())
+    return machine if busy < MAX_FETCHING else CopyOrigin.WAIT
 
 
 @dataclass(slots=True)

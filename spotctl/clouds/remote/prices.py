@@ -128,8 +128,4 @@ def holdings_of(
         else 0.0
     )
 
-    return Holdings(_nanos(price), _nanos(held))
-
-
-def _nanos(usd: float) -> int:
-    return ceil(usd * NANOS_PER_DOLLAR)
+    return Holdings(ceil(price * NANOS_PER_DOLLAR), ceil(held * NANOS_PER_DOLLAR))

@@ -62,11 +62,13 @@ class Wheel:
         are of no use.
         """
         parts = urlsplit(self.url)
-        return (
-            parts.scheme in ("http", "https")
-            and "@" not in parts.netloc
-            and not _is_own(parts.hostname or "")
-        )
+        host = parts.hostname or ""
+        try:
+            is_here = ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            is_here = host in ("", "localhost")
+
+        return parts.scheme in ("http", "https") and "@" not in parts.netloc and not is_here
 
 
 def digest_of(wheels: Iterable[Wheel]) -> str:
@@ -256,11 +258,3 @@ def _refusal(said: str, platform: MachinePlatform) -> str:
         f"version of {name} on"
         " this computer, or use another image"
     )
-
-
-def _is_own(host: str) -> bool:
-    """Whether a host is the computer that names it."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host in ("", "localhost")

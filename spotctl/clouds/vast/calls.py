@@ -144,7 +144,13 @@ class VastCalls:
         """The answer of a call. Raises `CloudError`."""
         give_up = time.monotonic() + _PATIENCE_SECONDS
         while True:
-            self._wait_for(kind)
+            # Until another call of this kind is allowed, as far as that is known.
+            with self._lock:
+                now = time.monotonic()
+                at = max(now, self._last.get(kind, now) + self._paces.get(kind, 0.0))
+                self._last[kind] = at
+            time.sleep(at - now)
+
             response = self._sent(method, path, what, body)
             pause = self._pause_after(kind, response, what)
             if pause is None:
@@ -152,14 +158,6 @@ class VastCalls:
             if time.monotonic() + pause > give_up:
                 raise RateLimited(f"vast: {what}: too many calls", f"try again in {pause:.0f} s")
             time.sleep(pause)
-
-    def _wait_for(self, kind: str) -> None:
-        """Waits until another call of this kind is allowed, as far as that is known."""
-        with self._lock:
-            now = time.monotonic()
-            at = max(now, self._last.get(kind, now) + self._paces.get(kind, 0.0))
-            self._last[kind] = at
-        time.sleep(at - now)
 
     def _pause_after(self, kind: str, response: httpx.Response, what: str) -> float | None:
         """How long to wait before a refused call is repeated; None unless it came too early."""
@@ -213,7 +211,7 @@ def _content(response: httpx.Response, what: str) -> VastRow:
         raise NoAnswer(f"vast: {what}: an answer that is no JSON object")
 
     status, problem = response.status_code, f"vast: {what}: {_said(response)}"
-    code = _code(response)
+    code = str(_body(response).get("error") or f"HTTP {status}")
     if code == "auth_error" or status == 401:
         raise MissingCredentials(problem, _NEW_KEY, code)
     if status == 403:
@@ -229,10 +227,6 @@ def _body(response: httpx.Response) -> VastRow:
     except ValueError:
         return {}
     return body if isinstance(body, dict) else {}
-
-
-def _code(response: httpx.Response) -> str:
-    return str(_body(response).get("error") or f"HTTP {response.status_code}")
 
 
 def _said(response: httpx.Response) -> str:

@@ -59,12 +59,6 @@ def address(setting: str | None) -> str:
     return (setting or os.environ.get("VAST_URL") or ADDRESS).rstrip("/")
 
 
-def is_private(url: str) -> bool:
-    """Whether a key sent to this address cannot be read on the way."""
-    parts = urlsplit(url)
-    return parts.scheme == "https" or parts.hostname in ("localhost", "127.0.0.1", "::1")
-
-
 def api_key() -> str | None:
     """The user's key, from where the official client has it; None if there is none."""
     if key := os.environ.get("VAST_API_KEY", "").strip():
@@ -77,7 +71,9 @@ def api_key() -> str | None:
 
 def required_key(url: str) -> str:
     """The user's key, for calls to this address."""
-    if not is_private(url):
+    parts = urlsplit(url)
+    is_here = parts.hostname in ("localhost", "127.0.0.1", "::1")
+    if parts.scheme != "https" and not is_here:
         raise MissingCredentials(
             f"vast: the key would be sent in the open to {url}", "set vast_url to an https address"
         )

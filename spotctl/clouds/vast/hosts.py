@@ -40,15 +40,14 @@ def recorded(settings: Settings, since: int, until: int) -> Mapping[Market, Host
     rows: dict[str, list[tuple[int, int, int, int]]] = defaultdict(list)
     for path in folder_of(settings).glob("*.json.gz"):
         if since <= int(path.name.partition(".")[0]) <= until:
-            at, offers = _read(path)
+            try:
+                snapshot = json.loads(gzip.decompress(path.read_bytes()))
+                at, offers = snapshot["at"], snapshot["offers"]
+            except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+                what = f"is no snapshot of offers ({error}); remove it"
+                raise BadRequest(f"{path}: {what}") from None
+
             for machine, market, price, _ in offers:
                 rows[market].append((at, machine, price, 0))
+
     return {Market.parse(market): HostRecord.of(of_market) for market, of_market in rows.items()}
-
-
-def _read(path: Path) -> tuple[int, list[tuple[int, str, int, float]]]:
-    try:
-        snapshot = json.loads(gzip.decompress(path.read_bytes()))
-        return snapshot["at"], snapshot["offers"]
-    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
-        raise BadRequest(f"{path}: is no snapshot of offers ({error}); remove it") from None

@@ -151,17 +151,16 @@ def types_of(offers: Iterable[HostOffer]) -> tuple[InstanceType, ...]:
     for offer in offers:
         name = offer.market.instance_type
         memory[name] = min(offer.gpu_gib, memory.get(name, offer.gpu_gib))
-    return tuple(_type(name, gib) for name, gib in sorted(memory.items()))
 
+    types = []
+    for name, gpu_gib in sorted(memory.items()):
+        number, _, model = name.partition("x")
+        count = int(number)
+        traits = MachineTraits(X86, 1.0, spot=True, accelerator_gib=round(gpu_gib), driver=NVIDIA)
+        vcpus, gib, gpu = VCPUS_PER_GPU * count, float(GIB_PER_GPU * count), accelerator_of(model)
+        types.append(InstanceType(CLOUD_NAME, name, vcpus, gib, gpu, count, traits=traits))
 
-def _type(name: str, gib: float) -> InstanceType:
-    number, _, model = name.partition("x")
-    count = int(number)
-    traits = MachineTraits(X86, 1.0, spot=True, accelerator_gib=round(gib), driver=NVIDIA)
-    vcpus, memory = VCPUS_PER_GPU * count, float(GIB_PER_GPU * count)
-    return InstanceType(
-        CLOUD_NAME, name, vcpus, memory, accelerator_of(model), count, traits=traits
-    )
+    return tuple(types)
 
 
 def quartile(prices: Sequence[int]) -> int:

@@ -108,12 +108,6 @@ def bid_of(row: Mapping[str, Any]) -> int | None:
     return round(costs * NANOS_PER_DOLLAR)
 
 
-def started_at(row: Mapping[str, Any]) -> int | None:
-    """When an instance was made, as its list says."""
-    seconds = row.get("start_date")
-    return round(seconds * 1e6) if isinstance(seconds, int | float) else None
-
-
 def ssh_of(row: Mapping[str, Any]) -> tuple[str, int] | None:
     """The address and port of an instance's sshd: that of its host, or else that of Vast.ai's
     proxy.

@@ -8,7 +8,7 @@ each snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -84,13 +84,23 @@ class VastSource:
             for market, own in markets.items()
         )
         seen = WatchRecord((Span(at, at),))
+
+        # The highest price of storage in a region, for a month of list prices: a machine's disk
+        # costs no more.
+        highest: dict[str, float] = {}
+        for offer in on_offer:
+            region = offer.market.region
+            highest[region] = max(offer.storage, highest.get(region, 0.0))
+        storage = []
+        for region, price in sorted(highest.items()):
+            day, monthly = at // DAY * DAY, price * _HOURS / _BILLED_HOURS
+            about = (DISKS, day, CLOUD_NAME, region, STORAGE, 0.0)
+            storage.append(ListPrice(*about, monthly, "list", _SOURCE))
+
         yield FetchedRows(
             PriceBatch.of(events),
             types=offers.types_of(on_offer),
-            list_prices=tuple(
-                _storage(region, at, on_offer)
-                for region in sorted({offer.market.region for offer in on_offer})
-            ),
+            list_prices=tuple(storage),
             watched=dict.fromkeys(markets, seen),
         )
 
@@ -122,20 +132,6 @@ class VastSource:
             if (not request.regions or offer.market.region in request.regions)
             and request.wants_type(offer.market.instance_type)
         ]
-
-
-def _storage(region: str, at: int, on_offer: Iterable[HostOffer]) -> ListPrice:
-    """The highest price of storage in a region, for a month of list prices: a machine's disk costs
-    no more.
-    """
-    highest = (
-        max(offer.storage for offer in on_offer if offer.market.region == region)
-        * _HOURS
-        / _BILLED_HOURS
-    )
-    return ListPrice(
-        DISKS, at // DAY * DAY, CLOUD_NAME, region, STORAGE, 0.0, highest, "list", _SOURCE
-    )
 
 
 def source(settings: Settings) -> VastSource:

@@ -189,14 +189,17 @@ class VastProvider(LabelledProvider, RentingProvider):
         return bid if actual > bid * (1 - SAME_BID) else actual
 
     def instances(self) -> Mapping[int, Listed]:
-        self._rows = {}
+        self._rows, listed = {}, dict[int, Listed]()
         for row in self._calls.instances():
-            if (label := OrderLabel.parse(row.get("label"))) is not None:
-                self._rows[int(row["id"])] = label, row
-        return {
-            number: Listed(label, orders.state_of(row), orders.started_at(row), orders.bid_of(row))
-            for number, (label, row) in self._rows.items()
-        }
+            label, seconds = OrderLabel.parse(row.get("label")), row.get("start_date")
+            if label is None:
+                continue
+            number = int(row["id"])
+            started = round(seconds * 1e6) if isinstance(seconds, int | float) else None
+            self._rows[number] = label, row
+            listed[number] = Listed(label, orders.state_of(row), started, orders.bid_of(row))
+
+        return listed
 
     def _machines(self) -> Sequence[tuple[str, Machine]]:
         machines = super()._machines()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 from fractions import Fraction
 from functools import partial, wraps
@@ -298,14 +298,6 @@ def bands_of(document: Mapping[str, Any]) -> dict[int, Band]:
     return {index: band_of(label) for index, label in (ranges or _LABELS).items()}
 
 
-def entries_of(document: Mapping[str, Any]) -> Iterator[AdvisorEntry]:
-    """Every entry of the file."""
-    for region, systems in document["spot_advisor"].items():
-        for system, types in systems.items():
-            for name, entry in types.items():
-                yield AdvisorEntry(region, system, name, entry)
-
-
 @rejecting
 def figures(
     bands: Mapping[int, Band], as_of: int, request: FetchRequest, row: AdvisorEntry
@@ -336,7 +328,12 @@ def interruptions_of(
     """
     try:
         document = json.loads(response.content)
-        bands, entries = bands_of(document), list(entries_of(document))
+        bands, entries = bands_of(document), list[AdvisorEntry]()
+        for region, systems in document["spot_advisor"].items():
+            for system, types in systems.items():
+                for name, entry in types.items():
+                    entries.append(AdvisorEntry(region, system, name, entry))
+
         changed = response.headers.get("last-modified")
         as_of = to_micros(parsedate_to_datetime(changed)) if changed else request.until
     except (BadInput, *MALFORMED) as error:

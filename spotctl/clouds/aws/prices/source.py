@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from operator import methodcaller
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -157,9 +158,8 @@ class AwsSource:
                     )
                 answer.raise_for_status()
                 rows = _price_list_rows(answer.iter_lines(), url)
-                prices = rejects.good(
-                    partial(listed_price, region), rows, lambda row: row.get("SKU")
-                )
+                read = partial(listed_price, region)
+                prices = rejects.good(read, rows, methodcaller("get", "SKU"))
                 step = []
                 for price in prices:
                     if request.wants_type(price.instance_type):

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
+from operator import attrgetter
 from typing import Any
 
 from pricing_data.availability import Interruption
@@ -267,7 +268,7 @@ class PriceSheet:
         at = self.request.until
         newest: dict[Market, RetailPrice] = {}
         since: dict[Market, int] = {}
-        for price in sorted(self._seen.values(), key=lambda price: price.start):
+        for price in sorted(self._seen.values(), key=attrgetter("start")):
             if price.spot and self._is_requested(price):
                 newest[price.market] = price
                 since.setdefault(price.market, price.start)

@@ -47,32 +47,36 @@ class AzureSource:
 
     def tasks(self, request: FetchRequest) -> list[FetchTask]:
         """Four tasks per region with an account, one without."""
+        regions = tuple(dict.fromkeys(map(_region, request.regions)))
+        pulls: dict[str, Callable[[str], Iterator[FetchedRows]]] = {}
+        failed = []
         try:
             self._settings.chosen_subscription()  # fails without importing the SDK
             from spotctl.clouds.azure.session import AzureSession
 
             session = AzureSession.sign_in(self._settings, self._credential)
         except CloudError as error:
-            regions = _requested_regions(request) or self._retail().regions()
-            failed = FetchTask.failed(self.cloud, _WITH_ACCOUNT, error, optional=True)
-            return [*(self._price_task(request, region) for region in regions), failed]
-
-        pulls: dict[str, Callable[[AzureSession, FetchRequest, str], Iterator[FetchedRows]]] = {
-            "machine types": _machine_types,
-            _SPOT_HISTORY: _spot_history,
-            "eviction rates": _eviction_rates,
-        }
+            regions = regions or self._retail().regions()
+            failed = [FetchTask.failed(self.cloud, _WITH_ACCOUNT, error, optional=True)]
+        else:
+            regions = regions or self._account_regions(session)
+            pulls = {
+                "machine types": partial(_machine_types, session, request),
+                _SPOT_HISTORY: partial(_spot_history, session, request),
+                "eviction rates": partial(_eviction_rates, session, request),
+            }
 
         tasks = []
-        for region in _requested_regions(request) or self._account_regions(session):
-            tasks.append(self._price_task(request, region))
+        for region in regions:
+            prices = partial(self._prices, request, region)
+            tasks.append(FetchTask(self.cloud, region, "prices", prices, spot_prices=True))
             for what, pull in pulls.items():
-                rows = partial(pull, session, request, region)
+                rows = partial(pull, region)
                 tasks.append(
                     FetchTask(self.cloud, region, what, rows, spot_prices=what == _SPOT_HISTORY)
                 )
 
-        return tasks
+        return [*tasks, *failed]
 
     def _retail(self) -> RetailPrices:
         from spotctl.clouds.azure.prices.retail import RetailPrices
@@ -89,13 +93,8 @@ class AzureSource:
         except CloudError:
             pages = []
         rejects = Rejects(call.what)
-        names = rejects.good(lambda row: text(row, "location"), chain.from_iterable(pages))
+        names = rejects.good(partial(text, name="location"), chain.from_iterable(pages))
         return tuple(dict.fromkeys(map(_region, names))) or self._retail().regions()
-
-    def _price_task(self, request: FetchRequest, region: str) -> FetchTask:
-        return FetchTask(
-            self.cloud, region, "prices", partial(self._prices, request, region), spot_prices=True
-        )
 
     def _prices(self, request: FetchRequest, region: str) -> Iterator[FetchedRows]:
         rejects = Rejects(f"Azure retail prices of {region}")
@@ -110,10 +109,6 @@ class AzureSource:
                 f"Azure retail prices of {region}: no machine is sold there",
                 "check the region's name (for example eastus, westeurope)",
             )
-
-
-def _requested_regions(request: FetchRequest) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(map(_region, request.regions)))
 
 
 def _region(name: str) -> str:
@@ -171,14 +166,10 @@ def _eviction_rates(
 ) -> Iterator[FetchedRows]:
     call = ApiCall(f"Azure eviction rates of {region}", _READ_GRAPH)
     rejects = Rejects(call.what)
+    read = partial(records.read_eviction_rate, as_of=request.until)
     for page in session.rows(call, records.rows_query(records.EVICTION_RATES, region)):
-        rates = rejects.good(
-            lambda row: records.read_eviction_rate(row, request.until), page, named
-        )
-        yield FetchedRows(
-            interruptions=tuple(
-                rate for rate in rates if request.wants_type(rate.market.instance_type)
-            )
-        )
+        rates = rejects.good(read, page, named)
+        wanted = tuple(rate for rate in rates if request.wants_type(rate.market.instance_type))
+        yield FetchedRows(interruptions=wanted)
 
     rejects.report()

@@ -411,11 +411,17 @@ def price_history(
     market: Market, answer: CapacityHistoryResponse, window: Span, rejects: Rejects
 ) -> tuple[list[PriceEvent], WatchRecord]:
     """The prices in force during a window, and when they are known to have been."""
-    intervals = list(
-        _in_window(rejects.good(_price_interval, answer.price_history, lambda _: market), window)
-    )
-    watched = WatchRecord(union(Span(part.start, min(part.end, window.end)) for part in intervals))
-    return [PriceEvent(market, part.start, part.price) for part in intervals], watched
+    read = rejects.good(_price_interval, answer.price_history, partial(_always, market))
+    ordered = sorted(read)
+    events, spans = list[PriceEvent](), list[Span]()
+    # Those that reach into the window, each ending where the next one starts.
+    for current, following in zip_longest(ordered, ordered[1:]):
+        end = min(current.end, following.start if following else LATEST)
+        if end > max(window.start, current.start) and current.start <= window.end:
+            events.append(PriceEvent(market, current.start, current.price))
+            spans.append(Span(current.start, min(end, window.end)))
+
+    return events, WatchRecord(union(spans))
 
 
 def interruptions(
@@ -424,19 +430,14 @@ def interruptions(
     """The preemption rates of the days that ended within a window; the rate of an unfinished day
     still changes.
     """
-    rates = rejects.good(
-        partial(_interruption, market), answer.preemption_history, lambda _: market
-    )
+    read = partial(_interruption, market)
+    rates = rejects.good(read, answer.preemption_history, partial(_always, market))
     return tuple(rate for rate in rates if window.start < rate.as_of <= window.end)
 
 
-def _in_window(intervals: Iterable[PriceInterval], window: Span) -> Iterator[PriceInterval]:
-    """The intervals that reach into a window, each ending where the next one starts."""
-    ordered = sorted(intervals)
-    for current, following in zip_longest(ordered, ordered[1:]):
-        end = min(current.end, following.start if following else LATEST)
-        if end > max(window.start, current.start) and current.start <= window.end:
-            yield current._replace(end=end)
+def _always(market: Market, _: object) -> Market:
+    """The name of a record that has none: its market."""
+    return market
 
 
 def _price_interval(record: CapacityHistoryResponsePriceRecord) -> PriceInterval:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from pricing_data.catalog import InstanceType, OnDemandPrice
@@ -69,15 +70,16 @@ class GcpSource:
         """The tasks of each region; lists the regions only if the request names none. With an API
         key, only one.
         """
-        shared = _Shared(self._settings, request)
+        # What several tasks need is asked for once; if that fails, every task gets the error.
+        answers = Answers()
         if self._settings.api_key:
-            pull = partial(self._public_prices, shared, request)
+            pull = partial(self._public_prices, answers, request)
             return [FetchTask(CLOUD, NO_REGION, PUBLIC_PRICES, pull, spot_prices=True)]
 
         pulls: dict[str, Callable[[str, FetchRequest], Iterator[FetchedRows]]] = {
-            "machine types": partial(self._machine_types, shared),
-            _SPOT_PRICES: partial(self._spot_history, shared),
-            "on-demand prices": partial(self._on_demand_prices, shared),
+            "machine types": partial(self._machine_types, answers),
+            _SPOT_PRICES: partial(self._spot_history, answers),
+            "on-demand prices": partial(self._on_demand_prices, answers),
         }
 
         regions: Sequence[str] = request.regions
@@ -100,17 +102,17 @@ class GcpSource:
         ]
 
     def _machine_types(
-        self, shared: _Shared, region: str, _request: FetchRequest
+        self, answers: Answers, region: str, request: FetchRequest
     ) -> Iterator[FetchedRows]:
         """The only task that reports types that cannot be read."""
-        machines, rejects, failure = shared.machines(region)
+        machines, rejects, failure = self._machines(answers, region, request)
         yield FetchedRows(types=tuple(machine.instance_type for machine in machines))
         if failure is not None:
             raise failure
         rejects.report()
 
     def _spot_history(
-        self, shared: _Shared, region: str, request: FetchRequest
+        self, answers: Answers, region: str, request: FetchRequest
     ) -> Iterator[FetchedRows]:
         from spotctl.clouds.gcp.prices import queries
 
@@ -123,7 +125,7 @@ class GcpSource:
             list[GcpMachine](),
         )
 
-        machines, _, failure = shared.machines(region)
+        machines, _, failure = self._machines(answers, region, request)
         if failure is not None:
             raise failure
 
@@ -142,7 +144,7 @@ class GcpSource:
         all_refused = bool(refusals) and len(refusals) == len(machines)
         if not rejects.count and not all_refused:
             yield FetchedRows(covered={history: Span(start, request.until)})
-        yield _composed_spot(unpriced, region, request.until, shared)
+        yield self._composed_spot(unpriced, region, request.until, answers)
         rejects.report()
         if all_refused:
             problem = f"{refusals[0].problem}: no history of any of {len(machines)} machine types"
@@ -152,31 +154,31 @@ class GcpSource:
             f"gcp/{region}: no capacity history of some of {len(machines)} machine types", refusals
         )
 
-    def _public_prices(self, shared: _Shared, request: FetchRequest) -> Iterator[FetchedRows]:
+    def _public_prices(self, answers: Answers, request: FetchRequest) -> Iterator[FetchedRows]:
         machines = [
             known_machine(kind)
             for kind in self._known
             if kind.cloud == CLOUD and request.wants_type(kind.name)
         ]
 
-        rates = shared.rates()
+        rates = self._rates(answers)
         for region in request.regions or sorted({region for region, _, _ in rates.known}):
             # Most machine types are not sold in most regions.
             unsold = Rejects(f"gcp/{region}: on-demand prices")
             on_demand = tuple(_on_demand(machines, region, rates, unsold))
             yield FetchedRows.joined(
                 (
-                    _composed_spot(machines, region, request.until, shared),
+                    self._composed_spot(machines, region, request.until, answers),
                     FetchedRows(on_demand=on_demand),
                 )
             )
 
     def _on_demand_prices(
-        self, shared: _Shared, region: str, _request: FetchRequest
+        self, answers: Answers, region: str, request: FetchRequest
     ) -> Iterator[FetchedRows]:
         rejects = Rejects(f"gcp/{region}: on-demand prices")
-        rates = shared.rates()
-        machines, _, failure = shared.machines(region)
+        rates = self._rates(answers)
+        machines, _, failure = self._machines(answers, region, request)
         if failure is not None:
             raise failure
 
@@ -185,24 +187,37 @@ class GcpSource:
         _log_first(f"gcp/{region}: machine types whose price components are unknown", unknown)
         rejects.report()
 
+    def _composed_spot(
+        self, machines: Sequence[GcpMachine], region: str, now: int, answers: Answers
+    ) -> FetchedRows:
+        """Spot prices computed from the price list, from its date until `now`; none if `now` is
+        before that date.
+        """
+        composable = [machine for machine in machines if recipe(machine) is not None]
+        if not composable:
+            return FetchedRows()
 
-class _Shared:
-    """Answers that several tasks of a fetch need, asked for once. If that fails, every task gets
-    the error.
-    """
+        rejects = Rejects(f"gcp/{region}: spot prices composed from the price list")
+        quoted = quotes(composable, region, "spot", self._rates(answers), rejects)
+        events = [quote for quote in quoted if quote.time <= now]
+        if rejects.count:
+            _log.info(
+                "%s: %d machine types have none, first %s",
+                rejects.subject,
+                rejects.count,
+                rejects.example,
+            )
 
-    def __init__(self, settings: GcpSettings, request: FetchRequest) -> None:
-        self._settings, self._request, self._answers = settings, request, Answers()
+        watched = {event.market: WatchRecord((Span(event.time, now),)) for event in events}
+        return FetchedRows(prices=PriceBatch.of(events), watched=watched)
 
-    def rates(self) -> Rates:
+    def _rates(self, answers: Answers) -> Rates:
         """The rates of the public price list, which is long and covers every region."""
-        return self._answers.of("price list", partial(_read_rates, self._settings))
+        return answers.of("price list", partial(_read_rates, self._settings))
 
-    def machines(self, region: str) -> _Listed:
+    def _machines(self, answers: Answers, region: str, request: FetchRequest) -> _Listed:
         """The requested machine types of a region, whose zones have a list each."""
-        return self._answers.of(
-            region, partial(_read_machines, self._settings, region, self._request)
-        )
+        return answers.of(region, partial(_read_machines, self._settings, region, request))
 
 
 def _read_rates(settings: GcpSettings) -> Rates:
@@ -231,7 +246,7 @@ def _read_machines(settings: GcpSettings, region: str, request: FetchRequest) ->
                     if kind.name not in names and request.wants_type(kind.name)
                 }
                 names.update(fresh)
-                machines += rejects.good(machine_of, fresh.values(), lambda record: record.name)
+                machines += rejects.good(machine_of, fresh.values(), attrgetter("name"))
     except CloudError as error:
         return machines, rejects, error
 
@@ -272,31 +287,6 @@ def _on_demand(
         yield OnDemandPrice(
             CLOUD, region, quote.market.instance_type, LINUX, quote.time, quote.price, SOURCE
         )
-
-
-def _composed_spot(
-    machines: Sequence[GcpMachine], region: str, now: int, shared: _Shared
-) -> FetchedRows:
-    """Spot prices computed from the price list, from its date until `now`; none if `now` is before
-    that date.
-    """
-    composable = [machine for machine in machines if recipe(machine) is not None]
-    if not composable:
-        return FetchedRows()
-
-    rejects = Rejects(f"gcp/{region}: spot prices composed from the price list")
-    quoted = quotes(composable, region, "spot", shared.rates(), rejects)
-    events = [quote for quote in quoted if quote.time <= now]
-    if rejects.count:
-        _log.info(
-            "%s: %d machine types have none, first %s",
-            rejects.subject,
-            rejects.count,
-            rejects.example,
-        )
-
-    watched = {event.market: WatchRecord((Span(event.time, now),)) for event in events}
-    return FetchedRows(prices=PriceBatch.of(events), watched=watched)
 
 
 def _log_first(problem: str, cases: Sequence[object]) -> None:

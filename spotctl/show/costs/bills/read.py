@@ -23,7 +23,7 @@ from spotctl.clouds.bills import (
     normalized,
     provider_of,
 )
-from spotctl.clouds.wiring import bill_clouds, bill_formats, focus_exports
+from spotctl.clouds.wiring import bill_formats, focus_exports
 from spotctl.home.errors import BadRequest
 
 _SHOWN_COLUMNS = 6
@@ -31,8 +31,8 @@ _SHOWN_COLUMNS = 6
 
 def read_bill(path: Path, provider: str = "") -> ProviderBill:
     """Reads a bill; without `provider`, the columns tell whose it is."""
-    if provider and provider not in bill_clouds():
-        raise BadRequest(f"provider {provider!r} is not one of {', '.join(bill_clouds())}")
+    if provider and provider not in bill_formats():
+        raise BadRequest(f"provider {provider!r} is not one of {', '.join(bill_formats())}")
 
     bills: dict[str, _Lines] = {}
     choice: _Choice | None = None
