@@ -213,7 +213,8 @@ class Convergence:
         losses."""
         if len(losses) <= self.window:
             return False
-        before, lately = min(losses[: -self.window]), min(losses[-self.window :])
+        before = min(losses[: -self.window])
+        lately = min(losses[-self.window :])
         return before - lately < self.tolerance * abs(before)
 
 

@@ -168,7 +168,8 @@ def _join_folder(given: argparse.Namespace) -> bool:
 
 
 def _join_link(given: argparse.Namespace) -> bool:
-    controller, name = parse_host_port(given.job), _name_of(given)
+    controller = parse_host_port(given.job)
+    name = _name_of(given)
     if given.reached_in:
         given.host, given.port = _forwarded(*given.reached_in)
     listen = None if given.listen is None else parse_host_port(given.listen)

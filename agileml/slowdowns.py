@@ -140,8 +140,11 @@ class Slowness:
         begins now.
         """
         if clock > self._clock:
-            self._clock, self._before, self._done = clock, self._done, 0
-            self._usual, self._seconds = self._seconds, 0.0
+            self._clock = clock
+            self._before = self._done
+            self._done = 0
+            self._usual = self._seconds
+            self._seconds = 0.0
 
         points = range(0)
         if self._before:
@@ -150,7 +153,8 @@ class Slowness:
                 (self._done + 1) * SLOW_POINTS // self._before,
             )
 
-        self._done, self._seconds = self._done + 1, self._seconds + seconds
+        self._done = self._done + 1
+        self._seconds = self._seconds + seconds
         factor = 1.0
         for number, slowdown in enumerate(self._slowdowns):
             factor *= self._of(number, slowdown, points, now)

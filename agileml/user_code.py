@@ -88,7 +88,8 @@ def raised_at(error: BaseException) -> str:
 
 def described(error: BaseException) -> str:
     """The type of an error and its text, and the line of the user's code."""
-    text, place = str(error), raised_at(error)
+    text = str(error)
+    place = raised_at(error)
     return f"{type(error).__name__}{text and f': {text}'}{place and f' ({place})'}"
 
 

@@ -67,7 +67,8 @@ def read_ratings(file: str) -> RatingTable:
         )
 
     users, items, values = (np.array(column) for column in zip(*rows, strict=True))
-    mean, deviation = float(values.mean()), float(values.std()) or 1.0
+    mean = float(values.mean())
+    deviation = float(values.std()) or 1.0
     order = np.argsort(users, kind="stable")
     return RatingTable(
         users[order].astype(np.intp),
@@ -252,8 +253,10 @@ class MatrixFactorization:
         """One gradient step over the chunk's entries, in both factors at once."""
         del clock, rng
         seen = shard.ratings
-        users, items = seen.users[lo:hi], seen.items[lo:hi]
-        left, right = params.read("users", users), params.read("items", items)
+        users = seen.users[lo:hi]
+        items = seen.items[lo:hi]
+        left = params.read("users", users)
+        right = params.read("items", items)
         error = (seen.values[lo:hi] - (left * right).sum(axis=1))[:, None]
         shrink = np.float32(self.regularization)
         user_count, item_count, _ = self._sizes()
@@ -264,11 +267,10 @@ class MatrixFactorization:
         """Mean squared error."""
         total = 0.0
         for piece in sample:
-            seen, part = piece.shard.ratings, slice(piece.lo, piece.hi)
-            left, right = (
-                params.read("users", seen.users[part]),
-                params.read("items", seen.items[part]),
-            )
+            seen = piece.shard.ratings
+            part = slice(piece.lo, piece.hi)
+            left = params.read("users", seen.users[part])
+            right = params.read("items", seen.items[part])
             total += float(
                 np.square(seen.values[part] - (left * right).sum(axis=1)).sum(dtype=np.float64)
             )

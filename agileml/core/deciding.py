@@ -158,7 +158,8 @@ class Decisions:
         """A partition of the next version is complete; the policy sees the sums of all partitions
         together.
         """
-        clock, sums = progress.clock, progress.sums
+        clock = progress.clock
+        sums = progress.sums
         if self.policy is None or sums is None or clock <= self.repeated:
             return
 
@@ -168,7 +169,8 @@ class Decisions:
             return
 
         del self._sums[clock]
-        decided, before = self.decided[clock].accepted, self.decided.get(clock - 1)
+        decided = self.decided[clock].accepted
+        before = self.decided.get(clock - 1)
         seen = measured(
             self.plan,
             decided,
@@ -187,12 +189,14 @@ class Decisions:
         if self.policy is None or reached < self.clock - 1:
             return None
 
-        names, coming = set(workers), self._open
+        names = set(workers)
+        coming = self._open
         if not coming.wait_for:
             self._begin(coming, len(names), now)
         late = {workers[place] for place in coming.missing}
         self._measure(coming, len(names) - len(late), now)
-        wanted, arrived = min(coming.wait_for, len(names)), len(names) - len(late)
+        wanted = min(coming.wait_for, len(names))
+        arrived = len(names) - len(late)
         covers = coming.arrived.covers()
         if arrived < wanted or (coming.missing and not self.plan.cover_items(self.clock, covers)):
             return None
@@ -303,7 +307,8 @@ class ShardShares:
             part = (last - first) / self.plan.chunks(place, accepted.clock)
             self.counted[self.plan.shard_at(place, accepted.clock)] += part
 
-        mean, outside = self.mean, self._outside
+        mean = self.mean
+        outside = self._outside
         # No shard can count too little: the clock would have waited for it (`owes`).
         most = max(range(len(self.counted)), key=self.counted.__getitem__)
         self._outside = self.counted[most] - mean > _allowed(mean) + 1

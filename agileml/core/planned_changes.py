@@ -82,7 +82,8 @@ class PlannedChanges:
             self.assignment.table.owners, self.partition_bytes, servers
         )
         if place is not None:
-            self.placed, self._moving_since = place.owners, now
+            self.placed = place.owners
+            self._moving_since = now
             self.more += place.short
 
         return place
@@ -120,7 +121,8 @@ class PlannedChanges:
             self.placed = tuple(owners)
 
     def _target(self, footprint: Footprint, stage: int) -> Table:
-        now, before = self.assignment.table, self.assignment.previous
+        now = self.assignment.table
+        before = self.assignment.previous
         return target_table(
             footprint, stage, now, before, self.partition_bytes, self.placed, self.more
         )
@@ -281,7 +283,8 @@ class Assignment:
         return all(members[name].routed >= table.version for name in members.names(*IN_EPOCH))
 
     def _place(self, partition: int, owner: str, backup: str) -> None:
-        owners, backups = list(self.table.owners), list(self.table.backups)
+        owners = list(self.table.owners)
+        backups = list(self.table.backups)
         owners[partition], backups[partition] = owner, backup
         self.holders.setdefault(partition, set()).update((owner, backup))
         self.table = replace(

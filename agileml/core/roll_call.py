@@ -135,7 +135,8 @@ class RollCall:
                 yield Consequence.REPLAN
 
     def _greet(self, hello: Hello, now: float) -> Iterator[NodeAnswer]:
-        code, member = self.settings.nodes.code, self.members.get(hello.node)
+        code = self.settings.nodes.code
+        member = self.members.get(hello.node)
         if code and hello.code != code:
             why = (
                 f"{hello.node} runs version {hello.code} of the job's code, but the job runs {code}"
@@ -198,10 +199,8 @@ class RollCall:
 
         if self.waiting_since is None:
             self.waiting_since = now
-        longest, missing = (
-            self.settings.nodes.startup_timeout,
-            shortage(self.members, self.settings),
-        )
+        longest = self.settings.nodes.startup_timeout
+        missing = shortage(self.members, self.settings)
         if missing and now - self.waiting_since > longest:
             yield Absent(f"training did not start within {longest:g} s: {missing}")
 

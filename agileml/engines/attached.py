@@ -66,7 +66,8 @@ class AttachedFleet(LocalFleet):
 
     def events(self) -> Sequence[FleetEvent]:
         """The reported events, and the end of a controller."""
-        reported, self._reported = self._reported, []
+        reported = self._reported
+        self._reported = []
         return [*reported, *super().events()]
 
 
@@ -239,7 +240,8 @@ def newest_checkpoint(folder: Path) -> tuple[int, Params] | None:
     """The clock and the model of the newest complete checkpoint in a job's folder; None if there is
     none.
     """
-    job, checkpoints = published_in(folder), ModelCheckpoints(FolderRendezvous(folder, b"").blobs)
+    job = published_in(folder)
+    checkpoints = ModelCheckpoints(FolderRendezvous(folder, b"").blobs)
     if job is None:
         return None
 
@@ -326,7 +328,8 @@ def _difference(before: PublishedJob | None, plan: RunnableJob) -> str:
     if before is None:
         return ""
 
-    source, job = before.role.job.source, before.role.job
+    source = before.role.job.source
+    job = before.role.job
     if Path(source.target).name != Path(plan.job.source.target).name:
         return f"another trainer, {source.target}"
     if dict(source.arguments) != dict(plan.job.source.arguments):

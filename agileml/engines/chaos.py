@@ -194,7 +194,8 @@ class FaultSchedule:
         if not self.is_due(clock, seconds):
             return []
 
-        present, acts = list(machines), list[Act]()
+        present = list(machines)
+        acts = list[Act]()
         for number, rule in enumerate(self._chaos.rules):
             while self._fires(number, clock, seconds):
                 rng = random_generator(self._chaos.seed, (number, self._fired[number]))
@@ -326,7 +327,8 @@ class _Parser:
         elif self._takes(*_CLOCKS):
             when = float(self._number("the number of a clock, such as 20", r"\d{1,9}"))
         else:
-            when, in_clocks = self._seconds("clock N, or a time such as 30s"), False
+            when = self._seconds("clock N, or a time such as 30s")
+            in_clocks = False
 
         self._takes("do")
         fault = self._fault()

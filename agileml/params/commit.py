@@ -92,7 +92,8 @@ class CommitRule:
             after = self._applied(partition, state, summed, clock, sqrt(whole))
             return after, [RowDelta(None, array) for array in after]
 
-        after, changed = list(state), list[RowDelta | None]([None] * len(state))
+        after = list(state)
+        changed = list[RowDelta | None]([None] * len(state))
         combined = self.declared.aggregation.combined
         for index, part in enumerate(summed or ()):
             if part is None:

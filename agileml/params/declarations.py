@@ -163,7 +163,8 @@ def call(where: str, function: Callable[[], T]) -> T:
         raise type(error)(f"{error} ({place})" if place else str(error)) from error
     except SystemExit as error:
         # To end its process is for the job to do.
-        status, place = "" if error.code is None else repr(error.code), raised_at(error)
+        status = "" if error.code is None else repr(error.code)
+        place = raised_at(error)
         ended = f"the code called sys.exit({status})" + (f" ({place})" if place else "")
         raise TrainerFailed(
             f"{where}: {ended}; raise an error to end the job, or return"

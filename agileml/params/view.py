@@ -259,7 +259,8 @@ class ChunkView(CacheView):
             with np.errstate(
                 over="ignore"
             ):  # too large values become infinity, which is checked below
-                given, values = values, values.astype(spec.dtype)
+                given = values
+                values = values.astype(spec.dtype)
             if values.dtype.kind in "iu" and not np.array_equal(given, values):
                 raise BadTrainer(
                     f"{self._where(spec.name)}: an update of {given.dtype} has numbers beyond the "

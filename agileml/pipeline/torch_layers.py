@@ -293,7 +293,8 @@ class _Child(TorchLayer):
 
     def __init__(self, whole: _Whole, index: int) -> None:
         super().__init__(whole._build)  # type: ignore[arg-type]
-        self._whole, self._index = whole, index
+        self._whole = whole
+        self._index = index
         self.tied: dict[int, int] = {}
 
     @property

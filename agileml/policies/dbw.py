@@ -227,7 +227,8 @@ class DBW:
         )
         noises = [spread / max(clock.gradients, 1e-12) for clock in self.seen]
         squares = [clock.square - noise for clock, noise in zip(self.seen, noises, strict=True)]
-        size, error = fmean(squares), pstdev(squares) / sqrt(max(1, len(squares) - 1))
+        size = fmean(squares)
+        error = pstdev(squares) / sqrt(max(1, len(squares) - 1))
 
         # A gradient that grows or shrinks varies, too. By noise alone its square varies most in one
         # dimension.
@@ -280,7 +281,8 @@ class DBW:
         if self.blind or estimates is None:
             return [k / max(1e-12, seconds[k - 1]) for k in range(1, count + 1)]
 
-        (square, spread), steep = estimates, self.steepness
+        (square, spread) = estimates
+        steep = self.steepness
         gains = [(2 - steep) * square - steep * spread / k for k in range(1, count + 1)]
         return [gain / max(1e-12, time) for gain, time in zip(gains, seconds, strict=True)]
 

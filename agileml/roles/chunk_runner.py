@@ -173,7 +173,8 @@ class ChunkRunner:
 
     def _run_chunk(self, chunk: Chunk, timer: Callable[[], float]) -> WorkResult:
         started = timer()
-        shard, view = self._shards[chunk.data], self.updates.view
+        shard = self._shards[chunk.data]
+        view = self.updates.view
         view.learning = self._loss_view.learning = self.reads.learning(chunk.data)
 
         # The loss before a clock, over the part of the sample in this shard: once per shard and

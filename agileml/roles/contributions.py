@@ -62,7 +62,8 @@ def within(
         more = sum([nbytes(entry.delta) for entry in part.entries])
         if group and size + more > most_bytes:
             yield tuple(group)
-            group, size = [], 0
+            group = []
+            size = 0
         group.append(part)
         size += more
 
@@ -109,7 +110,8 @@ class Contributions:
         oldest = clock - self.keeps
         self.kept = [contribution for contribution in self.kept if contribution.clock > oldest]
         self.unreported -= len(tally)
-        node, epoch = self.context.node, self.context.epoch
+        node = self.context.node
+        epoch = self.context.epoch
         sent = sum(
             nbytes(entry.delta) for entries in contribution.entries.values() for entry in entries
         )
@@ -124,7 +126,9 @@ class Contributions:
         self, contribution: Contribution, requests: VersionRequests, want: int = NEVER
     ) -> None:
         """Pushes a contribution to the owners of partitions, and requests a version with it."""
-        context, clock, covers = self.context, contribution.clock, contribution.covers
+        context = self.context
+        clock = contribution.clock
+        covers = contribution.covers
         for owner, parts in parts_by_owner(contribution, context.table.owners, context.node):
             requested = requests.request_with_push(owner, parts, want)
             for some in within(parts, self.frame_bytes):

@@ -138,7 +138,8 @@ class Node:
         timer: Callable[[], float] = monotonic,
     ) -> None:
         declared = Declarations.of(trainer)
-        rule, stragglers = CommitRule(layout, declared), settings.stragglers
+        rule = CommitRule(layout, declared)
+        stragglers = settings.stragglers
         wire = wire_of(settings.wire or declared.wire, layout, declared.name)
         awaits = stragglers.wait_policy is not None
         declared.check_sums(layout)
@@ -163,7 +164,8 @@ class Node:
             sample=settings.loss_sample,
         )
 
-        work, out = CountedWork(plan, awaits), self._out
+        work = CountedWork(plan, awaits)
+        out = self._out
         worker = Worker(
             name, work, chunk_runner, settings.slack, settings.keeps, out, settings.frame_bytes
         )
@@ -203,7 +205,8 @@ class Node:
         if self._in_time(message, sender):
             self._step(message, sender)
             if self._early and isinstance(message, _EPOCH_BEGINS):
-                early, self._early = self._early, []
+                early = self._early
+                self._early = []
                 for held, by in early:
                     if self._in_time(held, by):
                         self._step(held, by)
@@ -291,7 +294,8 @@ class Node:
         self._report_restored()
 
     def _begin_epoch(self, epoch: int, table: Table) -> None:
-        self.epoch, self._table = epoch, table
+        self.epoch = epoch
+        self._table = table
         self.departure.cancel()
 
     def _restore(self, message: Restore) -> None:
@@ -343,7 +347,9 @@ class _InitialModel:
     """
 
     def __init__(self, trainer: Trainer, seed: int, rule: CommitRule) -> None:
-        self._trainer, self._seed, self._rule = trainer, seed, rule
+        self._trainer = trainer
+        self._seed = seed
+        self._rule = rule
         self._model: Params = {}
 
     def version(self, partition: int) -> Version:
@@ -434,7 +440,8 @@ class Departure:
         """Marks the links to all peers; a repeated order names fewer of them, as the others have
         left.
         """
-        first, self._peers = not self._peers, set(message.peers)
+        first = not self._peers
+        self._peers = set(message.peers)
         marks = self._mark(message.epoch) if first else []
         self._unanswered &= self._peers
         return marks + self._continue(message.epoch)
@@ -460,5 +467,6 @@ class Departure:
         return marks if self._unanswered else [*marks, Send(CONTROLLER, Drained(self.node, epoch))]
 
     def _mark(self, epoch: int) -> list[Send]:
-        self._unanswered, self._sent_work = set(self._peers), False
+        self._unanswered = set(self._peers)
+        self._sent_work = False
         return [Send(peer, EndOfLife(epoch, self.node)) for peer in sorted(self._peers)]

@@ -216,11 +216,15 @@ class Server:
         if outcome.commits and not served.backup:
             keep_from(served.versions, self.stable)
         if outcome.replies:
-            total, timer, pushed = 0, self.traffic.timer, self.traffic.pushed
-            last, size = None, 0
+            total = 0
+            timer = self.traffic.timer
+            pushed = self.traffic.pushed
+            last = None
+            size = 0
             for worker, values in outcome.replies:
                 if values is not last:
-                    last, size = values, nbytes(values)
+                    last = values
+                    size = nbytes(values)
                 total += size
                 waited = (
                     timer() - pushed[worker] if timer is not None and worker in pushed else None
@@ -346,7 +350,8 @@ class Server:
         for served in self.served.values():
             backup = table.backups[served.partition]
             if table.owners[served.partition] == self.node and backup != served.backup:
-                served.backup, served.stamped = backup, -1
+                served.backup = backup
+                served.stamped = -1
                 if backup:
                     # It needs every version to which a rollback may lead.
                     for clock, version in sorted(served.versions.items()):
@@ -359,7 +364,8 @@ class Server:
 
     def enter(self, message: Enter) -> None:
         """Joins an epoch that has begun."""
-        self.epoch, self.stable = message.epoch, message.stable
+        self.epoch = message.epoch
+        self.stable = message.stable
         self.rules.squares.clear()
         self.rules.work.reset(message.stable, message.decided)
 
@@ -367,7 +373,8 @@ class Server:
         """Starts an epoch: installs its version of the partitions that the table assigns to this
         node.
         """
-        self.epoch, self.stable = message.epoch, message.clock
+        self.epoch = message.epoch
+        self.stable = message.clock
         self.rules.squares.clear()
         self.rules.work.reset(message.clock, message.decided)
         held: dict[int, Holder] = {**self.backups.copies, **self.transit.shadows, **self.served}
@@ -417,7 +424,8 @@ class Server:
         self._replay_early()
 
     def _replay_early(self) -> None:
-        early, self.transit.early = self.transit.early, []
+        early = self.transit.early
+        self.transit.early = []
         for message in early:
             match message:
                 case Push():
@@ -434,7 +442,8 @@ class Server:
 
         # Every backup of the new table has this version or requests it, so that patches can start
         # from it.
-        clock, backup = version.clock, table.backups[partition]
+        clock = version.clock
+        backup = table.backups[partition]
         self.served[partition] = ServedPartition(
             partition, self.rules, {clock: version}, clock, backup, clock
         )

@@ -134,7 +134,9 @@ class InTransit:
 
     def begin(self) -> None:
         """An epoch begins: nothing is on its way."""
-        self.shadows, self.forward, self.former = {}, {}, {}
+        self.shadows = {}
+        self.forward = {}
+        self.former = {}
         self.early.clear()
         self.arriving.clear()
 
@@ -168,7 +170,8 @@ class Restoring:
         """An epoch begins from a version: keeps those that this node holds."""
         former = {p: version for p, version in self.former.items() if version.clock == clock}
         kept = {p: holder.versions[clock] for p, holder in held.items() if clock in holder.versions}
-        self.former, self.awaited = former | kept, set()
+        self.former = former | kept
+        self.awaited = set()
 
     def version(self, partition: int, message: Recover, initial: str) -> Version | None:
         """The version of a partition, if it is here or the initial one."""

@@ -46,7 +46,8 @@ class ShardHandovers:
             )
             return
 
-        shard, to = order.shard, order.to
+        shard = order.shard
+        to = order.to
         if shard not in self.shards:
             if order.now:
                 # The order crossed with the shard, which had been promised before.

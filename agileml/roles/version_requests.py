@@ -140,7 +140,8 @@ class VersionRequests:
 
     def take(self, snapshot: Snapshot) -> None:
         """Puts values into the cache, unless later ones are there."""
-        cache, partition = self.chunk_runner.cache, snapshot.partition
+        cache = self.chunk_runner.cache
+        partition = snapshot.partition
         # A snapshot of a former owner may arrive late, over another link.
         if snapshot.exact or snapshot.version >= cache.clocks[partition]:
             cache.assign(partition, snapshot.values, snapshot.version)
@@ -160,7 +161,8 @@ class VersionRequests:
         """Tells the owners of partitions which rows are read here, where they do not know; they
         send all until then.
         """
-        context, wanted = self.context, self.chunk_runner.reads.wanted(shards)
+        context = self.context
+        wanted = self.chunk_runner.reads.wanted(shards)
         for partition, (owner, rows) in enumerate(zip(context.table.owners, wanted, strict=True)):
             informed, before = self._reads_sent.get(partition, (owner, None))
             if informed != owner or before is not rows:

@@ -119,7 +119,9 @@ class Helping:
         self.loans.lent.clear()
         self.loans.kept_back.clear()
         self.errands.clear()
-        self.group, self.pace, self.running = (), WorkPace(), None
+        self.group = ()
+        self.pace = WorkPace()
+        self.running = None
         self.policy = replace(self.policy, heard={})
 
     # -- messages ----------------------------------------------------------------------------------
@@ -322,11 +324,9 @@ class Helping:
         if chunk.clock != pace.clock:
             return
 
-        pace.left, pace.seconds, pace.computed = (
-            pace.left - 1,
-            pace.seconds + seconds,
-            pace.computed + 1,
-        )
+        pace.left = pace.left - 1
+        pace.seconds = pace.seconds + seconds
+        pace.computed = pace.computed + 1
 
         pace.latest = seconds * pace.total
         if not pace.reported and pace.left <= (1 - self.policy.settings.report_at) * pace.total:

@@ -166,7 +166,8 @@ class Worker:
         )
 
     def _finish_evaluation(self, result: WorkResult) -> None:
-        work, context = result.work, self.context
+        work = result.work
+        context = self.context
         self.final.evaluated.add(work.data)
         sums = result.loss_sum, result.loss_count
         context.send(CONTROLLER, Evaluated(context.node, work.epoch, work.clock, work.data, *sums))
@@ -219,7 +220,8 @@ class Worker:
             case Accept():
                 self._abandon(order)
             case Enter():
-                self.context.epoch, self.context.limit = order.epoch, order.limit
+                self.context.epoch = order.epoch
+                self.context.limit = order.limit
                 self.work.reset(order.stable, order.decided)
                 self._reset_helping()
             case Recover():
@@ -285,7 +287,8 @@ class Worker:
         """Starts to compute the loss of the final version on the next shard; requests that version
         before the first.
         """
-        done, sampled = self.final.evaluated, self.chunk_runner.sampled
+        done = self.final.evaluated
+        sampled = self.chunk_runner.sampled
         left = (shard for shard in sampled if shard in self.shards and shard not in done)
         shard = next(left, None)
         if shard is not None and not self.final.requested:
@@ -341,10 +344,12 @@ class Worker:
         """Continues from version `clock`: sends again the contributions that still count, and
         redoes the rest.
         """
-        context, contributions = self.context, self.contributions
+        context = self.context
+        contributions = self.contributions
         for clock in sorted(contributions.open):
             contributions.close(clock)
-        context.epoch, context.limit = order.epoch, order.limit
+        context.epoch = order.epoch
+        context.limit = order.limit
         self.work.reset(order.clock, order.decided)
 
         # While the worker was busy, its node may have received later routes than these.

@@ -104,7 +104,8 @@ class FileBlobStore:
         path = self._path(name)
         try:
             with path.open("rb") as file:
-                expected, digest = file.read(DIGEST_BYTES), sha256()
+                expected = file.read(DIGEST_BYTES)
+                digest = sha256()
                 while piece := file.read(PIECE_BYTES):
                     digest.update(piece)
                     yield piece

@@ -142,7 +142,8 @@ class CheckpointCleaner:
         """A checkpoint is complete. The one before it stays as well: another process may be reading
         it.
         """
-        before, self._latest = self._latest, latest
+        before = self._latest
+        self._latest = latest
         # While earlier ones are being deleted, the next time is early enough.
         if self.finished is None or self.finished.done():
             self.finished = self._thread.submit(self._delete_before, before)

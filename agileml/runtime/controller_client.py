@@ -113,7 +113,8 @@ class ControllerClient:
 
         if self._failure:
             # Not earlier: what arrived with it is what the nodes printed before.
-            why, self._failure = self._failure, ""
+            why = self._failure
+            self._failure = ""
             raise JobFailed(why)
 
     def settle(self, seconds: float) -> None:
@@ -170,7 +171,8 @@ class ControllerClient:
             case Printed():
                 self._output(message)
             case Attendance():
-                self.linked_nodes, self.expelled = message.nodes, message.expelled
+                self.linked_nodes = message.nodes
+                self.expelled = message.expelled
                 self._progress += message.chunks > self._chunks
                 self._chunks = message.chunks
             case ModelPart():

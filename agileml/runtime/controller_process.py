@@ -312,7 +312,8 @@ class ControllerProcess:
                 self._listen(0.0)
                 self._next_tick = time.monotonic() + self._tick_every
                 self._control(Tick(late))
-                members, epoch = self._controller.members, self._controller.epoch
+                members = self._controller.members
+                epoch = self._controller.epoch
                 if (
                     victim := self._broken_links.victim(members, epoch, time.monotonic())
                 ) is not None:
@@ -354,7 +355,8 @@ class ControllerProcess:
             # A heartbeat process that does not connect again leaves its node silent.
             present = isinstance(event, Connected)
             self._nodes = self._nodes | {event.peer} if present else self._nodes - {event.peer}
-            present_nodes, expelled = sorted(self._nodes), sorted(self._memory.expelled)
+            present_nodes = sorted(self._nodes)
+            expelled = sorted(self._memory.expelled)
             self._mailbox.send(
                 JOB_LOOP, Attendance((*present_nodes,), self._controller.reported, (*expelled,))
             )
@@ -442,7 +444,8 @@ class ControllerProcess:
             case Failed():
                 self._end(f"the job has failed: {instruction.why}", instruction)
             case Finished():
-                members, rest = self._controller.members, (instruction.loss, instruction.tally)
+                members = self._controller.members
+                rest = (instruction.loss, instruction.tally)
                 ended = Result(instruction.clock, (), members.evictions, members.failures, *rest)
                 self._end(
                     "the job is over", *starmap(ModelPart, enumerate(instruction.versions)), ended
@@ -463,7 +466,8 @@ class ControllerProcess:
             self._mailbox.send(heartbeat_name(node), message)
 
     def _end(self, over: str, *ending: object) -> None:
-        self._over, self._ending = over, list(ending)
+        self._over = over
+        self._ending = list(ending)
         for message in ending:
             self._mailbox.send(JOB_LOOP, message)
 

@@ -126,7 +126,8 @@ class Mailbox:
         """Yields what has arrived, or arrives within `timeout` seconds."""
         if self._outbox.send_waiting():
             timeout = min(timeout, FULL_PAUSE)
-        own, self._own = self._own, deque()
+        own = self._own
+        self._own = deque()
         events = self._endpoint.poll(0.0 if own else timeout)
         self._outbox.note_lost(event.peer for event in events if isinstance(event, Lost))
         for message in own:

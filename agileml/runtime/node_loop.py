@@ -57,14 +57,13 @@ class NodeLoop(ABC, Generic[NodeT]):
         self._role = role
         self._vitals = vitals
         self._code = role.job.source.code()
-        transport, instance = role.job.transport, role.instance
+        transport = role.job.transport
+        instance = role.instance
 
         if most_bytes is not None:
             limits = transport.limits
-            body, message = (
-                min(limits.body_bytes, most_bytes),
-                min(limits.message_bytes, most_bytes),
-            )
+            body = min(limits.body_bytes, most_bytes)
+            message = min(limits.message_bytes, most_bytes)
             limits = replace(limits, body_bytes=body, message_bytes=message)
             transport = replace(
                 transport, limits=limits, pooled_bytes=min(transport.pooled_bytes, most_bytes)
@@ -130,7 +129,8 @@ class NodeLoop(ABC, Generic[NodeT]):
         """This machine will be taken away in `seconds`. May be called from any thread, or by a
         signal handler.
         """
-        self._notice, self._was_warned = seconds, True
+        self._notice = seconds
+        self._was_warned = True
         self._mailbox.wake()
 
     def _turn(self) -> None:
@@ -206,7 +206,8 @@ class NodeLoop(ABC, Generic[NodeT]):
         if self._connection.handle(event, time.monotonic()):
             self._rejection = ""
             # Introduces the node: at the start, and to a restarted controller.
-            name, reliable = self._role.name, self._role.reliable
+            name = self._role.name
+            reliable = self._role.reliable
             if self._node is None:
                 self._mailbox.send(CONTROLLER, Hello(name, reliable, self._code, 0, 0))
             else:

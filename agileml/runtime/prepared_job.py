@@ -192,7 +192,8 @@ class PreparedJob(RunnableJob):
     shape: JobShape
 
     def controller_role(self, rendezvous: Rendezvous, memory: Path) -> ControllerRole:
-        shape, partition_bytes = self.shape, self.shape.layout.partition_bytes()
+        shape = self.shape
+        partition_bytes = self.shape.layout.partition_bytes()
         return ControllerRole(
             rendezvous=rendezvous,
             memory=memory,

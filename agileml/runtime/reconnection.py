@@ -36,7 +36,8 @@ class ControllerConnection:
         if event.peer != CONTROLLER:
             return False
         if isinstance(event, Connected):
-            self._pause, self._away_since = FIRST_PAUSE, None
+            self._pause = FIRST_PAUSE
+            self._away_since = None
             return True
 
         self._away_since = now if self._away_since is None else self._away_since

@@ -111,7 +111,8 @@ class Vitals:
     def stalled(self, now: float) -> float:
         """Seconds since the node last made progress; a node that waits for messages makes
         progress."""
-        loop, busy = self._cells[_LOOP_AT], self._cells[_BUSY_SINCE]
+        loop = self._cells[_LOOP_AT]
+        busy = self._cells[_BUSY_SINCE]
         return max(0.0, now - (min(loop, busy) if busy != _IDLE else loop))
 
     @property

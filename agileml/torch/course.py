@@ -108,7 +108,9 @@ class SteppedSchedules:
         # A schedule has replaced the optimizer's `step` by one that notes its calls, also those of
         # copies.
         self._noting = vars(optimizer).pop("step", None)
-        self._schedules, self._course, self._done = schedules, course, 0
+        self._schedules = schedules
+        self._course = course
+        self._done = 0
 
     @classmethod
     def attach(

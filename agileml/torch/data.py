@@ -67,7 +67,8 @@ class TorchData:
             return self._make(), RandomState.now()
 
     def _make(self) -> Any:  # noqa: ANN401 - a dataset or a DataLoader
-        data, given = torch_module().utils.data, self.dataset
+        data = torch_module().utils.data
+        given = self.dataset
         if isinstance(given, data.DataLoader | data.IterableDataset):
             return given
 
@@ -411,7 +412,8 @@ class Batches:
         """The samples of items lo..hi of a part, in the epoch of a clock."""
         items = np.arange(lo, hi)
         batch, place = np.divmod(items, self._share)
-        last, of_last = batch == self.per_epoch - 1, self._of_last(part)
+        last = batch == self.per_epoch - 1
+        of_last = self._of_last(part)
         positions = np.where(
             last,
             batch * self.size + of_last.start + place,

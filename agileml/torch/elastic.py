@@ -129,7 +129,8 @@ class Elastic:
                 "Elastic: batch_size is missing; pass it, or a DataLoader, which has one"
             )
 
-        self.model, self.optimizer = model, optimizer
+        self.model = model
+        self.optimizer = optimizer
         self.settings: dict[str, Any] = {
             "dataset": dataset,
             "batch_size": dataset.batch_size if batch_size is None else batch_size,
@@ -207,8 +208,10 @@ class Elastic:
                 f" {CURE}"
             )
 
-        self.code, self._overwritten = frame.f_code, overwritten
-        self._loop, loop.elastic = loop, self
+        self.code = frame.f_code
+        self._overwritten = overwritten
+        self._loop = loop
+        loop.elastic = self
         return self
 
     def __next__(self) -> tuple[int, Any]:
@@ -267,7 +270,8 @@ class Elastic:
 
     def _begin(self, work: Work) -> None:
         """Gives the loop what belongs to a step and a part."""
-        self._work, self._loss = work, 0.0
+        self._work = work
+        self._loss = 0.0
         self._versions.clear()
         self._forget_gradients()
         self._weights = [parameter._version for parameter in self._parameters.values()]
@@ -281,7 +285,8 @@ class Elastic:
 
     def _end(self) -> Computed | None:
         """The result of the iteration that ends; None before the first."""
-        work, gradients = self._work, self._gradients
+        work = self._work
+        gradients = self._gradients
         if work is None:
             return None
 
@@ -337,7 +342,8 @@ class Elastic:
 
     def _frames(self) -> list[FrameType]:
         """The frames of the user's code that lead to the loop, from the innermost on."""
-        frames, frame = list[FrameType](), sys._getframe()
+        frames = list[FrameType]()
+        frame = sys._getframe()
         while frame.f_back is not None and frame.f_code is not LoopThread.run.__code__:
             frame = frame.f_back
             if is_own(frame.f_code.co_filename):
@@ -358,7 +364,8 @@ class _OldWeights(TorchFunctionMode):
 
     def __init__(self, where: str, weights: Iterable[torch.Tensor]) -> None:
         super().__init__()
-        self._where, self._weights = where, {id(weight) for weight in weights}
+        self._where = where
+        self._weights = {id(weight) for weight in weights}
 
     def __torch_function__(
         self,

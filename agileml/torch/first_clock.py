@@ -85,7 +85,8 @@ class WithoutChance(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 - what the function returns
         del types
-        name, named = getattr(func, "__name__", ""), dict(kwargs or {})
+        name = getattr(func, "__name__", "")
+        named = dict(kwargs or {})
         if name in _DROPOUT:
             self.dropped = True
             return args[0] if args else named["input"]
@@ -148,7 +149,8 @@ def compare_first_clock(
     compared = _FirstClocks(trainer, servers.trained, seed, device)
     plain = compared.repeated()
     step = _difference_of_step(trainer, servers, compared.module, plain)
-    parts, remarks = [], compared.remarks()
+    parts = []
+    remarks = compared.remarks()
 
     if not compared.is_random:
         apart, clock = max((compared.difference(clock), clock) for clock in compared.clocks)
@@ -186,7 +188,10 @@ class _FirstClocks:
     def __init__(
         self, trainer: ComparableTrainer, trained: frozenset[str], seed: int, device: str
     ) -> None:
-        self._trainer, self._trained, self._seed, self._device = trainer, trained, seed, device
+        self._trainer = trainer
+        self._trained = trained
+        self._seed = seed
+        self._device = device
         self._calm = WithoutChance(frozen_norms=True)
         self.module = trainer.build(seed).to(device)
         self._start = {
@@ -240,7 +245,8 @@ class _FirstClocks:
         """How far the gradient of a clock's parts, added up as servers do, is from that of the
         batch as a whole.
         """
-        trainer, plain = self._trainer, self._plain(clock, self._seed)
+        trainer = self._trainer
+        plain = self._plain(clock, self._seed)
         network = TorchNetwork(
             trainer.build(self._seed), self._trained, self._device, trainer.loss_scale
         )
@@ -276,7 +282,8 @@ class _FirstClocks:
         """The gradient of a batch as a whole, from the first weights; `luck` is the seed of what is
         random.
         """
-        trainer, module = self._trainer, self.module
+        trainer = self._trainer
+        module = self.module
         for name, tensor in _tensors(module).items():
             tensor.data.copy_(self._start.get(name, tensor))
         for parameter in module.parameters():
@@ -353,7 +360,8 @@ def _no_scaler(name: str) -> Iterator[None]:
         )
 
     scaler: Any = torch.amp.GradScaler
-    usual, scaler.scale = scaler.scale, scale
+    usual = scaler.scale
+    scaler.scale = scale
     try:
         yield
     finally:

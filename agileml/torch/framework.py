@@ -167,7 +167,8 @@ class FrameworkTrainer(TorchModule):
     def batch_of(self, clock: int, seed: int = 0, pieces: int = 1) -> list[object]:
         """The batches of a step as the framework's loader gives them, each cut into pieces."""
         del seed
-        step, where = self.prepared.course.step(clock), f"{self.name}, step {clock}"
+        step = self.prepared.course.step(clock)
+        where = f"{self.name}, step {clock}"
         cut = [
             some
             for numbers in self.numbers(step)
@@ -248,10 +249,8 @@ class FrameworkTrainer(TorchModule):
             )
 
         network = self._load_network(seed, params)
-        work, where = (
-            self.prepared.course.at(clock),
-            f"{self.name}, clock {clock}, shard {shard.number}",
-        )
+        work = self.prepared.course.at(clock)
+        where = f"{self.name}, clock {clock}, shard {shard.number}"
         if shard.number == 0:
             self._report(params, clock)
         logged: dict[str, dict[int, Array]] = {LOGGED: {}, LATEST: {}}
@@ -273,7 +272,8 @@ class FrameworkTrainer(TorchModule):
         if self.on_step is None or clock == 1:
             return
 
-        work, following = self.prepared.course.at(clock - 1), self.prepared.course.at(clock)
+        work = self.prepared.course.at(clock - 1)
+        following = self.prepared.course.at(clock)
         latest = params.read(LATEST)
         is_whole = (
             isinstance(work, OptimizerStep)
@@ -284,7 +284,8 @@ class FrameworkTrainer(TorchModule):
         if work is None or not is_whole:
             return
 
-        of_step, values = isinstance(work, OptimizerStep), dict[str, float]()
+        of_step = isinstance(work, OptimizerStep)
+        values = dict[str, float]()
         for key, (total, weight) in zip(self.table.keys, latest.tolist(), strict=False):
             if weight and (key.place == TRAINING) == of_step:
                 values[key.named(step=of_step)] = (
@@ -344,13 +345,12 @@ class FrameworkTrainer(TorchModule):
         """A batch of a validation, by its number among those of all loaders."""
         prepared = self.prepared
         loader, batch = prepared.validation_batch(number)
-        step, loop = (
-            prepared.course.validated[validation],
-            self.loop_of_validation(validation, loader),
-        )
+        step = prepared.course.validated[validation]
+        loop = self.loop_of_validation(validation, loader)
         numbers = prepared.orders.batches(loop)[batch]
         content = self.data[1 + loader].fetch(numbers, where)
-        size, epoch = len(numbers), prepared.course.epoch_after(step)
+        size = len(numbers)
+        epoch = prepared.course.epoch_after(step)
 
         return BatchShare(content, batch, size, size, step, epoch, loader)
 
@@ -406,11 +406,9 @@ class FrameworkTrainer(TorchModule):
         """Runs the optimizer on rows of parameters, in clocks that do a step. `norm` is that of the
         whole gradient.
         """
-        work, trained, most = (
-            self.prepared.course.at(clock),
-            self._optimizers.trained,
-            self.clip_value,
-        )
+        work = self.prepared.course.at(clock)
+        trained = self._optimizers.trained
+        most = self.clip_value
 
         for name, values, update, _ in parts:
             if name == SEED:
@@ -493,7 +491,8 @@ class FrameworkTrainer(TorchModule):
         """
         from agileml.torch.first_clock import WithoutChance
 
-        module, step = self.build(0).to(self._device).train(), self.prepared.course.step(1)
+        module = self.build(0).to(self._device).train()
+        step = self.prepared.course.step(1)
         if not self.redraw and self._draws(module, step):
             raise BadTrainer(
                 f"{self.name}: a step draws random numbers (dropout, noise, random samples), and "
@@ -502,7 +501,8 @@ class FrameworkTrainer(TorchModule):
                 "distribution only"
             )
 
-        calm, logs = WithoutChance(frozen_norms=True), list[dict[LogKey, float]]()
+        calm = WithoutChance(frozen_norms=True)
+        logs = list[dict[LogKey, float]]()
         for parts in (1, self.divided):
             sums: dict[LogKey, Array] = {}
             for part in range(parts):
@@ -559,7 +559,8 @@ class FrameworkTrainer(TorchModule):
     @cached_property
     def _begin_mark(self) -> int:
         """Equal on all nodes that begin with the same weights and draw the same orders."""
-        state, tensors = self.prepared.orders.state, self.prepared.module.state_dict().values()
+        state = self.prepared.orders.state
+        tensors = self.prepared.module.state_dict().values()
         drawn = crc32(
             state.numpy[1].tobytes(), crc32(repr(state.python).encode(), checksum(state.torch))
         )
@@ -600,7 +601,8 @@ class FrameworkTrainer(TorchModule):
         """
         import torch
 
-        module, course = self.build(0).to(self._device), self.prepared.course
+        module = self.build(0).to(self._device)
+        course = self.prepared.course
         self.notes.clear()
         with surroundings(0, self.threads):
             self._objective(
@@ -661,14 +663,16 @@ class FrameworkTrainer(TorchModule):
 
     def loop_of_epoch(self, epoch: int) -> int:
         """The number of an epoch's loop among all loops over loaders."""
-        course, loaders = self.prepared.course, len(self.prepared.validation_batches)
+        course = self.prepared.course
+        loaders = len(self.prepared.validation_batches)
         before = epoch * course.steps_of_epoch
         # A validation before the first step comes after the loop of the first epoch has begun.
         return epoch + loaders * (bisect_right(course.validated, before) if epoch else 0)
 
     def loop_of_validation(self, number: int, loader: int) -> int:
         """The number of the loop over a loader in a validation."""
-        course, loaders = self.prepared.course, len(self.prepared.validation_batches)
+        course = self.prepared.course
+        loaders = len(self.prepared.validation_batches)
         return course.epoch_after(course.validated[number]) + 1 + number * loaders + loader
 
     def numbers(self, step: OptimizerStep) -> Sequence[Array]:

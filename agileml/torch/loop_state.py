@@ -25,7 +25,8 @@ def content_of(where: str, declared: Sequence[object]) -> bytes:
     if not declared:
         return b""
 
-    buffer, contents = io.BytesIO(), [_content(thing) for thing in declared]
+    buffer = io.BytesIO()
+    contents = [_content(thing) for thing in declared]
     for thing, content in zip(declared, contents, strict=True):
         if content is None:
             raise BadTrainer(

@@ -268,7 +268,8 @@ class TorchNetwork:
         rows = None
         if gradient.is_sparse:
             gradient = gradient.coalesce()
-            rows, gradient = gradient.indices()[0].cpu().numpy(), gradient.values()
+            rows = gradient.indices()[0].cpu().numpy()
+            gradient = gradient.values()
 
         # In one pass, and in place: the gradient is as large as the parameter. Adding 0 makes 0.0
         # of -0.0.

@@ -140,7 +140,8 @@ class RowOptimizers:
         )
 
         names = self._names[number, group]
-        arrays, numbers = part.slots[: len(names.arrays)], part.slots[self.slots :]
+        arrays = part.slots[: len(names.arrays)]
+        numbers = part.slots[self.slots :]
         state = _restored(names, arrays, numbers) if numbers and numbers[0][0] else {}
         return _RowStep(
             parameter, self._schedule.at(clock)[number][group], names, arrays, numbers, state
@@ -148,7 +149,8 @@ class RowOptimizers:
 
     def _end(self, step: _RowStep, kind: str) -> None:
         """Keeps the state that a step has left."""
-        after, names = step.state, step.names
+        after = step.state
+        names = step.names
         if new := after.keys() - {*names.arrays, *names.numbers}:
             raise BadTrainer(
                 f"optimizer {kind}: its state {min(new)!r} appeared after its first steps; use "
@@ -169,10 +171,8 @@ class RowOptimizers:
         """Tries an optimizer on small parameters like those of a group; BadTrainer if a server
         cannot run it.
         """
-        optimizer, hyperparameters = (
-            self._optimizers[group[0]],
-            self._hyperparameters_of_probe(group),
-        )
+        optimizer = self._optimizers[group[0]]
+        hyperparameters = self._hyperparameters_of_probe(group)
         kinds = {
             name in self._sparse
             for name, number_and_group in self._groups.items()
@@ -191,10 +191,8 @@ class RowOptimizers:
         """Whether a step on several parameters at once is that on each by itself, as it is with
         those of PyTorch.
         """
-        optimizer, hyperparameters = (
-            self._optimizers[number],
-            self._hyperparameters_of_probe((number, 0)),
-        )
+        optimizer = self._optimizers[number]
+        hyperparameters = self._hyperparameters_of_probe((number, 0))
         sparse = {
             name in self._sparse for name, (owner, _) in self._groups.items() if owner == number
         }
@@ -220,10 +218,8 @@ class RowOptimizers:
         ):
             return False
 
-        from_numpy, hyperparameters = (
-            torch_module().from_numpy,
-            self._hyperparameters_of_probe(group),
-        )
+        from_numpy = torch_module().from_numpy
+        hyperparameters = self._hyperparameters_of_probe(group)
         step = _RowStep(from_numpy(_waves(0)), hyperparameters, _NO_STATE, (), (), {})
 
         for phase in (1, 2):
@@ -440,7 +436,8 @@ class _Schedule:
                         f"schedule {type(scheduler).__name__} has no rate for clock "
                         f"{len(self._by_clock) + 1}: {error}"
                     ) from error
-            now, last = self._now(), self._by_clock[-1]
+            now = self._now()
+            last = self._by_clock[-1]
             self._by_clock.append(last if now == last else now)
 
         return self._by_clock[clock - 1]

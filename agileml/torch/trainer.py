@@ -238,7 +238,8 @@ class TorchModule:
             weight = (hi - lo) / self.batch_size
             fetch = partial(self._read_stream, shard.number, lo, hi, params, where)
 
-        network, owns = self._load_network(seed, params), shard.number == 0 and lo % self.batch == 0
+        network = self._load_network(seed, params)
+        owns = shard.number == 0 and lo % self.batch == 0
         drawn = int(rng.integers(2**62))
         batch = (
             self._data.read_ahead(seed, BatchKey(clock, shard.number, lo, hi))
@@ -299,7 +300,8 @@ class TorchModule:
         """The mean loss of a network after a clock."""
         where = f"{self.name}, clock {clock}, loss"
         most = self.microbatch or max(self.batch, LOSS_BATCH)
-        total, count = 0.0, 0
+        total = 0.0
+        count = 0
         for piece in sample:
             batches = self._data.sampled(piece, seed, where, most)
             with surroundings(seed, self.threads):
@@ -352,9 +354,11 @@ class TorchModule:
             return
 
         streams = replace(self._data.stream, _open={})
-        rows, drawn = streams.positions(), int(init_rng(seed).integers(MAX_SEEDS))
+        rows = streams.positions()
+        drawn = int(init_rng(seed).integers(MAX_SEEDS))
         for clock in count(1):
-            samples, where = list[Any](), f"{self.name}, clock {clock}"
+            samples = list[Any]()
+            where = f"{self.name}, clock {clock}"
             with surroundings(drawn, self.threads):
                 for part in range(self.parts):
                     given, rows[part] = streams.read(part, rows[part], 0, self.batch, where)

@@ -61,7 +61,8 @@ class Codec:
         if decoder is None:
             raise BadMessage(f"unknown message kind {kind!r}")
 
-        self._arrays, self._taken = arrays, 0
+        self._arrays = arrays
+        self._taken = 0
         try:
             message = decoder.decode(header)
         except (msgspec.DecodeError, AgileMLError, ValueError, TypeError) as error:

@@ -51,15 +51,17 @@ class Connector:
         loop: Loop,
         callbacks: EndpointCallbacks,
     ) -> None:
-        self._identity, self._secret, self._settings, self._loop = identity, secret, settings, loop
+        self._identity = identity
+        self._secret = secret
+        self._settings = settings
+        self._loop = loop
         self._job = job_mark(secret)
-        self._report, self._opened, self._linked = (
-            callbacks.report,
-            callbacks.opened,
-            callbacks.linked,
-        )
+        self._report = callbacks.report
+        self._opened = callbacks.opened
+        self._linked = callbacks.linked
 
-        self._names, self._clock = callbacks.names, callbacks.clock
+        self._names = callbacks.names
+        self._clock = callbacks.clock
         self._listeners: dict[socket.socket, Address] = {}
         self._resting: list[socket.socket] = []
         """Listeners that are paused until the next check, because the process has run out of
@@ -188,7 +190,8 @@ class Connector:
         except Failure as failure:
             link.send_now(failure.refusal)
             crossing = failure.reason is Reason.CROSSING
-            permanent, later = failure.reason in _PERMANENT, failure.reason is Reason.NOT_NOW
+            permanent = failure.reason in _PERMANENT
+            later = failure.reason is Reason.NOT_NOW
             self._end(link, str(failure), report=not crossing, permanent=permanent, no_answer=later)
             if (
                 crossing

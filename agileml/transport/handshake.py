@@ -158,7 +158,9 @@ class Handshake:
 
         `job` is what all processes of the job have in common.
         """
-        self._me, self._expected, self._refusal = me, expected, refusal
+        self._me = me
+        self._expected = expected
+        self._refusal = refusal
         keys = _key(job, b"initiator"), _key(job, b"acceptor")
         self.proven: str | None = None
         """The node whose certificate the peer has shown; None on one computer."""
@@ -181,7 +183,9 @@ class Handshake:
                 return b""
             data = b""
 
-        step, self._step, self.wanted = self._step, None, _MESSAGE.size
+        step = self._step
+        self._step = None
+        self.wanted = _MESSAGE.size
         match step:
             case _Step.HELLO:
                 self._meet(data)
@@ -253,7 +257,8 @@ class Handshake:
 
     def _meet(self, data: bytes) -> None:
         """Reads who the peer is, which must hold the job's secret."""
-        key, about = data[:KEY_BYTES], data[KEY_BYTES:]
+        key = data[:KEY_BYTES]
+        about = data[KEY_BYTES:]
         try:
             name, instance, version = about.decode("ascii").split("\n")
             self.peer = Identity(name, instance, version)

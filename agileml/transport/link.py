@@ -146,7 +146,8 @@ class Link:
 
         self._partial += memory[:count]
         if len(self._partial) == self.handshake.wanted:
-            message, self._partial = bytes(self._partial), bytearray()
+            message = bytes(self._partial)
+            self._partial = bytearray()
             self._queue(self.handshake.receive(message))
         return True
 

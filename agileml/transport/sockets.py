@@ -215,7 +215,8 @@ class TlsStream(_SocketStream):
         # A large piece without copying, or small ones joined to fill a record.
         data: memoryview | bytes = pieces[0][:_TLS_MOST]
         if len(pieces) > 1 and len(pieces[0]) < _TLS_RECORD:
-            length, count = 0, 0
+            length = 0
+            count = 0
             while count < len(pieces) and length < _TLS_RECORD:
                 length += len(pieces[count])
                 count += 1

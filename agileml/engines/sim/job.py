@@ -83,7 +83,8 @@ class JobSimulation(Generic[NodeT, ControlT]):
         """
         self.machines = machines or Machines()
         self.settings = settings
-        self._new_control, self._start = control, start
+        self._new_control = control
+        self._start = start
         self.controller = control(None, 0.0)
         self.code = settings.nodes.code
         self.nodes: dict[str, NodeT] = {}
@@ -346,9 +347,11 @@ class JobSimulation(Generic[NodeT, ControlT]):
                 self._progress_at = self.now
                 self.repeated += 1
             case Finished():
-                self._finished, self.time.stops = instruction, True
+                self._finished = instruction
+                self.time.stops = True
             case Failed():
-                self._failed, self.time.stops = instruction.why, True
+                self._failed = instruction.why
+                self.time.stops = True
 
     # -- what nodes do -----------------------------------------------------------------------------
 

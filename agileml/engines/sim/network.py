@@ -110,7 +110,8 @@ class Wire:
         receiving it takes.
         """
         network = self.network
-        at, seconds = now + network.latency, 0.0
+        at = now + network.latency
+        seconds = 0.0
         if network.jitter and sender != receiver:
             delay = self.rng.exponential(network.jitter)
             if network.skew and (sender, receiver) not in self._factors:
@@ -216,7 +217,10 @@ class Messages:
         self.delivered = 0
         self.last: tuple[str, str, object] | None = None
         """The last message, or bucket of one, that was delivered."""
-        self._time, self._wire, self._limits, self._deliver = time, wire, limits, deliver
+        self._time = time
+        self._wire = wire
+        self._limits = limits
+        self._deliver = deliver
         self._codec = codec()
         self._assemblies: dict[tuple[str, str], Assembly] = {}
 

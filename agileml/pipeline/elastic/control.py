@@ -70,7 +70,8 @@ class PipelineProgress:
     """
 
     def __init__(self, settings: ElasticSettings) -> None:
-        self.batch, self.layers = settings.batch, len(settings.layer_bytes)
+        self.batch = settings.batch
+        self.layers = len(settings.layer_bytes)
         self.losses: dict[int, float] = {}
         self.history: list[EpochRecord] = []
         self.redone = 0
@@ -121,7 +122,8 @@ class PipelineControl:
             return cls(settings, elastic)
 
         losses = {int(k): loss for line in record["accepted"] for k, loss in line}
-        batch, size = record["checkpoint"], pipeline.batch
+        batch = record["checkpoint"]
+        size = pipeline.batch
         elastic.resume(batch, {k: loss for k, loss in losses.items() if k < batch * size})
         elastic.epoch = record["epoch"] + _SPARE_EPOCHS
         control = cls(settings, elastic, record["logged"])
@@ -153,7 +155,8 @@ class PipelineControl:
             self._process(event, now)
         except AgileMLError as error:
             self._end(Failed(str(error)), str(error))
-        instructions, self._out = self._out, []
+        instructions = self._out
+        self._out = []
         return instructions
 
     # It is for this node.
@@ -278,7 +281,10 @@ class PipelineControl:
         iteration = Iteration(
             update, seconds, 1, reliable, transient, sums, redone, notes, details=details
         )
-        self._logged_at, self._redone, self._notes, self._losses = now, self.elastic.redone, [], {}
+        self._logged_at = now
+        self._redone = self.elastic.redone
+        self._notes = []
+        self._losses = {}
         self._reported_epochs = begun
         self._out.append(iteration)
         if update < self.elastic.limit and self.settings.stop(iteration):
@@ -287,7 +293,8 @@ class PipelineControl:
     # -- the end, and the record that outlives a controller ----------------------------------------
 
     def _finish(self) -> None:
-        updates, size = self.elastic.backup, self.elastic.settings.batch
+        updates = self.elastic.backup
+        size = self.elastic.settings.batch
         last = [self.elastic.losses[k] for k in range((updates - 1) * size, updates * size)]
         self._remember()
         self._end(Finished(updates, (), sum(last) / size, (updates * size, 0)), "the job is done")

@@ -267,7 +267,9 @@ class ElasticController:
         # the next copies.
         length = 1 if self.settings.scheme in FLUSHING else every - self.batch % every
         self._last = min(self.batch + length, self.limit)
-        self._reported, self._waiting_for, self._began = {}, set(self._seated), now
+        self._reported = {}
+        self._waiting_for = set(self._seated)
+        self._began = now
         if self.history[-1].running is None:
             self.history[-1] = replace(self.history[-1], running=now)
         orders = work_orders(
@@ -332,7 +334,9 @@ class ElasticController:
         """A new epoch with the nodes that stay, from the newest state that there is of all
         layers."""
         self.epoch += 1
-        self._changed, self._copying, self._saving = False, None, None
+        self._changed = False
+        self._copying = None
+        self._saving = None
         self._seated = ()
         staying = [node for node, leaving in self._leaving.items() if not leaving]
         sizes = sorted(count for count in self.settings.layouts if count <= len(staying))
@@ -356,23 +360,20 @@ class ElasticController:
         options = [self._option(size, staying) for size in sizes]
         chosen = best_option(options, self._update_seconds, self._fetched_per_second, ahead)
 
-        self._layout, self._seated, self._moved_bytes = (
-            chosen.layout,
-            chosen.seated,
-            chosen.moved_bytes,
-        )
+        self._layout = chosen.layout
+        self._seated = chosen.seated
+        self._moved_bytes = chosen.moved_bytes
 
-        self._relative, self._began = chosen.relative_seconds, now
+        self._relative = chosen.relative_seconds
+        self._began = now
         self._waiting_for = set(self._seated)
         self.history.append(EpochRecord(self.epoch, self.batch, now, self._seated, self._layout))
         return self._seat()
 
     def _option(self, size: int, staying: Sequence[str]) -> LayoutOption:
-        layout, sizes, held = (
-            self.settings.layouts[size],
-            self.settings.layer_bytes,
-            self._held.at(self.batch),
-        )
+        layout = self.settings.layouts[size]
+        sizes = self.settings.layer_bytes
+        held = self._held.at(self.batch)
 
         seated = tuple(assign(layout, staying, held, sizes))
         fetched = (
@@ -417,7 +418,8 @@ class ElasticController:
             node: tuple(self._layout.held(seat))
             for seat, node in zip(self._layout.seats(), self._seated, strict=True)
         }
-        peers, keep = tuple(sorted(self._leaving)), self._kept()
+        peers = tuple(sorted(self._leaving))
+        keep = self._kept()
         self._held.keep(keep)
 
         # A node without a seat may still have to hand its layers on.

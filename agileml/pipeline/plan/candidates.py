@@ -41,10 +41,8 @@ def straight_plans(
 ) -> Iterator[ParallelPlan]:
     """Every depth, replication, scheme and recomputation that the request allows."""
     n = request.topology.devices
-    spans, smaller = (
-        balanced_spans(SpanTables.of(profile), n * max(CHUNKS)),
-        FittingSpans(profile, request.rules),
-    )
+    spans = balanced_spans(SpanTables.of(profile), n * max(CHUNKS))
+    smaller = FittingSpans(profile, request.rules)
 
     for stages in [request.stages] if request.stages else range(1, min(n, len(profile.layers)) + 1):
         for pipelines in [request.pipelines] if request.pipelines else range(1, n // stages + 1):
@@ -71,7 +69,8 @@ def straight_plans(
 
 def _schemes(shape: _Shape, request: SplitRequest) -> Iterator[tuple[str, int]]:
     """Schemes and numbers of chunks that this shape can run."""
-    p, m = shape.stages, shape.microbatches
+    p = shape.stages
+    m = shape.microbatches
     for scheme in ("gpipe", "flush", "2bw"):
         runs = scheme != "2bw" or 1 < p <= m
         if runs and request.chunks in (None, 1) and request.allows(scheme, p):
@@ -87,7 +86,8 @@ def _candidate(
     shape: _Shape, spans: LayerSpans, request: SplitRequest, how: tuple[str, int], basis: SpeedBasis
 ) -> ParallelPlan:
     scheme, chunks = how
-    p, m = shape.stages, shape.microbatches
+    p = shape.stages
+    m = shape.microbatches
     devices = [
         _device(shape, [spans[c * p + s] for c in range(chunks)], request, s) for s in range(p)
     ]

@@ -181,7 +181,8 @@ class StageTables:
     """
 
     def __init__(self, tables: SpanTables, rules: CostRules) -> None:
-        self.spans, self.rules = tables, rules
+        self.spans = tables
+        self.rules = rules
         self._seconds: dict[tuple[int, float], Matrix] = {}
         self._surcharge: dict[int, Matrix] = {}
         """0 where a stage fits, by inputs in flight, and infinite where not: adding is faster than

@@ -74,7 +74,8 @@ class PipelineStopped(JobFailed):
 
     def __init__(self, why: str, trained: TrainedPipeline, update: int) -> None:
         super().__init__(why)
-        self.trained, self.update = trained, update
+        self.trained = trained
+        self.update = update
 
 
 def train_local(
@@ -205,7 +206,9 @@ class _LocalRun:
         faults: FaultScript,
         file: Path | None,
     ) -> None:
-        self._settings, self._folder, self._file = prepared.settings, rendezvous.folder, file
+        self._settings = prepared.settings
+        self._folder = rendezvous.folder
+        self._file = file
         self._store = ModelCheckpoints(rendezvous.blobs)
         self.faults = faults
         self._progress = PipelineProgress(prepared.settings)
@@ -221,7 +224,8 @@ class _LocalRun:
         losses, layers = load_checkpoint(self._file, self._settings)
         for layer, version in enumerate(layers):
             self._store.save(layer, version)
-        self._progress.losses, self._kept = losses, layers[0].clock
+        self._progress.losses = losses
+        self._kept = layers[0].clock
 
         with closing(Memory(self._folder / CONTROLLER_MEMORY)) as memory:
             memory.remember_decision([[k, loss] for k, loss in losses.items()])

@@ -66,7 +66,9 @@ class PipelineNode:
             case TakeSeat():
                 yield from self._take(message)
             case CopyLayers():
-                epoch, batch, states = message.epoch, message.batch, self._snapshots[message.batch]
+                epoch = message.epoch
+                batch = message.batch
+                states = self._snapshots[message.batch]
                 for layer, node in message.copies:
                     yield Send(
                         node,
@@ -112,7 +114,9 @@ class PipelineNode:
             yield from self._continue()
 
     def _take(self, seat: TakeSeat) -> Iterator[Action]:
-        self.epoch, self._seat, self._run = seat.epoch, seat, None
+        self.epoch = seat.epoch
+        self._seat = seat
+        self._run = None
         self._frames = {key: arrays for key, arrays in self._frames.items() if key[0] >= seat.epoch}
         mine = self._snapshots.setdefault(seat.batch, {})
         for layer, node in seat.gives:

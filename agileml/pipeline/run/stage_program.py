@@ -66,7 +66,8 @@ class StageProgram:
                 yield from self._update(oldest[i])
 
     def _forward(self, step: PipelineStep) -> Awaiting[None]:
-        virtual, k = step.chunk * self.work.depth + self.work.stage, step.microbatch
+        virtual = step.chunk * self.work.depth + self.work.stage
+        k = step.microbatch
         if virtual:
             inputs = unpacked((yield (ACTIVATION, virtual, k)))
         else:
@@ -95,7 +96,8 @@ class StageProgram:
         self.losses[k] = loss
 
     def _backward(self, step: PipelineStep) -> Awaiting[None]:
-        virtual, k = step.chunk * self.work.depth + self.work.stage, step.microbatch
+        virtual = step.chunk * self.work.depth + self.work.stage
+        k = step.microbatch
         last = virtual == self._virtual - 1
         gradient = self._turned.pop(k) if last else unpacked((yield (GRADIENT, virtual, k)))
         gradient = yield from self.state.backward(
@@ -127,7 +129,8 @@ class StageProgram:
         """The mean gradients of layers, over all nodes that have them."""
         means: dict[int, Weights] = {}
         for layer in layers:
-            chain, number = self.work.chains[layer], self.state.layers[layer].updates
+            chain = self.work.chains[layer]
+            number = self.state.layers[layer].updates
             at = chain.index(self.name)
             total: Weights | None = (yield (SUM, layer, number)) if at else None
             in_place = len(chain) == 1 and self.state.owns(layer)
@@ -155,11 +158,9 @@ class StageProgram:
 
     def _jointly(self, means: dict[int, Weights]) -> Awaiting[dict[int, Weights]]:
         """The gradients after an exchange with all stages of the pipeline."""
-        stage, last, number = (
-            self.work.stage,
-            self.work.depth - 1,
-            self.state.layers[min(means)].updates,
-        )
+        stage = self.work.stage
+        last = self.work.depth - 1
+        number = self.state.layers[min(means)].updates
 
         later = (yield (COLLECTED, stage, number)) if stage < last else None
         collected = self._joint.collected(means, later)
@@ -227,7 +228,8 @@ class JointUpdate:
         """The norm of all gradients, and the sum of each tied one: backward, as PyTorch adds
         them."""
         norms, *gradients = collected
-        totals, at = [], 0
+        totals = []
+        at = 0
         for places in self.tied:
             totals.append(reduce(added, reversed(gradients[at : at + len(places)])))
             at += len(places)

@@ -110,7 +110,8 @@ def orders(shape: ScheduleShape) -> tuple[StepOrder, ...]:
 
 
 def _order(shape: ScheduleShape, s: int) -> StepOrder:
-    m, warm = shape.microbatches, shape.stages - s
+    m = shape.microbatches
+    warm = shape.stages - s
     total = m * shape.batches
     if shape.scheme not in FLUSHING:
         every = 1 if shape.scheme in STASHING else m
@@ -142,7 +143,9 @@ def _alternating(inputs: Sequence[int], warm: int) -> list[PipelineStep]:
 
 
 def _interleaved(shape: ScheduleShape, s: int, first: int) -> list[PipelineStep]:
-    p, m, v = shape.stages, shape.microbatches, shape.chunks
+    p = shape.stages
+    m = shape.microbatches
+    v = shape.chunks
 
     def step(kind: Pass, i: int) -> PipelineStep:
         chunk = i % (p * v) // p
@@ -228,7 +231,9 @@ def peak_versions(order: StepOrder, used: Mapping[int, int]) -> int:
     last = {
         used[step.microbatch]: i for i, step in enumerate(order) if step.kind is not Pass.UPDATE
     }
-    held, newest, peak = {0}, 0, 1
+    held = {0}
+    newest = 0
+    peak = 1
 
     for i, step in enumerate(order):
         if step.kind is Pass.UPDATE:
