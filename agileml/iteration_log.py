@@ -205,7 +205,7 @@ def _cut(path: Path) -> int:
             content = None
         if not isinstance(content, dict) or "clock" not in content:
             break
-        whole = whole + len(line)
+        whole += len(line)
         last = content["clock"]
 
     with path.open("r+b") as file:

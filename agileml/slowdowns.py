@@ -153,8 +153,8 @@ class Slowness:
                 (self._done + 1) * SLOW_POINTS // self._before,
             )
 
-        self._done = self._done + 1
-        self._seconds = self._seconds + seconds
+        self._done += 1
+        self._seconds += seconds
         factor = 1.0
         for number, slowdown in enumerate(self._slowdowns):
             factor *= self._of(number, slowdown, points, now)

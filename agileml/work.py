@@ -168,9 +168,10 @@ class Coverage:
         for cover in covers:
             shard, first, last = cover
             arrived = self._arrived.get(shard)
-            self._arrived[shard] = (
-                cover if arrived is None else _ranges(arrived) | Ranges(((first, last),))
-            )
+            if arrived is None:
+                self._arrived[shard] = cover
+            else:
+                self._arrived[shard] = _ranges(arrived) | Ranges(((first, last),))
             self.chunks += last - first
 
     def complete(self, accepted: Accepted) -> bool:
@@ -242,7 +243,9 @@ class CountedWork:
         """The chunks of a shard that count; all of them as long as the clock is not decided."""
         if not self.awaits or clock > max(self._past, *self._decided, 0):
             return self.plan.ranges(shard, clock)
-        return self._decided[clock].of_shard(shard) if clock in self._decided else Ranges()
+        if clock in self._decided:
+            return self._decided[clock].of_shard(shard)
+        return Ranges()
 
     def left_out(self, clock: int, covers: Iterable[Cover]) -> bool:
         """Whether a contribution with these chunks came too late for its clock. All of it counts,

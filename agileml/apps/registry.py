@@ -349,11 +349,9 @@ class ArgumentBounds:
     inclusive: bool = True
 
     def __str__(self) -> str:
-        return (
-            ""
-            if self.least == -inf
-            else f" {'of at least' if self.inclusive else 'above'} {self.least:g}"
-        )
+        if self.least == -inf:
+            return ""
+        return f" {'of at least' if self.inclusive else 'above'} {self.least:g}"
 
     def allow(self, value: float) -> bool:
         """Whether a value is within the bound."""

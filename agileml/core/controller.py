@@ -437,7 +437,8 @@ class Controller:
                 log.logged_at = self._now
             return
 
-        if (repeated := log.take_repeated()) is not None:
+        repeated = log.take_repeated()
+        if repeated is not None:
             self._out.append(repeated)
         while True:
             self._observe_nodes()

@@ -96,7 +96,9 @@ class Decisions:
 
     def accepted(self, clock: int) -> Accepted:
         """The chunks of a clock."""
-        return self.plan.accept_all(clock) if self.policy is None else self.decided[clock].accepted
+        if self.policy is None:
+            return self.plan.accept_all(clock)
+        return self.decided[clock].accepted
 
     def waited_for(self, clock: int) -> int:
         """How many workers were awaited; 0 without a policy."""
@@ -104,11 +106,9 @@ class Decisions:
 
     def dropped(self, clock: int) -> int:
         """Number of chunks of a clock that were left out."""
-        return (
-            0
-            if self.policy is None
-            else self.plan.accept_all(clock).chunks - self.accepted(clock).chunks
-        )
+        if self.policy is None:
+            return 0
+        return self.plan.accept_all(clock).chunks - self.accepted(clock).chunks
 
     def after(self, clock: int) -> tuple[ClockCovers, ...]:
         """The decisions about later clocks, for nodes that repeat them or join."""
@@ -206,7 +206,8 @@ class Decisions:
 
         decided = ClockDecision(Accepted(self.clock, covers), arrived if coming.owed else wanted)
         self._waited = decided.waited_for
-        if warning := self.shares.add(decided.accepted):
+        warning = self.shares.add(decided.accepted)
+        if warning:
             self.notes.append(warning)
         self.decided[self.clock] = decided
         self._turn()
@@ -335,7 +336,9 @@ class ShardShares:
         of all shards.
         """
         mean = self.mean
-        return (min(self.counted) / mean, max(self.counted) / mean) if mean else (1.0, 1.0)
+        if mean:
+            return (min(self.counted) / mean, max(self.counted) / mean)
+        return (1.0, 1.0)
 
 
 def _allowed(mean: float) -> float:

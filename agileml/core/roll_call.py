@@ -180,7 +180,8 @@ class RollCall:
     def _watch(self, beat: Heartbeat) -> Iterator[NodeAnswer]:
         """Gives up a node whose heartbeat says that it hangs."""
         self.members[beat.node].grace = 0.0
-        if why := hung(beat, self.settings.nodes):
+        why = hung(beat, self.settings.nodes)
+        if why:
             yield self._lose([beat.node], why)
             yield Send(beat.node, Leave(f"this node was declared lost: {why}", lost=True))
 
@@ -189,7 +190,8 @@ class RollCall:
         for member in self.members:
             member.last_heard = min(now, member.last_heard + late)
         longest = self.settings.nodes.heartbeat_timeout
-        if lost := silent(self.members, now, longest):
+        lost = silent(self.members, now, longest)
+        if lost:
             yield self._lose(lost, f"no heartbeat for {longest:g} s")
             return
 

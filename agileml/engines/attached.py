@@ -122,11 +122,9 @@ class AttachedJob:
         self._loop.handle_events()
         result = self._loop.turn(longest)
         self.expelled = self._client.expelled
-        return (
-            None
-            if result is None
-            else _sound(lambda: self._plan.trained(result, self._checkpoints.load))
-        )
+        if result is None:
+            return None
+        return _sound(lambda: self._plan.trained(result, self._checkpoints.load))
 
     @property
     def last_clock(self) -> int:

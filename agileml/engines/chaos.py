@@ -332,11 +332,12 @@ class _Parser:
 
         self._takes("do")
         fault = self._fault()
-        probability = (
-            float(self._number("a probability from 0 to 1, such as 0.3", r"0?\.\d{1,9}|0|1(\.0*)?"))
-            if self._takes("prob")
-            else 1.0
-        )
+        if self._takes("prob"):
+            probability = float(
+                self._number("a probability from 0 to 1, such as 0.3", r"0?\.\d{1,9}|0|1(\.0*)?")
+            )
+        else:
+            probability = 1.0
 
         return Rule(when, in_clocks, repeats, fault, probability)
 
@@ -421,7 +422,9 @@ class _Parser:
         return self._word() in words
 
     def _word(self) -> str:
-        return self._words[self._at][0] if self._at < len(self._words) else ""
+        if self._at < len(self._words):
+            return self._words[self._at][0]
+        return ""
 
     def _unexpected(self, wanted: str) -> BadArgument:
         word, at = self._words[self._at] if self._at < len(self._words) else ("", self._end)

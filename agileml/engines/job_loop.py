@@ -258,7 +258,8 @@ class JobLoop:
         """
         if gone.status is None or self._failure:
             return
-        if why := self._crashes.add(gone, self._machines):
+        why = self._crashes.add(gone, self._machines)
+        if why:
             why = f"{gone.name} is {why}: it {gone.how}"
             if gone.name == CONTROLLER or not self._replaces:
                 raise Unrecoverable(why)

@@ -187,7 +187,9 @@ class CacheView:
             return slice(0, count)
         if isinstance(rows, slice):
             start, stop, step = rows.indices(count)
-            return slice(start, max(start, stop)) if step == 1 else np.arange(start, stop, step)
+            if step == 1:
+                return slice(start, max(start, stop))
+            return np.arange(start, stop, step)
 
         numbers = np.asarray(rows)
         if numbers.ndim != 1 or (numbers.dtype.kind not in "iu" and numbers.size):
@@ -295,9 +297,10 @@ class WriteBack:
     def collect(self, clock: int, chunk: ChunkView) -> None:
         """Ends a chunk and aggregates its updates with those of its clock."""
         if clock not in self._clocks:
-            self._clocks[clock] = (
-                self._spare.pop() if self._spare else UpdateBuffer(self._layout, self._by)
-            )
+            if self._spare:
+                self._clocks[clock] = self._spare.pop()
+            else:
+                self._clocks[clock] = UpdateBuffer(self._layout, self._by)
         self._clocks[clock].absorb(chunk.own)
 
     def take(self, clock: int) -> dict[int, Delta]:

@@ -206,7 +206,9 @@ class DBW:
         """The learning rate as a share of the best one without noise; 1 until it is known, as the
         paper assumes.
         """
-        return min(2.0, max(0.0, self.turned / self.walked)) if self.walked else 1.0
+        if self.walked:
+            return min(2.0, max(0.0, self.turned / self.walked))
+        return 1.0
 
     def _estimates(self) -> tuple[float, float] | None:
         """|grad F|^2, or a little less as it is uncertain, and the variance of one gradient, if a

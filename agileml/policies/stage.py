@@ -97,9 +97,9 @@ class ClockFinished:
         workers = self._workers(self.stage)
         waiting = max(0.0, self.seconds - self.sums.seconds / workers)
         here = self._busiest(self.stage)
-        return (
-            self.seconds if not here else self.seconds + waiting * (self._busiest(stage) / here - 1)
-        )
+        if not here:
+            return self.seconds
+        return self.seconds + waiting * (self._busiest(stage) / here - 1)
 
     def _busiest(self, stage: int) -> float:
         """Bytes that the machine with most of them sends and receives in a clock."""

@@ -185,11 +185,9 @@ class Remaining:
             span for span in plan.ranges(shard, position.clock).spans if span[1] > position.chunk
         ]
         left = Ranges(tuple((max(position.chunk, lo), hi) for lo, hi in spans))
-        return (
-            cls(position.clock, left)
-            if left
-            else cls.at(Position(position.clock + 1, 0), shard, plan)
-        )
+        if left:
+            return cls(position.clock, left)
+        return cls.at(Position(position.clock + 1, 0), shard, plan)
 
     @property
     def position(self) -> Position:
@@ -201,20 +199,16 @@ class Remaining:
         clock.
         """
         left = self.chunks.without(chunk)
-        return (
-            Remaining(self.clock, left)
-            if left
-            else Remaining.at(Position(self.clock + 1, 0), shard, plan)
-        )
+        if left:
+            return Remaining(self.clock, left)
+        return Remaining.at(Position(self.clock + 1, 0), shard, plan)
 
     def counted(self, shard: int, plan: ClockChunks) -> Remaining:
         """The part of the work that counts, or else the next clock."""
         left = self.chunks & plan.ranges(shard, self.clock)
-        return (
-            Remaining(self.clock, left)
-            if left
-            else Remaining.at(Position(self.clock + 1, 0), shard, plan)
-        )
+        if left:
+            return Remaining(self.clock, left)
+        return Remaining.at(Position(self.clock + 1, 0), shard, plan)
 
     def whole(self, shard: int, plan: ClockChunks) -> bool:
         """Whether no chunk of the clock is done."""

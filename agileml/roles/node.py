@@ -170,7 +170,8 @@ class Node:
             name, work, chunk_runner, settings.slack, settings.keeps, out, settings.frame_bytes
         )
 
-        if (reassignment := stragglers.reassignment) is not None:
+        reassignment = stragglers.reassignment
+        if reassignment is not None:
             worker.helping = Helping(
                 worker.context, work, worker.shards, timer, FlexRR(reassignment)
             )
@@ -464,7 +465,9 @@ class Departure:
     def _continue(self, epoch: int) -> list[Send]:
         """Once all have answered, marks the links again, or reports that nothing is in flight."""
         marks = self._mark(epoch) if not self._unanswered and self._sent_work else []
-        return marks if self._unanswered else [*marks, Send(CONTROLLER, Drained(self.node, epoch))]
+        if self._unanswered:
+            return marks
+        return [*marks, Send(CONTROLLER, Drained(self.node, epoch))]
 
     def _mark(self, epoch: int) -> list[Send]:
         self._unanswered = set(self._peers)

@@ -390,7 +390,7 @@ class PendingClock:
             )
             items = work.plan.cover_items(accepted.clock, covers)
             weighted = weighted + square(own) / max(1, items)
-            count = count + (items > 0)
+            count += items > 0
 
         summed = self.summed()
         along = (

@@ -97,7 +97,9 @@ class VersionRequests:
 
     def oldest(self, clock: int) -> int:
         """The oldest version that a chunk of this clock may read."""
-        return 0 if self.slack is None else max(0, clock - 1 - self.slack)
+        if self.slack is None:
+            return 0
+        return max(0, clock - 1 - self.slack)
 
     def request(self, clock: int) -> None:
         """Waits for the versions that a chunk of this clock needs; requests those that are not on

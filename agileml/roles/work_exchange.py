@@ -68,7 +68,9 @@ class WorkPace:
     @property
     def progress(self) -> float:
         """Clocks done, counting the part of this one."""
-        return self.clock + 1 - self.left / self.total if self.total else float(self.clock)
+        if self.total:
+            return self.clock + 1 - self.left / self.total
+        return float(self.clock)
 
 
 def covers_of_chunks(chunks: Iterable[tuple[int, int]]) -> tuple[Cover, ...]:
@@ -324,9 +326,9 @@ class Helping:
         if chunk.clock != pace.clock:
             return
 
-        pace.left = pace.left - 1
-        pace.seconds = pace.seconds + seconds
-        pace.computed = pace.computed + 1
+        pace.left -= 1
+        pace.seconds += seconds
+        pace.computed += 1
 
         pace.latest = seconds * pace.total
         if not pace.reported and pace.left <= (1 - self.policy.settings.report_at) * pace.total:

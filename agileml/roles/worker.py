@@ -281,7 +281,9 @@ class Worker:
         if self.helping is not None and (borrowed := self.helping.next()) is not None:
             return borrowed
         behind = self.shards.first()
-        return None if behind is None else (behind[0].clock, behind[1], behind[0].chunk)
+        if behind is None:
+            return None
+        return (behind[0].clock, behind[1], behind[0].chunk)
 
     def _evaluate(self, clock: int) -> WorkerState:
         """Starts to compute the loss of the final version on the next shard; requests that version

@@ -79,7 +79,8 @@ class ModelCheckpoints:
 
     def _present(self) -> Iterator[tuple[int, int]]:
         for name in self._blobs.list(_PREFIX):
-            if match := _NAME.fullmatch(name):
+            match = _NAME.fullmatch(name)
+            if match:
                 yield int(match[1]), int(match[2])
 
 

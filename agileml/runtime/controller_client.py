@@ -97,7 +97,8 @@ class ControllerClient:
         self._connection.maintain(now)
         for event in self._mailbox.receive(max(self._connection.timeout(now, longest), 0.0)):
             if isinstance(event, Envelope):
-                if (iteration := self._handle(event.message)) is not None:
+                iteration = self._handle(event.message)
+                if iteration is not None:
                     yield iteration
             elif event.peer == CONTROLLER:
                 self._linked = self._connection.handle(event, time.monotonic())

@@ -306,7 +306,8 @@ class ControllerProcess:
         self._repeat()
         while True:
             self._listen(max(0.0, self._next_tick - time.monotonic()))
-            if (late := time.monotonic() - self._next_tick) >= 0:
+            late = time.monotonic() - self._next_tick
+            if late >= 0:
                 # If this process itself was suspended, the heartbeats of that time are still
                 # unread.
                 self._listen(0.0)
@@ -314,9 +315,8 @@ class ControllerProcess:
                 self._control(Tick(late))
                 members = self._controller.members
                 epoch = self._controller.epoch
-                if (
-                    victim := self._broken_links.victim(members, epoch, time.monotonic())
-                ) is not None:
+                victim = self._broken_links.victim(members, epoch, time.monotonic())
+                if victim is not None:
                     self._control(NodeLost(*victim))
 
     def _listen(self, longest: float) -> None:
@@ -327,7 +327,8 @@ class ControllerProcess:
                     allowed = not isinstance(request, BlobRequest) or may_use(
                         request.kind, request.name, granted
                     )
-                    if broken_rule := self._blobs.handle(sender, request, allowed=allowed):
+                    broken_rule = self._blobs.handle(sender, request, allowed=allowed)
+                    if broken_rule:
                         self._mailbox.shut_out(sender, f"{MISCONDUCT} {broken_rule}")
                 case Envelope(message=Printed() as printed):
                     self._mailbox.send(JOB_LOOP, printed)
@@ -418,7 +419,8 @@ class ControllerProcess:
 
         for instruction in instructions:
             self._carry_out(instruction)
-        if (failures := self._controller.members.failures) != self._failures:
+        failures = self._controller.members.failures
+        if failures != self._failures:
             self._failures = failures
             for gone in set(self._controller.members.names(NodePhase.DEAD)) - self._told_gone:
                 self._told_gone.add(gone)
@@ -456,7 +458,8 @@ class ControllerProcess:
                 self._mailbox.finish_sending(JOB_LOOP)
 
     def _send(self, node: str, message: object) -> None:
-        if grants := self._controller.granted(node, message):
+        grants = self._controller.granted(node, message)
+        if grants:
             self._granted[node] = self._granted.get(node, frozenset()) | grants
         if hasattr(message, "epoch"):
             self._mailbox.admit(node)

@@ -159,7 +159,8 @@ class NodeLoop(ABC, Generic[NodeT]):
             # hung.
             self._vitals.note_turn(time.monotonic())
 
-        if (reason := self._vitals.given_up) and not self._leaving:
+        reason = self._vitals.given_up
+        if reason and not self._leaving:
             self._handle(Leave(reason, lost=True))
         self._end_turn()
 
@@ -303,7 +304,9 @@ class NodeLoop(ABC, Generic[NodeT]):
 
 
 def described(error: BaseException) -> str:
-    return str(error) if isinstance(error, AgileMLError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, AgileMLError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
 
 
 def tells_of_a_broken_link(event: Lost | Rejected) -> bool:

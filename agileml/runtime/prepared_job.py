@@ -124,9 +124,9 @@ def start_note(trainer: Trainer, seed: int) -> str:
     """Lets a trainer check itself before a job starts: what it says, or the error that it
     raises."""
     check = getattr(trainer, "check_start", None)
-    return (
-        "" if check is None else str(call(f"{name_of(trainer)}: check_start", lambda: check(seed)))
-    )
+    if check is None:
+        return ""
+    return str(call(f"{name_of(trainer)}: check_start", lambda: check(seed)))
 
 
 def main() -> None:

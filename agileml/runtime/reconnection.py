@@ -56,7 +56,9 @@ class ControllerConnection:
 
     def timeout(self, now: float, longest: float) -> float:
         """The longest time to wait for messages without being late for the next attempt."""
-        return longest if self._next is None else max(0.0, min(longest, self._next - now))
+        if self._next is None:
+            return longest
+        return max(0.0, min(longest, self._next - now))
 
 
 class BrokenLinks:

@@ -440,7 +440,7 @@ class _BlobSession:
         while isinstance(request := self._next(), BlobPiece) and not request.checksum:
             piece = np.ascontiguousarray(request.content).reshape(-1).data
             checksum = crc32(piece, checksum)
-            size = size + piece.nbytes
+            size += piece.nbytes
             if size > self._most_bytes:
                 raise BadArgument(f"the content of a blob has more than {self._most_bytes:,} bytes")
             yield piece

@@ -50,7 +50,9 @@ class FolderRendezvous:
         port.
         """
         socket = self.address(name)
-        return (socket,) if self.listen is None or name != CONTROLLER else (socket, self.listen)
+        if self.listen is None or name != CONTROLLER:
+            return (socket,)
+        return (socket, self.listen)
 
     def addresses(self, name: str) -> Sequence[Address]:
         """Where to reach a process: the socket in the folder."""
@@ -151,7 +153,9 @@ class AddressBook:
     def next_address(self, peer: str) -> Address | None:
         """Where to try to reach a peer now; None if that is not known."""
         addresses = self.addresses(peer)
-        return addresses[self._failed.get(peer, 0) % len(addresses)] if addresses else None
+        if addresses:
+            return addresses[self._failed.get(peer, 0) % len(addresses)]
+        return None
 
     def note_answer(self, peer: str) -> None:
         """The peer was reached: its addresses are tried from the first one again."""
@@ -170,7 +174,8 @@ class AddressBook:
         """Where to reach a process, best first: a node over a Unix socket if it is on this
         computer.
         """
-        if known := self._rendezvous.addresses(peer):
+        known = self._rendezvous.addresses(peer)
+        if known:
             return known
 
         (controller, *_) = self._rendezvous.addresses(CONTROLLER)

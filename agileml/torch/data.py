@@ -392,7 +392,9 @@ class Batches:
     @property
     def per_epoch(self) -> int:
         """Batches of an epoch; a clock is one batch."""
-        return self.samples // self.size if self.drop_last else -(-self.samples // self.size)
+        if self.drop_last:
+            return self.samples // self.size
+        return -(-self.samples // self.size)
 
     def length(self, clock: int) -> int:
         """The number of samples in the batch of a clock."""

@@ -201,7 +201,8 @@ class Elastic:
         self._modes = [(layer, layer.training) for layer in self.model.modules()]
         frame = self._frames()[0]
         carried, overwritten = variables_set(frame.f_code.co_filename, frame.f_lineno)
-        if carried := carried - self._ignored:
+        carried = carried - self._ignored
+        if carried:
             raise BadTrainer(
                 f"Elastic: {min(carried)!r} goes from one iteration to the next, but another node "
                 "may do that one:"
@@ -306,11 +307,12 @@ class Elastic:
 
         check_rates(self._where, self.optimizer, self.schedulers, work.rates[1])
         state = content_of(self._where, self.declared)
-        variables = (
-            LoopVariables.of(self._frames(), self._known, self._ignored, self._overwritten)
-            if work.looks
-            else None
-        )
+        if work.looks:
+            variables = LoopVariables.of(
+                self._frames(), self._known, self._ignored, self._overwritten
+            )
+        else:
+            variables = None
 
         self._work = self._gradients = None
         return Computed(gradients, self._loss, state, variables)

@@ -339,11 +339,9 @@ def _attributes(module: torch.nn.Module) -> dict[str, object]:
 
 def _same(value: object, earlier: object) -> bool:
     plain = (int, float, str, bool)
-    return (
-        value == earlier
-        if isinstance(value, plain) and isinstance(earlier, plain)
-        else value is earlier
-    )
+    if isinstance(value, plain) and isinstance(earlier, plain):
+        return value == earlier
+    return value is earlier
 
 
 @contextmanager

@@ -52,7 +52,9 @@ LOG_TOLERANCE = 1e-4
 def shortened(value: object) -> str:
     """A value as a message has it, in one line."""
     text = " ".join(repr(value).split())
-    return text if len(text) <= MAX_VALUE_TEXT else f"{text[:MAX_VALUE_TEXT]}..."
+    if len(text) <= MAX_VALUE_TEXT:
+        return text
+    return f"{text[:MAX_VALUE_TEXT]}..."
 
 
 class BatchShare(NamedTuple):
@@ -185,7 +187,9 @@ class FrameworkTrainer(TorchModule):
         """
         note = super().check_start(seed)
         self._check_parts()
-        return f"{note}; without effect: {', '.join(self.ignored)}" if self.ignored else note
+        if self.ignored:
+            return f"{note}; without effect: {', '.join(self.ignored)}"
+        return note
 
     # -- a trainer ---------------------------------------------------------------------------------
 
@@ -288,9 +292,10 @@ class FrameworkTrainer(TorchModule):
         values = dict[str, float]()
         for key, (total, weight) in zip(self.table.keys, latest.tolist(), strict=False):
             if weight and (key.place == TRAINING) == of_step:
-                values[key.named(step=of_step)] = (
-                    total if key.is_sum and not of_step else total / weight
-                )
+                if key.is_sum and not of_step:
+                    values[key.named(step=of_step)] = total
+                else:
+                    values[key.named(step=of_step)] = total / weight
 
         number = work.number if isinstance(work, OptimizerStep) else work.step
         call(f"{self.name}: on_step", partial(self.on_step, number, values))
@@ -589,11 +594,9 @@ class FrameworkTrainer(TorchModule):
 
     def logged_steps(self) -> Sequence[int]:
         """The steps whose values are logged."""
-        return (
-            range(self.log_every, self.prepared.course.steps + 1, self.log_every)
-            if self.log_every
-            else ()
-        )
+        if self.log_every:
+            return range(self.log_every, self.prepared.course.steps + 1, self.log_every)
+        return ()
 
     def _keys(self) -> list[LogKey]:
         """The names that are logged for the first batch, and for the first of each validation

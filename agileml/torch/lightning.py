@@ -393,7 +393,8 @@ class LightningTrainer(FrameworkTrainer):
         where = f"{self.name}: self.log({name!r})"
         reduction = getattr(reduction, "__name__", reduction)
 
-        if unknown := given.keys() - _OF_LOG:
+        unknown = given.keys() - _OF_LOG
+        if unknown:
             raise BadTrainer(
                 f"{where} has an argument {min(unknown)!r} that is not known here; leave it out"
             )
@@ -461,6 +462,8 @@ def _doubled(content: Any) -> Any:
         doubled = [_doubled(value) for value in content]
         if isinstance(content, list):
             return doubled
-        return type(content)(*doubled) if hasattr(content, "_fields") else tuple(doubled)
+        if hasattr(content, "_fields"):
+            return type(content)(*doubled)
+        return tuple(doubled)
 
     return content

@@ -233,7 +233,7 @@ class _PartStream:
                     "in the stream of"
                     f" {type(self._dataset).__name__}; use fewer parts"
                 ) from None
-            self._epoch = self._epoch + 1
+            self._epoch += 1
             self._read = 0
             self._iterator = self._begin(StreamPosition(self._epoch))
             return self._next()

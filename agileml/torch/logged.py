@@ -153,8 +153,9 @@ class LogTable:
             for key in filter(row.holds, self.keys):
                 total, weight = logged[number, self.columns[key.place, key.name] :][:2].tolist()
                 if weight:
-                    values[key.named(step=row.of_step)] = (
-                        total if key.is_sum and not row.of_step else total / weight
-                    )
+                    if key.is_sum and not row.of_step:
+                        values[key.named(step=row.of_step)] = total
+                    else:
+                        values[key.named(step=row.of_step)] = total / weight
             if values:
                 yield row, values

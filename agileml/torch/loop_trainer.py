@@ -237,11 +237,9 @@ def _equal(earlier: torch.Tensor | None, later: torch.Tensor | None) -> bool:
         return earlier is later
     earlier = earlier.to_dense()
     later = later.to_dense()
-    return (
-        torch.allclose(earlier, later, rtol=1e-4, atol=1e-6)
-        if earlier.is_cuda
-        else torch.equal(earlier, later)
-    )
+    if earlier.is_cuda:
+        return torch.allclose(earlier, later, rtol=1e-4, atol=1e-6)
+    return torch.equal(earlier, later)
 
 
 @dataclass(frozen=True, eq=False)

@@ -257,12 +257,13 @@ class TorchNetwork:
 
     def _weighted(self, name: str, gradient: torch.Tensor, weight: float, where: str) -> _Weighted:
         if gradient.is_sparse != (name in self.sparse):
-            problem = (
-                "its gradient is sparse, but it is not the weight of an Embedding"
-                if gradient.is_sparse
-                else "the embedding has sparse=True, but its weight is used elsewhere, too, which makes its gradient"
-                " dense; use sparse=False"
-            )
+            if gradient.is_sparse:
+                problem = "its gradient is sparse, but it is not the weight of an Embedding"
+            else:
+                problem = (
+                    "the embedding has sparse=True, but its weight is used elsewhere, too, which makes its gradient"
+                    " dense; use sparse=False"
+                )
             raise BadTrainer(f"{where}, parameter {name!r}: {problem}")
 
         rows = None
@@ -374,7 +375,9 @@ def on_device(batch: Any, device: str) -> Any:  # noqa: ANN401
         return [on_device(value, device) for value in batch]
     if isinstance(batch, tuple):
         moved = [on_device(value, device) for value in batch]
-        return type(batch)(*moved) if hasattr(batch, "_fields") else tuple(moved)
+        if hasattr(batch, "_fields"):
+            return type(batch)(*moved)
+        return tuple(moved)
 
     return batch
 

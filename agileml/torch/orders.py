@@ -167,7 +167,8 @@ def _copied(loader: DataLoader[Any]) -> Any:  # noqa: ANN401 - a batch sampler o
     sampler = loader.batch_sampler
     inner: Any = sampler
     while inner is not None:
-        if (source := getattr(inner, "data_source", None)) is not None:
+        source = getattr(inner, "data_source", None)
+        if source is not None:
             shared[id(source)] = source
         inner = getattr(inner, "sampler", None)
 

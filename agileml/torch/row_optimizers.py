@@ -95,9 +95,10 @@ class RowOptimizers:
         has_state = any(names.arrays or names.numbers for names in self._names.values())
         self.slots = max((len(names.arrays) for names in self._names.values()), default=0)
         """State arrays that a parameter needs."""
-        self.row_slots = (
-            1 + max(len(names.numbers) for names in self._names.values()) if has_state else 0
-        )
+        if has_state:
+            self.row_slots = 1 + max(len(names.numbers) for names in self._names.values())
+        else:
+            self.row_slots = 0
         """State numbers that a parameter needs; the first counts the steps."""
         self._joint = [self._is_joint(number) for number in range(len(self._optimizers))]
         self._reading = {group for group in self._names if self._only_reads(group)}
@@ -133,11 +134,12 @@ class RowOptimizers:
         number, group = self._groups[part.name]
         read_only = (number, group) in self._reading
         parameter = torch.from_numpy(part.values)
-        parameter.grad = (
-            _sparse(part.gradient, ~_is_untouched(part.gradient))
-            if part.name in self._sparse
-            else torch.from_numpy(_writable(part.gradient) if read_only else part.gradient.copy())
-        )
+        if part.name in self._sparse:
+            parameter.grad = _sparse(part.gradient, ~_is_untouched(part.gradient))
+        else:
+            parameter.grad = torch.from_numpy(
+                _writable(part.gradient) if read_only else part.gradient.copy()
+            )
 
         names = self._names[number, group]
         arrays = part.slots[: len(names.arrays)]
@@ -151,7 +153,8 @@ class RowOptimizers:
         """Keeps the state that a step has left."""
         after = step.state
         names = step.names
-        if new := after.keys() - {*names.arrays, *names.numbers}:
+        new = after.keys() - {*names.arrays, *names.numbers}
+        if new:
             raise BadTrainer(
                 f"optimizer {kind}: its state {min(new)!r} appeared after its first steps; use "
                 "another optimizer"
@@ -309,7 +312,8 @@ def _probe(optimizer: Optimizer, hyperparameters: Hyperparameters, sparse: bool)
         )
 
     state = tried[0][0][1]
-    if irregular := [key for key, value in state.items() if getattr(value, "is_sparse", False)]:
+    irregular = [key for key, value in state.items() if getattr(value, "is_sparse", False)]
+    if irregular:
         raise BadTrainer(
             f"optimizer {kind}: its state {irregular[0]!r} becomes sparse for an embedding with "
             "sparse=True; use"
@@ -324,7 +328,8 @@ def _probe(optimizer: Optimizer, hyperparameters: Hyperparameters, sparse: bool)
         and (isinstance(value, int | float) or getattr(value, "shape", None) == ())
     )
 
-    if other := [key for key in state if key not in arrays + numbers]:
+    other = [key for key in state if key not in arrays + numbers]
+    if other:
         raise BadTrainer(
             f"optimizer {kind}: its state {other[0]!r} lacks the parameter's shape; use another"
         )
@@ -401,9 +406,10 @@ class _Schedule:
         self, optimizers: Sequence[Optimizer], schedule: Callable[[Optimizer], LRScheduler] | None
     ) -> None:
         self._optimizers = optimizers
-        self._schedulers = (
-            [] if schedule is None else [schedule(optimizer) for optimizer in optimizers]
-        )
+        if schedule is None:
+            self._schedulers = []
+        else:
+            self._schedulers = [schedule(optimizer) for optimizer in optimizers]
 
         for scheduler in self._schedulers:
             kind = type(getattr(scheduler, "scheduler", scheduler)).__name__

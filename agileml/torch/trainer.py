@@ -405,11 +405,9 @@ class TorchModule:
 
     def objective_at(self, clock: int) -> BatchObjective:
         """The objective of a clock."""
-        return (
-            partial(cast("Any", self.objective), clock=clock)
-            if self._takes_clock
-            else self.objective
-        )
+        if self._takes_clock:
+            return partial(cast("Any", self.objective), clock=clock)
+        return self.objective
 
     @cached_property
     def _takes_clock(self) -> bool:

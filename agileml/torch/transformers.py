@@ -211,11 +211,10 @@ class TransformersTrainer(FrameworkTrainer):
         state = self.dataset.state
         state.global_step = batch.step
         state.max_steps = self.prepared.course.steps
-        state.epoch = (
-            batch.epoch + batch.batch / self.prepared.course.batches
-            if batch.loader == TRAINING
-            else None
-        )
+        if batch.loader == TRAINING:
+            state.epoch = batch.epoch + batch.batch / self.prepared.course.batches
+        else:
+            state.epoch = None
         return self.dataset
 
     def weight(self, share: BatchShare) -> float:
@@ -374,7 +373,7 @@ class TransformersTrainer(FrameworkTrainer):
             if row.kind != "step":
                 rows.append(LoggedValues(row.step, epoch, values))
                 continue
-            total = total + values["loss"] * (row.step - before)
+            total += values["loss"] * (row.step - before)
             before = row.step
             if self._logs(row.step):
                 rate = self._optimizers.hyperparameters(row.step)[0][0]["lr"]

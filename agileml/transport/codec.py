@@ -101,9 +101,9 @@ def _scalar(annotation: Any) -> type[np.generic]:  # noqa: ANN401
     arguments = typing.get_args(annotation)
     scalars = typing.get_args(arguments[1]) if len(arguments) == 2 else ()
     declared = scalars[0] if scalars else np.generic
-    return (
-        declared if isinstance(declared, type) and issubclass(declared, np.generic) else np.generic
-    )
+    if isinstance(declared, type) and issubclass(declared, np.generic):
+        return declared
+    return np.generic
 
 
 def _check_fields(messages: list[type]) -> None:

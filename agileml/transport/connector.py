@@ -159,7 +159,8 @@ class Connector:
                     )
                 )
                 continue
-            if (count := len(self._unauthenticated)) >= self._settings.max_handshakes:
+            count = len(self._unauthenticated)
+            if count >= self._settings.max_handshakes:
                 oldest = next(iter(self._unauthenticated))
                 self._end(
                     oldest, f"dropped for a newer connection: {count} were in their handshake"
@@ -254,7 +255,8 @@ class Connector:
         assert link.handshake.peer is not None
         link.peer = link.handshake.peer.name
         self._awaited.pop(link.peer, None)
-        if (crossed := self._attempts.pop(link.peer, None)) is not None:
+        crossed = self._attempts.pop(link.peer, None)
+        if crossed is not None:
             crossed.close(self._loop)
         self._opened(link)
 

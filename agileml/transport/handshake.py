@@ -80,7 +80,9 @@ def node_of(process: str) -> str:
     """The node for which a process speaks: itself, or the one whose helper `node@...` or link for
     blobs it is.
     """
-    return process.split("/")[1] if process.startswith(BLOB_CLIENT) else process.partition("@")[0]
+    if process.startswith(BLOB_CLIENT):
+        return process.split("/")[1]
+    return process.partition("@")[0]
 
 
 @dataclass(frozen=True, slots=True)

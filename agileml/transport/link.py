@@ -100,11 +100,10 @@ class Link:
         """Starts the TLS handshake."""
         assert isinstance(self.stream, PlainStream)
         self.phase = Phase.SECURING
-        self.stream = (
-            self.stream.secured(client, HOSTNAME)
-            if self.initiated
-            else self.stream.secured(server, None)
-        )
+        if self.initiated:
+            self.stream = self.stream.secured(client, HOSTNAME)
+        else:
+            self.stream = self.stream.secured(server, None)
 
     def prove(self) -> None:
         """Starts the job's handshake."""

@@ -78,7 +78,8 @@ def tune(sock: socket.socket, buffer_bytes: int | None) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in _KEEPALIVE.items():
             # Not every system has all of them.
-            if (number := getattr(socket, name, None)) is not None:
+            number = getattr(socket, name, None)
+            if number is not None:
                 sock.setsockopt(socket.IPPROTO_TCP, int(number), value)
 
     if buffer_bytes is not None:

@@ -66,7 +66,8 @@ class SimulatedEngine:
             code = job.source.code()
             settings = controller_settings(job, code, _StopRule(job.stopping))
             seed = job.settings.seed
-            if note := start_note(trainer, seed):
+            note = start_note(trainer, seed)
+            if note:
                 output(Printed("job", note))
             training = Simulation(
                 trainer, settings, job.settings, self.machines, seed, slowdowns=job.slowdowns

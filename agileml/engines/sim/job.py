@@ -358,7 +358,8 @@ class JobSimulation(Generic[NodeT, ControlT]):
     def _deliver(self, sender: str, receiver: str, message: object) -> None:
         node = self.nodes.get(receiver)
         if node is not None:
-            if actions := node.handle(message, sender):
+            actions = node.handle(message, sender)
+            if actions:
                 self._act(receiver, actions)
         elif receiver == CONTROLLER:
             self._control(message, sender)

@@ -164,11 +164,9 @@ class PipelineControl:
         """The layers of which a node is to save copies, with the update before which they are
         saved.
         """
-        return (
-            frozenset((layer, order.batch) for layer in order.saved)
-            if isinstance(order, CopyLayers)
-            else frozenset()
-        )
+        if isinstance(order, CopyLayers):
+            return frozenset((layer, order.batch) for layer in order.saved)
+        return frozenset()
 
     def _process(self, event: object, now: float) -> None:
         stale = self._roll_call.stale(event, now, self.epoch, open_=True)

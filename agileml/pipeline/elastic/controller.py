@@ -149,7 +149,9 @@ class ElasticController:
             return []
         del self._leaving[node], self._held.nodes[node]
         needed = node in self._seated or self.phase is ElasticPhase.MOVING
-        return self._plan(now) if needed or self.phase is ElasticPhase.WAITING else []
+        if needed or self.phase is ElasticPhase.WAITING:
+            return self._plan(now)
+        return []
 
     def report(self, report: NodeReport, now: float) -> Instructions:
         """A node has done something; reports of earlier epochs are dropped."""
@@ -288,7 +290,8 @@ class ElasticController:
     def _copies(self, *, copied: bool, saved: bool) -> Instructions:
         copies = neighbors_copies(self._seated, self._held, self.batch) if copied else {}
         to_save = self._to_save(self._seated) if saved else {}
-        if pending := frozenset(layer for layers in copies.values() for layer, _ in layers):
+        pending = frozenset(layer for layers in copies.values() for layer, _ in layers)
+        if pending:
             self._copying = self.batch, pending
         return [
             (node, CopyLayers(self.epoch, self.batch, copies.get(node, ()), to_save.get(node, ())))

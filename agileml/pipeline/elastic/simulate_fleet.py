@@ -107,7 +107,8 @@ def simulate_fleet(plan: ParallelPlan, fleet: Sequence[FleetChange], warning: fl
     }
     bound = 0.0
     for began, end, size, _ in spans:
-        if fitting := max((nodes for nodes in options if nodes <= size), default=0):
+        fitting = max((nodes for nodes in options if nodes <= size), default=0)
+        if fitting:
             bound += (end - began) * samples / steps[options[fitting]]
 
     machine_seconds = sum((end - began) * size for began, end, size, _ in spans)

@@ -199,11 +199,9 @@ def _profile(name: str, model: PipelineModel, size: int, measuring: _Measuring) 
 
 def _joined(model: PipelineModel, piece: range, parts: Sequence[Passed], whole: Passed) -> Passed:
     first = model.layers[piece[0]]
-    return (
-        sum_of_parts(parts, whole, residual=first.residual)
-        if isinstance(first, TensorPart)
-        else parts[0]
-    )
+    if isinstance(first, TensorPart):
+        return sum_of_parts(parts, whole, residual=first.residual)
+    return parts[0]
 
 
 def _cost(
@@ -284,7 +282,9 @@ def _stash_bytes(layer: PipelineLayer, weights: Weights, inputs: Values, stash: 
 def _array_bytes(stash: object) -> int:
     if isinstance(stash, np.ndarray):
         return stash.nbytes
-    return sum(map(_array_bytes, stash)) if isinstance(stash, tuple | list) else 0
+    if isinstance(stash, tuple | list):
+        return sum(map(_array_bytes, stash))
+    return 0
 
 
 FEW, MANY = 2, 6

@@ -94,7 +94,9 @@ class FittingSpans:
             total = np.maximum(best[:-1, np.newaxis], seconds[1:])
             cuts.append(total.argmin(axis=0))
             best = total[cuts[-1], np.arange(count)]
-        return _spans(cuts, count) if np.isfinite(best[-1]) else None
+        if np.isfinite(best[-1]):
+            return _spans(cuts, count)
+        return None
 
 
 def _spans(cuts: Sequence[NDArray[np.int64]], count: int) -> LayerSpans:

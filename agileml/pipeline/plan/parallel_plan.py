@@ -57,7 +57,8 @@ class SplitRequest:
         check_whole("batch", self.batch, 1)
         check_whole("allow_delay", self.allow_delay, 0)
         for name in ("stages", "pipelines", "chunks", "tensor"):
-            if (wanted := getattr(self, name)) is not None:
+            wanted = getattr(self, name)
+            if wanted is not None:
                 check_whole("replicas" if name == "pipelines" else name, wanted, 1)
 
         if self.scheme not in ("auto", *schedules.SCHEMES):

@@ -157,7 +157,8 @@ def _losers(
 
     losers: dict[str, str] = {}
     for name, members in kinds.items():
-        if best := min(members, key=lambda split: (split.seconds, split.workers), default=None):
+        best = min(members, key=lambda split: (split.seconds, split.workers), default=None)
+        if best:
             gap = best.seconds / chosen.seconds
             losers[f"{name} {best}"] = (
                 f"{gap:.3g}x the time per input on {best.workers} devices; limited by "
@@ -227,7 +228,7 @@ class _FlatSearch:
             last = int(suffix.cut[first])
             following = int(suffix.next_replicas[first])
             stages.append(PipelineStage(first, last, replicas))
-            workers = workers - replicas
+            workers -= replicas
             replicas = following
             first = last + 1
         return stages

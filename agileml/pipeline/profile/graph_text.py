@@ -49,7 +49,8 @@ def read_graph(text: str, *, model: str, microbatch: int, crossing: int = 1) -> 
     nodes: dict[str, GraphNode] = {}
     edges: list[tuple[int, str, str]] = []
     for number, line in enumerate(text.splitlines(), 1):
-        if matched := _NODE.fullmatch(line.strip()):
+        matched = _NODE.fullmatch(line.strip())
+        if matched:
             node = _node(matched["name"], matched["what"], matched["figures"], number)
             if nodes.setdefault(node.name, node) is not node:
                 raise BadProfile(

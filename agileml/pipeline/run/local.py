@@ -99,7 +99,8 @@ def train_local(
     with closing(Processes()) as processes:
         rendezvous = FolderRendezvous(processes.folder, secrets.token_bytes(SECRET_BYTES))
         run = _LocalRun(prepared, rendezvous, faults or FaultScript([]), checkpoint)
-        if (done := run.resume()) >= plan.batches:
+        done = run.resume()
+        if done >= plan.batches:
             return run.trained(done)
         fleet = LocalFleet(prepared, processes, rendezvous)
         try:
