@@ -201,7 +201,7 @@ class Assignment:
                     "",
                 )
                 self.moving[partition] = Move(epoch, partition, wanted, backup)
-                self.holders[partition] |= {wanted, backup}
+                self.holders.setdefault(partition, set()).update((wanted, backup))
                 yield Send(owner, self.moving[partition])
 
         if not self.moving:

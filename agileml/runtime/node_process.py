@@ -85,10 +85,9 @@ class NodeProcess(NodeLoop[Node]):
         self._actions: deque[Action] = deque()
         self._begun_shards: set[int] = set()
         slowdowns = role.job.slowdowns
+        self._slowness: Slowness | None = None
         if slowdowns:
             self._slowness = Slowness(slowdowns, role.job.settings.seed, role.name)
-        else:
-            self._slowness = None
 
     def run(self) -> bool:
         sys.setswitchinterval(SWITCH_SECONDS)

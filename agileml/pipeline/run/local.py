@@ -293,12 +293,10 @@ def save_checkpoint(
         "layers": heads,
     }
 
+    arrays[_ABOUT] = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
+
     with replaced(path) as new, new.open("wb") as file:
-        np.savez(
-            file,
-            **{_ABOUT: np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)},
-            **arrays,  # type: ignore[arg-type]
-        )
+        np.savez(file, **arrays)
 
 
 def _terms(settings: ElasticSettings) -> str:
