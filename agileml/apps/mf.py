@@ -33,14 +33,6 @@ class RatingTable:
     mean: float
     deviation: float
 
-    @property
-    def user_count(self) -> int:
-        return int(self.users.max()) + 1
-
-    @property
-    def item_count(self) -> int:
-        return int(self.items.max()) + 1
-
 
 @lru_cache(maxsize=1)
 def read_ratings(file: str) -> RatingTable:
@@ -283,7 +275,9 @@ class MatrixFactorization:
         if not self.file:
             return self.users, self.items, self.ratings
         table = read_ratings(self.file)
-        return table.user_count, table.item_count, len(table.values)
+        users = int(table.users.max()) + 1
+        items = int(table.items.max()) + 1
+        return users, items, len(table.values)
 
     def _factor(self, rng: np.random.Generator, rows: int) -> Floats:
         scale = np.float32(_INITIAL_SCALE * self.rank**-0.25)

@@ -23,7 +23,7 @@ from agileml.apps.registry import TrainerSource
 from agileml.core.controller import Controller
 from agileml.errors import AgileMLError, TrainerFailed
 from agileml.job import GaveUp, Trained, TrainingJob
-from agileml.params.declarations import call, name_of
+from agileml.params.declarations import calling, name_of
 from agileml.params.layout import Layout
 from agileml.protocol.messages import Version
 from agileml.runtime.node_process import TrainerRole
@@ -126,7 +126,8 @@ def start_note(trainer: Trainer, seed: int) -> str:
     check = getattr(trainer, "check_start", None)
     if check is None:
         return ""
-    return str(call(f"{name_of(trainer)}: check_start", lambda: check(seed)))
+    with calling(f"{name_of(trainer)}: check_start"):
+        return str(check(seed))
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from agileml.checks import torch_module
 from agileml.errors import BadArgument, BadTrainer, TrainerFailed
-from agileml.params.declarations import call
+from agileml.params.declarations import calling
 from agileml.torch.loaders import BatchKey, Loaders, Streams
 from agileml.torch.orders import EpochOrders, Numbers, RandomState
 from agileml.torch.surroundings import surroundings
@@ -80,7 +80,8 @@ class TorchData:
                 f"{self.name}: dataset is {type(given).__name__}; pass a dataset or a function"
             )
 
-        return call(f"{self.name}: dataset", given)
+        with calling(f"{self.name}: dataset"):
+            return given()
 
     @property
     def _given_data(self) -> Any:  # noqa: ANN401 - a dataset or a DataLoader
@@ -150,7 +151,8 @@ class TorchData:
 
     @cached_property
     def batches(self) -> Batches:
-        samples = call(f"{self.name}: len() of the dataset", lambda: len(self._samples))
+        with calling(f"{self.name}: len() of the dataset"):
+            samples = len(self._samples)
         if samples < self.parts:
             raise BadArgument(
                 f"{self.name}: parts is {self.parts}; the dataset has only {samples} samples"

@@ -12,14 +12,14 @@ from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial, reduce, wraps
+from functools import cached_property, reduce, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
 
 from agileml.errors import BadTrainer, NotFinite
-from agileml.params.declarations import call
+from agileml.params.declarations import calling
 from agileml.params.layout import Array, Params
 from agileml.torch.course import Course, OptimizerStep, ValidationPart
 from agileml.torch.data import BatchPart, TorchData
@@ -298,7 +298,8 @@ class FrameworkTrainer(TorchModule):
                     values[key.named(step=of_step)] = total / weight
 
         number = work.number if isinstance(work, OptimizerStep) else work.step
-        call(f"{self.name}: on_step", partial(self.on_step, number, values))
+        with calling(f"{self.name}: on_step"):
+            self.on_step(number, values)
 
     def _train(
         self,
@@ -341,8 +342,8 @@ class FrameworkTrainer(TorchModule):
         ):
             share = self._validation_share(work.number, number, where)
             self.notes.clear()
-            with torch.no_grad():
-                call(where, partial(self.validate, network.module, on_device(share, self._device)))
+            with torch.no_grad(), calling(where):
+                self.validate(network.module, on_device(share, self._device))
             batch = LoggedRow(work.step, "batch", share.loader, share.batch)
             self._add_notes(logged, share, [LoggedRow(work.step, "validation"), batch])
 
@@ -559,7 +560,8 @@ class FrameworkTrainer(TorchModule):
 
     @cached_property
     def prepared(self) -> PreparedTraining:
-        return call(self.name, self.prepare)
+        with calling(self.name):
+            return self.prepare()
 
     @cached_property
     def _begin_mark(self) -> int:
@@ -615,11 +617,8 @@ class FrameworkTrainer(TorchModule):
             counts = self.prepared.validation_batches if course.validated else ()
             for number in [sum(counts[:loader]) for loader, count in enumerate(counts) if count]:
                 share = self._validation_share(0, number, self.name)
-                with torch.no_grad():
-                    call(
-                        self.name,
-                        partial(self.validate, module.eval(), on_device(share, self._device)),
-                    )
+                with torch.no_grad(), calling(self.name):
+                    self.validate(module.eval(), on_device(share, self._device))
 
         norm = [LogKey(TRAINING, NORM, on_step=True, on_epoch=False)] if self.sees_norm else []
         return [*dict.fromkeys(note.key for note in self.notes), *norm]
@@ -660,9 +659,10 @@ class FrameworkTrainer(TorchModule):
             ) from error
 
         assert isinstance(made, torch.nn.Module)
-        if not self.is_whole:
-            call(self.name, partial(check_hooks, module))
-        return call(self.name, partial(check_module, made))
+        with calling(self.name):
+            if not self.is_whole:
+                check_hooks(module)
+            return check_module(made)
 
     def loop_of_epoch(self, epoch: int) -> int:
         """The number of an epoch's loop among all loops over loaders."""

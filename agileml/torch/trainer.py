@@ -22,7 +22,7 @@ import numpy as np
 from agileml.checks import check_number, check_whole, torch_module
 from agileml.errors import BadArgument, BadTrainer, NotFinite
 from agileml.params import FULL, WIRES
-from agileml.params.declarations import call
+from agileml.params.declarations import calling
 from agileml.params.layout import Array, Params
 from agileml.torch.data import OF_JOB, OF_LOADER, BatchPart, TorchData
 from agileml.torch.loaders import BatchKey
@@ -448,7 +448,8 @@ class TorchModule:
         with surroundings(seed, self.threads):
             if isinstance(self.module, torch.nn.Module):
                 # A copy would be without them.
-                call(self.name, partial(check_hooks, self.module))
+                with calling(self.name):
+                    check_hooks(self.module)
                 try:
                     made = copy.deepcopy(self.module)
                 except Exception as error:
@@ -457,7 +458,8 @@ class TorchModule:
                         f" ({' '.join(str(error).split())}); pass a function that makes it"
                     ) from error
             else:
-                made = call(f"{self.name}: module", self.module)
+                with calling(f"{self.name}: module"):
+                    made = self.module()
 
         if not isinstance(made, torch.nn.Module):
             raise BadTrainer(
@@ -473,9 +475,10 @@ class TorchModule:
             except Exception as error:
                 raise BadArgument(f"{self.name}: state: {' '.join(str(error).split())}") from error
 
-        if not self.is_whole:
-            call(self.name, partial(check_hooks, made))
-        return call(self.name, partial(check_module, made))
+        with calling(self.name):
+            if not self.is_whole:
+                check_hooks(made)
+            return check_module(made)
 
     def build_optimizers(self, module: torch.nn.Module) -> list[Optimizer]:
         """New optimizers of a module."""
@@ -487,13 +490,10 @@ class TorchModule:
     @cached_property
     def _optimizers(self) -> RowOptimizers:
         module = self.build(0)
-
-        def made() -> RowOptimizers:
-            return RowOptimizers(
+        with calling(f"{self.name}: optimizer"):
+            optimizers = RowOptimizers(
                 module, self.build_optimizers(module), self.schedule, sparse_names(module)
             )
-
-        optimizers = call(f"{self.name}: optimizer", made)
         if self.clip_norm is not None and (sparse := sparse_names(module) & optimizers.trained):
             raise BadTrainer(
                 f"{self.name}: clip_norm needs the norm of {min(sparse)!r}'s gradient, which "
