@@ -301,18 +301,16 @@ class CheckpointSchedule:
             return False
 
         if clock == self._requested:
-            self._next_at = max(self._next_at, now + self._rest(now))
+            # The time from the end of this checkpoint to the next one: see Young's interval above.
+            took = now - self._requested_at
+            rest = min(took * (1 / self.rules.share - 1), LONGEST_PAUSE)
+            cheapest = sqrt(took * (now - self._began) / (self._loads + 1))
+            rest = min(rest, max(0.0, cheapest - took))
+            self._next_at = max(self._next_at, now + rest)
         newer = clock > self.latest
         self.latest = max(self.latest, clock)
         self._saved = {later: parts for later, parts in self._saved.items() if later > clock}
         return newer
-
-    def _rest(self, now: float) -> float:
-        """The time from the end of a checkpoint to the next one."""
-        took = now - self._requested_at
-        rest = min(took * (1 / self.rules.share - 1), LONGEST_PAUSE)
-        cheapest = sqrt(took * (now - self._began) / (self._loads + 1))
-        return min(rest, max(0.0, cheapest - took))
 
     def roll_back(self, clock: int, *, loads: bool = False) -> None:
         """All nodes return to a version: what was written of later ones does not fit those computed

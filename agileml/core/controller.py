@@ -30,7 +30,6 @@ from agileml.core.placement import Stages
 from agileml.core.planned_changes import PlannedChanges
 from agileml.core.recovery import CHECKPOINT, INIT, Epochs, Mode, common_version, rollback_point
 from agileml.core.roll_call import (
-    Absent,
     Consequence,
     Leaving,
     LostNodes,
@@ -260,7 +259,7 @@ class Controller:
                 self._resume_if_all_answered()
             case LostNodes():
                 self._lose(answer)
-            case Absent():
+            case Failed():
                 self._fail(
                     answer.why + "".join(f"; {event}" for event in self.clocks.log.recent_events)
                 )

@@ -14,7 +14,7 @@ from typing import Any
 
 from agileml.policies.dbw import ClockBegins, GradientArrived, GradientsSummed, WaitPolicy
 from agileml.protocol.messages import Contributed, GradientSums, PartitionProgress, WorkDone
-from agileml.work import FINGERPRINT_MASK, Accepted, ClockCovers, Cover, Coverage, WorkPlan
+from agileml.work import FINGERPRINT_MASK, Accepted, ClockCovers, Coverage, WorkPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +52,6 @@ class OpenClock:
     owed: bool = False
     """Whether the clock waited longer than the policy asked for, because a shard has counted too
     little."""
-
-    def add(self, covers: Iterable[Cover]) -> None:
-        """Chunks are on their way to the servers."""
-        covers = tuple(covers)
-        self.arrived.add(covers)
-        for place, first, last in covers:
-            self.missing[place] -= last - first
-            if not self.missing[place]:
-                del self.missing[place]
 
 
 @dataclass(slots=True)
@@ -151,8 +142,15 @@ class Decisions:
 
     def add_contribution(self, message: Contributed) -> None:
         """Chunks are on their way to the servers."""
-        if message.clock == self.clock:
-            self._open.add(message.covers)
+        if message.clock != self.clock:
+            return
+
+        self._open.arrived.add(message.covers)
+        missing = self._open.missing
+        for place, first, last in message.covers:
+            missing[place] -= last - first
+            if not missing[place]:
+                del missing[place]
 
     def add_sums(self, progress: PartitionProgress, partitions: int) -> None:
         """A partition of the next version is complete; the policy sees the sums of all partitions

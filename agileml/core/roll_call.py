@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
-from agileml.core.events import ControllerSettings, NodeLost, Tick
+from agileml.core.events import ControllerSettings, Failed, NodeLost, Tick
 from agileml.core.members import IN_EPOCH, OUT, Member, Members, NodePhase, hung, silent
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import (
@@ -57,16 +57,9 @@ class LostNodes:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Absent:
-    """The nodes of the first epoch do not come, for this reason."""
-
-    why: str
-
-
-NodeAnswer = Send | Consequence | str | Hello | Leaving | LostNodes | Absent
+NodeAnswer = Send | Consequence | str | Hello | Leaving | LostNodes | Failed
 """A text is an event for the log; a hello that of a node that takes part, to a controller that was
-restarted."""
+restarted; `Failed`: the nodes of the first epoch do not come."""
 
 
 @dataclass(slots=True)
@@ -122,7 +115,7 @@ class RollCall:
             case Warned():
                 yield from self._warn(event)
             case NodeLost():
-                yield self._lose([event.node], event.why)
+                yield LostNodes(self.members.lose([event.node]), event.why)
             case Heartbeat():
                 yield from self._watch(event)
             case Tick(late):
@@ -174,15 +167,12 @@ class RollCall:
         # The first clock may have waited for this node alone.
         yield Consequence.GATHER
 
-    def _lose(self, nodes: list[str], why: str) -> LostNodes:
-        return LostNodes(self.members.lose(nodes), why)
-
     def _watch(self, beat: Heartbeat) -> Iterator[NodeAnswer]:
         """Gives up a node whose heartbeat says that it hangs."""
         self.members[beat.node].grace = 0.0
         why = hung(beat, self.settings.nodes)
         if why:
-            yield self._lose([beat.node], why)
+            yield LostNodes(self.members.lose([beat.node]), why)
             yield Send(beat.node, Leave(f"this node was declared lost: {why}", lost=True))
 
     def _look_for_silent(self, now: float, late: float, epoch: int) -> Iterator[NodeAnswer]:
@@ -192,7 +182,7 @@ class RollCall:
         longest = self.settings.nodes.heartbeat_timeout
         lost = silent(self.members, now, longest)
         if lost:
-            yield self._lose(lost, f"no heartbeat for {longest:g} s")
+            yield LostNodes(self.members.lose(lost), f"no heartbeat for {longest:g} s")
             return
 
         # A job that may lack nodes does not wait for ever for its first epoch.
@@ -204,7 +194,7 @@ class RollCall:
         longest = self.settings.nodes.startup_timeout
         missing = shortage(self.members, self.settings)
         if missing and now - self.waiting_since > longest:
-            yield Absent(f"training did not start within {longest:g} s: {missing}")
+            yield Failed(f"training did not start within {longest:g} s: {missing}")
 
     # -- the end of a node -------------------------------------------------------------------------
 

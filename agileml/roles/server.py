@@ -285,7 +285,13 @@ class Server:
             if holder.versions:
                 keep_from(holder.versions, self.stable)
 
-        self.backups.forget_dismissed(self.stable)
+        # A former backup keeps its versions until a later one is stable, as a rollback may need
+        # them.
+        backups = self.backups
+        for partition in list(backups.dismissed):
+            if max(backups.copies[partition].versions, default=-1) < self.stable:
+                backups.dismissed.discard(partition)
+                del backups.copies[partition]
 
     # -- moving ------------------------------------------------------------------------------------
 
@@ -332,8 +338,11 @@ class Server:
             self.transit.arriving[message.partition] = message
             return
 
-        self.backups.remove(message.partition)
-        self.transit.arrived(message.partition)
+        # The partition is served here from now on.
+        self.backups.copies.pop(message.partition, None)
+        self.backups.dismissed.discard(message.partition)
+        self.transit.forward.pop(message.partition, None)
+        self.transit.shadows.pop(message.partition, None)
         served = ServedPartition(
             message.partition, self.rules, versions, message.clock, message.backup, message.stamped
         )

@@ -14,7 +14,15 @@ from typing import get_args
 
 from agileml.errors import InvalidTransition
 from agileml.params.view import NEVER
-from agileml.protocol.actions import CONTROLLER, Action, Chunk, Compute, State, Transition
+from agileml.protocol.actions import (
+    CONTROLLER,
+    Action,
+    Chunk,
+    Compute,
+    Evaluation,
+    State,
+    Transition,
+)
 from agileml.protocol.messages import (
     Accept,
     Enter,
@@ -139,11 +147,9 @@ class Worker:
         self._continue()
 
     def _obey_later(self, order: WorkerMessage) -> None:
+        if isinstance(order, Snapshot):
+            self.requests.measure(order)
         self._inbox.append(order)
-
-    def _keep_snapshot(self, snapshot: Snapshot) -> None:
-        self.requests.measure(snapshot)
-        self._inbox.append(snapshot)
 
     def _take_snapshot_now(self, snapshot: Snapshot) -> None:
         if self.requests.times is not None:
@@ -187,7 +193,9 @@ class Worker:
             self._continue()
             return
 
-        self.handovers.advance(chunk.shard, chunk.chunk)
+        self.shards[chunk.shard] = self.shards[chunk.shard].after(
+            chunk.chunk, chunk.shard, self.work
+        )
         self._continue(chunk.shard)
 
     def _continue(self, advanced: int = -1) -> None:
@@ -303,7 +311,7 @@ class Worker:
             return WorkerState.EVALUATED
 
         self.context.out.append(
-            Compute(self.chunk_runner.evaluation(self.context.epoch, clock, shard))
+            Compute(Evaluation(self.context.epoch, clock, shard, sampled[shard]))
         )
         return WorkerState.EVALUATING
 
@@ -391,8 +399,7 @@ def _between_chunks(among: frozenset[WorkerState]) -> dict[type, Transition]:
 
 def _while_busy(finish: Callable[..., None]) -> dict[type, Transition]:
     return {
-        **dict.fromkeys((*_ORDERS, Evaluate, Recover), Transition(Worker._obey_later)),
-        Snapshot: Transition(Worker._keep_snapshot),
+        **dict.fromkeys((*_ORDERS, Snapshot, Evaluate, Recover), Transition(Worker._obey_later)),
         # At once, as the other side waits.
         **dict.fromkeys(_HELP, Transition(Worker._help)),
         # The orders that waited are obeyed first.

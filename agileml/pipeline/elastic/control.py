@@ -22,7 +22,6 @@ from agileml.core.events import (
 )
 from agileml.core.members import Members, NodePhase, may_send
 from agileml.core.roll_call import (
-    Absent,
     Consequence,
     Leaving,
     LostNodes,
@@ -217,7 +216,7 @@ class PipelineControl:
                     self._notes.append(f"{node} lost: {why}")
                     self._carry_out(self.elastic.lose(node, now), now)
                 self._remember()
-            case Absent(why):
+            case Failed(why):
                 self._end(Failed(why), why)
 
     # -- what the pipeline does --------------------------------------------------------------------
