@@ -12,7 +12,7 @@ machines are present.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
 from pathlib import Path
@@ -119,18 +119,14 @@ class RemoveNodes:
         if not candidates:
             return None
 
-        chosen = rng.choice(len(candidates), self._count(len(candidates)), replace=False)
+        count = len(candidates)
+        if self.share == "half":
+            count = ceil(count / 2)
+        elif isinstance(self.share, int):
+            count = min(self.share, count)
+        chosen = rng.choice(len(candidates), count, replace=False)
         names = tuple(candidates[index] for index in sorted(chosen))
         return KillNodes(names) if self.warning is None else Evict(names, self.warning)
-
-    def _count(self, present: int) -> int:
-        match self.share:
-            case "all":
-                return present
-            case "half":
-                return ceil(present / 2)
-            case number:
-                return min(number, present)
 
 
 FaultKind = RemoveNodes | Join | KillController
@@ -263,7 +259,7 @@ class _Parser:
             case "disrupt":
                 share = self._percent("the share of the machines, such as 20%", most=100)
                 self._one_of("every")
-                seconds = self._seconds("a period above 0, such as 20s", lambda period: period > 0)
+                seconds = self._seconds("a period above 0, such as 20s", above_zero=True)
                 self._one_of("by")
                 times = self._number(
                     "how much slower they get, such as 2x", r"\d{1,4}(\.\d{1,4})?x"
@@ -323,7 +319,14 @@ class _Parser:
     def _rule(self, *, repeats: bool) -> Rule:
         in_clocks = True
         if repeats:
-            when, in_clocks = self._period()
+            wanted = "a period above 0, such as 20s or 5 clocks"
+            following = self._words[self._at + 1][0] if self._at + 1 < len(self._words) else ""
+            in_clocks = following in _CLOCKS
+            if in_clocks:
+                when = float(self._number(wanted, r"0*[1-9]\d{0,8}"))
+                self._at += 1
+            else:
+                when = self._seconds(wanted, above_zero=True)
         elif self._takes(*_CLOCKS):
             when = float(self._number("the number of a clock, such as 20", r"\d{1,9}"))
         else:
@@ -340,15 +343,6 @@ class _Parser:
             probability = 1.0
 
         return Rule(when, in_clocks, repeats, fault, probability)
-
-    def _period(self) -> tuple[float, bool]:
-        wanted = "a period above 0, such as 20s or 5 clocks"
-        following = self._words[self._at + 1][0] if self._at + 1 < len(self._words) else ""
-        if following in _CLOCKS:
-            clocks = float(self._number(wanted, r"0*[1-9]\d{0,8}"))
-            self._at += 1
-            return clocks, True
-        return self._seconds(wanted, lambda seconds: seconds > 0), False
 
     def _fault(self) -> FaultKind:
         what = self._one_of("evict", "kill", "join")
@@ -391,9 +385,9 @@ class _Parser:
             raise self._unexpected(f"at most {MAX_NODES:,} nodes")
         return count
 
-    def _seconds(self, wanted: str, allowed: Callable[[float], bool] = lambda _: True) -> float:
+    def _seconds(self, wanted: str, *, above_zero: bool = False) -> float:
         match = re.fullmatch(rf"(\d{{1,9}}(?:\.\d{{1,9}})?)({'|'.join(_UNITS)})", self._word())
-        if match is None or not allowed(float(match[1])):
+        if match is None or (above_zero and not float(match[1])):
             raise self._unexpected(wanted)
         self._at += 1
         return float(match[1]) * _UNITS[match[2]]

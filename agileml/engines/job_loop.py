@@ -305,22 +305,6 @@ _FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHU
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+", re.IGNORECASE)
 
 
-def _is_from_outside(failed: Gone) -> bool:
-    return not failed.output and failed.status in _FROM_OUTSIDE
-
-
-def _failure_kind(failed: Gone) -> str:
-    """Equal for failures that are alike except for numbers in their output; empty if that is
-    unknown.
-
-    A process that was ended by others may have been fine, as may one that did not reach the
-    controller.
-    """
-    if failed.status in (None, UNREACHABLE) or _is_from_outside(failed):
-        return ""
-    return f"{failed.status} {_NUMBER.sub('#', failed.output)}"
-
-
 @dataclass(slots=True)
 class CrashGuard:
     """Counts processes that failed. What counts is work, not time: a job may lose processes faster
@@ -358,13 +342,17 @@ class CrashGuard:
         """Counts one more process, next to which others ran; why none should be started any more,
         or nothing.
         """
-        ended_by_others = _is_from_outside(failed)
+        # A process that was ended by others may have been fine.
+        ended_by_others = not failed.output and failed.status in _FROM_OUTSIDE
         self.from_outside += ended_by_others
         self.in_a_row += not ended_by_others
         self.in_one_clock += 1
         is_repeated = False
-        kind = _failure_kind(failed)
-
+        # Equal for failures that are alike except for numbers in their output; empty if that is
+        # unknown, as it is of a process that did not reach the controller.
+        kind = ""
+        if failed.status not in (None, UNREACHABLE) and not ended_by_others:
+            kind = f"{failed.status} {_NUMBER.sub('#', failed.output)}"
         if kind and kind == self._kind:
             is_repeated = failed.name not in self._then
         else:

@@ -32,6 +32,7 @@ from agileml.protocol.actions import CONTROLLER, JOB_LOOP, Send
 from agileml.protocol.messages import Heartbeat, Hello, Leave, Saved, Unlinked
 from agileml.runtime.blob_store import PIECE_BYTES
 from agileml.runtime.checkpoints import CheckpointCleaner, ModelCheckpoints
+from agileml.runtime.ground import replaced
 from agileml.runtime.mailbox import Envelope, Mailbox
 from agileml.runtime.node_loop import described
 from agileml.runtime.output import Printed
@@ -124,8 +125,7 @@ class Memory:
 
     def _rewrite(self) -> BinaryIO:
         """Rewrites the file without torn and obsolete lines, and opens it for appending."""
-        part = self._path.with_suffix(".part")
-        with part.open("wb") as file:
+        with replaced(self._path, lasting=True) as new, new.open("wb") as file:
             file.writelines(
                 _line({"observed": asdict(observation)}) for observation in self.history
             )
@@ -137,10 +137,7 @@ class Memory:
             file.write(_line({"expelled": sorted(self.expelled)}))
             if self.record is not None:
                 file.write(_line({"record": self.record}))
-            file.flush()
-            os.fsync(file.fileno())
 
-        part.replace(self._path)
         self._written = 0
         return self._path.open("ab")
 

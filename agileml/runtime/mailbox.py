@@ -33,6 +33,7 @@ from agileml.transport import (
     Names,
     Received,
     Rejected,
+    TcpAddress,
     TransportSettings,
     new_instance,
 )
@@ -104,7 +105,13 @@ class Mailbox:
             self._endpoint.listen(address) for address in self._rendezvous.listening(self.name)
         ]
         if isinstance(self._rendezvous, LinkedRendezvous):
-            self._for_others = tuple(map(str, self._rendezvous.for_others(listening)))
+            # Behind a router that forwards a port, others reach this process elsewhere.
+            reached = self._rendezvous.reached
+            for_others = [
+                reached if reached and isinstance(address, TcpAddress) else address
+                for address in listening
+            ]
+            self._for_others = tuple(map(str, for_others))
         return tuple(map(str, listening))
 
     def reach(self, peer: str) -> None:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from agileml.errors import AgileMLError, ControllerUnreachable, DeclaredLost, PeerRefused
 from agileml.protocol.actions import CONTROLLER, Action, Exit, Fetch, Save, Send
@@ -88,7 +88,8 @@ class NodeLoop(ABC, Generic[NodeT]):
         self._checkpoints = ModelCheckpoints(blobs_of(role.rendezvous))
         self._disk = ThreadPoolExecutor(WRITERS, "disk")
         self._checkpoint_queue = CheckpointQueue()
-        self._done: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._done: SimpleQueue[tuple[Future[Any], Callable[[Any], Iterable[Action]]]]
+        self._done = SimpleQueue()
 
     @abstractmethod
     def _begin(self) -> None:
@@ -226,7 +227,7 @@ class NodeLoop(ABC, Generic[NodeT]):
         if self._node is not None:
             self._decide(self._node.handle, message, sender)
         elif isinstance(message, Leave):
-            self._decide(lambda: [Exit(message.reason)])
+            self._carry_out(Exit(message.reason))
 
     def _position(self) -> str:
         """Where the user's code is: a node that was given up may hang there."""
@@ -288,7 +289,7 @@ class NodeLoop(ABC, Generic[NodeT]):
         """Has another thread work, and the node decide with the result."""
 
         def done(future: Future[T]) -> None:
-            self._done.put(lambda: self._finish(future, then))
+            self._done.put((future, then))
             self._mailbox.wake()
 
         thread.submit(work).add_done_callback(done)
@@ -300,7 +301,7 @@ class NodeLoop(ABC, Generic[NodeT]):
         """Goes on with what other threads have finished."""
         with suppress(Empty):
             while True:
-                self._done.get_nowait()()
+                self._finish(*self._done.get_nowait())
 
 
 def described(error: BaseException) -> str:

@@ -87,14 +87,6 @@ class LinkedRendezvous:
         socket = UnixAddress(str(self.folder / "node.sock"))
         return (socket,) if self.listen is None else (socket, self.listen)
 
-    def for_others(self, listening: Sequence[Address]) -> Sequence[Address]:
-        """Addresses for others, of those at which this node listens."""
-        if self.reached is None:
-            return listening
-        return [
-            self.reached if isinstance(address, TcpAddress) else address for address in listening
-        ]
-
     def addresses(self, name: str) -> Sequence[Address]:
         """The controller's; all others are in the address book."""
         return (self.controller,) if name == CONTROLLER else ()

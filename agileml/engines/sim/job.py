@@ -172,14 +172,15 @@ class JobSimulation(Generic[NodeT, ControlT]):
             self.messages.send(JOB_LOOP, CONTROLLER, Warned(name, seconds))
             self.time.later(seconds, lambda: self.kill(name))
 
-    def kill(self, name: str, lose: Callable[[object], bool] = lambda _: False) -> None:
+    def kill(self, name: str, lose: Callable[[object], bool] | None = None) -> None:
         """Removes a machine at once. On each link, messages in flight are lost from the first that
         `lose` selects.
         """
         if self.nodes.pop(name, None) is None:
             return
         self.killed.add(name)
-        self.messages.cut(name, lose)
+        if lose is not None:
+            self.messages.cut(name, lose)
         self.time.later(
             self.machines.detection, lambda: self._control(NodeLost(name, "its connection broke"))
         )
