@@ -102,11 +102,10 @@ class Replay:
         by_worker: dict[int, list[tuple[int, float]]] = {}
         for worker, time, took in rows:
             by_worker.setdefault(worker, []).append((time, max(1.0, took / usual)))
-        return cls(
-            tuple(
-                tuple(took for _, took in sorted(times)) for _, times in sorted(by_worker.items())
-            )
+        factors = tuple(
+            tuple(took for _, took in sorted(times)) for _, times in sorted(by_worker.items())
         )
+        return cls(factors)
 
 
 Slowdown = SlowWorker | Disrupt | PowerLaw | Uneven | SlowServer | Replay

@@ -335,9 +335,10 @@ class WorkPlan:
         """The decision that leaves out no chunk: the only one, and known in advance, without backup
         workers.
         """
+        covers = tuple((place, 0, self.chunks(place, clock)) for place in range(len(self.lengths)))
         return Accepted(
             clock,
-            tuple((place, 0, self.chunks(place, clock)) for place in range(len(self.lengths))),
+            covers,
         )
 
     def cover_items(self, clock: int, covers: Iterable[Cover]) -> int:

@@ -165,10 +165,12 @@ class Chaos:
         if seed < 0:
             raise BadArgument(f"seed is {seed}; it must be 0 or more")
         sentences = _Parser(text).sentences()
+        rules = tuple(sentence for sentence in sentences if isinstance(sentence, Rule))
+        slowdowns = tuple(sentence for sentence in sentences if not isinstance(sentence, Rule))
         return cls(
-            tuple(sentence for sentence in sentences if isinstance(sentence, Rule)),
+            rules,
             seed,
-            tuple(sentence for sentence in sentences if not isinstance(sentence, Rule)),
+            slowdowns,
         )
 
 

@@ -246,13 +246,14 @@ class DBW:
         )
         if self.starting:
             times = {**guessed(times, self.clock, count), **times}
+        starting = not (self.auto or self.usual)
         policy = replace(
             self,
             clock=report.clock,
             workers=count,
             times=times,
             waited=report.waited or self.waited,
-            starting=not (self.auto or self.usual),
+            starting=starting,
         )
 
         speeds = policy._speeds()

@@ -60,9 +60,8 @@ class Line:
                 start = float(fitted[1])
 
         rest = seconds - start - slope * sizes
-        return cls(
-            slope, start, sqrt(float((rest**2).sum()) / max(1, len(samples) - 1) / len(samples))
-        )
+        error = sqrt(float((rest**2).sum()) / max(1, len(samples) - 1) / len(samples))
+        return cls(slope, start, error)
 
 
 @dataclass(frozen=True, slots=True)

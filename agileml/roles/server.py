@@ -299,11 +299,12 @@ class Server:
         """Hands a partition over; later messages for it are forwarded."""
         served = self.served.pop(message.partition)
         to_backup = message.to == served.backup and served.stamped >= 0
+        versions = () if to_backup else tuple(served.versions[at] for at in sorted(served.versions))
         handover = Handover(
             self.epoch,
             served.partition,
             served.clock,
-            () if to_backup else tuple(served.versions[at] for at in sorted(served.versions)),
+            versions,
             tuple(
                 push
                 for clock, pending in sorted(served.pending.items())

@@ -38,9 +38,8 @@ def layouts(seconds: Sequence[float], rules: LayoutRules, most: int) -> dict[int
     """The fastest layout for each number of nodes up to `most`. Nodes may stay spare; small numbers
     may be left out.
     """
-    profile = ModelProfile(
-        "model", 1, tuple(LayerCost(str(i), cost, 0, 0, 0, 0) for i, cost in enumerate(seconds))
-    )
+    layers = tuple(LayerCost(str(i), cost, 0, 0, 0, 0) for i, cost in enumerate(seconds))
+    profile = ModelProfile("model", 1, layers)
     tables = SpanTables.of(profile)
     spans = balanced_spans(tables, most * rules.chunks)
     fastest: dict[int, tuple[float, PipelineLayout]] = {}
