@@ -195,9 +195,10 @@ class _ReferenceWorker:
         for number, first, last in accepted.covers:
             for chunk in range(first, last):
                 lo, hi = self.plan.bounds(number, clock, chunk)
+                piece = Piece(self.shards[number], lo, hi)
                 run_chunk(
                     self.trainer,
-                    Piece(self.shards[number], lo, hi),
+                    piece,
                     number,
                     self.view,
                     clock,

@@ -187,6 +187,5 @@ class Slowness:
         return self._kept[number][1]
 
     def _rng(self, *about: int) -> np.random.Generator:
-        return np.random.Generator(
-            np.random.PCG64(np.random.SeedSequence(self._seed, spawn_key=(self._name, *about)))
-        )
+        seed_sequence = np.random.SeedSequence(self._seed, spawn_key=(self._name, *about))
+        return np.random.Generator(np.random.PCG64(seed_sequence))

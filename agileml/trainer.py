@@ -156,7 +156,8 @@ def chunk_rng(seed: int, clock: int, shard: int, lo: int) -> np.random.Generator
 def random_generator(seed: int, key: tuple[int, ...]) -> np.random.Generator:
     """The generator of a key, independent of those of other keys."""
     # PCG64 by name: numpy may change the generator behind `default_rng`, and with it every model.
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
+    seed_sequence = np.random.SeedSequence(seed, spawn_key=key)
+    return np.random.Generator(np.random.PCG64(seed_sequence))
 
 
 def initial_model(trainer: Trainer, seed: int) -> Params:

@@ -95,7 +95,9 @@ def described(error: BaseException) -> str:
 
 def whereabouts(frame: FrameType | None) -> str:
     """The line of the user's code that a thread executes; empty if it executes none."""
-    return _innermost(traceback.extract_stack(frame)) if frame else ""
+    if frame:
+        return _innermost(traceback.extract_stack(frame))
+    return ""
 
 
 def _innermost(stack: StackSummary) -> str:

@@ -292,7 +292,9 @@ class WorkPlan:
             (self.shard_at(place, accepted.clock), first, last)
             for place, first, last in accepted.covers
         )
-        return tuple(sorted(shards)) if self.rotates else accepted.covers
+        if self.rotates:
+            return tuple(sorted(shards))
+        return accepted.covers
 
     def items(self, place: int, clock: int) -> tuple[int, int]:
         """The items that a place has in a clock. Batches cycle through its shard; the last may be

@@ -117,13 +117,17 @@ class TrainerSource:
         """The user's code by relative paths, for nodes of other computers; empty if it is installed
         everywhere.
         """
-        return {} if self.target in BUILT_IN else files_of(self.target)
+        if self.target in BUILT_IN:
+            return {}
+        return files_of(self.target)
 
     def unpack(self, files: Mapping[str, bytes], folder: Path) -> "TrainerSource":
         """Writes the trainer's files to a folder, and returns the source that loads the trainer
         from there.
         """
-        return replace(self, target=unpack(files, folder, self.target)) if files else self
+        if files:
+            return replace(self, target=unpack(files, folder, self.target))
+        return self
 
 
 def check(trainer: object, where: str) -> Trainer:
@@ -250,7 +254,9 @@ def _attribute(module: object, attribute: str, target: str) -> Callable[..., obj
         raise UnknownApp(
             f"{target}: {place} defines no {attribute}; write module:Class or FILE.py:NAME"
         )
-    return maker if callable(maker) else lambda: maker
+    if callable(maker):
+        return maker
+    return lambda: maker
 
 
 def _check_arguments(
@@ -350,7 +356,9 @@ class ArgumentBounds:
 
     def allow(self, value: float) -> bool:
         """Whether a value is within the bound."""
-        return value >= self.least if self.inclusive else value > self.least
+        if self.inclusive:
+            return value >= self.least
+        return value > self.least
 
 
 # Stands for a field of type int.

@@ -191,7 +191,9 @@ class ClockLog:
         """
         before = self._reached
         self._reached = self.ledger.reached
-        return ClockRepeated(self._reached) if before < self._reached <= self.logged else None
+        if before < self._reached <= self.logged:
+            return ClockRepeated(self._reached)
+        return None
 
     def close_next(
         self, now: float, limit: int, stage: int, nodes: tuple[int, int]

@@ -159,7 +159,8 @@ class Controller:
                 self.stages,
             )
             record = {key: value for part in parts for key, value in part.record().items()}
-            instructions.insert(0, Remember({key: record[key] for key in RECORDED}))
+            remember = Remember({key: record[key] for key in RECORDED})
+            instructions.insert(0, remember)
 
         self._changed = False
         self._out.clear()
@@ -336,9 +337,8 @@ class Controller:
             self.members[name].routed = self.table.version
         decided = self.clocks.decisions.after(clock)
         limit = self.last_clock.limit
-        self._broadcast(
-            Recover(self.epochs.number, clock, self.table, sources, limit, decided), nodes
-        )
+        recover = Recover(self.epochs.number, clock, self.table, sources, limit, decided)
+        self._broadcast(recover, nodes)
 
     def _report_restored(self, event: messages.Restored) -> None:
         self.epochs.restored(event.node)
@@ -356,9 +356,8 @@ class Controller:
             stable = self.clocks.stable
             limit = self.last_clock.limit
             decided = self.clocks.decisions.after(stable)
-            self._out.append(
-                Send(node, Enter(self.epochs.number, self.table, limit, stable, decided))
-            )
+            enter = Enter(self.epochs.number, self.table, limit, stable, decided)
+            self._out.append(Send(node, enter))
             self._changed = True
 
         self._observe_nodes()

@@ -32,8 +32,9 @@ class ClockDecision:
     def of(cls, line: Sequence[Any]) -> ClockDecision:
         """The decision of a line, which may have been through JSON."""
         clock, waited_for, covers = line
+        accepted = Accepted(clock, tuple((place, first, last) for place, first, last in covers))
         return cls(
-            Accepted(clock, tuple((place, first, last) for place, first, last in covers)),
+            accepted,
             waited_for,
         )
 
@@ -93,7 +94,9 @@ class Decisions:
 
     def waited_for(self, clock: int) -> int:
         """How many workers were awaited; 0 without a policy."""
-        return 0 if self.policy is None else self.decided[clock].waited_for
+        if self.policy is None:
+            return 0
+        return self.decided[clock].waited_for
 
     def dropped(self, clock: int) -> int:
         """Number of chunks of a clock that were left out."""

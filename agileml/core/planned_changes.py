@@ -41,7 +41,8 @@ class PlannedChanges:
     def none(cls, partition_bytes: tuple[int, ...], shards: int) -> PlannedChanges:
         """Before the first epoch: no node has anything."""
         empty = ("",) * len(partition_bytes)
-        return cls(Assignment(Table(0, empty, empty, ("",) * shards)), partition_bytes)
+        assignment = Assignment(Table(0, empty, empty, ("",) * shards))
+        return cls(assignment, partition_bytes)
 
     def begin(self, footprint: Footprint, stage: int, epoch: int) -> None:
         """Starts an epoch with the table to aim for."""

@@ -173,7 +173,8 @@ class RollCall:
         why = hung(beat, self.settings.nodes)
         if why:
             yield LostNodes(self.members.lose([beat.node]), why)
-            yield Send(beat.node, Leave(f"this node was declared lost: {why}", lost=True))
+            leave = Leave(f"this node was declared lost: {why}", lost=True)
+            yield Send(beat.node, leave)
 
     def _look_for_silent(self, now: float, late: float, epoch: int) -> Iterator[NodeAnswer]:
         # A busy or suspended computer had no time for the heartbeats of its nodes either.
@@ -200,9 +201,10 @@ class RollCall:
 
     def drain(self, node: str, epoch: int) -> Send:
         """Asks a node that holds nothing any more to make sure that no message is in flight."""
+        drain = Drain(epoch, tuple(name for name in self.members.names(*IN_EPOCH) if name != node))
         return Send(
             node,
-            Drain(epoch, tuple(name for name in self.members.names(*IN_EPOCH) if name != node)),
+            drain,
         )
 
     def _dismiss(self, node: str, epoch: int) -> Iterator[NodeAnswer]:

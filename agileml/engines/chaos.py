@@ -126,7 +126,9 @@ class RemoveNodes:
             count = min(self.share, count)
         chosen = rng.choice(len(candidates), count, replace=False)
         names = tuple(candidates[index] for index in sorted(chosen))
-        return KillNodes(names) if self.warning is None else Evict(names, self.warning)
+        if self.warning is None:
+            return KillNodes(names)
+        return Evict(names, self.warning)
 
 
 FaultKind = RemoveNodes | Join | KillController

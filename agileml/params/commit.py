@@ -30,7 +30,9 @@ def square_of(values: Array) -> float:
 
 def clip_factor(square: float, most: float) -> float:
     """The factor of updates with this squared norm; `most` is the largest norm, or 0."""
-    return min(1.0, most / (sqrt(square) + _SMALL)) if most else 1.0
+    if most:
+        return min(1.0, most / (sqrt(square) + _SMALL))
+    return 1.0
 
 
 def shrunk(values: Array, factor: float) -> Array:

@@ -214,9 +214,11 @@ class RowBuffer:
             if touched.size == 0:
                 parts.append(None)
             elif touched.size > DENSE_SHARE * (hi - lo):
-                parts.append(RowDelta(None, buffer[lo:hi].copy()))
+                delta = RowDelta(None, buffer[lo:hi].copy())
+                parts.append(delta)
             else:
-                parts.append(RowDelta((touched - lo).astype(np.int32), rows_of(buffer, touched)))
+                row_delta = RowDelta((touched - lo).astype(np.int32), rows_of(buffer, touched))
+                parts.append(row_delta)
 
         self.clear()
         return parts

@@ -235,7 +235,9 @@ def _value(array: Array, is_tensor: bool) -> Any:  # noqa: ANN401  # a tensor or
     """A value of the state. Optimizers change tensors in place, so each step gets its own."""
     if is_absent(array):
         return None
-    return tensor_of(array).clone() if is_tensor else array.item()
+    if is_tensor:
+        return tensor_of(array).clone()
+    return array.item()
 
 
 def _array(value: Any) -> Array:  # noqa: ANN401  # a tensor or a number

@@ -144,7 +144,9 @@ class TorchLayer:
 
 
 def _gradient_of(tensor: torch.Tensor) -> Array:
-    return ABSENT if tensor.grad is None else array_of(tensor.grad)
+    if tensor.grad is None:
+        return ABSENT
+    return array_of(tensor.grad)
 
 
 @dataclass

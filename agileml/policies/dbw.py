@@ -126,7 +126,8 @@ class FixedWait:
         """Learns nothing."""
         if not isinstance(report, ClockBegins):
             return self, ()
-        return self, (WaitFor(max(1, report.workers - self.backups)),)
+        wait_for = WaitFor(max(1, report.workers - self.backups))
+        return self, (wait_for,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,7 +152,8 @@ class PSLD:
             f"servers differ by a factor of {apart + 1:.1f}: {before:.3g} s of a clock become "
             f"{then:.3g} s"
         )
-        return after, ServerPlace(assigned, why, 2 * len(superior) < len(servers))
+        server_place = ServerPlace(assigned, why, 2 * len(superior) < len(servers))
+        return after, server_place
 
     def _assign(
         self,

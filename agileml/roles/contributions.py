@@ -116,9 +116,8 @@ class Contributions:
             nbytes(entry.delta) for entries in contribution.entries.values() for entry in entries
         )
         loss = tally.loss_sum, tally.loss_count
-        self.context.send(
-            CONTROLLER, WorkDone(node, epoch, clock, len(tally), tally.seconds, sent, *loss)
-        )
+        work_done = WorkDone(node, epoch, clock, len(tally), tally.seconds, sent, *loss)
+        self.context.send(CONTROLLER, work_done)
 
         return contribution
 

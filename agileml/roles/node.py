@@ -306,7 +306,8 @@ class Node:
     def _report_restored(self) -> None:
         if not self.server.restoring.awaited:
             self.state = NodeState.ACTIVE
-            self._out.append(Send(CONTROLLER, Restored(self.name, self.epoch)))
+            restored = Restored(self.name, self.epoch)
+            self._out.append(Send(CONTROLLER, restored))
 
     # -- messages for server and worker ------------------------------------------------------------
 
@@ -315,7 +316,8 @@ class Node:
             self._table = message.table
             self.server.reroute(message.table)
             self.worker.context.table = message.table
-        self._out.append(Send(CONTROLLER, Routed(self.name, self.epoch, message.table.version)))
+        routed = Routed(self.name, self.epoch, message.table.version)
+        self._out.append(Send(CONTROLLER, routed))
 
     def _accept(self, message: Accept) -> None:
         self.server.accept(message)
@@ -332,7 +334,8 @@ class Node:
         self.server.forget(message.node)
         if self.worker.helping is not None:
             self.worker.helping.forget(message.node)
-        self._out.append(Send(message.node, EndOfLifeSeen(self.epoch, self.name)))
+        end_of_life_seen = EndOfLifeSeen(self.epoch, self.name)
+        self._out.append(Send(message.node, end_of_life_seen))
 
     def _drain(self, message: Drain) -> None:
         self.state = NodeState.DRAINING

@@ -68,7 +68,9 @@ class ServingRules:
     def sent(self, partition: int, state: PartitionState, clock: int) -> PartitionState:
         """The part of a state that workers see, as it travels."""
         model = self.rule.model(partition, state)
-        return model if self.wire is None else self.wire.state(partition, model, clock)
+        if self.wire is None:
+            return model
+        return self.wire.state(partition, model, clock)
 
 
 class Commit(NamedTuple):
@@ -175,11 +177,9 @@ class ServedPartition:
             commits.append(commit)
         replies = self._replies()
 
-        return (
-            PartitionOutcome(commits, replies, squares)
-            if commits or replies or squares
-            else NOTHING
-        )
+        if commits or replies or squares:
+            return PartitionOutcome(commits, replies, squares)
+        return NOTHING
 
     def continue_from(self, handover: Handover) -> PartitionOutcome:
         """Takes over the waiting workers and the contributions of a partition that moves here."""
@@ -253,9 +253,8 @@ class ServedPartition:
         pending = self.pending.pop(clock)
         state, changed = rule.advance(self.partition, before.state, update, clock, square)
         fingerprint = (before.tally.fingerprint + pending.fingerprint) & FINGERPRINT_MASK
-        self.versions[clock] = Version(
-            clock, Tally(before.tally.chunks + pending.chunks, fingerprint), state
-        )
+        tally = Tally(before.tally.chunks + pending.chunks, fingerprint)
+        self.versions[clock] = Version(clock, tally, state)
         self.clock = clock
 
         return Commit(self.versions[clock], changed, sums)

@@ -174,7 +174,9 @@ class Server:
     def _place(self, partition: int) -> Place:
         if partition in self.restoring.awaited or partition in self.transit.arriving:
             return Place.COMING
-        return Place.MOVED if partition in self.transit.forward else Place.UNKNOWN
+        if partition in self.transit.forward:
+            return Place.MOVED
+        return Place.UNKNOWN
 
     def _pass_on(self, message: Pull | Reads | Collect) -> None:
         NOT_SERVED[self._place(message.partition)][type(message)](self, message)
@@ -204,14 +206,12 @@ class Server:
             sent = self._patch(served, commit) if served.backup else 0
             pulled = self.traffic.pulled.pop(served.partition, 0)
             report = (served.partition, commit.version.clock, False, pulled, sent, commit.sums)
-            self.out.append(Send(CONTROLLER, PartitionProgress(self.node, self.epoch, *report)))
+            progress = PartitionProgress(self.node, self.epoch, *report)
+            self.out.append(Send(CONTROLLER, progress))
 
         for clock, square in outcome.squares:
-            self.out.append(
-                Send(
-                    CONTROLLER, SquareOfPart(self.node, self.epoch, served.partition, clock, square)
-                )
-            )
+            square_of_part = SquareOfPart(self.node, self.epoch, served.partition, clock, square)
+            self.out.append(Send(CONTROLLER, square_of_part))
 
         if outcome.commits and not served.backup:
             keep_from(served.versions, self.stable)
@@ -281,7 +281,8 @@ class Server:
                 served is not None and not served.backup
             )
             if message.checkpoint and is_reliable and message.clock in holder.versions:
-                self.out.append(Save(self.epoch, holder.partition, holder.versions[message.clock]))
+                save = Save(self.epoch, holder.partition, holder.versions[message.clock])
+                self.out.append(save)
             if holder.versions:
                 keep_from(holder.versions, self.stable)
 
@@ -348,7 +349,8 @@ class Server:
             message.partition, self.rules, versions, message.clock, message.backup, message.stamped
         )
         self.served[message.partition] = served
-        self.out.append(Send(CONTROLLER, Taken(self.node, self.epoch, message.partition)))
+        taken = Taken(self.node, self.epoch, message.partition)
+        self.out.append(Send(CONTROLLER, taken))
         self._act(served, served.continue_from(message))
 
     def reroute(self, table: Table) -> None:
@@ -409,9 +411,8 @@ class Server:
                         f"{self.node} should have version {message.clock} of partition {partition}"
                     )
                 else:
-                    self.out.append(
-                        Send(source, NeedVersion(self.epoch, self.node, partition, message.clock))
-                    )
+                    need_version = NeedVersion(self.epoch, self.node, partition, message.clock)
+                    self.out.append(Send(source, need_version))
             else:
                 self._install(partition, version, table)
 
@@ -423,7 +424,8 @@ class Server:
             raise InvalidTransition(
                 f"{self.node} has no version {message.clock} of partition {message.partition}"
             )
-        self.out.append(Send(message.node, Restore(self.epoch, message.partition, version)))
+        restore = Restore(self.epoch, message.partition, version)
+        self.out.append(Send(message.node, restore))
 
     def restore(self, partition: int, version: Version, table: Table) -> None:
         """Installs a version that was requested."""
@@ -461,9 +463,8 @@ class Server:
 
     def _report(self, partition: int, clocks: Iterable[int], *, backup: bool) -> None:
         for clock in clocks:
-            self.out.append(
-                Send(CONTROLLER, PartitionProgress(self.node, self.epoch, partition, clock, backup))
-            )
+            progress = PartitionProgress(self.node, self.epoch, partition, clock, backup)
+            self.out.append(Send(CONTROLLER, progress))
 
 
 NOT_SERVED: dict[Place, dict[type, Callable[[Server, Any], None]]] = {

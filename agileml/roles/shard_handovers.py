@@ -41,9 +41,8 @@ class ShardHandovers:
             )
             if helping is not None:
                 helping.recount()
-            self.context.send(
-                CONTROLLER, Adopted(self.context.node, self.context.epoch, order.shard)
-            )
+            adopted = Adopted(self.context.node, self.context.epoch, order.shard)
+            self.context.send(CONTROLLER, adopted)
             return
 
         shard = order.shard
@@ -100,4 +99,5 @@ class ShardHandovers:
             helping.kept_back.discard(shard)
             helping.recount()
         left = self.shards.pop(shard)
-        self.context.send(to, TakeShard(self.context.epoch, shard, left.clock, left.chunks))
+        take_shard = TakeShard(self.context.epoch, shard, left.clock, left.chunks)
+        self.context.send(to, take_shard)

@@ -131,7 +131,8 @@ class VersionRequests:
     def _pull(self, partition: int, version: int, *, exact: bool = False) -> None:
         context = self.context
         owner = context.table.owners[partition]
-        context.send(owner, Pull(context.epoch, context.node, partition, version, exact=exact))
+        pull = Pull(context.epoch, context.node, partition, version, exact=exact)
+        context.send(owner, pull)
 
     def measure(self, snapshot: Snapshot) -> None:
         """Values have arrived, which may wait here."""

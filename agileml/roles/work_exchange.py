@@ -178,9 +178,8 @@ class Helping:
             number = self._loans
             self.lent[number] = Loan(proposal.to, self.pace.clock, covers)
             self.pace.left -= len(chunks)
-            context.send(
-                proposal.to, DoThis(context.epoch, context.node, number, self.pace.clock, covers)
-            )
+            do_this = DoThis(context.epoch, context.node, number, self.pace.clock, covers)
+            context.send(proposal.to, do_this)
 
     def abandon(self, clock: int) -> None:
         """A clock has been decided: what is still lent or borrowed of it came too late, and both
@@ -205,7 +204,8 @@ class Helping:
         chunks = deque(
             (shard, chunk) for shard, first, last in message.covers for chunk in range(first, last)
         )
-        self.errands.append(Errand(message.worker, message.number, message.clock, chunks))
+        errand = Errand(message.worker, message.number, message.clock, chunks)
+        self.errands.append(errand)
 
     def _give_up(self, message: CancelHelp) -> None:
         for errand in self.errands:
@@ -233,7 +233,8 @@ class Helping:
                 late.extend((shard, chunk) for chunk in range(first, last))
 
         if late:
-            self.errands.append(Errand(self.context.node, None, loan.clock, late, begun=True))
+            errand = Errand(self.context.node, None, loan.clock, late, begun=True)
+            self.errands.append(errand)
 
     # -- work --------------------------------------------------------------------------------------
 
@@ -259,9 +260,8 @@ class Helping:
         errand = self._errand_of(chunk)
         if errand is not None and not errand.begun and errand.number is not None:
             errand.begun = True
-            self.context.send(
-                errand.owner, BegunHelping(self.context.epoch, self.context.node, errand.number)
-            )
+            begun_helping = BegunHelping(self.context.epoch, self.context.node, errand.number)
+            self.context.send(errand.owner, begun_helping)
 
     def finish(self, chunk: Chunk, seconds: float) -> bool:
         """The chunk is done; whether it was outside of the worker's own remaining work."""
@@ -274,9 +274,8 @@ class Helping:
         errand.chunks.popleft()
         if errand.number is not None:
             context = self.context
-            context.send(
-                CONTROLLER, Helped(context.node, context.epoch, chunk.clock, chunk.items, seconds)
-            )
+            helped = Helped(context.node, context.epoch, chunk.clock, chunk.items, seconds)
+            context.send(CONTROLLER, helped)
 
         if not errand.chunks:
             self._end(errand)
@@ -386,7 +385,8 @@ class Helping:
     def _cancel(self, number: int, loan: Loan) -> None:
         if not loan.begun and not loan.cancelled:
             loan.cancelled = True
-            self.context.send(loan.to, CancelHelp(self.context.epoch, self.context.node, number))
+            cancel_help = CancelHelp(self.context.epoch, self.context.node, number)
+            self.context.send(loan.to, cancel_help)
 
     def recount(self) -> None:
         """The worker's shards have changed: its progress is measured again."""

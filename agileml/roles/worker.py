@@ -176,7 +176,8 @@ class Worker:
         context = self.context
         self.final.evaluated.add(work.data)
         sums = result.loss_sum, result.loss_count
-        context.send(CONTROLLER, Evaluated(context.node, work.epoch, work.clock, work.data, *sums))
+        evaluated = Evaluated(context.node, work.epoch, work.clock, work.data, *sums)
+        context.send(CONTROLLER, evaluated)
         self._continue()
 
     def _finish_chunk(self, result: WorkResult) -> None:
@@ -260,7 +261,9 @@ class Worker:
 
         clock, shard, number = self._next() or (NEVER, -1, -1)
         if clock == NEVER or clock > self.context.limit:
-            return WorkerState.WAITING if self.requests.awaited else WorkerState.IDLE
+            if self.requests.awaited:
+                return WorkerState.WAITING
+            return WorkerState.IDLE
 
         self.requests.request(clock)
         if self.requests.awaited:
@@ -310,9 +313,8 @@ class Worker:
         if shard is None:
             return WorkerState.EVALUATED
 
-        self.context.out.append(
-            Compute(Evaluation(self.context.epoch, clock, shard, sampled[shard]))
-        )
+        evaluation = Evaluation(self.context.epoch, clock, shard, sampled[shard])
+        self.context.out.append(Compute(evaluation))
         return WorkerState.EVALUATING
 
     def _flush(self) -> None:

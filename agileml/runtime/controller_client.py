@@ -204,4 +204,5 @@ class ControllerClient:
             self._mailbox.send(CONTROLLER, NodeLost(name, GONE))
 
         for name, at in self._deadlines.items():
-            self._mailbox.send(CONTROLLER, Warned(name, max(0.0, at - now)))
+            warned = Warned(name, max(0.0, at - now))
+            self._mailbox.send(CONTROLLER, warned)

@@ -202,7 +202,9 @@ class Memory:
             else self.instances.get(node, peer.instance)
         )
 
-        return Reason.TAKEN if owner != peer.instance else None
+        if owner != peer.instance:
+            return Reason.TAKEN
+        return None
 
     def expel(self, node: str) -> None:
         """Notes a node that may not come back."""
@@ -355,9 +357,8 @@ class ControllerProcess:
             self._nodes = self._nodes | {event.peer} if present else self._nodes - {event.peer}
             present_nodes = sorted(self._nodes)
             expelled = sorted(self._memory.expelled)
-            self._mailbox.send(
-                JOB_LOOP, Attendance((*present_nodes,), self._controller.reported, (*expelled,))
-            )
+            attendance = Attendance((*present_nodes,), self._controller.reported, (*expelled,))
+            self._mailbox.send(JOB_LOOP, attendance)
             if isinstance(event, Lost):
                 self._control(NodeLost(event.peer, event.reason))
         elif event.peer == JOB_LOOP and isinstance(event, Lost):

@@ -205,7 +205,9 @@ class Mailbox:
         ):
             return Reason.NOT_NOW
 
-        return None if self._names is None else self._names.refusal(peer)
+        if self._names is None:
+            return None
+        return self._names.refusal(peer)
 
     def give(self, peer: Identity) -> None:
         """A process has proven its name."""

@@ -111,9 +111,8 @@ class NodeLoop(ABC, Generic[NodeT]):
         except (PeerRefused, ControllerUnreachable):
             raise
         except Exception as error:
-            self._mailbox.send(
-                CONTROLLER, Broken(self._role.name, f"{self._role.name} failed: {described(error)}")
-            )
+            broken = Broken(self._role.name, f"{self._role.name} failed: {described(error)}")
+            self._mailbox.send(CONTROLLER, broken)
             self._mailbox.close(CLOSE_SECONDS)
             raise
         finally:
@@ -199,9 +198,8 @@ class NodeLoop(ABC, Generic[NodeT]):
             and tells_of_a_broken_link(event)
         ):
             misconduct = event.reason.startswith(MISCONDUCT)
-            self._mailbox.send(
-                CONTROLLER, Unlinked(self._role.name, event.peer, event.reason, misconduct)
-            )
+            unlinked = Unlinked(self._role.name, event.peer, event.reason, misconduct)
+            self._mailbox.send(CONTROLLER, unlinked)
 
         if isinstance(event, Lost) and event.peer != CONTROLLER and self._node is not None:
             self._decide(self._node.lose_link)
@@ -211,7 +209,8 @@ class NodeLoop(ABC, Generic[NodeT]):
             name = self._role.name
             reliable = self._role.reliable
             if self._node is None:
-                self._mailbox.send(CONTROLLER, Hello(name, reliable, self._code, 0, 0))
+                hello = Hello(name, reliable, self._code, 0, 0)
+                self._mailbox.send(CONTROLLER, hello)
             else:
                 self._mailbox.send(CONTROLLER, self._node.hello(reliable, self._code))
                 self._mailbox.send(CONTROLLER, Ready(name))
@@ -278,7 +277,9 @@ class NodeLoop(ABC, Generic[NodeT]):
     def _finish_writing(self, node: NodeT, save: Save, done: bool) -> Iterable[Action]:
         self._checkpoint_queue.finish(save)
         self._write_next(node)
-        return node.confirm_saved(save.epoch, save.partition, save.version.clock) if done else []
+        if done:
+            return node.confirm_saved(save.epoch, save.partition, save.version.clock)
+        return []
 
     def _later(
         self,

@@ -52,7 +52,9 @@ class ControllerConnection:
 
     def away(self, now: float) -> float:
         """Seconds without a link."""
-        return 0.0 if self._away_since is None else now - self._away_since
+        if self._away_since is None:
+            return 0.0
+        return now - self._away_since
 
     def timeout(self, now: float, longest: float) -> float:
         """The longest time to wait for messages without being late for the next attempt."""

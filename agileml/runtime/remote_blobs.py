@@ -113,11 +113,9 @@ _NOTHING = np.empty(0, np.uint8)
 
 def blobs_of(rendezvous: Rendezvous) -> "FileBlobStore | LinkedBlobStore":
     """The blobs of a job, from where this process is."""
-    return (
-        rendezvous.blobs
-        if isinstance(rendezvous, FolderRendezvous)
-        else LinkedBlobStore(rendezvous)
-    )
+    if isinstance(rendezvous, FolderRendezvous):
+        return rendezvous.blobs
+    return LinkedBlobStore(rendezvous)
 
 
 class LinkedBlobStore:
@@ -341,7 +339,8 @@ class BlobServer:
             return f"{_MOST_WAITING} pieces without waiting for an answer"
 
         if not allowed:
-            self._answer(client, BlobError("refused", f"{node} has no right to {request!r:.200}"))
+            blob_error = BlobError("refused", f"{node} has no right to {request!r:.200}")
+            self._answer(client, blob_error)
         else:
             self._inboxes[client].put(request)
 

@@ -85,11 +85,15 @@ class LinkedRendezvous:
     def listening(self, name: str) -> Sequence[Address]:  # noqa: ARG002 - there is only one process
         """A socket for nodes of this computer, and a TCP port for all others."""
         socket = UnixAddress(str(self.folder / "node.sock"))
-        return (socket,) if self.listen is None else (socket, self.listen)
+        if self.listen is None:
+            return (socket,)
+        return (socket, self.listen)
 
     def addresses(self, name: str) -> Sequence[Address]:
         """The controller's; all others are in the address book."""
-        return (self.controller,) if name == CONTROLLER else ()
+        if name == CONTROLLER:
+            return (self.controller,)
+        return ()
 
 
 Rendezvous = FolderRendezvous | LinkedRendezvous

@@ -74,7 +74,9 @@ class Vitals:
     @property
     def given_up(self) -> str:
         """Why the controller has given the node up; empty as long as it has not."""
-        return _read(self._reason) if self._cells[_GIVEN_UP] else ""
+        if self._cells[_GIVEN_UP]:
+            return _read(self._reason)
+        return ""
 
     def leave(self) -> None:
         """The node leaves by itself; sending its last messages may take a while."""

@@ -76,7 +76,9 @@ class Course:
             number = before - 1
             return ValidationPart(number, self.validated[number], clock - self._begins[number] - 1)
         number = clock - self._parts * before
-        return self.step(number) if number <= self.steps else None
+        if number <= self.steps:
+            return self.step(number)
+        return None
 
     def step(self, number: int) -> OptimizerStep:
         epoch, within = divmod(number - 1, self.steps_of_epoch)

@@ -147,7 +147,9 @@ class TorchData:
                 f"{self.name}: order is for samples with numbers; a stream has the order of its "
                 "dataset"
             )
-        return Streams(self.name, dataset, self.parts) if is_stream else None
+        if is_stream:
+            return Streams(self.name, dataset, self.parts)
+        return None
 
     @cached_property
     def batches(self) -> Batches:
@@ -318,11 +320,10 @@ class TorchData:
         following = []
 
         if again and chunk < self._plan.chunks(key.part, key.clock + 1):
-            following = [
-                BatchKey(
-                    key.clock + 1, key.part, *self._plan.bounds(key.part, key.clock + 1, chunk)
-                )
-            ]
+            batch_key = BatchKey(
+                key.clock + 1, key.part, *self._plan.bounds(key.part, key.clock + 1, chunk)
+            )
+            following = [batch_key]
 
         return self._loaders[seed].take(
             key, [other for other in following if len(self.batches.chosen(seed, *other))]
@@ -400,7 +401,9 @@ class Batches:
 
     def length(self, clock: int) -> int:
         """The number of samples in the batch of a clock."""
-        return self.size if clock % self.per_epoch else self._last
+        if clock % self.per_epoch:
+            return self.size
+        return self._last
 
     def shards(self) -> list[BatchPart]:
         """The parts. One without a sample in the last batch has an empty item there, to take part
@@ -428,7 +431,9 @@ class Batches:
         epoch = (clock - 1) // self.per_epoch
         if self.orders is not None:
             return self.orders.epoch(epoch)[chosen]
-        return _order(self.samples, seed, epoch)[chosen] if self.shuffle else chosen
+        if self.shuffle:
+            return _order(self.samples, seed, epoch)[chosen]
+        return chosen
 
     @property
     def _share(self) -> int:
@@ -444,7 +449,8 @@ class Batches:
 
 @lru_cache(maxsize=2)
 def _order(samples: int, seed: int, epoch: int) -> Numbers:
-    rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(epoch,))))
+    seed_sequence = np.random.SeedSequence(seed, spawn_key=(epoch,))
+    rng = np.random.Generator(np.random.PCG64(seed_sequence))
     return rng.permutation(samples)
 
 

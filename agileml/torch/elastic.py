@@ -263,11 +263,9 @@ class Elastic:
 
     @property
     def _where(self) -> str:
-        return (
-            f"Elastic, step {self._work.clock - 1}"
-            if self._work
-            else "Elastic, before the first step"
-        )
+        if self._work:
+            return f"Elastic, step {self._work.clock - 1}"
+        return "Elastic, before the first step"
 
     def _begin(self, work: Work) -> None:
         """Gives the loop what belongs to a step and a part."""

@@ -89,7 +89,9 @@ class WithoutChance(TorchFunctionMode):
         named = dict(kwargs or {})
         if name in _DROPOUT:
             self.dropped = True
-            return args[0] if args else named["input"]
+            if args:
+                return args[0]
+            return named["input"]
 
         if name in _WITH_DROPOUT:
             args = [0.0 if isinstance(argument, float) else argument for argument in args]
@@ -204,7 +206,9 @@ class _FirstClocks:
     @property
     def tolerance(self) -> float:
         is_rounded = self._calm.lowered or self._device != "cpu"
-        return self._trainer.tolerance if is_rounded else self._trainer.tolerance / _PRECISE
+        if is_rounded:
+            return self._trainer.tolerance
+        return self._trainer.tolerance / _PRECISE
 
     def repeated(self) -> dict[str, Array]:
         """The gradient of the first clock, which stays in the module. BadTrainer if it is another
@@ -386,9 +390,10 @@ def _difference_of_step(
         values = ours[name]
         slots = [np.zeros_like(values) for _ in range(servers.slots)]
         slots += [np.zeros(len(values)) for _ in range(servers.row_slots)]
-        servers.step(
-            [ParameterPart(name, values, shrunk(gradient.astype(values.dtype), factor), slots)], 1
+        parameter_part = ParameterPart(
+            name, values, shrunk(gradient.astype(values.dtype), factor), slots
         )
+        servers.step([parameter_part], 1)
 
     kept = [parameter.grad for parameter in module.parameters()]
     optimizers = trainer.build_optimizers(module)
@@ -416,4 +421,6 @@ def _relative_difference(ours: dict[str, Array], plain: dict[str, Array]) -> flo
         for name in names
     )
     length = sum(float(np.square(values, dtype=float).sum()) for values in plain.values())
-    return sqrt(square / length) if length else sqrt(square)
+    if length:
+        return sqrt(square / length)
+    return sqrt(square)

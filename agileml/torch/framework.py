@@ -321,7 +321,8 @@ class FrameworkTrainer(TorchModule):
                     raise NotFinite(f"{error} ({beginning_of(self.objective)})") from error
             # The last part has a sample of each batch.
             if self.sees_norm and part == self.divided - 1 and share.batch == step.last - 1:
-                self.notes.append(Note(LogKey(TRAINING, NORM, on_step=True, on_epoch=False), 0.0))
+                note = Note(LogKey(TRAINING, NORM, on_step=True, on_epoch=False), 0.0)
+                self.notes.append(note)
             self._add_notes(logged, share, self.rows_of(step, share))
 
     def _evaluate(

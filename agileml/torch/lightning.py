@@ -425,7 +425,8 @@ class LightningTrainer(FrameworkTrainer):
         suffix = f"/dataloader_idx_{place}" if several else ""
         key = LogKey(place, name, levels["on_step"], levels["on_epoch"], reduction == "sum", suffix)
         number = value.detach() if hasattr(value, "detach") else value
-        self.notes.append(Note(key, float(number), given.get("batch_size")))
+        note = Note(key, float(number), given.get("batch_size"))
+        self.notes.append(note)
 
     @cached_property
     def _log_signature(self) -> inspect.Signature:
@@ -453,8 +454,8 @@ def _doubled(content: Any) -> Any:
     """The batch with its floats in double precision."""
     import torch
 
-    if isinstance(content, torch.Tensor):
-        return content.double() if content.is_floating_point() else content
+    if isinstance(content, torch.Tensor) and content.is_floating_point():
+        return content.double()
     if isinstance(content, Mapping):
         return {key: _doubled(value) for key, value in content.items()}
 

@@ -161,7 +161,9 @@ def kept_arguments(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
 
 
 def listed(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else [value]
+    if isinstance(value, list | tuple):
+        return list(value)
+    return [value]
 
 
 def _uncalled(callback: Any) -> list[str]:

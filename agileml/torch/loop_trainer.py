@@ -65,7 +65,9 @@ def run_to_loop(function: Callable[[], object], arguments: Sequence[str] | None 
     finally:
         sys.argv = program
 
-    return value if loop.elastic is None else _trainer_of(loop.elastic, loop)
+    if loop.elastic is None:
+        return value
+    return _trainer_of(loop.elastic, loop)
 
 
 def _trainer_of(elastic: Elastic, loop: LoopThread) -> LoopTrainer:
@@ -192,9 +194,8 @@ class _Iteration:
     def _compute(self, batch: object, clock: int) -> Computed:
         rates = self._copies.rates(clock), self._copies.rates(clock + 1)
         modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-        return self._loop.compute(
-            Work(clock, self._part, batch, self._state, rates, modes, self._twice)
-        )
+        work = Work(clock, self._part, batch, self._state, rates, modes, self._twice)
+        return self._loop.compute(work)
 
 
 class _Given(torch.autograd.Function):
@@ -342,7 +343,8 @@ class LoopTrainer(TorchModule):
 
         assert first is not None
         # Variables that only some steps set may differ, as long as they have no effect.
-        self._iteration.check_same(Computed(first.gradients, first.loss, first.state, None), 1)
+        computed = Computed(first.gradients, first.loss, first.state, None)
+        self._iteration.check_same(computed, 1)
         self._iteration.begin()
 
     def finish(self, model: Params) -> None:

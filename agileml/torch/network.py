@@ -400,7 +400,9 @@ def _diverged(
 
 
 def _numbers(gradient: torch.Tensor) -> torch.Tensor:
-    return gradient.coalesce().values() if gradient.is_sparse else gradient
+    if gradient.is_sparse:
+        return gradient.coalesce().values()
+    return gradient
 
 
 def _failing_layer(module: torch.nn.Module, objective: BatchObjective, batch: object) -> str:

@@ -188,7 +188,9 @@ class RowOptimizers:
     def _hyperparameters_of_probe(self, group: OptimizerGroup) -> Hyperparameters:
         hyperparameters = self._schedule.at(1)[group[0]][group[1]]
         # A schedule may begin at 0. Nothing would change, whatever a row depends on.
-        return hyperparameters if hyperparameters.get("lr", 1) else {**hyperparameters, "lr": 0.1}
+        if hyperparameters.get("lr", 1):
+            return hyperparameters
+        return {**hyperparameters, "lr": 0.1}
 
     def _is_joint(self, number: int) -> bool:
         """Whether a step on several parameters at once is that on each by itself, as it is with

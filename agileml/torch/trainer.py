@@ -440,7 +440,9 @@ class TorchModule:
     def _device(self) -> str:
         if self.device != "auto":
             return self.device
-        return "cuda" if torch_module().cuda.is_available() else "cpu"
+        if torch_module().cuda.is_available():
+            return "cuda"
+        return "cpu"
 
     def build(self, seed: int) -> torch.nn.Module:
         """A new module with its initial weights."""
@@ -485,7 +487,9 @@ class TorchModule:
         from torch.optim import Optimizer
 
         given = self.optimizer(module)
-        return [given] if isinstance(given, Optimizer) else list(given)
+        if isinstance(given, Optimizer):
+            return [given]
+        return list(given)
 
     @cached_property
     def _optimizers(self) -> RowOptimizers:

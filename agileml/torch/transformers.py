@@ -74,7 +74,9 @@ def made_by(function: Callable[[], Any]) -> TransformersTrainer:
     """
     with surroundings(0, 0):
         made = function()
-        return made if isinstance(made, TransformersTrainer) else from_transformers(made)
+        if isinstance(made, TransformersTrainer):
+            return made
+        return from_transformers(made)
 
 
 class Inputs(NamedTuple):
@@ -134,9 +136,8 @@ class TransformersTrainer(FrameworkTrainer):
         )
 
         loaders = [train, *validation]
-        return PreparedTraining(
-            model, loaders, LoaderOrders(loaders, loops_of(course, counts), state), course, counts
-        )
+        loader_orders = LoaderOrders(loaders, loops_of(course, counts), state)
+        return PreparedTraining(model, loaders, loader_orders, course, counts)
 
     # -- one batch ---------------------------------------------------------------------------------
 
@@ -204,7 +205,8 @@ class TransformersTrainer(FrameworkTrainer):
             name = (
                 f"eval_{list(given)[batch.loader]}_loss" if isinstance(given, dict) else "eval_loss"
             )
-            self.notes.append(Note(LogKey(batch.loader, name, False, True), float(loss)))
+            note = Note(LogKey(batch.loader, name, False, True), float(loss))
+            self.notes.append(note)
 
     def _at(self, batch: BatchShare) -> Any:
         """The Trainer, whose state says where the training is."""
@@ -380,7 +382,8 @@ class TransformersTrainer(FrameworkTrainer):
                 rows.append(LoggedValues(row.step, epoch, {**values, "learning_rate": rate}))
 
         if before == course.steps:
-            rows.append(LoggedValues(course.steps, epoch, {"train_loss": total / course.steps}))
+            logged_values = LoggedValues(course.steps, epoch, {"train_loss": total / course.steps})
+            rows.append(logged_values)
         return rows
 
 

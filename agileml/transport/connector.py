@@ -88,7 +88,8 @@ class Connector:
         try:
             sock = sockets.dial(address, self._settings.buffer_bytes(address))
         except (OSError, BadAddress) as error:
-            self._report(Rejected(peer, str(address), f"cannot connect: {error}"))
+            rejected = Rejected(peer, str(address), f"cannot connect: {error}")
+            self._report(rejected)
             return
 
         handshake = Handshake(self._identity, self._job, expected=peer)
@@ -151,13 +152,12 @@ class Connector:
             address = TcpAddress(where[0], where[1]) if isinstance(here, TcpAddress) else here
             if self.full:
                 sock.close()
-                self._report(
-                    Rejected(
-                        None,
-                        str(address),
-                        f"the maximum of {self._settings.max_links} links is open",
-                    )
+                rejected = Rejected(
+                    None,
+                    str(address),
+                    f"the maximum of {self._settings.max_links} links is open",
                 )
+                self._report(rejected)
                 continue
             count = len(self._unauthenticated)
             if count >= self._settings.max_handshakes:
@@ -179,7 +179,9 @@ class Connector:
     def _refusal(self, peer: Identity) -> Reason | None:
         if peer.name in self._attempts and self._identity.name < peer.name:
             return Reason.CROSSING
-        return None if self._names is None else self._names.refusal(peer)
+        if self._names is None:
+            return None
+        return self._names.refusal(peer)
 
     # -- handshakes --------------------------------------------------------------------------------
 
@@ -284,4 +286,5 @@ class Connector:
         self._take_out(link)
         link.close(self._loop)
         if report:
-            self._report(Rejected(link.peer, str(link.address), reason, permanent, no_answer))
+            rejected = Rejected(link.peer, str(link.address), reason, permanent, no_answer)
+            self._report(rejected)

@@ -155,7 +155,9 @@ class Endpoint:
     # -- turns -------------------------------------------------------------------------------------
 
     def _deadline(self, timeout: float | None) -> float | None:
-        return None if timeout is None else self._clock() + timeout
+        if timeout is None:
+            return None
+        return self._clock() + timeout
 
     def _turns(self, deadline: float | None, done: Callable[[], bool]) -> bool:
         """Runs turns until `done`; False if the deadline passes before."""

@@ -170,7 +170,9 @@ def carried(array: Array) -> Array:
     if code not in _DTYPES:
         array = array.astype(described(array)[0])
     # np.ascontiguousarray would give a scalar array one dimension.
-    return array if array.flags.c_contiguous else array.copy(order="C")
+    if array.flags.c_contiguous:
+        return array
+    return array.copy(order="C")
 
 
 @dataclass(slots=True)

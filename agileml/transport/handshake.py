@@ -175,7 +175,9 @@ class Handshake:
 
     def opening(self) -> bytes:
         """The initiator's HELLO; empty for an acceptor."""
-        return b"" if self._expected is None else self._introduction(_Step.HELLO)
+        if self._expected is None:
+            return b""
+        return self._introduction(_Step.HELLO)
 
     def receive(self, data: bytes) -> bytes:
         """The answer to exactly `wanted` bytes; empty if there is none."""

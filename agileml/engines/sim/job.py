@@ -92,7 +92,8 @@ class JobSimulation(Generic[NodeT, ControlT]):
         self.repeated = 0
         """Clocks that were finished again after a rollback."""
         self._observe = observe
-        self._wire = Wire(self.machines.network, np.random.Generator(np.random.PCG64(seed)))
+        generator = np.random.Generator(np.random.PCG64(seed))
+        self._wire = Wire(self.machines.network, generator)
         self.time = VirtualTime()
         limits = FrameLimits() if frame_bytes is None else FrameLimits(body_bytes=frame_bytes)
         self.messages = Messages(self.time, self._wire, limits, self._deliver)
@@ -259,9 +260,8 @@ class JobSimulation(Generic[NodeT, ControlT]):
             self._greet(name)
             if name in self.warned:
                 # The warning may have been lost with the earlier controller.
-                self.messages.send(
-                    JOB_LOOP, CONTROLLER, Warned(name, max(0.0, self._deadlines[name] - self.now))
-                )
+                warned = Warned(name, max(0.0, self._deadlines[name] - self.now))
+                self.messages.send(JOB_LOOP, CONTROLLER, warned)
 
     # -- running -----------------------------------------------------------------------------------
 

@@ -259,7 +259,8 @@ class PipelineControl:
         size = self.elastic.settings.batch
         losses = {k: self.elastic.losses[k] for k in range((update - 1) * size, update * size)}
         self._losses |= losses
-        self._out.append(RememberDecision([[k, loss] for k, loss in losses.items()]))
+        remember_decision = RememberDecision([[k, loss] for k, loss in losses.items()])
+        self._out.append(remember_decision)
         if update <= self.logged:
             self._out.append(ClockRepeated(update))
             return
@@ -294,7 +295,8 @@ class PipelineControl:
         size = self.elastic.settings.batch
         last = [self.elastic.losses[k] for k in range((updates - 1) * size, updates * size)]
         self._remember()
-        self._end(Finished(updates, (), sum(last) / size, (updates * size, 0)), "the job is done")
+        finished = Finished(updates, (), sum(last) / size, (updates * size, 0))
+        self._end(finished, "the job is done")
 
     def _end(self, ended: Finished | Failed, why: str) -> None:
         if not self._over:
@@ -304,4 +306,5 @@ class PipelineControl:
 
     def _remember(self) -> None:
         record = {"epoch": self.epoch, "checkpoint": self.elastic.backup, "logged": self.logged}
-        self._out.insert(0, Remember({**self.members.record(), **record}))
+        remember = Remember({**self.members.record(), **record})
+        self._out.insert(0, remember)

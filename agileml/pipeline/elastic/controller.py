@@ -173,7 +173,8 @@ class ElasticController:
             case FramesLost():
                 # Nobody knows which frames are lost, so all nodes start again from the state before
                 # this work.
-                return self._plan(now) if self.phase is not ElasticPhase.WAITING else []
+                if self.phase is not ElasticPhase.WAITING:
+                    return self._plan(now)
 
         return []
 
@@ -200,7 +201,9 @@ class ElasticController:
     def _change(self, now: float) -> Instructions:
         """Nodes have come, or will go: batches that are running are finished first."""
         self._changed = True
-        return self._plan(now) if self.phase is ElasticPhase.WAITING else []
+        if self.phase is ElasticPhase.WAITING:
+            return self._plan(now)
+        return []
 
     def _ready(self, node: str, now: float) -> Instructions:
         self._waiting_for.discard(node)
@@ -245,7 +248,9 @@ class ElasticController:
         """All seated nodes have the state from before `batch`."""
         if self.batch >= self.limit:
             return self._end()
-        return self._plan(now) if self._changed else self._run(now)
+        if self._changed:
+            return self._plan(now)
+        return self._run(now)
 
     def _end(self) -> Instructions:
         if self.backup >= self.batch:
@@ -318,7 +323,9 @@ class ElasticController:
         if missing:
             return []
         self.backup = saved.clock
-        return self._end() if self.phase is ElasticPhase.SAVING else []
+        if self.phase is ElasticPhase.SAVING:
+            return self._end()
+        return []
 
     def _kept(self) -> tuple[int, ...]:
         """Batches to which a loss may lead back: the nodes keep the states from before them."""
@@ -370,7 +377,8 @@ class ElasticController:
         self._relative = chosen.relative_seconds
         self._began = now
         self._waiting_for = set(self._seated)
-        self.history.append(EpochRecord(self.epoch, self.batch, now, self._seated, self._layout))
+        record = EpochRecord(self.epoch, self.batch, now, self._seated, self._layout)
+        self.history.append(record)
         return self._seat()
 
     def _option(self, size: int, staying: Sequence[str]) -> LayoutOption:

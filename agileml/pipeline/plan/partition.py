@@ -304,11 +304,10 @@ def level_splits(
         place = _Place(top, parts, 1, 0)
         seconds = float(search.pipelines(place).seconds[0, -1])
         if np.isfinite(seconds):
-            splits.append(
-                ModelSplit(
-                    tuple(search.stages(place, 0, len(tables.outputs) - 1)), seconds, "levels"
-                )
+            model_split = ModelSplit(
+                tuple(search.stages(place, 0, len(tables.outputs) - 1)), seconds, "levels"
             )
+            splits.append(model_split)
 
     return splits
 

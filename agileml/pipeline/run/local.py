@@ -143,9 +143,8 @@ def _prepared(
         hang_timeout=hang_timeout,
     )
 
-    prepared = prepare_pipeline(
-        job, ModelSource(optimizer, plan.scheme, plan.batch, plan.recompute), plan
-    )
+    model_source = ModelSource(optimizer, plan.scheme, plan.batch, plan.recompute)
+    prepared = prepare_pipeline(job, model_source, plan)
     if nodes < prepared.least_nodes:
         raise BadArgument(
             f"nodes is {nodes}: {plan.scheme} needs at least {prepared.least_nodes} with these "

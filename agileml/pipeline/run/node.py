@@ -70,13 +70,17 @@ class PipelineNode:
                 batch = message.batch
                 states = self._snapshots[message.batch]
                 for layer, node in message.copies:
+                    frame = PipelineFrame(
+                        epoch, (COPY, layer, batch), tuple(states[layer].arrays())
+                    )
                     yield Send(
                         node,
-                        PipelineFrame(epoch, (COPY, layer, batch), tuple(states[layer].arrays())),
+                        frame,
                     )
                 for layer in message.saved:
                     # In a job, each layer is a partition.
-                    yield Save(epoch, layer, Version(batch, Tally(0, 0), states[layer].arrays()))
+                    version = Version(batch, Tally(0, 0), states[layer].arrays())
+                    yield Save(epoch, layer, version)
             case RunBatches() if message.epoch == self.epoch:
                 yield from self._start(message)
             case PipelineFrame():
@@ -120,9 +124,12 @@ class PipelineNode:
         self._frames = {key: arrays for key, arrays in self._frames.items() if key[0] >= seat.epoch}
         mine = self._snapshots.setdefault(seat.batch, {})
         for layer, node in seat.gives:
+            frame = PipelineFrame(
+                seat.epoch, (STATE, layer, seat.batch), tuple(mine[layer].arrays())
+            )
             yield Send(
                 node,
-                PipelineFrame(seat.epoch, (STATE, layer, seat.batch), tuple(mine[layer].arrays())),
+                frame,
             )
 
         for layer, source in seat.sources.items():
@@ -200,4 +207,5 @@ class PipelineNode:
             yield Send(CONTROLLER, BatchesDone(self.name, self.epoch, program.losses))
         except AgileMLError as error:
             self._run = None
-            yield Send(CONTROLLER, Broken(self.name, f"{self.name}: {error}"))
+            broken = Broken(self.name, f"{self.name}: {error}")
+            yield Send(CONTROLLER, broken)

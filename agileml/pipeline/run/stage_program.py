@@ -79,9 +79,8 @@ class StageProgram:
         )
         if virtual < self._virtual - 1:
             to = self.work.after[k % len(self.work.after)]
-            yield Send(
-                to, PipelineFrame(self.state.epoch, (ACTIVATION, virtual + 1, k), packed(outputs))
-            )
+            frame = PipelineFrame(self.state.epoch, (ACTIVATION, virtual + 1, k), packed(outputs))
+            yield Send(to, frame)
             return
 
         with users_code(f"loss of microbatch {k}"):
@@ -106,9 +105,8 @@ class StageProgram:
 
         if virtual:
             to = self.work.before[k % len(self.work.before)]
-            yield Send(
-                to, PipelineFrame(self.state.epoch, (GRADIENT, virtual - 1, k), packed(gradient))
-            )
+            frame = PipelineFrame(self.state.epoch, (GRADIENT, virtual - 1, k), packed(gradient))
+            yield Send(to, frame)
 
     def _update(self, oldest: int) -> Awaiting[None]:
         """Adds gradients in the order of microbatches, from node to node, so that the sum is that
@@ -138,17 +136,17 @@ class StageProgram:
                 total = part if total is None else tuple(map(added, total, part))
             assert total is not None
             if at < len(chain) - 1:
-                yield Send(
-                    chain[at + 1], PipelineFrame(self.state.epoch, (SUM, layer, number), total)
-                )
+                frame = PipelineFrame(self.state.epoch, (SUM, layer, number), total)
+                yield Send(chain[at + 1], frame)
             else:
                 means[layer] = tuple(
                     mean_of(array, self.work.divisor, in_place=in_place) for array in total
                 )
                 for other in chain[:-1]:
-                    yield Send(
-                        other, PipelineFrame(self.state.epoch, (MEAN, layer, number), means[layer])
+                    pipeline_frame = PipelineFrame(
+                        self.state.epoch, (MEAN, layer, number), means[layer]
                     )
+                    yield Send(other, pipeline_frame)
 
         for layer in layers:
             if layer not in means:
@@ -165,18 +163,20 @@ class StageProgram:
         later = (yield (COLLECTED, stage, number)) if stage < last else None
         collected = self._joint.collected(means, later)
         if stage:
+            frame = PipelineFrame(self.state.epoch, (COLLECTED, stage - 1, number), collected)
             yield Send(
                 self.work.before[0],
-                PipelineFrame(self.state.epoch, (COLLECTED, stage - 1, number), collected),
+                frame,
             )
             sums = yield (JOINT, stage, number)
         else:
             sums = self._joint.summed(collected)
 
         if stage < last:
+            pipeline_frame = PipelineFrame(self.state.epoch, (JOINT, stage + 1, number), sums)
             yield Send(
                 self.work.after[0],
-                PipelineFrame(self.state.epoch, (JOINT, stage + 1, number), sums),
+                pipeline_frame,
             )
 
         return self._joint.applied(means, sums)

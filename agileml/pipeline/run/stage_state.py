@@ -243,7 +243,8 @@ class StageState:
 
         for other in self.others:
             for layer, array in own.items():
-                yield Send(other, PipelineFrame(self.epoch, (kind, layer, microbatch), (array,)))
+                frame = PipelineFrame(self.epoch, (kind, layer, microbatch), (array,))
+                yield Send(other, frame)
 
         parts = []
         for layer in piece:

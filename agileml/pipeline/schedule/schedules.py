@@ -18,12 +18,16 @@ def delay(scheme: str, stages: int) -> int:
     """Updates that the oldest gradient misses."""
     if scheme in FLUSHING:
         return 0
-    return 1 if scheme == "2bw" else stages - 1
+    if scheme == "2bw":
+        return 1
+    return stages - 1
 
 
 def bubble(scheme: str, stages: int, microbatches: int, chunks: int = 1) -> float:
     """Time lost to filling and draining, relative to the ideal time of a batch."""
-    return (stages - 1) / (chunks * microbatches) if scheme in FLUSHING else 0.0
+    if scheme in FLUSHING:
+        return (stages - 1) / (chunks * microbatches)
+    return 0.0
 
 
 def versions(scheme: str, stages: int, stage: int) -> int:
@@ -32,7 +36,9 @@ def versions(scheme: str, stages: int, stage: int) -> int:
         return 1
     if scheme == "2bw":
         return 2
-    return stages if scheme == "vertical-sync" else stages - stage + 1
+    if scheme == "vertical-sync":
+        return stages
+    return stages - stage + 1
 
 
 def in_flight(scheme: str, stages: int, stage: int, microbatches: int, chunks: int = 1) -> int:

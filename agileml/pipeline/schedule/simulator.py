@@ -160,7 +160,8 @@ class _Play:
             ]
         )
 
-        self._spans.append(PipelineSpan(device.stage, device.replica, step, start, device.free))
+        span = PipelineSpan(device.stage, device.replica, step, start, device.free)
+        self._spans.append(span)
         if step.kind is Pass.UPDATE:
             device.updates += 1
         else:
@@ -185,7 +186,9 @@ class _Play:
         ready = self._gradients.setdefault((device.stage, device.updates), {})
         ready[device.replica] = device.free
         expected = sum(count > device.updates for count in self._update_counts[device.stage])
-        return max(ready.values()) if len(ready) >= expected else None
+        if len(ready) >= expected:
+            return max(ready.values())
+        return None
 
 
 _COLORS = {Pass.FORWARD: "#4c78a8", Pass.BACKWARD: "#72b7b2", Pass.UPDATE: "#e45756"}
