@@ -53,7 +53,9 @@ def check_flag(name: str, value: object) -> None:
 def _range(least: float, most: float) -> str:
     if most < inf:
         return f"from {least:,g} to {most:,g}"
-    return "" if least == -inf else f"of at least {least:,g}"
+    if least == -inf:
+        return ""
+    return f"of at least {least:,g}"
 
 
 NEEDS_TORCH = "needs PyTorch: pip install 'spotctl[torch]'"

@@ -191,7 +191,8 @@ class IterationLog:
 
 def _cut(path: Path) -> int:
     """Removes the torn end of a log; returns the last clock in what is left."""
-    whole, last = 0, 0
+    whole = 0
+    last = 0
     try:
         lines = path.read_bytes().splitlines(keepends=True)
     except FileNotFoundError:
@@ -204,7 +205,8 @@ def _cut(path: Path) -> int:
             content = None
         if not isinstance(content, dict) or "clock" not in content:
             break
-        whole, last = whole + len(line), content["clock"]
+        whole += len(line)
+        last = content["clock"]
 
     with path.open("r+b") as file:
         file.truncate(whole)

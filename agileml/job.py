@@ -167,11 +167,9 @@ class Stopping:
 
     def ending(self, clocks: int) -> Stopping:
         """These criteria, for a trainer with this number of clocks (0: it does not say)."""
-        return (
-            replace(self, clocks=min(self.clocks, clocks))
-            if self.clocks is not None and clocks
-            else self
-        )
+        if self.clocks is not None and clocks:
+            return replace(self, clocks=min(self.clocks, clocks))
+        return self
 
     def reason(self, history: Sequence[Observation]) -> str | None:
         """Why the job is done, or None if it is not. `history` starts with the first clock."""
@@ -213,7 +211,8 @@ class Convergence:
         losses."""
         if len(losses) <= self.window:
             return False
-        before, lately = min(losses[: -self.window]), min(losses[-self.window :])
+        before = min(losses[: -self.window])
+        lately = min(losses[-self.window :])
         return before - lately < self.tolerance * abs(before)
 
 

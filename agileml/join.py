@@ -152,7 +152,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _code(status: int, given: argparse.Namespace) -> int:
-    return status if given.name_in else _FOR_PEOPLE.get(status, status)
+    if given.name_in:
+        return status
+    return _FOR_PEOPLE.get(status, status)
 
 
 def _join_folder(given: argparse.Namespace) -> bool:
@@ -162,13 +164,13 @@ def _join_folder(given: argparse.Namespace) -> bool:
     secret = bytes.fromhex(os.environ.pop(SECRET_VARIABLE))
     # A local machine's name is the path of its folder; the last two parts identify it.
     name = "-".join(Path(os.environ[given.name_in]).parts[-2:])
-    return join(
-        folder_role(FolderRendezvous(Path(given.job), secret), name, reliable=given.reliable)
-    )
+    rendezvous = FolderRendezvous(Path(given.job), secret)
+    return join(folder_role(rendezvous, name, reliable=given.reliable))
 
 
 def _join_link(given: argparse.Namespace) -> bool:
-    controller, name = parse_host_port(given.job), _name_of(given)
+    controller = parse_host_port(given.job)
+    name = _name_of(given)
     if given.reached_in:
         given.host, given.port = _forwarded(*given.reached_in)
     listen = None if given.listen is None else parse_host_port(given.listen)

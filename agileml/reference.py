@@ -101,7 +101,8 @@ def iterate(
     Deterministic mode keeps the delta of each chunk and sums them, as servers do; otherwise updates
     are aggregated immediately, as a worker does.
     """
-    model, shards = initial_model(trainer, seed), list(shards_of(trainer))
+    model = initial_model(trainer, seed)
+    shards = list(shards_of(trainer))
     rule = CommitRule(Layout.cut(model, partitions), Declarations.of(trainer))
     worker = _ReferenceWorker(trainer, shards, rule, seed, wire)
     states = [rule.initial(number, model) for number in range(len(rule.layout))]
@@ -194,9 +195,10 @@ class _ReferenceWorker:
         for number, first, last in accepted.covers:
             for chunk in range(first, last):
                 lo, hi = self.plan.bounds(number, clock, chunk)
+                piece = Piece(self.shards[number], lo, hi)
                 run_chunk(
                     self.trainer,
-                    Piece(self.shards[number], lo, hi),
+                    piece,
                     number,
                     self.view,
                     clock,

@@ -102,11 +102,10 @@ class Replay:
         by_worker: dict[int, list[tuple[int, float]]] = {}
         for worker, time, took in rows:
             by_worker.setdefault(worker, []).append((time, max(1.0, took / usual)))
-        return cls(
-            tuple(
-                tuple(took for _, took in sorted(times)) for _, times in sorted(by_worker.items())
-            )
+        factors = tuple(
+            tuple(took for _, took in sorted(times)) for _, times in sorted(by_worker.items())
         )
+        return cls(factors)
 
 
 Slowdown = SlowWorker | Disrupt | PowerLaw | Uneven | SlowServer | Replay
@@ -140,8 +139,11 @@ class Slowness:
         begins now.
         """
         if clock > self._clock:
-            self._clock, self._before, self._done = clock, self._done, 0
-            self._usual, self._seconds = self._seconds, 0.0
+            self._clock = clock
+            self._before = self._done
+            self._done = 0
+            self._usual = self._seconds
+            self._seconds = 0.0
 
         points = range(0)
         if self._before:
@@ -150,7 +152,8 @@ class Slowness:
                 (self._done + 1) * SLOW_POINTS // self._before,
             )
 
-        self._done, self._seconds = self._done + 1, self._seconds + seconds
+        self._done += 1
+        self._seconds += seconds
         factor = 1.0
         for number, slowdown in enumerate(self._slowdowns):
             factor *= self._of(number, slowdown, points, now)
@@ -184,6 +187,5 @@ class Slowness:
         return self._kept[number][1]
 
     def _rng(self, *about: int) -> np.random.Generator:
-        return np.random.Generator(
-            np.random.PCG64(np.random.SeedSequence(self._seed, spawn_key=(self._name, *about)))
-        )
+        seed_sequence = np.random.SeedSequence(self._seed, spawn_key=(self._name, *about))
+        return np.random.Generator(np.random.PCG64(seed_sequence))

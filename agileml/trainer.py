@@ -6,14 +6,13 @@ Clocks are numbered from 1; clock 0 is the model that `init` returned.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import isfinite
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from agileml.errors import BadTrainer, NotFinite
-from agileml.params.declarations import Declarations, call, name_of
+from agileml.params.declarations import Declarations, calling, name_of
 from agileml.params.layout import Array, Params, specs_of
 from agileml.params.view import ChunkView, RowSelection
 from agileml.work import WorkPlan, sampled_items
@@ -113,7 +112,8 @@ def plan_of(trainer: Trainer, shards: Sequence[Shard]) -> WorkPlan:
             raise BadTrainer(
                 f"{where} is {type(shard).__name__}, which has no len(); it is the number of items"
             )
-        lengths.append(call(f"{declared.name}: len() of shard {number}", partial(len, shard)))
+        with calling(f"{declared.name}: len() of shard {number}"):
+            lengths.append(len(shard))
 
     batch = declared.batch
     longest = max(min(length, batch) if batch else length for length in lengths)
@@ -125,7 +125,8 @@ def plan_of(trainer: Trainer, shards: Sequence[Shard]) -> WorkPlan:
 def shards_of(trainer: Trainer) -> Sequence[Shard]:
     """The checked shards of a trainer."""
     name = name_of(trainer)
-    shards = call(f"{name}: shards", trainer.shards)
+    with calling(f"{name}: shards"):
+        shards = trainer.shards()
     if not isinstance(shards, Sequence) or isinstance(shards, str | bytes):
         raise BadTrainer(
             f"{name}: shards() returned {type(shards).__name__}; return a list of shards"
@@ -155,13 +156,15 @@ def chunk_rng(seed: int, clock: int, shard: int, lo: int) -> np.random.Generator
 def random_generator(seed: int, key: tuple[int, ...]) -> np.random.Generator:
     """The generator of a key, independent of those of other keys."""
     # PCG64 by name: numpy may change the generator behind `default_rng`, and with it every model.
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
+    seed_sequence = np.random.SeedSequence(seed, spawn_key=key)
+    return np.random.Generator(np.random.PCG64(seed_sequence))
 
 
 def initial_model(trainer: Trainer, seed: int) -> Params:
     """The checked model of clock 0, in new arrays."""
     name = name_of(trainer)
-    params = call(f"{name}: init", lambda: trainer.init(init_rng(seed)))
+    with calling(f"{name}: init"):
+        params = trainer.init(init_rng(seed))
     if not isinstance(params, Mapping) or not params:
         raise BadTrainer(f"{name}: init returned no parameters; return a dict of numpy arrays")
 
@@ -179,7 +182,8 @@ def preload(trainer: Trainer, shard: Shard, number: int) -> None:
     """Calls a shard's `load()` if it has one."""
     load = getattr(shard, "load", None)
     if callable(load):
-        call(f"{name_of(trainer)}, shard {number}: load", load)
+        with calling(f"{name_of(trainer)}, shard {number}: load"):
+            load()
 
 
 def run_chunk(
@@ -192,13 +196,15 @@ def run_chunk(
     rng = chunk_rng(seed, clock, number, piece.lo)
     name = name_of(trainer)
     where = f"{name}, clock {clock}, shard {number}, items {piece.lo} to {piece.hi}"
-    call(where, lambda: trainer.step(piece.shard, piece.lo, piece.hi, view, clock, rng))
+    with calling(where):
+        trainer.step(piece.shard, piece.lo, piece.hi, view, clock, rng)
 
 
 def loss_of(trainer: Trainer, params: ParamReader, sample: Sample, clock: int) -> float:
     """The checked mean loss over a sample."""
     name = name_of(trainer)
-    value = call(f"{name}, clock {clock}: loss", lambda: trainer.loss(params, sample))
+    with calling(f"{name}, clock {clock}: loss"):
+        value = trainer.loss(params, sample)
     try:
         loss = float(value)
     except (TypeError, ValueError):

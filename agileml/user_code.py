@@ -88,31 +88,34 @@ def raised_at(error: BaseException) -> str:
 
 def described(error: BaseException) -> str:
     """The type of an error and its text, and the line of the user's code."""
-    text, place = str(error), raised_at(error)
+    text = str(error)
+    place = raised_at(error)
     return f"{type(error).__name__}{text and f': {text}'}{place and f' ({place})'}"
 
 
 def whereabouts(frame: FrameType | None) -> str:
     """The line of the user's code that a thread executes; empty if it executes none."""
-    return _innermost(traceback.extract_stack(frame)) if frame else ""
+    if frame:
+        return _innermost(traceback.extract_stack(frame))
+    return ""
 
 
 def _innermost(stack: StackSummary) -> str:
     """The last line of a stack that is in the user's files, or else in packages that they call."""
     frames = [frame for frame in stack if is_users(frame.filename)]
     own = [frame for frame in frames if is_own(frame.filename)] or frames
-    return f"{own[-1].filename}, line {own[-1].lineno}, in {own[-1].name}" if own else ""
+    if own:
+        return f"{own[-1].filename}, line {own[-1].lineno}, in {own[-1].name}"
+    return ""
 
 
 def beginning_of(function: object) -> str:
     """The file and line where a function begins, and its name."""
     whole = getattr(function, "func", function)  # that of a partial
     code = getattr(inspect.unwrap(whole), "__code__", None) if callable(whole) else None
-    return (
-        f"{code.co_filename}, line {code.co_firstlineno}, in {code.co_name}"
-        if code
-        else "code in C"
-    )
+    if code:
+        return f"{code.co_filename}, line {code.co_firstlineno}, in {code.co_name}"
+    return "code in C"
 
 
 def users_traceback(error: BaseException) -> str:

@@ -168,9 +168,10 @@ class Coverage:
         for cover in covers:
             shard, first, last = cover
             arrived = self._arrived.get(shard)
-            self._arrived[shard] = (
-                cover if arrived is None else _ranges(arrived) | Ranges(((first, last),))
-            )
+            if arrived is None:
+                self._arrived[shard] = cover
+            else:
+                self._arrived[shard] = _ranges(arrived) | Ranges(((first, last),))
             self.chunks += last - first
 
     def complete(self, accepted: Accepted) -> bool:
@@ -242,7 +243,9 @@ class CountedWork:
         """The chunks of a shard that count; all of them as long as the clock is not decided."""
         if not self.awaits or clock > max(self._past, *self._decided, 0):
             return self.plan.ranges(shard, clock)
-        return self._decided[clock].of_shard(shard) if clock in self._decided else Ranges()
+        if clock in self._decided:
+            return self._decided[clock].of_shard(shard)
+        return Ranges()
 
     def left_out(self, clock: int, covers: Iterable[Cover]) -> bool:
         """Whether a contribution with these chunks came too late for its clock. All of it counts,
@@ -289,7 +292,9 @@ class WorkPlan:
             (self.shard_at(place, accepted.clock), first, last)
             for place, first, last in accepted.covers
         )
-        return tuple(sorted(shards)) if self.rotates else accepted.covers
+        if self.rotates:
+            return tuple(sorted(shards))
+        return accepted.covers
 
     def items(self, place: int, clock: int) -> tuple[int, int]:
         """The items that a place has in a clock. Batches cycle through its shard; the last may be
@@ -332,9 +337,10 @@ class WorkPlan:
         """The decision that leaves out no chunk: the only one, and known in advance, without backup
         workers.
         """
+        covers = tuple((place, 0, self.chunks(place, clock)) for place in range(len(self.lengths)))
         return Accepted(
             clock,
-            tuple((place, 0, self.chunks(place, clock)) for place in range(len(self.lengths))),
+            covers,
         )
 
     def cover_items(self, clock: int, covers: Iterable[Cover]) -> int:

@@ -35,7 +35,6 @@ from agileml.checks import torch_module
 from agileml.engines.chaos import Act, RunningMachine
 from agileml.pipeline.elastic.seats import PipelineLayout
 from agileml.pipeline.layers import Dense, squared_error
-from agileml.pipeline.measure.profiler import profiled
 from agileml.pipeline.model.base import Array, PipelineLayer, PipelineModel
 from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.plan.parallel_plan import ParallelPlan, SplitRequest, Topology
@@ -46,6 +45,7 @@ from agileml.pipeline.run.local import FaultScript, train_local
 from agileml.pipeline.run.training import PipelinePlan, planned_training
 from agileml.pipeline.schedule.schedules import FLUSHING
 from agileml.pipeline.torch_layers import TorchLayer
+from spotctl.lab.profiler import profiled
 
 if TYPE_CHECKING:
     from torch import nn

@@ -17,8 +17,8 @@ from pathlib import Path
 from agileml.pipeline.elastic.controller import ElasticController, ElasticSettings
 from agileml.pipeline.elastic.layouts import LayoutRules, layouts
 from agileml.pipeline.elastic.seats import PipelineLayout
-from agileml.pipeline.elastic.simulate_fleet import FleetChange, FleetReplay, fleet_sizes, put_fleet
 from spotctl.lab.parallel import read_fleet
+from spotctl.lab.simulate_fleet import FleetChange, FleetReplay, fleet_sizes, put_fleet
 
 LAYERS, LAYER_SECONDS, LAYER_BYTES = 48, 0.03, 370e6
 """A transformer of 1.5 billion parameters: seconds per sample and layer on a V100, weights and

@@ -18,10 +18,6 @@ SHELVES = {"agileml/runtime/ground.py", "pricing_data/atomic_write.py"}
 """Two, because AgileML stands alone, and prices are below it."""
 
 NOT_YET = {
-    "agileml/engines/local/processes.py",
-    "agileml/runtime/blob_store.py",
-    "agileml/runtime/controller_process.py",
-    "agileml/runtime/folders.py",
     "spotctl/clouds/local/delays.py",
     "spotctl/clouds/local/folders.py",
     "spotctl/clouds/local/processes.py",

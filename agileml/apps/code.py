@@ -68,7 +68,9 @@ def text_of(target: str) -> str:
     """The source of a trainer's own file or module; empty if it is not found."""
     file, _ = split(target)
     path, _ = (Path(file), None) if file else _module(target.partition(":")[0]) or (Path(), None)
-    return path.read_text("utf-8", "replace") if path.is_file() else ""
+    if path.is_file():
+        return path.read_text("utf-8", "replace")
+    return ""
 
 
 def unpack(files: Mapping[str, bytes], folder: Path, target: str) -> str:
@@ -97,7 +99,9 @@ def split(target: str) -> tuple[str, str]:
     if target.endswith(".py"):
         return target, ""
     file, _, name = target.rpartition(":")
-    return (file, name) if file.endswith(".py") else ("", "")
+    if file.endswith(".py"):
+        return (file, name)
+    return ("", "")
 
 
 def _source(target: str) -> tuple[Path, list[Path]] | None:

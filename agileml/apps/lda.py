@@ -254,7 +254,9 @@ class TopicModel:
     ) -> Counts:
         """New topics of words: `which` is a row of `words`, `place` the position in the
         document."""
-        new, words, totals = old.copy(), words.copy(), totals.astype(np.int64)
+        new = old.copy()
+        words = words.copy()
+        totals = totals.astype(np.int64)
         documents = np.zeros((int(document[-1]) + 1, self.topics), np.int64)
         np.add.at(documents, (document, old), 1)
         order = np.argsort(place, kind="stable")

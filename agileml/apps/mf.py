@@ -33,14 +33,6 @@ class RatingTable:
     mean: float
     deviation: float
 
-    @property
-    def user_count(self) -> int:
-        return int(self.users.max()) + 1
-
-    @property
-    def item_count(self) -> int:
-        return int(self.items.max()) + 1
-
 
 @lru_cache(maxsize=1)
 def read_ratings(file: str) -> RatingTable:
@@ -67,7 +59,8 @@ def read_ratings(file: str) -> RatingTable:
         )
 
     users, items, values = (np.array(column) for column in zip(*rows, strict=True))
-    mean, deviation = float(values.mean()), float(values.std()) or 1.0
+    mean = float(values.mean())
+    deviation = float(values.std()) or 1.0
     order = np.argsort(users, kind="stable")
     return RatingTable(
         users[order].astype(np.intp),
@@ -252,8 +245,10 @@ class MatrixFactorization:
         """One gradient step over the chunk's entries, in both factors at once."""
         del clock, rng
         seen = shard.ratings
-        users, items = seen.users[lo:hi], seen.items[lo:hi]
-        left, right = params.read("users", users), params.read("items", items)
+        users = seen.users[lo:hi]
+        items = seen.items[lo:hi]
+        left = params.read("users", users)
+        right = params.read("items", items)
         error = (seen.values[lo:hi] - (left * right).sum(axis=1))[:, None]
         shrink = np.float32(self.regularization)
         user_count, item_count, _ = self._sizes()
@@ -264,11 +259,10 @@ class MatrixFactorization:
         """Mean squared error."""
         total = 0.0
         for piece in sample:
-            seen, part = piece.shard.ratings, slice(piece.lo, piece.hi)
-            left, right = (
-                params.read("users", seen.users[part]),
-                params.read("items", seen.items[part]),
-            )
+            seen = piece.shard.ratings
+            part = slice(piece.lo, piece.hi)
+            left = params.read("users", seen.users[part])
+            right = params.read("items", seen.items[part])
             total += float(
                 np.square(seen.values[part] - (left * right).sum(axis=1)).sum(dtype=np.float64)
             )
@@ -281,7 +275,9 @@ class MatrixFactorization:
         if not self.file:
             return self.users, self.items, self.ratings
         table = read_ratings(self.file)
-        return table.user_count, table.item_count, len(table.values)
+        users = int(table.users.max()) + 1
+        items = int(table.items.max()) + 1
+        return users, items, len(table.values)
 
     def _factor(self, rng: np.random.Generator, rows: int) -> Floats:
         scale = np.float32(_INITIAL_SCALE * self.rank**-0.25)

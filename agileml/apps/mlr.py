@@ -101,7 +101,8 @@ class LogisticRegression:
         """One gradient step over the chunk's examples."""
         del clock, rng
         seen = shard.examples
-        features, classes = seen.features[lo:hi], seen.classes[lo:hi]
+        features = seen.features[lo:hi]
+        classes = seen.classes[lo:hi]
         excess = np.exp(_log_probabilities(features, params))
         excess[np.arange(hi - lo), classes] -= 1
 

@@ -4,7 +4,8 @@ arguments.
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import partial
 from hashlib import sha256
@@ -72,16 +73,21 @@ class TrainerSource:
         elif ":" in self.target:
             factory = _from_module(self.target)
         else:
-            factory = None
+            raise UnknownApp(
+                f"unknown app {self.target!r}; choose one of {', '.join(BUILT_IN)},"
+                " or pass module:Class, FILE.py or FILE.py:NAME"
+            )
 
-        if factory is not None and self.framework:
-            return _of_framework(factory, self.target, self.arguments, self.framework)
-        if factory is not None:
-            return (_of_loop if self.has_loop else _make)(factory, self.target, self.arguments)
-        raise UnknownApp(
-            f"unknown app {self.target!r}; choose one of {', '.join(BUILT_IN)},"
-            " or pass module:Class, FILE.py or FILE.py:NAME"
-        )
+        if self.has_loop and not self.framework:
+            return _of_loop(factory, self.target, self.arguments)
+        _check_arguments(factory, self.target, self.arguments)
+        make = partial(factory, **self.arguments)
+        if self.framework:
+            place, _, name = FRAMEWORKS[self.framework].partition(":")
+            make = partial(getattr(importlib.import_module(place), name), make)
+        with _executing(self.target):
+            trainer = make()
+        return check(trainer, self.target)
 
     @property
     def has_loop(self) -> bool:
@@ -111,13 +117,17 @@ class TrainerSource:
         """The user's code by relative paths, for nodes of other computers; empty if it is installed
         everywhere.
         """
-        return {} if self.target in BUILT_IN else files_of(self.target)
+        if self.target in BUILT_IN:
+            return {}
+        return files_of(self.target)
 
     def unpack(self, files: Mapping[str, bytes], folder: Path) -> "TrainerSource":
         """Writes the trainer's files to a folder, and returns the source that loads the trainer
         from there.
         """
-        return replace(self, target=unpack(files, folder, self.target)) if files else self
+        if files:
+            return replace(self, target=unpack(files, folder, self.target))
+        return self
 
 
 def check(trainer: object, where: str) -> Trainer:
@@ -178,8 +188,8 @@ def _import_file(path: Path) -> ModuleType:
     sys.modules[spec.name] = module
     if str(path.parent.resolve()) not in sys.path:
         sys.path.append(str(path.parent.resolve()))
-    loader = spec.loader
-    _execute(str(path), lambda: loader.exec_module(module))
+    with _executing(str(path)):
+        spec.loader.exec_module(module)
 
     return module
 
@@ -220,7 +230,8 @@ def _from_module(target: str) -> Callable[..., object]:
         raise UnknownApp(f"{target!r} is not a class; write module:Class")
 
     try:
-        module = _execute(name, lambda: importlib.import_module(name))
+        with _executing(name):
+            module = importlib.import_module(name)
     except TrainerFailed as error:
         if isinstance(error.__cause__, ModuleNotFoundError) and name.startswith(
             error.__cause__.name or name
@@ -243,12 +254,9 @@ def _attribute(module: object, attribute: str, target: str) -> Callable[..., obj
         raise UnknownApp(
             f"{target}: {place} defines no {attribute}; write module:Class or FILE.py:NAME"
         )
-    return maker if callable(maker) else lambda: maker
-
-
-def _make(factory: Callable[..., object], where: str, arguments: Mapping[str, object]) -> Trainer:
-    _check_arguments(factory, where, arguments)
-    return check(_execute(where, lambda: factory(**arguments)), where)
+    if callable(maker):
+        return maker
+    return lambda: maker
 
 
 def _check_arguments(
@@ -277,12 +285,14 @@ def _of_loop(
     as arguments.
     """
     run_to_loop = importlib.import_module("agileml.torch.loop_trainer").run_to_loop
-    if is_program:
-        options = [where, *(f"--{name}={value}" for name, value in arguments.items())]
-        trainer = _execute(where, lambda: run_to_loop(function, options))
-    else:
+    if not is_program:
         _check_arguments(function, where, arguments)
-        trainer = _execute(where, lambda: run_to_loop(partial(function, **arguments)))
+    with _executing(where):
+        if is_program:
+            options = [where, *(f"--{name}={value}" for name, value in arguments.items())]
+            trainer = run_to_loop(function, options)
+        else:
+            trainer = run_to_loop(partial(function, **arguments))
 
     if trainer is None:
         raise BadTrainer(
@@ -290,16 +300,6 @@ def _of_loop(
             "elastic"
         )
     return check(trainer, where)
-
-
-def _of_framework(
-    function: Callable[..., object], where: str, arguments: Mapping[str, object], framework: str
-) -> Trainer:
-    """The trainer of what a function makes for a framework."""
-    _check_arguments(function, where, arguments)
-    place, _, name = FRAMEWORKS[framework].partition(":")
-    made_by = getattr(importlib.import_module(place), name)
-    return check(_execute(where, lambda: made_by(partial(function, **arguments))), where)
 
 
 def _run_script(path: Path) -> None:
@@ -315,10 +315,11 @@ def _run_script(path: Path) -> None:
     exec(compile(path.read_bytes(), str(path), "exec"), vars(module))  # noqa: S102
 
 
-def _execute(where: str, function: Callable[[], object]) -> object:
-    """Runs user code; any exception becomes a TrainerFailed that says where it was raised."""
+@contextmanager
+def _executing(where: str) -> Iterator[None]:
+    """User code runs here; any exception becomes a TrainerFailed that says where it was raised."""
     try:
-        return function()
+        yield
     except AgileMLError:
         raise
     except SyntaxError as error:
@@ -349,15 +350,15 @@ class ArgumentBounds:
     inclusive: bool = True
 
     def __str__(self) -> str:
-        return (
-            ""
-            if self.least == -inf
-            else f" {'of at least' if self.inclusive else 'above'} {self.least:g}"
-        )
+        if self.least == -inf:
+            return ""
+        return f" {'of at least' if self.inclusive else 'above'} {self.least:g}"
 
     def allow(self, value: float) -> bool:
         """Whether a value is within the bound."""
-        return value >= self.least if self.inclusive else value > self.least
+        if self.inclusive:
+            return value >= self.least
+        return value > self.least
 
 
 # Stands for a field of type int.

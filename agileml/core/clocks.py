@@ -62,10 +62,8 @@ class ClockProgress:
     @classmethod
     def none(cls, plan: WorkPlan, partitions: int, settings: ControllerSettings) -> ClockProgress:
         """Before the first clock."""
-        ledger, decisions = (
-            VersionLedger(partitions),
-            Decisions(plan, settings.stragglers.wait_policy),
-        )
+        ledger = VersionLedger(partitions)
+        decisions = Decisions(plan, settings.stragglers.wait_policy)
         checkpoints = CheckpointSchedule(partitions, settings.checkpoints)
         return cls(
             ledger, decisions, ClockLog(decisions, ledger), checkpoints, UpdateNorms(partitions)
@@ -139,8 +137,10 @@ class ClockProgress:
 
     def restore(self, record: Mapping[str, Any], now: float) -> None:
         """Takes over from an earlier controller."""
-        self.stable, self.checkpoints.latest = record["stable"], record["checkpoint"]
-        self.log.logged, self.log.logged_at = record["logged"], now
+        self.stable = record["stable"]
+        self.checkpoints.latest = record["checkpoint"]
+        self.log.logged = record["logged"]
+        self.log.logged_at = now
         self.decisions.restore(record.get("accepted", ()))
 
 
@@ -189,8 +189,11 @@ class ClockLog:
         """Takes the last clock that all partitions have committed, if that is new and the clock was
         logged before.
         """
-        before, self._reached = self._reached, self.ledger.reached
-        return ClockRepeated(self._reached) if before < self._reached <= self.logged else None
+        before = self._reached
+        self._reached = self.ledger.reached
+        if before < self._reached <= self.logged:
+            return ClockRepeated(self._reached)
+        return None
 
     def close_next(
         self, now: float, limit: int, stage: int, nodes: tuple[int, int]
@@ -216,7 +219,8 @@ class ClockLog:
         sums.waited_for = self.decisions.waited_for(self.logged)
         sums.dropped_chunks = self.decisions.dropped(self.logged)
         sums.least_counted, sums.most_counted = self.decisions.shares.extremes()
-        took, events = now - self.logged_at, tuple(self._events)
+        took = now - self.logged_at
+        events = tuple(self._events)
         self.logged_at = now
         self._events.clear()
 
@@ -275,7 +279,9 @@ class CheckpointSchedule:
         )
 
         if due and self._storage_keeps_up(stable):
-            self._requested, self._requested_at, self._next_at = stable, now, now + self.rules.pause
+            self._requested = stable
+            self._requested_at = now
+            self._next_at = now + self.rules.pause
             self._began = min(self._began, now)
             return True
         return False
@@ -297,17 +303,16 @@ class CheckpointSchedule:
             return False
 
         if clock == self._requested:
-            self._next_at = max(self._next_at, now + self._rest(now))
-        newer, self.latest = clock > self.latest, max(self.latest, clock)
+            # The time from the end of this checkpoint to the next one: see Young's interval above.
+            took = now - self._requested_at
+            rest = min(took * (1 / self.rules.share - 1), LONGEST_PAUSE)
+            cheapest = sqrt(took * (now - self._began) / (self._loads + 1))
+            rest = min(rest, max(0.0, cheapest - took))
+            self._next_at = max(self._next_at, now + rest)
+        newer = clock > self.latest
+        self.latest = max(self.latest, clock)
         self._saved = {later: parts for later, parts in self._saved.items() if later > clock}
         return newer
-
-    def _rest(self, now: float) -> float:
-        """The time from the end of a checkpoint to the next one."""
-        took = now - self._requested_at
-        rest = min(took * (1 / self.rules.share - 1), LONGEST_PAUSE)
-        cheapest = sqrt(took * (now - self._began) / (self._loads + 1))
-        return min(rest, max(0.0, cheapest - took))
 
     def roll_back(self, clock: int, *, loads: bool = False) -> None:
         """All nodes return to a version: what was written of later ones does not fit those computed
@@ -334,7 +339,8 @@ class UpdateNorms:
         """The answers to a report: to all nodes once every partition has reported, and to one that
         reports later.
         """
-        clock, to = report.clock, [report.node]
+        clock = report.clock
+        to = [report.node]
         if clock not in self.whole:
             squares = self.parts.setdefault(clock, {})
             squares[report.partition] = report.square
@@ -404,7 +410,8 @@ class LastClock:
         """Ends the job with the clock in progress."""
         # Backups may have reported a version before its servers did, if the servers' links are
         # slower.
-        self.stopping, self.limit = True, max(reached + 1, stable)
+        self.stopping = True
+        self.limit = max(reached + 1, stable)
 
     def interrupt(self, stable: int) -> bool:
         """Ends the job with the last stable version: a later one could take as long as a clock;

@@ -30,7 +30,6 @@ from agileml.core.placement import Stages
 from agileml.core.planned_changes import PlannedChanges
 from agileml.core.recovery import CHECKPOINT, INIT, Epochs, Mode, common_version, rollback_point
 from agileml.core.roll_call import (
-    Absent,
     Consequence,
     Leaving,
     LostNodes,
@@ -160,7 +159,8 @@ class Controller:
                 self.stages,
             )
             record = {key: value for part in parts for key, value in part.record().items()}
-            instructions.insert(0, Remember({key: record[key] for key in RECORDED}))
+            remember = Remember({key: record[key] for key in RECORDED})
+            instructions.insert(0, remember)
 
         self._changed = False
         self._out.clear()
@@ -173,7 +173,8 @@ class Controller:
         if not isinstance(order, messages.Stable) or not order.checkpoint:
             return frozenset()
 
-        table, moving = self.table, self.planned.assignment.moving
+        table = self.table
+        moving = self.planned.assignment.moving
         holders = zip(table.owners, table.backups, strict=True)
         held = {partition for partition, pair in enumerate(holders) if node in pair}
         held.update(
@@ -208,11 +209,13 @@ class Controller:
 
     def _check(self, event: object) -> None:
         """Raises Implausible if a node reports what is not for it to report."""
-        node, assignment = getattr(event, "node", ""), self.planned.assignment
+        node = getattr(event, "node", "")
+        assignment = self.planned.assignment
         if isinstance(event, Hello) or not hasattr(event, "epoch"):
             return
 
-        member, partition = self.members.get(node), getattr(event, "partition", -1)
+        member = self.members.get(node)
+        partition = getattr(event, "partition", -1)
         believed = member is not None and member.phase in IN_EPOCH
         match event:
             case messages.Taken():
@@ -257,7 +260,7 @@ class Controller:
                 self._resume_if_all_answered()
             case LostNodes():
                 self._lose(answer)
-            case Absent():
+            case Failed():
                 self._fail(
                     answer.why + "".join(f"; {event}" for event in self.clocks.log.recent_events)
                 )
@@ -291,7 +294,8 @@ class Controller:
 
     def _recover(self) -> None:
         """Rolls back to the latest version that is known to be safe."""
-        clocks, saved = self.clocks, self.clocks.checkpoints.latest
+        clocks = self.clocks
+        saved = self.clocks.checkpoints.latest
         self._roll_back(
             *rollback_point(
                 self.members, self.table, clocks.ledger, clocks.stable, saved, self.epochs
@@ -303,7 +307,8 @@ class Controller:
         in common.
         """
         if self.epochs.all_answered:
-            held, latest = self.epochs.held, self.clocks.checkpoints.latest
+            held = self.epochs.held
+            latest = self.clocks.checkpoints.latest
             self._roll_back(*common_version(held, self.members, len(self.table.owners), latest))
 
     def _roll_back(self, clock: int, sources: tuple[str, ...]) -> None:
@@ -330,10 +335,10 @@ class Controller:
         self.clocks.log.note(f"epoch {self.epochs.number} from version {clock}")
         for name in nodes:
             self.members[name].routed = self.table.version
-        decided, limit = self.clocks.decisions.after(clock), self.last_clock.limit
-        self._broadcast(
-            Recover(self.epochs.number, clock, self.table, sources, limit, decided), nodes
-        )
+        decided = self.clocks.decisions.after(clock)
+        limit = self.last_clock.limit
+        recover = Recover(self.epochs.number, clock, self.table, sources, limit, decided)
+        self._broadcast(recover, nodes)
 
     def _report_restored(self, event: messages.Restored) -> None:
         self.epochs.restored(event.node)
@@ -348,19 +353,17 @@ class Controller:
 
         for node in self.members.activate_ready():
             self.members[node].routed = self.table.version
-            stable, limit = self.clocks.stable, self.last_clock.limit
+            stable = self.clocks.stable
+            limit = self.last_clock.limit
             decided = self.clocks.decisions.after(stable)
-            self._out.append(
-                Send(node, Enter(self.epochs.number, self.table, limit, stable, decided))
-            )
+            enter = Enter(self.epochs.number, self.table, limit, stable, decided)
+            self._out.append(Send(node, enter))
             self._changed = True
 
         self._observe_nodes()
-        stages, epoch, reassignment = (
-            self.stages,
-            self.epochs.number,
-            self.settings.stragglers.reassignment,
-        )
+        stages = self.stages
+        epoch = self.epochs.number
+        reassignment = self.settings.stragglers.reassignment
 
         helpers = reassignment.helpers if reassignment is not None else None
         self._out.extend(
@@ -373,7 +376,8 @@ class Controller:
                 self._out.append(self.roll_call.drain(node, epoch))
 
     def _report_partition(self, event: messages.Taken) -> None:
-        assignment, ledger = self.planned.assignment, self.clocks.ledger
+        assignment = self.planned.assignment
+        ledger = self.clocks.ledger
         left = assignment.table.owners[event.partition]
         move = assignment.partition_arrived(event.partition, event.node)
         ledger.add_move(event.partition, left, move, self.clocks.stable)
@@ -407,7 +411,8 @@ class Controller:
         self.clocks.add(event, self.epochs.number)
 
     def _report_version(self, event: PartitionProgress) -> None:
-        epoch, limit = self.epochs.number, self.last_clock.limit
+        epoch = self.epochs.number
+        limit = self.last_clock.limit
         self.clocks.add(event, epoch)
         if self.epochs.mode is Mode.RUNNING:
             stable = self.clocks.advance_stable(
@@ -430,11 +435,13 @@ class Controller:
                 log.logged_at = self._now
             return
 
-        if (repeated := log.take_repeated()) is not None:
+        repeated = log.take_repeated()
+        if repeated is not None:
             self._out.append(repeated)
         while True:
             self._observe_nodes()
-            footprint, limit = self.stages.footprint, self.last_clock.limit
+            footprint = self.stages.footprint
+            limit = self.last_clock.limit
             nodes = len(footprint.reliable), len(footprint.transient)
             iteration = log.close_next(self._now, limit, self.stages.stage, nodes)
             if iteration is None:
@@ -446,7 +453,8 @@ class Controller:
 
     def _learn(self, iteration: Iteration) -> None:
         quiet = not (iteration.redone or iteration.events or self.planned.assignment.moving)
-        nodes, partitions = (iteration.reliable, iteration.transient), len(self.table.owners)
+        nodes = (iteration.reliable, iteration.transient)
+        partitions = len(self.table.owners)
         clock = ClockFinished(
             iteration.stage, *nodes, iteration.seconds, iteration.sums, quiet, partitions
         )

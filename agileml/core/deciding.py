@@ -14,7 +14,7 @@ from typing import Any
 
 from agileml.policies.dbw import ClockBegins, GradientArrived, GradientsSummed, WaitPolicy
 from agileml.protocol.messages import Contributed, GradientSums, PartitionProgress, WorkDone
-from agileml.work import FINGERPRINT_MASK, Accepted, ClockCovers, Cover, Coverage, WorkPlan
+from agileml.work import FINGERPRINT_MASK, Accepted, ClockCovers, Coverage, WorkPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,9 @@ class ClockDecision:
     def of(cls, line: Sequence[Any]) -> ClockDecision:
         """The decision of a line, which may have been through JSON."""
         clock, waited_for, covers = line
+        accepted = Accepted(clock, tuple((place, first, last) for place, first, last in covers))
         return cls(
-            Accepted(clock, tuple((place, first, last) for place, first, last in covers)),
+            accepted,
             waited_for,
         )
 
@@ -52,15 +53,6 @@ class OpenClock:
     owed: bool = False
     """Whether the clock waited longer than the policy asked for, because a shard has counted too
     little."""
-
-    def add(self, covers: Iterable[Cover]) -> None:
-        """Chunks are on their way to the servers."""
-        covers = tuple(covers)
-        self.arrived.add(covers)
-        for place, first, last in covers:
-            self.missing[place] -= last - first
-            if not self.missing[place]:
-                del self.missing[place]
 
 
 @dataclass(slots=True)
@@ -96,19 +88,21 @@ class Decisions:
 
     def accepted(self, clock: int) -> Accepted:
         """The chunks of a clock."""
-        return self.plan.accept_all(clock) if self.policy is None else self.decided[clock].accepted
+        if self.policy is None:
+            return self.plan.accept_all(clock)
+        return self.decided[clock].accepted
 
     def waited_for(self, clock: int) -> int:
         """How many workers were awaited; 0 without a policy."""
-        return 0 if self.policy is None else self.decided[clock].waited_for
+        if self.policy is None:
+            return 0
+        return self.decided[clock].waited_for
 
     def dropped(self, clock: int) -> int:
         """Number of chunks of a clock that were left out."""
-        return (
-            0
-            if self.policy is None
-            else self.plan.accept_all(clock).chunks - self.accepted(clock).chunks
-        )
+        if self.policy is None:
+            return 0
+        return self.plan.accept_all(clock).chunks - self.accepted(clock).chunks
 
     def after(self, clock: int) -> tuple[ClockCovers, ...]:
         """The decisions about later clocks, for nodes that repeat them or join."""
@@ -151,14 +145,22 @@ class Decisions:
 
     def add_contribution(self, message: Contributed) -> None:
         """Chunks are on their way to the servers."""
-        if message.clock == self.clock:
-            self._open.add(message.covers)
+        if message.clock != self.clock:
+            return
+
+        self._open.arrived.add(message.covers)
+        missing = self._open.missing
+        for place, first, last in message.covers:
+            missing[place] -= last - first
+            if not missing[place]:
+                del missing[place]
 
     def add_sums(self, progress: PartitionProgress, partitions: int) -> None:
         """A partition of the next version is complete; the policy sees the sums of all partitions
         together.
         """
-        clock, sums = progress.clock, progress.sums
+        clock = progress.clock
+        sums = progress.sums
         if self.policy is None or sums is None or clock <= self.repeated:
             return
 
@@ -168,7 +170,8 @@ class Decisions:
             return
 
         del self._sums[clock]
-        decided, before = self.decided[clock].accepted, self.decided.get(clock - 1)
+        decided = self.decided[clock].accepted
+        before = self.decided.get(clock - 1)
         seen = measured(
             self.plan,
             decided,
@@ -187,12 +190,14 @@ class Decisions:
         if self.policy is None or reached < self.clock - 1:
             return None
 
-        names, coming = set(workers), self._open
+        names = set(workers)
+        coming = self._open
         if not coming.wait_for:
             self._begin(coming, len(names), now)
         late = {workers[place] for place in coming.missing}
         self._measure(coming, len(names) - len(late), now)
-        wanted, arrived = min(coming.wait_for, len(names)), len(names) - len(late)
+        wanted = min(coming.wait_for, len(names))
+        arrived = len(names) - len(late)
         covers = coming.arrived.covers()
         if arrived < wanted or (coming.missing and not self.plan.cover_items(self.clock, covers)):
             return None
@@ -202,7 +207,8 @@ class Decisions:
 
         decided = ClockDecision(Accepted(self.clock, covers), arrived if coming.owed else wanted)
         self._waited = decided.waited_for
-        if warning := self.shares.add(decided.accepted):
+        warning = self.shares.add(decided.accepted)
+        if warning:
             self.notes.append(warning)
         self.decided[self.clock] = decided
         self._turn()
@@ -303,7 +309,8 @@ class ShardShares:
             part = (last - first) / self.plan.chunks(place, accepted.clock)
             self.counted[self.plan.shard_at(place, accepted.clock)] += part
 
-        mean, outside = self.mean, self._outside
+        mean = self.mean
+        outside = self._outside
         # No shard can count too little: the clock would have waited for it (`owes`).
         most = max(range(len(self.counted)), key=self.counted.__getitem__)
         self._outside = self.counted[most] - mean > _allowed(mean) + 1
@@ -330,7 +337,9 @@ class ShardShares:
         of all shards.
         """
         mean = self.mean
-        return (min(self.counted) / mean, max(self.counted) / mean) if mean else (1.0, 1.0)
+        if mean:
+            return (min(self.counted) / mean, max(self.counted) / mean)
+        return (1.0, 1.0)
 
 
 def _allowed(mean: float) -> float:

@@ -70,7 +70,9 @@ class Iteration:
         """Mean loss of the model before the clock, over the sample; None if no complete sample was
         reported.
         """
-        return self.sums.loss_sum / self.sums.loss_count if self.sums.loss_count else None
+        if self.sums.loss_count:
+            return self.sums.loss_sum / self.sums.loss_count
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,8 @@ class Members:
             member.phase = NodePhase(phase)
             if member.phase is not NodePhase.LOADING:
                 member.grace = RETURN_SECONDS
-        self.evictions, self.failures = record["evictions"], record["failures"]
+        self.evictions = record["evictions"]
+        self.failures = record["failures"]
 
     def refuse(self, name: str, reliable: bool, now: float) -> bool:
         """Counts a node as joined and gone, unless it is known; returns whether it was not."""

@@ -96,7 +96,8 @@ class Stages:
         if self._seen == members.changes:
             return []
         self._seen = members.changes
-        reliable, transient = members.active(reliable=True), members.active(reliable=False)
+        reliable = members.active(reliable=True)
+        transient = members.active(reliable=False)
         faster = [name for name in reliable + transient if self.uneven and members[name].rank % 2]
         speeds = dict.fromkeys(faster, self.uneven / (1 - self.uneven))
         self.footprint = Footprint(tuple(reliable), tuple(transient), speeds)
@@ -109,7 +110,8 @@ class Stages:
         self.policy, proposals = self.policy.observe(report)
         reasons = []
         for proposal in proposals:
-            before, self.stage = self.stage, proposal.stage
+            before = self.stage
+            self.stage = proposal.stage
             if proposal.reason:
                 change = "stays" if self.stage == before else f"after stage {before}"
                 reasons.append(f"stage {self.stage} {change}: {proposal.reason}")
@@ -121,7 +123,8 @@ class Stages:
 
     def restore(self, record: Mapping[str, Any], members: Members) -> list[str]:
         """Takes over what the policy of an earlier controller has learned; returns its reasons."""
-        self.policy, self._seen = self.policy.restored(record["learned"]), -1
+        self.policy = self.policy.restored(record["learned"])
+        self._seen = -1
         return self.observe_nodes(members)
 
 
@@ -206,7 +209,8 @@ def level(
     does not travel. Hosts that differ by less stay as they are, also if their measured speeds
     waver.
     """
-    leveled, held = list(places), {host: list[int]() for host in hosts}
+    leveled = list(places)
+    held = {host: list[int]() for host in hosts}
     for item, host in enumerate(places):
         if host:
             held[host].append(item)
@@ -223,7 +227,8 @@ def level(
     heapify(last)
 
     while hosts:
-        giver, taker = _top(last, lambda number: -finish(number)), _top(first, finish)
+        giver = _top(last, lambda number: -finish(number))
+        taker = _top(first, finish)
         if finish(taker, 1 + _HALF_ITEM) > finish(giver):
             break
         wished = [item for item in held[hosts[giver]] if hosts[taker] in preferred.get(item, ())]

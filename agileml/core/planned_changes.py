@@ -41,7 +41,8 @@ class PlannedChanges:
     def none(cls, partition_bytes: tuple[int, ...], shards: int) -> PlannedChanges:
         """Before the first epoch: no node has anything."""
         empty = ("",) * len(partition_bytes)
-        return cls(Assignment(Table(0, empty, empty, ("",) * shards)), partition_bytes)
+        assignment = Assignment(Table(0, empty, empty, ("",) * shards))
+        return cls(assignment, partition_bytes)
 
     def begin(self, footprint: Footprint, stage: int, epoch: int) -> None:
         """Starts an epoch with the table to aim for."""
@@ -82,7 +83,8 @@ class PlannedChanges:
             self.assignment.table.owners, self.partition_bytes, servers
         )
         if place is not None:
-            self.placed, self._moving_since = place.owners, now
+            self.placed = place.owners
+            self._moving_since = now
             self.more += place.short
 
         return place
@@ -120,7 +122,8 @@ class PlannedChanges:
             self.placed = tuple(owners)
 
     def _target(self, footprint: Footprint, stage: int) -> Table:
-        now, before = self.assignment.table, self.assignment.previous
+        now = self.assignment.table
+        before = self.assignment.previous
         return target_table(
             footprint, stage, now, before, self.partition_bytes, self.placed, self.more
         )
@@ -281,7 +284,8 @@ class Assignment:
         return all(members[name].routed >= table.version for name in members.names(*IN_EPOCH))
 
     def _place(self, partition: int, owner: str, backup: str) -> None:
-        owners, backups = list(self.table.owners), list(self.table.backups)
+        owners = list(self.table.owners)
+        backups = list(self.table.backups)
         owners[partition], backups[partition] = owner, backup
         self.holders.setdefault(partition, set()).update((owner, backup))
         self.table = replace(

@@ -59,7 +59,8 @@ def _holder(
 ) -> str:
     """A node that has the stable version of a partition; an empty name if every such node is
     lost."""
-    backup, owner = table.backups[partition], table.owners[partition]
+    backup = table.backups[partition]
+    owner = table.owners[partition]
     copied = ledger.copied[partition]
     # A former backup keeps its versions until a later one is stable.
     holders = [name for name in (backup, *copied) if stable in copied.get(name, ())]
@@ -136,14 +137,13 @@ class Epochs:
         """Takes over from an earlier controller; once there was an epoch, its nodes are asked what
         they hold.
         """
-        self.number, self.rolled_back, self.sources = (
-            record["epoch"],
-            record["gone_back"],
-            ("",) * partitions,
-        )
+        self.number = record["epoch"]
+        self.rolled_back = record["gone_back"]
+        self.sources = ("",) * partitions
         if self.number:
             self.enter(Mode.RESUMING)
-            self.awaited, self.held = set(awaited), {}
+            self.awaited = set(awaited)
+            self.held = {}
 
     def answer(self, hello: Hello) -> None:
         """Adds an answer; of a node still in an earlier epoch, only versions up to the start of the
@@ -161,7 +161,9 @@ class Epochs:
         """Begins an epoch from a version with these nodes."""
         self.enter(Mode.RECOVERING)
         self.number += 1
-        self.rolled_back, self.sources, self.restoring = rolled_back, sources, set(nodes)
+        self.rolled_back = rolled_back
+        self.sources = sources
+        self.restoring = set(nodes)
 
     def restored(self, node: str) -> None:
         """A node has installed its partitions; training continues after the last node."""
@@ -218,7 +220,8 @@ class VersionLedger:
         """Starts an epoch: every partition is at this version, and nodes report again what they
         hold.
         """
-        self.committed, self.reached = [clock] * self.partitions, clock
+        self.committed = [clock] * self.partitions
+        self.reached = clock
         self.copied = [{} for _ in range(self.partitions)]
         self.served = [set() for _ in range(self.partitions)]
 
@@ -315,7 +318,8 @@ class VersionLedger:
         if sums.chunks < expected:
             # Some reports were lost with a controller: the mean of the others would be the loss of
             # another sample.
-            sums.loss_sum, sums.loss_count = 0.0, 0
+            sums.loss_sum = 0.0
+            sums.loss_count = 0
 
         again = [
             self.clocks.pop(earlier).chunks
@@ -323,5 +327,6 @@ class VersionLedger:
             if earlier < accepted.clock
         ]
 
-        lost, self.lost = self.lost, 0
+        lost = self.lost
+        self.lost = 0
         return sums, max(0, sums.chunks - expected) + sum(again) + lost

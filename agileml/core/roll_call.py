@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
-from agileml.core.events import ControllerSettings, NodeLost, Tick
+from agileml.core.events import ControllerSettings, Failed, NodeLost, Tick
 from agileml.core.members import IN_EPOCH, OUT, Member, Members, NodePhase, hung, silent
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import (
@@ -57,16 +57,9 @@ class LostNodes:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Absent:
-    """The nodes of the first epoch do not come, for this reason."""
-
-    why: str
-
-
-NodeAnswer = Send | Consequence | str | Hello | Leaving | LostNodes | Absent
+NodeAnswer = Send | Consequence | str | Hello | Leaving | LostNodes | Failed
 """A text is an event for the log; a hello that of a node that takes part, to a controller that was
-restarted."""
+restarted; `Failed`: the nodes of the first epoch do not come."""
 
 
 @dataclass(slots=True)
@@ -122,7 +115,7 @@ class RollCall:
             case Warned():
                 yield from self._warn(event)
             case NodeLost():
-                yield self._lose([event.node], event.why)
+                yield LostNodes(self.members.lose([event.node]), event.why)
             case Heartbeat():
                 yield from self._watch(event)
             case Tick(late):
@@ -135,7 +128,8 @@ class RollCall:
                 yield Consequence.REPLAN
 
     def _greet(self, hello: Hello, now: float) -> Iterator[NodeAnswer]:
-        code, member = self.settings.nodes.code, self.members.get(hello.node)
+        code = self.settings.nodes.code
+        member = self.members.get(hello.node)
         if code and hello.code != code:
             why = (
                 f"{hello.node} runs version {hello.code} of the job's code, but the job runs {code}"
@@ -173,23 +167,23 @@ class RollCall:
         # The first clock may have waited for this node alone.
         yield Consequence.GATHER
 
-    def _lose(self, nodes: list[str], why: str) -> LostNodes:
-        return LostNodes(self.members.lose(nodes), why)
-
     def _watch(self, beat: Heartbeat) -> Iterator[NodeAnswer]:
         """Gives up a node whose heartbeat says that it hangs."""
         self.members[beat.node].grace = 0.0
-        if why := hung(beat, self.settings.nodes):
-            yield self._lose([beat.node], why)
-            yield Send(beat.node, Leave(f"this node was declared lost: {why}", lost=True))
+        why = hung(beat, self.settings.nodes)
+        if why:
+            yield LostNodes(self.members.lose([beat.node]), why)
+            leave = Leave(f"this node was declared lost: {why}", lost=True)
+            yield Send(beat.node, leave)
 
     def _look_for_silent(self, now: float, late: float, epoch: int) -> Iterator[NodeAnswer]:
         # A busy or suspended computer had no time for the heartbeats of its nodes either.
         for member in self.members:
             member.last_heard = min(now, member.last_heard + late)
         longest = self.settings.nodes.heartbeat_timeout
-        if lost := silent(self.members, now, longest):
-            yield self._lose(lost, f"no heartbeat for {longest:g} s")
+        lost = silent(self.members, now, longest)
+        if lost:
+            yield LostNodes(self.members.lose(lost), f"no heartbeat for {longest:g} s")
             return
 
         # A job that may lack nodes does not wait for ever for its first epoch.
@@ -198,20 +192,19 @@ class RollCall:
 
         if self.waiting_since is None:
             self.waiting_since = now
-        longest, missing = (
-            self.settings.nodes.startup_timeout,
-            shortage(self.members, self.settings),
-        )
+        longest = self.settings.nodes.startup_timeout
+        missing = shortage(self.members, self.settings)
         if missing and now - self.waiting_since > longest:
-            yield Absent(f"training did not start within {longest:g} s: {missing}")
+            yield Failed(f"training did not start within {longest:g} s: {missing}")
 
     # -- the end of a node -------------------------------------------------------------------------
 
     def drain(self, node: str, epoch: int) -> Send:
         """Asks a node that holds nothing any more to make sure that no message is in flight."""
+        drain = Drain(epoch, tuple(name for name in self.members.names(*IN_EPOCH) if name != node))
         return Send(
             node,
-            Drain(epoch, tuple(name for name in self.members.names(*IN_EPOCH) if name != node)),
+            drain,
         )
 
     def _dismiss(self, node: str, epoch: int) -> Iterator[NodeAnswer]:

@@ -7,11 +7,10 @@ checkpoints. The secret is not in it.
 """
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TypeVar
 
 from agileml.engines.base import FleetEvent, Gone
 from agileml.engines.chaos import QUIET, Script
@@ -36,8 +35,6 @@ from agileml.transport import BadAddress, TcpAddress, sockets
 from agileml.transport.addresses import UnixAddress
 from agileml.transport.handshake import check_secret
 
-T = TypeVar("T")
-
 RELEASE_SECONDS = 15.0
 """How long a finished job waits for its nodes to leave."""
 
@@ -53,20 +50,18 @@ class AttachedFleet(LocalFleet):
         self, plan: RunnableJob, processes: Processes, rendezvous: FolderRendezvous
     ) -> None:
         super().__init__(plan, processes, rendezvous)
-        self._reported: list[FleetEvent] = []
+        self.reported: list[FleetEvent] = []
+        """What happened to machines, as the caller has reported it since the last turn."""
 
     # No fleet of its own.
     def start_node(self, name: str, *, reliable: bool) -> None:  # noqa: ARG002
         """Refused: the caller starts the machines."""
         raise AgileMLError(f"{name}: the machines of an attached job are started by its caller")
 
-    def report(self, event: FleetEvent) -> None:
-        """Passes on what happened to a machine."""
-        self._reported.append(event)
-
     def events(self) -> Sequence[FleetEvent]:
         """The reported events, and the end of a controller."""
-        reported, self._reported = self._reported, []
+        reported = self.reported
+        self.reported = []
         return [*reported, *super().events()]
 
 
@@ -121,11 +116,10 @@ class AttachedJob:
         self._loop.handle_events()
         result = self._loop.turn(longest)
         self.expelled = self._client.expelled
-        return (
-            None
-            if result is None
-            else _sound(lambda: self._plan.trained(result, self._checkpoints.load))
-        )
+        if result is None:
+            return None
+        with _sound_arrays():
+            return self._plan.trained(result, self._checkpoints.load)
 
     @property
     def last_clock(self) -> int:
@@ -164,11 +158,11 @@ class AttachedJob:
 
     def warn(self, node: str, seconds: float) -> None:
         """A node's machine will be taken away after `seconds`."""
-        self._fleet.report(Warned(node, seconds))
+        self._fleet.reported.append(Warned(node, seconds))
 
     def lose(self, node: str) -> None:
         """A node is gone, or its machine is."""
-        self._fleet.report(Gone(node))
+        self._fleet.reported.append(Gone(node))
 
     def close(self) -> None:
         """Ends the controller; the folder stays."""
@@ -239,7 +233,8 @@ def newest_checkpoint(folder: Path) -> tuple[int, Params] | None:
     """The clock and the model of the newest complete checkpoint in a job's folder; None if there is
     none.
     """
-    job, checkpoints = published_in(folder), ModelCheckpoints(FolderRendezvous(folder, b"").blobs)
+    job = published_in(folder)
+    checkpoints = ModelCheckpoints(FolderRendezvous(folder, b"").blobs)
     if job is None:
         return None
 
@@ -249,19 +244,18 @@ def newest_checkpoint(folder: Path) -> tuple[int, Params] | None:
         return None
 
     role = job.role
-    return clocks[0], _sound(
-        lambda: role.model(
-            [checkpoints.load(partition, clocks[0]) for partition in range(partitions)]
-        )
-    )
+    with _sound_arrays():
+        versions = [checkpoints.load(partition, clocks[0]) for partition in range(partitions)]
+        return clocks[0], role.model(versions)
 
 
-def _sound(made: Callable[[], T]) -> T:
-    """Makes something of arrays that nodes have sent; Unrecoverable if they do not have the model's
-    shape.
+@contextmanager
+def _sound_arrays() -> Iterator[None]:
+    """Something is made of arrays that nodes have sent; Unrecoverable if they do not have the
+    model's shape.
     """
     try:
-        return made()
+        yield
     except (ValueError, TypeError, LookupError, ArithmeticError) as error:
         raise Unrecoverable(
             f"what a node has sent or saved is no part of this model ({type(error).__name__}: "
@@ -326,7 +320,8 @@ def _difference(before: PublishedJob | None, plan: RunnableJob) -> str:
     if before is None:
         return ""
 
-    source, job = before.role.job.source, before.role.job
+    source = before.role.job.source
+    job = before.role.job
     if Path(source.target).name != Path(plan.job.source.target).name:
         return f"another trainer, {source.target}"
     if dict(source.arguments) != dict(plan.job.source.arguments):

@@ -69,7 +69,9 @@ class Gone:
             ended = f"was ended by signal {-self.status}{_CAUSES.get(-self.status, '')}"
         else:
             ended = f"ended with status {self.status}"
-        return f"{ended}: {self.output}" if self.output else ended
+        if self.output:
+            return f"{ended}: {self.output}"
+        return ended
 
 
 FleetEvent = Joined | Warned | Gone

@@ -12,7 +12,7 @@ machines are present.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
 from pathlib import Path
@@ -119,18 +119,16 @@ class RemoveNodes:
         if not candidates:
             return None
 
-        chosen = rng.choice(len(candidates), self._count(len(candidates)), replace=False)
+        count = len(candidates)
+        if self.share == "half":
+            count = ceil(count / 2)
+        elif isinstance(self.share, int):
+            count = min(self.share, count)
+        chosen = rng.choice(len(candidates), count, replace=False)
         names = tuple(candidates[index] for index in sorted(chosen))
-        return KillNodes(names) if self.warning is None else Evict(names, self.warning)
-
-    def _count(self, present: int) -> int:
-        match self.share:
-            case "all":
-                return present
-            case "half":
-                return ceil(present / 2)
-            case number:
-                return min(number, present)
+        if self.warning is None:
+            return KillNodes(names)
+        return Evict(names, self.warning)
 
 
 FaultKind = RemoveNodes | Join | KillController
@@ -169,10 +167,12 @@ class Chaos:
         if seed < 0:
             raise BadArgument(f"seed is {seed}; it must be 0 or more")
         sentences = _Parser(text).sentences()
+        rules = tuple(sentence for sentence in sentences if isinstance(sentence, Rule))
+        slowdowns = tuple(sentence for sentence in sentences if not isinstance(sentence, Rule))
         return cls(
-            tuple(sentence for sentence in sentences if isinstance(sentence, Rule)),
+            rules,
             seed,
-            tuple(sentence for sentence in sentences if not isinstance(sentence, Rule)),
+            slowdowns,
         )
 
 
@@ -194,7 +194,8 @@ class FaultSchedule:
         if not self.is_due(clock, seconds):
             return []
 
-        present, acts = list(machines), list[Act]()
+        present = list(machines)
+        acts = list[Act]()
         for number, rule in enumerate(self._chaos.rules):
             while self._fires(number, clock, seconds):
                 rng = random_generator(self._chaos.seed, (number, self._fired[number]))
@@ -262,7 +263,7 @@ class _Parser:
             case "disrupt":
                 share = self._percent("the share of the machines, such as 20%", most=100)
                 self._one_of("every")
-                seconds = self._seconds("a period above 0, such as 20s", lambda period: period > 0)
+                seconds = self._seconds("a period above 0, such as 20s", above_zero=True)
                 self._one_of("by")
                 times = self._number(
                     "how much slower they get, such as 2x", r"\d{1,4}(\.\d{1,4})?x"
@@ -322,30 +323,30 @@ class _Parser:
     def _rule(self, *, repeats: bool) -> Rule:
         in_clocks = True
         if repeats:
-            when, in_clocks = self._period()
+            wanted = "a period above 0, such as 20s or 5 clocks"
+            following = self._words[self._at + 1][0] if self._at + 1 < len(self._words) else ""
+            in_clocks = following in _CLOCKS
+            if in_clocks:
+                when = float(self._number(wanted, r"0*[1-9]\d{0,8}"))
+                self._at += 1
+            else:
+                when = self._seconds(wanted, above_zero=True)
         elif self._takes(*_CLOCKS):
             when = float(self._number("the number of a clock, such as 20", r"\d{1,9}"))
         else:
-            when, in_clocks = self._seconds("clock N, or a time such as 30s"), False
+            when = self._seconds("clock N, or a time such as 30s")
+            in_clocks = False
 
         self._takes("do")
         fault = self._fault()
-        probability = (
-            float(self._number("a probability from 0 to 1, such as 0.3", r"0?\.\d{1,9}|0|1(\.0*)?"))
-            if self._takes("prob")
-            else 1.0
-        )
+        if self._takes("prob"):
+            probability = float(
+                self._number("a probability from 0 to 1, such as 0.3", r"0?\.\d{1,9}|0|1(\.0*)?")
+            )
+        else:
+            probability = 1.0
 
         return Rule(when, in_clocks, repeats, fault, probability)
-
-    def _period(self) -> tuple[float, bool]:
-        wanted = "a period above 0, such as 20s or 5 clocks"
-        following = self._words[self._at + 1][0] if self._at + 1 < len(self._words) else ""
-        if following in _CLOCKS:
-            clocks = float(self._number(wanted, r"0*[1-9]\d{0,8}"))
-            self._at += 1
-            return clocks, True
-        return self._seconds(wanted, lambda seconds: seconds > 0), False
 
     def _fault(self) -> FaultKind:
         what = self._one_of("evict", "kill", "join")
@@ -388,9 +389,9 @@ class _Parser:
             raise self._unexpected(f"at most {MAX_NODES:,} nodes")
         return count
 
-    def _seconds(self, wanted: str, allowed: Callable[[float], bool] = lambda _: True) -> float:
+    def _seconds(self, wanted: str, *, above_zero: bool = False) -> float:
         match = re.fullmatch(rf"(\d{{1,9}}(?:\.\d{{1,9}})?)({'|'.join(_UNITS)})", self._word())
-        if match is None or not allowed(float(match[1])):
+        if match is None or (above_zero and not float(match[1])):
             raise self._unexpected(wanted)
         self._at += 1
         return float(match[1]) * _UNITS[match[2]]
@@ -419,7 +420,9 @@ class _Parser:
         return self._word() in words
 
     def _word(self) -> str:
-        return self._words[self._at][0] if self._at < len(self._words) else ""
+        if self._at < len(self._words):
+            return self._words[self._at][0]
+        return ""
 
     def _unexpected(self, wanted: str) -> BadArgument:
         word, at = self._words[self._at] if self._at < len(self._words) else ("", self._end)

@@ -101,7 +101,8 @@ class JobLoop:
 
     def begin(self, reliable: int, transient: int, earlier: Sequence[str] = ()) -> None:
         """Starts the controller and the first machines."""
-        self._crashes.nodes, self._has_reliable = reliable + transient, bool(reliable)
+        self._crashes.nodes = reliable + transient
+        self._has_reliable = bool(reliable)
         self._numbers = count(1 + max((int(name[1:]) for name in earlier), default=-1))
         self._fleet.start_controller()
         for name in earlier:
@@ -157,7 +158,8 @@ class JobLoop:
         over = bool(self._left_at_end or self._failure)
         if self._replaces and not self._has_reliable and not over and staying < self._least > 1:
             why = self._last_failure or "the others were evicted"
-            at, least = self._link.last_clock + 1, self._least
+            at = self._link.last_clock + 1
+            least = self._least
             self._give_up(
                 f"{staying} nodes are left in update {at}, and the model needs at least {least} "
                 f"({why})"
@@ -205,7 +207,8 @@ class JobLoop:
             case Gone(name=name) if name == CONTROLLER:
                 self._count_restart(event)
                 self._fleet.start_controller()
-                left, self._left_at_end = self._left_at_end, []
+                left = self._left_at_end
+                self._left_at_end = []
                 if self._replaces:
                     again = sum(left) if self._has_reliable else len(left)
                     self._add(Join(again, reliable=self._has_reliable))
@@ -255,7 +258,8 @@ class JobLoop:
         """
         if gone.status is None or self._failure:
             return
-        if why := self._crashes.add(gone, self._machines):
+        why = self._crashes.add(gone, self._machines)
+        if why:
             why = f"{gone.name} is {why}: it {gone.how}"
             if gone.name == CONTROLLER or not self._replaces:
                 raise Unrecoverable(why)
@@ -267,7 +271,8 @@ class JobLoop:
         """
         if not self._link.last_clock:
             raise Unrecoverable(why)
-        self._failure, self._model_until = why, self._fleet.seconds + FAILED_SECONDS
+        self._failure = why
+        self._model_until = self._fleet.seconds + FAILED_SECONDS
         self._link.stop()
 
     def _let_nodes_leave(self, longest: float) -> None:
@@ -300,22 +305,6 @@ _FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHU
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+", re.IGNORECASE)
 
 
-def _is_from_outside(failed: Gone) -> bool:
-    return not failed.output and failed.status in _FROM_OUTSIDE
-
-
-def _failure_kind(failed: Gone) -> str:
-    """Equal for failures that are alike except for numbers in their output; empty if that is
-    unknown.
-
-    A process that was ended by others may have been fine, as may one that did not reach the
-    controller.
-    """
-    if failed.status in (None, UNREACHABLE) or _is_from_outside(failed):
-        return ""
-    return f"{failed.status} {_NUMBER.sub('#', failed.output)}"
-
-
 @dataclass(slots=True)
 class CrashGuard:
     """Counts processes that failed. What counts is work, not time: a job may lose processes faster
@@ -342,25 +331,33 @@ class CrashGuard:
         reported.
         """
         if clock > self._clock:
-            self.in_one_clock, self._kind = 0, ""
+            self.in_one_clock = 0
+            self._kind = ""
         if progress > self._progress or clock > self._clock:
             self.in_a_row = self.from_outside = 0
-        self._clock, self._progress = clock, progress
+        self._clock = clock
+        self._progress = progress
 
     def add(self, failed: Gone, running: Collection[str]) -> str:
         """Counts one more process, next to which others ran; why none should be started any more,
         or nothing.
         """
-        ended_by_others = _is_from_outside(failed)
+        # A process that was ended by others may have been fine.
+        ended_by_others = not failed.output and failed.status in _FROM_OUTSIDE
         self.from_outside += ended_by_others
         self.in_a_row += not ended_by_others
         self.in_one_clock += 1
-        is_repeated, kind = False, _failure_kind(failed)
-
+        is_repeated = False
+        # Equal for failures that are alike except for numbers in their output; empty if that is
+        # unknown, as it is of a process that did not reach the controller.
+        kind = ""
+        if failed.status not in (None, UNREACHABLE) and not ended_by_others:
+            kind = f"{failed.status} {_NUMBER.sub('#', failed.output)}"
         if kind and kind == self._kind:
             is_repeated = failed.name not in self._then
         else:
-            self._kind, self._then = kind, frozenset((*running, failed.name))
+            self._kind = kind
+            self._then = frozenset((*running, failed.name))
 
         if is_repeated:
             return (

@@ -7,13 +7,12 @@ backed up and are rolled back together.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from math import sqrt
 
 import numpy as np
 
 from agileml.errors import NotFinite
-from agileml.params.declarations import Declarations, call
+from agileml.params.declarations import Declarations, calling
 from agileml.params.deltas import Delta, RowDelta, dense
 from agileml.params.layout import Array, Layout, PartitionState, Segment
 
@@ -31,7 +30,9 @@ def square_of(values: Array) -> float:
 
 def clip_factor(square: float, most: float) -> float:
     """The factor of updates with this squared norm; `most` is the largest norm, or 0."""
-    return min(1.0, most / (sqrt(square) + _SMALL)) if most else 1.0
+    if most:
+        return min(1.0, most / (sqrt(square) + _SMALL))
+    return 1.0
 
 
 def shrunk(values: Array, factor: float) -> Array:
@@ -92,7 +93,8 @@ class CommitRule:
             after = self._applied(partition, state, summed, clock, sqrt(whole))
             return after, [RowDelta(None, array) for array in after]
 
-        after, changed = list(state), list[RowDelta | None]([None] * len(state))
+        after = list(state)
+        changed = list[RowDelta | None]([None] * len(state))
         combined = self.declared.aggregation.combined
         for index, part in enumerate(summed or ()):
             if part is None:
@@ -151,12 +153,12 @@ class CommitRule:
         where = f"{declared.name}, clock {clock}"
         if declared.apply_all is not None:
             moment = (clock, norm) if declared.sees_norm else (clock,)
-            call(f"{where}: apply_all", partial(declared.apply_all, parts, *moment))
+            with calling(f"{where}: apply_all"):
+                declared.apply_all(parts, *moment)
         else:
             for part in parts:
-                call(
-                    f"{where}, parameter {part[0]!r}: apply", partial(declared.apply, *part, clock)
-                )
+                with calling(f"{where}, parameter {part[0]!r}: apply"):
+                    declared.apply(*part, clock)
 
         for name, values, *_ in parts:
             if values.dtype.kind == "f" and not np.isfinite(values).all():

@@ -1,11 +1,11 @@
-"""A trainer's declarations about its work and updates, and the function through which all user code
-is called.
+"""A trainer's declarations about its work and updates, and `calling`, under which all user code
+runs.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
-from typing import TypeVar
 
 import numpy as np
 
@@ -14,8 +14,6 @@ from agileml.params import FULL, WIRES
 from agileml.params.deltas import ADD, AGGREGATIONS, Aggregation
 from agileml.params.layout import Array, Layout
 from agileml.user_code import described, raised_at
-
-T = TypeVar("T")
 
 Apply = Callable[[str, Array, Array, Sequence[Array], int], None]
 """`apply(name, values, update, slots, clock)`: changes values and slots in place. All have the same
@@ -148,14 +146,15 @@ def name_of(trainer: object) -> str:
     return getattr(trainer, "name", None) or type(trainer).__name__
 
 
-def call(where: str, function: Callable[[], T]) -> T:
-    """Calls user code; any exception becomes a TrainerFailed that says where it was raised, with
-    file and line.
+@contextmanager
+def calling(where: str) -> Iterator[None]:
+    """User code runs here; any exception becomes a TrainerFailed that says where it was raised,
+    with file and line.
 
     BadInput is for the user of the trainer: a file or an argument that is wrong.
     """
     try:
-        return function()
+        yield
     except BadInput:
         raise
     except (BadTrainer, TrainerFailed) as error:
@@ -163,7 +162,8 @@ def call(where: str, function: Callable[[], T]) -> T:
         raise type(error)(f"{error} ({place})" if place else str(error)) from error
     except SystemExit as error:
         # To end its process is for the job to do.
-        status, place = "" if error.code is None else repr(error.code), raised_at(error)
+        status = "" if error.code is None else repr(error.code)
+        place = raised_at(error)
         ended = f"the code called sys.exit({status})" + (f" ({place})" if place else "")
         raise TrainerFailed(
             f"{where}: {ended}; raise an error to end the job, or return"

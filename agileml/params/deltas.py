@@ -47,11 +47,17 @@ class Aggregation:
         """The value that changes nothing, not even a bit."""
         if self.ufunc is np.add:
             # Not +0.0, which turns a -0.0 of the state into +0.0.
-            return -0.0 if dtype.kind == "f" else 0
+            if dtype.kind == "f":
+                return -0.0
+            return 0
         if dtype.kind == "f":
-            return -np.inf if self.ufunc is np.maximum else np.inf
+            if self.ufunc is np.maximum:
+                return -np.inf
+            return np.inf
         limits = np.iinfo(dtype)
-        return limits.min if self.ufunc is np.maximum else limits.max
+        if self.ufunc is np.maximum:
+            return limits.min
+        return limits.max
 
     def combined(self, left: Array, right: Array, out: Array | None = None) -> Array:
         """The operation on two arrays. BadTrainer if a sum of integers leaves their range."""
@@ -156,7 +162,8 @@ def combined_anew(total: Delta, delta: Delta, by: Aggregation = ADD) -> Delta:
     combined: Delta = []
     for so_far, part in zip(total, delta, strict=True):
         if so_far is not None and part is not None and so_far.rows is None and part.rows is None:
-            combined.append(RowDelta(None, by.combined(so_far.values, part.values)))
+            row_delta = RowDelta(None, by.combined(so_far.values, part.values))
+            combined.append(row_delta)
         else:
             copied = None if so_far is None else RowDelta(so_far.rows, so_far.values.copy())
             combined.append(_accumulate(copied, part, by))

@@ -129,7 +129,8 @@ class Layout:
             segments: list[Segment] = []
             before = 0
             for spec in specs:
-                start, end = max(lo - before, 0), min(hi - before, spec.rows)
+                start = max(lo - before, 0)
+                end = min(hi - before, spec.rows)
                 if start < end:
                     segments.append(Segment(spec.name, start, end))
                 before += spec.rows

@@ -35,7 +35,8 @@ def add_rows(array: Array, rows: RowNumbers, values: Array) -> None:
     the product of a sparse matrix and a dense one does just this, for a matrix with a single 1 in
     every column.
     """
-    count, width = rows.size, array[0].size
+    count = rows.size
+    width = array[0].size
     ends, weights = _columns(count, array.dtype)
     _sparsetools().csc_matvecs(
         len(array),
@@ -196,7 +197,8 @@ class RowBuffer:
             values = self._initialized()
             parts: list[RowDelta | None] = [RowDelta(None, values[lo:hi]) for lo, hi in bounds]
             # Handed over instead of copied: allocating new memory is cheaper than copying.
-            self._values, self._stale = None, True
+            self._values = None
+            self._stale = True
             self._reset()
             return parts
         if self.empty:
@@ -212,9 +214,11 @@ class RowBuffer:
             if touched.size == 0:
                 parts.append(None)
             elif touched.size > DENSE_SHARE * (hi - lo):
-                parts.append(RowDelta(None, buffer[lo:hi].copy()))
+                delta = RowDelta(None, buffer[lo:hi].copy())
+                parts.append(delta)
             else:
-                parts.append(RowDelta((touched - lo).astype(np.int32), rows_of(buffer, touched)))
+                row_delta = RowDelta((touched - lo).astype(np.int32), rows_of(buffer, touched))
+                parts.append(row_delta)
 
         self.clear()
         return parts

@@ -187,7 +187,9 @@ class CacheView:
             return slice(0, count)
         if isinstance(rows, slice):
             start, stop, step = rows.indices(count)
-            return slice(start, max(start, stop)) if step == 1 else np.arange(start, stop, step)
+            if step == 1:
+                return slice(start, max(start, stop))
+            return np.arange(start, stop, step)
 
         numbers = np.asarray(rows)
         if numbers.ndim != 1 or (numbers.dtype.kind not in "iu" and numbers.size):
@@ -259,7 +261,8 @@ class ChunkView(CacheView):
             with np.errstate(
                 over="ignore"
             ):  # too large values become infinity, which is checked below
-                given, values = values, values.astype(spec.dtype)
+                given = values
+                values = values.astype(spec.dtype)
             if values.dtype.kind in "iu" and not np.array_equal(given, values):
                 raise BadTrainer(
                     f"{self._where(spec.name)}: an update of {given.dtype} has numbers beyond the "
@@ -294,9 +297,10 @@ class WriteBack:
     def collect(self, clock: int, chunk: ChunkView) -> None:
         """Ends a chunk and aggregates its updates with those of its clock."""
         if clock not in self._clocks:
-            self._clocks[clock] = (
-                self._spare.pop() if self._spare else UpdateBuffer(self._layout, self._by)
-            )
+            if self._spare:
+                self._clocks[clock] = self._spare.pop()
+            else:
+                self._clocks[clock] = UpdateBuffer(self._layout, self._by)
         self._clocks[clock].absorb(chunk.own)
 
     def take(self, clock: int) -> dict[int, Delta]:

@@ -131,4 +131,6 @@ def wire_of(name: str, layout: Layout, app: str) -> HalfWire | None:
     """The rounding of a layout's parameters; None if nothing is rounded."""
     half = _HALVES.get(name)
     types = {spec.name: np.dtype(spec.dtype) for spec in layout.specs}
-    return HalfWire(name, half, layout, types, app) if half else None
+    if half:
+        return HalfWire(name, half, layout, types, app)
+    return None

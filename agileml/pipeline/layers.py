@@ -63,7 +63,8 @@ def squared_error(outputs: Array, targets: Array) -> tuple[float, Array]:
 
 def cross_entropy(outputs: Array, targets: Array) -> tuple[float, Array]:
     """The mean negative log-likelihood of the target classes under a softmax over the last axis."""
-    flat, wanted = outputs.reshape(-1, outputs.shape[-1]), targets.reshape(-1)
+    flat = outputs.reshape(-1, outputs.shape[-1])
+    wanted = targets.reshape(-1)
     exponents = np.exp(flat - flat.max(axis=-1, keepdims=True))
     shares = exponents / exponents.sum(axis=-1, keepdims=True)
     rows = np.arange(len(wanted))

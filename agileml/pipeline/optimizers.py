@@ -87,7 +87,9 @@ def _less(weight: Array, step: Array) -> Array:
     subtraction.
     """
     has_room = isinstance(step, np.ndarray) and step.dtype == weight.dtype
-    return np.subtract(weight, step, out=step) if has_room else np.asarray(weight - step)
+    if has_room:
+        return np.subtract(weight, step, out=step)
+    return np.asarray(weight - step)
 
 
 def _decayed(mean: Array, value: Array, keep: float) -> Array:
@@ -145,7 +147,8 @@ class TorchOptimizer:
 
         for parameter, named in zip(parameters, names, strict=True) if state else ():
             held = {name: _value(next(arrays), is_tensor) for name, is_tensor in named.items()}
-            if present := {name: value for name, value in held.items() if value is not None}:
+            present = {name: value for name, value in held.items() if value is not None}
+            if present:
                 optimizer.state[parameter] = present
 
         for parameter, gradient in zip(parameters, gradients, strict=True):
@@ -232,10 +235,14 @@ def _value(array: Array, is_tensor: bool) -> Any:  # noqa: ANN401  # a tensor or
     """A value of the state. Optimizers change tensors in place, so each step gets its own."""
     if is_absent(array):
         return None
-    return tensor_of(array).clone() if is_tensor else array.item()
+    if is_tensor:
+        return tensor_of(array).clone()
+    return array.item()
 
 
 def _array(value: Any) -> Array:  # noqa: ANN401  # a tensor or a number
     if value is None:
         return ABSENT
-    return array_of(value) if isinstance(value, torch_module().Tensor) else np.asarray(value)
+    if isinstance(value, torch_module().Tensor):
+        return array_of(value)
+    return np.asarray(value)

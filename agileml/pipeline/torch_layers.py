@@ -144,7 +144,9 @@ class TorchLayer:
 
 
 def _gradient_of(tensor: torch.Tensor) -> Array:
-    return ABSENT if tensor.grad is None else array_of(tensor.grad)
+    if tensor.grad is None:
+        return ABSENT
+    return array_of(tensor.grad)
 
 
 @dataclass
@@ -293,7 +295,8 @@ class _Child(TorchLayer):
 
     def __init__(self, whole: _Whole, index: int) -> None:
         super().__init__(whole._build)  # type: ignore[arg-type]
-        self._whole, self._index = whole, index
+        self._whole = whole
+        self._index = index
         self.tied: dict[int, int] = {}
 
     @property

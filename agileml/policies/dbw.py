@@ -126,7 +126,8 @@ class FixedWait:
         """Learns nothing."""
         if not isinstance(report, ClockBegins):
             return self, ()
-        return self, (WaitFor(max(1, report.workers - self.backups)),)
+        wait_for = WaitFor(max(1, report.workers - self.backups))
+        return self, (wait_for,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +207,9 @@ class DBW:
         """The learning rate as a share of the best one without noise; 1 until it is known, as the
         paper assumes.
         """
-        return min(2.0, max(0.0, self.turned / self.walked)) if self.walked else 1.0
+        if self.walked:
+            return min(2.0, max(0.0, self.turned / self.walked))
+        return 1.0
 
     def _estimates(self) -> tuple[float, float] | None:
         """|grad F|^2, or a little less as it is uncertain, and the variance of one gradient, if a
@@ -227,7 +230,8 @@ class DBW:
         )
         noises = [spread / max(clock.gradients, 1e-12) for clock in self.seen]
         squares = [clock.square - noise for clock, noise in zip(self.seen, noises, strict=True)]
-        size, error = fmean(squares), pstdev(squares) / sqrt(max(1, len(squares) - 1))
+        size = fmean(squares)
+        error = pstdev(squares) / sqrt(max(1, len(squares) - 1))
 
         # A gradient that grows or shrinks varies, too. By noise alone its square varies most in one
         # dimension.
@@ -243,13 +247,14 @@ class DBW:
         )
         if self.starting:
             times = {**guessed(times, self.clock, count), **times}
+        starting = not (self.auto or self.usual)
         policy = replace(
             self,
             clock=report.clock,
             workers=count,
             times=times,
             waited=report.waited or self.waited,
-            starting=not (self.auto or self.usual),
+            starting=starting,
         )
 
         speeds = policy._speeds()
@@ -280,7 +285,8 @@ class DBW:
         if self.blind or estimates is None:
             return [k / max(1e-12, seconds[k - 1]) for k in range(1, count + 1)]
 
-        (square, spread), steep = estimates, self.steepness
+        (square, spread) = estimates
+        steep = self.steepness
         gains = [(2 - steep) * square - steep * spread / k for k in range(1, count + 1)]
         return [gain / max(1e-12, time) for gain, time in zip(gains, seconds, strict=True)]
 

@@ -51,16 +51,17 @@ class Line:
     def through(cls, samples: Sequence[Measurement]) -> Line:
         """Least squares; measurements of about one size only say how long a byte takes."""
         sizes, seconds = (np.array(column, float) for column in zip(*samples, strict=True))
-        slope, start = float(seconds.sum() / max(1.0, sizes.sum())), 0.0
+        slope = float(seconds.sum() / max(1.0, sizes.sum()))
+        start = 0.0
         if len(samples) > 2 and np.ptp(sizes) > 0.1 * sizes.mean():
             fitted = np.polyfit(sizes, seconds, 1)
             if fitted[0] > 0 and fitted[1] >= 0:
-                slope, start = float(fitted[0]), float(fitted[1])
+                slope = float(fitted[0])
+                start = float(fitted[1])
 
         rest = seconds - start - slope * sizes
-        return cls(
-            slope, start, sqrt(float((rest**2).sum()) / max(1, len(samples) - 1) / len(samples))
-        )
+        error = sqrt(float((rest**2).sum()) / max(1, len(samples) - 1) / len(samples))
+        return cls(slope, start, error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,8 @@ class PSLD:
         few = {name for name in load if load[name] < share / 2}
         after = replace(self, moves=self.moves + 1, fresh={})
         assigned = _with_few_moves(owners, after._assign(sizes, servers, superior, lines), sizes)
-        before, then = _longest(owners, sizes, lines), _longest(assigned, sizes, lines)
+        before = _longest(owners, sizes, lines)
+        then = _longest(assigned, sizes, lines)
         least = MIN_SAVED_IF_UNEVEN if apart > self.trigger or few & set(superior) else MIN_SAVED
         if then > (1 - least) * before:
             return self, None
@@ -150,7 +152,8 @@ class PSLD:
             f"servers differ by a factor of {apart + 1:.1f}: {before:.3g} s of a clock become "
             f"{then:.3g} s"
         )
-        return after, ServerPlace(assigned, why, 2 * len(superior) < len(servers))
+        server_place = ServerPlace(assigned, why, 2 * len(superior) < len(servers))
+        return after, server_place
 
     def _assign(
         self,

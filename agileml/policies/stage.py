@@ -97,9 +97,9 @@ class ClockFinished:
         workers = self._workers(self.stage)
         waiting = max(0.0, self.seconds - self.sums.seconds / workers)
         here = self._busiest(self.stage)
-        return (
-            self.seconds if not here else self.seconds + waiting * (self._busiest(stage) / here - 1)
-        )
+        if not here:
+            return self.seconds
+        return self.seconds + waiting * (self._busiest(stage) / here - 1)
 
     def _busiest(self, stage: int) -> float:
         """Bytes that the machine with most of them sends and receives in a clock."""
@@ -190,7 +190,8 @@ class _Memoryless(ABC):
 
     def observe(self, report: TrainingReport) -> tuple[Self, tuple[UseStage, ...]]:
         """Proposes the stage for the current nodes."""
-        return self, (UseStage(self._stage((report.reliable, report.transient))),)
+        use_stage = UseStage(self._stage((report.reliable, report.transient)))
+        return self, (use_stage,)
 
     def record(self) -> LearnedTimes:
         """Empty: nothing is learned."""
@@ -271,7 +272,8 @@ class LearnedStage:
         """Learns from finished clocks; proposes the stage for the current nodes."""
         after = self._learn(report) if isinstance(report, ClockFinished) else self
         reason = after.why if after.why != self.why else ""
-        return after, (UseStage(after._stage((report.reliable, report.transient)), reason),)
+        use_stage = UseStage(after._stage((report.reliable, report.transient)), reason)
+        return after, (use_stage,)
 
     def record(self) -> LearnedTimes:
         """The known times of all mixes."""
@@ -295,7 +297,9 @@ class LearnedStage:
         if self.chosen and 0 not in self.nodes and mix_of(nodes) == mix_of(self.nodes):
             return self.chosen
         times = self.known.get(mix_of(nodes))
-        return self._best(times) if times else stage_of(nodes, self.thresholds)
+        if times:
+            return self._best(times)
+        return stage_of(nodes, self.thresholds)
 
     def _learn(self, clock: ClockFinished) -> LearnedStage:
         nodes = clock.reliable, clock.transient

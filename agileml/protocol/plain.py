@@ -93,6 +93,6 @@ def _value_of(data: Any) -> Any:  # noqa: ANN401 - whatever was decoded
         return Path(*rest)
 
     pairs = {_value_of(name): _value_of(item) for name, item in rest}
-    return (
-        pairs if kind == "map" else getattr(importlib.import_module(_CLASSES[kind]), kind)(**pairs)
-    )
+    if kind == "map":
+        return pairs
+    return getattr(importlib.import_module(_CLASSES[kind]), kind)(**pairs)

@@ -17,7 +17,7 @@ from agileml.params.declarations import Declarations
 from agileml.params.deltas import Delta
 from agileml.params.reads import MissingRows, RowsRead
 from agileml.params.view import CacheView, ChunkView, ParamCache, WriteBack
-from agileml.protocol.actions import Action, Chunk, Evaluation, Send, WorkUnit
+from agileml.protocol.actions import Action, Chunk, Send, WorkUnit
 from agileml.protocol.messages import Table, UpdateEntry
 from agileml.trainer import Piece, Shard, Trainer, loss_of, preload, run_chunk
 from agileml.work import sampled_items
@@ -162,10 +162,6 @@ class ChunkRunner:
         loss = self._mean_loss(work.data, work.clock)
         return WorkResult(work, timer() - started, loss * work.items, work.items)
 
-    def evaluation(self, epoch: int, clock: int, shard: int) -> Evaluation:
-        """Computes the final loss on one of the `sampled` shards."""
-        return Evaluation(epoch, clock, shard, self.sampled[shard])
-
     def _mean_loss(self, shard: int, clock: int) -> float:
         """The mean over a shard's part of the sample."""
         piece = Piece(self._shards[shard], 0, self.sampled[shard])
@@ -173,7 +169,8 @@ class ChunkRunner:
 
     def _run_chunk(self, chunk: Chunk, timer: Callable[[], float]) -> WorkResult:
         started = timer()
-        shard, view = self._shards[chunk.data], self.updates.view
+        shard = self._shards[chunk.data]
+        view = self.updates.view
         view.learning = self._loss_view.learning = self.reads.learning(chunk.data)
 
         # The loss before a clock, over the part of the sample in this shard: once per shard and

@@ -62,7 +62,8 @@ def within(
         more = sum([nbytes(entry.delta) for entry in part.entries])
         if group and size + more > most_bytes:
             yield tuple(group)
-            group, size = [], 0
+            group = []
+            size = 0
         group.append(part)
         size += more
 
@@ -109,14 +110,14 @@ class Contributions:
         oldest = clock - self.keeps
         self.kept = [contribution for contribution in self.kept if contribution.clock > oldest]
         self.unreported -= len(tally)
-        node, epoch = self.context.node, self.context.epoch
+        node = self.context.node
+        epoch = self.context.epoch
         sent = sum(
             nbytes(entry.delta) for entries in contribution.entries.values() for entry in entries
         )
         loss = tally.loss_sum, tally.loss_count
-        self.context.send(
-            CONTROLLER, WorkDone(node, epoch, clock, len(tally), tally.seconds, sent, *loss)
-        )
+        work_done = WorkDone(node, epoch, clock, len(tally), tally.seconds, sent, *loss)
+        self.context.send(CONTROLLER, work_done)
 
         return contribution
 
@@ -124,7 +125,9 @@ class Contributions:
         self, contribution: Contribution, requests: VersionRequests, want: int = NEVER
     ) -> None:
         """Pushes a contribution to the owners of partitions, and requests a version with it."""
-        context, clock, covers = self.context, contribution.clock, contribution.covers
+        context = self.context
+        clock = contribution.clock
+        covers = contribution.covers
         for owner, parts in parts_by_owner(contribution, context.table.owners, context.node):
             requested = requests.request_with_push(owner, parts, want)
             for some in within(parts, self.frame_bytes):
@@ -181,11 +184,9 @@ class Remaining:
             span for span in plan.ranges(shard, position.clock).spans if span[1] > position.chunk
         ]
         left = Ranges(tuple((max(position.chunk, lo), hi) for lo, hi in spans))
-        return (
-            cls(position.clock, left)
-            if left
-            else cls.at(Position(position.clock + 1, 0), shard, plan)
-        )
+        if left:
+            return cls(position.clock, left)
+        return cls.at(Position(position.clock + 1, 0), shard, plan)
 
     @property
     def position(self) -> Position:
@@ -197,20 +198,16 @@ class Remaining:
         clock.
         """
         left = self.chunks.without(chunk)
-        return (
-            Remaining(self.clock, left)
-            if left
-            else Remaining.at(Position(self.clock + 1, 0), shard, plan)
-        )
+        if left:
+            return Remaining(self.clock, left)
+        return Remaining.at(Position(self.clock + 1, 0), shard, plan)
 
     def counted(self, shard: int, plan: ClockChunks) -> Remaining:
         """The part of the work that counts, or else the next clock."""
         left = self.chunks & plan.ranges(shard, self.clock)
-        return (
-            Remaining(self.clock, left)
-            if left
-            else Remaining.at(Position(self.clock + 1, 0), shard, plan)
-        )
+        if left:
+            return Remaining(self.clock, left)
+        return Remaining.at(Position(self.clock + 1, 0), shard, plan)
 
     def whole(self, shard: int, plan: ClockChunks) -> bool:
         """Whether no chunk of the clock is done."""

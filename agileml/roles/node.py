@@ -138,7 +138,8 @@ class Node:
         timer: Callable[[], float] = monotonic,
     ) -> None:
         declared = Declarations.of(trainer)
-        rule, stragglers = CommitRule(layout, declared), settings.stragglers
+        rule = CommitRule(layout, declared)
+        stragglers = settings.stragglers
         wire = wire_of(settings.wire or declared.wire, layout, declared.name)
         awaits = stragglers.wait_policy is not None
         declared.check_sums(layout)
@@ -163,12 +164,14 @@ class Node:
             sample=settings.loss_sample,
         )
 
-        work, out = CountedWork(plan, awaits), self._out
+        work = CountedWork(plan, awaits)
+        out = self._out
         worker = Worker(
             name, work, chunk_runner, settings.slack, settings.keeps, out, settings.frame_bytes
         )
 
-        if (reassignment := stragglers.reassignment) is not None:
+        reassignment = stragglers.reassignment
+        if reassignment is not None:
             worker.helping = Helping(
                 worker.context, work, worker.shards, timer, FlexRR(reassignment)
             )
@@ -203,7 +206,8 @@ class Node:
         if self._in_time(message, sender):
             self._step(message, sender)
             if self._early and isinstance(message, _EPOCH_BEGINS):
-                early, self._early = self._early, []
+                early = self._early
+                self._early = []
                 for held, by in early:
                     if self._in_time(held, by):
                         self._step(held, by)
@@ -291,7 +295,8 @@ class Node:
         self._report_restored()
 
     def _begin_epoch(self, epoch: int, table: Table) -> None:
-        self.epoch, self._table = epoch, table
+        self.epoch = epoch
+        self._table = table
         self.departure.cancel()
 
     def _restore(self, message: Restore) -> None:
@@ -301,7 +306,8 @@ class Node:
     def _report_restored(self) -> None:
         if not self.server.restoring.awaited:
             self.state = NodeState.ACTIVE
-            self._out.append(Send(CONTROLLER, Restored(self.name, self.epoch)))
+            restored = Restored(self.name, self.epoch)
+            self._out.append(Send(CONTROLLER, restored))
 
     # -- messages for server and worker ------------------------------------------------------------
 
@@ -310,7 +316,8 @@ class Node:
             self._table = message.table
             self.server.reroute(message.table)
             self.worker.context.table = message.table
-        self._out.append(Send(CONTROLLER, Routed(self.name, self.epoch, message.table.version)))
+        routed = Routed(self.name, self.epoch, message.table.version)
+        self._out.append(Send(CONTROLLER, routed))
 
     def _accept(self, message: Accept) -> None:
         self.server.accept(message)
@@ -327,7 +334,8 @@ class Node:
         self.server.forget(message.node)
         if self.worker.helping is not None:
             self.worker.helping.forget(message.node)
-        self._out.append(Send(message.node, EndOfLifeSeen(self.epoch, self.name)))
+        end_of_life_seen = EndOfLifeSeen(self.epoch, self.name)
+        self._out.append(Send(message.node, end_of_life_seen))
 
     def _drain(self, message: Drain) -> None:
         self.state = NodeState.DRAINING
@@ -343,7 +351,9 @@ class _InitialModel:
     """
 
     def __init__(self, trainer: Trainer, seed: int, rule: CommitRule) -> None:
-        self._trainer, self._seed, self._rule = trainer, seed, rule
+        self._trainer = trainer
+        self._seed = seed
+        self._rule = rule
         self._model: Params = {}
 
     def version(self, partition: int) -> Version:
@@ -434,7 +444,8 @@ class Departure:
         """Marks the links to all peers; a repeated order names fewer of them, as the others have
         left.
         """
-        first, self._peers = not self._peers, set(message.peers)
+        first = not self._peers
+        self._peers = set(message.peers)
         marks = self._mark(message.epoch) if first else []
         self._unanswered &= self._peers
         return marks + self._continue(message.epoch)
@@ -457,8 +468,11 @@ class Departure:
     def _continue(self, epoch: int) -> list[Send]:
         """Once all have answered, marks the links again, or reports that nothing is in flight."""
         marks = self._mark(epoch) if not self._unanswered and self._sent_work else []
-        return marks if self._unanswered else [*marks, Send(CONTROLLER, Drained(self.node, epoch))]
+        if self._unanswered:
+            return marks
+        return [*marks, Send(CONTROLLER, Drained(self.node, epoch))]
 
     def _mark(self, epoch: int) -> list[Send]:
-        self._unanswered, self._sent_work = set(self._peers), False
+        self._unanswered = set(self._peers)
+        self._sent_work = False
         return [Send(peer, EndOfLife(epoch, self.node)) for peer in sorted(self._peers)]

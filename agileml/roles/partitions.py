@@ -68,7 +68,9 @@ class ServingRules:
     def sent(self, partition: int, state: PartitionState, clock: int) -> PartitionState:
         """The part of a state that workers see, as it travels."""
         model = self.rule.model(partition, state)
-        return model if self.wire is None else self.wire.state(partition, model, clock)
+        if self.wire is None:
+            return model
+        return self.wire.state(partition, model, clock)
 
 
 class Commit(NamedTuple):
@@ -142,7 +144,8 @@ class ServedPartition:
 
     def push(self, message: Push, part: PartitionUpdate) -> PartitionOutcome:
         """Adds a contribution, whose worker may wait for a version."""
-        entries, wire = part.entries, self.rules.wire
+        entries = part.entries
+        wire = self.rules.wire
         if wire is not None:
             # From now on in the types of the parameters.
             entries = tuple(
@@ -174,11 +177,9 @@ class ServedPartition:
             commits.append(commit)
         replies = self._replies()
 
-        return (
-            PartitionOutcome(commits, replies, squares)
-            if commits or replies or squares
-            else NOTHING
-        )
+        if commits or replies or squares:
+            return PartitionOutcome(commits, replies, squares)
+        return NOTHING
 
     def continue_from(self, handover: Handover) -> PartitionOutcome:
         """Takes over the waiting workers and the contributions of a partition that moves here."""
@@ -229,7 +230,8 @@ class ServedPartition:
         If updates are clipped, it waits for the squares of all partitions, and adds its own to
         `squares` once.
         """
-        clock, rule = self.clock + 1, self.rules.rule
+        clock = self.clock + 1
+        rule = self.rules.rule
         if self._complete is None:
             self._complete = self._summed(clock)
             if (
@@ -245,13 +247,14 @@ class ServedPartition:
             return None
 
         square = self.rules.squares.get(clock)
-        (update, sums), self._complete = self._complete, None
-        before, pending = self.latest, self.pending.pop(clock)
+        (update, sums) = self._complete
+        self._complete = None
+        before = self.latest
+        pending = self.pending.pop(clock)
         state, changed = rule.advance(self.partition, before.state, update, clock, square)
         fingerprint = (before.tally.fingerprint + pending.fingerprint) & FINGERPRINT_MASK
-        self.versions[clock] = Version(
-            clock, Tally(before.tally.chunks + pending.chunks, fingerprint), state
-        )
+        tally = Tally(before.tally.chunks + pending.chunks, fingerprint)
+        self.versions[clock] = Version(clock, tally, state)
         self.clock = clock
 
         return Commit(self.versions[clock], changed, sums)
@@ -261,7 +264,8 @@ class ServedPartition:
         left out.
         """
         work = self.rules.work
-        accepted, pending = work.accepted(clock), self.pending.get(clock)
+        accepted = work.accepted(clock)
+        pending = self.pending.get(clock)
         if accepted is None or pending is None or not pending.coverage.complete(accepted):
             return None
 
@@ -348,12 +352,11 @@ class PendingClock:
 
         for entry in entries:
             if self.total is None:
-                self.total, self.total_is_first = entry.delta, True
+                self.total = entry.delta
+                self.total_is_first = True
             elif self.total_is_first:
-                self.total, self.total_is_first = (
-                    combined_anew(self.total, entry.delta, self.by),
-                    False,
-                )
+                self.total = combined_anew(self.total, entry.delta, self.by)
+                self.total_is_first = False
             else:
                 self.total = accumulate(self.total, entry.delta, self.by)
 
@@ -373,7 +376,8 @@ class PendingClock:
 
         `before` is the last clock that this server summed, and the sum.
         """
-        weighted, count = 0.0, 0
+        weighted = 0.0
+        count = 0
         for covers, entries in self.undecided:
             if work.left_out(accepted.clock, covers):
                 continue
@@ -384,7 +388,8 @@ class PendingClock:
                 else aggregate([entry.delta for entry in entries], self.by)
             )
             items = work.plan.cover_items(accepted.clock, covers)
-            weighted, count = weighted + square(own) / max(1, items), count + (items > 0)
+            weighted = weighted + square(own) / max(1, items)
+            count += items > 0
 
         summed = self.summed()
         along = (

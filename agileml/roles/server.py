@@ -174,7 +174,9 @@ class Server:
     def _place(self, partition: int) -> Place:
         if partition in self.restoring.awaited or partition in self.transit.arriving:
             return Place.COMING
-        return Place.MOVED if partition in self.transit.forward else Place.UNKNOWN
+        if partition in self.transit.forward:
+            return Place.MOVED
+        return Place.UNKNOWN
 
     def _pass_on(self, message: Pull | Reads | Collect) -> None:
         NOT_SERVED[self._place(message.partition)][type(message)](self, message)
@@ -204,23 +206,25 @@ class Server:
             sent = self._patch(served, commit) if served.backup else 0
             pulled = self.traffic.pulled.pop(served.partition, 0)
             report = (served.partition, commit.version.clock, False, pulled, sent, commit.sums)
-            self.out.append(Send(CONTROLLER, PartitionProgress(self.node, self.epoch, *report)))
+            progress = PartitionProgress(self.node, self.epoch, *report)
+            self.out.append(Send(CONTROLLER, progress))
 
         for clock, square in outcome.squares:
-            self.out.append(
-                Send(
-                    CONTROLLER, SquareOfPart(self.node, self.epoch, served.partition, clock, square)
-                )
-            )
+            square_of_part = SquareOfPart(self.node, self.epoch, served.partition, clock, square)
+            self.out.append(Send(CONTROLLER, square_of_part))
 
         if outcome.commits and not served.backup:
             keep_from(served.versions, self.stable)
         if outcome.replies:
-            total, timer, pushed = 0, self.traffic.timer, self.traffic.pushed
-            last, size = None, 0
+            total = 0
+            timer = self.traffic.timer
+            pushed = self.traffic.pushed
+            last = None
+            size = 0
             for worker, values in outcome.replies:
                 if values is not last:
-                    last, size = values, nbytes(values)
+                    last = values
+                    size = nbytes(values)
                 total += size
                 waited = (
                     timer() - pushed[worker] if timer is not None and worker in pushed else None
@@ -277,11 +281,18 @@ class Server:
                 served is not None and not served.backup
             )
             if message.checkpoint and is_reliable and message.clock in holder.versions:
-                self.out.append(Save(self.epoch, holder.partition, holder.versions[message.clock]))
+                save = Save(self.epoch, holder.partition, holder.versions[message.clock])
+                self.out.append(save)
             if holder.versions:
                 keep_from(holder.versions, self.stable)
 
-        self.backups.forget_dismissed(self.stable)
+        # A former backup keeps its versions until a later one is stable, as a rollback may need
+        # them.
+        backups = self.backups
+        for partition in list(backups.dismissed):
+            if max(backups.copies[partition].versions, default=-1) < self.stable:
+                backups.dismissed.discard(partition)
+                del backups.copies[partition]
 
     # -- moving ------------------------------------------------------------------------------------
 
@@ -289,11 +300,12 @@ class Server:
         """Hands a partition over; later messages for it are forwarded."""
         served = self.served.pop(message.partition)
         to_backup = message.to == served.backup and served.stamped >= 0
+        versions = () if to_backup else tuple(served.versions[at] for at in sorted(served.versions))
         handover = Handover(
             self.epoch,
             served.partition,
             served.clock,
-            () if to_backup else tuple(served.versions[at] for at in sorted(served.versions)),
+            versions,
             tuple(
                 push
                 for clock, pending in sorted(served.pending.items())
@@ -328,13 +340,17 @@ class Server:
             self.transit.arriving[message.partition] = message
             return
 
-        self.backups.remove(message.partition)
-        self.transit.arrived(message.partition)
+        # The partition is served here from now on.
+        self.backups.copies.pop(message.partition, None)
+        self.backups.dismissed.discard(message.partition)
+        self.transit.forward.pop(message.partition, None)
+        self.transit.shadows.pop(message.partition, None)
         served = ServedPartition(
             message.partition, self.rules, versions, message.clock, message.backup, message.stamped
         )
         self.served[message.partition] = served
-        self.out.append(Send(CONTROLLER, Taken(self.node, self.epoch, message.partition)))
+        taken = Taken(self.node, self.epoch, message.partition)
+        self.out.append(Send(CONTROLLER, taken))
         self._act(served, served.continue_from(message))
 
     def reroute(self, table: Table) -> None:
@@ -346,7 +362,8 @@ class Server:
         for served in self.served.values():
             backup = table.backups[served.partition]
             if table.owners[served.partition] == self.node and backup != served.backup:
-                served.backup, served.stamped = backup, -1
+                served.backup = backup
+                served.stamped = -1
                 if backup:
                     # It needs every version to which a rollback may lead.
                     for clock, version in sorted(served.versions.items()):
@@ -359,7 +376,8 @@ class Server:
 
     def enter(self, message: Enter) -> None:
         """Joins an epoch that has begun."""
-        self.epoch, self.stable = message.epoch, message.stable
+        self.epoch = message.epoch
+        self.stable = message.stable
         self.rules.squares.clear()
         self.rules.work.reset(message.stable, message.decided)
 
@@ -367,7 +385,8 @@ class Server:
         """Starts an epoch: installs its version of the partitions that the table assigns to this
         node.
         """
-        self.epoch, self.stable = message.epoch, message.clock
+        self.epoch = message.epoch
+        self.stable = message.clock
         self.rules.squares.clear()
         self.rules.work.reset(message.clock, message.decided)
         held: dict[int, Holder] = {**self.backups.copies, **self.transit.shadows, **self.served}
@@ -392,9 +411,8 @@ class Server:
                         f"{self.node} should have version {message.clock} of partition {partition}"
                     )
                 else:
-                    self.out.append(
-                        Send(source, NeedVersion(self.epoch, self.node, partition, message.clock))
-                    )
+                    need_version = NeedVersion(self.epoch, self.node, partition, message.clock)
+                    self.out.append(Send(source, need_version))
             else:
                 self._install(partition, version, table)
 
@@ -406,7 +424,8 @@ class Server:
             raise InvalidTransition(
                 f"{self.node} has no version {message.clock} of partition {message.partition}"
             )
-        self.out.append(Send(message.node, Restore(self.epoch, message.partition, version)))
+        restore = Restore(self.epoch, message.partition, version)
+        self.out.append(Send(message.node, restore))
 
     def restore(self, partition: int, version: Version, table: Table) -> None:
         """Installs a version that was requested."""
@@ -417,7 +436,8 @@ class Server:
         self._replay_early()
 
     def _replay_early(self) -> None:
-        early, self.transit.early = self.transit.early, []
+        early = self.transit.early
+        self.transit.early = []
         for message in early:
             match message:
                 case Push():
@@ -434,7 +454,8 @@ class Server:
 
         # Every backup of the new table has this version or requests it, so that patches can start
         # from it.
-        clock, backup = version.clock, table.backups[partition]
+        clock = version.clock
+        backup = table.backups[partition]
         self.served[partition] = ServedPartition(
             partition, self.rules, {clock: version}, clock, backup, clock
         )
@@ -442,9 +463,8 @@ class Server:
 
     def _report(self, partition: int, clocks: Iterable[int], *, backup: bool) -> None:
         for clock in clocks:
-            self.out.append(
-                Send(CONTROLLER, PartitionProgress(self.node, self.epoch, partition, clock, backup))
-            )
+            progress = PartitionProgress(self.node, self.epoch, partition, clock, backup)
+            self.out.append(Send(CONTROLLER, progress))
 
 
 NOT_SERVED: dict[Place, dict[type, Callable[[Server, Any], None]]] = {

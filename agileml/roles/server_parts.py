@@ -73,11 +73,6 @@ class Backups:
         self.copies[partition] = BackupPartition(partition, {version.clock: version}, early)
         return [version.clock, *self.copies[partition].take()]
 
-    def remove(self, partition: int) -> None:
-        """The partition is served here from now on."""
-        self.copies.pop(partition, None)
-        self.dismissed.discard(partition)
-
     def appoint(self, table: Table, node: str) -> None:
         """Applies new routes."""
         for partition, backup in enumerate(table.backups):
@@ -90,16 +85,6 @@ class Backups:
                 self.appointed.discard(partition)
                 if partition in self.copies:
                     self.dismissed.add(partition)
-
-    def forget_dismissed(self, stable: int) -> None:
-        """A former backup keeps its versions until a later one is stable, as a rollback may need
-        them.
-        """
-        for partition in [
-            p for p in self.dismissed if max(self.copies[p].versions, default=-1) < stable
-        ]:
-            self.dismissed.discard(partition)
-            del self.copies[partition]
 
 
 PartitionMessage = Push | Pull | Reads
@@ -134,14 +119,11 @@ class InTransit:
 
     def begin(self) -> None:
         """An epoch begins: nothing is on its way."""
-        self.shadows, self.forward, self.former = {}, {}, {}
+        self.shadows = {}
+        self.forward = {}
+        self.former = {}
         self.early.clear()
         self.arriving.clear()
-
-    def arrived(self, partition: int) -> None:
-        """The partition is served here from now on."""
-        self.forward.pop(partition, None)
-        self.shadows.pop(partition, None)
 
     def reroute(self, table: Table, node: str) -> None:
         """Applies new routes to partitions that moved away."""
@@ -168,7 +150,8 @@ class Restoring:
         """An epoch begins from a version: keeps those that this node holds."""
         former = {p: version for p, version in self.former.items() if version.clock == clock}
         kept = {p: holder.versions[clock] for p, holder in held.items() if clock in holder.versions}
-        self.former, self.awaited = former | kept, set()
+        self.former = former | kept
+        self.awaited = set()
 
     def version(self, partition: int, message: Recover, initial: str) -> Version | None:
         """The version of a partition, if it is here or the initial one."""

@@ -41,12 +41,12 @@ class ShardHandovers:
             )
             if helping is not None:
                 helping.recount()
-            self.context.send(
-                CONTROLLER, Adopted(self.context.node, self.context.epoch, order.shard)
-            )
+            adopted = Adopted(self.context.node, self.context.epoch, order.shard)
+            self.context.send(CONTROLLER, adopted)
             return
 
-        shard, to = order.shard, order.to
+        shard = order.shard
+        to = order.to
         if shard not in self.shards:
             if order.now:
                 # The order crossed with the shard, which had been promised before.
@@ -57,7 +57,7 @@ class ShardHandovers:
 
         ready = order.now or self.shards[shard].whole(shard, self.work)
         if helping is not None:
-            helping.loans.kept_back.add(shard)
+            helping.kept_back.add(shard)
             # The later order replaces the earlier one.
             self.promised.pop(shard, None)
             self.due.pop(shard, None)
@@ -86,10 +86,6 @@ class ShardHandovers:
         if shard in self.promised and self.shards[shard].whole(shard, self.work):
             self._release(shard, self.promised[shard], None)
 
-    def advance(self, shard: int, chunk: int) -> None:
-        """A chunk is done."""
-        self.shards[shard] = self.shards[shard].after(chunk, shard, self.work)
-
     def abandon(self, clock: int) -> None:
         """A clock has been decided: what is not done of it came too late."""
         for shard, left in list(self.shards.items()):
@@ -100,7 +96,8 @@ class ShardHandovers:
         self.promised.pop(shard, None)
         if helping is not None:
             self.due.pop(shard, None)
-            helping.loans.kept_back.discard(shard)
+            helping.kept_back.discard(shard)
             helping.recount()
         left = self.shards.pop(shard)
-        self.context.send(to, TakeShard(self.context.epoch, shard, left.clock, left.chunks))
+        take_shard = TakeShard(self.context.epoch, shard, left.clock, left.chunks)
+        self.context.send(to, take_shard)

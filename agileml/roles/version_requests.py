@@ -97,7 +97,9 @@ class VersionRequests:
 
     def oldest(self, clock: int) -> int:
         """The oldest version that a chunk of this clock may read."""
-        return 0 if self.slack is None else max(0, clock - 1 - self.slack)
+        if self.slack is None:
+            return 0
+        return max(0, clock - 1 - self.slack)
 
     def request(self, clock: int) -> None:
         """Waits for the versions that a chunk of this clock needs; requests those that are not on
@@ -129,7 +131,8 @@ class VersionRequests:
     def _pull(self, partition: int, version: int, *, exact: bool = False) -> None:
         context = self.context
         owner = context.table.owners[partition]
-        context.send(owner, Pull(context.epoch, context.node, partition, version, exact=exact))
+        pull = Pull(context.epoch, context.node, partition, version, exact=exact)
+        context.send(owner, pull)
 
     def measure(self, snapshot: Snapshot) -> None:
         """Values have arrived, which may wait here."""
@@ -140,7 +143,8 @@ class VersionRequests:
 
     def take(self, snapshot: Snapshot) -> None:
         """Puts values into the cache, unless later ones are there."""
-        cache, partition = self.chunk_runner.cache, snapshot.partition
+        cache = self.chunk_runner.cache
+        partition = snapshot.partition
         # A snapshot of a former owner may arrive late, over another link.
         if snapshot.exact or snapshot.version >= cache.clocks[partition]:
             cache.assign(partition, snapshot.values, snapshot.version)
@@ -160,7 +164,8 @@ class VersionRequests:
         """Tells the owners of partitions which rows are read here, where they do not know; they
         send all until then.
         """
-        context, wanted = self.context, self.chunk_runner.reads.wanted(shards)
+        context = self.context
+        wanted = self.chunk_runner.reads.wanted(shards)
         for partition, (owner, rows) in enumerate(zip(context.table.owners, wanted, strict=True)):
             informed, before = self._reads_sent.get(partition, (owner, None))
             if informed != owner or before is not rows:

@@ -68,7 +68,9 @@ class WorkPace:
     @property
     def progress(self) -> float:
         """Clocks done, counting the part of this one."""
-        return self.clock + 1 - self.left / self.total if self.total else float(self.clock)
+        if self.total:
+            return self.clock + 1 - self.left / self.total
+        return float(self.clock)
 
 
 def covers_of_chunks(chunks: Iterable[tuple[int, int]]) -> tuple[Cover, ...]:
@@ -83,23 +85,6 @@ HelpMessage = HelpGroup | ProgressReport | DoThis | BegunHelping | CancelHelp | 
 
 
 @dataclass(slots=True)
-class Loans:
-    """The chunks that a worker has lent, by number. Of `kept_back` shards, which leave, nothing is
-    lent any more.
-    """
-
-    lent: dict[int, Loan] = field(default_factory=dict)
-    kept_back: set[int] = field(default_factory=set)
-    _numbers: int = 0
-
-    def add(self, loan: Loan) -> int:
-        """Adds a loan and returns its number."""
-        self._numbers += 1
-        self.lent[self._numbers] = loan
-        return self._numbers
-
-
-@dataclass(slots=True)
 class Helping:
     """The loans and errands of one worker. `running` is the chunk that is being computed."""
 
@@ -108,7 +93,11 @@ class Helping:
     shards: HeldShards
     timer: Callable[[], float]
     policy: FlexRR = field(default_factory=FlexRR)
-    loans: Loans = field(default_factory=Loans)
+    lent: dict[int, Loan] = field(default_factory=dict)
+    """By number, the chunks that the worker has lent."""
+    kept_back: set[int] = field(default_factory=set)
+    """Shards that leave: nothing of them is lent any more."""
+    _loans: int = 0
     errands: list[Errand] = field(default_factory=list)
     group: tuple[str, ...] = ()
     pace: WorkPace = field(default_factory=WorkPace)
@@ -116,10 +105,12 @@ class Helping:
 
     def reset(self) -> None:
         """An epoch begins: what was lent is its owner's again, everywhere."""
-        self.loans.lent.clear()
-        self.loans.kept_back.clear()
+        self.lent.clear()
+        self.kept_back.clear()
         self.errands.clear()
-        self.group, self.pace, self.running = (), WorkPace(), None
+        self.group = ()
+        self.pace = WorkPace()
+        self.running = None
         self.policy = replace(self.policy, heard={})
 
     # -- messages ----------------------------------------------------------------------------------
@@ -134,7 +125,7 @@ class Helping:
             case DoThis():
                 self._accept(message)
             case BegunHelping():
-                loan = self.loans.lent.get(message.number)
+                loan = self.lent.get(message.number)
                 if loan is None:
                     # The loan's clock has been decided without it.
                     return
@@ -155,7 +146,7 @@ class Helping:
         if not self.pace.total:
             return
         own = OwnProgress(self.pace.progress, self.timer(), self.pace.latest)
-        busy = report.worker in {loan.to for loan in self.loans.lent.values()}
+        busy = report.worker in {loan.to for loan in self.lent.values()}
         self.policy, proposals = self.policy.other_reported(
             report.worker, report.progress, report.timer, report.pace, own, busy=busy
         )
@@ -169,7 +160,7 @@ class Helping:
             candidates = sorted(
                 (chunk, shard)
                 for shard, left in self.shards.items()
-                if left.clock == self.pace.clock and shard not in self.loans.kept_back
+                if left.clock == self.pace.clock and shard not in self.kept_back
                 for chunk in left.chunks
                 if (shard, chunk) != running
             )
@@ -183,19 +174,18 @@ class Helping:
                 self.shards[shard] = self.shards[shard].after(chunk, shard, self.work)
             covers = covers_of_chunks(chunks)
 
-            number = self.loans.add(Loan(proposal.to, self.pace.clock, covers))
+            self._loans += 1
+            number = self._loans
+            self.lent[number] = Loan(proposal.to, self.pace.clock, covers)
             self.pace.left -= len(chunks)
-            context.send(
-                proposal.to, DoThis(context.epoch, context.node, number, self.pace.clock, covers)
-            )
+            do_this = DoThis(context.epoch, context.node, number, self.pace.clock, covers)
+            context.send(proposal.to, do_this)
 
     def abandon(self, clock: int) -> None:
         """A clock has been decided: what is still lent or borrowed of it came too late, and both
         sides drop it.
         """
-        self.loans.lent = {
-            number: loan for number, loan in self.loans.lent.items() if loan.clock != clock
-        }
+        self.lent = {number: loan for number, loan in self.lent.items() if loan.clock != clock}
         self.errands = [errand for errand in self.errands if errand.clock != clock]
 
     def _accept(self, message: DoThis) -> None:
@@ -214,7 +204,8 @@ class Helping:
         chunks = deque(
             (shard, chunk) for shard, first, last in message.covers for chunk in range(first, last)
         )
-        self.errands.append(Errand(message.worker, message.number, message.clock, chunks))
+        errand = Errand(message.worker, message.number, message.clock, chunks)
+        self.errands.append(errand)
 
     def _give_up(self, message: CancelHelp) -> None:
         for errand in self.errands:
@@ -226,7 +217,7 @@ class Helping:
                 return
 
     def _take_back(self, message: HelpEnded) -> None:
-        loan = self.loans.lent.pop(message.number, None)
+        loan = self.lent.pop(message.number, None)
         if loan is None:
             return
 
@@ -242,7 +233,8 @@ class Helping:
                 late.extend((shard, chunk) for chunk in range(first, last))
 
         if late:
-            self.errands.append(Errand(self.context.node, None, loan.clock, late, begun=True))
+            errand = Errand(self.context.node, None, loan.clock, late, begun=True)
+            self.errands.append(errand)
 
     # -- work --------------------------------------------------------------------------------------
 
@@ -268,9 +260,8 @@ class Helping:
         errand = self._errand_of(chunk)
         if errand is not None and not errand.begun and errand.number is not None:
             errand.begun = True
-            self.context.send(
-                errand.owner, BegunHelping(self.context.epoch, self.context.node, errand.number)
-            )
+            begun_helping = BegunHelping(self.context.epoch, self.context.node, errand.number)
+            self.context.send(errand.owner, begun_helping)
 
     def finish(self, chunk: Chunk, seconds: float) -> bool:
         """The chunk is done; whether it was outside of the worker's own remaining work."""
@@ -283,9 +274,8 @@ class Helping:
         errand.chunks.popleft()
         if errand.number is not None:
             context = self.context
-            context.send(
-                CONTROLLER, Helped(context.node, context.epoch, chunk.clock, chunk.items, seconds)
-            )
+            helped = Helped(context.node, context.epoch, chunk.clock, chunk.items, seconds)
+            context.send(CONTROLLER, helped)
 
         if not errand.chunks:
             self._end(errand)
@@ -322,11 +312,9 @@ class Helping:
         if chunk.clock != pace.clock:
             return
 
-        pace.left, pace.seconds, pace.computed = (
-            pace.left - 1,
-            pace.seconds + seconds,
-            pace.computed + 1,
-        )
+        pace.left -= 1
+        pace.seconds += seconds
+        pace.computed += 1
 
         pace.latest = seconds * pace.total
         if not pace.reported and pace.left <= (1 - self.policy.settings.report_at) * pace.total:
@@ -372,15 +360,15 @@ class Helping:
             total = sum(len(self.work.ranges(shard, clock)) for shard in self.shards)
             self.pace = WorkPace(clock, total, sum(len(left.chunks) for _, left in current))
 
-        for number, loan in list(self.loans.lent.items()):
-            if self.loans.kept_back.intersection(shard for shard, _, _ in loan.covers):
+        for number, loan in list(self.lent.items()):
+            if self.kept_back.intersection(shard for shard, _, _ in loan.covers):
                 self._cancel(number, loan)
 
         # What others have not begun of the last clock is taken back: one assignment after another,
         # the latest first. Meanwhile the others, which are faster, may begin the rest.
         waiting = [
             (number, loan)
-            for number, loan in self.loans.lent.items()
+            for number, loan in self.lent.items()
             if loan.clock < clock and not loan.begun
         ]
 
@@ -392,12 +380,13 @@ class Helping:
 
         if self.policy.heard and self.pace.latest:
             own = OwnProgress(self.pace.progress, self.timer(), self.pace.latest)
-            self._lend(self.policy.went_on(own, {loan.to for loan in self.loans.lent.values()}))
+            self._lend(self.policy.went_on(own, {loan.to for loan in self.lent.values()}))
 
     def _cancel(self, number: int, loan: Loan) -> None:
         if not loan.begun and not loan.cancelled:
             loan.cancelled = True
-            self.context.send(loan.to, CancelHelp(self.context.epoch, self.context.node, number))
+            cancel_help = CancelHelp(self.context.epoch, self.context.node, number)
+            self.context.send(loan.to, cancel_help)
 
     def recount(self) -> None:
         """The worker's shards have changed: its progress is measured again."""
@@ -405,7 +394,7 @@ class Helping:
 
     def outstanding(self, shard: int) -> bool:
         """Whether chunks of a shard are lent, or came back and are not done yet."""
-        lent = any(shard == cover[0] for loan in self.loans.lent.values() for cover in loan.covers)
+        lent = any(shard == cover[0] for loan in self.lent.values() for cover in loan.covers)
         return lent or any(
             errand.number is None and shard in dict(errand.chunks) for errand in self.errands
         )

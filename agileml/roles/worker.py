@@ -14,7 +14,15 @@ from typing import get_args
 
 from agileml.errors import InvalidTransition
 from agileml.params.view import NEVER
-from agileml.protocol.actions import CONTROLLER, Action, Chunk, Compute, State, Transition
+from agileml.protocol.actions import (
+    CONTROLLER,
+    Action,
+    Chunk,
+    Compute,
+    Evaluation,
+    State,
+    Transition,
+)
 from agileml.protocol.messages import (
     Accept,
     Enter,
@@ -139,11 +147,9 @@ class Worker:
         self._continue()
 
     def _obey_later(self, order: WorkerMessage) -> None:
+        if isinstance(order, Snapshot):
+            self.requests.measure(order)
         self._inbox.append(order)
-
-    def _keep_snapshot(self, snapshot: Snapshot) -> None:
-        self.requests.measure(snapshot)
-        self._inbox.append(snapshot)
 
     def _take_snapshot_now(self, snapshot: Snapshot) -> None:
         if self.requests.times is not None:
@@ -166,10 +172,12 @@ class Worker:
         )
 
     def _finish_evaluation(self, result: WorkResult) -> None:
-        work, context = result.work, self.context
+        work = result.work
+        context = self.context
         self.final.evaluated.add(work.data)
         sums = result.loss_sum, result.loss_count
-        context.send(CONTROLLER, Evaluated(context.node, work.epoch, work.clock, work.data, *sums))
+        evaluated = Evaluated(context.node, work.epoch, work.clock, work.data, *sums)
+        context.send(CONTROLLER, evaluated)
         self._continue()
 
     def _finish_chunk(self, result: WorkResult) -> None:
@@ -186,7 +194,9 @@ class Worker:
             self._continue()
             return
 
-        self.handovers.advance(chunk.shard, chunk.chunk)
+        self.shards[chunk.shard] = self.shards[chunk.shard].after(
+            chunk.chunk, chunk.shard, self.work
+        )
         self._continue(chunk.shard)
 
     def _continue(self, advanced: int = -1) -> None:
@@ -219,7 +229,8 @@ class Worker:
             case Accept():
                 self._abandon(order)
             case Enter():
-                self.context.epoch, self.context.limit = order.epoch, order.limit
+                self.context.epoch = order.epoch
+                self.context.limit = order.limit
                 self.work.reset(order.stable, order.decided)
                 self._reset_helping()
             case Recover():
@@ -250,7 +261,9 @@ class Worker:
 
         clock, shard, number = self._next() or (NEVER, -1, -1)
         if clock == NEVER or clock > self.context.limit:
-            return WorkerState.WAITING if self.requests.awaited else WorkerState.IDLE
+            if self.requests.awaited:
+                return WorkerState.WAITING
+            return WorkerState.IDLE
 
         self.requests.request(clock)
         if self.requests.awaited:
@@ -279,13 +292,16 @@ class Worker:
         if self.helping is not None and (borrowed := self.helping.next()) is not None:
             return borrowed
         behind = self.shards.first()
-        return None if behind is None else (behind[0].clock, behind[1], behind[0].chunk)
+        if behind is None:
+            return None
+        return (behind[0].clock, behind[1], behind[0].chunk)
 
     def _evaluate(self, clock: int) -> WorkerState:
         """Starts to compute the loss of the final version on the next shard; requests that version
         before the first.
         """
-        done, sampled = self.final.evaluated, self.chunk_runner.sampled
+        done = self.final.evaluated
+        sampled = self.chunk_runner.sampled
         left = (shard for shard in sampled if shard in self.shards and shard not in done)
         shard = next(left, None)
         if shard is not None and not self.final.requested:
@@ -297,9 +313,8 @@ class Worker:
         if shard is None:
             return WorkerState.EVALUATED
 
-        self.context.out.append(
-            Compute(self.chunk_runner.evaluation(self.context.epoch, clock, shard))
-        )
+        evaluation = Evaluation(self.context.epoch, clock, shard, sampled[shard])
+        self.context.out.append(Compute(evaluation))
         return WorkerState.EVALUATING
 
     def _flush(self) -> None:
@@ -341,10 +356,12 @@ class Worker:
         """Continues from version `clock`: sends again the contributions that still count, and
         redoes the rest.
         """
-        context, contributions = self.context, self.contributions
+        context = self.context
+        contributions = self.contributions
         for clock in sorted(contributions.open):
             contributions.close(clock)
-        context.epoch, context.limit = order.epoch, order.limit
+        context.epoch = order.epoch
+        context.limit = order.limit
         self.work.reset(order.clock, order.decided)
 
         # While the worker was busy, its node may have received later routes than these.
@@ -384,8 +401,7 @@ def _between_chunks(among: frozenset[WorkerState]) -> dict[type, Transition]:
 
 def _while_busy(finish: Callable[..., None]) -> dict[type, Transition]:
     return {
-        **dict.fromkeys((*_ORDERS, Evaluate, Recover), Transition(Worker._obey_later)),
-        Snapshot: Transition(Worker._keep_snapshot),
+        **dict.fromkeys((*_ORDERS, Snapshot, Evaluate, Recover), Transition(Worker._obey_later)),
         # At once, as the other side waits.
         **dict.fromkeys(_HELP, Transition(Worker._help)),
         # The orders that waited are obeyed first.

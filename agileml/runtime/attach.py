@@ -146,7 +146,9 @@ def linked_role(
 
 
 def join(
-    role: NodeRole, started: Callable[[NodeRun], None] = lambda _: None, folder: Path | None = None
+    role: NodeRole,
+    started: Callable[[NodeRun], None] | None = None,
+    folder: Path | None = None,
 ) -> bool:
     """Runs a node until the job tells it to leave; False if the job did not admit it.
 
@@ -157,7 +159,8 @@ def join(
     """
     with captured(folder) as (output, echo), beating(role, output, echo) as vitals:
         node = role.process(vitals)
-        started(node)
+        if started is not None:
+            started(node)
         return node.run()
 
 

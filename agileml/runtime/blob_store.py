@@ -7,15 +7,14 @@ read. A store of a cloud is one more class with these four methods that passes
 """
 
 import contextlib
-import os
 import re
-import tempfile
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
 
 from agileml.errors import BadArgument, Unrecoverable
+from agileml.runtime.ground import replaced
 
 DIGEST_BYTES = 32
 PIECE_BYTES = 1 << 20
@@ -70,14 +69,13 @@ class FileBlobStore:
         self._folder = folder
 
     def put(self, name: str, pieces: Iterable[BlobBytes]) -> None:
-        """Writes to a temporary file next to the blob and renames it."""
+        """Two processes may write the same blob if one was declared lost but still runs: each
+        writes a file of its own, which takes the blob's place."""
         path = self._path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        # A name of its own: two processes may write the same blob if one was declared lost but
-        # still runs.
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
+        with replaced(path, lasting=True) as new:
+            new.touch(0o600)
+            with new.open("wb") as file:
                 file.write(bytes(DIGEST_BYTES))
                 digest = sha256()
                 for piece in pieces:
@@ -85,26 +83,14 @@ class FileBlobStore:
                     file.write(piece)
                 file.seek(0)
                 file.write(digest.digest())
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-
-        # So that the rename survives a crash of the machine.
-        descriptor = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
     def get(self, name: str) -> Iterator[bytes]:
         """Reads the file piece by piece, and compares its digest at the end."""
         path = self._path(name)
         try:
             with path.open("rb") as file:
-                expected, digest = file.read(DIGEST_BYTES), sha256()
+                expected = file.read(DIGEST_BYTES)
+                digest = sha256()
                 while piece := file.read(PIECE_BYTES):
                     digest.update(piece)
                     yield piece

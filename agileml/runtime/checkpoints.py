@@ -79,7 +79,8 @@ class ModelCheckpoints:
 
     def _present(self) -> Iterator[tuple[int, int]]:
         for name in self._blobs.list(_PREFIX):
-            if match := _NAME.fullmatch(name):
+            match = _NAME.fullmatch(name)
+            if match:
                 yield int(match[1]), int(match[2])
 
 
@@ -142,7 +143,8 @@ class CheckpointCleaner:
         """A checkpoint is complete. The one before it stays as well: another process may be reading
         it.
         """
-        before, self._latest = self._latest, latest
+        before = self._latest
+        self._latest = latest
         # While earlier ones are being deleted, the next time is early enough.
         if self.finished is None or self.finished.done():
             self.finished = self._thread.submit(self._delete_before, before)

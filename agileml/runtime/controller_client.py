@@ -97,7 +97,8 @@ class ControllerClient:
         self._connection.maintain(now)
         for event in self._mailbox.receive(max(self._connection.timeout(now, longest), 0.0)):
             if isinstance(event, Envelope):
-                if (iteration := self._handle(event.message)) is not None:
+                iteration = self._handle(event.message)
+                if iteration is not None:
                     yield iteration
             elif event.peer == CONTROLLER:
                 self._linked = self._connection.handle(event, time.monotonic())
@@ -113,7 +114,8 @@ class ControllerClient:
 
         if self._failure:
             # Not earlier: what arrived with it is what the nodes printed before.
-            why, self._failure = self._failure, ""
+            why = self._failure
+            self._failure = ""
             raise JobFailed(why)
 
     def settle(self, seconds: float) -> None:
@@ -170,7 +172,8 @@ class ControllerClient:
             case Printed():
                 self._output(message)
             case Attendance():
-                self.linked_nodes, self.expelled = message.nodes, message.expelled
+                self.linked_nodes = message.nodes
+                self.expelled = message.expelled
                 self._progress += message.chunks > self._chunks
                 self._chunks = message.chunks
             case ModelPart():
@@ -201,4 +204,5 @@ class ControllerClient:
             self._mailbox.send(CONTROLLER, NodeLost(name, GONE))
 
         for name, at in self._deadlines.items():
-            self._mailbox.send(CONTROLLER, Warned(name, max(0.0, at - now)))
+            warned = Warned(name, max(0.0, at - now))
+            self._mailbox.send(CONTROLLER, warned)

@@ -32,6 +32,7 @@ from agileml.protocol.actions import CONTROLLER, JOB_LOOP, Send
 from agileml.protocol.messages import Heartbeat, Hello, Leave, Saved, Unlinked
 from agileml.runtime.blob_store import PIECE_BYTES
 from agileml.runtime.checkpoints import CheckpointCleaner, ModelCheckpoints
+from agileml.runtime.ground import replaced
 from agileml.runtime.mailbox import Envelope, Mailbox
 from agileml.runtime.node_loop import described
 from agileml.runtime.output import Printed
@@ -124,8 +125,7 @@ class Memory:
 
     def _rewrite(self) -> BinaryIO:
         """Rewrites the file without torn and obsolete lines, and opens it for appending."""
-        part = self._path.with_suffix(".part")
-        with part.open("wb") as file:
+        with replaced(self._path, lasting=True) as new, new.open("wb") as file:
             file.writelines(
                 _line({"observed": asdict(observation)}) for observation in self.history
             )
@@ -137,10 +137,7 @@ class Memory:
             file.write(_line({"expelled": sorted(self.expelled)}))
             if self.record is not None:
                 file.write(_line({"record": self.record}))
-            file.flush()
-            os.fsync(file.fileno())
 
-        part.replace(self._path)
         self._written = 0
         return self._path.open("ab")
 
@@ -205,7 +202,9 @@ class Memory:
             else self.instances.get(node, peer.instance)
         )
 
-        return Reason.TAKEN if owner != peer.instance else None
+        if owner != peer.instance:
+            return Reason.TAKEN
+        return None
 
     def expel(self, node: str) -> None:
         """Notes a node that may not come back."""
@@ -306,16 +305,17 @@ class ControllerProcess:
         self._repeat()
         while True:
             self._listen(max(0.0, self._next_tick - time.monotonic()))
-            if (late := time.monotonic() - self._next_tick) >= 0:
+            late = time.monotonic() - self._next_tick
+            if late >= 0:
                 # If this process itself was suspended, the heartbeats of that time are still
                 # unread.
                 self._listen(0.0)
                 self._next_tick = time.monotonic() + self._tick_every
                 self._control(Tick(late))
-                members, epoch = self._controller.members, self._controller.epoch
-                if (
-                    victim := self._broken_links.victim(members, epoch, time.monotonic())
-                ) is not None:
+                members = self._controller.members
+                epoch = self._controller.epoch
+                victim = self._broken_links.victim(members, epoch, time.monotonic())
+                if victim is not None:
                     self._control(NodeLost(*victim))
 
     def _listen(self, longest: float) -> None:
@@ -326,7 +326,8 @@ class ControllerProcess:
                     allowed = not isinstance(request, BlobRequest) or may_use(
                         request.kind, request.name, granted
                     )
-                    if broken_rule := self._blobs.handle(sender, request, allowed=allowed):
+                    broken_rule = self._blobs.handle(sender, request, allowed=allowed)
+                    if broken_rule:
                         self._mailbox.shut_out(sender, f"{MISCONDUCT} {broken_rule}")
                 case Envelope(message=Printed() as printed):
                     self._mailbox.send(JOB_LOOP, printed)
@@ -354,10 +355,10 @@ class ControllerProcess:
             # A heartbeat process that does not connect again leaves its node silent.
             present = isinstance(event, Connected)
             self._nodes = self._nodes | {event.peer} if present else self._nodes - {event.peer}
-            present_nodes, expelled = sorted(self._nodes), sorted(self._memory.expelled)
-            self._mailbox.send(
-                JOB_LOOP, Attendance((*present_nodes,), self._controller.reported, (*expelled,))
-            )
+            present_nodes = sorted(self._nodes)
+            expelled = sorted(self._memory.expelled)
+            attendance = Attendance((*present_nodes,), self._controller.reported, (*expelled,))
+            self._mailbox.send(JOB_LOOP, attendance)
             if isinstance(event, Lost):
                 self._control(NodeLost(event.peer, event.reason))
         elif event.peer == JOB_LOOP and isinstance(event, Lost):
@@ -416,7 +417,8 @@ class ControllerProcess:
 
         for instruction in instructions:
             self._carry_out(instruction)
-        if (failures := self._controller.members.failures) != self._failures:
+        failures = self._controller.members.failures
+        if failures != self._failures:
             self._failures = failures
             for gone in set(self._controller.members.names(NodePhase.DEAD)) - self._told_gone:
                 self._told_gone.add(gone)
@@ -442,7 +444,8 @@ class ControllerProcess:
             case Failed():
                 self._end(f"the job has failed: {instruction.why}", instruction)
             case Finished():
-                members, rest = self._controller.members, (instruction.loss, instruction.tally)
+                members = self._controller.members
+                rest = (instruction.loss, instruction.tally)
                 ended = Result(instruction.clock, (), members.evictions, members.failures, *rest)
                 self._end(
                     "the job is over", *starmap(ModelPart, enumerate(instruction.versions)), ended
@@ -453,7 +456,8 @@ class ControllerProcess:
                 self._mailbox.finish_sending(JOB_LOOP)
 
     def _send(self, node: str, message: object) -> None:
-        if grants := self._controller.granted(node, message):
+        grants = self._controller.granted(node, message)
+        if grants:
             self._granted[node] = self._granted.get(node, frozenset()) | grants
         if hasattr(message, "epoch"):
             self._mailbox.admit(node)
@@ -463,7 +467,8 @@ class ControllerProcess:
             self._mailbox.send(heartbeat_name(node), message)
 
     def _end(self, over: str, *ending: object) -> None:
-        self._over, self._ending = over, list(ending)
+        self._over = over
+        self._ending = list(ending)
         for message in ending:
             self._mailbox.send(JOB_LOOP, message)
 

@@ -2,7 +2,6 @@
 code, the secret.
 """
 
-import fcntl
 import logging
 import os
 import shutil
@@ -13,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from agileml.errors import BadInput
+from agileml.runtime.ground import is_locked, locked, move
 from agileml.transport.addresses import LONGEST_UNIX_PATH
 from agileml.transport.handshake import SHORTEST_SECRET
 
@@ -41,17 +41,17 @@ def own_folder(longest_name: int = _LONGEST_NAME) -> Iterator[Path]:
     for place in {Path(tempfile.gettempdir()), _SHORT}:
         for abandoned in place.glob(f"{_PREFIX}*/{_LOCK}"):
             # Another user's, or one that is being removed.
-            with suppress(OSError), abandoned.open() as held:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(abandoned.parent, ignore_errors=True)
+            with suppress(OSError):
+                if not is_locked(abandoned):
+                    shutil.rmtree(abandoned.parent, ignore_errors=True)
 
     folder = short_folder(_PREFIX, longest_name)
     try:
         # The file is named once it is locked, so that another process cannot take the folder for an
         # abandoned one.
-        with (folder / f"{_LOCK}.new").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            Path(lock.name).rename(folder / _LOCK)
+        unnamed = folder / f"{_LOCK}.new"
+        with locked(unnamed):
+            move(unnamed, folder / _LOCK)
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)

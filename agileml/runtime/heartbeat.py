@@ -58,7 +58,8 @@ def beating(role: NodeRole, output: Path, echo: int | None = None) -> Iterator[V
     # A crash in C code, and the signal that ends a hung node, print the Python stacks of all
     # threads.
     faulthandler.enable()
-    vitals, node = Vitals(), os.getpid()
+    vitals = Vitals()
+    node = os.getpid()
     # A node may end before its heartbeat process listens to that signal.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     pid = os.fork()
@@ -97,7 +98,9 @@ class _HeartbeatProcess:
     def __init__(
         self, role: NodeRole, vitals: Vitals, node: int, output: Path, echo: int | None
     ) -> None:
-        self._name, self._vitals, self._node = role.name, vitals, node
+        self._name = role.name
+        self._vitals = vitals
+        self._node = node
         self._echo = echo
         self._printed = OutputTail(output)
         self._beat_every = role.job.heartbeat_timeout / HEARTBEATS
@@ -121,10 +124,12 @@ class _HeartbeatProcess:
             now = time.monotonic()
             self._connection.maintain(now)
             if now >= self._next_beat:
-                stalled, before = self._vitals.stalled(now), self._stalled
+                stalled = self._vitals.stalled(now)
+                before = self._stalled
                 # A busy or suspended computer had no time for the node either.
                 self._missed = (self._missed if stalled >= before else 0.0) + now - self._next_beat
-                self._stalled, self._next_beat = stalled, now + self._beat_every
+                self._stalled = stalled
+                self._next_beat = now + self._beat_every
                 seconds = max(0.0, stalled - self._missed)
                 beat = Heartbeat(
                     self._name, seconds, self._vitals.usual_step, self._vitals.unreported

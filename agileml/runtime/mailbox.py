@@ -33,6 +33,7 @@ from agileml.transport import (
     Names,
     Received,
     Rejected,
+    TcpAddress,
     TransportSettings,
     new_instance,
 )
@@ -104,7 +105,13 @@ class Mailbox:
             self._endpoint.listen(address) for address in self._rendezvous.listening(self.name)
         ]
         if isinstance(self._rendezvous, LinkedRendezvous):
-            self._for_others = tuple(map(str, self._rendezvous.for_others(listening)))
+            # Behind a router that forwards a port, others reach this process elsewhere.
+            reached = self._rendezvous.reached
+            for_others = [
+                reached if reached and isinstance(address, TcpAddress) else address
+                for address in listening
+            ]
+            self._for_others = tuple(map(str, for_others))
         return tuple(map(str, listening))
 
     def reach(self, peer: str) -> None:
@@ -126,7 +133,8 @@ class Mailbox:
         """Yields what has arrived, or arrives within `timeout` seconds."""
         if self._outbox.send_waiting():
             timeout = min(timeout, FULL_PAUSE)
-        own, self._own = self._own, deque()
+        own = self._own
+        self._own = deque()
         events = self._endpoint.poll(0.0 if own else timeout)
         self._outbox.note_lost(event.peer for event in events if isinstance(event, Lost))
         for message in own:
@@ -197,7 +205,9 @@ class Mailbox:
         ):
             return Reason.NOT_NOW
 
-        return None if self._names is None else self._names.refusal(peer)
+        if self._names is None:
+            return None
+        return self._names.refusal(peer)
 
     def give(self, peer: Identity) -> None:
         """A process has proven its name."""

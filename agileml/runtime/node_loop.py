@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from agileml.errors import AgileMLError, ControllerUnreachable, DeclaredLost, PeerRefused
 from agileml.protocol.actions import CONTROLLER, Action, Exit, Fetch, Save, Send
@@ -57,14 +57,13 @@ class NodeLoop(ABC, Generic[NodeT]):
         self._role = role
         self._vitals = vitals
         self._code = role.job.source.code()
-        transport, instance = role.job.transport, role.instance
+        transport = role.job.transport
+        instance = role.instance
 
         if most_bytes is not None:
             limits = transport.limits
-            body, message = (
-                min(limits.body_bytes, most_bytes),
-                min(limits.message_bytes, most_bytes),
-            )
+            body = min(limits.body_bytes, most_bytes)
+            message = min(limits.message_bytes, most_bytes)
             limits = replace(limits, body_bytes=body, message_bytes=message)
             transport = replace(
                 transport, limits=limits, pooled_bytes=min(transport.pooled_bytes, most_bytes)
@@ -89,7 +88,8 @@ class NodeLoop(ABC, Generic[NodeT]):
         self._checkpoints = ModelCheckpoints(blobs_of(role.rendezvous))
         self._disk = ThreadPoolExecutor(WRITERS, "disk")
         self._checkpoint_queue = CheckpointQueue()
-        self._done: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._done: SimpleQueue[tuple[Future[Any], Callable[[Any], Iterable[Action]]]]
+        self._done = SimpleQueue()
 
     @abstractmethod
     def _begin(self) -> None:
@@ -111,9 +111,8 @@ class NodeLoop(ABC, Generic[NodeT]):
         except (PeerRefused, ControllerUnreachable):
             raise
         except Exception as error:
-            self._mailbox.send(
-                CONTROLLER, Broken(self._role.name, f"{self._role.name} failed: {described(error)}")
-            )
+            broken = Broken(self._role.name, f"{self._role.name} failed: {described(error)}")
+            self._mailbox.send(CONTROLLER, broken)
             self._mailbox.close(CLOSE_SECONDS)
             raise
         finally:
@@ -130,7 +129,8 @@ class NodeLoop(ABC, Generic[NodeT]):
         """This machine will be taken away in `seconds`. May be called from any thread, or by a
         signal handler.
         """
-        self._notice, self._was_warned = seconds, True
+        self._notice = seconds
+        self._was_warned = True
         self._mailbox.wake()
 
     def _turn(self) -> None:
@@ -159,7 +159,8 @@ class NodeLoop(ABC, Generic[NodeT]):
             # hung.
             self._vitals.note_turn(time.monotonic())
 
-        if (reason := self._vitals.given_up) and not self._leaving:
+        reason = self._vitals.given_up
+        if reason and not self._leaving:
             self._handle(Leave(reason, lost=True))
         self._end_turn()
 
@@ -197,18 +198,19 @@ class NodeLoop(ABC, Generic[NodeT]):
             and tells_of_a_broken_link(event)
         ):
             misconduct = event.reason.startswith(MISCONDUCT)
-            self._mailbox.send(
-                CONTROLLER, Unlinked(self._role.name, event.peer, event.reason, misconduct)
-            )
+            unlinked = Unlinked(self._role.name, event.peer, event.reason, misconduct)
+            self._mailbox.send(CONTROLLER, unlinked)
 
         if isinstance(event, Lost) and event.peer != CONTROLLER and self._node is not None:
             self._decide(self._node.lose_link)
         if self._connection.handle(event, time.monotonic()):
             self._rejection = ""
             # Introduces the node: at the start, and to a restarted controller.
-            name, reliable = self._role.name, self._role.reliable
+            name = self._role.name
+            reliable = self._role.reliable
             if self._node is None:
-                self._mailbox.send(CONTROLLER, Hello(name, reliable, self._code, 0, 0))
+                hello = Hello(name, reliable, self._code, 0, 0)
+                self._mailbox.send(CONTROLLER, hello)
             else:
                 self._mailbox.send(CONTROLLER, self._node.hello(reliable, self._code))
                 self._mailbox.send(CONTROLLER, Ready(name))
@@ -224,7 +226,7 @@ class NodeLoop(ABC, Generic[NodeT]):
         if self._node is not None:
             self._decide(self._node.handle, message, sender)
         elif isinstance(message, Leave):
-            self._decide(lambda: [Exit(message.reason)])
+            self._carry_out(Exit(message.reason))
 
     def _position(self) -> str:
         """Where the user's code is: a node that was given up may hang there."""
@@ -275,7 +277,9 @@ class NodeLoop(ABC, Generic[NodeT]):
     def _finish_writing(self, node: NodeT, save: Save, done: bool) -> Iterable[Action]:
         self._checkpoint_queue.finish(save)
         self._write_next(node)
-        return node.confirm_saved(save.epoch, save.partition, save.version.clock) if done else []
+        if done:
+            return node.confirm_saved(save.epoch, save.partition, save.version.clock)
+        return []
 
     def _later(
         self,
@@ -286,7 +290,7 @@ class NodeLoop(ABC, Generic[NodeT]):
         """Has another thread work, and the node decide with the result."""
 
         def done(future: Future[T]) -> None:
-            self._done.put(lambda: self._finish(future, then))
+            self._done.put((future, then))
             self._mailbox.wake()
 
         thread.submit(work).add_done_callback(done)
@@ -298,11 +302,13 @@ class NodeLoop(ABC, Generic[NodeT]):
         """Goes on with what other threads have finished."""
         with suppress(Empty):
             while True:
-                self._done.get_nowait()()
+                self._finish(*self._done.get_nowait())
 
 
 def described(error: BaseException) -> str:
-    return str(error) if isinstance(error, AgileMLError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, AgileMLError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
 
 
 def tells_of_a_broken_link(event: Lost | Rejected) -> bool:

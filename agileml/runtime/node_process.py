@@ -85,9 +85,9 @@ class NodeProcess(NodeLoop[Node]):
         self._actions: deque[Action] = deque()
         self._begun_shards: set[int] = set()
         slowdowns = role.job.slowdowns
-        self._slowness = (
-            Slowness(slowdowns, role.job.settings.seed, role.name) if slowdowns else None
-        )
+        self._slowness: Slowness | None = None
+        if slowdowns:
+            self._slowness = Slowness(slowdowns, role.job.settings.seed, role.name)
 
     def run(self) -> bool:
         sys.setswitchinterval(SWITCH_SECONDS)

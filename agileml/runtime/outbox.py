@@ -36,7 +36,10 @@ class Outbox:
     """
 
     def __init__(self, name: str, endpoint: Endpoint, codec: Codec, limits: FrameLimits) -> None:
-        self._name, self._endpoint, self._codec, self._limits = name, endpoint, codec, limits
+        self._name = name
+        self._endpoint = endpoint
+        self._codec = codec
+        self._limits = limits
         self._waiting: dict[str, list[object]] = {}
         self._gaps: set[str] = set()
         """Nodes to which messages were lost with a link: they are sent nothing more of that

@@ -107,4 +107,6 @@ class OutputTail:
             self._offset = 0
 
         text = content.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
-        return f"... {skipped:,} bytes left out\n{text}" if skipped else text
+        if skipped:
+            return f"... {skipped:,} bytes left out\n{text}"
+        return text

@@ -23,7 +23,7 @@ from agileml.apps.registry import TrainerSource
 from agileml.core.controller import Controller
 from agileml.errors import AgileMLError, TrainerFailed
 from agileml.job import GaveUp, Trained, TrainingJob
-from agileml.params.declarations import call, name_of
+from agileml.params.declarations import calling, name_of
 from agileml.params.layout import Layout
 from agileml.protocol.messages import Version
 from agileml.runtime.node_process import TrainerRole
@@ -124,9 +124,10 @@ def start_note(trainer: Trainer, seed: int) -> str:
     """Lets a trainer check itself before a job starts: what it says, or the error that it
     raises."""
     check = getattr(trainer, "check_start", None)
-    return (
-        "" if check is None else str(call(f"{name_of(trainer)}: check_start", lambda: check(seed)))
-    )
+    if check is None:
+        return ""
+    with calling(f"{name_of(trainer)}: check_start"):
+        return str(check(seed))
 
 
 def main() -> None:
@@ -192,7 +193,8 @@ class PreparedJob(RunnableJob):
     shape: JobShape
 
     def controller_role(self, rendezvous: Rendezvous, memory: Path) -> ControllerRole:
-        shape, partition_bytes = self.shape, self.shape.layout.partition_bytes()
+        shape = self.shape
+        partition_bytes = self.shape.layout.partition_bytes()
         return ControllerRole(
             rendezvous=rendezvous,
             memory=memory,

@@ -36,7 +36,8 @@ class ControllerConnection:
         if event.peer != CONTROLLER:
             return False
         if isinstance(event, Connected):
-            self._pause, self._away_since = FIRST_PAUSE, None
+            self._pause = FIRST_PAUSE
+            self._away_since = None
             return True
 
         self._away_since = now if self._away_since is None else self._away_since
@@ -51,11 +52,15 @@ class ControllerConnection:
 
     def away(self, now: float) -> float:
         """Seconds without a link."""
-        return 0.0 if self._away_since is None else now - self._away_since
+        if self._away_since is None:
+            return 0.0
+        return now - self._away_since
 
     def timeout(self, now: float, longest: float) -> float:
         """The longest time to wait for messages without being late for the next attempt."""
-        return longest if self._next is None else max(0.0, min(longest, self._next - now))
+        if self._next is None:
+            return longest
+        return max(0.0, min(longest, self._next - now))
 
 
 class BrokenLinks:

@@ -113,11 +113,9 @@ _NOTHING = np.empty(0, np.uint8)
 
 def blobs_of(rendezvous: Rendezvous) -> "FileBlobStore | LinkedBlobStore":
     """The blobs of a job, from where this process is."""
-    return (
-        rendezvous.blobs
-        if isinstance(rendezvous, FolderRendezvous)
-        else LinkedBlobStore(rendezvous)
-    )
+    if isinstance(rendezvous, FolderRendezvous):
+        return rendezvous.blobs
+    return LinkedBlobStore(rendezvous)
 
 
 class LinkedBlobStore:
@@ -137,7 +135,8 @@ class LinkedBlobStore:
         """Sends the pieces one after another. The controller's store writes them as one blob."""
         with self._linked(min(self._rendezvous.patience, _WRITE_PATIENCE)) as link:
             link.ask(BlobRequest("write", name))
-            checksum, on_the_way = 0, 0
+            checksum = 0
+            on_the_way = 0
             for piece in pieces:
                 whole = memoryview(piece).cast("B")
                 for start in range(0, len(whole), PIECE_BYTES):
@@ -154,7 +153,8 @@ class LinkedBlobStore:
 
     def get(self, name: str) -> Iterator[bytes]:
         """Asks for all pieces, and says which ones have arrived."""
-        checksum, passed_on = 0, 0
+        checksum = 0
+        passed_on = 0
         while True:
             try:
                 with self._linked(self._rendezvous.patience) as link:
@@ -339,7 +339,8 @@ class BlobServer:
             return f"{_MOST_WAITING} pieces without waiting for an answer"
 
         if not allowed:
-            self._answer(client, BlobError("refused", f"{node} has no right to {request!r:.200}"))
+            blob_error = BlobError("refused", f"{node} has no right to {request!r:.200}")
+            self._answer(client, blob_error)
         else:
             self._inboxes[client].put(request)
 
@@ -374,7 +375,10 @@ class _BlobSession:
         answer: Callable[[object], None],
         most_bytes: int,
     ) -> None:
-        self._store, self._inbox, self._answer, self._most_bytes = store, inbox, answer, most_bytes
+        self._store = store
+        self._inbox = inbox
+        self._answer = answer
+        self._most_bytes = most_bytes
 
     def run(self) -> None:
         """Until the client is gone."""
@@ -393,7 +397,8 @@ class _BlobSession:
     def _carry_out(self, request: object) -> None:
         match request:
             case BlobRequest("read", name):
-                checksum, on_the_way = 0, 0
+                checksum = 0
+                on_the_way = 0
                 for piece in self._store.get(name):
                     if on_the_way == _AHEAD:
                         self._require_arrival()
@@ -428,11 +433,13 @@ class _BlobSession:
 
     def _receive_pieces(self) -> Iterator[memoryview]:
         """The pieces of a blob as they arrive."""
-        checksum, size = 0, 0
+        checksum = 0
+        size = 0
         self._answer(NextPiece())
         while isinstance(request := self._next(), BlobPiece) and not request.checksum:
             piece = np.ascontiguousarray(request.content).reshape(-1).data
-            checksum, size = crc32(piece, checksum), size + piece.nbytes
+            checksum = crc32(piece, checksum)
+            size += piece.nbytes
             if size > self._most_bytes:
                 raise BadArgument(f"the content of a blob has more than {self._most_bytes:,} bytes")
             yield piece

@@ -50,7 +50,9 @@ class FolderRendezvous:
         port.
         """
         socket = self.address(name)
-        return (socket,) if self.listen is None or name != CONTROLLER else (socket, self.listen)
+        if self.listen is None or name != CONTROLLER:
+            return (socket,)
+        return (socket, self.listen)
 
     def addresses(self, name: str) -> Sequence[Address]:
         """Where to reach a process: the socket in the folder."""
@@ -83,19 +85,15 @@ class LinkedRendezvous:
     def listening(self, name: str) -> Sequence[Address]:  # noqa: ARG002 - there is only one process
         """A socket for nodes of this computer, and a TCP port for all others."""
         socket = UnixAddress(str(self.folder / "node.sock"))
-        return (socket,) if self.listen is None else (socket, self.listen)
-
-    def for_others(self, listening: Sequence[Address]) -> Sequence[Address]:
-        """Addresses for others, of those at which this node listens."""
-        if self.reached is None:
-            return listening
-        return [
-            self.reached if isinstance(address, TcpAddress) else address for address in listening
-        ]
+        if self.listen is None:
+            return (socket,)
+        return (socket, self.listen)
 
     def addresses(self, name: str) -> Sequence[Address]:
         """The controller's; all others are in the address book."""
-        return (self.controller,) if name == CONTROLLER else ()
+        if name == CONTROLLER:
+            return (self.controller,)
+        return ()
 
 
 Rendezvous = FolderRendezvous | LinkedRendezvous
@@ -151,7 +149,9 @@ class AddressBook:
     def next_address(self, peer: str) -> Address | None:
         """Where to try to reach a peer now; None if that is not known."""
         addresses = self.addresses(peer)
-        return addresses[self._failed.get(peer, 0) % len(addresses)] if addresses else None
+        if addresses:
+            return addresses[self._failed.get(peer, 0) % len(addresses)]
+        return None
 
     def note_answer(self, peer: str) -> None:
         """The peer was reached: its addresses are tried from the first one again."""
@@ -170,7 +170,8 @@ class AddressBook:
         """Where to reach a process, best first: a node over a Unix socket if it is on this
         computer.
         """
-        if known := self._rendezvous.addresses(peer):
+        known = self._rendezvous.addresses(peer)
+        if known:
             return known
 
         (controller, *_) = self._rendezvous.addresses(CONTROLLER)

@@ -86,7 +86,8 @@ class Clocks:
         if iteration.clock <= self.last:
             self._pending_events = events
             return False
-        self.last, self._pending_events = iteration.clock, ()
+        self.last = iteration.clock
+        self._pending_events = ()
         self._listener(replace(iteration, events=events))
         return True
 

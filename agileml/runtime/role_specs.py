@@ -190,13 +190,14 @@ def controller_settings(
         may_lack_nodes,
     )
 
+    rules = CheckpointRules(job.checkpoint_every, CHECKPOINT_PAUSE, CHECKPOINT_SHARE)
     return ControllerSettings(
         job.reliable,
         job.transient,
         job.stopping.clocks or UNLIMITED,
         job.policy,
         nodes,
-        CheckpointRules(job.checkpoint_every, CHECKPOINT_PAUSE, CHECKPOINT_SHARE),
+        rules,
         stop,
         job.settings.loss_sample,
         job.settings.stragglers,

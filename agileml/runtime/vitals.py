@@ -74,7 +74,9 @@ class Vitals:
     @property
     def given_up(self) -> str:
         """Why the controller has given the node up; empty as long as it has not."""
-        return _read(self._reason) if self._cells[_GIVEN_UP] else ""
+        if self._cells[_GIVEN_UP]:
+            return _read(self._reason)
+        return ""
 
     def leave(self) -> None:
         """The node leaves by itself; sending its last messages may take a while."""
@@ -111,7 +113,8 @@ class Vitals:
     def stalled(self, now: float) -> float:
         """Seconds since the node last made progress; a node that waits for messages makes
         progress."""
-        loop, busy = self._cells[_LOOP_AT], self._cells[_BUSY_SINCE]
+        loop = self._cells[_LOOP_AT]
+        busy = self._cells[_BUSY_SINCE]
         return max(0.0, now - (min(loop, busy) if busy != _IDLE else loop))
 
     @property

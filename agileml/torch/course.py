@@ -76,7 +76,9 @@ class Course:
             number = before - 1
             return ValidationPart(number, self.validated[number], clock - self._begins[number] - 1)
         number = clock - self._parts * before
-        return self.step(number) if number <= self.steps else None
+        if number <= self.steps:
+            return self.step(number)
+        return None
 
     def step(self, number: int) -> OptimizerStep:
         epoch, within = divmod(number - 1, self.steps_of_epoch)
@@ -108,7 +110,9 @@ class SteppedSchedules:
         # A schedule has replaced the optimizer's `step` by one that notes its calls, also those of
         # copies.
         self._noting = vars(optimizer).pop("step", None)
-        self._schedules, self._course, self._done = schedules, course, 0
+        self._schedules = schedules
+        self._course = course
+        self._done = 0
 
     @classmethod
     def attach(

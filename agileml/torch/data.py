@@ -13,7 +13,7 @@ import numpy as np
 
 from agileml.checks import torch_module
 from agileml.errors import BadArgument, BadTrainer, TrainerFailed
-from agileml.params.declarations import call
+from agileml.params.declarations import calling
 from agileml.torch.loaders import BatchKey, Loaders, Streams
 from agileml.torch.orders import EpochOrders, Numbers, RandomState
 from agileml.torch.surroundings import surroundings
@@ -67,7 +67,8 @@ class TorchData:
             return self._make(), RandomState.now()
 
     def _make(self) -> Any:  # noqa: ANN401 - a dataset or a DataLoader
-        data, given = torch_module().utils.data, self.dataset
+        data = torch_module().utils.data
+        given = self.dataset
         if isinstance(given, data.DataLoader | data.IterableDataset):
             return given
 
@@ -79,7 +80,8 @@ class TorchData:
                 f"{self.name}: dataset is {type(given).__name__}; pass a dataset or a function"
             )
 
-        return call(f"{self.name}: dataset", given)
+        with calling(f"{self.name}: dataset"):
+            return given()
 
     @property
     def _given_data(self) -> Any:  # noqa: ANN401 - a dataset or a DataLoader
@@ -145,11 +147,14 @@ class TorchData:
                 f"{self.name}: order is for samples with numbers; a stream has the order of its "
                 "dataset"
             )
-        return Streams(self.name, dataset, self.parts) if is_stream else None
+        if is_stream:
+            return Streams(self.name, dataset, self.parts)
+        return None
 
     @cached_property
     def batches(self) -> Batches:
-        samples = call(f"{self.name}: len() of the dataset", lambda: len(self._samples))
+        with calling(f"{self.name}: len() of the dataset"):
+            samples = len(self._samples)
         if samples < self.parts:
             raise BadArgument(
                 f"{self.name}: parts is {self.parts}; the dataset has only {samples} samples"
@@ -315,11 +320,10 @@ class TorchData:
         following = []
 
         if again and chunk < self._plan.chunks(key.part, key.clock + 1):
-            following = [
-                BatchKey(
-                    key.clock + 1, key.part, *self._plan.bounds(key.part, key.clock + 1, chunk)
-                )
-            ]
+            batch_key = BatchKey(
+                key.clock + 1, key.part, *self._plan.bounds(key.part, key.clock + 1, chunk)
+            )
+            following = [batch_key]
 
         return self._loaders[seed].take(
             key, [other for other in following if len(self.batches.chosen(seed, *other))]
@@ -391,11 +395,15 @@ class Batches:
     @property
     def per_epoch(self) -> int:
         """Batches of an epoch; a clock is one batch."""
-        return self.samples // self.size if self.drop_last else -(-self.samples // self.size)
+        if self.drop_last:
+            return self.samples // self.size
+        return -(-self.samples // self.size)
 
     def length(self, clock: int) -> int:
         """The number of samples in the batch of a clock."""
-        return self.size if clock % self.per_epoch else self._last
+        if clock % self.per_epoch:
+            return self.size
+        return self._last
 
     def shards(self) -> list[BatchPart]:
         """The parts. One without a sample in the last batch has an empty item there, to take part
@@ -411,7 +419,8 @@ class Batches:
         """The samples of items lo..hi of a part, in the epoch of a clock."""
         items = np.arange(lo, hi)
         batch, place = np.divmod(items, self._share)
-        last, of_last = batch == self.per_epoch - 1, self._of_last(part)
+        last = batch == self.per_epoch - 1
+        of_last = self._of_last(part)
         positions = np.where(
             last,
             batch * self.size + of_last.start + place,
@@ -422,7 +431,9 @@ class Batches:
         epoch = (clock - 1) // self.per_epoch
         if self.orders is not None:
             return self.orders.epoch(epoch)[chosen]
-        return _order(self.samples, seed, epoch)[chosen] if self.shuffle else chosen
+        if self.shuffle:
+            return _order(self.samples, seed, epoch)[chosen]
+        return chosen
 
     @property
     def _share(self) -> int:
@@ -438,7 +449,8 @@ class Batches:
 
 @lru_cache(maxsize=2)
 def _order(samples: int, seed: int, epoch: int) -> Numbers:
-    rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(epoch,))))
+    seed_sequence = np.random.SeedSequence(seed, spawn_key=(epoch,))
+    rng = np.random.Generator(np.random.PCG64(seed_sequence))
     return rng.permutation(samples)
 
 

@@ -129,7 +129,8 @@ class Elastic:
                 "Elastic: batch_size is missing; pass it, or a DataLoader, which has one"
             )
 
-        self.model, self.optimizer = model, optimizer
+        self.model = model
+        self.optimizer = optimizer
         self.settings: dict[str, Any] = {
             "dataset": dataset,
             "batch_size": dataset.batch_size if batch_size is None else batch_size,
@@ -200,15 +201,18 @@ class Elastic:
         self._modes = [(layer, layer.training) for layer in self.model.modules()]
         frame = self._frames()[0]
         carried, overwritten = variables_set(frame.f_code.co_filename, frame.f_lineno)
-        if carried := carried - self._ignored:
+        carried = carried - self._ignored
+        if carried:
             raise BadTrainer(
                 f"Elastic: {min(carried)!r} goes from one iteration to the next, but another node "
                 "may do that one:"
                 f" {CURE}"
             )
 
-        self.code, self._overwritten = frame.f_code, overwritten
-        self._loop, loop.elastic = loop, self
+        self.code = frame.f_code
+        self._overwritten = overwritten
+        self._loop = loop
+        loop.elastic = self
         return self
 
     def __next__(self) -> tuple[int, Any]:
@@ -259,15 +263,14 @@ class Elastic:
 
     @property
     def _where(self) -> str:
-        return (
-            f"Elastic, step {self._work.clock - 1}"
-            if self._work
-            else "Elastic, before the first step"
-        )
+        if self._work:
+            return f"Elastic, step {self._work.clock - 1}"
+        return "Elastic, before the first step"
 
     def _begin(self, work: Work) -> None:
         """Gives the loop what belongs to a step and a part."""
-        self._work, self._loss = work, 0.0
+        self._work = work
+        self._loss = 0.0
         self._versions.clear()
         self._forget_gradients()
         self._weights = [parameter._version for parameter in self._parameters.values()]
@@ -281,7 +284,8 @@ class Elastic:
 
     def _end(self) -> Computed | None:
         """The result of the iteration that ends; None before the first."""
-        work, gradients = self._work, self._gradients
+        work = self._work
+        gradients = self._gradients
         if work is None:
             return None
 
@@ -301,11 +305,12 @@ class Elastic:
 
         check_rates(self._where, self.optimizer, self.schedulers, work.rates[1])
         state = content_of(self._where, self.declared)
-        variables = (
-            LoopVariables.of(self._frames(), self._known, self._ignored, self._overwritten)
-            if work.looks
-            else None
-        )
+        if work.looks:
+            variables = LoopVariables.of(
+                self._frames(), self._known, self._ignored, self._overwritten
+            )
+        else:
+            variables = None
 
         self._work = self._gradients = None
         return Computed(gradients, self._loss, state, variables)
@@ -337,7 +342,8 @@ class Elastic:
 
     def _frames(self) -> list[FrameType]:
         """The frames of the user's code that lead to the loop, from the innermost on."""
-        frames, frame = list[FrameType](), sys._getframe()
+        frames = list[FrameType]()
+        frame = sys._getframe()
         while frame.f_back is not None and frame.f_code is not LoopThread.run.__code__:
             frame = frame.f_back
             if is_own(frame.f_code.co_filename):
@@ -358,7 +364,8 @@ class _OldWeights(TorchFunctionMode):
 
     def __init__(self, where: str, weights: Iterable[torch.Tensor]) -> None:
         super().__init__()
-        self._where, self._weights = where, {id(weight) for weight in weights}
+        self._where = where
+        self._weights = {id(weight) for weight in weights}
 
     def __torch_function__(
         self,

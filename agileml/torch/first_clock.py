@@ -85,10 +85,13 @@ class WithoutChance(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 - what the function returns
         del types
-        name, named = getattr(func, "__name__", ""), dict(kwargs or {})
+        name = getattr(func, "__name__", "")
+        named = dict(kwargs or {})
         if name in _DROPOUT:
             self.dropped = True
-            return args[0] if args else named["input"]
+            if args:
+                return args[0]
+            return named["input"]
 
         if name in _WITH_DROPOUT:
             args = [0.0 if isinstance(argument, float) else argument for argument in args]
@@ -148,7 +151,8 @@ def compare_first_clock(
     compared = _FirstClocks(trainer, servers.trained, seed, device)
     plain = compared.repeated()
     step = _difference_of_step(trainer, servers, compared.module, plain)
-    parts, remarks = [], compared.remarks()
+    parts = []
+    remarks = compared.remarks()
 
     if not compared.is_random:
         apart, clock = max((compared.difference(clock), clock) for clock in compared.clocks)
@@ -186,7 +190,10 @@ class _FirstClocks:
     def __init__(
         self, trainer: ComparableTrainer, trained: frozenset[str], seed: int, device: str
     ) -> None:
-        self._trainer, self._trained, self._seed, self._device = trainer, trained, seed, device
+        self._trainer = trainer
+        self._trained = trained
+        self._seed = seed
+        self._device = device
         self._calm = WithoutChance(frozen_norms=True)
         self.module = trainer.build(seed).to(device)
         self._start = {
@@ -199,7 +206,9 @@ class _FirstClocks:
     @property
     def tolerance(self) -> float:
         is_rounded = self._calm.lowered or self._device != "cpu"
-        return self._trainer.tolerance if is_rounded else self._trainer.tolerance / _PRECISE
+        if is_rounded:
+            return self._trainer.tolerance
+        return self._trainer.tolerance / _PRECISE
 
     def repeated(self) -> dict[str, Array]:
         """The gradient of the first clock, which stays in the module. BadTrainer if it is another
@@ -240,7 +249,8 @@ class _FirstClocks:
         """How far the gradient of a clock's parts, added up as servers do, is from that of the
         batch as a whole.
         """
-        trainer, plain = self._trainer, self._plain(clock, self._seed)
+        trainer = self._trainer
+        plain = self._plain(clock, self._seed)
         network = TorchNetwork(
             trainer.build(self._seed), self._trained, self._device, trainer.loss_scale
         )
@@ -276,7 +286,8 @@ class _FirstClocks:
         """The gradient of a batch as a whole, from the first weights; `luck` is the seed of what is
         random.
         """
-        trainer, module = self._trainer, self.module
+        trainer = self._trainer
+        module = self.module
         for name, tensor in _tensors(module).items():
             tensor.data.copy_(self._start.get(name, tensor))
         for parameter in module.parameters():
@@ -332,11 +343,9 @@ def _attributes(module: torch.nn.Module) -> dict[str, object]:
 
 def _same(value: object, earlier: object) -> bool:
     plain = (int, float, str, bool)
-    return (
-        value == earlier
-        if isinstance(value, plain) and isinstance(earlier, plain)
-        else value is earlier
-    )
+    if isinstance(value, plain) and isinstance(earlier, plain):
+        return value == earlier
+    return value is earlier
 
 
 @contextmanager
@@ -353,7 +362,8 @@ def _no_scaler(name: str) -> Iterator[None]:
         )
 
     scaler: Any = torch.amp.GradScaler
-    usual, scaler.scale = scaler.scale, scale
+    usual = scaler.scale
+    scaler.scale = scale
     try:
         yield
     finally:
@@ -380,9 +390,10 @@ def _difference_of_step(
         values = ours[name]
         slots = [np.zeros_like(values) for _ in range(servers.slots)]
         slots += [np.zeros(len(values)) for _ in range(servers.row_slots)]
-        servers.step(
-            [ParameterPart(name, values, shrunk(gradient.astype(values.dtype), factor), slots)], 1
+        parameter_part = ParameterPart(
+            name, values, shrunk(gradient.astype(values.dtype), factor), slots
         )
+        servers.step([parameter_part], 1)
 
     kept = [parameter.grad for parameter in module.parameters()]
     optimizers = trainer.build_optimizers(module)
@@ -410,4 +421,6 @@ def _relative_difference(ours: dict[str, Array], plain: dict[str, Array]) -> flo
         for name in names
     )
     length = sum(float(np.square(values, dtype=float).sum()) for values in plain.values())
-    return sqrt(square / length) if length else sqrt(square)
+    if length:
+        return sqrt(square / length)
+    return sqrt(square)

@@ -12,14 +12,14 @@ from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial, reduce, wraps
+from functools import cached_property, reduce, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
 
 from agileml.errors import BadTrainer, NotFinite
-from agileml.params.declarations import call
+from agileml.params.declarations import calling
 from agileml.params.layout import Array, Params
 from agileml.torch.course import Course, OptimizerStep, ValidationPart
 from agileml.torch.data import BatchPart, TorchData
@@ -52,7 +52,9 @@ LOG_TOLERANCE = 1e-4
 def shortened(value: object) -> str:
     """A value as a message has it, in one line."""
     text = " ".join(repr(value).split())
-    return text if len(text) <= MAX_VALUE_TEXT else f"{text[:MAX_VALUE_TEXT]}..."
+    if len(text) <= MAX_VALUE_TEXT:
+        return text
+    return f"{text[:MAX_VALUE_TEXT]}..."
 
 
 class BatchShare(NamedTuple):
@@ -167,7 +169,8 @@ class FrameworkTrainer(TorchModule):
     def batch_of(self, clock: int, seed: int = 0, pieces: int = 1) -> list[object]:
         """The batches of a step as the framework's loader gives them, each cut into pieces."""
         del seed
-        step, where = self.prepared.course.step(clock), f"{self.name}, step {clock}"
+        step = self.prepared.course.step(clock)
+        where = f"{self.name}, step {clock}"
         cut = [
             some
             for numbers in self.numbers(step)
@@ -184,7 +187,9 @@ class FrameworkTrainer(TorchModule):
         """
         note = super().check_start(seed)
         self._check_parts()
-        return f"{note}; without effect: {', '.join(self.ignored)}" if self.ignored else note
+        if self.ignored:
+            return f"{note}; without effect: {', '.join(self.ignored)}"
+        return note
 
     # -- a trainer ---------------------------------------------------------------------------------
 
@@ -248,10 +253,8 @@ class FrameworkTrainer(TorchModule):
             )
 
         network = self._load_network(seed, params)
-        work, where = (
-            self.prepared.course.at(clock),
-            f"{self.name}, clock {clock}, shard {shard.number}",
-        )
+        work = self.prepared.course.at(clock)
+        where = f"{self.name}, clock {clock}, shard {shard.number}"
         if shard.number == 0:
             self._report(params, clock)
         logged: dict[str, dict[int, Array]] = {LOGGED: {}, LATEST: {}}
@@ -273,7 +276,8 @@ class FrameworkTrainer(TorchModule):
         if self.on_step is None or clock == 1:
             return
 
-        work, following = self.prepared.course.at(clock - 1), self.prepared.course.at(clock)
+        work = self.prepared.course.at(clock - 1)
+        following = self.prepared.course.at(clock)
         latest = params.read(LATEST)
         is_whole = (
             isinstance(work, OptimizerStep)
@@ -284,15 +288,18 @@ class FrameworkTrainer(TorchModule):
         if work is None or not is_whole:
             return
 
-        of_step, values = isinstance(work, OptimizerStep), dict[str, float]()
+        of_step = isinstance(work, OptimizerStep)
+        values = dict[str, float]()
         for key, (total, weight) in zip(self.table.keys, latest.tolist(), strict=False):
             if weight and (key.place == TRAINING) == of_step:
-                values[key.named(step=of_step)] = (
-                    total if key.is_sum and not of_step else total / weight
-                )
+                if key.is_sum and not of_step:
+                    values[key.named(step=of_step)] = total
+                else:
+                    values[key.named(step=of_step)] = total / weight
 
         number = work.number if isinstance(work, OptimizerStep) else work.step
-        call(f"{self.name}: on_step", partial(self.on_step, number, values))
+        with calling(f"{self.name}: on_step"):
+            self.on_step(number, values)
 
     def _train(
         self,
@@ -314,7 +321,8 @@ class FrameworkTrainer(TorchModule):
                     raise NotFinite(f"{error} ({beginning_of(self.objective)})") from error
             # The last part has a sample of each batch.
             if self.sees_norm and part == self.divided - 1 and share.batch == step.last - 1:
-                self.notes.append(Note(LogKey(TRAINING, NORM, on_step=True, on_epoch=False), 0.0))
+                note = Note(LogKey(TRAINING, NORM, on_step=True, on_epoch=False), 0.0)
+                self.notes.append(note)
             self._add_notes(logged, share, self.rows_of(step, share))
 
     def _evaluate(
@@ -335,8 +343,8 @@ class FrameworkTrainer(TorchModule):
         ):
             share = self._validation_share(work.number, number, where)
             self.notes.clear()
-            with torch.no_grad():
-                call(where, partial(self.validate, network.module, on_device(share, self._device)))
+            with torch.no_grad(), calling(where):
+                self.validate(network.module, on_device(share, self._device))
             batch = LoggedRow(work.step, "batch", share.loader, share.batch)
             self._add_notes(logged, share, [LoggedRow(work.step, "validation"), batch])
 
@@ -344,13 +352,12 @@ class FrameworkTrainer(TorchModule):
         """A batch of a validation, by its number among those of all loaders."""
         prepared = self.prepared
         loader, batch = prepared.validation_batch(number)
-        step, loop = (
-            prepared.course.validated[validation],
-            self.loop_of_validation(validation, loader),
-        )
+        step = prepared.course.validated[validation]
+        loop = self.loop_of_validation(validation, loader)
         numbers = prepared.orders.batches(loop)[batch]
         content = self.data[1 + loader].fetch(numbers, where)
-        size, epoch = len(numbers), prepared.course.epoch_after(step)
+        size = len(numbers)
+        epoch = prepared.course.epoch_after(step)
 
         return BatchShare(content, batch, size, size, step, epoch, loader)
 
@@ -406,11 +413,9 @@ class FrameworkTrainer(TorchModule):
         """Runs the optimizer on rows of parameters, in clocks that do a step. `norm` is that of the
         whole gradient.
         """
-        work, trained, most = (
-            self.prepared.course.at(clock),
-            self._optimizers.trained,
-            self.clip_value,
-        )
+        work = self.prepared.course.at(clock)
+        trained = self._optimizers.trained
+        most = self.clip_value
 
         for name, values, update, _ in parts:
             if name == SEED:
@@ -493,7 +498,8 @@ class FrameworkTrainer(TorchModule):
         """
         from agileml.torch.first_clock import WithoutChance
 
-        module, step = self.build(0).to(self._device).train(), self.prepared.course.step(1)
+        module = self.build(0).to(self._device).train()
+        step = self.prepared.course.step(1)
         if not self.redraw and self._draws(module, step):
             raise BadTrainer(
                 f"{self.name}: a step draws random numbers (dropout, noise, random samples), and "
@@ -502,7 +508,8 @@ class FrameworkTrainer(TorchModule):
                 "distribution only"
             )
 
-        calm, logs = WithoutChance(frozen_norms=True), list[dict[LogKey, float]]()
+        calm = WithoutChance(frozen_norms=True)
+        logs = list[dict[LogKey, float]]()
         for parts in (1, self.divided):
             sums: dict[LogKey, Array] = {}
             for part in range(parts):
@@ -554,12 +561,14 @@ class FrameworkTrainer(TorchModule):
 
     @cached_property
     def prepared(self) -> PreparedTraining:
-        return call(self.name, self.prepare)
+        with calling(self.name):
+            return self.prepare()
 
     @cached_property
     def _begin_mark(self) -> int:
         """Equal on all nodes that begin with the same weights and draw the same orders."""
-        state, tensors = self.prepared.orders.state, self.prepared.module.state_dict().values()
+        state = self.prepared.orders.state
+        tensors = self.prepared.module.state_dict().values()
         drawn = crc32(
             state.numpy[1].tobytes(), crc32(repr(state.python).encode(), checksum(state.torch))
         )
@@ -588,11 +597,9 @@ class FrameworkTrainer(TorchModule):
 
     def logged_steps(self) -> Sequence[int]:
         """The steps whose values are logged."""
-        return (
-            range(self.log_every, self.prepared.course.steps + 1, self.log_every)
-            if self.log_every
-            else ()
-        )
+        if self.log_every:
+            return range(self.log_every, self.prepared.course.steps + 1, self.log_every)
+        return ()
 
     def _keys(self) -> list[LogKey]:
         """The names that are logged for the first batch, and for the first of each validation
@@ -600,7 +607,8 @@ class FrameworkTrainer(TorchModule):
         """
         import torch
 
-        module, course = self.build(0).to(self._device), self.prepared.course
+        module = self.build(0).to(self._device)
+        course = self.prepared.course
         self.notes.clear()
         with surroundings(0, self.threads):
             self._objective(
@@ -610,11 +618,8 @@ class FrameworkTrainer(TorchModule):
             counts = self.prepared.validation_batches if course.validated else ()
             for number in [sum(counts[:loader]) for loader, count in enumerate(counts) if count]:
                 share = self._validation_share(0, number, self.name)
-                with torch.no_grad():
-                    call(
-                        self.name,
-                        partial(self.validate, module.eval(), on_device(share, self._device)),
-                    )
+                with torch.no_grad(), calling(self.name):
+                    self.validate(module.eval(), on_device(share, self._device))
 
         norm = [LogKey(TRAINING, NORM, on_step=True, on_epoch=False)] if self.sees_norm else []
         return [*dict.fromkeys(note.key for note in self.notes), *norm]
@@ -655,20 +660,23 @@ class FrameworkTrainer(TorchModule):
             ) from error
 
         assert isinstance(made, torch.nn.Module)
-        if not self.is_whole:
-            call(self.name, partial(check_hooks, module))
-        return call(self.name, partial(check_module, made))
+        with calling(self.name):
+            if not self.is_whole:
+                check_hooks(module)
+            return check_module(made)
 
     def loop_of_epoch(self, epoch: int) -> int:
         """The number of an epoch's loop among all loops over loaders."""
-        course, loaders = self.prepared.course, len(self.prepared.validation_batches)
+        course = self.prepared.course
+        loaders = len(self.prepared.validation_batches)
         before = epoch * course.steps_of_epoch
         # A validation before the first step comes after the loop of the first epoch has begun.
         return epoch + loaders * (bisect_right(course.validated, before) if epoch else 0)
 
     def loop_of_validation(self, number: int, loader: int) -> int:
         """The number of the loop over a loader in a validation."""
-        course, loaders = self.prepared.course, len(self.prepared.validation_batches)
+        course = self.prepared.course
+        loaders = len(self.prepared.validation_batches)
         return course.epoch_after(course.validated[number]) + 1 + number * loaders + loader
 
     def numbers(self, step: OptimizerStep) -> Sequence[Array]:

@@ -66,10 +66,8 @@ def from_lightning(  # noqa: PLR0913 - those of fit, and how nodes do it
     """
     kept, ignored = kept_arguments(arguments)
     check_hooks(module, data)
-    cuts_values, most = (
-        kept["gradient_clip_algorithm"] == "value",
-        kept["gradient_clip_val"] or None,
-    )
+    cuts_values = kept["gradient_clip_algorithm"] == "value"
+    most = kept["gradient_clip_val"] or None
 
     return LightningTrainer(
         module,
@@ -175,8 +173,10 @@ class LightningTrainer(FrameworkTrainer):
     def prepare(self) -> PreparedTraining:
         """Calls hooks in the order of `fit`, and asks for the loaders."""
         assert self.begins is not None
-        arguments, state = self.arguments, copy.copy(self.begins)
-        checks_first, validation = bool(arguments["num_sanity_val_steps"]), []
+        arguments = self.arguments
+        state = copy.copy(self.begins)
+        checks_first = bool(arguments["num_sanity_val_steps"])
+        validation = []
         with state.drawing():
             module, source = self._set_up()
             # The check before the training leaves the random state as it was.
@@ -236,7 +236,8 @@ class LightningTrainer(FrameworkTrainer):
         """The rows that Lightning would have given its logger up to a model, such as
         `agileml.train(...).model`.
         """
-        course, rows = self.prepared.course, []
+        course = self.prepared.course
+        rows = []
         for row, values in self.table.read(model[LOGGED]):
             step = row.step - 1
             if row.kind == "batch":
@@ -277,7 +278,8 @@ class LightningTrainer(FrameworkTrainer):
     def _arguments(self, module: Any, batch: BatchShare, step: Callable[..., Any]) -> list[Any]:
         """The arguments of a step of the module."""
         self._view.begin(batch)
-        content, loader = batch.content, max(batch.loader, 0)
+        content = batch.content
+        loader = max(batch.loader, 0)
         if self.arguments["precision"] == "64-true":
             content = _doubled(content)
 
@@ -308,7 +310,8 @@ class LightningTrainer(FrameworkTrainer):
     @cached_property
     def _hook_holders(self) -> dict[str, str]:
         """Where hooks for batches are defined: the data module's come first."""
-        pytorch, holders = lightning_package().pytorch, {}
+        pytorch = lightning_package().pytorch
+        holders = {}
         for hook in (
             "on_before_batch_transfer",
             "transfer_batch_to_device",
@@ -354,7 +357,8 @@ class LightningTrainer(FrameworkTrainer):
 
     def build(self, seed: int) -> torch.nn.Module:
         module: Any = super().build(seed)
-        module.trainer, module.log = self._view, self._log
+        module.trainer = self._view
+        module.log = self._log
         made: torch.nn.Module = module
         return made
 
@@ -383,13 +387,14 @@ class LightningTrainer(FrameworkTrainer):
     def _log(self, *arguments: Any, **named: Any) -> None:
         """Notes a value, in the place of `LightningModule.log`."""
         given = self._log_signature.bind(self.module, *arguments, **named).arguments
-        name, value, reduction = given["name"], given["value"], given.get("reduce_fx", "mean")
-        where, reduction = (
-            f"{self.name}: self.log({name!r})",
-            getattr(reduction, "__name__", reduction),
-        )
+        name = given["name"]
+        value = given["value"]
+        reduction = given.get("reduce_fx", "mean")
+        where = f"{self.name}: self.log({name!r})"
+        reduction = getattr(reduction, "__name__", reduction)
 
-        if unknown := given.keys() - _OF_LOG:
+        unknown = given.keys() - _OF_LOG
+        if unknown:
             raise BadTrainer(
                 f"{where} has an argument {min(unknown)!r} that is not known here; leave it out"
             )
@@ -407,7 +412,8 @@ class LightningTrainer(FrameworkTrainer):
                 " the batch, as a number"
             )
 
-        in_training, place = self._view.training, self._view.place
+        in_training = self._view.training
+        place = self._view.place
         levels = {"on_step": in_training, "on_epoch": not in_training}
         levels.update({level: given[level] for level in levels if given.get(level) is not None})
         several = (
@@ -419,7 +425,8 @@ class LightningTrainer(FrameworkTrainer):
         suffix = f"/dataloader_idx_{place}" if several else ""
         key = LogKey(place, name, levels["on_step"], levels["on_epoch"], reduction == "sum", suffix)
         number = value.detach() if hasattr(value, "detach") else value
-        self.notes.append(Note(key, float(number), given.get("batch_size")))
+        note = Note(key, float(number), given.get("batch_size"))
+        self.notes.append(note)
 
     @cached_property
     def _log_signature(self) -> inspect.Signature:
@@ -447,8 +454,8 @@ def _doubled(content: Any) -> Any:
     """The batch with its floats in double precision."""
     import torch
 
-    if isinstance(content, torch.Tensor):
-        return content.double() if content.is_floating_point() else content
+    if isinstance(content, torch.Tensor) and content.is_floating_point():
+        return content.double()
     if isinstance(content, Mapping):
         return {key: _doubled(value) for key, value in content.items()}
 
@@ -456,6 +463,8 @@ def _doubled(content: Any) -> Any:
         doubled = [_doubled(value) for value in content]
         if isinstance(content, list):
             return doubled
-        return type(content)(*doubled) if hasattr(content, "_fields") else tuple(doubled)
+        if hasattr(content, "_fields"):
+            return type(content)(*doubled)
+        return tuple(doubled)
 
     return content

@@ -114,7 +114,8 @@ _HARMLESS_CALLBACKS = ("DeviceStatsMonitor", "ModelSummary", "ProgressBar")
 def kept_arguments(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """All arguments that are carried, and the names of those given that have no effect."""
     lightning = lightning_package()
-    kept, ignored = {name: default for name, (default, _) in _CARRIED.items()}, []
+    kept = {name: default for name, (default, _) in _CARRIED.items()}
+    ignored = []
     known = inspect.signature(lightning.Trainer.__init__).parameters
     for name, value in arguments.items():
         where = f"from_lightning: {name}"
@@ -160,12 +161,15 @@ def kept_arguments(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
 
 
 def listed(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else [value]
+    if isinstance(value, list | tuple):
+        return list(value)
+    return [value]
 
 
 def _uncalled(callback: Any) -> list[str]:
     """The hooks of a callback that `fit` would call, unless it only shows something."""
-    name, parent = type(callback).__name__, lightning_package().pytorch.Callback
+    name = type(callback).__name__
+    parent = lightning_package().pytorch.Callback
     if any(kind.__name__ in _HARMLESS_CALLBACKS for kind in type(callback).__mro__):
         return []
     if not isinstance(callback, parent):
@@ -298,7 +302,8 @@ def course_of(
     name: str, arguments: Mapping[str, Any], batches: int, validation_batches: int, parts: int
 ) -> Course:
     """The steps and validations, as Lightning's loop counts them."""
-    accumulate, most = arguments["accumulate_grad_batches"], arguments["max_steps"]
+    accumulate = arguments["accumulate_grad_batches"]
+    most = arguments["max_steps"]
     in_epoch = -(-batches // accumulate)
     epochs = arguments["max_epochs"]
     steps = most if epochs in (None, -1) else in_epoch * epochs
@@ -314,7 +319,8 @@ def course_of(
     if not validation_batches:
         return course
 
-    interval, every = arguments["val_check_interval"], arguments["check_val_every_n_epoch"]
+    interval = arguments["val_check_interval"]
+    every = arguments["check_val_every_n_epoch"]
     if every is None and not isinstance(interval, int):
         raise BadArgument(
             f"{name}: check_val_every_n_epoch=None needs a val_check_interval in batches, such as "
@@ -359,7 +365,8 @@ def configured(configuration: Any) -> tuple[list[Any], list[tuple[Any, str, int]
     """
     given = configuration
     if isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], list):
-        optimizers, schedules = given[0], listed(given[1])
+        optimizers = given[0]
+        schedules = listed(given[1])
     else:
         each = listed(given)
         optimizers = [entry["optimizer"] if isinstance(entry, Mapping) else entry for entry in each]
@@ -379,7 +386,8 @@ def configured(configuration: Any) -> tuple[list[Any], list[tuple[Any, str, int]
                 "do not know; use a"
                 " schedule that depends on the number of steps or epochs alone"
             )
-        interval, frequency = described.get("interval", "epoch"), described.get("frequency", 1)
+        interval = described.get("interval", "epoch")
+        frequency = described.get("frequency", 1)
         if interval not in ("step", "epoch"):
             raise BadTrainer(
                 f"configure_optimizers: interval is {interval!r}; it must be 'step' or 'epoch'"

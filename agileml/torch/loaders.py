@@ -178,7 +178,8 @@ class _PartStream:
         self._name = name
         self._dataset = dataset
         self._worker = _Worker(*place, dataset)
-        self._epoch, self._read = position.epoch, position.read
+        self._epoch = position.epoch
+        self._read = position.read
         self._iterator: Any = self._begin(position)
 
     def take(self, count: int) -> list[Any]:
@@ -232,7 +233,8 @@ class _PartStream:
                     "in the stream of"
                     f" {type(self._dataset).__name__}; use fewer parts"
                 ) from None
-            self._epoch, self._read = self._epoch + 1, 0
+            self._epoch += 1
+            self._read = 0
             self._iterator = self._begin(StreamPosition(self._epoch))
             return self._next()
 
@@ -307,7 +309,8 @@ class Streams:
             ) from error
 
         self._open[part] = _Open(at.stream, origin, high, reached)
-        size, width = len(reached), len(row)
+        size = len(reached)
+        width = len(row)
         if size >= width:
             raise BadTrainer(
                 f"{self.name}: the state of {type(self.dataset).__name__} has grown to {size:,} "

@@ -121,8 +121,10 @@ class LogTable:
     @cached_property
     def rows(self) -> dict[LoggedRow, int]:
         """The numbers of the rows, in the order in which they are logged."""
-        steps, whole = self.course.steps, self.course.steps_of_epoch
-        logged, validated = set(self.logged), set(self.course.validated)
+        steps = self.course.steps
+        whole = self.course.steps_of_epoch
+        logged = set(self.logged)
+        validated = set(self.course.validated)
         ends = {*range(whole, steps + 1, whole), steps}
         batches = [
             (loader, batch) for loader, count in enumerate(self.loaders) for batch in range(count)
@@ -151,8 +153,9 @@ class LogTable:
             for key in filter(row.holds, self.keys):
                 total, weight = logged[number, self.columns[key.place, key.name] :][:2].tolist()
                 if weight:
-                    values[key.named(step=row.of_step)] = (
-                        total if key.is_sum and not row.of_step else total / weight
-                    )
+                    if key.is_sum and not row.of_step:
+                        values[key.named(step=row.of_step)] = total
+                    else:
+                        values[key.named(step=row.of_step)] = total / weight
             if values:
                 yield row, values

@@ -25,7 +25,8 @@ def content_of(where: str, declared: Sequence[object]) -> bytes:
     if not declared:
         return b""
 
-    buffer, contents = io.BytesIO(), [_content(thing) for thing in declared]
+    buffer = io.BytesIO()
+    contents = [_content(thing) for thing in declared]
     for thing, content in zip(declared, contents, strict=True):
         if content is None:
             raise BadTrainer(
@@ -47,7 +48,9 @@ def objects_of(state: object) -> list[Any]:
         hasattr(each, "state_dict") or isinstance(each, holding) for each in state
     ):
         return [state]
-    return list(state) if isinstance(state, list | tuple) else [state]
+    if isinstance(state, list | tuple):
+        return list(state)
+    return [state]
 
 
 def restore(where: str, declared: Sequence[Any], state: bytes) -> None:
@@ -92,7 +95,9 @@ def _content(thing: Any) -> object:  # noqa: ANN401 - what the user declares
     if isinstance(thing, random.Random):
         return thing.getstate()
 
-    return thing.get_state() if isinstance(thing, torch.Generator) else None
+    if isinstance(thing, torch.Generator):
+        return thing.get_state()
+    return None
 
 
 def _own(content: Any) -> Any:  # noqa: ANN401

@@ -54,7 +54,8 @@ def run_to_loop(function: Callable[[], object], arguments: Sequence[str] | None 
 
     `arguments` are those of the program, if the function runs one.
     """
-    loop, program = LoopThread(function), sys.argv
+    loop = LoopThread(function)
+    program = sys.argv
     if arguments is not None:
         sys.argv = list(arguments)
     try:
@@ -64,12 +65,15 @@ def run_to_loop(function: Callable[[], object], arguments: Sequence[str] | None 
     finally:
         sys.argv = program
 
-    return value if loop.elastic is None else _trainer_of(loop.elastic, loop)
+    if loop.elastic is None:
+        return value
+    return _trainer_of(loop.elastic, loop)
 
 
 def _trainer_of(elastic: Elastic, loop: LoopThread) -> LoopTrainer:
     """The trainer of a loop that has begun. BadTrainer if its work cannot be divided."""
-    model, name = elastic.model, "Elastic"
+    model = elastic.model
+    name = "Elastic"
     for scheduler in elastic.schedulers:
         if isinstance(scheduler, ReduceLROnPlateau):
             raise BadTrainer(
@@ -84,10 +88,8 @@ def _trainer_of(elastic: Elastic, loop: LoopThread) -> LoopTrainer:
 
     if elastic.settings["parts"] > 1:
         check_hooks(model)
-    copies, device = (
-        OptimizerCopies(elastic.optimizer, elastic.schedulers),
-        next(check_module(model).parameters()).device,
-    )
+    copies = OptimizerCopies(elastic.optimizer, elastic.schedulers)
+    device = next(check_module(model).parameters()).device
     trainer = LoopTrainer(
         model,
         objective=cast("Any", _Iteration(loop, elastic, copies)),
@@ -116,7 +118,8 @@ class _Iteration:
     """
 
     def __init__(self, loop: LoopThread, elastic: Elastic, copies: OptimizerCopies) -> None:
-        self._loop, self._copies = loop, copies
+        self._loop = loop
+        self._copies = copies
         self._names = [name for name, _ in elastic.model.named_parameters()]
         self.first = content_of("Elastic, before the first step", elastic.declared)
         """The state before the first step."""
@@ -132,7 +135,9 @@ class _Iteration:
         """The next iteration is computed for this part, from a state; with `twice`, again, which
         must give the same.
         """
-        self._part, self._state, self._twice = part, self.first if state is None else state, twice
+        self._part = part
+        self._state = self.first if state is None else state
+        self._twice = twice
         self.computed = None
 
     def __call__(self, module: torch.nn.Module, batch: object, clock: int) -> torch.Tensor:
@@ -158,7 +163,8 @@ class _Iteration:
         """BadTrainer unless the last iteration has led to the same as an earlier one of this clock
         and part.
         """
-        later, where = self.computed, f"Elastic, step {clock - 1}"
+        later = self.computed
+        where = f"Elastic, step {clock - 1}"
         assert later is not None
         if earlier.variables is not None and later.variables is not None:
             changed = later.variables.unlike(earlier.variables)
@@ -188,9 +194,8 @@ class _Iteration:
     def _compute(self, batch: object, clock: int) -> Computed:
         rates = self._copies.rates(clock), self._copies.rates(clock + 1)
         modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-        return self._loop.compute(
-            Work(clock, self._part, batch, self._state, rates, modes, self._twice)
-        )
+        work = Work(clock, self._part, batch, self._state, rates, modes, self._twice)
+        return self._loop.compute(work)
 
 
 class _Given(torch.autograd.Function):
@@ -231,12 +236,11 @@ def _equal(earlier: torch.Tensor | None, later: torch.Tensor | None) -> bool:
     """Whether gradients are equal, on a graphics card but for the order of sums."""
     if earlier is None or later is None:
         return earlier is later
-    earlier, later = earlier.to_dense(), later.to_dense()
-    return (
-        torch.allclose(earlier, later, rtol=1e-4, atol=1e-6)
-        if earlier.is_cuda
-        else torch.equal(earlier, later)
-    )
+    earlier = earlier.to_dense()
+    later = later.to_dense()
+    if earlier.is_cuda:
+        return torch.allclose(earlier, later, rtol=1e-4, atol=1e-6)
+    return torch.equal(earlier, later)
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,7 +279,8 @@ class LoopTrainer(TorchModule):
         rng: np.random.Generator,
     ) -> None:
         """Has the loop compute a part's share of the batch's gradient."""
-        row, seed = params.read(STATE, [shard.number])[0], int(params.read(SEED)[0, 0])
+        row = params.read(STATE, [shard.number])[0]
+        seed = int(params.read(SEED)[0, 0])
         self._iteration.begin(
             shard.number, _state_of(row), twice=clock == _checked_clock(seed, len(str(clock)))
         )
@@ -329,7 +334,8 @@ class LoopTrainer(TorchModule):
         later = [] if self.reads_stream else [int(random_generator(drawn, (3,)).integers(3, 101))]
         first: Computed | None = None
         for clock in (1, 2, *later, 1):
-            module, batch = self.build(drawn), self.pieces(drawn, clock)[0][1]
+            module = self.build(drawn)
+            batch = self.pieces(drawn, clock)[0][1]
             self._iteration.begin(twice=True)
             with surroundings(drawn, self.threads):
                 self._iteration(module, batch, clock)
@@ -337,7 +343,8 @@ class LoopTrainer(TorchModule):
 
         assert first is not None
         # Variables that only some steps set may differ, as long as they have no effect.
-        self._iteration.check_same(Computed(first.gradients, first.loss, first.state, None), 1)
+        computed = Computed(first.gradients, first.loss, first.state, None)
+        self._iteration.check_same(computed, 1)
         self._iteration.begin()
 
     def finish(self, model: Params) -> None:
@@ -361,10 +368,8 @@ class LoopTrainer(TorchModule):
         """The optimizers of servers, which run in another thread than the loop, and leave its
         parameters alone.
         """
-        module, copies = (
-            cast("torch.nn.Module", self.module),
-            cast("OptimizerCopies", self.optimizer),
-        )
+        module = cast("torch.nn.Module", self.module)
+        copies = cast("OptimizerCopies", self.optimizer)
         schedule = None if self.schedule is None else cast("Any", copies.resting_schedule)
         sparse = sparse_names(module)
 
@@ -377,7 +382,8 @@ class LoopTrainer(TorchModule):
 
 def _row(like: Array, loss: float, state: bytes) -> Array:
     """The row of a part: the loss of its batch, and the state after it."""
-    row, words = np.zeros_like(like), -(-len(state) // 4)
+    row = np.zeros_like(like)
+    words = -(-len(state) // 4)
     if _HEAD + words > len(row):
         raise BadTrainer(
             f"Elastic: the declared state has grown to {len(state):,} bytes, and there is room for"

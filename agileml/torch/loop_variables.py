@@ -62,7 +62,8 @@ class LoopVariables:
         `known` objects and `ignored` names, and without what the loop's frame has `overwritten`."""
         waiting: deque[Named] = deque()
         for frame in frames:
-            code, is_module = frame.f_code, frame.f_locals is frame.f_globals
+            code = frame.f_code
+            is_module = frame.f_locals is frame.f_globals
             file = Path(code.co_filename).name
             here = _of_scope(frame.f_locals, file if is_module else code.co_name)
             waiting += (
@@ -73,7 +74,8 @@ class LoopVariables:
 
         values: dict[str, list[object]] = {}
         # Objects that are made by looking stay until the end, so that no other gets their address.
-        seen, alive = {id(each) for each in known}, list[object]()
+        seen = {id(each) for each in known}
+        alive = list[object]()
         while waiting and len(alive) < _MAX_OBJECTS:
             name, text, value = waiting.popleft()
             if name in ignored or id(value) in seen:
@@ -89,7 +91,8 @@ class LoopVariables:
 
     def unlike(self, other: LoopVariables) -> tuple[str, ...]:
         """The variables that are not as in the other, as they are called in messages."""
-        mine, theirs = self._values, other._values
+        mine = self._values
+        theirs = other._values
         return tuple(text for text in {**mine, **theirs} if mine.get(text) != theirs.get(text))
 
 
@@ -107,7 +110,8 @@ def _of_scope(scope: Mapping[str, object], of: str) -> Iterator[Named]:
 @singledispatch
 def _look(value: Any, text: str) -> Looked:  # noqa: ANN401
     """An object of any kind: its attributes, and where an iterator is."""
-    kind, module = type(value), type(value).__module__.partition(".")[0]
+    kind = type(value)
+    module = type(value).__module__.partition(".")[0]
     place: object = None
     if hasattr(value, "__next__"):
         place = repr(value) if module == "itertools" else operator.length_hint(value, -1)
@@ -297,19 +301,24 @@ class _Reads:
         """A choice between branches, and loops; the body of a `for` is assumed to run at least
         once.
         """
-        always, ways, finally_ = list[ast.AST](), list[Sequence[ast.AST]](), list[ast.stmt]()
+        always = list[ast.AST]()
+        ways = list[Sequence[ast.AST]]()
+        finally_ = list[ast.stmt]()
         match node:
             case ast.If(test, body, orelse) | ast.While(test, body, orelse):
-                always, ways = [test], [body, orelse]
+                always = [test]
+                ways = [body, orelse]
             case ast.For(target, iterated, body, orelse):
-                always, ways = [iterated, target], [[*body, *orelse]]
+                always = [iterated, target]
+                ways = [[*body, *orelse]]
             case ast.Try(body, handlers, orelse, finally_):
                 ways = [[*body, *orelse], *(list(ast.iter_child_nodes(each)) for each in handlers)]
             case _:
                 ways = [list(ast.iter_child_nodes(node)), []]
 
         self.walk(always)
-        before, after = set(self.is_set), list[set[str]]()
+        before = set(self.is_set)
+        after = list[set[str]]()
         for way in ways:
             self.is_set = set(before)
             self.walk(way)

@@ -257,18 +257,20 @@ class TorchNetwork:
 
     def _weighted(self, name: str, gradient: torch.Tensor, weight: float, where: str) -> _Weighted:
         if gradient.is_sparse != (name in self.sparse):
-            problem = (
-                "its gradient is sparse, but it is not the weight of an Embedding"
-                if gradient.is_sparse
-                else "the embedding has sparse=True, but its weight is used elsewhere, too, which makes its gradient"
-                " dense; use sparse=False"
-            )
+            if gradient.is_sparse:
+                problem = "its gradient is sparse, but it is not the weight of an Embedding"
+            else:
+                problem = (
+                    "the embedding has sparse=True, but its weight is used elsewhere, too, which makes its gradient"
+                    " dense; use sparse=False"
+                )
             raise BadTrainer(f"{where}, parameter {name!r}: {problem}")
 
         rows = None
         if gradient.is_sparse:
             gradient = gradient.coalesce()
-            rows, gradient = gradient.indices()[0].cpu().numpy(), gradient.values()
+            rows = gradient.indices()[0].cpu().numpy()
+            gradient = gradient.values()
 
         # In one pass, and in place: the gradient is as large as the parameter. Adding 0 makes 0.0
         # of -0.0.
@@ -373,7 +375,9 @@ def on_device(batch: Any, device: str) -> Any:  # noqa: ANN401
         return [on_device(value, device) for value in batch]
     if isinstance(batch, tuple):
         moved = [on_device(value, device) for value in batch]
-        return type(batch)(*moved) if hasattr(batch, "_fields") else tuple(moved)
+        if hasattr(batch, "_fields"):
+            return type(batch)(*moved)
+        return tuple(moved)
 
     return batch
 
@@ -396,7 +400,9 @@ def _diverged(
 
 
 def _numbers(gradient: torch.Tensor) -> torch.Tensor:
-    return gradient.coalesce().values() if gradient.is_sparse else gradient
+    if gradient.is_sparse:
+        return gradient.coalesce().values()
+    return gradient
 
 
 def _failing_layer(module: torch.nn.Module, objective: BatchObjective, batch: object) -> str:

@@ -83,7 +83,8 @@ def loops_of(course: Course, validation_batches: Sequence[int]) -> list[LoaderLo
     """The loops of a training over its loader (0), and over those of its validation, one after the
     other.
     """
-    loops, number = [LoaderLoop(0, 0, course.batches)], 0
+    loops = [LoaderLoop(0, 0, course.batches)]
+    number = 0
     for epoch in range(course.epochs):
         loops += [LoaderLoop(0, epoch, course.batches)] if epoch else []
         while (
@@ -162,10 +163,12 @@ class LoaderOrders:
 
 def _copied(loader: DataLoader[Any]) -> Any:  # noqa: ANN401 - a batch sampler of any type
     """The batch sampler of a loader with its generators, over the same dataset."""
-    shared, sampler = {id(loader.dataset): loader.dataset}, loader.batch_sampler
+    shared = {id(loader.dataset): loader.dataset}
+    sampler = loader.batch_sampler
     inner: Any = sampler
     while inner is not None:
-        if (source := getattr(inner, "data_source", None)) is not None:
+        source = getattr(inner, "data_source", None)
+        if source is not None:
             shared[id(source)] = source
         inner = getattr(inner, "sampler", None)
 

@@ -27,7 +27,8 @@ def plain_training(trainer: TorchModule, seed: int = 0) -> Iterator[tuple[torch.
 
     The first weights and all batches are those of a job with this seed.
     """
-    drawn, device = int(init_rng(seed).integers(MAX_SEEDS)), check_plain(trainer)._device
+    drawn = int(init_rng(seed).integers(MAX_SEEDS))
+    device = check_plain(trainer)._device
     module = trainer.build(drawn).to(device)
     optimizers = trainer.build_optimizers(module)
     schedules = (
@@ -67,10 +68,8 @@ def plain_losses(
     job.
     """
     training = plain_training(trainer, seed)
-    drawn, sample = (
-        int(init_rng(seed).integers(MAX_SEEDS)),
-        sample_of(trainer.shards(), sample_items),
-    )
+    drawn = int(init_rng(seed).integers(MAX_SEEDS))
+    sample = sample_of(trainer.shards(), sample_items)
     before = -1
 
     for clock in clocks:

@@ -95,9 +95,10 @@ class RowOptimizers:
         has_state = any(names.arrays or names.numbers for names in self._names.values())
         self.slots = max((len(names.arrays) for names in self._names.values()), default=0)
         """State arrays that a parameter needs."""
-        self.row_slots = (
-            1 + max(len(names.numbers) for names in self._names.values()) if has_state else 0
-        )
+        if has_state:
+            self.row_slots = 1 + max(len(names.numbers) for names in self._names.values())
+        else:
+            self.row_slots = 0
         """State numbers that a parameter needs; the first counts the steps."""
         self._joint = [self._is_joint(number) for number in range(len(self._optimizers))]
         self._reading = {group for group in self._names if self._only_reads(group)}
@@ -133,14 +134,16 @@ class RowOptimizers:
         number, group = self._groups[part.name]
         read_only = (number, group) in self._reading
         parameter = torch.from_numpy(part.values)
-        parameter.grad = (
-            _sparse(part.gradient, ~_is_untouched(part.gradient))
-            if part.name in self._sparse
-            else torch.from_numpy(_writable(part.gradient) if read_only else part.gradient.copy())
-        )
+        if part.name in self._sparse:
+            parameter.grad = _sparse(part.gradient, ~_is_untouched(part.gradient))
+        else:
+            parameter.grad = torch.from_numpy(
+                _writable(part.gradient) if read_only else part.gradient.copy()
+            )
 
         names = self._names[number, group]
-        arrays, numbers = part.slots[: len(names.arrays)], part.slots[self.slots :]
+        arrays = part.slots[: len(names.arrays)]
+        numbers = part.slots[self.slots :]
         state = _restored(names, arrays, numbers) if numbers and numbers[0][0] else {}
         return _RowStep(
             parameter, self._schedule.at(clock)[number][group], names, arrays, numbers, state
@@ -148,8 +151,10 @@ class RowOptimizers:
 
     def _end(self, step: _RowStep, kind: str) -> None:
         """Keeps the state that a step has left."""
-        after, names = step.state, step.names
-        if new := after.keys() - {*names.arrays, *names.numbers}:
+        after = step.state
+        names = step.names
+        new = after.keys() - {*names.arrays, *names.numbers}
+        if new:
             raise BadTrainer(
                 f"optimizer {kind}: its state {min(new)!r} appeared after its first steps; use "
                 "another optimizer"
@@ -169,10 +174,8 @@ class RowOptimizers:
         """Tries an optimizer on small parameters like those of a group; BadTrainer if a server
         cannot run it.
         """
-        optimizer, hyperparameters = (
-            self._optimizers[group[0]],
-            self._hyperparameters_of_probe(group),
-        )
+        optimizer = self._optimizers[group[0]]
+        hyperparameters = self._hyperparameters_of_probe(group)
         kinds = {
             name in self._sparse
             for name, number_and_group in self._groups.items()
@@ -185,16 +188,16 @@ class RowOptimizers:
     def _hyperparameters_of_probe(self, group: OptimizerGroup) -> Hyperparameters:
         hyperparameters = self._schedule.at(1)[group[0]][group[1]]
         # A schedule may begin at 0. Nothing would change, whatever a row depends on.
-        return hyperparameters if hyperparameters.get("lr", 1) else {**hyperparameters, "lr": 0.1}
+        if hyperparameters.get("lr", 1):
+            return hyperparameters
+        return {**hyperparameters, "lr": 0.1}
 
     def _is_joint(self, number: int) -> bool:
         """Whether a step on several parameters at once is that on each by itself, as it is with
         those of PyTorch.
         """
-        optimizer, hyperparameters = (
-            self._optimizers[number],
-            self._hyperparameters_of_probe((number, 0)),
-        )
+        optimizer = self._optimizers[number]
+        hyperparameters = self._hyperparameters_of_probe((number, 0))
         sparse = {
             name in self._sparse for name, (owner, _) in self._groups.items() if owner == number
         }
@@ -220,10 +223,8 @@ class RowOptimizers:
         ):
             return False
 
-        from_numpy, hyperparameters = (
-            torch_module().from_numpy,
-            self._hyperparameters_of_probe(group),
-        )
+        from_numpy = torch_module().from_numpy
+        hyperparameters = self._hyperparameters_of_probe(group)
         step = _RowStep(from_numpy(_waves(0)), hyperparameters, _NO_STATE, (), (), {})
 
         for phase in (1, 2):
@@ -313,7 +314,8 @@ def _probe(optimizer: Optimizer, hyperparameters: Hyperparameters, sparse: bool)
         )
 
     state = tried[0][0][1]
-    if irregular := [key for key, value in state.items() if getattr(value, "is_sparse", False)]:
+    irregular = [key for key, value in state.items() if getattr(value, "is_sparse", False)]
+    if irregular:
         raise BadTrainer(
             f"optimizer {kind}: its state {irregular[0]!r} becomes sparse for an embedding with "
             "sparse=True; use"
@@ -328,7 +330,8 @@ def _probe(optimizer: Optimizer, hyperparameters: Hyperparameters, sparse: bool)
         and (isinstance(value, int | float) or getattr(value, "shape", None) == ())
     )
 
-    if other := [key for key in state if key not in arrays + numbers]:
+    other = [key for key in state if key not in arrays + numbers]
+    if other:
         raise BadTrainer(
             f"optimizer {kind}: its state {other[0]!r} lacks the parameter's shape; use another"
         )
@@ -405,9 +408,10 @@ class _Schedule:
         self, optimizers: Sequence[Optimizer], schedule: Callable[[Optimizer], LRScheduler] | None
     ) -> None:
         self._optimizers = optimizers
-        self._schedulers = (
-            [] if schedule is None else [schedule(optimizer) for optimizer in optimizers]
-        )
+        if schedule is None:
+            self._schedulers = []
+        else:
+            self._schedulers = [schedule(optimizer) for optimizer in optimizers]
 
         for scheduler in self._schedulers:
             kind = type(getattr(scheduler, "scheduler", scheduler)).__name__
@@ -440,7 +444,8 @@ class _Schedule:
                         f"schedule {type(scheduler).__name__} has no rate for clock "
                         f"{len(self._by_clock) + 1}: {error}"
                     ) from error
-            now, last = self._now(), self._by_clock[-1]
+            now = self._now()
+            last = self._by_clock[-1]
             self._by_clock.append(last if now == last else now)
 
         return self._by_clock[clock - 1]

@@ -22,7 +22,7 @@ import numpy as np
 from agileml.checks import check_number, check_whole, torch_module
 from agileml.errors import BadArgument, BadTrainer, NotFinite
 from agileml.params import FULL, WIRES
-from agileml.params.declarations import call
+from agileml.params.declarations import calling
 from agileml.params.layout import Array, Params
 from agileml.torch.data import OF_JOB, OF_LOADER, BatchPart, TorchData
 from agileml.torch.loaders import BatchKey
@@ -238,7 +238,8 @@ class TorchModule:
             weight = (hi - lo) / self.batch_size
             fetch = partial(self._read_stream, shard.number, lo, hi, params, where)
 
-        network, owns = self._load_network(seed, params), shard.number == 0 and lo % self.batch == 0
+        network = self._load_network(seed, params)
+        owns = shard.number == 0 and lo % self.batch == 0
         drawn = int(rng.integers(2**62))
         batch = (
             self._data.read_ahead(seed, BatchKey(clock, shard.number, lo, hi))
@@ -299,7 +300,8 @@ class TorchModule:
         """The mean loss of a network after a clock."""
         where = f"{self.name}, clock {clock}, loss"
         most = self.microbatch or max(self.batch, LOSS_BATCH)
-        total, count = 0.0, 0
+        total = 0.0
+        count = 0
         for piece in sample:
             batches = self._data.sampled(piece, seed, where, most)
             with surroundings(seed, self.threads):
@@ -352,9 +354,11 @@ class TorchModule:
             return
 
         streams = replace(self._data.stream, _open={})
-        rows, drawn = streams.positions(), int(init_rng(seed).integers(MAX_SEEDS))
+        rows = streams.positions()
+        drawn = int(init_rng(seed).integers(MAX_SEEDS))
         for clock in count(1):
-            samples, where = list[Any](), f"{self.name}, clock {clock}"
+            samples = list[Any]()
+            where = f"{self.name}, clock {clock}"
             with surroundings(drawn, self.threads):
                 for part in range(self.parts):
                     given, rows[part] = streams.read(part, rows[part], 0, self.batch, where)
@@ -401,11 +405,9 @@ class TorchModule:
 
     def objective_at(self, clock: int) -> BatchObjective:
         """The objective of a clock."""
-        return (
-            partial(cast("Any", self.objective), clock=clock)
-            if self._takes_clock
-            else self.objective
-        )
+        if self._takes_clock:
+            return partial(cast("Any", self.objective), clock=clock)
+        return self.objective
 
     @cached_property
     def _takes_clock(self) -> bool:
@@ -438,7 +440,9 @@ class TorchModule:
     def _device(self) -> str:
         if self.device != "auto":
             return self.device
-        return "cuda" if torch_module().cuda.is_available() else "cpu"
+        if torch_module().cuda.is_available():
+            return "cuda"
+        return "cpu"
 
     def build(self, seed: int) -> torch.nn.Module:
         """A new module with its initial weights."""
@@ -446,7 +450,8 @@ class TorchModule:
         with surroundings(seed, self.threads):
             if isinstance(self.module, torch.nn.Module):
                 # A copy would be without them.
-                call(self.name, partial(check_hooks, self.module))
+                with calling(self.name):
+                    check_hooks(self.module)
                 try:
                     made = copy.deepcopy(self.module)
                 except Exception as error:
@@ -455,7 +460,8 @@ class TorchModule:
                         f" ({' '.join(str(error).split())}); pass a function that makes it"
                     ) from error
             else:
-                made = call(f"{self.name}: module", self.module)
+                with calling(f"{self.name}: module"):
+                    made = self.module()
 
         if not isinstance(made, torch.nn.Module):
             raise BadTrainer(
@@ -471,27 +477,27 @@ class TorchModule:
             except Exception as error:
                 raise BadArgument(f"{self.name}: state: {' '.join(str(error).split())}") from error
 
-        if not self.is_whole:
-            call(self.name, partial(check_hooks, made))
-        return call(self.name, partial(check_module, made))
+        with calling(self.name):
+            if not self.is_whole:
+                check_hooks(made)
+            return check_module(made)
 
     def build_optimizers(self, module: torch.nn.Module) -> list[Optimizer]:
         """New optimizers of a module."""
         from torch.optim import Optimizer
 
         given = self.optimizer(module)
-        return [given] if isinstance(given, Optimizer) else list(given)
+        if isinstance(given, Optimizer):
+            return [given]
+        return list(given)
 
     @cached_property
     def _optimizers(self) -> RowOptimizers:
         module = self.build(0)
-
-        def made() -> RowOptimizers:
-            return RowOptimizers(
+        with calling(f"{self.name}: optimizer"):
+            optimizers = RowOptimizers(
                 module, self.build_optimizers(module), self.schedule, sparse_names(module)
             )
-
-        optimizers = call(f"{self.name}: optimizer", made)
         if self.clip_norm is not None and (sparse := sparse_names(module) & optimizers.trained):
             raise BadTrainer(
                 f"{self.name}: clip_norm needs the norm of {min(sparse)!r}'s gradient, which "

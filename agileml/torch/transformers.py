@@ -74,7 +74,9 @@ def made_by(function: Callable[[], Any]) -> TransformersTrainer:
     """
     with surroundings(0, 0):
         made = function()
-        return made if isinstance(made, TransformersTrainer) else from_transformers(made)
+        if isinstance(made, TransformersTrainer):
+            return made
+        return from_transformers(made)
 
 
 class Inputs(NamedTuple):
@@ -108,7 +110,8 @@ class TransformersTrainer(FrameworkTrainer):
     def prepare(self) -> PreparedTraining:
         """Asks for the loaders, as `train` does."""
         assert self.begins is not None
-        trainer, state = self.dataset, copy.copy(self.begins)
+        trainer = self.dataset
+        state = copy.copy(self.begins)
         with state.drawing():
             model = trainer.model
             if trainer.model_init is not None:
@@ -133,9 +136,8 @@ class TransformersTrainer(FrameworkTrainer):
         )
 
         loaders = [train, *validation]
-        return PreparedTraining(
-            model, loaders, LoaderOrders(loaders, loops_of(course, counts), state), course, counts
-        )
+        loader_orders = LoaderOrders(loaders, loops_of(course, counts), state)
+        return PreparedTraining(model, loaders, loader_orders, course, counts)
 
     # -- one batch ---------------------------------------------------------------------------------
 
@@ -147,7 +149,9 @@ class TransformersTrainer(FrameworkTrainer):
         """
         import torch
 
-        trainer, parts, numbers = self.dataset, parts or self.divided, self.numbers(step)
+        trainer = self.dataset
+        parts = parts or self.divided
+        numbers = self.numbers(step)
         # All nodes draw the same.
         with surroundings(2 * step.number + luck, self.threads):
             batches = [self.data[0].fetch(some, where) for some in numbers]
@@ -159,7 +163,8 @@ class TransformersTrainer(FrameworkTrainer):
                 raise BadTrainer(
                     f"the data collator makes {kind}; a Trainer's batches are dicts of tensors"
                 )
-            low, high = len(some) * part // parts, len(some) * (part + 1) // parts
+            low = len(some) * part // parts
+            high = len(some) * (part + 1) // parts
             if low < high:
                 inputs = {
                     name: self._cut(name, value, len(some), low, high)
@@ -185,7 +190,8 @@ class TransformersTrainer(FrameworkTrainer):
         )
 
     def training_loss(self, module: Any, batch: BatchShare) -> torch.Tensor:
-        trainer, given = self._at(batch), batch.content
+        trainer = self._at(batch)
+        given = batch.content
         inputs = trainer._prepare_inputs(dict(given.inputs))
         loss: torch.Tensor = trainer.compute_loss(module, inputs, num_items_in_batch=given.items)
         self.notes.append(Note(_LOSS, float(loss.detach())))
@@ -199,17 +205,18 @@ class TransformersTrainer(FrameworkTrainer):
             name = (
                 f"eval_{list(given)[batch.loader]}_loss" if isinstance(given, dict) else "eval_loss"
             )
-            self.notes.append(Note(LogKey(batch.loader, name, False, True), float(loss)))
+            note = Note(LogKey(batch.loader, name, False, True), float(loss))
+            self.notes.append(note)
 
     def _at(self, batch: BatchShare) -> Any:
         """The Trainer, whose state says where the training is."""
         state = self.dataset.state
-        state.global_step, state.max_steps = batch.step, self.prepared.course.steps
-        state.epoch = (
-            batch.epoch + batch.batch / self.prepared.course.batches
-            if batch.loader == TRAINING
-            else None
-        )
+        state.global_step = batch.step
+        state.max_steps = self.prepared.course.steps
+        if batch.loader == TRAINING:
+            state.epoch = batch.epoch + batch.batch / self.prepared.course.batches
+        else:
+            state.epoch = None
         return self.dataset
 
     def weight(self, share: BatchShare) -> float:
@@ -239,7 +246,8 @@ class TransformersTrainer(FrameworkTrainer):
         from agileml.torch.first_clock import WithoutChance
 
         share = next(self.shares(self.prepared.course.step(1), 0, self.name))
-        given, module = share.content, self.build(0).to(self._device).eval()
+        given = share.content
+        module = self.build(0).to(self._device).eval()
         if given.items is None:
             return False
 
@@ -291,10 +299,13 @@ class TransformersTrainer(FrameworkTrainer):
         """The Trainer's optimizer for a copy of its model, with its schedule."""
         trainer = self.dataset
         before = trainer.model, trainer.optimizer, trainer.lr_scheduler
-        trainer.model, trainer.optimizer, trainer.lr_scheduler = module, None, None
+        trainer.model = module
+        trainer.optimizer = None
+        trainer.lr_scheduler = None
         try:
             trainer.create_optimizer_and_scheduler(self.prepared.course.steps)
-            optimizer, scheduler = trainer.optimizer, trainer.lr_scheduler
+            optimizer = trainer.optimizer
+            scheduler = trainer.lr_scheduler
         finally:
             trainer.model, trainer.optimizer, trainer.lr_scheduler = before
 
@@ -319,7 +330,8 @@ class TransformersTrainer(FrameworkTrainer):
 
     def _logs(self, step: int) -> bool:
         """Whether the Trainer logs after a step."""
-        course, arguments = self.prepared.course, self.dataset.args
+        course = self.prepared.course
+        arguments = self.dataset.args
         if step == 1 and arguments.logging_first_step:
             return True
         if arguments.logging_strategy == "epoch":
@@ -352,21 +364,26 @@ class TransformersTrainer(FrameworkTrainer):
         """The Trainer's `log_history` up to a model, such as `agileml.train(...).model`, without
         times.
         """
-        course, rows = self.prepared.course, list[LoggedValues]()
-        total, before, epoch = 0.0, 0, 0.0
+        course = self.prepared.course
+        rows = list[LoggedValues]()
+        total = 0.0
+        before = 0
+        epoch = 0.0
         for row, values in self.table.read(model[LOGGED]):
             step = course.step(row.step)
             epoch = step.epoch + step.last / course.batches if row.step else 0.0
             if row.kind != "step":
                 rows.append(LoggedValues(row.step, epoch, values))
                 continue
-            total, before = total + values["loss"] * (row.step - before), row.step
+            total += values["loss"] * (row.step - before)
+            before = row.step
             if self._logs(row.step):
                 rate = self._optimizers.hyperparameters(row.step)[0][0]["lr"]
                 rows.append(LoggedValues(row.step, epoch, {**values, "learning_rate": rate}))
 
         if before == course.steps:
-            rows.append(LoggedValues(course.steps, epoch, {"train_loss": total / course.steps}))
+            logged_values = LoggedValues(course.steps, epoch, {"train_loss": total / course.steps})
+            rows.append(logged_values)
         return rows
 
 
@@ -378,7 +395,8 @@ _LOSS = LogKey(TRAINING, "loss", on_step=True, on_epoch=False)
 
 def _course(name: str, arguments: Any, train: Any) -> Course:
     """The steps, and the evaluations after them, as the Trainer counts them."""
-    batches, accumulate = len(train), arguments.gradient_accumulation_steps
+    batches = len(train)
+    accumulate = arguments.gradient_accumulation_steps
     in_epoch = max(1, -(-batches // accumulate))
     steps = (
         arguments.max_steps
@@ -393,7 +411,8 @@ def _course(name: str, arguments: Any, train: Any) -> Course:
 
     validated: list[int] = []
     if arguments.eval_strategy == "steps":
-        every, delay = arguments.eval_steps, arguments.eval_delay
+        every = arguments.eval_steps
+        delay = arguments.eval_delay
         every = ceil(steps * every) if every < 1 else int(every)
         validated = [step for step in {*range(every, steps + 1, every), steps} if step >= delay]
     elif arguments.eval_strategy == "epoch":

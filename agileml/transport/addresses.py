@@ -50,9 +50,9 @@ class TcpAddress:
             )
 
     def __str__(self) -> str:
-        return (
-            f"tcp:[{self.host}]:{self.port}" if ":" in self.host else f"tcp:{self.host}:{self.port}"
-        )
+        if ":" in self.host:
+            return f"tcp:[{self.host}]:{self.port}"
+        return f"tcp:{self.host}:{self.port}"
 
     def resolve(self) -> tuple[socket.AddressFamily, tuple[str | int | bytes, ...]]:
         """The host's address family and socket address. Blocks while a host name is resolved."""

@@ -78,7 +78,8 @@ def _cut(memory: Iterable[Array], limits: FrameLimits) -> Iterator[list[Array]]:
             start = used + -used % ALIGNMENT
             if len(pieces) == most or start >= limits.body_bytes:
                 yield pieces
-                pieces, used = [], 0
+                pieces = []
+                used = 0
                 continue
             piece, left = left[: limits.body_bytes - start], left[limits.body_bytes - start :]  # noqa: PLW2901
             pieces.append(piece)

@@ -61,7 +61,8 @@ class Codec:
         if decoder is None:
             raise BadMessage(f"unknown message kind {kind!r}")
 
-        self._arrays, self._taken = arrays, 0
+        self._arrays = arrays
+        self._taken = 0
         try:
             message = decoder.decode(header)
         except (msgspec.DecodeError, AgileMLError, ValueError, TypeError) as error:
@@ -100,9 +101,9 @@ def _scalar(annotation: Any) -> type[np.generic]:  # noqa: ANN401
     arguments = typing.get_args(annotation)
     scalars = typing.get_args(arguments[1]) if len(arguments) == 2 else ()
     declared = scalars[0] if scalars else np.generic
-    return (
-        declared if isinstance(declared, type) and issubclass(declared, np.generic) else np.generic
-    )
+    if isinstance(declared, type) and issubclass(declared, np.generic):
+        return declared
+    return np.generic
 
 
 def _check_fields(messages: list[type]) -> None:

@@ -51,15 +51,17 @@ class Connector:
         loop: Loop,
         callbacks: EndpointCallbacks,
     ) -> None:
-        self._identity, self._secret, self._settings, self._loop = identity, secret, settings, loop
+        self._identity = identity
+        self._secret = secret
+        self._settings = settings
+        self._loop = loop
         self._job = job_mark(secret)
-        self._report, self._opened, self._linked = (
-            callbacks.report,
-            callbacks.opened,
-            callbacks.linked,
-        )
+        self._report = callbacks.report
+        self._opened = callbacks.opened
+        self._linked = callbacks.linked
 
-        self._names, self._clock = callbacks.names, callbacks.clock
+        self._names = callbacks.names
+        self._clock = callbacks.clock
         self._listeners: dict[socket.socket, Address] = {}
         self._resting: list[socket.socket] = []
         """Listeners that are paused until the next check, because the process has run out of
@@ -86,7 +88,8 @@ class Connector:
         try:
             sock = sockets.dial(address, self._settings.buffer_bytes(address))
         except (OSError, BadAddress) as error:
-            self._report(Rejected(peer, str(address), f"cannot connect: {error}"))
+            rejected = Rejected(peer, str(address), f"cannot connect: {error}")
+            self._report(rejected)
             return
 
         handshake = Handshake(self._identity, self._job, expected=peer)
@@ -149,15 +152,15 @@ class Connector:
             address = TcpAddress(where[0], where[1]) if isinstance(here, TcpAddress) else here
             if self.full:
                 sock.close()
-                self._report(
-                    Rejected(
-                        None,
-                        str(address),
-                        f"the maximum of {self._settings.max_links} links is open",
-                    )
+                rejected = Rejected(
+                    None,
+                    str(address),
+                    f"the maximum of {self._settings.max_links} links is open",
                 )
+                self._report(rejected)
                 continue
-            if (count := len(self._unauthenticated)) >= self._settings.max_handshakes:
+            count = len(self._unauthenticated)
+            if count >= self._settings.max_handshakes:
                 oldest = next(iter(self._unauthenticated))
                 self._end(
                     oldest, f"dropped for a newer connection: {count} were in their handshake"
@@ -176,7 +179,9 @@ class Connector:
     def _refusal(self, peer: Identity) -> Reason | None:
         if peer.name in self._attempts and self._identity.name < peer.name:
             return Reason.CROSSING
-        return None if self._names is None else self._names.refusal(peer)
+        if self._names is None:
+            return None
+        return self._names.refusal(peer)
 
     # -- handshakes --------------------------------------------------------------------------------
 
@@ -188,7 +193,8 @@ class Connector:
         except Failure as failure:
             link.send_now(failure.refusal)
             crossing = failure.reason is Reason.CROSSING
-            permanent, later = failure.reason in _PERMANENT, failure.reason is Reason.NOT_NOW
+            permanent = failure.reason in _PERMANENT
+            later = failure.reason is Reason.NOT_NOW
             self._end(link, str(failure), report=not crossing, permanent=permanent, no_answer=later)
             if (
                 crossing
@@ -251,7 +257,8 @@ class Connector:
         assert link.handshake.peer is not None
         link.peer = link.handshake.peer.name
         self._awaited.pop(link.peer, None)
-        if (crossed := self._attempts.pop(link.peer, None)) is not None:
+        crossed = self._attempts.pop(link.peer, None)
+        if crossed is not None:
             crossed.close(self._loop)
         self._opened(link)
 
@@ -279,4 +286,5 @@ class Connector:
         self._take_out(link)
         link.close(self._loop)
         if report:
-            self._report(Rejected(link.peer, str(link.address), reason, permanent, no_answer))
+            rejected = Rejected(link.peer, str(link.address), reason, permanent, no_answer)
+            self._report(rejected)

@@ -84,7 +84,8 @@ class Endpoint:
             raise NotConnected(f"{kind} to {peer!r}: no link is open")
 
         pieces, nbytes = encode(kind, header, arrays, self._settings.limits)
-        waiting, most = len(link.outgoing), self._settings.max_queued_bytes
+        waiting = len(link.outgoing)
+        most = self._settings.max_queued_bytes
         if waiting and waiting + nbytes > most:
             raise QueueFull(
                 f"{kind} to {peer!r}: {waiting:,} bytes are queued, {nbytes:,} more exceed the "
@@ -154,7 +155,9 @@ class Endpoint:
     # -- turns -------------------------------------------------------------------------------------
 
     def _deadline(self, timeout: float | None) -> float | None:
-        return None if timeout is None else self._clock() + timeout
+        if timeout is None:
+            return None
+        return self._clock() + timeout
 
     def _turns(self, deadline: float | None, done: Callable[[], bool]) -> bool:
         """Runs turns until `done`; False if the deadline passes before."""
@@ -166,13 +169,15 @@ class Endpoint:
         return True
 
     def _turn(self, wait: float | None) -> None:
-        written, self._written = self._written, {}
+        written = self._written
+        self._written = {}
         for link in written:
             self._guarded(link, self._write)
         until_look = max(self._next_check - self._clock(), 0.0)
         wait = until_look if wait is None else max(min(wait, until_look), 0.0)
         self._loop.turn(0.0 if self._buffered or self._events else wait)
-        buffered, self._buffered = self._buffered, {}
+        buffered = self._buffered
+        self._buffered = {}
         for link in buffered:
             self._guarded(link, self._read)
 

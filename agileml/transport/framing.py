@@ -170,7 +170,9 @@ def carried(array: Array) -> Array:
     if code not in _DTYPES:
         array = array.astype(described(array)[0])
     # np.ascontiguousarray would give a scalar array one dimension.
-    return array if array.flags.c_contiguous else array.copy(order="C")
+    if array.flags.c_contiguous:
+        return array
+    return array.copy(order="C")
 
 
 @dataclass(slots=True)
@@ -200,7 +202,8 @@ def _head(header: memoryview, body_bytes: int, nbytes: int, limits: FrameLimits)
     if len(table) > limits.arrays:
         raise BadFrame(f"{len(table):,} arrays, the limit is {limits.arrays:,}")
 
-    places, end = [], 0
+    places = []
+    end = 0
     for entry in table:
         dtype, shape, size = checked(entry, limits.dimensions, limits.body_bytes)
         offset = end + -end % ALIGNMENT
@@ -240,7 +243,9 @@ class FrameReader:
     """Cuts a stream into frames: receive into `room()`, then say with `took()` how much came."""
 
     def __init__(self, limits: FrameLimits, pool: BufferPool, scratch: memoryview) -> None:
-        self._limits, self._pool, self._scratch = limits, pool, scratch
+        self._limits = limits
+        self._pool = pool
+        self._scratch = scratch
         self._rest = b""
         """The begun frame as far as it is here, until its body is received in place."""
         self._needed = _PREFIX.size
@@ -313,13 +318,16 @@ class FrameReader:
             if not body_bytes:
                 frames.append(head.frame(None))
                 continue
-            body, here = self._pool.take(body_bytes), data[body_at:start]
+            body = self._pool.take(body_bytes)
+            here = data[body_at:start]
             room = body.data
             room[: len(here)] = here
             if len(here) == body_bytes:
                 frames.append(head.frame(body))
             else:
-                self._head, self._body, self._missing = head, body, room[len(here) :]
+                self._head = head
+                self._body = body
+                self._missing = room[len(here) :]
 
         if self._head is None:
             self._rest = bytes(data[start:])

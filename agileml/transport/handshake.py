@@ -80,7 +80,9 @@ def node_of(process: str) -> str:
     """The node for which a process speaks: itself, or the one whose helper `node@...` or link for
     blobs it is.
     """
-    return process.split("/")[1] if process.startswith(BLOB_CLIENT) else process.partition("@")[0]
+    if process.startswith(BLOB_CLIENT):
+        return process.split("/")[1]
+    return process.partition("@")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +160,9 @@ class Handshake:
 
         `job` is what all processes of the job have in common.
         """
-        self._me, self._expected, self._refusal = me, expected, refusal
+        self._me = me
+        self._expected = expected
+        self._refusal = refusal
         keys = _key(job, b"initiator"), _key(job, b"acceptor")
         self.proven: str | None = None
         """The node whose certificate the peer has shown; None on one computer."""
@@ -171,7 +175,9 @@ class Handshake:
 
     def opening(self) -> bytes:
         """The initiator's HELLO; empty for an acceptor."""
-        return b"" if self._expected is None else self._introduction(_Step.HELLO)
+        if self._expected is None:
+            return b""
+        return self._introduction(_Step.HELLO)
 
     def receive(self, data: bytes) -> bytes:
         """The answer to exactly `wanted` bytes; empty if there is none."""
@@ -181,7 +187,9 @@ class Handshake:
                 return b""
             data = b""
 
-        step, self._step, self.wanted = self._step, None, _MESSAGE.size
+        step = self._step
+        self._step = None
+        self.wanted = _MESSAGE.size
         match step:
             case _Step.HELLO:
                 self._meet(data)
@@ -253,7 +261,8 @@ class Handshake:
 
     def _meet(self, data: bytes) -> None:
         """Reads who the peer is, which must hold the job's secret."""
-        key, about = data[:KEY_BYTES], data[KEY_BYTES:]
+        key = data[:KEY_BYTES]
+        about = data[KEY_BYTES:]
         try:
             name, instance, version = about.decode("ascii").split("\n")
             self.peer = Identity(name, instance, version)

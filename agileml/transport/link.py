@@ -100,11 +100,10 @@ class Link:
         """Starts the TLS handshake."""
         assert isinstance(self.stream, PlainStream)
         self.phase = Phase.SECURING
-        self.stream = (
-            self.stream.secured(client, HOSTNAME)
-            if self.initiated
-            else self.stream.secured(server, None)
-        )
+        if self.initiated:
+            self.stream = self.stream.secured(client, HOSTNAME)
+        else:
+            self.stream = self.stream.secured(server, None)
 
     def prove(self) -> None:
         """Starts the job's handshake."""
@@ -146,7 +145,8 @@ class Link:
 
         self._partial += memory[:count]
         if len(self._partial) == self.handshake.wanted:
-            message, self._partial = bytes(self._partial), bytearray()
+            message = bytes(self._partial)
+            self._partial = bytearray()
             self._queue(self.handshake.receive(message))
         return True
 

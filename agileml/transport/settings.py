@@ -33,7 +33,9 @@ class TransportSettings:
 
     def buffer_bytes(self, address: Address) -> int | None:
         """The size of the kernel buffers for a link to an address."""
-        return self.unix_buffer_bytes if isinstance(address, UnixAddress) else self.tcp_buffer_bytes
+        if isinstance(address, UnixAddress):
+            return self.unix_buffer_bytes
+        return self.tcp_buffer_bytes
 
 
 PATIENT = TransportSettings(stall_seconds=3600.0)

@@ -78,7 +78,8 @@ def tune(sock: socket.socket, buffer_bytes: int | None) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in _KEEPALIVE.items():
             # Not every system has all of them.
-            if (number := getattr(socket, name, None)) is not None:
+            number = getattr(socket, name, None)
+            if number is not None:
                 sock.setsockopt(socket.IPPROTO_TCP, int(number), value)
 
     if buffer_bytes is not None:
@@ -215,7 +216,8 @@ class TlsStream(_SocketStream):
         # A large piece without copying, or small ones joined to fill a record.
         data: memoryview | bytes = pieces[0][:_TLS_MOST]
         if len(pieces) > 1 and len(pieces[0]) < _TLS_RECORD:
-            length, count = 0, 0
+            length = 0
+            count = 0
             while count < len(pieces) and length < _TLS_RECORD:
                 length += len(pieces[count])
                 count += 1

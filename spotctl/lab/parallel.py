@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 
-from agileml.pipeline.elastic.simulate_fleet import FleetChange, FleetResult
 from agileml.pipeline.plan.parallel_plan import ParallelPlan, PlannedStage
 from agileml.pipeline.profile.model_profile import LayerCost
-from agileml.pipeline.profile.transformer import TransformerTraffic
 from pricing_data.sources.observations import read_availability
 from spotctl.home.errors import BadRequest
+from spotctl.lab.simulate_fleet import FleetChange, FleetResult
+from spotctl.lab.transformer import TransformerTraffic
 from spotctl.show.columns import Column, as_json
 from spotctl.show.layout import pairs_table, plain_table
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from agileml.errors import BadArgument, BadTrainer, TrainerFailed
-from agileml.params.declarations import Declarations, call
+from agileml.params.declarations import Declarations, calling
 from agileml.runtime import node_process
 from agileml.training import parse_nodes, source_of
 from agileml.user_code import (
@@ -71,8 +71,8 @@ def fails() -> None:
 
 
 def wrapped() -> TrainerFailed:
-    with pytest.raises(TrainerFailed) as caught:
-        call("here", fails)
+    with pytest.raises(TrainerFailed) as caught, calling("here"):
+        fails()
     return caught.value
 
 
@@ -89,8 +89,11 @@ def test_a_violated_contract_names_the_line_that_violated_it() -> None:
     class Negative(Scripted):
         batch = -1
 
-    with pytest.raises(BadTrainer, match=rf"batch is -1; .* \({__file__}, line \d+, in step\)$"):
-        call("here", step)
+    with (
+        pytest.raises(BadTrainer, match=rf"batch is -1; .* \({__file__}, line \d+, in step\)$"),
+        calling("here"),
+    ):
+        step()
 
 
 def test_a_traceback_begins_with_the_users_code() -> None:

@@ -135,7 +135,8 @@ class LocalFleet:
         now = time.monotonic()
         for name in [name for name, at in self._deadlines.items() if at <= now]:
             self.stop(name)
-        events, self._events = self._events, []
+        events = self._events
+        self._events = []
 
         for gone in self._ended():
             self._running.discard(gone.name)

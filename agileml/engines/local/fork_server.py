@@ -152,7 +152,9 @@ def _run_role(start: Start, folder: Path, watch: threading.Thread) -> int:
         # The heartbeat process is forked, so it comes before the first thread.
         with beating(role, folder / f"{start.name}{OUTPUT_SUFFIX}") as vitals:
             watch.start()
-            return 0 if role.process(vitals).run() else NOT_ADMITTED
+            if role.process(vitals).run():
+                return 0
+            return NOT_ADMITTED
 
     watch.start()
     ControllerProcess(role).run()

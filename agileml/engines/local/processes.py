@@ -2,13 +2,11 @@
 them.
 """
 
-import fcntl
 import os
 import select
 import shutil
 import subprocess
 import sys
-import time
 from multiprocessing import Pipe
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from agileml.engines.base import Gone
 from agileml.engines.local.fork_server import LOG_SUFFIX, OUTPUT_SUFFIX, Start
 from agileml.errors import AgileMLError
 from agileml.runtime.folders import short_folder
+from agileml.runtime.ground import take_lock
 from agileml.runtime.role_specs import Role
 from agileml.user_code import crash_site
 
@@ -53,7 +52,6 @@ OUTPUT_LINES = 3
 LOCK = "lock"
 LOCK_SECONDS = 10.0
 """Time for the processes of a killed parent to end."""
-LOCK_PAUSE = 0.05
 
 
 class Processes:
@@ -181,23 +179,13 @@ def _lock_folder(folder: Path) -> int:
     moment to end.
     """
     try:
-        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return take_lock(folder / LOCK, seconds=LOCK_SECONDS)
+    except BlockingIOError:
+        raise AgileMLError(
+            f"folder {folder} is in use: another process runs the job in it"
+        ) from None
     except OSError as error:
         raise AgileMLError(f"folder {folder}: {error.strerror or error}") from error
-
-    until = time.monotonic() + LOCK_SECONDS
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > until:
-                os.close(descriptor)
-                raise AgileMLError(
-                    f"folder {folder} is in use: another process runs the job in it"
-                ) from None
-            time.sleep(LOCK_PAUSE)
-        else:
-            return descriptor
 
 
 def _end_of(log: Path) -> str:

@@ -174,7 +174,9 @@ class RayCluster:
             # Otherwise the node's machine or worker process is gone.
             exceptions = self._ray.exceptions
             own = isinstance(error, exceptions.RayTaskError | exceptions.OutOfMemoryError)
-            return Gone(name, 1, end_of(str(error))) if own else Gone(name)
+            if own:
+                return Gone(name, 1, end_of(str(error)))
+            return Gone(name)
         except StopIteration:
             # The task ended without an exception before it said how.
             return Gone(name)

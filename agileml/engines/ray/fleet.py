@@ -77,7 +77,8 @@ class RayEngine:
     ) -> Trained:
         """Trains until the job's stopping criterion holds; raises an AgileMLError if it cannot."""
         try:
-            plan, earlier = prepare_job(job, output), tuple[str, ...]()
+            plan = prepare_job(job, output)
+            earlier = tuple[str, ...]()
             if self.state is not None:
                 prepare_state(self.state, plan)
             with connected(self.address) as cluster, _free_port(cluster.host) as listen:

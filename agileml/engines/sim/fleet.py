@@ -59,27 +59,24 @@ class SimulatedEngine:
         simulation: AnySimulation
         plan: RunnableJob
         if isinstance(job, SimulableJob):
-            simulation, plan = job.simulation(self.machines, _StopRule(job.job.stopping)), job
+            simulation = job.simulation(self.machines, _StopRule(job.job.stopping))
+            plan = job
         else:
-            trainer, code = job.source.load(), job.source.code()
-            settings, seed = (
-                controller_settings(job, code, _StopRule(job.stopping)),
-                job.settings.seed,
-            )
-            if note := start_note(trainer, seed):
+            trainer = job.source.load()
+            code = job.source.code()
+            settings = controller_settings(job, code, _StopRule(job.stopping))
+            seed = job.settings.seed
+            note = start_note(trainer, seed)
+            if note:
                 output(Printed("job", note))
             training = Simulation(
                 trainer, settings, job.settings, self.machines, seed, slowdowns=job.slowdowns
             )
-            simulation, plan = (
-                training,
-                PreparedJob(job, JobShape(training.plan, training.layout, code)),
-            )
+            simulation = training
+            plan = PreparedJob(job, JobShape(training.plan, training.layout, code))
 
-        fleet, link = (
-            SimulatedFleet(simulation, plan.job.source),
-            SimulatedLink(simulation, Clocks(listener)),
-        )
+        fleet = SimulatedFleet(simulation, plan.job.source)
+        link = SimulatedLink(simulation, Clocks(listener))
         with infrequent_collection():
             loop = JobLoop(fleet, link, script, output, least=plan.least_nodes)
             result = loop.run(plan.job.reliable, plan.job.transient)
@@ -146,7 +143,8 @@ class SimulatedFleet(MachineFleet):
                 del self._running[name]
                 status = NOT_ADMITTED if name in self._simulation.refused else 0
                 self._events.append(Gone(name, None if name in self._simulation.killed else status))
-        events, self._events = self._events, []
+        events = self._events
+        self._events = []
         return events
 
 

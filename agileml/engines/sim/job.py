@@ -83,7 +83,8 @@ class JobSimulation(Generic[NodeT, ControlT]):
         """
         self.machines = machines or Machines()
         self.settings = settings
-        self._new_control, self._start = control, start
+        self._new_control = control
+        self._start = start
         self.controller = control(None, 0.0)
         self.code = settings.nodes.code
         self.nodes: dict[str, NodeT] = {}
@@ -91,7 +92,8 @@ class JobSimulation(Generic[NodeT, ControlT]):
         self.repeated = 0
         """Clocks that were finished again after a rollback."""
         self._observe = observe
-        self._wire = Wire(self.machines.network, np.random.Generator(np.random.PCG64(seed)))
+        generator = np.random.Generator(np.random.PCG64(seed))
+        self._wire = Wire(self.machines.network, generator)
         self.time = VirtualTime()
         limits = FrameLimits() if frame_bytes is None else FrameLimits(body_bytes=frame_bytes)
         self.messages = Messages(self.time, self._wire, limits, self._deliver)
@@ -171,14 +173,15 @@ class JobSimulation(Generic[NodeT, ControlT]):
             self.messages.send(JOB_LOOP, CONTROLLER, Warned(name, seconds))
             self.time.later(seconds, lambda: self.kill(name))
 
-    def kill(self, name: str, lose: Callable[[object], bool] = lambda _: False) -> None:
+    def kill(self, name: str, lose: Callable[[object], bool] | None = None) -> None:
         """Removes a machine at once. On each link, messages in flight are lost from the first that
         `lose` selects.
         """
         if self.nodes.pop(name, None) is None:
             return
         self.killed.add(name)
-        self.messages.cut(name, lose)
+        if lose is not None:
+            self.messages.cut(name, lose)
         self.time.later(
             self.machines.detection, lambda: self._control(NodeLost(name, "its connection broke"))
         )
@@ -257,9 +260,8 @@ class JobSimulation(Generic[NodeT, ControlT]):
             self._greet(name)
             if name in self.warned:
                 # The warning may have been lost with the earlier controller.
-                self.messages.send(
-                    JOB_LOOP, CONTROLLER, Warned(name, max(0.0, self._deadlines[name] - self.now))
-                )
+                warned = Warned(name, max(0.0, self._deadlines[name] - self.now))
+                self.messages.send(JOB_LOOP, CONTROLLER, warned)
 
     # -- running -----------------------------------------------------------------------------------
 
@@ -346,16 +348,19 @@ class JobSimulation(Generic[NodeT, ControlT]):
                 self._progress_at = self.now
                 self.repeated += 1
             case Finished():
-                self._finished, self.time.stops = instruction, True
+                self._finished = instruction
+                self.time.stops = True
             case Failed():
-                self._failed, self.time.stops = instruction.why, True
+                self._failed = instruction.why
+                self.time.stops = True
 
     # -- what nodes do -----------------------------------------------------------------------------
 
     def _deliver(self, sender: str, receiver: str, message: object) -> None:
         node = self.nodes.get(receiver)
         if node is not None:
-            if actions := node.handle(message, sender):
+            actions = node.handle(message, sender)
+            if actions:
                 self._act(receiver, actions)
         elif receiver == CONTROLLER:
             self._control(message, sender)

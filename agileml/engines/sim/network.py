@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from math import exp
-from typing import Any
 
 import numpy as np
 
@@ -35,37 +34,31 @@ class MessageBucket:
     whole: object
 
 
-def _of_push(message: Push) -> int:
-    return sum([nbytes(entry.delta) for part in message.parts for entry in part.entries])
-
-
-def _of_version(message: Restore | Collected) -> int:
-    return state_bytes(message.version.state)
-
-
-def _of_handover(message: Handover) -> int:
-    pending = sum(nbytes(entry.delta) for push in message.pending for entry in push.entries)
-    return pending + sum(state_bytes(version.state) for version in message.versions)
-
-
-_PAYLOADS: dict[type, Callable[[Any], int]] = {
-    Push: _of_push,
-    Snapshot: lambda message: nbytes(message.values),
-    Patch: lambda message: nbytes(message.values),
-    Restore: _of_version,
-    Collected: _of_version,
-    Handover: _of_handover,
-    MessageBucket: lambda bucket: sum(piece.nbytes for piece in bucket.frame[2]),
-}
-
+_CARRIERS = {Push, Snapshot, Patch, Restore, Collected, Handover, MessageBucket}
+"""Messages with arrays. Most have none."""
 
 _OF_SERVERS = (Snapshot, Patch, Handover)
 
 
 def size_of(message: object) -> int:
     """Bytes of a message: the arrays it carries, and a header."""
-    payload = _PAYLOADS.get(type(message))
-    return HEADER_BYTES + (payload(message) if payload else 0)
+    size = HEADER_BYTES
+    if type(message) not in _CARRIERS:
+        return size
+
+    match message:
+        case Push():
+            size += sum([nbytes(entry.delta) for part in message.parts for entry in part.entries])
+        case Snapshot() | Patch():
+            size += nbytes(message.values)
+        case Restore() | Collected():
+            size += state_bytes(message.version.state)
+        case Handover():
+            size += sum(nbytes(entry.delta) for push in message.pending for entry in push.entries)
+            size += sum(state_bytes(version.state) for version in message.versions)
+        case MessageBucket():
+            size += sum(piece.nbytes for piece in message.frame[2])
+    return size
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +103,8 @@ class Wire:
         receiving it takes.
         """
         network = self.network
-        at, seconds = now + network.latency, 0.0
+        at = now + network.latency
+        seconds = 0.0
         if network.jitter and sender != receiver:
             delay = self.rng.exponential(network.jitter)
             if network.skew and (sender, receiver) not in self._factors:
@@ -216,17 +210,16 @@ class Messages:
         self.delivered = 0
         self.last: tuple[str, str, object] | None = None
         """The last message, or bucket of one, that was delivered."""
-        self._time, self._wire, self._limits, self._deliver = time, wire, limits, deliver
+        self._time = time
+        self._wire = wire
+        self._limits = limits
+        self._deliver = deliver
         self._codec = codec()
         self._assemblies: dict[tuple[str, str], Assembly] = {}
 
     def send(self, sender: str, receiver: str, message: object) -> None:
         """Puts a message on the wire, in buckets if it is larger than a frame."""
-        size = 0
-        if sender != receiver:
-            payload = _PAYLOADS.get(type(message))
-            size = HEADER_BYTES + payload(message) if payload else HEADER_BYTES
-
+        size = size_of(message) if sender != receiver else 0
         if size > self._limits.body_bytes:
             for frame in split(self._codec.encode(message), self._limits):
                 bucket = MessageBucket(frame, message)

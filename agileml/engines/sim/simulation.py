@@ -81,7 +81,8 @@ class Simulation(JobSimulation[Node, Controller]):
                     name, Slowness(self._slowdowns, self.job.seed, name)
                 )
                 seconds *= slowness.factor(action.work.clock, seconds, self.now)
-            node, work = self.nodes[name], action.work
+            node = self.nodes[name]
+            work = action.work
 
             def computed() -> None:
                 if self.nodes.get(name) is node:

@@ -22,7 +22,6 @@ from agileml.core.events import (
 )
 from agileml.core.members import Members, NodePhase, may_send
 from agileml.core.roll_call import (
-    Absent,
     Consequence,
     Leaving,
     LostNodes,
@@ -70,7 +69,8 @@ class PipelineProgress:
     """
 
     def __init__(self, settings: ElasticSettings) -> None:
-        self.batch, self.layers = settings.batch, len(settings.layer_bytes)
+        self.batch = settings.batch
+        self.layers = len(settings.layer_bytes)
         self.losses: dict[int, float] = {}
         self.history: list[EpochRecord] = []
         self.redone = 0
@@ -121,7 +121,8 @@ class PipelineControl:
             return cls(settings, elastic)
 
         losses = {int(k): loss for line in record["accepted"] for k, loss in line}
-        batch, size = record["checkpoint"], pipeline.batch
+        batch = record["checkpoint"]
+        size = pipeline.batch
         elastic.resume(batch, {k: loss for k, loss in losses.items() if k < batch * size})
         elastic.epoch = record["epoch"] + _SPARE_EPOCHS
         control = cls(settings, elastic, record["logged"])
@@ -153,7 +154,8 @@ class PipelineControl:
             self._process(event, now)
         except AgileMLError as error:
             self._end(Failed(str(error)), str(error))
-        instructions, self._out = self._out, []
+        instructions = self._out
+        self._out = []
         return instructions
 
     # It is for this node.
@@ -161,11 +163,9 @@ class PipelineControl:
         """The layers of which a node is to save copies, with the update before which they are
         saved.
         """
-        return (
-            frozenset((layer, order.batch) for layer in order.saved)
-            if isinstance(order, CopyLayers)
-            else frozenset()
-        )
+        if isinstance(order, CopyLayers):
+            return frozenset((layer, order.batch) for layer in order.saved)
+        return frozenset()
 
     def _process(self, event: object, now: float) -> None:
         stale = self._roll_call.stale(event, now, self.epoch, open_=True)
@@ -216,7 +216,7 @@ class PipelineControl:
                     self._notes.append(f"{node} lost: {why}")
                     self._carry_out(self.elastic.lose(node, now), now)
                 self._remember()
-            case Absent(why):
+            case Failed(why):
                 self._end(Failed(why), why)
 
     # -- what the pipeline does --------------------------------------------------------------------
@@ -259,7 +259,8 @@ class PipelineControl:
         size = self.elastic.settings.batch
         losses = {k: self.elastic.losses[k] for k in range((update - 1) * size, update * size)}
         self._losses |= losses
-        self._out.append(RememberDecision([[k, loss] for k, loss in losses.items()]))
+        remember_decision = RememberDecision([[k, loss] for k, loss in losses.items()])
+        self._out.append(remember_decision)
         if update <= self.logged:
             self._out.append(ClockRepeated(update))
             return
@@ -278,7 +279,10 @@ class PipelineControl:
         iteration = Iteration(
             update, seconds, 1, reliable, transient, sums, redone, notes, details=details
         )
-        self._logged_at, self._redone, self._notes, self._losses = now, self.elastic.redone, [], {}
+        self._logged_at = now
+        self._redone = self.elastic.redone
+        self._notes = []
+        self._losses = {}
         self._reported_epochs = begun
         self._out.append(iteration)
         if update < self.elastic.limit and self.settings.stop(iteration):
@@ -287,10 +291,12 @@ class PipelineControl:
     # -- the end, and the record that outlives a controller ----------------------------------------
 
     def _finish(self) -> None:
-        updates, size = self.elastic.backup, self.elastic.settings.batch
+        updates = self.elastic.backup
+        size = self.elastic.settings.batch
         last = [self.elastic.losses[k] for k in range((updates - 1) * size, updates * size)]
         self._remember()
-        self._end(Finished(updates, (), sum(last) / size, (updates * size, 0)), "the job is done")
+        finished = Finished(updates, (), sum(last) / size, (updates * size, 0))
+        self._end(finished, "the job is done")
 
     def _end(self, ended: Finished | Failed, why: str) -> None:
         if not self._over:
@@ -300,4 +306,5 @@ class PipelineControl:
 
     def _remember(self) -> None:
         record = {"epoch": self.epoch, "checkpoint": self.elastic.backup, "logged": self.logged}
-        self._out.insert(0, Remember({**self.members.record(), **record}))
+        remember = Remember({**self.members.record(), **record})
+        self._out.insert(0, remember)

@@ -149,7 +149,9 @@ class ElasticController:
             return []
         del self._leaving[node], self._held.nodes[node]
         needed = node in self._seated or self.phase is ElasticPhase.MOVING
-        return self._plan(now) if needed or self.phase is ElasticPhase.WAITING else []
+        if needed or self.phase is ElasticPhase.WAITING:
+            return self._plan(now)
+        return []
 
     def report(self, report: NodeReport, now: float) -> Instructions:
         """A node has done something; reports of earlier epochs are dropped."""
@@ -171,7 +173,8 @@ class ElasticController:
             case FramesLost():
                 # Nobody knows which frames are lost, so all nodes start again from the state before
                 # this work.
-                return self._plan(now) if self.phase is not ElasticPhase.WAITING else []
+                if self.phase is not ElasticPhase.WAITING:
+                    return self._plan(now)
 
         return []
 
@@ -198,7 +201,9 @@ class ElasticController:
     def _change(self, now: float) -> Instructions:
         """Nodes have come, or will go: batches that are running are finished first."""
         self._changed = True
-        return self._plan(now) if self.phase is ElasticPhase.WAITING else []
+        if self.phase is ElasticPhase.WAITING:
+            return self._plan(now)
+        return []
 
     def _ready(self, node: str, now: float) -> Instructions:
         self._waiting_for.discard(node)
@@ -243,7 +248,9 @@ class ElasticController:
         """All seated nodes have the state from before `batch`."""
         if self.batch >= self.limit:
             return self._end()
-        return self._plan(now) if self._changed else self._run(now)
+        if self._changed:
+            return self._plan(now)
+        return self._run(now)
 
     def _end(self) -> Instructions:
         if self.backup >= self.batch:
@@ -267,7 +274,9 @@ class ElasticController:
         # the next copies.
         length = 1 if self.settings.scheme in FLUSHING else every - self.batch % every
         self._last = min(self.batch + length, self.limit)
-        self._reported, self._waiting_for, self._began = {}, set(self._seated), now
+        self._reported = {}
+        self._waiting_for = set(self._seated)
+        self._began = now
         if self.history[-1].running is None:
             self.history[-1] = replace(self.history[-1], running=now)
         orders = work_orders(
@@ -286,7 +295,8 @@ class ElasticController:
     def _copies(self, *, copied: bool, saved: bool) -> Instructions:
         copies = neighbors_copies(self._seated, self._held, self.batch) if copied else {}
         to_save = self._to_save(self._seated) if saved else {}
-        if pending := frozenset(layer for layers in copies.values() for layer, _ in layers):
+        pending = frozenset(layer for layers in copies.values() for layer, _ in layers)
+        if pending:
             self._copying = self.batch, pending
         return [
             (node, CopyLayers(self.epoch, self.batch, copies.get(node, ()), to_save.get(node, ())))
@@ -313,7 +323,9 @@ class ElasticController:
         if missing:
             return []
         self.backup = saved.clock
-        return self._end() if self.phase is ElasticPhase.SAVING else []
+        if self.phase is ElasticPhase.SAVING:
+            return self._end()
+        return []
 
     def _kept(self) -> tuple[int, ...]:
         """Batches to which a loss may lead back: the nodes keep the states from before them."""
@@ -332,7 +344,9 @@ class ElasticController:
         """A new epoch with the nodes that stay, from the newest state that there is of all
         layers."""
         self.epoch += 1
-        self._changed, self._copying, self._saving = False, None, None
+        self._changed = False
+        self._copying = None
+        self._saving = None
         self._seated = ()
         staying = [node for node, leaving in self._leaving.items() if not leaving]
         sizes = sorted(count for count in self.settings.layouts if count <= len(staying))
@@ -356,23 +370,21 @@ class ElasticController:
         options = [self._option(size, staying) for size in sizes]
         chosen = best_option(options, self._update_seconds, self._fetched_per_second, ahead)
 
-        self._layout, self._seated, self._moved_bytes = (
-            chosen.layout,
-            chosen.seated,
-            chosen.moved_bytes,
-        )
+        self._layout = chosen.layout
+        self._seated = chosen.seated
+        self._moved_bytes = chosen.moved_bytes
 
-        self._relative, self._began = chosen.relative_seconds, now
+        self._relative = chosen.relative_seconds
+        self._began = now
         self._waiting_for = set(self._seated)
-        self.history.append(EpochRecord(self.epoch, self.batch, now, self._seated, self._layout))
+        record = EpochRecord(self.epoch, self.batch, now, self._seated, self._layout)
+        self.history.append(record)
         return self._seat()
 
     def _option(self, size: int, staying: Sequence[str]) -> LayoutOption:
-        layout, sizes, held = (
-            self.settings.layouts[size],
-            self.settings.layer_bytes,
-            self._held.at(self.batch),
-        )
+        layout = self.settings.layouts[size]
+        sizes = self.settings.layer_bytes
+        held = self._held.at(self.batch)
 
         seated = tuple(assign(layout, staying, held, sizes))
         fetched = (
@@ -417,7 +429,8 @@ class ElasticController:
             node: tuple(self._layout.held(seat))
             for seat, node in zip(self._layout.seats(), self._seated, strict=True)
         }
-        peers, keep = tuple(sorted(self._leaving)), self._kept()
+        peers = tuple(sorted(self._leaving))
+        keep = self._kept()
         self._held.keep(keep)
 
         # A node without a seat may still have to hand its layers on.

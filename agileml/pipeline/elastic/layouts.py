@@ -38,9 +38,8 @@ def layouts(seconds: Sequence[float], rules: LayoutRules, most: int) -> dict[int
     """The fastest layout for each number of nodes up to `most`. Nodes may stay spare; small numbers
     may be left out.
     """
-    profile = ModelProfile(
-        "model", 1, tuple(LayerCost(str(i), cost, 0, 0, 0, 0) for i, cost in enumerate(seconds))
-    )
+    layers = tuple(LayerCost(str(i), cost, 0, 0, 0, 0) for i, cost in enumerate(seconds))
+    profile = ModelProfile("model", 1, layers)
     tables = SpanTables.of(profile)
     spans = balanced_spans(tables, most * rules.chunks)
     fastest: dict[int, tuple[float, PipelineLayout]] = {}
@@ -74,10 +73,8 @@ def update_seconds(layout: PipelineLayout, seconds: Sequence[float], scheme: str
 
 def planned_layout(plan: ParallelPlan) -> PipelineLayout:
     """The layout of a plan on all of its devices."""
-    spans, replicas = (
-        tuple(stage.layers for stage in plan.stages),
-        tuple(stage.replicas for stage in plan.stages),
-    )
+    spans = tuple(stage.layers for stage in plan.stages)
+    replicas = tuple(stage.replicas for stage in plan.stages)
     if plan.scheme in STASHING:
         return PipelineLayout((spans,), (1,), replicas=replicas if max(replicas) > 1 else ())
     return PipelineLayout((spans,) * replicas[0], (plan.microbatches,) * replicas[0], plan.chunks)
@@ -100,7 +97,8 @@ def over_layers(layout: PipelineLayout, pieces: Sequence[range], tensor: int) ->
 
 def check_cuts(layout: PipelineLayout, pieces: Sequence[range]) -> None:
     """Raises BadArgument for a stage that begins or ends between the parts of a layer."""
-    firsts, lasts = {piece[0] for piece in pieces}, {piece[-1] for piece in pieces}
+    firsts = {piece[0] for piece in pieces}
+    lasts = {piece[-1] for piece in pieces}
     for span in (span for spans in layout.pipelines for span in spans):
         if span[0] not in firsts or span[1] not in lasts:
             raise BadArgument(

@@ -143,7 +143,8 @@ def work_orders(
     starts = [0, *accumulate(layout.shares)]
     work = {}
     for q in range(len(layout.pipelines)):
-        p, share = layout.depth(q), layout.shares[q]
+        p = layout.depth(q)
+        share = layout.shares[q]
         shape = ScheduleShape(scheme, p, share, last - first, layout.chunks)
         for s, local in enumerate(orders(shape)):
             steps = []
@@ -187,7 +188,8 @@ def _replicated(
     stages = [[seats[r, s, 0] for r in range(count)] for s, count in enumerate(layout.replicas)]
     work = {}
     for s, lines in enumerate(replicated_orders(layout.replicas, last - first, layout.extra)):
-        layers, count = tuple(layout.held((0, s, 0))), layout.replicas[s]
+        layers = tuple(layout.held((0, s, 0)))
+        count = layout.replicas[s]
         for node, line in zip(stages[s], lines, strict=True):
             order = tuple(PipelineStep(step.kind, step.microbatch + first) for step in line)
             work[node] = WorkOrder(
@@ -207,7 +209,8 @@ def _replicated(
 
 def oldest_needed(order: StepOrder, versions: dict[int, int]) -> list[int]:
     """For each operation the oldest version that this or a later operation uses."""
-    oldest, needed = 1 << 62, []
+    oldest = 1 << 62
+    needed = []
     for step in reversed(order):
         if step.kind is not Pass.UPDATE:
             oldest = min(oldest, versions[step.microbatch])

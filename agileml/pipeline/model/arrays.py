@@ -33,12 +33,16 @@ def is_absent(gradient: Array) -> bool:
 
 def packed(values: Values) -> tuple[Array, ...]:
     """One or several values as a message carries them."""
-    return values if isinstance(values, tuple) else (values,)
+    if isinstance(values, tuple):
+        return values
+    return (values,)
 
 
 def unpacked(arrays: tuple[Array, ...]) -> Values:
     """The values of a message."""
-    return arrays[0] if len(arrays) == 1 else arrays
+    if len(arrays) == 1:
+        return arrays[0]
+    return arrays
 
 
 def nbytes(values: Values) -> int:

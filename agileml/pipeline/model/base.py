@@ -116,11 +116,9 @@ class PipelineModel:
     def initial_buffers(self, layer: int) -> Weights:
         held = self.layers[layer]
         with users_code(f"layer {layer}"):
-            return (
-                held.initial_buffers((self.seed, 0, layer))
-                if isinstance(held, BufferedLayer)
-                else ()
-            )
+            if isinstance(held, BufferedLayer):
+                return held.initial_buffers((self.seed, 0, layer))
+            return ()
 
 
 @contextmanager

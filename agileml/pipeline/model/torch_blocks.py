@@ -23,9 +23,12 @@ class CausalBlock(nn.Module):
     def __init__(self, hidden: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.before, self.between = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
-        self.mixed, self.joined = nn.Linear(hidden, 3 * hidden), nn.Linear(hidden, hidden)
-        self.wide, self.narrow = nn.Linear(hidden, 4 * hidden), nn.Linear(4 * hidden, hidden)
+        self.before = nn.LayerNorm(hidden)
+        self.between = nn.LayerNorm(hidden)
+        self.mixed = nn.Linear(hidden, 3 * hidden)
+        self.joined = nn.Linear(hidden, hidden)
+        self.wide = nn.Linear(hidden, 4 * hidden)
+        self.narrow = nn.Linear(4 * hidden, hidden)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         samples, length, hidden = inputs.shape
@@ -49,12 +52,11 @@ class AttentionPart(nn.Module):
 
     def __init__(self, hidden: int, heads: int, part: int, parts: int) -> None:
         super().__init__()
-        self.heads, self.size = heads // parts, hidden // heads
+        self.heads = heads // parts
+        self.size = hidden // heads
         inner = self.heads * self.size
-        self.mixed, self.joined = (
-            nn.Linear(hidden, 3 * inner),
-            nn.Linear(inner, hidden, bias=part == 0),
-        )
+        self.mixed = nn.Linear(hidden, 3 * inner)
+        self.joined = nn.Linear(inner, hidden, bias=part == 0)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         samples, length, hidden = inputs.shape
@@ -74,7 +76,8 @@ class FeedForwardPart(nn.Module):
     def __init__(self, hidden: int, inner: int, part: int, parts: int) -> None:
         super().__init__()
         own = inner // parts
-        self.wide, self.narrow = nn.Linear(hidden, own), nn.Linear(own, hidden, bias=part == 0)
+        self.wide = nn.Linear(hidden, own)
+        self.narrow = nn.Linear(own, hidden, bias=part == 0)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         normal = nn.functional.layer_norm(inputs, inputs.shape[-1:])

@@ -46,7 +46,8 @@ class FittingSpans:
     """
 
     def __init__(self, profile: ModelProfile, rules: CostRules) -> None:
-        self._tables, self._rules = SpanTables.of(profile), rules
+        self._tables = SpanTables.of(profile)
+        self._rules = rules
         before = [profile.input_bytes, *(layer.output_bytes for layer in profile.layers[:-1])]
         self._inputs = np.array(before)[:, np.newaxis]
         self._by_copies: dict[tuple[object, ...], LayerSpans | None] = {}
@@ -76,7 +77,8 @@ class FittingSpans:
         """Seconds of all spans, infinite where a stage with these copies does not fit."""
         key = versions, in_flight, recompute
         if key not in self._seconds:
-            tables, rules = self._tables, self._rules
+            tables = self._tables
+            rules = self._rules
             sizes = (tables.weights, tables.stash, self._inputs)
             needed = bytes_in_use(sizes, versions, in_flight, rules.optimizer, recompute=recompute)
             self._seconds[key] = np.where(needed <= rules.memory_bytes, tables.seconds, np.inf)
@@ -84,18 +86,22 @@ class FittingSpans:
 
     @staticmethod
     def _best(stages: Sequence[Matrix]) -> LayerSpans | None:
-        best, count = stages[0][0], len(stages[0])
+        best = stages[0][0]
+        count = len(stages[0])
         cuts: list[NDArray[np.int64]] = []
         for seconds in stages[1:]:
             # As in `balanced_spans`; no stage follows the last layer.
             total = np.maximum(best[:-1, np.newaxis], seconds[1:])
             cuts.append(total.argmin(axis=0))
             best = total[cuts[-1], np.arange(count)]
-        return _spans(cuts, count) if np.isfinite(best[-1]) else None
+        if np.isfinite(best[-1]):
+            return _spans(cuts, count)
+        return None
 
 
 def _spans(cuts: Sequence[NDArray[np.int64]], count: int) -> LayerSpans:
-    spans, last = [], count - 1
+    spans = []
+    last = count - 1
     for cut in reversed(cuts):
         spans.append((int(cut[last]) + 1, last))
         last = int(cut[last])

@@ -41,10 +41,8 @@ def straight_plans(
 ) -> Iterator[ParallelPlan]:
     """Every depth, replication, scheme and recomputation that the request allows."""
     n = request.topology.devices
-    spans, smaller = (
-        balanced_spans(SpanTables.of(profile), n * max(CHUNKS)),
-        FittingSpans(profile, request.rules),
-    )
+    spans = balanced_spans(SpanTables.of(profile), n * max(CHUNKS))
+    smaller = FittingSpans(profile, request.rules)
 
     for stages in [request.stages] if request.stages else range(1, min(n, len(profile.layers)) + 1):
         for pipelines in [request.pipelines] if request.pipelines else range(1, n // stages + 1):
@@ -71,7 +69,8 @@ def straight_plans(
 
 def _schemes(shape: _Shape, request: SplitRequest) -> Iterator[tuple[str, int]]:
     """Schemes and numbers of chunks that this shape can run."""
-    p, m = shape.stages, shape.microbatches
+    p = shape.stages
+    m = shape.microbatches
     for scheme in ("gpipe", "flush", "2bw"):
         runs = scheme != "2bw" or 1 < p <= m
         if runs and request.chunks in (None, 1) and request.allows(scheme, p):
@@ -87,7 +86,8 @@ def _candidate(
     shape: _Shape, spans: LayerSpans, request: SplitRequest, how: tuple[str, int], basis: SpeedBasis
 ) -> ParallelPlan:
     scheme, chunks = how
-    p, m = shape.stages, shape.microbatches
+    p = shape.stages
+    m = shape.microbatches
     devices = [
         _device(shape, [spans[c * p + s] for c in range(chunks)], request, s) for s in range(p)
     ]
@@ -106,18 +106,19 @@ def _candidate(
 
     worked = sum(cost.forward_seconds + cost.backward_seconds for cost in devices) * m / p
     speed = request.batch / seconds
+    stages = tuple(
+        replace(
+            planned_stage(shape.profile, span, shape.pipelines, request.rules.optimizer),
+            memory_bytes=held[i % p],
+            send_seconds=_send_seconds(shape, span, request.topology, i),
+            sync_seconds=devices[i % p].sync_seconds,
+        )
+        for i, span in enumerate(spans)
+    )
     return ParallelPlan(
         model=shape.profile.model,
         scheme=scheme,
-        stages=tuple(
-            replace(
-                planned_stage(shape.profile, span, shape.pipelines, request.rules.optimizer),
-                memory_bytes=held[i % p],
-                send_seconds=_send_seconds(shape, span, request.topology, i),
-                sync_seconds=devices[i % p].sync_seconds,
-            )
-            for i, span in enumerate(spans)
-        ),
+        stages=stages,
         chunks=chunks,
         noam=p,
         microbatch=shape.profile.microbatch,
@@ -146,19 +147,25 @@ def planned_stage(
     # At each cut a stage has one end of two messages: an output, and its gradient.
     cuts = [cut for cut in (first - 1, last) if 0 <= cut < len(profile.layers) - 1]
     passing = sum(profile.layers[cut].output_seconds for cut in cuts)
+    forward_seconds = sum(layer.forward_seconds for layer in layers)
+    backward_seconds = sum(layer.backward_seconds for layer in layers) + passing
+    weight_bytes = sum(layer.weight_bytes for layer in layers)
+    stash_bytes = sum(layer.stash_bytes for layer in layers)
+    input_bytes = profile.layers[first - 1].output_bytes if first else profile.input_bytes
+    update_seconds = sum(layer.update_seconds.get(optimizer, 0.0) for layer in layers)
     return PlannedStage(
         layers=span,
         replicas=replicas,
-        forward_seconds=sum(layer.forward_seconds for layer in layers),
-        backward_seconds=sum(layer.backward_seconds for layer in layers) + passing,
+        forward_seconds=forward_seconds,
+        backward_seconds=backward_seconds,
         output_bytes=profile.layers[last].output_bytes,
         send_seconds=0.0,
         sync_seconds=0.0,
-        weight_bytes=sum(layer.weight_bytes for layer in layers),
-        stash_bytes=sum(layer.stash_bytes for layer in layers),
-        input_bytes=profile.layers[first - 1].output_bytes if first else profile.input_bytes,
+        weight_bytes=weight_bytes,
+        stash_bytes=stash_bytes,
+        input_bytes=input_bytes,
         memory_bytes=0.0,
-        update_seconds=sum(layer.update_seconds.get(optimizer, 0.0) for layer in layers),
+        update_seconds=update_seconds,
     )
 
 
@@ -175,16 +182,22 @@ def _device(
     sync_bandwidth = request.topology.slowest(s, s + shape.stages * (shape.pipelines - 1))
     sync = sync_factor(shape.pipelines, request.rules.sync) * weights / sync_bandwidth
 
+    forward_seconds = sum(stage.forward_seconds for stage in own)
+    backward_seconds = sum(stage.backward_seconds for stage in own)
+    link_seconds = 2 * received / _bandwidth_before(request.topology, shape, s) if received else 0.0
+    stash_bytes = sum(stage.stash_bytes for stage in own)
+    input_bytes = sum(stage.input_bytes for stage in own)
+    update_seconds = sum(stage.update_seconds for stage in own)
     return StageCost(
-        sum(stage.forward_seconds for stage in own),
-        sum(stage.backward_seconds for stage in own),
-        2 * received / _bandwidth_before(request.topology, shape, s) if received else 0.0,
+        forward_seconds,
+        backward_seconds,
+        link_seconds,
         sync,
         weights,
-        sum(stage.stash_bytes for stage in own),
-        sum(stage.input_bytes for stage in own),
+        stash_bytes,
+        input_bytes,
         shape.recompute,
-        sum(stage.update_seconds for stage in own),
+        update_seconds,
     )
 
 

@@ -57,7 +57,8 @@ class SplitRequest:
         check_whole("batch", self.batch, 1)
         check_whole("allow_delay", self.allow_delay, 0)
         for name in ("stages", "pipelines", "chunks", "tensor"):
-            if (wanted := getattr(self, name)) is not None:
+            wanted = getattr(self, name)
+            if wanted is not None:
                 check_whole("replicas" if name == "pipelines" else name, wanted, 1)
 
         if self.scheme not in ("auto", *schedules.SCHEMES):
@@ -181,7 +182,8 @@ class StageTables:
     """
 
     def __init__(self, tables: SpanTables, rules: CostRules) -> None:
-        self.spans, self.rules = tables, rules
+        self.spans = tables
+        self.rules = rules
         self._seconds: dict[tuple[int, float], Matrix] = {}
         self._surcharge: dict[int, Matrix] = {}
         """0 where a stage fits, by inputs in flight, and infinite where not: adding is faster than

@@ -43,7 +43,8 @@ def partition(profile: ModelProfile, topology: Topology, rules: CostRules) -> Mo
 
     It says what limits it, and names the best of each kind that was not chosen.
     """
-    tables, limit = SpanTables.of(profile), rules.memory_bytes
+    tables = SpanTables.of(profile)
+    limit = rules.memory_bytes
     check_layers_fit(profile, rules)
     candidates = flat_splits(tables, topology, rules)
     refused: list[ModelSplit] = []
@@ -156,7 +157,8 @@ def _losers(
 
     losers: dict[str, str] = {}
     for name, members in kinds.items():
-        if best := min(members, key=lambda split: (split.seconds, split.workers), default=None):
+        best = min(members, key=lambda split: (split.seconds, split.workers), default=None)
+        if best:
             gap = best.seconds / chosen.seconds
             losers[f"{name} {best}"] = (
                 f"{gap:.3g}x the time per input on {best.workers} devices; limited by "
@@ -190,7 +192,9 @@ class _FlatSearch:
     """Fills the table from one worker to all."""
 
     def __init__(self, tables: SpanTables, topology: Topology, rules: CostRules) -> None:
-        self._tables, self._topology, self._stages_of = tables, topology, StageTables(tables, rules)
+        self._tables = tables
+        self._topology = topology
+        self._stages_of = StageTables(tables, rules)
         self._count = len(tables.outputs)
         self._table: dict[tuple[int, int], _Suffix] = {}
         self._after: dict[int, Matrix] = {}
@@ -217,12 +221,16 @@ class _FlatSearch:
         return ModelSplit(tuple(self._stages(workers, -replicas)), float(seconds), "flat")
 
     def _stages(self, workers: int, replicas: int) -> list[PipelineStage]:
-        stages, first = [], 0
+        stages = []
+        first = 0
         while replicas:
             suffix = self._table[workers, replicas]
-            last, following = int(suffix.cut[first]), int(suffix.next_replicas[first])
+            last = int(suffix.cut[first])
+            following = int(suffix.next_replicas[first])
             stages.append(PipelineStage(first, last, replicas))
-            workers, replicas, first = workers - replicas, following, last + 1
+            workers -= replicas
+            replicas = following
+            first = last + 1
         return stages
 
     def _solve(self, workers: int, replicas: int) -> _Suffix:
@@ -296,11 +304,10 @@ def level_splits(
         place = _Place(top, parts, 1, 0)
         seconds = float(search.pipelines(place).seconds[0, -1])
         if np.isfinite(seconds):
-            splits.append(
-                ModelSplit(
-                    tuple(search.stages(place, 0, len(tables.outputs) - 1)), seconds, "levels"
-                )
+            model_split = ModelSplit(
+                tuple(search.stages(place, 0, len(tables.outputs) - 1)), seconds, "levels"
             )
+            splits.append(model_split)
 
     return splits
 
@@ -311,7 +318,9 @@ class _LevelSearch:
     def __init__(
         self, tables: SpanTables, topology: Topology, rules: CostRules, most: float
     ) -> None:
-        self._tables, self._topology, self._most = tables, topology, most
+        self._tables = tables
+        self._topology = topology
+        self._most = most
         self._stages_of = StageTables(tables, rules)
         self._sizes = (1, *topology.sizes())
         self._top = len(topology.counts) - 1
@@ -361,7 +370,8 @@ class _LevelSearch:
         """Spans that leave no more compute to the workers before and behind the place than they can
         do.
         """
-        compute, own = self._tables.seconds, self._workers(place)
+        compute = self._tables.seconds
+        own = self._workers(place)
         count = len(compute)
         if self._most == inf:
             return slice(0, count), slice(0, count)
@@ -385,10 +395,13 @@ class _LevelSearch:
 
     def _stage(self, place: _Place) -> Matrix:
         """Seconds of a single stage on all components of a place."""
-        within, bandwidth = self._within(place), self._topology.bandwidths[place.level]
-        block, spans = self._window(place), self._stages_of.spans
+        within = self._within(place)
+        bandwidth = self._topology.bandwidths[place.level]
+        block = self._window(place)
+        spans = self._stages_of.spans
         if place.level:
-            compute, weights = self.pipelines(within).seconds[block], spans.weights[block]
+            compute = self.pipelines(within).seconds[block]
+            weights = spans.weights[block]
             seconds = stage_seconds(compute, weights, place.parts, bandwidth, self._stages_of.rules)
         else:
             seconds = self._stages_of.seconds(place.parts, bandwidth)[block]
@@ -413,7 +426,8 @@ class _LevelSearch:
             yield PipelineStage(first, last, place.copies)
             return
         best = self.pipelines(place)
-        cut, parts = int(best.cuts[first, last]), int(best.last_parts[first, last])
+        cut = int(best.cuts[first, last])
+        parts = int(best.last_parts[first, last])
         if cut >= 0:
             yield from self.stages(self._before(place, parts), first, cut)
         yield from self.stages(self._within(replace(place, parts=parts)), max(first, cut + 1), last)
@@ -425,10 +439,12 @@ def _improve(best: _Pipelines, heads: Cube, stages: Cube, offset: int) -> None:
 
     `stages` has the spans that end at layer `offset` or later.
     """
-    starts, ends = np.isfinite(heads.min(axis=0)), np.isfinite(stages.min(axis=0))
+    starts = np.isfinite(heads.min(axis=0))
+    ends = np.isfinite(stages.min(axis=0))
     for s in np.flatnonzero(starts.any(axis=0)[:-1] & ends.any(axis=1)[1:]).tolist():
         # Only the block of spans that both parts may have.
-        from_, to = int(starts[:, s].argmax()), ends.shape[1] - int(ends[s + 1, ::-1].argmax())
+        from_ = int(starts[:, s].argmax())
+        to = ends.shape[1] - int(ends[s + 1, ::-1].argmax())
         after = max(s + 1 - offset, 0)
         block = (slice(from_, min(s + 1, len(starts))), slice(after + offset, to + offset))
         slowest = np.maximum(

@@ -83,7 +83,8 @@ def _with_tensor(
     """All plans whose split layers are shared by `tensor` devices. Raises BadInput if there cannot
     be any.
     """
-    lanes, grouped = profiles, request
+    lanes = profiles
+    grouped = request
     if tensor > 1:
         lanes = [on_lanes(profile, tensor, request.topology.bandwidths[0]) for profile in profiles]
         grouped = replace(request, topology=request.topology.grouped(tensor), tensor=1)

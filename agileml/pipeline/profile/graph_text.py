@@ -49,7 +49,8 @@ def read_graph(text: str, *, model: str, microbatch: int, crossing: int = 1) -> 
     nodes: dict[str, GraphNode] = {}
     edges: list[tuple[int, str, str]] = []
     for number, line in enumerate(text.splitlines(), 1):
-        if matched := _NODE.fullmatch(line.strip()):
+        matched = _NODE.fullmatch(line.strip())
+        if matched:
             node = _node(matched["name"], matched["what"], matched["figures"], number)
             if nodes.setdefault(node.name, node) is not node:
                 raise BadProfile(
@@ -156,16 +157,15 @@ def _layers(
         end = i == len(order) - 1
         if end or (1 <= len(sent) <= crossing and any(node.costs for node in piece)):
             worked = [node for node in piece if not node.is_input] or list(piece)
-            layers.append(
-                LayerCost(
-                    f"{worked[0].name}..{worked[-1].name}" if len(worked) > 1 else worked[0].name,
-                    sum(node.forward_seconds for node in piece),
-                    sum(node.backward_seconds for node in piece),
-                    nodes[name].output_bytes if end else sum(node.output_bytes for node in sent),
-                    sum(node.output_bytes for node in piece if not node.is_input),
-                    sum(node.weight_bytes for node in piece),
-                )
+            layer_cost = LayerCost(
+                f"{worked[0].name}..{worked[-1].name}" if len(worked) > 1 else worked[0].name,
+                sum(node.forward_seconds for node in piece),
+                sum(node.backward_seconds for node in piece),
+                nodes[name].output_bytes if end else sum(node.output_bytes for node in sent),
+                sum(node.output_bytes for node in piece if not node.is_input),
+                sum(node.weight_bytes for node in piece),
             )
+            layers.append(layer_cost)
             piece = []
 
     return tuple(layers)

@@ -143,13 +143,16 @@ def on_lanes(profile: ModelProfile, tensor: int, bandwidth: float) -> ModelProfi
                 f"layer {layer.name!r} has {layer.parts} parts, and tensor is {tensor}: use a "
                 f"divisor of {layer.parts}"
             )
+        forward_seconds = layer.forward_seconds / tensor + layer.output_bytes * sent
+        backward_seconds = layer.backward_seconds / tensor + entering * sent
+        update_seconds = {key: seconds / tensor for key, seconds in layer.update_seconds.items()}
         share = replace(
             layer,
-            forward_seconds=layer.forward_seconds / tensor + layer.output_bytes * sent,
-            backward_seconds=layer.backward_seconds / tensor + entering * sent,
+            forward_seconds=forward_seconds,
+            backward_seconds=backward_seconds,
             stash_bytes=layer.stash_bytes / tensor,
             weight_bytes=layer.weight_bytes / tensor,
-            update_seconds={key: seconds / tensor for key, seconds in layer.update_seconds.items()},
+            update_seconds=update_seconds,
         )
         layers.append(share if layer.parts > 1 else layer)
 
@@ -293,11 +296,15 @@ class SpanTables:
     @classmethod
     def of(cls, profile: ModelProfile) -> "SpanTables":
         layers = profile.layers
+        seconds = _spans([layer.seconds for layer in layers])
+        weights = _spans([layer.weight_bytes for layer in layers])
+        stash = _spans([layer.stash_bytes for layer in layers])
+        outputs = np.array([layer.output_bytes for layer in layers])
         return cls(
-            _spans([layer.seconds for layer in layers]),
-            _spans([layer.weight_bytes for layer in layers]),
-            _spans([layer.stash_bytes for layer in layers]),
-            np.array([layer.output_bytes for layer in layers]),
+            seconds,
+            weights,
+            stash,
+            outputs,
         )
 
 

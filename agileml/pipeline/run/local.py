@@ -74,7 +74,8 @@ class PipelineStopped(JobFailed):
 
     def __init__(self, why: str, trained: TrainedPipeline, update: int) -> None:
         super().__init__(why)
-        self.trained, self.update = trained, update
+        self.trained = trained
+        self.update = update
 
 
 def train_local(
@@ -98,7 +99,8 @@ def train_local(
     with closing(Processes()) as processes:
         rendezvous = FolderRendezvous(processes.folder, secrets.token_bytes(SECRET_BYTES))
         run = _LocalRun(prepared, rendezvous, faults or FaultScript([]), checkpoint)
-        if (done := run.resume()) >= plan.batches:
+        done = run.resume()
+        if done >= plan.batches:
             return run.trained(done)
         fleet = LocalFleet(prepared, processes, rendezvous)
         try:
@@ -141,9 +143,8 @@ def _prepared(
         hang_timeout=hang_timeout,
     )
 
-    prepared = prepare_pipeline(
-        job, ModelSource(optimizer, plan.scheme, plan.batch, plan.recompute), plan
-    )
+    model_source = ModelSource(optimizer, plan.scheme, plan.batch, plan.recompute)
+    prepared = prepare_pipeline(job, model_source, plan)
     if nodes < prepared.least_nodes:
         raise BadArgument(
             f"nodes is {nodes}: {plan.scheme} needs at least {prepared.least_nodes} with these "
@@ -205,7 +206,9 @@ class _LocalRun:
         faults: FaultScript,
         file: Path | None,
     ) -> None:
-        self._settings, self._folder, self._file = prepared.settings, rendezvous.folder, file
+        self._settings = prepared.settings
+        self._folder = rendezvous.folder
+        self._file = file
         self._store = ModelCheckpoints(rendezvous.blobs)
         self.faults = faults
         self._progress = PipelineProgress(prepared.settings)
@@ -221,7 +224,8 @@ class _LocalRun:
         losses, layers = load_checkpoint(self._file, self._settings)
         for layer, version in enumerate(layers):
             self._store.save(layer, version)
-        self._progress.losses, self._kept = losses, layers[0].clock
+        self._progress.losses = losses
+        self._kept = layers[0].clock
 
         with closing(Memory(self._folder / CONTROLLER_MEMORY)) as memory:
             memory.remember_decision([[k, loss] for k, loss in losses.items()])
@@ -288,12 +292,10 @@ def save_checkpoint(
         "layers": heads,
     }
 
+    arrays[_ABOUT] = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
+
     with replaced(path) as new, new.open("wb") as file:
-        np.savez(
-            file,
-            **{_ABOUT: np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)},
-            **arrays,  # type: ignore[arg-type]
-        )
+        np.savez(file, **arrays)
 
 
 def _terms(settings: ElasticSettings) -> str:

@@ -66,15 +66,21 @@ class PipelineNode:
             case TakeSeat():
                 yield from self._take(message)
             case CopyLayers():
-                epoch, batch, states = message.epoch, message.batch, self._snapshots[message.batch]
+                epoch = message.epoch
+                batch = message.batch
+                states = self._snapshots[message.batch]
                 for layer, node in message.copies:
+                    frame = PipelineFrame(
+                        epoch, (COPY, layer, batch), tuple(states[layer].arrays())
+                    )
                     yield Send(
                         node,
-                        PipelineFrame(epoch, (COPY, layer, batch), tuple(states[layer].arrays())),
+                        frame,
                     )
                 for layer in message.saved:
                     # In a job, each layer is a partition.
-                    yield Save(epoch, layer, Version(batch, Tally(0, 0), states[layer].arrays()))
+                    version = Version(batch, Tally(0, 0), states[layer].arrays())
+                    yield Save(epoch, layer, version)
             case RunBatches() if message.epoch == self.epoch:
                 yield from self._start(message)
             case PipelineFrame():
@@ -112,13 +118,18 @@ class PipelineNode:
             yield from self._continue()
 
     def _take(self, seat: TakeSeat) -> Iterator[Action]:
-        self.epoch, self._seat, self._run = seat.epoch, seat, None
+        self.epoch = seat.epoch
+        self._seat = seat
+        self._run = None
         self._frames = {key: arrays for key, arrays in self._frames.items() if key[0] >= seat.epoch}
         mine = self._snapshots.setdefault(seat.batch, {})
         for layer, node in seat.gives:
+            frame = PipelineFrame(
+                seat.epoch, (STATE, layer, seat.batch), tuple(mine[layer].arrays())
+            )
             yield Send(
                 node,
-                PipelineFrame(seat.epoch, (STATE, layer, seat.batch), tuple(mine[layer].arrays())),
+                frame,
             )
 
         for layer, source in seat.sources.items():
@@ -196,4 +207,5 @@ class PipelineNode:
             yield Send(CONTROLLER, BatchesDone(self.name, self.epoch, program.losses))
         except AgileMLError as error:
             self._run = None
-            yield Send(CONTROLLER, Broken(self.name, f"{self.name}: {error}"))
+            broken = Broken(self.name, f"{self.name}: {error}")
+            yield Send(CONTROLLER, broken)

@@ -66,7 +66,8 @@ class StageProgram:
                 yield from self._update(oldest[i])
 
     def _forward(self, step: PipelineStep) -> Awaiting[None]:
-        virtual, k = step.chunk * self.work.depth + self.work.stage, step.microbatch
+        virtual = step.chunk * self.work.depth + self.work.stage
+        k = step.microbatch
         if virtual:
             inputs = unpacked((yield (ACTIVATION, virtual, k)))
         else:
@@ -78,9 +79,8 @@ class StageProgram:
         )
         if virtual < self._virtual - 1:
             to = self.work.after[k % len(self.work.after)]
-            yield Send(
-                to, PipelineFrame(self.state.epoch, (ACTIVATION, virtual + 1, k), packed(outputs))
-            )
+            frame = PipelineFrame(self.state.epoch, (ACTIVATION, virtual + 1, k), packed(outputs))
+            yield Send(to, frame)
             return
 
         with users_code(f"loss of microbatch {k}"):
@@ -95,7 +95,8 @@ class StageProgram:
         self.losses[k] = loss
 
     def _backward(self, step: PipelineStep) -> Awaiting[None]:
-        virtual, k = step.chunk * self.work.depth + self.work.stage, step.microbatch
+        virtual = step.chunk * self.work.depth + self.work.stage
+        k = step.microbatch
         last = virtual == self._virtual - 1
         gradient = self._turned.pop(k) if last else unpacked((yield (GRADIENT, virtual, k)))
         gradient = yield from self.state.backward(
@@ -104,9 +105,8 @@ class StageProgram:
 
         if virtual:
             to = self.work.before[k % len(self.work.before)]
-            yield Send(
-                to, PipelineFrame(self.state.epoch, (GRADIENT, virtual - 1, k), packed(gradient))
-            )
+            frame = PipelineFrame(self.state.epoch, (GRADIENT, virtual - 1, k), packed(gradient))
+            yield Send(to, frame)
 
     def _update(self, oldest: int) -> Awaiting[None]:
         """Adds gradients in the order of microbatches, from node to node, so that the sum is that
@@ -127,7 +127,8 @@ class StageProgram:
         """The mean gradients of layers, over all nodes that have them."""
         means: dict[int, Weights] = {}
         for layer in layers:
-            chain, number = self.work.chains[layer], self.state.layers[layer].updates
+            chain = self.work.chains[layer]
+            number = self.state.layers[layer].updates
             at = chain.index(self.name)
             total: Weights | None = (yield (SUM, layer, number)) if at else None
             in_place = len(chain) == 1 and self.state.owns(layer)
@@ -135,17 +136,17 @@ class StageProgram:
                 total = part if total is None else tuple(map(added, total, part))
             assert total is not None
             if at < len(chain) - 1:
-                yield Send(
-                    chain[at + 1], PipelineFrame(self.state.epoch, (SUM, layer, number), total)
-                )
+                frame = PipelineFrame(self.state.epoch, (SUM, layer, number), total)
+                yield Send(chain[at + 1], frame)
             else:
                 means[layer] = tuple(
                     mean_of(array, self.work.divisor, in_place=in_place) for array in total
                 )
                 for other in chain[:-1]:
-                    yield Send(
-                        other, PipelineFrame(self.state.epoch, (MEAN, layer, number), means[layer])
+                    pipeline_frame = PipelineFrame(
+                        self.state.epoch, (MEAN, layer, number), means[layer]
                     )
+                    yield Send(other, pipeline_frame)
 
         for layer in layers:
             if layer not in means:
@@ -155,27 +156,27 @@ class StageProgram:
 
     def _jointly(self, means: dict[int, Weights]) -> Awaiting[dict[int, Weights]]:
         """The gradients after an exchange with all stages of the pipeline."""
-        stage, last, number = (
-            self.work.stage,
-            self.work.depth - 1,
-            self.state.layers[min(means)].updates,
-        )
+        stage = self.work.stage
+        last = self.work.depth - 1
+        number = self.state.layers[min(means)].updates
 
         later = (yield (COLLECTED, stage, number)) if stage < last else None
         collected = self._joint.collected(means, later)
         if stage:
+            frame = PipelineFrame(self.state.epoch, (COLLECTED, stage - 1, number), collected)
             yield Send(
                 self.work.before[0],
-                PipelineFrame(self.state.epoch, (COLLECTED, stage - 1, number), collected),
+                frame,
             )
             sums = yield (JOINT, stage, number)
         else:
             sums = self._joint.summed(collected)
 
         if stage < last:
+            pipeline_frame = PipelineFrame(self.state.epoch, (JOINT, stage + 1, number), sums)
             yield Send(
                 self.work.after[0],
-                PipelineFrame(self.state.epoch, (JOINT, stage + 1, number), sums),
+                pipeline_frame,
             )
 
         return self._joint.applied(means, sums)
@@ -227,7 +228,8 @@ class JointUpdate:
         """The norm of all gradients, and the sum of each tied one: backward, as PyTorch adds
         them."""
         norms, *gradients = collected
-        totals, at = [], 0
+        totals = []
+        at = 0
         for places in self.tied:
             totals.append(reduce(added, reversed(gradients[at : at + len(places)])))
             at += len(places)

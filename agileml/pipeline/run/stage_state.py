@@ -150,7 +150,8 @@ class StageState:
     def _turn_back(
         self, number: int, microbatch: int, version: int, stash: Stash, gradient: Values
     ) -> Passed:
-        layer, weights = self.model.layers[number], self.weights(number, version)
+        layer = self.model.layers[number]
+        weights = self.weights(number, version)
         if number not in self.summed or not isinstance(layer, AddingLayer):
             passed, gradients = layer.backward(weights, stash, gradient)
             _check_gradients(weights, gradients)
@@ -214,11 +215,9 @@ class StageState:
             for i in piece:
                 if i not in self.layers:
                     continue
-                layer, weights, key = (
-                    self.model.layers[i],
-                    self.weights(i, version),
-                    (self.model.seed, microbatch, i),
-                )
+                layer = self.model.layers[i]
+                weights = self.weights(i, version)
+                key = (self.model.seed, microbatch, i)
                 with users_code(f"layer {i}, forward pass of microbatch {microbatch}"):
                     if buffers[i] and isinstance(layer, BufferedLayer):
                         own[i], stashes[i], changed[i] = layer.forward_buffered(
@@ -244,7 +243,8 @@ class StageState:
 
         for other in self.others:
             for layer, array in own.items():
-                yield Send(other, PipelineFrame(self.epoch, (kind, layer, microbatch), (array,)))
+                frame = PipelineFrame(self.epoch, (kind, layer, microbatch), (array,))
+                yield Send(other, frame)
 
         parts = []
         for layer in piece:

@@ -64,7 +64,8 @@ class TrainedPipeline:
 
 def result_of(progress: PipelineProgress, model: Params, updates: int) -> TrainedPipeline:
     """The result of this many updates, after which the pipeline has this model."""
-    weights, buffers = {}, {}
+    weights = {}
+    buffers = {}
     for layer in range(progress.layers):
         weights[layer], others = arrays_of_layer(model, layer)
         if others:

@@ -18,12 +18,16 @@ def delay(scheme: str, stages: int) -> int:
     """Updates that the oldest gradient misses."""
     if scheme in FLUSHING:
         return 0
-    return 1 if scheme == "2bw" else stages - 1
+    if scheme == "2bw":
+        return 1
+    return stages - 1
 
 
 def bubble(scheme: str, stages: int, microbatches: int, chunks: int = 1) -> float:
     """Time lost to filling and draining, relative to the ideal time of a batch."""
-    return (stages - 1) / (chunks * microbatches) if scheme in FLUSHING else 0.0
+    if scheme in FLUSHING:
+        return (stages - 1) / (chunks * microbatches)
+    return 0.0
 
 
 def versions(scheme: str, stages: int, stage: int) -> int:
@@ -32,7 +36,9 @@ def versions(scheme: str, stages: int, stage: int) -> int:
         return 1
     if scheme == "2bw":
         return 2
-    return stages if scheme == "vertical-sync" else stages - stage + 1
+    if scheme == "vertical-sync":
+        return stages
+    return stages - stage + 1
 
 
 def in_flight(scheme: str, stages: int, stage: int, microbatches: int, chunks: int = 1) -> int:
@@ -110,7 +116,8 @@ def orders(shape: ScheduleShape) -> tuple[StepOrder, ...]:
 
 
 def _order(shape: ScheduleShape, s: int) -> StepOrder:
-    m, warm = shape.microbatches, shape.stages - s
+    m = shape.microbatches
+    warm = shape.stages - s
     total = m * shape.batches
     if shape.scheme not in FLUSHING:
         every = 1 if shape.scheme in STASHING else m
@@ -142,7 +149,9 @@ def _alternating(inputs: Sequence[int], warm: int) -> list[PipelineStep]:
 
 
 def _interleaved(shape: ScheduleShape, s: int, first: int) -> list[PipelineStep]:
-    p, m, v = shape.stages, shape.microbatches, shape.chunks
+    p = shape.stages
+    m = shape.microbatches
+    v = shape.chunks
 
     def step(kind: Pass, i: int) -> PipelineStep:
         chunk = i % (p * v) // p
@@ -228,7 +237,9 @@ def peak_versions(order: StepOrder, used: Mapping[int, int]) -> int:
     last = {
         used[step.microbatch]: i for i, step in enumerate(order) if step.kind is not Pass.UPDATE
     }
-    held, newest, peak = {0}, 0, 1
+    held = {0}
+    newest = 0
+    peak = 1
 
     for i, step in enumerate(order):
         if step.kind is Pass.UPDATE:

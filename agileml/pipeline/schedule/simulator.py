@@ -67,7 +67,8 @@ class PipelineRun:
             if span.step.kind is Pass.UPDATE and span.stage == span.replica == 0
         ]
 
-        begun, last = len(ends) // 3, len(ends) - 1 - len(ends) // 3
+        begun = len(ends) // 3
+        last = len(ends) - 1 - len(ends) // 3
         if last <= begun:
             return ends[-1] / len(ends)
         return (ends[last] - ends[begun]) / (last - begun)
@@ -96,7 +97,8 @@ class _Play:
     """
 
     def __init__(self, orders: Sequence[Sequence[StepOrder]], times: Sequence[StageTimes]) -> None:
-        self._times, self._depth = times, len(orders)
+        self._times = times
+        self._depth = len(orders)
         self._replicas = [len(stage) for stage in orders]
         self._devices = [
             _Device(s, r, order) for s, stage in enumerate(orders) for r, order in enumerate(stage)
@@ -158,7 +160,8 @@ class _Play:
             ]
         )
 
-        self._spans.append(PipelineSpan(device.stage, device.replica, step, start, device.free))
+        span = PipelineSpan(device.stage, device.replica, step, start, device.free)
+        self._spans.append(span)
         if step.kind is Pass.UPDATE:
             device.updates += 1
         else:
@@ -183,7 +186,9 @@ class _Play:
         ready = self._gradients.setdefault((device.stage, device.updates), {})
         ready[device.replica] = device.free
         expected = sum(count > device.updates for count in self._update_counts[device.stage])
-        return max(ready.values()) if len(ready) >= expected else None
+        if len(ready) >= expected:
+            return max(ready.values())
+        return None
 
 
 _COLORS = {Pass.FORWARD: "#4c78a8", Pass.BACKWARD: "#72b7b2", Pass.UPDATE: "#e45756"}
@@ -238,7 +243,8 @@ def _label(span: PipelineSpan) -> str:
 
 
 def _box(span: PipelineSpan, row: int, scale: float) -> str:
-    x, width = _LEFT + span.start * scale, max((span.end - span.start) * scale, 0.5)
+    x = _LEFT + span.start * scale
+    width = max((span.end - span.start) * scale, 0.5)
     y = _GAP + row * (_ROW + _GAP)
     label = (
         f'<text class="label" x="{x + 2:.2f}" y="{y + 17}">{span.step.microbatch}</text>'

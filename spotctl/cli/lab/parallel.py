@@ -158,9 +158,9 @@ def profile(
     Example: spotctl lab parallel profile mlp --microbatch 8,16 --out profile.json
     """
     from agileml.pipeline.builtin import model_factory
-    from agileml.pipeline.measure.profiler import profiled, profiles_to_json
     from spotctl.files.model_files import check_folder
     from spotctl.lab import parallel
+    from spotctl.lab.profiler import profiled, profiles_to_json
 
     session: Session = context.obj
     sizes = parse_sizes(microbatch)
@@ -214,12 +214,12 @@ def simulate(
     Example: spotctl lab parallel simulate plan.json --trace fleet.csv --warning 30s
     """
     from agileml.checks import check_whole
-    from agileml.pipeline.elastic.simulate_fleet import simulate_fleet
     from agileml.pipeline.plan.parallel_plan import simulate as play
     from agileml.pipeline.plan.planner import summary
     from agileml.pipeline.schedule.simulator import timeline_page, trace_json
     from spotctl.files.model_files import load_plan
     from spotctl.lab import parallel
+    from spotctl.lab.simulate_fleet import simulate_fleet
 
     session: Session = context.obj
     check_whole("batches", batches, 1, 1000)
@@ -270,8 +270,8 @@ def transformer(
     --sequence 2048 --devices 1536 --tflops 141
     """
     from agileml.checks import check_number, check_whole
-    from agileml.pipeline.profile.transformer import TransformerShape, layout_by_rule, traffic
     from spotctl.lab import parallel
+    from spotctl.lab.transformer import TransformerShape, layout_by_rule, traffic
     from spotctl.show.columns import as_json
 
     session: Session = context.obj

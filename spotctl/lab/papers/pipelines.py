@@ -22,10 +22,10 @@ from agileml.pipeline.plan.parallel_plan import ModelSplit, Topology
 from agileml.pipeline.plan.partition import partition, split_bytes, stage_bytes
 from agileml.pipeline.profile.graph_text import read_graph
 from agileml.pipeline.profile.model_profile import CostRules, ModelProfile, SpanTables, sync_factor
-from agileml.pipeline.profile.transformer import TransformerLayout, TransformerShape, traffic
 from agileml.pipeline.schedule.schedules import ScheduleShape, orders, replicated_orders
 from agileml.pipeline.schedule.simulator import StageTimes, play
 from spotctl.lab.papers.results import Experiment, FigureValues, PaperData
+from spotctl.lab.transformer import TransformerLayout, TransformerShape, traffic
 
 # -- PipeDream: measured profiles on three groups of GPUs
 

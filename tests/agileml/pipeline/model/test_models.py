@@ -13,11 +13,11 @@ import pytest
 from agileml.errors import AgileMLError, BadArgument, TrainerFailed
 from agileml.pipeline.builtin import model_factory
 from agileml.pipeline.elastic.seats import PipelineLayout
-from agileml.pipeline.measure.profiler import profiled, profiles_to_json
 from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.profile.model_profile import OPTIMIZER_STATE, profiles_from_json
 from agileml.pipeline.run.local import train_local, train_simulated
 from agileml.pipeline.run.training import PipelinePlan
+from spotctl.lab.profiler import profiled, profiles_to_json
 from tests.agileml.pipeline.oracle import same, trained
 
 

@@ -15,7 +15,6 @@ from agileml.errors import BadArgument
 from agileml.pipeline.elastic.layouts import LayoutRules, layouts_of_pieces, over_layers
 from agileml.pipeline.elastic.seats import PipelineLayout
 from agileml.pipeline.layers import Dense, squared_error
-from agileml.pipeline.measure.profiler import profiled
 from agileml.pipeline.model.base import Array, DrawKey, PipelineLayer, PipelineModel, Stash, Weights
 from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.plan.parallel_plan import SplitRequest, Topology
@@ -24,6 +23,7 @@ from agileml.pipeline.profile.model_profile import BadProfile, CostRules, LayerC
 from agileml.pipeline.run.local import parse_faults, train_local, train_simulated
 from agileml.pipeline.run.training import PipelinePlan, planned_training
 from agileml.pipeline.tensor_parts import TensorPart, pieces, split_layer
+from spotctl.lab.profiler import profiled
 from tests.agileml.pipeline.oracle import same, split_model, trained
 from tests.samples import PIPELINE_PROCESSES
 from tests.spotctl.command_line import spotctl

@@ -19,7 +19,6 @@ from torch import nn  # noqa: E402  # torch may be missing
 from agileml.errors import BadArgument, JobFailed  # noqa: E402
 from agileml.pipeline.elastic.seats import PipelineLayout  # noqa: E402
 from agileml.pipeline.layers import squared_error  # noqa: E402
-from agileml.pipeline.measure.profiler import profiled  # noqa: E402
 from agileml.pipeline.model.arrays import ABSENT  # noqa: E402
 from agileml.pipeline.model.base import PipelineModel, UpdateRule  # noqa: E402
 from agileml.pipeline.optimizers import Optimizer, TorchOptimizer  # noqa: E402
@@ -33,6 +32,7 @@ from agileml.pipeline.torch_layers import (  # noqa: E402
     modules_with,
     torch_layers,
 )
+from spotctl.lab.profiler import profiled  # noqa: E402
 from tests.agileml.pipeline.model.torch_constructs import (  # noqa: E402
     CONSTRUCTS,
     MICROBATCHES,

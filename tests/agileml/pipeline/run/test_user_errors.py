@@ -12,11 +12,11 @@ import pytest
 
 from agileml.errors import JobFailed, TrainerFailed
 from agileml.pipeline.layers import Dense, squared_error
-from agileml.pipeline.measure.profiler import profiled
 from agileml.pipeline.model.base import Array, DrawKey, PipelineModel, Stash, Weights
 from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.run.local import train_local, train_simulated
 from agileml.pipeline.run.training import PipelinePlan
+from spotctl.lab.profiler import profiled
 from tests.spotctl.command_line import spotctl
 
 SGD = Optimizer("sgd", 0.01)

@@ -9,12 +9,12 @@ import pytest
 
 from agileml.pipeline.plan.parallel_plan import Topology
 from agileml.pipeline.profile.model_profile import LayerCost, ModelProfile
-from agileml.pipeline.profile.transformer import TransformerLayout
 from agileml.pipeline.schedule.schedules import ScheduleShape, orders
 from agileml.pipeline.schedule.simulator import StageTimes, play
 from spotctl.lab.papers import pipelines
 from spotctl.lab.papers.pipelines import A100, GPT_3, V100, GptTraining, straight_seconds
 from spotctl.lab.papers.results import PaperData
+from spotctl.lab.transformer import TransformerLayout
 
 
 def test_a_straight_pipeline_is_the_best_of_all_cuts() -> None:

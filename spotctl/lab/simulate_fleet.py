@@ -107,7 +107,8 @@ def simulate_fleet(plan: ParallelPlan, fleet: Sequence[FleetChange], warning: fl
     }
     bound = 0.0
     for began, end, size, _ in spans:
-        if fitting := max((nodes for nodes in options if nodes <= size), default=0):
+        fitting = max((nodes for nodes in options if nodes <= size), default=0)
+        if fitting:
             bound += (end - began) * samples / steps[options[fitting]]
 
     machine_seconds = sum((end - began) * size for began, end, size, _ in spans)
@@ -177,10 +178,8 @@ class _Layers:
                 self.seconds(layout, _PLAYED_BATCHES, scheme) + (batches - _PLAYED_BATCHES) * step
             )
         if scheme in STASHING:
-            (spans,), replicas = (
-                layout.pipelines,
-                layout.replicas or (1,) * len(layout.pipelines[0]),
-            )
+            (spans,) = layout.pipelines
+            replicas = layout.replicas or (1,) * len(layout.pipelines[0])
             stages = [
                 times.forward + times.backward + times.sync
                 for times in self._times(spans, max(replicas) > 1)
@@ -242,7 +241,9 @@ class FleetReplay:
 
     def __post_init__(self) -> None:
         self._order = count()
-        self._running, self._began, self._end = 0, 0.0, 0.0
+        self._running = 0
+        self._began = 0.0
+        self._end = 0.0
         """The number of batches of the latest work, and its beginning and end; 0 before the first
         work, and if it is lost."""
 
@@ -306,7 +307,9 @@ class FleetReplay:
         last = max(undisturbed - undisturbed % every, order.last)
 
         end = now + length * (last - order.first) / (order.last - order.first)
-        self._running, self._began, self._end = last - order.first, now, end
+        self._running = last - order.first
+        self._began = now
+        self._end = end
         together = last if last > order.last else None
         for node, _ in working:
             self.put(end, partial(self._end_work, BatchesDone(node, order.epoch, {}), together))
@@ -339,7 +342,8 @@ def put_fleet(replay: FleetReplay, fleet: Sequence[FleetChange], warning: float)
 
 def fleet_sizes(fleet: Sequence[FleetChange], until: float) -> list[tuple[float, float, int, bool]]:
     """Spans with a constant number of machines, and whether each began with a loss."""
-    size, spans = 0, []
+    size = 0
+    spans = []
     ends = [change.at for change in fleet[1:]] + [until]
     for change, end in zip(fleet, ends, strict=True):
         size += len(change.added) - len(change.removed)

@@ -151,7 +151,8 @@ def _profile(name: str, model: PipelineModel, size: int, measuring: _Measuring) 
     weights = [model.initial(i) for i in range(len(model.layers))]
     values, targets = model.data(0)
     input_bytes = nbytes(values)
-    cuts, inputs = pieces(model.layers), []
+    cuts = pieces(model.layers)
+    inputs = []
 
     for piece in cuts:
         inputs.append(values)
@@ -198,11 +199,9 @@ def _profile(name: str, model: PipelineModel, size: int, measuring: _Measuring) 
 
 def _joined(model: PipelineModel, piece: range, parts: Sequence[Passed], whole: Passed) -> Passed:
     first = model.layers[piece[0]]
-    return (
-        sum_of_parts(parts, whole, residual=first.residual)
-        if isinstance(first, TensorPart)
-        else parts[0]
-    )
+    if isinstance(first, TensorPart):
+        return sum_of_parts(parts, whole, residual=first.residual)
+    return parts[0]
 
 
 def _cost(
@@ -283,7 +282,9 @@ def _stash_bytes(layer: PipelineLayer, weights: Weights, inputs: Values, stash: 
 def _array_bytes(stash: object) -> int:
     if isinstance(stash, np.ndarray):
         return stash.nbytes
-    return sum(map(_array_bytes, stash)) if isinstance(stash, tuple | list) else 0
+    if isinstance(stash, tuple | list):
+        return sum(map(_array_bytes, stash))
+    return 0
 
 
 FEW, MANY = 2, 6
@@ -312,11 +313,10 @@ def scale_to_whole_model(
     few, many = (seconds(_training(model, number)) for number in (FEW, MANY))
     passes = (many - few) / (MANY - FEW)
     updates = few - FEW * passes
-    alone, alone_updates = (
-        sum(layer.seconds for layer in costs),
-        sum(layer.update_seconds["sgd"] for layer in costs),
-    )
-    of_pass, of_update = _ratio(passes, alone), _ratio(updates, alone_updates)
+    alone = sum(layer.seconds for layer in costs)
+    alone_updates = sum(layer.update_seconds["sgd"] for layer in costs)
+    of_pass = _ratio(passes, alone)
+    of_update = _ratio(updates, alone_updates)
 
     return [
         replace(
@@ -338,7 +338,9 @@ def _ratio(whole: float, alone: float) -> float:
 
 def _training(model: PipelineModel, microbatches: int) -> Callable[[], None]:
     """Trains a batch with each call, as a node without peers."""
-    last, name, epoch = len(model.layers) - 1, "one", 1
+    last = len(model.layers) - 1
+    name = "one"
+    epoch = 1
     layout = PipelineLayout((((0, last),),), (microbatches,))
     numbers = count()
 

@@ -75,7 +75,9 @@ def traffic(
     other side.
     """
     activation = microbatch * shape.sequence * shape.hidden
-    t, p, d = layout.tensor, layout.stages, layout.pipelines
+    t = layout.tensor
+    p = layout.stages
+    d = layout.pipelines
     return TransformerTraffic(
         activation * chunks / (t if scatter else 1) if p > 1 else 0.0,
         8 * activation * (t - 1) / t,

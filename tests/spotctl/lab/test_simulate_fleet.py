@@ -12,10 +12,10 @@ from agileml.errors import BadArgument
 from agileml.pipeline.elastic.controller import ElasticController, ElasticSettings
 from agileml.pipeline.elastic.layouts import LayoutRules, layouts
 from agileml.pipeline.elastic.seats import RunBatches
-from agileml.pipeline.elastic.simulate_fleet import FleetChange, FleetReplay, simulate_fleet
 from agileml.pipeline.plan.parallel_plan import ParallelPlan, SplitRequest, Topology, simulate
 from agileml.pipeline.plan.planner import plan
 from agileml.pipeline.profile.model_profile import LayerCost, ModelProfile
+from spotctl.lab.simulate_fleet import FleetChange, FleetReplay, simulate_fleet
 
 LAYERS = tuple(LayerCost(f"l{i}", 0.01, 0.02, 1e5, 4e5, 4e6) for i in range(8))
 FOUR = tuple(f"n{i}" for i in range(4))

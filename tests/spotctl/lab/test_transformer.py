@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agileml.errors import BadArgument
-from agileml.pipeline.profile.transformer import (
+from spotctl.lab.transformer import (
     TransformerLayout,
     TransformerShape,
     layout_by_rule,

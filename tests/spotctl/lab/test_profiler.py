@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 
 from agileml.errors import JobFailed
-from agileml.pipeline.measure import profiler
-from agileml.pipeline.measure.profiler import scale_to_whole_model
 from agileml.pipeline.model.base import (
     Array,
     DrawKey,
@@ -19,6 +17,8 @@ from agileml.pipeline.model.base import (
     Weights,
 )
 from agileml.pipeline.profile.model_profile import OPTIMIZER_STATE, LayerCost
+from spotctl.lab import profiler
+from spotctl.lab.profiler import scale_to_whole_model
 
 
 class WorkClock:

@@ -1,1 +1,0 @@
-"""Measures the layers of a model, as a node works on them."""
