@@ -189,7 +189,9 @@ class CostPerWork:
     @property
     def usd_per_work(self) -> float:
         """E; infinite for a footprint that does no work."""
-        return self.cost_usd / self.work if self.work > 0 else math.inf
+        if self.work > 0:
+            return self.cost_usd / self.work
+        return math.inf
 
     def explain(self) -> str:
         """The terms, one per line."""
@@ -301,7 +303,9 @@ class EvictionLoss:
         work of an unwarned life is c * sum_k math.exp(-rate (startup + k (c + w))); 1 / rate is the
         mean life.
         """
-        rate, every, writing = self.per_hour, self.checkpoint_every_hours, self.checkpoint_hours
+        rate = self.per_hour
+        every = self.checkpoint_every_hours
+        writing = self.checkpoint_hours
         if self.warned:
             # Periodic checkpoints are not needed: only the one at the warning is written.
             return math.exp(-rate * (self.startup_hours + writing))
@@ -312,11 +316,9 @@ class EvictionLoss:
             # smallest float.
             return every / cycle
 
-        return (
-            every * rate * math.exp(-rate * self.startup_hours) / math.expm1(rate * cycle)
-            if rate * cycle < 700
-            else 0.0
-        )
+        if rate * cycle < 700:
+            return every * rate * math.exp(-rate * self.startup_hours) / math.expm1(rate * cycle)
+        return 0.0
 
 
 def effective_usd_per_hour(

@@ -65,7 +65,9 @@ class Charge:
     @property
     def amount(self) -> int:
         """Amount paid after refunds, in nano-dollar-seconds."""
-        return 0 if self.refunded else self.price * self.seconds
+        if self.refunded:
+            return 0
+        return self.price * self.seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,7 +131,8 @@ class PerSecond:
         if end == 0:
             return _dues([], [])
 
-        paid_from, least = max(age, self.free_until), max(end, self.minimum)
+        paid_from = max(age, self.free_until)
+        least = max(end, self.minimum)
         at_end = (end if ended is End.HANDED_ON else least) - age
         if paid_from >= end:
             return _dues([end], [at_end])
@@ -362,4 +363,6 @@ def highest_price(cloud: str, bid: int | None, on_demand: int) -> int:
     """
     if bid is None:
         return on_demand
-    return bid if markets_of(cloud).takes_bids else max(bid, on_demand)
+    if markets_of(cloud).takes_bids:
+        return bid
+    return max(bid, on_demand)

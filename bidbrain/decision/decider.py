@@ -97,7 +97,9 @@ class Decider:
     @property
     def name(self) -> str:
         """The name of the strategy, or of what decides in its place."""
-        return self.strategy.name if self.roaming is None else REGIONS
+        if self.roaming is None:
+            return self.strategy.name
+        return REGIONS
 
     @property
     def fallback(self) -> Rent:
@@ -131,7 +133,8 @@ class Decider:
         highest = partial(self._highest_bid, situation)
         if self.caps_bids:
             # Strategies compare only bids that may be made.
-            most, offers = self.most_bid, situation.offers
+            most = self.most_bid
+            offers = situation.offers
             if most is not None:
                 offers = tuple(offer for offer in offers if situation.price(offer) <= most)
             situation = replace(situation, offers=offers, highest_bid=highest)
@@ -141,14 +144,17 @@ class Decider:
             decided = with_capped_bids(decided, highest, self.most_bid)
 
         if decided.rents:
-            paying, saved = situation, situation.saved
+            paying = situation
+            saved = situation.saved
             if self.roaming is not None and saved is not None:
                 target = decided.rents[0].offer.market
                 moving = self.roaming.move_usd(saved.market, target, saved.gigabytes)
                 paying = replace(situation, usd_left=situation.usd_left - moving)
             decided = self._allowance.allowed(decided, paying)
 
-        return self._without_part(decided, situation) if self.limits.together else decided
+        if self.limits.together:
+            return self._without_part(decided, situation)
+        return decided
 
     def _highest_bid(self, situation: Situation, offer: Offer) -> int:
         """The most that may be bid: the job's highest bid or the on-demand price, and where bids
@@ -161,7 +167,8 @@ class Decider:
 
     def _with_reserved(self, situation: Situation) -> Decision:
         """Reserved machines first; the rest of the job is decided as a smaller job."""
-        situation, fallback = replace(situation, deadline=self.deadline), self.fallback
+        situation = replace(situation, deadline=self.deadline)
+        fallback = self.fallback
         elsewhere = (
             []
             if self.strategy.name == ON_DEMAND
@@ -307,7 +314,8 @@ class Decider:
         if self.roaming is not None:
             return self._roam(self.roaming, situation, deadline, left)
 
-        record, why = situation.record, ""
+        record = situation.record
+        why = ""
         if self.limits.together:
             why = self._stays_on_demand(
                 situation, fallback_end(record) if left_failing_spot(record) else None
@@ -332,7 +340,9 @@ class Decider:
         none.
         """
         wanted = self._patient(situation, left)
-        return wanted if situation.on_spot or wanted.rents else self._filled(situation, left, why)
+        if situation.on_spot or wanted.rents:
+            return wanted
+        return self._filled(situation, left, why)
 
     def _roam(
         self, roaming: Roaming, situation: Situation, deadline: int, left: TimeLeft
@@ -360,7 +370,8 @@ class Decider:
     def _gang(self, deadline: int) -> GangNow:
         # What a loss costs in time is part of each start.
         delay = self.overheads.startup + self.overheads.resize + self.overheads.eviction
-        nodes, limits = self.limits.most, self.limits.on_demand
+        nodes = self.limits.most
+        limits = self.limits.on_demand
         closed = frozenset(market for market, most in limits.items() if most < nodes)
         return GangNow(
             nodes, self.limits.least, self.baseline, self.speed, deadline, delay, self.look, closed
@@ -374,7 +385,9 @@ class Decider:
             for holding in situation.holdings
             if holding.leaves_at is None or holding.leaves_at > soon
         ]
-        return staying if gang_works(staying, self.limits.nodes) else []
+        if gang_works(staying, self.limits.nodes):
+            return staying
+        return []
 
     def _slack_is_scarce(self, situation: Situation, left: TimeLeft) -> str:
         """Why on-demand machines are worth their price; empty if spot machines, or waiting, cost
@@ -409,7 +422,8 @@ class Decider:
         """Rents spot machines as the strategy wants them, and keeps on-demand machines only until
         then.
         """
-        on_demand, spot = situation.on_demand, situation.on_spot
+        on_demand = situation.on_demand
+        spot = situation.on_spot
         wanted = self._unhurried(replace(situation, holdings=spot) if on_demand else situation)
         actions = tuple(
             action for action in wanted.actions if isinstance(action, Return) or action.spot
@@ -455,8 +469,10 @@ class Decider:
         """Moves everything to on-demand machines; None if that is impossible, or would itself cost
         the deadline.
         """
-        spot, kept = situation.on_spot, situation.on_demand
-        offer, rate = self.baseline.offer, self.fallback.machines * self.baseline.offer.nu
+        spot = situation.on_spot
+        kept = situation.on_demand
+        offer = self.baseline.offer
+        rate = self.fallback.machines * self.baseline.offer.nu
         wanted = Rent(
             offer, ceil((rate - sum(holding.nu for holding in kept)) / offer.nu - _ROUNDING), None
         )
@@ -490,7 +506,8 @@ class Decider:
         if left.missing <= _ROUNDING:
             return Decision((), soon, why)
 
-        offer, running = self.baseline.offer, self._running(situation)
+        offer = self.baseline.offer
+        running = self._running(situation)
         missing = left.missing * self.fallback.machines * offer.nu
         wanted = Rent(offer, ceil(missing / offer.nu - _ROUNDING), None)
         if self.limits.together and not running:
@@ -502,7 +519,9 @@ class Decider:
             # A gang is on spot or on demand as a whole, so one that lacks nodes on spot moves with
             # all of them.
             whole = self._leave_spot(situation, left)
-            return Decision((), soon, why) if whole is None else replace(whole, reason=why)
+            if whole is None:
+                return Decision((), soon, why)
+            return replace(whole, reason=why)
 
         full = self._allowance.room(situation, situation.holdings).free(wanted) < wanted.machines
         moved = (
@@ -531,22 +550,24 @@ class Decider:
                 (situation.price(offer) / offer.nu for offer in situation.offers), default=inf
             )
             why = reason_to_leave_spot(record, spot / listed, situation.now)
-            return f"{why}: on demand" if why and not situation.holdings else ""
+            if why and not situation.holdings:
+                return f"{why}: on demand"
+            return ""
 
         if not record.resumes:
             return _NO_CHECKPOINT
 
-        return (
-            "stays on demand until spot markets are calmer"
-            if until is not None and situation.now < until
-            else ""
-        )
+        if until is not None and situation.now < until:
+            return "stays on demand until spot markets are calmer"
+        return ""
 
     def _gang_fallback(self, situation: Situation) -> Decision | None:
         """The move to on-demand machines, or back; None if the strategy decides."""
         why = self._stays_on_demand(situation, fallback_end(situation.record))
         if not situation.on_demand:
-            return self._on_demand(situation, why) if why and self.fallback.machines else None
+            if why and self.fallback.machines:
+                return self._on_demand(situation, why)
+            return None
         if why:
             return self._on_demand(situation, why)
 
@@ -590,7 +611,8 @@ class Decider:
         if not 0 < held < self.limits.most:
             return None
 
-        short, like = self.limits.most - held, situation.holdings[0].rent
+        short = self.limits.most - held
+        like = situation.holdings[0].rent
         sells = situation.sells(like)
         if not sells and held >= self.limits.least:
             why = f"continues with {held} of {self.limits.most} nodes: their market has no more now"

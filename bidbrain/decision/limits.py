@@ -113,7 +113,8 @@ class PurchaseRoom:
 
     def free(self, rent: Rent) -> int:
         """How many machines of a purchase fit."""
-        market, limits = rent.offer.market, self.limits
+        market = rent.offer.market
+        limits = self.limits
         # The machines that count against the same quotas.
         counted: Counter[Market] = Counter()
         for (place, is_spot), count in (*self.held.items(), *self.leaving.items()):
@@ -194,7 +195,8 @@ class Allowance:
 
     def allowed(self, wanted: Decision, situation: Situation) -> Decision:
         """The decision with all its returns, and its purchases cut to fit."""
-        returns, asked = wanted.returns, [*wanted.rents]
+        returns = wanted.returns
+        asked = [*wanted.rents]
         rents = asked
         if not asked:
             return wanted
@@ -205,7 +207,8 @@ class Allowance:
         ]
         leaving = {each.allocation for each in at_once}
         staying = [holding for holding in situation.holdings if holding.allocation not in leaving]
-        room, needed = self.room(situation, staying), self.limits.least
+        room = self.room(situation, staying)
+        needed = self.limits.least
         refused = situation.refused.get((asked[0].offer.market, asked[0].spot), 0)
         if together:
             rents = [room.order(asked[0], refused)]
@@ -268,7 +271,9 @@ class Allowance:
                 if enough and machines and (best is None or candidate[:2] > best[:2]):
                     best = candidate
 
-        return None if best is None else best[2]
+        if best is None:
+            return None
+        return best[2]
 
 
 def _waiting_for(room: PurchaseRoom, asked: Sequence[Rent]) -> str:

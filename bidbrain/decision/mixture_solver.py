@@ -71,7 +71,9 @@ class Mixture:
     @property
     def usd_per_work(self) -> float:
         """Dollars per unit of work; infinite for a mixture that does none."""
-        return self.usd_per_hour / self.rate if self.rate > 0 else inf
+        if self.rate > 0:
+            return self.usd_per_hour / self.rate
+        return inf
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,7 +89,8 @@ class MixtureCurve:
     def steps(self, place: int) -> tuple[Mixture, ...]:
         """The mixtures between two corners; each exchanges one more machine than the one before."""
         if place not in self._steps:
-            slow, fast = self.corners[place].machines, self.corners[place + 1].machines
+            slow = self.corners[place].machines
+            fast = self.corners[place + 1].machines
             change = [b - a for a, b in zip(slow, fast, strict=True)]
             total = max(change)
             self._steps[place] = tuple(
@@ -288,7 +291,9 @@ def _least_machines(terms: MixtureTerms) -> list[int] | None:
             more = min(missing, _room(terms, (*counts, missing), len(terms.kinds), j))
             counts[j], missing = counts[j] + more, missing - more
 
-    return None if missing or sum(counts) > terms.most else counts
+    if missing or sum(counts) > terms.most:
+        return None
+    return counts
 
 
 def _kept(terms: MixtureTerms) -> tuple[int, ...]:
@@ -319,7 +324,9 @@ def _between(curve: MixtureCurve, place: int, work: float, hours_left: float) ->
         hours = (work - low.rate * hours_left) / (high.rate - low.rate)
         total = (hours_left - hours) * low.usd_per_hour + hours * high.usd_per_hour + lost
         phases = (MixturePhase(low, hours_left - hours), MixturePhase(high, hours))
-        return Schedule(phases, hours_left, total) if 0 < hours < hours_left else None
+        if 0 < hours < hours_left:
+            return Schedule(phases, hours_left, total)
+        return None
 
     return min(
         _candidates(curve.steps(place), work / hours_left, work, split),
@@ -341,7 +348,9 @@ def _within_budget(
         before = (work * high.usd_per_hour - high.rate * left) / pivot
         after = (low.rate * left - work * low.usd_per_hour) / pivot
         phases = (MixturePhase(low, before), MixturePhase(high, after))
-        return Schedule(phases, before + after, budget_usd) if before > 0 and after > 0 else None
+        if before > 0 and after > 0:
+            return Schedule(phases, before + after, budget_usd)
+        return None
 
     steps = curve.steps(place)
     # The rate at which the constant mixture costs the budget; neighbors of it are the candidates.

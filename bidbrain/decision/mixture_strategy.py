@@ -129,11 +129,9 @@ class Mixing:
         """
         if work == inf:
             rate = highest_rate(terms) if self.aim is Aim.HIGHEST_RATE else cheapest_rate(terms)
-            return (
-                None
-                if rate is None
-                else Schedule((MixturePhase(rate, inf),), inf, rate.usd_per_hour)
-            )
+            if rate is None:
+                return None
+            return Schedule((MixturePhase(rate, inf),), inf, rate.usd_per_hour)
         if self.aim is Aim.LEAST_COST:
             return cheapest(terms, work, hours_left) or fastest(terms, work)
 
@@ -147,7 +145,8 @@ def _within_budget_left(
 ) -> Schedule | None:
     """The fastest schedule whose machines can also be started within the dollars left, and paid for
     without work for some more hours."""
-    schedule, starts = fastest(terms, work, usd_left), 0.0
+    schedule = fastest(terms, work, usd_left)
+    starts = 0.0
     for _ in range(_TRIES):
         if schedule is None:
             break
@@ -186,7 +185,8 @@ class Mixed:
         if schedule is None or not any(schedule.phases[0].mixture.machines):
             return Decision((), situation.now + LOOK_AGAIN, "no kind of machine is available")
 
-        first, last = schedule.phases[0], schedule.phases[-1]
+        first = schedule.phases[0]
+        last = schedule.phases[-1]
         wanted = dict(zip(types, first.mixture.machines, strict=True))
         later = dict(zip(types, last.mixture.machines, strict=True))
         parts = [
@@ -229,10 +229,8 @@ class Mixed:
             most = self.mixing.most_of_type.get(name, self.mixing.most)
             of_kind = [offer for offer in situation.offers if offer.market.instance_type == name]
             if not of_kind:
-                of_kind, most = (
-                    [offer for offer in held_offers if offer.market.instance_type == name],
-                    count,
-                )
+                of_kind = [offer for offer in held_offers if offer.market.instance_type == name]
+                most = count
 
             rates = [offer.nu * self.mixing.useful.get(offer.market, 1.0) for offer in of_kind]
             costs = [
@@ -250,7 +248,8 @@ class Mixed:
     ) -> Schedule | None:
         """The best schedule from here; machines are exchanged only where that pays for the
         change."""
-        terms, work = self.mixing.terms(options), situation.work_left / HOUR
+        terms = self.mixing.terms(options)
+        work = situation.work_left / HOUR
         # When the first machines work: now, or after the start of what is held or bought.
         ready = (holding.ready for holding in situation.holdings if holding.leaves_at is None)
         works_from = max(
@@ -278,14 +277,13 @@ class Mixed:
         # All machines stand still while some leave and others join.
         stall_usd = 2 * self.mixing.overheads.resize / HOUR * first.usd_per_hour
         if self.mixing.aim is Aim.LEAST_COST:
-            return (
-                stay
-                if stay.usd * _MAX_OF_STAYING
-                <= new.usd + change_usd(terms, held, first) + stall_usd
-                else new
-            )
+            if stay.usd * _MAX_OF_STAYING <= new.usd + change_usd(terms, held, first) + stall_usd:
+                return stay
+            return new
 
-        return stay if stay.hours * _MAX_OF_STAYING <= new.hours + terms.change_hours else new
+        if stay.hours * _MAX_OF_STAYING <= new.hours + terms.change_hours:
+            return stay
+        return new
 
     def _within(self, situation: Situation, name: str, count: int, later: int) -> Decision:
         """The strategy's decision for one kind. Machines that only the first phase needs are rented
@@ -345,7 +343,8 @@ def _excess_returns(situation: Situation, wanted: Mapping[str, int]) -> Iterator
         over[holding.rent.offer.market.instance_type] += holding.rent.machines
 
     for holding in sorted(staying, key=lambda holding: -holding.allocation):
-        name, count = holding.rent.offer.market.instance_type, holding.rent.machines
+        name = holding.rent.offer.market.instance_type
+        count = holding.rent.machines
         if over[name] - wanted.get(name, 0) >= count or (not wanted.get(name, 0) and count):
             over[name] -= count
             yield Return(holding.allocation, situation.now)

@@ -75,8 +75,11 @@ def time_left(
     `full` is the work per hour of the baseline, and `speed` is the part of it that checkpoints
     leave. `look` is the time to the next decision, in which more work may come to be at risk.
     """
-    rate, now = full, situation.now
-    held, on_spot, pending = 0.0, 0.0, 0.0
+    rate = full
+    now = situation.now
+    held = 0.0
+    on_spot = 0.0
+    pending = 0.0
     starting = set[int]()
     for holding in running:
         share = holding.nu / rate
@@ -90,9 +93,11 @@ def time_left(
     if any(holding.ready <= now for holding in running):
         pending += overheads.resize * len(starting)
 
-    on_spot, missing = min(on_spot, 1.0), max(1.0 - held, 0.0)
+    on_spot = min(on_spot, 1.0)
+    missing = max(1.0 - held, 0.0)
     unsaved = situation.unsaved / (rate * speed)
-    change, starts = overheads.startup + overheads.resize, on_spot * overheads.startup
+    change = overheads.startup + overheads.resize
+    starts = on_spot * overheads.startup
     filling = missing * overheads.startup
     entering = filling + overheads.resize if missing > _ROUNDING else 0.0
 

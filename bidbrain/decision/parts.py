@@ -39,7 +39,8 @@ class InParts:
     def decide(self, situation: Situation) -> Decision:
         """The decider's decision within the present part; machines beyond it are returned."""
         begun = sum(part.at <= situation.now for part in self.parts)
-        part, after = self.parts[max(begun, 1) - 1], self.parts[max(begun, 1) :]
+        part = self.parts[max(begun, 1) - 1]
+        after = self.parts[max(begun, 1) :]
         change = after[0].at if after else None
         gone = situation.holdings if not part.most_nu else _beyond(part, situation.holdings)
         back = tuple(Return(holding.allocation) for holding in gone)

@@ -163,10 +163,8 @@ def _for_gang(
     terms: ReservedTerms,
 ) -> tuple[list[Rent], list[Return]]:
     """All nodes on the machines of one reservation, where the gang stays until it ends."""
-    limits, others = (
-        terms.limits,
-        [holding for holding in situation.holdings if not is_reserved(holding)],
-    )
+    limits = terms.limits
+    others = [holding for holding in situation.holdings if not is_reserved(holding)]
 
     if staying:
         market = staying[0].rent.offer.market
@@ -245,10 +243,12 @@ def _displaced(
     returns = list[Return]()
 
     for holding in others:
-        nu, machines = nu + holding.nu, machines + holding.rent.machines
+        nu = nu + holding.nu
+        machines = machines + holding.rent.machines
         if nu > situation.most_nu * (1 + _ROUNDING) or machines > terms.limits.most:
             returns.append(Return(holding.allocation, situation.now, replaced=True))
-            nu, machines = nu - holding.nu, machines - holding.rent.machines
+            nu = nu - holding.nu
+            machines = machines - holding.rent.machines
 
     return returns
 
@@ -282,7 +282,8 @@ def _ends_well(each: ReservedOffer, situation: Situation, terms: ReservedTerms) 
     if not isfinite(situation.work_left):
         return True
 
-    over, startup = terms.overheads, terms.overheads.startup
+    over = terms.overheads
+    startup = terms.overheads.startup
     begin = situation.now + startup
     rate = min(each.machines, terms.limits.most) * each.offer.nu * terms.speed
     rest = situation.work_left - rate * (each.leave - begin)

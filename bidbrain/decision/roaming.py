@@ -113,7 +113,8 @@ class Roaming:
 
     @cached_property
     def _facts(self) -> _ZoneFacts:
-        zones, names = dict[Market, int](), list[str]()
+        zones = dict[Market, int]()
+        names = list[str]()
         for zone, offer in enumerate(self.offers):
             market = offer.market
             zones.setdefault(market, zone)
@@ -162,24 +163,24 @@ class Roaming:
         usd[np.abs(facts.nu - planned.offer.nu) >= _ROUNDING] = inf
         usd[[*self._zones(gang.only_spot)]] = inf
         cheapest = int(usd.argmin())
-        return (
-            planned if usd[cheapest] == inf else Rent(self.offers[cheapest], planned.machines, None)
-        )
+        if usd[cheapest] == inf:
+            return planned
+        return Rent(self.offers[cheapest], planned.machines, None)
 
     def move_usd(self, origin: Market, target: Market, gigabytes: float) -> float:
         """The price of sending a checkpoint from one market to another."""
-        begins, ends = self._zone(origin), self._zone(target)
-        return (
-            0.0
-            if begins is None or ends is None
-            else float(self.usd_per_gb[begins, ends]) * gigabytes
-        )
+        begins = self._zone(origin)
+        ends = self._zone(target)
+        if begins is None or ends is None:
+            return 0.0
+        return float(self.usd_per_gb[begins, ends]) * gigabytes
 
     def seen(self, situation: Situation, gang: GangNow) -> RegionsSituation:
         """The situation as the strategy sees it: markets are zones, and hours those of the
         baseline.
         """
-        now, per_hour = situation.now, gang.nodes / NANOS_PER_DOLLAR
+        now = situation.now
+        per_hour = gang.nodes / NANOS_PER_DOLLAR
         open_now = set(situation.offers)
         running, share = self._running(situation.holdings, gang, now)
         on_spot = running.zone if running is not None and running.spot else None
@@ -241,7 +242,8 @@ class Roaming:
             there.setdefault(_kind(holding), []).append(holding)
 
         for (market, spot), held in there.items():
-            zone, count = self._zone(market), sum(holding.rent.machines for holding in held)
+            zone = self._zone(market)
+            count = sum(holding.rent.machines for holding in held)
             if zone is None or count < gang.least:
                 continue
 
@@ -269,13 +271,15 @@ class Roaming:
         machines."""
         before, known = next(iter(self._folded.items()), ((), self.known))
         if looks[: len(before)] != before:
-            before, known = (), self.known
+            before = ()
+            known = self.known
 
         latest = next((place for place, look in enumerate(looks) if look.at >= now), len(looks))
         known = observed(known, self._facts.zones, looks[len(before) : latest])
         self._folded.clear()
         self._folded[looks[:latest]] = known
-        zones, still = self._facts.zones, looks[latest:]
+        zones = self._facts.zones
+        still = looks[latest:]
 
         if up is not None:
             market = self.offers[up].market
@@ -304,12 +308,14 @@ def known_before(
 ) -> Known:
     """The knowledge of its markets with which a job begins: where only the price evicts, its past
     shows when spot could be had."""
-    zones, looks = {offer.market: zone for zone, offer in enumerate(offers)}, list[Look]()
+    zones = {offer.market: zone for zone, offer in enumerate(offers)}
+    looks = list[Look]()
     for offer in offers:
         if hazards[offer.market] is not None:
             continue
 
-        market, history = offer.market, histories[offer.market]
+        market = offer.market
+        history = histories[offer.market]
         up = history.prices <= offer.on_demand
         looks.append(Look(int(history.times[0]), market, bool(up[0])))
 
@@ -327,13 +333,17 @@ def known_before(
 def observed(known: Known, zones: Mapping[Market, int], looks: Iterable[Look]) -> Known:
     """Knowledge with some more looks; those of a moment count together, unless a zone occurs
     again."""
-    at, ups = 0, dict[int, bool]()
+    at = 0
+    ups = dict[int, bool]()
     for look in looks:
         zone = zones.get(look.market)
         if zone is None:
             continue
         if ups and (look.at != at or zone in ups):
-            known, ups = known.observed([*ups], at / HOUR, [*ups.values()]), {}
+            known = known.observed([*ups], at / HOUR, [*ups.values()])
+            ups = {}
         at, ups[zone] = look.at, look.up
 
-    return known.observed([*ups], at / HOUR, [*ups.values()]) if ups else known
+    if ups:
+        return known.observed([*ups], at / HOUR, [*ups.values()])
+    return known

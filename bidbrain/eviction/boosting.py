@@ -52,7 +52,8 @@ class _Tree:
         """The leaf of each row; `codes` has one row per feature, so that a data column is
         contiguous.
         """
-        node, rows = np.zeros(codes.shape[1], dtype=np.intp), np.arange(codes.shape[1])
+        node = np.zeros(codes.shape[1], dtype=np.intp)
+        rows = np.arange(codes.shape[1])
         for feature, cut in zip(self.features, self.cuts, strict=True):
             node = 2 * node + (codes[feature[node], rows] > cut[node])
         return self.leaves[node]
@@ -97,7 +98,8 @@ def fit(
     codes = _binned(data, edges)
     mean = np.average(outcomes, weights=weights)
     base = float(np.log(mean / (1 - mean)))
-    odds, trees = np.full(len(data), base), []
+    odds = np.full(len(data), base)
+    trees = []
 
     for _ in range(shape.trees):
         probability = logistic(odds)
@@ -126,7 +128,8 @@ def _binned(data: Floats, edges: tuple[Floats, ...]) -> Codes:
 def _grow(codes: Codes, gradient: Floats, curvature: Floats, shape: TreeSettings) -> _Tree:
     node = np.zeros(codes.shape[1], dtype=np.intp)
     rows = np.arange(codes.shape[1])
-    features, cuts = [], []
+    features = []
+    cuts = []
     for level in range(shape.depth):
         feature, cut = _splits(codes, node, 1 << level, gradient, curvature, shape)
         node = 2 * node + (codes[feature[node], rows] > cut[node])
@@ -134,7 +137,8 @@ def _grow(codes: Codes, gradient: Floats, curvature: Floats, shape: TreeSettings
         cuts.append(cut)
 
     count = 1 << shape.depth
-    down, bend = np.bincount(node, gradient, count), np.bincount(node, curvature, count)
+    down = np.bincount(node, gradient, count)
+    bend = np.bincount(node, curvature, count)
     return _Tree(tuple(features), tuple(cuts), -shape.rate * down / (bend + shape.ridge))
 
 
@@ -142,15 +146,19 @@ def _splits(
     codes: Codes, node: Codes, nodes: int, gradient: Floats, curvature: Floats, shape: TreeSettings
 ) -> tuple[Codes, Codes]:
     """For each node the feature, and the bin after which a split lowers the loss most."""
-    base, size = node * shape.bins, nodes * shape.bins
+    base = node * shape.bins
+    size = nodes * shape.bins
     # Sums over bins of gradients and of curvatures, as (feature, node, bin).
     sums = [
         [np.bincount(base + column, weights, size).reshape(nodes, shape.bins) for column in codes]
         for weights in (gradient, curvature)
     ]
-    left, left_bend = np.cumsum(sums[0], axis=2), np.cumsum(sums[1], axis=2)
-    total, bend = left[:, :, -1:], left_bend[:, :, -1:]
-    right, right_bend = total - left, bend - left_bend
+    left = np.cumsum(sums[0], axis=2)
+    left_bend = np.cumsum(sums[1], axis=2)
+    total = left[:, :, -1:]
+    bend = left_bend[:, :, -1:]
+    right = total - left
+    right_bend = bend - left_bend
 
     # What a split lowers the loss by: the squared gradient over the curvature of both sides, less
     # that of the whole.

@@ -150,7 +150,8 @@ def _forest(
         return None
 
     # All crossings where they are rare, and a sample of the rest; weights restore the proportion.
-    yes, no = np.flatnonzero(crossed), np.flatnonzero(~crossed)
+    yes = np.flatnonzero(crossed)
+    no = np.flatnonzero(~crossed)
     some_yes = rng.permutation(yes)[: _MAX_ROWS // 2]
     some_no = rng.permutation(no)[: _MAX_ROWS - some_yes.size]
     weights = np.where(crossed, yes.size / some_yes.size, no.size / some_no.size)
@@ -179,7 +180,9 @@ def _corrections(odds: Floats, crossed: Bools, weight: float) -> Floats:
 
 def brier(predicted: Floats, rows: PanelRows) -> float:
     """The mean squared difference of predictions and outcomes."""
-    return float(np.mean((predicted - rows.crossed) ** 2)) if len(rows) else float("inf")
+    if len(rows):
+        return float(np.mean((predicted - rows.crossed) ** 2))
+    return float("inf")
 
 
 def _inflation(predicted: Floats, rows: PanelRows, least: float) -> float:
@@ -188,7 +191,9 @@ def _inflation(predicted: Floats, rows: PanelRows, least: float) -> float:
     _, block = np.unique(rows.market * (int(days.max()) + 1) + days, return_inverse=True)
     missed = np.bincount(block, predicted - rows.crossed)
     expected = float(np.sum(predicted * (1 - predicted)))
-    return max(least, float(np.sum(missed**2)) / expected) if expected > 0 else least
+    if expected > 0:
+        return max(least, float(np.sum(missed**2)) / expected)
+    return least
 
 
 _LOOKBACKS = (HOUR, 6 * HOUR, DAY, 7 * DAY)
@@ -247,7 +252,8 @@ class PricePath:
 
     def highest_after(self, times: Ints, window: int) -> Ints:
         """The highest price of events in (t, t + window]; 0, which evicts no bid, without any."""
-        begin, end = self.index_at(times) + 1, self.index_at(times + window) + 1
+        begin = self.index_at(times) + 1
+        end = self.index_at(times + window) + 1
         highest = np.zeros(times.size, dtype=np.int64)
         some = end > begin
         highest[some] = _query(self._high, begin[some], end[some], np.maximum)
@@ -277,7 +283,8 @@ class PricePath:
         # How far the bid is above the price, next to how far prices move in a day.
         needed = np.log(np.maximum(limits / price - 1, _STILL / 10))
         columns = [needed, needed - travel[DAY]]
-        log_limit, log_price = np.log(limits), np.log(price)
+        log_limit = np.log(limits)
+        log_price = np.log(price)
         columns += [np.clip(log_limit - log_high[span], -_CLIP, _CLIP) for span in _LOOKBACKS]
         for span in _LOOKBACKS[:3]:
             moves = self._moves[at] - self._moves[begin[span]]
@@ -300,7 +307,9 @@ class PricePath:
     def _until(self, times: Ints) -> Ints:
         """The observed time before each moment, from anywhere."""
         watched = self.series.watched
-        return times if watched is None else observed_until(times, watched)
+        if watched is None:
+            return times
+        return observed_until(times, watched)
 
     def _observed(self, times: Ints, span: int) -> Ints:
         """The observed time in the span before each moment."""
@@ -387,7 +396,8 @@ class CrossingPanel:
         self._crossed = np.stack(
             [_running(crossed, first - self._origin, size) for first, _, crossed in starts]
         )
-        self._all_held, self._all_crossed = self._held.sum(axis=0), self._crossed.sum(axis=0)
+        self._all_held = self._held.sum(axis=0)
+        self._all_crossed = self._crossed.sum(axis=0)
 
     @property
     def starts_per_window(self) -> float:
@@ -400,7 +410,8 @@ class CrossingPanel:
         """Market and time of all starts in [begin, end] that held their bid and have a known
         outcome.
         """
-        low, high = self._before(begin - 1), self._before(end)
+        low = self._before(begin - 1)
+        high = self._before(end)
         market, offset = np.nonzero(np.diff(self._held[:, low : high + 1], axis=1))
         return market, (self._origin + low + offset) * self.step
 
@@ -417,7 +428,8 @@ class CrossingPanel:
         A market without starts gets the pooled share.
         """
         known = self._before(until - self.window)
-        held, crossed = self._held[:, known], self._crossed[:, known]
+        held = self._held[:, known]
+        crossed = self._crossed[:, known]
         pooled = float(crossed.sum() / max(held.sum(), 1))
         return np.where(held > 0, crossed / np.maximum(held, 1), pooled), pooled
 
@@ -438,8 +450,10 @@ class CrossingPanel:
         """Features of starts, sorted by market; outcomes are those of the stored series. `bid` is
         another one than that of the panel, which the panel's crossings still tell of."""
         order = np.argsort(market, kind="stable")
-        market, times = market[order], times[order]
-        parts, crossed = [np.empty((0, len(FEATURES)))], [np.empty(0, dtype=bool)]
+        market = market[order]
+        times = times[order]
+        parts = [np.empty((0, len(FEATURES)))]
+        crossed = [np.empty(0, dtype=bool)]
         for code in np.unique(market):
             at = times[market == code]
             path = self.paths[code]

@@ -54,7 +54,8 @@ class CrossingHistory:
                 f" of {window / HOUR:.1f} hours; import a longer history or use a shorter window"
             )
 
-        self.series, self.window = series, window
+        self.series = series
+        self.window = window
         self._begin, self._end = _observed(_edges(series, window, series.times), series, window)
         if not self._begin.size:
             raise TooLittleHistory(
@@ -64,7 +65,8 @@ class CrossingHistory:
             )
 
         at = np.searchsorted(series.times, self._begin, side="right") - 1
-        self._next, self._held = at + 1, series.prices[at]
+        self._next = at + 1
+        self._held = series.prices[at]
         reach = np.searchsorted(series.times, self._end + window, side="right") - at
         self._maxima = range_extremes(series.prices, int(reach.max()), np.maximum)
 
@@ -87,7 +89,10 @@ class CrossingHistory:
         """
         outcomes: dict[int, Crossing] = {}
         starts = int((self._end - self._begin).sum())
-        begin, end, held, position = self._begin, self._end, self._held, self._next
+        begin = self._begin
+        end = self._end
+        held = self._held
+        position = self._next
         for delta in sorted(set(deltas.tolist())):
             crossed, position = self._crossed(position, held + delta)
             evicted = np.flatnonzero(crossed - self.window < end)
@@ -108,7 +113,8 @@ class CrossingHistory:
                 "dollars"
             )
 
-        begin, end = self._begin[held], self._end[held]
+        begin = self._begin[held]
+        end = self._end[held]
         crossed, _ = self._crossed(self._next[held], np.full(begin.size, bid, dtype=np.int64))
         evicted = crossed - self.window < end
         return self._crossing(
@@ -144,7 +150,8 @@ class CrossingHistory:
     @cached_property
     def _by_rise(self) -> tuple[Ints, Ints]:
         """The pieces' rises in ascending order, and how much start time has at most each."""
-        times, prices = self.series.times, self.series.prices
+        times = self.series.times
+        prices = self.series.prices
         begin, end = _observed(
             _edges(self.series, self.window, times, times - self.window), self.series, self.window
         )
@@ -174,7 +181,8 @@ class CrossingHistory:
 
     def _crossing(self, begin: Ints, end: Ints, crossed: Ints, starts: int) -> Crossing:
         """The outcome, given the pieces of starts that were crossed in part, and when."""
-        soonest, latest = crossed - end, np.minimum(crossed - begin, self.window)
+        soonest = crossed - end
+        latest = np.minimum(crossed - begin, self.window)
         return Crossing(
             share=int((latest - soonest).sum()) / starts,
             median_time=median_of_spans(soonest, latest) if begin.size else None,
@@ -187,7 +195,8 @@ def _edges(series: PriceSeries, window: int, *events: Ints) -> Ints:
     """Boundaries of pieces: these events, and where the observation of whole windows begins or
     ends.
     """
-    first, last = series.first, series.last - window
+    first = series.first
+    last = series.last - window
     watched = np.array(series.watched or (), dtype=np.int64).reshape(-1, 2)
     # Sorted directly, because numpy's unique uses hashing, which takes longer than everything else
     # here.
@@ -199,7 +208,8 @@ def _edges(series: PriceSeries, window: int, *events: Ints) -> Ints:
 
 def _observed(edges: Ints, series: PriceSeries, window: int) -> tuple[Ints, Ints]:
     """Begin and end of the pieces whose windows are observed as a whole."""
-    begin, end = edges[:-1], edges[1:]
+    begin = edges[:-1]
+    end = edges[1:]
     if series.watched is None:
         return begin, end
     whole = is_whole(begin, window, series.watched)
@@ -212,7 +222,8 @@ def range_extremes(values: Ints, longest: int, of: np.ufunc) -> Ints:
     """
     table = [values]
     while 2 << (len(table) - 1) <= longest:
-        half, previous = 1 << (len(table) - 1), table[-1]
+        half = 1 << (len(table) - 1)
+        previous = table[-1]
         table.append(
             of(
                 previous,
@@ -288,7 +299,8 @@ def median_of_spans(low: Ints, high: Ints) -> float:
     are sorted. All sums are exact: `bincount` adds whole numbers, and stays below 2**53.
     """
     shift = max(int(high.max()).bit_length() - _CLASSES_BITS, 0)
-    begins, ends = low >> shift, high >> shift
+    begins = low >> shift
+    ends = high >> shift
     classes = int(ends.max()) + 1
     begun, ended = (
         np.concatenate(([0], np.cumsum(np.bincount(numbers, minlength=classes))))
@@ -298,11 +310,13 @@ def median_of_spans(low: Ints, high: Ints) -> float:
     mass = _below(low, begins, edges, begun) - _below(high, ends, edges, ended)
     half = mass[-1] / 2
     here = int(np.searchsorted(mass, half, side="left")) - 1
-    inside_low, inside_high = low[begins == here], high[ends == here]
+    inside_low = low[begins == here]
+    inside_high = high[ends == here]
     at = np.concatenate((inside_low, inside_high, edges[here + 1 : here + 2]))
     slope = np.repeat((1, -1, 0), (inside_low.size, inside_high.size, 1))
     order = np.argsort(at, kind="stable")
-    at, density = at[order], np.cumsum(slope[order]) + begun[here] - ended[here]
+    at = at[order]
+    density = np.cumsum(slope[order]) + begun[here] - ended[here]
     before = np.concatenate(([begun[here] - ended[here]], density[:-1]))
     reached = mass[here] + np.cumsum(before * np.diff(at, prepend=edges[here]))
     i = int(np.searchsorted(reached, half, side="left"))

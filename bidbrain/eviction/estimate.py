@@ -83,7 +83,10 @@ class PriceOutlook:
         at: int,
         window: int = HOUR,
     ) -> None:
-        self._markets, self._series, self._at, self._window = markets, series, at, window
+        self._markets = markets
+        self._series = series
+        self._at = at
+        self._window = window
         self._closest: dict[tuple[str, ...], tuple[Market, ...]] = {}
         self._panels: dict[tuple[tuple[Market, ...], int], CrossingPanel | None] = {}
         self.models: dict[CrossingPanel, CrossingModel] = {}
@@ -91,7 +94,9 @@ class PriceOutlook:
     def of(self, history: PriceSeries, distance: int) -> Estimate:
         """The estimate for a bid by its distance from the price, in nano-dollars; `history` is what
         is known of its market, for where its series is too short."""
-        bid, at, panel = BidAbove(distance), self._at, self._panel(history.market, distance)
+        bid = BidAbove(distance)
+        at = self._at
+        panel = self._panel(history.market, distance)
         markets = [] if panel is None else [path.series.market for path in panel.paths]
         number = markets.index(history.market) if history.market in markets else None
         if panel is None or number is None or panel.windows(number, at) < 1:
@@ -129,22 +134,19 @@ class PriceOutlook:
         if kind not in self._closest:
             self._closest[kind] = tuple(closest(market, self._markets))
 
-        markets, step = (
-            self._closest[kind],
-            round(log(distance, _SAME_DISTANCE)) if distance else -1,
-        )
+        markets = self._closest[kind]
+        step = round(log(distance, _SAME_DISTANCE)) if distance else -1
 
         if (markets, step) not in self._panels:
             bid = BidAbove(round(_SAME_DISTANCE**step) if distance else 0)
-            begin, recent = (
-                self._at - max(MEMORY, 4 * self._window),
-                list[tuple[PriceSeries, Bid]](),
-            )
+            begin = self._at - max(MEMORY, 4 * self._window)
+            recent = list[tuple[PriceSeries, Bid]]()
             near = set(markets)
             for series in (
                 self._series(number) for number, each in enumerate(self._markets) if each in near
             ):
-                first, last = max(series.first, begin), min(series.last, self._at)
+                first = max(series.first, begin)
+                last = min(series.last, self._at)
                 if last - first > self._window:
                     recent.append((series.window(first, last), bid))
             self._panels[markets, step] = CrossingPanel(recent, self._window) if recent else None
@@ -156,7 +158,8 @@ def share_estimate(
     probability: float, windows: float, historical: Crossing, basis: str
 ) -> Estimate:
     """The estimate with the interval of a share over that many independent windows (Jeffreys)."""
-    hits, misses = probability * windows, (1 - probability) * windows
+    hits = probability * windows
+    misses = (1 - probability) * windows
     low = float(betaincinv(hits + 0.5, misses + 0.5, 0.025)) if hits else 0.0
     high = float(betaincinv(hits + 0.5, misses + 0.5, 0.975)) if misses else 1.0
     seconds = None if historical.median_time is None else historical.median_time / SECOND

@@ -173,7 +173,9 @@ def hazard_of(
     pieces = [*_published_pieces(market, published, watched), *_sibling_pieces(market, watched)]
     if not pieces and 0 < own.hours < UNRECORDED.hours:
         pieces = [RateEvidence("a prior, because little was observed", _missing(own), "prior")]
-    return Hazard(tuple(pieces), own, ages) if pieces or own.hours else None
+    if pieces or own.hours:
+        return Hazard(tuple(pieces), own, ages)
+    return None
 
 
 def _pool(pieces: Sequence[Exposure]) -> Exposure:
@@ -202,8 +204,10 @@ def _believed(prior: Exposure, observed: Exposure) -> Exposure:
     if not prior.evictions or not observed.hours:
         return prior
 
-    shape, hours = _BELIEFS * prior.evictions, _BELIEFS * prior.hours
-    n, h = observed.evictions, observed.hours
+    shape = _BELIEFS * prior.evictions
+    hours = _BELIEFS * prior.hours
+    n = observed.evictions
+    h = observed.hours
     likely = (
         gammaln(n + shape)
         - gammaln(shape)
@@ -300,7 +304,9 @@ def _level(other: Market, market: Market) -> int:
     if other.instance_type == market.instance_type:
         return 0
     same_family = family_of(other.instance_type) == family_of(market.instance_type)
-    return 1 if same_family and other.region == market.region else 2
+    if same_family and other.region == market.region:
+        return 1
+    return 2
 
 
 def _missing(observed: Exposure) -> Exposure:
@@ -392,8 +398,10 @@ def _eviction_band(figure: Interruption) -> RateEvidence:
     spread.
     """
     upper = figure.high if figure.high < 1 else max(_OPEN_BAND * figure.low, figure.low)
-    low, high = _hourly(figure.low, 1), _hourly(upper, 1)
-    mean, deviation = (low + high) / 2, (high - low) / 12**0.5
+    low = _hourly(figure.low, 1)
+    high = _hourly(upper, 1)
+    mean = (low + high) / 2
+    deviation = (high - low) / 12**0.5
     shape = min(PUBLISHED, (mean / deviation) ** 2) if deviation else PUBLISHED
     return RateEvidence(
         f"Azure's eviction band of {figure.low:.0%} to {figure.high:.0%} per hour",
@@ -471,4 +479,6 @@ def in_force(market: Market, hazard: Hazard | None, at: int) -> Hazard | None:
     terms = terms_of(market.cloud)
     known = PRIOR if hazard is None and terms.capacity_evicts(at) else hazard
     longest = terms.longest_hours if at < terms.aged_until else inf
-    return None if known is None else replace(known, longest_life=min(known.longest_life, longest))
+    if known is None:
+        return None
+    return replace(known, longest_life=min(known.longest_life, longest))

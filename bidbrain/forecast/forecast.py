@@ -24,7 +24,8 @@ def forecast(job: ForecastJob, past: KnownPast) -> Forecast:
     starts = np.array([play.start for play in played], dtype=np.int64)
     hours = np.array([play.hours for play in played])
     usd = np.array([play.usd for play in played])
-    levels, length = market.reference(starts), HOUR * float(np.quantile(hours, HIGH))
+    levels = market.reference(starts)
+    length = HOUR * float(np.quantile(hours, HIGH))
     level = float(market.reference(np.array([past.now], dtype=np.int64))[0])
 
     def spread(values: Floats, *, scales: bool) -> Spread:
@@ -165,7 +166,9 @@ def _best_model(seen: PastOutcomes, *, scales: bool) -> tuple[_OutcomeModel, Flo
         quantiles = _left_out(seen, fading)
         faded = float(pinball(quantiles, seen.values).mean())
         if faded < _FADING_MODEL_LOSS * loss:
-            loss, model, predicted = faded, fading, quantiles
+            loss = faded
+            model = fading
+            predicted = quantiles
 
     return model, predicted
 
@@ -225,7 +228,8 @@ def _stretch(seen: PastOutcomes, predicted: Floats) -> tuple[float, float]:
     below = float(np.quantile((middle - seen.values) / np.maximum(middle - low, floor), share))
     above = float(np.quantile((seen.values - middle) / np.maximum(high - middle, floor), share))
     if share == 1.0:
-        below, above = max(below, few), max(above, few)
+        below = max(below, few)
+        above = max(above, few)
 
     return float(np.clip(below, _NARROWEST, _WIDEST)), float(np.clip(above, _NARROWEST, _WIDEST))
 
@@ -254,4 +258,6 @@ def merits(
     usd, hours, high = (
         float(f"{value:.{_SAME}g}") for value in (cost, outcome.hours.median, outcome.usd.likely[1])
     )
-    return (broken, hours, usd, high) if hurries else (broken, usd, hours, high)
+    if hurries:
+        return (broken, hours, usd, high)
+    return (broken, usd, hours, high)

@@ -178,7 +178,8 @@ class PastMarket:
 def with_luck(job: ForecastJob, times: float, speed: float) -> ForecastJob:
     """The job with the luck of one launch in the times around its work and in the speed of its
     machines, each from a standard normal distribution. Start-ups have that of the times."""
-    faster, startup = exp(job.speed_spread * speed), job.overheads.startup
+    faster = exp(job.speed_spread * speed)
+    startup = job.overheads.startup
     overheads = replace(
         job.overheads, startup=round(startup * exp(job.times.startup_spread * times))
     )
@@ -355,14 +356,19 @@ def drawn_capacity(
 
     if known.up is None:
         up = int(chance.random() * (sides[0].mean + sides[1].mean) < sides[1].mean)
-        age, at = sides[up].age(float(chance.random())), float(start)
+        age = sides[up].age(float(chance.random()))
+        at = float(start)
     else:
-        up, age, at = int(known.up), known.age, start - known.ago * HOUR
+        up = int(known.up)
+        age = known.age
+        at = start - known.ago * HOUR
 
-    times, states = [at - age * HOUR - _BEFORE, at - age * HOUR], [1 - up, up]
+    times = [at - age * HOUR - _BEFORE, at - age * HOUR]
+    states = [1 - up, up]
     while at < end:
         at += sides[up].rest(age, float(chance.exponential())) * HOUR
-        up, age = 1 - up, 0.0
+        up = 1 - up
+        age = 0.0
         times.append(at)
         states.append(up)
 
@@ -397,7 +403,8 @@ class UnderLiveRules:
         for number, holding in self._held.items():
             if number not in held and number not in self._returned and holding.rent.spot:
                 # A market that has evicted machines rests, and longer each time.
-                market, now = holding.rent.offer.market, situation.now
+                market = holding.rent.offer.market
+                now = situation.now
                 until, times = self._rests.get(market, (now, 0))
                 times = times + 1 if now <= until + LONGEST_REST else 1
                 self._rests[market] = now + min(FIRST_REST << (times - 1), LONGEST_REST), times
@@ -435,8 +442,10 @@ class RareLooks:
 
     def decide(self, situation: Situation) -> Decision:
         """The strategy's decision; the next one later if the last one changed nothing."""
-        decision, now = self.strategy.decide(situation), situation.now
-        before, self._held = self._held, tuple(holding.allocation for holding in situation.holdings)
+        decision = self.strategy.decide(situation)
+        now = situation.now
+        before = self._held
+        self._held = tuple(holding.allocation for holding in situation.holdings)
         settled = all(
             holding.ready <= now and holding.leaves_at is None for holding in situation.holdings
         )

@@ -163,8 +163,10 @@ def pairs_of_new(others: Floats, together: Floats, alone: Floats, measured: Floa
     """
     shares = np.array([shares_of(others[i], others, together[i]) for i in range(len(others))])
     # Throughputs alone are further columns: logarithms, each with the average weight of a share.
-    logs, weight = _logs(others), float(np.nanmean(np.nanstd(shares, axis=0)))
-    mean, spread = np.nanmean(logs, axis=0), np.nanstd(logs, axis=0)
+    logs = _logs(others)
+    weight = float(np.nanmean(np.nanstd(shares, axis=0)))
+    mean = np.nanmean(logs, axis=0)
+    spread = np.nanstd(logs, axis=0)
     scale = np.divide(weight, spread, out=np.zeros_like(spread), where=spread > 0)
     row = np.concatenate((shares_of(alone, others, measured), (_logs(alone) - mean) * scale))
     completed, _ = estimate(np.hstack((shares, (logs - mean) * scale)), row)
@@ -231,8 +233,10 @@ def speeds_by_others(
         }
         return np.array([per_expected.get(kind, np.nan) - per_expected[base] for kind in kinds])
 
-    references, own = np.array([ratios(job) for job in rows]), ratios(known)
-    misses, expected_misses = list[float](), list[float]()
+    references = np.array([ratios(job) for job in rows])
+    own = ratios(known)
+    misses = list[float]()
+    expected_misses = list[float]()
 
     for number, row in enumerate(references):
         rest = np.delete(references, number, axis=0)

@@ -192,10 +192,8 @@ class ShareColumns:
         row, kind = np.nonzero(runnable(problem))
         if problem.pairs is not None:
             pair, pair_kind = np.nonzero(performing(problem))
-            row, kind = (
-                np.concatenate([row, pair + len(problem.jobs.ids)]),
-                np.concatenate([kind, pair_kind]),
-            )
+            row = np.concatenate([row, pair + len(problem.jobs.ids)])
+            kind = np.concatenate([kind, pair_kind])
         return cls(problem, row, kind, scale_of_rows(problem)[row])
 
     @property
@@ -212,13 +210,18 @@ class ShareColumns:
         """Effective throughput as entries (job, column, throughput); a pair's column counts for
         both of its jobs.
         """
-        jobs, problem, alone = len(self.problem.jobs.ids), self.problem, self.alone
-        job, column = self.row[:alone], np.arange(alone)
+        jobs = len(self.problem.jobs.ids)
+        problem = self.problem
+        alone = self.alone
+        job = self.row[:alone]
+        column = np.arange(alone)
         throughput = problem.jobs.throughputs[job, self.type[:alone]]
         if problem.pairs is None or alone == self.count:
             return job, column, throughput
 
-        pair, kind, both = self.row[alone:] - jobs, self.type[alone:], np.arange(alone, self.count)
+        pair = self.row[alone:] - jobs
+        kind = self.type[alone:]
+        both = np.arange(alone, self.count)
         return (
             np.concatenate([job, problem.pairs.members[pair].T.ravel()]),
             np.concatenate([column, both, both]),
@@ -247,7 +250,8 @@ class ShareColumns:
     def limits(self) -> tuple[ConstraintRows, ...]:
         """No job runs more than all of the time; no type gives more workers than it has."""
         job, column, _ = self.progress
-        jobs, cluster = self.problem.jobs, self.problem.cluster
+        jobs = self.problem.jobs
+        cluster = self.problem.cluster
         return (
             at_most(
                 "job {!r}: at most all of the time",
@@ -353,7 +357,9 @@ def best_throughput(problem: AllocationProblem, price: Floats | None = None) -> 
 
 def nowhere(problem: AllocationProblem) -> tuple[str, ...]:
     """Messages for the jobs that no worker type can run, with what each would need."""
-    jobs, cluster, messages = problem.jobs, problem.cluster, []
+    jobs = problem.jobs
+    cluster = problem.cluster
+    messages = []
     for m in np.flatnonzero(~runnable(problem).any(axis=1)).tolist():
         fitting = np.flatnonzero(jobs.throughputs[m] > 0)
         if not len(fitting):
@@ -364,7 +370,8 @@ def nowhere(problem: AllocationProblem) -> tuple[str, ...]:
             continue
 
         most = fitting[cluster.workers[fitting].argmax()]
-        name, scale = cluster.types[most], int(jobs.scale[m])
+        name = cluster.types[most]
+        scale = int(jobs.scale[m])
         workers, smaller = (
             ("1 worker", "") if scale == 1 else (f"{scale} workers at once", " or lower its scale")
         )

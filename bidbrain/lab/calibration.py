@@ -124,7 +124,8 @@ def calibrate(
     parts = []
     for origin in plan.origins(markets):
         # Rows after the origin know their own past, but no outcome.
-        begin, end = origin - plan.history, origin + plan.horizon + plan.window
+        begin = origin - plan.history
+        end = origin + plan.horizon + plan.window
         spanning = [
             (series.window(max(series.first, begin), min(series.last, end)), bid)
             for series, bid in markets

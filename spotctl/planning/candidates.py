@@ -129,7 +129,8 @@ def _fitting_kinds(
     """The speeds of the types that a job may use, nu by kind, and the kinds that are worth
     examining.
     """
-    snapshot, spec = facts.snapshot, job.spec
+    snapshot = facts.snapshot
+    spec = job.spec
     kinds = eligible_kinds.tolist()
     if job.place is not None:
         kinds = [
@@ -187,7 +188,8 @@ def _split(job: Job, facts: PlanningFacts, kinds: Sequence[int]) -> dict[str, Ty
         nodes = (resources.machines.most or resources.machines.least) + (
             resources.reliable.machines or 0
         )
-        parallel, speed = as_trained(program.parallel), market_speed(job.spec)
+        parallel = as_trained(program.parallel)
+        speed = market_speed(job.spec)
         return split_speeds(
             parallel, job.profiles, max(nodes, 1), machines, most_devices=1, market_speed=speed
         )
@@ -196,7 +198,8 @@ def _split(job: Job, facts: PlanningFacts, kinds: Sequence[int]) -> dict[str, Ty
 
 
 def _nothing_usable(job: Job, facts: PlanningFacts, unusable: Ints) -> SpotctlError:
-    name, snapshot = job.spec.name, facts.snapshot
+    name = job.spec.name
+    snapshot = facts.snapshot
     if unusable.size:
         row = int(unusable[0])
         market, why = why_unusable(snapshot, row, job.spec)
@@ -225,7 +228,8 @@ def _nothing_usable(job: Job, facts: PlanningFacts, unusable: Ints) -> SpotctlEr
         return BadRequest(f"{name}: resources: {unknown}")
 
     if _unknown_types(job.spec.resources, snapshot):
-        known, named = ", ".join(clouds), ", ".join(job.spec.resources.types)
+        known = ", ".join(clouds)
+        named = ", ".join(job.spec.resources.types)
         return BadRequest(
             f"{name}: resources.types: no type of {known} matches "
             f"{named}{f': {hint}' if hint else ''}"
@@ -242,11 +246,14 @@ def _demand(
     job: Job, facts: PlanningFacts, rates: Mapping[str, TypeSpeed], nu: Floats, columns: KindColumns
 ) -> Demand:
     """A job's demand for the columns, with everything that later steps read of the job."""
-    spec, limits, at = job.spec, job.spec.resources.machines, facts.snapshot.at
+    spec = job.spec
+    limits = job.spec.resources.machines
+    at = facts.snapshot.at
     most = max(limits.least, _MAX_MACHINES) if limits.most is None else limits.most
     runs = np.flatnonzero(nu > 0)
     cheapest = runs[np.argmin(columns.usd_per_hour[runs] / nu[runs])]
-    gang, named = isinstance(spec.program, Command), _reservations(job, at)
+    gang = isinstance(spec.program, Command)
+    named = _reservations(job, at)
 
     # A gang is in one reservation.
     together = max if gang else sum
@@ -261,7 +268,8 @@ def _demand(
     in_units = all(rate.in_units for rate in rates.values())
     work = length_of(spec, job.hours, job.hours_from, in_units=in_units)
     kept = spec.program.checkpoint if isinstance(spec.program, Command) else None
-    unit, times = CLOCK if isinstance(spec.program, Training) else ANY_UNIT, _ON_CLOUD
+    unit = CLOCK if isinstance(spec.program, Training) else ANY_UNIT
+    times = _ON_CLOUD
     if gang and spec.program.parallel is not None:
         unit = "update"
 
@@ -317,7 +325,9 @@ def aim_of(objective: Objective, *, is_unknown: bool) -> Aim:
     budget pays for, or the highest one if the job's length `is_unknown`."""
     if objective is Objective.MAKESPAN_WITHIN_BUDGET:
         return Aim.HIGHEST_RATE if is_unknown else Aim.SHORTEST_TIME
-    return Aim.HIGHEST_RATE if objective is Objective.MAX_THROUGHPUT else Aim.LEAST_COST
+    if objective is Objective.MAX_THROUGHPUT:
+        return Aim.HIGHEST_RATE
+    return Aim.LEAST_COST
 
 
 def market_speed(spec: JobSpec) -> float:
@@ -342,14 +352,17 @@ def local_startup(spec: JobSpec) -> int | None:
     faster because the market's clock is fast. None for machines of clouds."""
     is_built_in = isinstance(spec.program, Training) and spec.program.app in BUILT_IN
     seconds = _LOCAL_STARTUP if is_built_in else _LOCAL_OWN_STARTUP
-    return round(seconds * spec.local.speed * SECOND) if spec.is_local else None
+    if spec.is_local:
+        return round(seconds * spec.local.speed * SECOND)
+    return None
 
 
 def may_roam(spec: JobSpec) -> bool:
     """Whether a job may move between markets while it runs: by its strategy, or unless it is bound
     to one zone.
     """
-    program, wanted = spec.program, spec.resources
+    program = spec.program
+    wanted = spec.resources
     if not isinstance(program, Command) or program.checkpoint is None or spec.deadline is None:
         return False
     if wanted.reservations:
@@ -480,13 +493,15 @@ def _effective_price(facts: PlanningFacts, kind: int, rows: Sequence[int]) -> tu
 
     Jobs that all use on-demand machines only are not compared by spot prices.
     """
-    snapshot, listed = facts.snapshot, facts.snapshot.list_price(kind)
+    snapshot = facts.snapshot
+    listed = facts.snapshot.list_price(kind)
     best = listed / NANOS_PER_DOLLAR, 1.0
     if all(job.spec.strategy == ON_DEMAND for job in facts.jobs):
         return best
 
     for row in rows:
-        history, market = snapshot.history(row), snapshot.markets[row]
+        history = snapshot.history(row)
+        market = snapshot.markets[row]
         hazard = in_force(market, facts.hazard_of(market), snapshot.at)
         share = useful_share(history, hazard, listed, facts.overheads)
         usd = (

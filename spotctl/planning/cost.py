@@ -80,16 +80,15 @@ def estimate_cost(
     amount = None if work.timed else allocated.demand.amount
     rented = []
     for rent in first.rents:
-        history, price = fleet.market_history, fleet.prices[rent.offer.market]
+        history = fleet.market_history
+        price = fleet.prices[rent.offer.market]
         hazard = None if rent.bid is None else history.hazards[rent.offer.market]
         paid = rent.offer.on_demand if rent.bid is None else price
         if rent.bid is not None and terms_of(rent.offer.market.cloud).pays_bid:
             paid = rent.bid
         evidence = "price" if hazard is None else hazard.kind
-        beta, lasting = (
-            beta_of(history, rent, price, snapshot.outlook),
-            beta_of(history, rent, price),
-        )
+        beta = beta_of(history, rent, price, snapshot.outlook)
+        lasting = beta_of(history, rent, price)
         rented.append(Choice(rent, paid, beta, evidence=evidence, lasting=lasting))
 
     expected = estimate(rented, fleet, first.interval, amount, work.longest)
@@ -132,7 +131,8 @@ def _on_demand(
     Machines are paid from the order on, while they start and are returned, but not while they are
     ordered; the job writes checkpoints there, too.
     """
-    times, works = allocated.demand.times, longest_hours * HOUR
+    times = allocated.demand.times
+    works = longest_hours * HOUR
     if amount is not None:
         works = min(_lasting(allocated, amount) / (rent.machines * rent.offer.nu), works)
     starting = allocated.demand.startup
@@ -168,14 +168,14 @@ def _cheapest_on_demand(
     If the length of the job is unknown, they do what the plan does in the time that its forecast
     covers, and the result is per hour of that time.
     """
-    work, within, longest = allocated.demand.work, expected.hours, allocated.demand.work.longest
+    work = allocated.demand.work
+    within = expected.hours
+    longest = allocated.demand.work.longest
     amount = None if work.timed else allocated.demand.amount
     if work.assumed:
-        amount, longest, within = (
-            expected.first.work + (RATE_HOURS - 1) * expected.later.work,
-            inf,
-            RATE_HOURS,
-        )
+        amount = expected.first.work + (RATE_HOURS - 1) * expected.later.work
+        longest = inf
+        within = RATE_HOURS
 
     within -= fleet.overheads.startup / HOUR
     own = best = _on_demand(allocated, fleet, rent, amount, longest)
@@ -224,9 +224,11 @@ def _counts(
     `own` machines do.
     """
     demand = allocated.demand
-    lasting, within = own.rent.machines * own.rent.offer.nu, 1.0
+    lasting = own.rent.machines * own.rent.offer.nu
+    within = 1.0
     if amount is not None:
-        lasting, within = _lasting(allocated, amount), max(within_hours, 1e-3) * HOUR
+        lasting = _lasting(allocated, amount)
+        within = max(within_hours, 1e-3) * HOUR
     fewest = ceil(lasting / (offer.nu * within) - _ROUNDING)
     limits = on_demand_limits(
         (offer,), fleet.reliable, allocated.share.on_demand_quotas, snapshot.catalog
@@ -256,10 +258,8 @@ def beta_of(
     if rent.bid is None:
         return _UNTIL_THE_END if rent.offer.market.reservation else NEVER_EVICTED
 
-    history, hazard = (
-        market_history.histories[rent.offer.market],
-        market_history.hazards[rent.offer.market],
-    )
+    history = market_history.histories[rent.offer.market]
+    hazard = market_history.hazards[rent.offer.market]
     if (hosts := market_history.hosts.get(rent.offer.market)) is not None:
         return together(_NO_CROSSING, hosts.hazard(rent.bid), HOUR)
     if outlook is not None:
@@ -341,7 +341,9 @@ def _after(part: Choice) -> float | None:
     if not part.beta.probability:
         return None
     median = part.beta.median_seconds_to_eviction
-    return HOUR / 2 if median is None else median * SECOND
+    if median is None:
+        return HOUR / 2
+    return median * SECOND
 
 
 def _paid(part: Choice, fleet: Fleet, age: int) -> float:
@@ -356,16 +358,16 @@ def _paid(part: Choice, fleet: Fleet, age: int) -> float:
 
 def _reliable(fleet: Fleet) -> list[FootprintAllocation]:
     rent = fleet.reliable
-    return (
-        []
-        if rent is None
-        else [FootprintAllocation(rent.offer.market, rent.machines, rent.offer.on_demand, nu=0.0)]
-    )
+    if rent is None:
+        return []
+    return [FootprintAllocation(rent.offer.market, rent.machines, rent.offer.on_demand, nu=0.0)]
 
 
 def usd_per_work(share: CostShare) -> float:
     """Dollars per unit of work; infinite if no work is done."""
-    return share.cost_usd / share.work if share.work > 0 else inf
+    if share.work > 0:
+        return share.cost_usd / share.work
+    return inf
 
 
 def estimate(
@@ -407,10 +409,8 @@ def mean_life(market_history: KnownPast, rent: Rent, price: int) -> float:
     if rent.bid is None:
         return inf
 
-    history, hazard = (
-        market_history.histories[rent.offer.market],
-        market_history.hazards[rent.offer.market],
-    )
+    history = market_history.histories[rent.offer.market]
+    hazard = market_history.hazards[rent.offer.market]
     if (hosts := market_history.hosts.get(rent.offer.market)) is not None:
         return HOUR / (rent.machines * hosts.hazard(rent.bid).rate[0])
 

@@ -70,13 +70,16 @@ def build_decider(
     """The job's strategy, kept within the job's machines, quotas and deadline, and its name with
     the reason for it.
     """
-    spec, roams = allocated.job.spec, allocated.demand.roams and fleet.fallback.machines > 0
+    spec = allocated.job.spec
+    roams = allocated.demand.roams and fleet.fallback.machines > 0
     inputs = _strategy_inputs(allocated, fleet, catalog)
     named = allocated.strategy or strategy_for(spec, fleet.baseline.offer.market.cloud, roams=roams)
 
     # Where `regions` decides, this strategy only serves the deadline's safety net.
     made = set_up("on-demand" if roams else named.name, inputs)
-    strategy, deadline, roaming = made.strategy, None, None
+    strategy = made.strategy
+    deadline = None
+    roaming = None
     if allocated.job.deadline is not None and not allocated.demand.work.assumed:
         # A launch takes time around its work.
         deadline = (
@@ -89,7 +92,8 @@ def build_decider(
         strategy = Mixed(strategy, _mixing(allocated, option, fleet, columns))
 
     if roams:
-        history, saved = fleet.market_history, allocated.demand.saved_gb
+        history = fleet.market_history
+        saved = allocated.demand.saved_gb
         roaming = roaming_of(
             fleet.offers, history.histories, history.hazards, history.now, catalog.lists, saved
         )
@@ -140,7 +144,8 @@ def first_decision(
     situation = _situation(allocated, fleet, decider, now)
     decision = _decision(allocated, decider, situation)
 
-    types, mixture = list[str](), None
+    types = list[str]()
+    mixture = None
     if isinstance(decider.strategy, Mixed):
         types, mixture = decider.strategy.schedule(situation)
 
@@ -169,7 +174,8 @@ def _mixing(
     allocated: AllocatedJob, option: MachineMix, fleet: Fleet, columns: KindColumns
 ) -> Mixing:
     """The terms on which a strategy follows the job's mixture."""
-    demand, history = allocated.demand, fleet.market_history
+    demand = allocated.demand
+    history = fleet.market_history
     listed = {offer.market: offer.on_demand for offer in fleet.offers}
     return Mixing(
         aim=demand.aim,
@@ -229,7 +235,8 @@ def _spell(fleet: Fleet, now: int) -> SpotSpell | None:
     """The present spell of spot capacity, as it was observed, or as prices have it where only the
     price evicts.
     """
-    offers, history = fleet.offers, fleet.market_history
+    offers = fleet.offers
+    history = fleet.market_history
     if all(history.hazards[offer.market] is None for offer in offers):
         return spell_of_prices(offers, lambda offer: history.histories[offer.market], now)
     known = (history.spells[offer.market] for offer in offers if offer.market in history.spells)
@@ -237,7 +244,8 @@ def _spell(fleet: Fleet, now: int) -> SpotSpell | None:
 
 
 def _decision(allocated: AllocatedJob, decider: Decider, situation: Situation) -> Decision:
-    demand, budget = allocated.demand, allocated.demand.budget_usd
+    demand = allocated.demand
+    budget = allocated.demand.budget_usd
     decision = decider.decide(situation)
     if any(isinstance(action, Rent) for action in decision.actions):
         return decision
@@ -331,7 +339,8 @@ def _strategy_inputs(allocated: AllocatedJob, fleet: Fleet, catalog: Catalog) ->
     """The present history of the fleet's markets, how many hours the job would take on demand (if
     its length is unknown, the time that its forecast covers), and what an hour of it is worth in
     dollars."""
-    history, like = fleet.market_history, fleet.baseline.offer
+    history = fleet.market_history
+    like = fleet.baseline.offer
     hours = float(RATE_HOURS)
     if not allocated.demand.work.assumed:
         hours = fleet.work / (fleet.baseline.machines * like.nu) / HOUR

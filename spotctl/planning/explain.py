@@ -58,10 +58,12 @@ def unused(
 ) -> Iterator[tuple[Reservation, str]]:
     """The reservations that a plan does not begin with, and the reason. `elsewhere` are the
     nano-dollars that a unit of work costs on other machines."""
-    spec, usable = allocated.job.spec, {each.offer.market: each for each in offers}
+    spec = allocated.job.spec
+    usable = {each.offer.market: each for each in offers}
     parts = {named.market: named for named in allocated.demand.reservations}
     for stated in spec.resources.reservations:
-        named, each = parts.get(stated.market, stated), usable.get(stated.market)
+        named = parts.get(stated.market, stated)
+        each = usable.get(stated.market)
         if named.leave <= at:
             yield (
                 named,
@@ -78,7 +80,8 @@ def unused(
                 "market",
             )
         elif each.per_work > elsewhere:
-            price, other = format_usd(named.price), format_usd(round(elsewhere * each.offer.nu))
+            price = format_usd(named.price)
+            other = format_usd(round(elsewhere * each.offer.nu))
             yield named, f"costs ${price} an hour, and as much work costs ${other} elsewhere"
         elif each.whole:
             why = (
@@ -179,7 +182,8 @@ def _weighed(
         why = f"costs ${spot} an hour, more than the on-demand price of ${listed}"
         return RejectedMarket(offer.market, why)
 
-    limits, chosen = fleet.limits, choice[0]
+    limits = fleet.limits
+    chosen = choice[0]
     machines = min(max(floor(fleet.most_nu / offer.nu + 1e-9), limits.least, 1), limits.most)
     # A bid as far above the price as the chosen one, or the on-demand price if that was the bid.
     bid = offer.on_demand
@@ -275,7 +279,8 @@ def _as_script(plan: JobPlan) -> JobSpec:
     """The job as a command on as many nodes, which keeps checkpoints and starts again on the nodes
     that remain.
     """
-    spec, demand = plan.job.spec, plan.demand
+    spec = plan.job.spec
+    demand = plan.demand
     command = Command(spec.name, Nodes(max(demand.least, 1), demand.most), Checkpoint("checkpoint"))
     resources = replace(spec.resources, machines=Range(max(demand.least, 1), demand.most))
     hours = round(demand.amount / demand.reference_nu * HOUR)
@@ -304,7 +309,8 @@ def other_paces(plan: JobPlan, plan_of: Callable[[JobSpec], JobPlan | None]) -> 
     ):
         return []
 
-    usd, hours = forecast_of(plan).usd.median, forecast_of(plan).hours.median
+    usd = forecast_of(plan).usd.median
+    hours = forecast_of(plan).hours.median
     if not usd:
         return []
 
@@ -324,5 +330,6 @@ def other_paces(plan: JobPlan, plan_of: Callable[[JobSpec], JobPlan | None]) -> 
 
 def change_of_pace(plan: JobPlan, other: JobPlan) -> tuple[float, float]:
     """By which shares another plan of the same job changes the expected cost and time."""
-    before, after = forecast_of(plan), forecast_of(other)
+    before = forecast_of(plan)
+    after = forecast_of(other)
     return after.usd.median / before.usd.median - 1, after.hours.median / before.hours.median - 1

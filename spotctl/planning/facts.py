@@ -178,11 +178,9 @@ def learn(
 
 def most_machines(spec: JobSpec) -> int | None:
     """The most machines that work for a job at one time; None without a limit."""
-    return (
-        spec.program.nodes.most
-        if isinstance(spec.program, Command)
-        else spec.resources.machines.most
-    )
+    if isinstance(spec.program, Command):
+        return spec.program.nodes.most
+    return spec.resources.machines.most
 
 
 def _scaling(runs: Sequence[Observed], vcpus: Mapping[str, float]) -> float:
@@ -378,7 +376,8 @@ def arranged_facts(
     snapshot: published interruption figures, observed availability, and estimates `learned` from
     earlier runs. `quotas` are the parts of the known quotas that the jobs may use, spot and on
     demand, and `of_others` the speeds of other jobs by type."""
-    at, specs = snapshot.at, {job.spec.name: job.spec for job in jobs}
+    at = snapshot.at
+    specs = {job.spec.name: job.spec for job in jobs}
     spot = tuple(quota for quota in quotas if quota.spot)
     # What the runs of these jobs met is in `learned`, also if it was logged by an earlier version.
     others = [

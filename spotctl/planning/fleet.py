@@ -63,10 +63,13 @@ def rentable_fleet(
 
     Raises NotInTime if a strategy that needs on-demand machines gets too few.
     """
-    spec, fleet = allocated.job.spec, _fleet(allocated, option, facts, columns)
-    needed, held = fleet.baseline, fleet.fallback
+    spec = allocated.job.spec
+    fleet = _fleet(allocated, option, facts, columns)
+    needed = fleet.baseline
+    held = fleet.fallback
     if spec.strategy in (ON_DEMAND, REGIONS) and not held.machines:
-        market, limits = needed.offer.market, allocated.share.on_demand_quotas
+        market = needed.offer.market
+        limits = allocated.share.on_demand_quotas
         most, quota = tightest(limits, market, fleet.reliable, facts.snapshot.catalog)
         raise NotInTime(
             f"{spec.name}: strategy {spec.strategy} needs at least {spec.resources.machines.least} "
@@ -96,7 +99,8 @@ def best_mixes(
     """The mixes for a job, best first: those first whose `home` is reserved for it and costs no
     more.
     """
-    spec, demand = allocated.job.spec, allocated.demand
+    spec = allocated.job.spec
+    demand = allocated.demand
     # The cost of the reliable machines per hour in the region of each kind.
     reliable: dict[tuple[str, str], float] = {}
     for j, kind in enumerate(columns.kinds):
@@ -131,7 +135,8 @@ def machine_mixes(
     """The machines that a job could be planned on, best first; the last option is the cheapest kind
     that is fast enough. `standing_usd` are the dollars that an hour costs with each kind besides
     its machines."""
-    caps, usd_per_work = np.array(share.caps), share.usd_per_work
+    caps = np.array(share.caps)
+    usd_per_work = share.usd_per_work
     speeds = job.nu * caps
     in_time = [
         j
@@ -167,10 +172,8 @@ def _mixtures(
     ]
     work = inf if job.work.assumed or job.work.timed else job.amount
     budget = inf if job.budget_usd is None else job.budget_usd
-    lasting, usd_per_hour = (
-        replace(job, nu=job.nu * columns.useful),
-        columns.usd_per_hour * columns.useful,
-    )
+    lasting = replace(job, nu=job.nu * columns.useful)
+    usd_per_hour = columns.usd_per_hour * columns.useful
 
     for place in places(columns.kinds):
         terms = mixture_terms(lasting, place, np.array(share.caps), own, usd_per_hour)
@@ -190,14 +193,13 @@ def _mixtures(
 
 def _rank(job: Demand, schedule: Schedule) -> tuple[float, ...]:
     late = job.hurries and schedule.hours > job.hours_left * (1 + _ROUNDING)
-    usd, hours = round(schedule.usd, 9), round(schedule.hours, 9)
+    usd = round(schedule.usd, 9)
+    hours = round(schedule.hours, 9)
     if job.aim is Aim.LEAST_COST:
         return (late, usd, hours)
-    return (
-        (late, hours, usd)
-        if job.aim is Aim.SHORTEST_TIME
-        else (late, -schedule.phases[0].mixture.rate, usd)
-    )
+    if job.aim is Aim.SHORTEST_TIME:
+        return (late, hours, usd)
+    return (late, -schedule.phases[0].mixture.rate, usd)
 
 
 def _option(
@@ -226,7 +228,10 @@ def _fleet(
     """The fleet of a mixture, or of all kinds that are about as good as `home`, sized by what
     `home` machines do.
     """
-    demand, spec, snapshot, home = allocated.demand, allocated.job.spec, facts.snapshot, option.home
+    demand = allocated.demand
+    spec = allocated.job.spec
+    snapshot = facts.snapshot
+    home = option.home
     kinds, passed_over = _considered_kinds(allocated, option, snapshot, columns)
     zones = in_zones(snapshot, spec.resources)
     rows = [row for row in _rows(demand, kinds, option.used, snapshot, columns) if zones[row]]
@@ -295,10 +300,8 @@ def quota_parts(
     allocated: AllocatedJob, fleet: Fleet, columns: KindColumns, snapshot: MarketSnapshot
 ) -> tuple[QuotaPart, ...]:
     """The job's parts of quotas in turn; none if there is only one."""
-    share, rates = (
-        allocated.share,
-        [float(allocated.demand.nu @ part.machines) for part in allocated.share.parts[1:]],
-    )
+    share = allocated.share
+    rates = [float(allocated.demand.nu @ part.machines) for part in allocated.share.parts[1:]]
     if not rates:
         return ()
 
@@ -326,7 +329,9 @@ def _considered_kinds(
 ) -> tuple[list[int], dict[int, str]]:
     """The kinds of the fleet, the best first, and the reason why each of the others is passed
     over."""
-    demand, share, home = allocated.demand, allocated.share, option.home
+    demand = allocated.demand
+    share = allocated.share
+    home = option.home
     if option.schedule is not None:
         return list(option.columns), outside_mixture(demand, share, option, columns.kinds)
     passed_over = companions(demand, share, home, columns.kinds)
@@ -365,7 +370,8 @@ def companions(
     roams may use another region later.
     """
     reasons: dict[int, str] = {}
-    chosen, least = kinds[home], float(share.usd_per_work[home])
+    chosen = kinds[home]
+    least = float(share.usd_per_work[home])
     for j in np.flatnonzero(job.nu > 0).tolist():
         if j == home:
             continue
@@ -382,7 +388,9 @@ def companions(
 
 
 def _unfit(job: Demand, share: JobShare, home: int, j: int, kinds: Sequence[MachineKind]) -> str:
-    cap, rate, chosen = share.caps[j], share.caps[j] * float(job.nu[j]), kinds[home]
+    cap = share.caps[j]
+    rate = share.caps[j] * float(job.nu[j])
+    chosen = kinds[home]
     if cap < job.least:
         return (
             share.lacking.get(j)
@@ -502,7 +510,8 @@ def reliable_machines(
 ) -> Rent | None:
     """The reliable machines in the region of `home`: of the requested type, else of the cheapest
     on-demand type that the job may use."""
-    wanted, chosen = spec.resources.reliable, columns.kinds[home]
+    wanted = spec.resources.reliable
+    chosen = columns.kinds[home]
     if not wanted.machines:
         return None
 
@@ -531,13 +540,16 @@ def reliable_machines(
 
 def usd_per_hour(rent: Rent | None) -> float:
     """Dollars per hour of machines at their on-demand price; 0 for none."""
-    return 0.0 if rent is None else rent.machines * rent.offer.on_demand / NANOS_PER_DOLLAR
+    if rent is None:
+        return 0.0
+    return rent.machines * rent.offer.on_demand / NANOS_PER_DOLLAR
 
 
 def reserved_offers(allocated: AllocatedJob, least_nu: float) -> tuple[ReservedOffer, ...]:
     """The reservations that a job can use. One that is to be as fast as possible takes no machines
     that do less work per hour than `least_nu`."""
-    spec, rates = allocated.job.spec, allocated.demand.rates
+    spec = allocated.job.spec
+    rates = allocated.demand.rates
     whole = allocated.demand.gang and not allocated.demand.saves
     return tuple(
         ReservedOffer(

@@ -43,7 +43,8 @@ def proportional_policy(problem: AllocationProblem, /) -> ClusterAllocation:
 
     The objective is the least normalized throughput, as in max-min fairness.
     """
-    workers, jobs = problem.cluster.workers, problem.jobs
+    workers = problem.cluster.workers
+    jobs = problem.jobs
     total = workers.sum()
     if not total > 0:
         return _of_jobs(problem, np.zeros(jobs.throughputs.shape))
@@ -103,8 +104,10 @@ class _Round:
     """The constants of all rounds: where jobs fit, and which jobs they can join."""
 
     def __init__(self, problem: AllocationProblem) -> None:
-        self._jobs, self._workers = len(problem.jobs.ids), problem.cluster.workers
-        self._scale, self._can = problem.jobs.scale, runnable(problem)
+        self._jobs = len(problem.jobs.ids)
+        self._workers = problem.cluster.workers
+        self._scale = problem.jobs.scale
+        self._can = runnable(problem)
         self._partners: dict[tuple[int, int], list[tuple[int, int]]] = {}
         if problem.pairs is None:
             return
@@ -116,7 +119,8 @@ class _Round:
 
     def draw(self, rng: np.random.Generator, shares: Floats) -> None:
         """Adds one round to the shares."""
-        free, alone = self._workers.copy(), np.full(self._jobs, -1)
+        free = self._workers.copy()
+        alone = np.full(self._jobs, -1)
         for m in rng.permutation(self._jobs).tolist():
             fitting = np.flatnonzero(self._can[m] & (free >= self._scale[m]))
             if len(fitting):
@@ -164,7 +168,8 @@ class Agnostic:
             problem, believed.shares * part * can, believed.objective, others, believed.notes
         )
         hours = None if believed.hours is None else believed.hours * part * can
-        spread, pieces = None, believed.pieces
+        spread = None
+        pieces = believed.pieces
 
         if pieces is not None:
             # Each piece is on every type that its row can run on, for the type's part of the time.
@@ -184,7 +189,9 @@ class Agnostic:
 
 
 def _alike(problem: AllocationProblem, part: Floats) -> AllocationProblem:
-    cluster, jobs, pairs = problem.cluster, problem.jobs, problem.pairs
+    cluster = problem.cluster
+    jobs = problem.jobs
+    pairs = problem.pairs
     # Without any workers nothing is bought, but the mean price must still be positive.
     shared = part if part.any() else np.full(len(part), 1 / len(part))
     price = None if cluster.usd_per_hour is None else np.array([cluster.usd_per_hour @ shared])
@@ -219,7 +226,8 @@ def allox_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     require_steps(problem, "allox")
     jobs = problem.jobs
     if (wide := np.flatnonzero(jobs.scale > 1)).size:
-        name, scale = jobs.ids[wide[0]], jobs.scale[wide[0]]
+        name = jobs.ids[wide[0]]
+        scale = jobs.scale[wide[0]]
         raise BadProblem(
             f"job {name!r}: scale {scale}: allox supports only jobs of one worker; use another "
             "policy"
@@ -256,7 +264,8 @@ def _matched(duration: Floats, workers: Ints, arrival: Floats) -> tuple[Ints, In
     number = np.repeat(np.arange(len(workers)), workers)
     place, worker = (part.ravel() for part in np.indices((int(depth.max(initial=0)), len(number))))
     usable = place < depth[number[worker]]
-    place, worker = place[usable], worker[usable]
+    place = place[usable]
+    worker = worker[usable]
     finite = np.isfinite(duration)
     never = float(duration[finite].sum()) * _CANNOT_RUN_WEIGHT * count + 1.0
     order = np.argsort(arrival, kind="stable")

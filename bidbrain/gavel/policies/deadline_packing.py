@@ -35,14 +35,17 @@ def lateness(batch: DeadlineBatch) -> tuple[Floats, Floats, float]:
     """
     count, types = batch.alone.shape
     ends = np.unique(np.quantile(batch.left, np.linspace(0, 1, _STAGES + 1)[1:], method="higher"))
-    stage, lengths = np.searchsorted(ends, batch.left), np.diff(ends, prepend=0.0)
+    stage = np.searchsorted(ends, batch.left)
+    lengths = np.diff(ends, prepend=0.0)
     usd = batch.scale[:, None] * batch.usd_per_second
     all_work = np.where(np.isfinite(batch.alone), batch.alone * usd, 0.0).max(axis=1).sum()
 
     # In units of the mean worker-seconds per job; giving up needs no workers.
     unit = batch.workers.sum() * ends[-1] / count
     workers = np.column_stack([lengths[:, None] * batch.workers / unit, np.full(len(ends), np.inf)])
-    left, all_of_it, nothing = batch.left[:, None], np.ones(count), np.zeros(count)
+    left = batch.left[:, None]
+    all_of_it = np.ones(count)
+    nothing = np.zeros(count)
     own = usd * left / all_work
     progress = np.column_stack([left / batch.alone, all_of_it])
     cost = np.column_stack([own, all_of_it])
@@ -62,7 +65,8 @@ class FreeTime:
     """
 
     def __init__(self, batch: DeadlineBatch, ends: Floats) -> None:
-        self._batch, self.lengths = batch, np.diff(ends, prepend=0.0)
+        self._batch = batch
+        self.lengths = np.diff(ends, prepend=0.0)
         self.starts = ends - self.lengths
         self.free = np.repeat(batch.workers[:, None], len(ends), axis=1)
         self._rate = 1 / batch.alone
@@ -75,12 +79,11 @@ class FreeTime:
     def most_done(self, jobs: Ints) -> Floats:
         """The share of each job's work that fits into the free workers, if only this job is
         added."""
-        batch, spans = self._batch, self.spans(jobs)
-        idle, done, order = (
-            np.ones(spans.shape),
-            np.zeros(len(jobs)),
-            np.argsort(batch.alone[jobs], axis=1),
-        )
+        batch = self._batch
+        spans = self.spans(jobs)
+        idle = np.ones(spans.shape)
+        done = np.zeros(len(jobs))
+        order = np.argsort(batch.alone[jobs], axis=1)
 
         for kind in order.T:
             part = np.minimum(idle, self.free[kind] / batch.scale[jobs, None])
@@ -121,14 +124,19 @@ class _Fitting:
     """One job: `part` is its share of time on each type in each interval."""
 
     def __init__(self, free: Floats, spans: Floats, rate: Floats, price: Floats) -> None:
-        self._free, self._spans, self._rate, self._price = free, spans, rate, price
-        self.part, self._left = np.zeros(free.shape), 1.0
+        self._free = free
+        self._spans = spans
+        self._rate = rate
+        self._price = price
+        self.part = np.zeros(free.shape)
+        self._left = 1.0
 
     def fits(self) -> bool:
         """Fills idle time with the cheapest types, then moves to faster ones, the cheapest moves
         first.
         """
-        rate, price = self._rate, self._price
+        rate = self._rate
+        price = self._price
         # Most jobs that do not fit would not even if they could use several types at the same time.
         if float(rate @ np.minimum(self._free, 1.0) @ self._spans) < 1 - 2 * _ROUNDING:
             return False
@@ -168,7 +176,8 @@ class _Fitting:
             return most
 
         after = int(reached.searchsorted(self._left))
-        first, before = len(done) - 1 - after, reached[after - 1] if after else 0.0
+        first = len(done) - 1 - after
+        before = reached[after - 1] if after else 0.0
         part = np.zeros(len(done))
         part[first + 1 :] = most[first + 1 :]
         part[first] = most[first] * (self._left - before) / done[first]
@@ -184,7 +193,8 @@ def packed(batch: DeadlineBatch, late: Floats, price: Floats) -> tuple[Ints, Dea
     packing.exchange()
     packing.cheapen()
     kept = np.array(sorted(packing.seconds), dtype=np.int64)
-    done, out = np.ones(len(batch.left)), np.setdiff1d(np.arange(len(batch.left)), kept)
+    done = np.ones(len(batch.left))
+    out = np.setdiff1d(np.arange(len(batch.left)), kept)
     done[out] = packing.time.most_done(out)
     return kept, packing.plan(kept), done
 
@@ -193,7 +203,9 @@ class _Packing:
     """Jobs with their seconds (types by intervals), and those that are out."""
 
     def __init__(self, batch: DeadlineBatch, late: Floats, price: Floats) -> None:
-        self._batch, self._price, self._late = batch, price, late
+        self._batch = batch
+        self._price = price
+        self._late = late
         possible = batch.left[late < 1 - _LATE_TOLERANCE]
         ends = np.unique(
             np.quantile(possible, np.linspace(0, 1, _INTERVALS + 1)[1:], method="higher")
@@ -204,7 +216,8 @@ class _Packing:
 
     def fill(self) -> None:
         """Puts the jobs that the program keeps, then the others if they fit."""
-        batch, cheapest = self._batch, (self._price * self._batch.alone).min(axis=1)
+        batch = self._batch
+        cheapest = (self._price * self._batch.alone).min(axis=1)
         keeps = self._late < _LATE_TOLERANCE
         for m in np.lexsort((np.where(keeps, batch.left, cheapest), self._late, ~keeps)).tolist():
             if not self._put(m):
@@ -220,9 +233,11 @@ class _Packing:
         """Tries jobs that are out in place of a few others, which are put back: fewer must be out
         then, or others.
         """
-        rng, tries = np.random.default_rng(0), _TRIES if len(self._batch.left) <= _INTERVALS else 0
+        rng = np.random.default_rng(0)
+        tries = _TRIES if len(self._batch.left) <= _INTERVALS else 0
         while tries > 0 and self._out and self.seconds:
-            out, there = np.array(self._out), np.array(list(self.seconds))
+            out = np.array(self._out)
+            there = np.array(list(self.seconds))
             m = int(out[(self.time.most_done(out) * rng.uniform(0.7, 1, len(out))).argmax()])
             far = np.abs(np.log(self._batch.left[there] / self._batch.left[m])) + rng.exponential(
                 0.5, len(there)
@@ -232,7 +247,8 @@ class _Packing:
 
     def _replace(self, m: int, others: list[int]) -> None:
         """Puts a job before others, unless more than one of these would be out."""
-        free, before = self.time.free.copy(), {u: self.seconds.pop(u) for u in others}
+        free = self.time.free.copy()
+        before = {u: self.seconds.pop(u) for u in others}
         for u, seconds in before.items():
             self.time.take_out(u, seconds)
         lost = [
@@ -286,13 +302,13 @@ class _Packing:
 
     def _pieces(self, kept: Ints) -> Pieces:
         """Jobs run evenly in each interval until their deadlines."""
-        starts, lengths, parts = self.time.starts, self.time.lengths, []
+        starts = self.time.starts
+        lengths = self.time.lengths
+        parts = []
         for i, m in enumerate(kept.tolist()):
             kind, interval = np.nonzero(self.seconds[m] > 0)
-            start, span = (
-                starts[interval],
-                np.minimum(self._batch.left[m] - starts[interval], lengths[interval]),
-            )
+            start = starts[interval]
+            span = np.minimum(self._batch.left[m] - starts[interval], lengths[interval])
             share = self.seconds[m][kind, interval] / span
             parts.append(Pieces(np.full(len(kind), i), kind, start, start + span, share))
 

@@ -88,7 +88,9 @@ def uncrowded(batch: DeadlineBatch) -> DeadlinePlan | None:
     seconds = _alone_cheapest(batch)
     spans = _spans(batch, _ends(batch, MAX_DEADLINES))
     placed = _earliest(batch, spans, seconds, None)
-    return None if placed is None else _plan(batch, spans, placed)
+    if placed is None:
+        return None
+    return _plan(batch, spans, placed)
 
 
 def near_cheapest(batch: DeadlineBatch, least_usd: float) -> DeadlinePlan:
@@ -97,7 +99,8 @@ def near_cheapest(batch: DeadlineBatch, least_usd: float) -> DeadlinePlan:
     Raises `CannotHold` if not all of few deadlines can be kept, and `NoNearPlan` if many have no
     such plan.
     """
-    every, near = np.arange(len(batch.left)), list[DeadlinePlan]()
+    every = np.arange(len(batch.left))
+    near = list[DeadlinePlan]()
     if len(every) <= MAX_DEADLINES:
         return DeadlineProgram(batch).cheapest(every)
 
@@ -134,14 +137,16 @@ def _spans(batch: DeadlineBatch, ends: Floats) -> Floats:
 def _alone_cheapest(batch: DeadlineBatch) -> Floats:
     """The seconds on each type that finish a job for the fewest dollars if it has all workers: on
     one type, or on two if the slower one alone is too slow."""
-    runs, left = np.isfinite(batch.alone), batch.left[:, None]
+    runs = np.isfinite(batch.alone)
+    left = batch.left[:, None]
     every, (jobs, types) = np.arange(len(left)), runs.shape
     alone = np.where(runs, batch.alone, 0.0)
     usd = batch.scale[:, None] * batch.usd_per_second * alone
     slow, fast = np.indices((types, types)).reshape(2, -1)
 
     # The part of the work on the fast type that leaves no time; all of it where both are one type.
-    gain, over = alone[:, slow] - alone[:, fast], alone[:, slow] - left
+    gain = alone[:, slow] - alone[:, fast]
+    over = alone[:, slow] - left
     part = np.where(
         slow == fast, 1.0, np.divide(over, gain, out=np.zeros(over.shape), where=gain > 0)
     )
@@ -165,16 +170,15 @@ def _earliest(
     Jobs that are `placed` stay there where that is not possible. Others must fit; without that, the
     answer is None.
     """
-    lengths, early = (
-        np.where(spans > 0, spans, 1.0)[:, None],
-        np.zeros((*seconds.shape, spans.shape[1])),
-    )
+    lengths = np.where(spans > 0, spans, 1.0)[:, None]
+    early = np.zeros((*seconds.shape, spans.shape[1]))
     rates = 0.0 * early if placed is None else placed / lengths
     free = batch.workers[:, None] - np.einsum("m,mjk->jk", batch.scale, rates)
 
     for m in np.argsort(batch.left, kind="stable").tolist():
         free += batch.scale[m] * rates[m]
-        rate, idle = np.zeros(free.shape), np.ones(len(spans[m]))
+        rate = np.zeros(free.shape)
+        idle = np.ones(len(spans[m]))
         for j in np.flatnonzero(seconds[m]).tolist():
             reached = np.cumsum(
                 spans[m] * np.maximum(np.minimum(idle, free[j] / batch.scale[m]), 0.0)
@@ -200,10 +204,8 @@ def _plan(batch: DeadlineBatch, spans: Floats, placed: Floats) -> DeadlinePlan:
     """The plan of seconds by job, type and interval, spread evenly within each interval."""
     rate = placed / np.where(spans > 0, spans, 1.0)[:, None]
     row, kind, interval = np.nonzero(rate > _NO_TIME)
-    seconds, starts = (
-        placed.sum(axis=2),
-        np.append(0.0, np.cumsum(spans[batch.left.argmax()])[:-1])[interval],
-    )
+    seconds = placed.sum(axis=2)
+    starts = np.append(0.0, np.cumsum(spans[batch.left.argmax()])[:-1])[interval]
     usd = float((seconds * batch.scale[:, None] * batch.usd_per_second).sum())
     pieces = Pieces(row, kind, starts, starts + spans[row, interval], rate[row, kind, interval])
 
@@ -219,25 +221,30 @@ class DeadlineProgram:
     """
 
     def __init__(self, batch: DeadlineBatch, intervals: int = MAX_DEADLINES) -> None:
-        ends, types = _ends(batch, intervals), len(batch.types)
+        ends = _ends(batch, intervals)
+        types = len(batch.types)
         spans = _spans(batch, ends)
         job, kind, interval = np.nonzero(spans[:, None, :] > _MIN_PART * batch.alone[:, :, None])
-        self._batch, self._job, self._type, self._interval = batch, job, kind, interval
-        self._spans, self._span = spans, spans[job, interval]
+        self._batch = batch
+        self._job = job
+        self._type = kind
+        self._interval = interval
+        self._spans = spans
+        self._span = spans[job, interval]
         alone = batch.alone[job, kind]
         self._unit = np.minimum(self._span, alone)
-        self._done, self._part = self._unit / alone, self._unit / self._span
+        self._done = self._unit / alone
+        self._part = self._unit / self._span
         self._usd = batch.scale[job] * batch.usd_per_second[kind] * self._unit
         usd_of_work = self._usd / self._done
         self._dearest = float(usd_of_work.max(initial=0.0))
 
         # A job's time in an interval is one cell; some cells have a row.
-        self._cell, self._rowed = job * len(ends) + interval, np.zeros(spans.size, dtype=bool)
-        jobs, columns, self._undone = (
-            np.arange(len(spans)),
-            np.arange(len(job)),
-            len(job) + np.arange(len(spans)),
-        )
+        self._cell = job * len(ends) + interval
+        self._rowed = np.zeros(spans.size, dtype=bool)
+        jobs = np.arange(len(spans))
+        columns = np.arange(len(job))
+        self._undone = len(job) + np.arange(len(spans))
 
         all_work = np.ones(len(jobs))
         work = at_least(
@@ -249,7 +256,8 @@ class DeadlineProgram:
             all_work,
         )
 
-        held, there = batch.scale[job] * self._part, np.tile(batch.workers, len(ends))
+        held = batch.scale[job] * self._part
+        there = np.tile(batch.workers, len(ends))
         workers = at_most(
             "type {0[0]!r}: its workers until {0[1]:g} s",
             [(name, end) for end in ends.tolist() for name in batch.types],
@@ -259,10 +267,8 @@ class DeadlineProgram:
             there,
         )
 
-        nothing, upper = (
-            np.zeros(len(job) + len(jobs)),
-            np.append(1 / self._part, np.ones(len(jobs))),
-        )
+        nothing = np.zeros(len(job) + len(jobs))
+        upper = np.append(1 / self._part, np.ones(len(jobs)))
         self._solver = Solver(
             LinearProgram(nothing, nothing, upper, (work, workers)), dual=True, brief=True
         )
@@ -293,7 +299,9 @@ class DeadlineProgram:
 
         placed = np.zeros((len(self._spans), len(self._batch.types), self._spans.shape[1]))
         placed[self._job, self._type, self._interval] = seconds
-        batch, spans, placed = part_of(self._batch, kept), self._spans[kept], placed[kept]
+        batch = part_of(self._batch, kept)
+        spans = self._spans[kept]
+        placed = placed[kept]
         early = _earliest(batch, spans, placed.sum(axis=2), placed)
         return _plan(batch, spans, placed if early is None else early)
 
@@ -310,7 +318,8 @@ class DeadlineProgram:
         """
         while True:
             x = np.maximum(self._solver.optimum().x, 0.0)
-            seconds, undone = x[: self.columns] * self._unit, x[self._undone]
+            seconds = x[: self.columns] * self._unit
+            undone = x[self._undone]
             used = np.bincount(self._cell, seconds / self._span, len(self._rowed))
             over = (used > 1 + _TIME_TOLERANCE) & ~self._rowed
             if not over.any():

@@ -69,7 +69,8 @@ def makespan_policy(problem: AllocationProblem, /) -> ClusterAllocation:
 
     # X from now until each job is done, and that of a pair until the makespan.
     row, kind = np.nonzero(earliest.shares)
-    steps, rate = problem.jobs.steps, earliest.effective_throughput
+    steps = problem.jobs.steps
+    rate = earliest.effective_throughput
     ends = np.divide(steps, rate, out=np.zeros(len(rate)), where=rate > 0)
     ends = np.append(ends, np.full(len(earliest.shares) - len(rate), earliest.objective))
     pieces = Pieces(row, kind, np.zeros(len(row)), ends[row], earliest.shares[row, kind])
@@ -92,7 +93,8 @@ def finish_time_fairness_policy(problem: AllocationProblem, /) -> ClusterAllocat
     if not len(race.jobs):
         return allocation(problem, lift_least(problem, np.zeros(len(problem.jobs.ids))).shares, 0.0)
 
-    rho, exactly = race.least(), replace(problem, centered=False)
+    rho = race.least()
+    exactly = replace(problem, centered=False)
     for _ in range(_MAX_STEPS):
         need = race.need(rho, len(problem.jobs.ids))
         lifted = lift_least(exactly, need, EXACT)
@@ -121,10 +123,12 @@ class _Race:
 
     @classmethod
     def of(cls, problem: AllocationProblem) -> "_Race":
-        best, jobs = best_throughput(problem), problem.jobs
+        best = best_throughput(problem)
+        jobs = problem.jobs
         runs = np.flatnonzero((best > 0) & (jobs.steps > 0))
         alone = (jobs.throughputs * isolated_shares(problem)).sum(axis=1)[runs]
-        steps, elapsed = jobs.steps[runs], jobs.elapsed_seconds[runs]
+        steps = jobs.steps[runs]
+        elapsed = jobs.elapsed_seconds[runs]
         past = elapsed if jobs.isolated_seconds is None else jobs.isolated_seconds[runs]
         return cls(runs, steps, elapsed, past + steps / alone, steps / best[runs])
 
@@ -189,7 +193,8 @@ def _centered(problem: AllocationProblem, usable: Floats, need: Floats, gap: flo
     """The center of all optima; idle workers are given away where the problem does not ask for just
     that.
     """
-    best, held = usable.max(axis=1), problem.jobs.scale.astype(np.float64)
+    best = usable.max(axis=1)
+    held = problem.jobs.scale.astype(np.float64)
     progress = usable / np.where(best > 0, best, 1.0)[:, None]
     relative = np.divide(need, best, out=np.zeros(len(need)), where=best > 0)
     levels = Levels(
@@ -238,12 +243,14 @@ def _topped_up(shares: Floats, usable: Floats, lacking: Floats) -> Floats:
 
 def _by_columns(columns: ShareColumns, need: Floats) -> Lifted:
     """The optimum over all columns of X, and then the most normalized throughput."""
-    best, z = columns.most(), columns.count
+    best = columns.most()
+    z = columns.count
     relative = np.divide(need, best, out=np.zeros(len(need)), where=best > 0)
     unit = relative.max(initial=0.0) or 1.0
     lifted = np.flatnonzero(relative > 0)
     level = progress_rows(columns, best, lifted, relative[lifted] / unit, np.full(len(lifted), z))
-    gain, upper = np.zeros(z + 1), np.full(z + 1, INF)
+    gain = np.zeros(z + 1)
+    upper = np.full(z + 1, INF)
     gain[-1], upper[-1] = 1.0, INF if len(lifted) else 0.0
     program = LinearProgram(gain, np.zeros(z + 1), upper, (level, *columns.limits()))
     solver = GrowingSolver(program, np.append(np.arange(columns.alone), z))

@@ -105,7 +105,8 @@ class Queue:
         """The open jobs (positions) in the order in which they make their most, and when, if
         workers suffice.
         """
-        places, top = np.flatnonzero(self.open), (self.most / self.need)[self.open]
+        places = np.flatnonzero(self.open)
+        top = (self.most / self.need)[self.open]
         weight = self.weight[places]
         if self.entity.policy == "fifo":
             rise = top - np.where(np.arange(len(top)) == 0, self.level, 0.0)
@@ -141,7 +142,8 @@ class Queue:
             last = places[done - 1]
             level = max(level, float(self.most[last] / self.need[last]))
 
-        rows, need = self.rows[rising], self.need[rising]
+        rows = self.rows[rising]
+        need = self.need[rising]
         demand.base[rows], demand.slope[rows] = need * (level - rate * begin), need * rate
         rows = self.rows[waiting[len(rising) :]]
         demand.base[rows] = demand.slope[rows] = 0.0
@@ -200,7 +202,8 @@ class _Filling:
     """The state between two rises: the queues, and the levels of the jobs that are stuck."""
 
     def __init__(self, queues: list[Queue], program: "_Alone | _Paired") -> None:
-        self._queues, self._program = queues, program
+        self._queues = queues
+        self._program = program
         self._stuck = np.zeros(sum(len(queue.rows) for queue in queues))
         self.shares = np.zeros((0, 0))
 
@@ -231,7 +234,8 @@ class _Filling:
 
     def _last(self, events: Floats) -> int:
         """The last event for which workers suffice, or -1."""
-        low, high = -1, len(events)
+        low = -1
+        high = len(events)
         while high - low > 1:
             at, high = self._next(events, low, high)
             if at == low:
@@ -246,7 +250,8 @@ class _Filling:
         """
         if not self._program.priced:
             return (low + high) // 2, high
-        begin, end = low, high
+        begin = low
+        end = high
         while end - begin > 1:
             middle = (begin + end) // 2
             excluded = self._program.excludes(self._level(float(events[middle])))
@@ -303,13 +308,13 @@ class _Alone:
     def __init__(self, problem: AllocationProblem, jobs: Ints) -> None:
         can = runnable(problem)
         usable = np.where(can, problem.jobs.throughputs, 0.0)[jobs]
-        self._jobs, self._shares = jobs, np.zeros(can.shape)
+        self._jobs = jobs
+        self._shares = np.zeros(can.shape)
         self._progress = usable / usable.max(axis=1, keepdims=True)
-        self._held, self._workers = (
-            problem.jobs.scale[jobs].astype(np.float64),
-            problem.cluster.workers,
-        )
-        self._rows, self._free = np.arange(len(jobs)), np.ones(can.shape[1], dtype=bool)
+        self._held = problem.jobs.scale[jobs].astype(np.float64)
+        self._workers = problem.cluster.workers
+        self._rows = np.arange(len(jobs))
+        self._free = np.ones(can.shape[1], dtype=bool)
         self._prices: Floats | None = None
         self._last: Sifted | None = None
 
@@ -342,7 +347,8 @@ class _Alone:
             time,
         )
         self._shares[self._jobs[self._rows]] = np.clip(sifted.shares, 0.0, 1.0)
-        prices, most = np.zeros(len(base)), self._progress.max(axis=1)
+        prices = np.zeros(len(base))
+        most = self._progress.max(axis=1)
 
         if gain:
             prices[self._rows] = sifted.level_prices / gain
@@ -363,7 +369,8 @@ class _Alone:
             0.0, self._workers - self._held[rows] @ self._shares[self._jobs[rows]]
         )
         self._progress[np.ix_(~stuck, ~self._free)] = 0.0
-        self._rows, self._prices = self._rows[~fixed], None
+        self._rows = self._rows[~fixed]
+        self._prices = None
 
     @property
     def _groups(self) -> Groups:
@@ -383,8 +390,10 @@ class _Paired:
     priced = False
 
     def __init__(self, columns: ShareColumns, jobs: Ints) -> None:
-        self._columns, self._z = columns, columns.count
-        count, base = len(jobs), columns.count + 1
+        self._columns = columns
+        self._z = columns.count
+        count = len(jobs)
+        base = columns.count + 1
         levels = progress_rows(
             columns, columns.most(), jobs, np.ones(count), np.full(count, self._z)
         )
@@ -416,7 +425,8 @@ class _Paired:
         self._solver.set_column(self._z + 1, self._times(1.0) * _FULL, 1.0)
         self._maximize(self._z)
         solution = self._solver.optimum()
-        prices, shares = np.abs(solution.prices[: len(base)]), self._columns.matrix(solution.x)
+        prices = np.abs(solution.prices[: len(base)])
+        shares = self._columns.matrix(solution.x)
         return _Rise(
             float(solution.x[self._z]) if slope.any() else time, shares, prices, np.ones(len(base))
         )

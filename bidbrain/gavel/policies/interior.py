@@ -115,10 +115,12 @@ class _Point:
     """
 
     def __init__(self, levels: Levels, need: Floats) -> None:
-        can, workers = (levels.progress > 0).T, np.where(levels.workers > 0, levels.workers, 1.0)
+        can = (levels.progress > 0).T
+        workers = np.where(levels.workers > 0, levels.workers, 1.0)
         self._types, self._jobs = can.shape
         self._end = (self._types + 2) * self._jobs
-        self._need, self._needs = need, need > 0
+        self._need = need
+        self._needs = need > 0
 
         # Which entries count: the others stay where they are.
         self.counts = np.ones(self._end + self._types + 1)
@@ -126,13 +128,17 @@ class _Point:
         self._part = can * levels.held / workers[:, None]
         self._progress = np.where(can & self._needs, levels.progress.T, 0.0)
         self._number = int(_sum(self.counts))
-        self.y, self.w = np.ones(len(self.counts)), np.full(len(self.counts), _NO_PRICE)
+        self.y = np.ones(len(self.counts))
+        self.w = np.full(len(self.counts), _NO_PRICE)
         self._begin()
         self._constants = _Constants(self._progress, self._part, need)
 
     def _begin(self) -> None:
         """Every job gets a little of each type, and every price is high enough."""
-        y, w, can, types = self.of_jobs(self.y), self.of_jobs(self.w), self._part > 0, self._types
+        y = self.of_jobs(self.y)
+        w = self.of_jobs(self.w)
+        can = self._part > 0
+        types = self._types
         even = can / np.maximum(_sum(can, 0), 1.0)
         even *= 0.5 / np.maximum(_sum(self._part * even, 1), 1.0)[:, None]
         reached = _sum(self._progress * even, 0)
@@ -158,21 +164,24 @@ class _Point:
 
     def gap(self) -> float:
         """The most that z may still grow, relative to z."""
-        time, workers = self.of_jobs(self.w)[self._types], self.w[self._end : -1]
+        time = self.of_jobs(self.w)[self._types]
+        workers = self.w[self._end : -1]
         return float(_sum(time) + _sum(workers)) / float(self.y[-1]) - 1
 
     def advance(self) -> None:
         """One step: first straight toward the optimum, to see how far that leads, then corrected to
         stay central.
         """
-        y, w = self.y, self.w
+        y = self.y
+        w = self.w
         newton = _Newton(self._constants, y, w, self.counts)
         products = y * w
         total = float(_sum(products))
 
         # Straight ahead, each `dy / y + dw / w` is -1: the change of w need not be computed.
         ahead = newton.ahead() / y
-        far, fall = 1 / max(-float(ahead.min()), 1.0), 1 / max(float(ahead.max()) + 1, 1.0)
+        far = 1 / max(-float(ahead.min()), 1.0)
+        fall = 1 / max(float(ahead.max()) + 1, 1.0)
         gained = float(_sum(products * ahead))
 
         # What would be left of the sum of products.
@@ -208,7 +217,8 @@ class _Places:
 @cache
 def _places(columns: int) -> _Places:
     first, second = np.triu_indices(columns, 1)
-    kinds, pairs = np.arange(columns), len(first)
+    kinds = np.arange(columns)
+    pairs = len(first)
     apart = (kinds[:, None] != first) & (kinds[:, None] != second)
     entries = np.empty((columns + 2, columns), dtype=np.int64)
     entries[first, second] = entries[second, first] = np.arange(pairs)
@@ -231,9 +241,14 @@ class _Constants:
 
     def __init__(self, progress: Floats, part: Floats, need: Floats) -> None:
         (types, jobs), columns = progress.shape, len(progress) + 2
-        self.places, self.need, self.taken = _places(columns), need, -part[:, None]
-        first, second, pairs = self.places.first, self.places.second, len(self.places.first)
-        gain, time = np.zeros((columns, jobs)), np.ones((columns, jobs))
+        self.places = _places(columns)
+        self.need = need
+        self.taken = -part[:, None]
+        first = self.places.first
+        second = self.places.second
+        pairs = len(self.places.first)
+        gain = np.zeros((columns, jobs))
+        time = np.ones((columns, jobs))
         gain[:types], gain[-1], time[-1] = progress, -1.0, 0.0
         bracket = time[:, None] * gain
         bracket -= bracket.swapaxes(0, 1).copy()
@@ -246,7 +261,8 @@ class _Constants:
         np.negative(time, out=self.sums[:, -1])
 
         # The rows of the whole program, workers and level, over the columns and prices of all jobs.
-        rows, kinds = np.zeros((types + 1, columns + 2, jobs)), np.arange(types)
+        rows = np.zeros((types + 1, columns + 2, jobs))
+        kinds = np.arange(types)
         rows[kinds, kinds], rows[-1, -1] = part, -need
         self.rows = rows.reshape(types + 1, -1).T
 
@@ -268,7 +284,8 @@ class _Newton:
 
     def __init__(self, fixed: _Constants, y: Floats, w: Floats, counts: Floats) -> None:
         (columns, jobs), places = fixed.idle.shape, fixed.places
-        pairs, end = len(places.first), fixed.idle.size
+        pairs = len(places.first)
+        end = fixed.idle.size
         self._ratio = y / w
         weight = (self._ratio[:end] * counts[:end]).reshape(columns, jobs)
         weight += fixed.idle

@@ -181,18 +181,17 @@ class _BudgetBatch:
 
     @classmethod
     def of(cls, columns: ShareColumns, price: Floats) -> "_BudgetBatch":
-        steps, best = columns.problem.jobs.steps, best_throughput(columns.problem)
+        steps = columns.problem.jobs.steps
+        best = best_throughput(columns.problem)
         jobs = np.flatnonzero((steps > 0) & (best > 0))
         longest = float((steps[jobs] / best[jobs]).max(initial=0.0))
         job, column, throughput = columns.progress
         row = np.full(len(steps), -1)
         row[jobs] = np.arange(len(jobs))
         counted = row[job] >= 0
-        row, column, pace = (
-            row[job[counted]],
-            column[counted],
-            throughput[counted] / steps[job[counted]],
-        )
+        row = row[job[counted]]
+        column = column[counted]
+        pace = throughput[counted] / steps[job[counted]]
 
         seconds = np.full(columns.count, longest)
         np.minimum.at(seconds, column, 1 / pace)
@@ -269,7 +268,8 @@ def makespan_within_budget_policy(problem: AllocationProblem, /) -> ClusterAlloc
         raise BadProblem("budget_usd: missing: makespan-within-budget needs a budget")
 
     batch = _BudgetBatch.of(ShareColumns.of(problem), price)
-    columns, nothing = batch.columns, np.zeros(batch.columns.count)
+    columns = batch.columns
+    nothing = np.zeros(batch.columns.count)
     if not len(batch.jobs):
         rest = allocation(problem, columns.matrix(nothing), 0.0)
         return replace(rest, hours=columns.placed(nothing), cost_usd=0.0)
@@ -282,7 +282,8 @@ def makespan_within_budget_policy(problem: AllocationProblem, /) -> ClusterAlloc
             raise
         raise BudgetTooLow(problem.budget_usd, least) from None
 
-    seconds, makespan = x[:-1] * batch.seconds, x[-1] * batch.longest
+    seconds = x[:-1] * batch.seconds
+    makespan = x[-1] * batch.longest
     result = allocation(problem, columns.matrix(seconds / makespan), makespan)
     every = np.full(columns.count, makespan)
     fixed = Pieces(columns.row, columns.type, 0 * every, every, seconds / makespan)

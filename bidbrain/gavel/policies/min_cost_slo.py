@@ -55,7 +55,8 @@ def min_cost_slo_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     late = runs & (batch.left < soonest * _DONE)
     kept, plan, said = _kept(batch, np.flatnonzero(runs & np.isfinite(batch.left) & ~late))
     said = [_late(problem, m, soonest[m]) for m in np.flatnonzero(late).tolist()] + said
-    seconds, fixed = np.zeros(batch.alone.shape), None
+    seconds = np.zeros(batch.alone.shape)
+    fixed = None
     shares = np.zeros((rows_of(problem), len(batch.types)))
     if plan is not None:
         seconds[kept], shares[kept] = plan.seconds, plan.rates
@@ -81,10 +82,12 @@ def min_cost_slo_policy(problem: AllocationProblem, /) -> ClusterAllocation:
 def batch_of(problem: AllocationProblem) -> DeadlineBatch:
     """The jobs' times and the workers' prices."""
     price = require_prices(problem, "min-cost-slo")
-    jobs, cluster = problem.jobs, problem.cluster
+    jobs = problem.jobs
+    cluster = problem.cluster
     alone = np.full(jobs.throughputs.shape, np.inf)
     np.divide(jobs.steps[:, None], jobs.throughputs, out=alone, where=runnable(problem))
-    left, scale = jobs.slo_seconds - jobs.elapsed_seconds, jobs.scale.astype(np.float64)
+    left = jobs.slo_seconds - jobs.elapsed_seconds
+    scale = jobs.scale.astype(np.float64)
     return DeadlineBatch(jobs.ids, left, alone, scale, cluster.types, cluster.workers, price / 3600)
 
 
@@ -126,7 +129,8 @@ def _with_more(
     """
     out = np.setdiff1d(np.arange(len(batch.left)), kept)
     of = np.append(kept, out[np.argsort(-done[out], kind="stable")][:_TRIED_AGAIN])
-    program, inside = DeadlineProgram(part_of(batch, of)), np.arange(len(kept))
+    program = DeadlineProgram(part_of(batch, of))
+    inside = np.arange(len(kept))
     with suppress(CannotHold):
         exact = program.cheapest(inside)
         inside, grown = _grown(program, inside, exact, np.arange(len(kept), len(of)))
@@ -151,7 +155,8 @@ def kept_one_by_one(
 ) -> tuple[Ints, DeadlinePlan | None, list[str]]:
     """Exact: gives up no deadline that could be kept together with the others."""
     program = DeadlineProgram(part_of(batch, hurried))
-    undone, plan = program.undone(), None
+    undone = program.undone()
+    plan = None
     kept = np.flatnonzero(undone < _NO_WORK)
     if len(kept):
         plan = program.cheapest(kept)
@@ -165,7 +170,8 @@ def kept_one_by_one(
 
 def _late(problem: AllocationProblem, m: int, soonest: float) -> str:
     jobs = problem.jobs
-    left, elapsed = jobs.slo_seconds[m] - jobs.elapsed_seconds[m], jobs.elapsed_seconds[m]
+    left = jobs.slo_seconds[m] - jobs.elapsed_seconds[m]
+    elapsed = jobs.elapsed_seconds[m]
     return (
         f"job {jobs.ids[m]!r}: its deadline cannot be kept: {left:g} s are left, but alone on its "
         "fastest type it takes"
@@ -189,7 +195,8 @@ def _in_what_is_free(problem: AllocationProblem, shares: Floats, unhurried: Ints
     """X of the jobs without deadlines: where they are cheapest, on the workers that the others
     leave.
     """
-    jobs, cluster = problem.jobs, problem.cluster
+    jobs = problem.jobs
+    cluster = problem.cluster
     used = (jobs.scale[:, None] * shares[: len(jobs.ids)]).sum(axis=0)
     free = Cluster(cluster.types, np.maximum(0.0, cluster.workers - used), cluster.usd_per_hour)
 

@@ -68,9 +68,9 @@ class Groups:
 
     def at_stages(self, values: Floats) -> Floats:
         """Each group's row of values that are given by stage and type."""
-        return (
-            values if self.stage is None else values.reshape(-1, self.progress.shape[1])[self.stage]
-        )
+        if self.stage is None:
+            return values
+        return values.reshape(-1, self.progress.shape[1])[self.stage]
 
     def used(self, shares: Floats, of: Bools) -> Floats:
         """The workers that some groups use, by stage and type."""
@@ -130,7 +130,8 @@ def sift(groups: Groups, objective: LevelObjective, start: PriceStart | None = N
 
 
 def _sift_from(groups: Groups, objective: LevelObjective, start: PriceStart) -> Sifted:
-    count, sieve = len(groups.held), _Sieve(groups, objective)
+    count = len(groups.held)
+    sieve = _Sieve(groups, objective)
     undecided = count
     if count > _SOLVED_WHOLE:
         # With stages, prices of a sample say less.
@@ -163,7 +164,8 @@ def _from_samples(
 
     while size < count:
         sample = np.linspace(0, count - 1, size).astype(np.int64)
-        some, part = groups.part(sample), objective.part(sample)
+        some = groups.part(sample)
+        part = objective.part(sample)
         if size == few and not objective.gain_z and groups.stage is None:
             part = replace(
                 part, base=part.base * min(1.0, times_reached(some, part.base) * _REACHABLE_PART)
@@ -213,7 +215,8 @@ class _Mixes:
     def shares(self, types: int) -> tuple[Floats, Floats]:
         """Shares of time (groups by types) at z = 0, and per unit of z."""
         every = np.arange(len(self.slow))
-        at_zero, per_z = np.zeros((len(every), types + 1)), np.zeros((len(every), types + 1))
+        at_zero = np.zeros((len(every), types + 1))
+        per_z = np.zeros((len(every), types + 1))
         at_zero[every, self.slow] += 1 - self.at_zero
         at_zero[every, self.fast] += self.at_zero
         per_z[every, self.slow] -= self.per_z
@@ -225,7 +228,8 @@ class _Sieve:
     """A program, and how far each group gets on each type; column 0 is to idle."""
 
     def __init__(self, groups: Groups, objective: LevelObjective) -> None:
-        self._groups, self._objective = groups, objective
+        self._groups = groups
+        self._objective = objective
         count, types = groups.progress.shape
         self._every = np.arange(count)
         self._reach = np.column_stack([np.zeros(count), groups.progress])
@@ -239,10 +243,8 @@ class _Sieve:
         self._low, self._high = np.nonzero(kinds[:, None] != kinds)
 
         # Mixes of two come first: where one type is as good, they leave more to others.
-        self._slow, self._fast = (
-            np.concatenate([self._low, kinds]),
-            np.concatenate([self._high, kinds]),
-        )
+        self._slow = np.concatenate([self._low, kinds])
+        self._fast = np.concatenate([self._high, kinds])
         self._width = self._reach[:, self._high] - self._reach[:, self._low]
         self._usable = (self._width > 0) & self._can[:, self._low] & self._can[:, self._high]
 
@@ -277,7 +279,8 @@ class _Sieve:
         """The value of each mix of two and each single type; minus infinity where it does not fit
         the level.
         """
-        level, points = self._levels(start.z)[:, None], self._points(start.prices)
+        level = self._levels(start.z)[:, None]
+        points = self._points(start.prices)
         low = self._reach[:, self._low]
         fits = self._usable & (low < level) & (level <= self._reach[:, self._high])
         part = np.divide(level - low, self._width, out=np.zeros(low.shape), where=fits)
@@ -299,7 +302,8 @@ class _Sieve:
 
     def _best(self, start: PriceStart) -> _Mixes:
         option = self._values(start).argmax(axis=1)
-        slow, fast = self._slow[option], self._fast[option]
+        slow = self._slow[option]
+        fast = self._fast[option]
         reach = self._reach[self._every, slow]
         width = np.where(slow != fast, self._reach[self._every, fast] - reach, 1.0)
         at_zero = np.where(slow != fast, (self._objective.base - reach) / width, 1.0)
@@ -309,9 +313,11 @@ class _Sieve:
 
     def _wrong(self, mixes: _Mixes, start: PriceStart) -> Bools:
         """The groups whose mix is not the best, or not possible."""
-        points, best = self._points(start.prices), self._values(start).max(axis=1)
+        points = self._points(start.prices)
+        best = self._values(start).max(axis=1)
         part = mixes.at_zero + mixes.per_z * start.z
-        low, high = points[self._every, mixes.slow], points[self._every, mixes.fast]
+        low = points[self._every, mixes.slow]
+        high = points[self._every, mixes.fast]
         now = low + part * (high - low)
         short = self._reach[self._every, mixes.fast] < self._levels(start.z) * (
             1 - _SHARE_TOLERANCE
@@ -336,8 +342,10 @@ class _Sieve:
             brief=True,
         )
 
-        solution, cells = solver.optimum(), len(undecided) * types
-        z, prices = float(solution.x[cells]), np.abs(solution.prices[2 * len(undecided) :])
+        solution = solver.optimum()
+        cells = len(undecided) * types
+        z = float(solution.x[cells])
+        prices = np.abs(solution.prices[2 * len(undecided) :])
         shares = at_zero + per_z * z
         shares[undecided] = solution.x[:cells].reshape(-1, types)
         points = self._points(prices)
@@ -352,7 +360,8 @@ class _Sieve:
 
     def _tied(self, start: PriceStart) -> Bools:
         """The groups that another mix suits as well as the best."""
-        value, level = self._values(start), self._levels(start.z)[:, None]
+        value = self._values(start)
+        level = self._levels(start.z)[:, None]
         # A mix that needs all of the time on its fast type is no other than that type alone.
         whole = (self._reach[:, self._fast] - level) <= _EQUAL_LEVEL * level
         mix = np.where(whole, self._fast, self._slow) * self._reach.shape[1] + self._fast
@@ -364,15 +373,21 @@ class _Sieve:
     def _program(self, of: Ints, left: Floats, per_z: Floats) -> LinearProgram:
         """Columns are the undecided groups' shares, then z, then what each stage leaves to the
         next; rows their levels and times, then the workers by stage and type."""
-        groups, objective = self._groups, self._objective
-        progress, types = groups.progress[of], groups.progress.shape[1]
-        cell, every, z = np.arange(progress.size), np.arange(len(of)), progress.size
-        group, passed = cell // types, np.arange(len(left) - types)
+        groups = self._groups
+        objective = self._objective
+        progress = groups.progress[of]
+        types = groups.progress.shape[1]
+        cell = np.arange(progress.size)
+        every = np.arange(len(of))
+        z = progress.size
+        group = cell // types
+        passed = np.arange(len(left) - types)
 
         rows = np.concatenate([group, every])
         columns = np.concatenate([cell, np.full(len(of), z)])
         values = np.concatenate([progress.ravel(), -objective.slope[of]])
-        names, unbounded = of.tolist(), np.full(len(of), INF)
+        names = of.tolist()
+        unbounded = np.full(len(of), INF)
         level = ConstraintRows(
             "group {} of jobs: its level",
             names,
@@ -389,8 +404,11 @@ class _Sieve:
 
         # Workers that a stage leaves are a column of their own: the next stage has them.
         stage = 0 if groups.stage is None else groups.stage[of[group]] * types
-        numbers, handed, each = np.arange(len(left)), z + 1 + passed, np.ones(len(passed))
-        held, kinds = np.repeat(groups.held[of], types), (numbers % types).tolist()
+        numbers = np.arange(len(left))
+        handed = z + 1 + passed
+        each = np.ones(len(passed))
+        held = np.repeat(groups.held[of], types)
+        kinds = (numbers % types).tolist()
         rows = np.concatenate([cell % types + stage, numbers, passed, passed + types])
         columns = np.concatenate([cell, np.full(len(left), z), handed, handed])
         values = np.concatenate([held, per_z, each, -each])

@@ -218,7 +218,8 @@ def cheapest(up: Bools, tick: int, terms: DeadlineTerms) -> tuple[int, int]:
 def _most_spot_ticks(up: NDArray[np.bool_], needed: Ints) -> Ints:
     """By number of entries: the most spot ticks of a schedule whose spot and capacity cover the
     need; negative if none does."""
-    entries, most = needed.size, int(needed[-1])
+    entries = needed.size
+    most = int(needed[-1])
     idle = _unreached((entries, most + 1), np.int16 if up.size < 1 << 14 else np.int32)
     held = idle.copy()  # an on-demand machine at the boundary
     idle[0, 0] = 0

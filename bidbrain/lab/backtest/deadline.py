@@ -168,7 +168,8 @@ def lay_out(
 
     Histories too short for a slack have no jobs of it.
     """
-    rows, slack_of = [], []
+    rows = []
+    slack_of = []
     for number, history in enumerate(histories):
         for slack in slacks:
             ticks = ticks_until_deadline(terms, slack, history.gap)
@@ -213,15 +214,15 @@ def replay(
     missed = np.zeros(len(jobs), dtype=np.bool_)
     markets = [history.replay() for history in jobs.histories]
     seen = [outlook(history.up, history.gap, PUBLIC_PRIOR) for history in jobs.histories]
-    overheads, baseline = (
-        Overheads(startup=jobs.terms.delay, eviction=0, resize=0),
-        Rent(jobs.offer, 1, None),
-    )
+    overheads = Overheads(startup=jobs.terms.delay, eviction=0, resize=0)
+    baseline = Rent(jobs.offer, 1, None)
 
     for job in range(len(jobs)):
-        number, tick = int(jobs.history[job]), int(jobs.tick[job])
+        number = int(jobs.history[job])
+        tick = int(jobs.tick[job])
         start = int(jobs.start[job]) * tick
-        limit, work = start + int(jobs.ticks[job]) * tick, float(jobs.terms.work)
+        limit = start + int(jobs.ticks[job]) * tick
+        work = float(jobs.terms.work)
         asked = ReplayedJob(
             start=start,
             work=work,
@@ -378,9 +379,12 @@ class Published:
         """Holds what is chosen, and decides again at the first tick at which the choice is another
         one.
         """
-        jobs, job, now = self.jobs, self.job, situation.now
+        jobs = self.jobs
+        job = self.job
+        now = situation.now
         tick = int(jobs.tick[job])
-        machine, delay_left = WAIT, 0
+        machine = WAIT
+        delay_left = 0
         for holding in situation.holdings:
             machine = SPOT if holding.rent.spot else ON_DEMAND
             delay_left = max(holding.ready - now, 0)
@@ -451,7 +455,9 @@ def uniform_progress(state: DeadlineState) -> int:
     if state.spot_up:
         return SPOT
 
-    return WAIT if progress >= state.elapsed / span else ON_DEMAND
+    if progress >= state.elapsed / span:
+        return WAIT
+    return ON_DEMAND
 
 
 BASELINES: Mapping[str, Callable[[DeadlineState], int]] = {

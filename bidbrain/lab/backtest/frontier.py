@@ -127,12 +127,15 @@ def judge(point: FrontierPoint, others: Iterable[FrontierPoint]) -> str | None:
         and other.cost_pct.mean <= point.cost_pct.mean - CHEAPER_BY
         and other.runtime_ratio <= point.runtime_ratio + AS_FAST_WITHIN
     ]
-    return min(better, key=lambda other: other.cost_pct.mean).scheme if better else None
+    if better:
+        return min(better, key=lambda other: other.cost_pct.mean).scheme
+    return None
 
 
 def _curves(scenario: Scenario, zone: str, hours: float) -> dict[int, _CostByRunTime]:
     """The bound of each job of a length, by its start."""
-    startup, reliable = scenario.overheads.startup, scenario.reliable
+    startup = scenario.overheads.startup
+    reliable = scenario.reliable
     per_hour = 0.0 if reliable is None else reliable.machines * reliable.offer.on_demand
     prices = UnitPrices.of(
         list(scenario.histories_in(zone).values()),

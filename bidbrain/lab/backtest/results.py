@@ -216,7 +216,8 @@ def variants(scenario: Scenario, cuts: int, varied: Sequence[str]) -> list[Varia
 def _windows(scenario: Scenario, cuts: int) -> list[Variant]:
     """Consecutive tests, each trained on everything before it: the history in cuts + 1 parts, the
     first only for training."""
-    begin, end = scenario.train.start, scenario.test.end
+    begin = scenario.train.start
+    end = scenario.test.end
     edges = [begin + (end - begin) * part // (cuts + 1) for part in range(cuts + 2)]
     windows = []
     for cut, after in pairwise(edges[1:]):

@@ -59,7 +59,8 @@ def portions(scenario: Scenario, names: Sequence[str]) -> list[BacktestPortion]:
 
 
 def run_portion(portion: BacktestPortion) -> list[JobResult]:
-    scenario, zone = portion.scenario, portion.zone
+    scenario = portion.scenario
+    zone = portion.zone
     if portion.strategy == BOUND:
         histories = list(scenario.histories_in(zone).values())
         market = scenario.replay_in(zone)
@@ -97,7 +98,9 @@ def run_strategy(
     """The jobs of a zone under a strategy, registered or not, that is set up for the jobs of each
     length.
     """
-    market, histories, results = scenario.replay_in(zone), scenario.histories_in(zone), []
+    market = scenario.replay_in(zone)
+    histories = scenario.histories_in(zone)
+    results = []
     deciders = {hours: decider_of(scenario, zone, each, hours) for hours, each in chosen.items()}
     for hours, job in jobs_in(scenario, zone):
         run = _run(scenario, job, chosen[hours], deciders[hours], market)
@@ -172,7 +175,8 @@ def _result(
     histories: dict[Market, PriceSeries],
 ) -> JobResult:
     job = run.job
-    cost, saved = 0.0, 0.0
+    cost = 0.0
+    saved = 0.0
     # Machine-hours on demand, paid on the spot market, and used there without payment.
     on_demand = paid = free = 0.0
     for tenure in run.tenures:
@@ -285,11 +289,9 @@ def set_ups_in(scenario: Scenario, name: str, zone: str) -> dict[float, Strategy
 
 def _forecast(scenario: Scenario, zone: str, chosen: StrategySetup, hours: float) -> Forecast:
     """The forecast of jobs of a length when the training ends, as a plan would make it."""
-    known, decider, now = (
-        inputs_of(scenario, zone),
-        decider_of(scenario, zone, chosen, hours),
-        scenario.train.end,
-    )
+    known = inputs_of(scenario, zone)
+    decider = decider_of(scenario, zone, chosen, hours)
+    now = scenario.train.end
 
     job = ForecastJob(
         decider=lambda start: decider.later(start - now),
@@ -313,9 +315,12 @@ def decider_of(scenario: Scenario, zone: str, chosen: StrategySetup, hours: floa
 
     Under `regions` a job is a gang of the baseline's machines, which moves between their markets.
     """
-    offers, baseline, roaming = scenario.offers_in(zone), scenario.baseline, None
+    offers = scenario.offers_in(zone)
+    baseline = scenario.baseline
+    roaming = None
     if chosen.name == REGIONS:
-        kind, nodes = baseline.offer.market.instance_type, baseline.machines
+        kind = baseline.offer.market.instance_type
+        nodes = baseline.machines
         offers = tuple(offer for offer in offers if offer.market.instance_type == kind)
         if not offers:
             raise BadScenario(

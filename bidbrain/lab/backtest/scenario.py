@@ -70,7 +70,8 @@ class ByAvailability:
         known = list(histories)
         capacities = {}
         for market in (series.market for series in known if series.market in self.traces):
-            trace, machines = self.traces[market], self.machines or room[market]
+            trace = self.traces[market]
+            machines = self.machines or room[market]
             _, played, begin = _divided(trace, train, test)
             gap = trace.gap_seconds * SECOND
             ticks = np.resize(played, (test.end - begin) // gap + 1)
@@ -188,7 +189,8 @@ def _watched(market: Market, trace: AvailabilityTrace, up: Ints) -> tuple[Exposu
     for machine in range(1, int(up.max(initial=0)) + 1):
         # Machines bought at up to `_STARTS` ticks: how many ticks each lives, and whether an
         # eviction ends it.
-        starts, downs = np.flatnonzero(up >= machine), np.flatnonzero(up < machine)
+        starts = np.flatnonzero(up >= machine)
+        downs = np.flatnonzero(up < machine)
         for start in starts[:: max(1, -(-starts.size // _STARTS))].tolist():
             at = int(np.searchsorted(downs, start))
             ended = at < downs.size
@@ -312,7 +314,9 @@ class Scenario:
         replay = self.evictions.replay(
             self.histories_in(zone).values(), room, self.train, self.test
         )
-        return replay if self.depth is None else replay.at_most(self.depth)
+        if self.depth is None:
+            return replay
+        return replay.at_most(self.depth)
 
     def hazards(self, markets: Iterable[Market]) -> dict[Market, Hazard | None]:
         """Capacity-eviction hazard of each market, from the training span; None where only the

@@ -88,7 +88,9 @@ class NoBid:
 
     def plan(self, view: View) -> Plan | None:
         newest = view.record.newest()
-        return Plan(int(newest.host[newest.on_demand.argmin()]), None) if newest.host.size else None
+        if newest.host.size:
+            return Plan(int(newest.host[newest.on_demand.argmin()]), None)
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,9 @@ class BidBrain:
             steps = (each for each in adviser.steps(held, view.left) if each.step in may)
             best = min(steps, key=lambda each: each.usd, default=None)
 
-        return None if best is None else Plan(best.bid.host, best.bid.bid)
+        if best is None:
+            return None
+        return Plan(best.bid.host, best.bid.bid)
 
 
 ON_DEMAND, BIDBRAIN = "on-demand", "bidbrain"
@@ -202,7 +206,9 @@ class _Course:
 
     def decide(self) -> None:
         """Changes the bid, or the machine, as the way of bidding wants."""
-        own, now, terms = self.market.own, self.market.hour, self.job.terms
+        own = self.market.own
+        now = self.market.hour
+        terms = self.job.terms
         if own is not None and own.bid is None:
             return
 
@@ -224,7 +230,8 @@ class _Course:
 
     def move_on(self) -> None:
         """Lets time pass until the next look, the end of the work, or a pause."""
-        own, began = self.market.own, self.market.hour
+        own = self.market.own
+        began = self.market.hour
         ran = own is not None and own.runs
         until = (floor(began / LOOK_HOURS + _DONE) + 1) * LOOK_HOURS
 
@@ -254,11 +261,13 @@ class _Course:
         if own.runs:
             self.left -= self._saved_hours() if self.left > _DONE else 0.0
             self._end_run(own, fate)
-        self.paid, self.cleared = self.paid + own.paid, self.cleared + own.cleared
+        self.paid = self.paid + own.paid
+        self.cleared = self.cleared + own.cleared
         self.market.give_up()
 
     def _held(self) -> HeldBid | None:
-        own, newest = self.market.own, self.record.newest()
+        own = self.market.own
+        newest = self.record.newest()
         if own is None or own.bid is None:
             return None
 
@@ -275,14 +284,16 @@ class _Course:
         )
 
     def _begin_run(self, works_from: float) -> None:
-        self.since, self.works_from = self.market.hour, works_from
+        self.since = self.market.hour
+        self.works_from = works_from
 
     def _end_run(self, own: OwnMachine, fate: Fate) -> None:
         """A run ends when it is paused, and when a machine that runs is given up or gets another
         bid.
         """
         if own.bid is not None and own.runs is (fate is Fate.STAYS):
-            since, until = round(self.since * HOUR), round(self.market.hour * HOUR)
+            since = round(self.since * HOUR)
+            until = round(self.market.hour * HOUR)
             self.runs.append(OwnRun(own.host, own.bid, since, until, fate))
 
     @property

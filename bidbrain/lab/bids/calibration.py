@@ -43,11 +43,9 @@ class TriedBid:
 def tried_bids(name: str, assumed: Assumptions, seed: int, bids: int) -> list[TriedBid]:
     """Some bids one after the other, two hours apart, in the market of an unseen seed."""
     market = GeneratedMarket(assumed, _UNSEEN + seed, PAST_HOURS + 2 * bids + 1)
-    chance, record, tried = (
-        np.random.default_rng([_UNSEEN, seed]),
-        HostRecord.of(()),
-        list[TriedBid](),
-    )
+    chance = np.random.default_rng([_UNSEEN, seed])
+    record = HostRecord.of(())
+    tried = list[TriedBid]()
 
     for number in range(bids):
         until = PAST_HOURS + 2 * number
@@ -62,7 +60,8 @@ def tried_bids(name: str, assumed: Assumptions, seed: int, bids: int) -> list[Tr
         row = int(
             np.argsort(listed.least_bid, kind="stable")[: int(chance.integers(_AMONG)) + 1][-1]
         )
-        host, least = int(listed.host[row]), int(listed.least_bid[row])
+        host = int(listed.host[row])
+        least = int(listed.least_bid[row])
         bid = round(least * (1 + float(chance.choice(_TRIED_MARGINS))))
         outbid = float(
             OutbidOdds.of(record).outbid_per_hour(level_of(np.array([bid]), int(listed.usual[0])))[
@@ -132,7 +131,8 @@ def scores(tried: Sequence[TriedBid]) -> Iterator[OddsScore]:
     names = dict.fromkeys(each.market for each in tried)
     for name in [*names, *(["all"] if len(names) > 1 else [])]:
         own = [each for each in tried if name in (each.market, "all")]
-        stated, seen = fmean(each.outbid_odds for each in own), fmean(each.outbid for each in own)
+        stated = fmean(each.outbid_odds for each in own)
+        seen = fmean(each.outbid for each in own)
         brier = fmean((each.outbid_odds - each.outbid) ** 2 for each in own)
         plain = seen * (1 - seen)
         yield OddsScore(
@@ -152,8 +152,6 @@ def bands(tried: Sequence[TriedBid]) -> Iterator[OddsBand]:
     for low, high in pairwise(_BANDS):
         own = [each for each in tried if low <= each.outbid_odds < high]
         if own:
-            stated, seen = (
-                fmean(each.outbid_odds for each in own),
-                fmean(each.outbid for each in own),
-            )
+            stated = fmean(each.outbid_odds for each in own)
+            seen = fmean(each.outbid for each in own)
             yield OddsBand(low, high, len(own), stated, seen)

@@ -121,7 +121,8 @@ class GeneratedMarket:
 
     def __init__(self, assumed: Assumptions, seed: int, hours: float) -> None:
         chance = np.random.default_rng(seed)
-        self.assumed, self.hour = assumed, 0.0
+        self.assumed = assumed
+        self.hour = 0.0
         self.hosts = _hosts(assumed, chance)
         self.own: OwnMachine | None = None
         self._arrivals = _arrivals(assumed, hours, chance)[::-1]
@@ -129,7 +130,8 @@ class GeneratedMarket:
 
     def least_bid(self, host: int, *, ours: bool = True) -> int:
         """The lowest bid that would run on a host now; without ours, as if it were not there."""
-        at, own = self.hosts[host], self.own
+        at = self.hosts[host]
+        own = self.own
         highest = max((bid for bid, _ in at.bids), default=0)
         if ours and own is not None and own.host == host and own.bid is not None:
             highest = max(highest, own.bid)
@@ -195,7 +197,8 @@ class GeneratedMarket:
 
     def _admit(self, arrival: Arrival) -> None:
         """A renter looks at some hosts and takes the one that is cheapest to it, if it can pay."""
-        chance, on_demand = np.random.default_rng(arrival.looks), arrival.pays == inf
+        chance = np.random.default_rng(arrival.looks)
+        on_demand = arrival.pays == inf
         seen = chance.permutation(len(self.hosts))[: self.assumed.looks_at].tolist()
         own = self.own.host if self.own is not None and self.own.bid is None else None
         open_hosts = [host for host in seen if not self._is_taken(host) and host != own]

@@ -117,11 +117,13 @@ def summarize(played: Sequence[PlayedBid]) -> Iterator[BidSummary]:
 
 def _summary(market: str, own: _Jobs, dear: _Jobs, best: _Jobs) -> BidSummary:
     """The jobs of a way, next to those with the same rivals on demand, and by BidBrain."""
-    jobs, on_demand = [*own.values()], [*dear.values()]
+    jobs = [*own.values()]
+    on_demand = [*dear.values()]
     outcomes = [job.outcome for job in jobs]
     hours = fmean(outcome.hours for outcome in outcomes)
     usual_hours = fmean(job.outcome.hours for job in on_demand)
-    usd, usual_usd = fmean(job.usd for job in jobs), fmean(job.usd for job in on_demand)
+    usd = fmean(job.usd for job in jobs)
+    usual_usd = fmean(job.usd for job in on_demand)
     full = fmean(job.usd_with_time for job in on_demand)
 
     # Points of percent above BidBrain with the same rivals, and the normal interval of their mean.

@@ -56,8 +56,10 @@ class RoundChoice:
     """
 
     def __init__(self, candidates: RoundCandidates, workers: Floats) -> None:
-        self._workers, self._type = workers.tolist(), candidates.type.tolist()
-        self._first, self._second = candidates.first.tolist(), candidates.second.tolist()
+        self._workers = workers.tolist()
+        self._type = candidates.type.tolist()
+        self._first = candidates.first.tolist()
+        self._second = candidates.second.tolist()
         self._scale = candidates.scale.tolist()
         self._jobs = int(max(candidates.first.max(initial=0), candidates.second.max(initial=0))) + 1
         self._all = np.arange(len(candidates.type))
@@ -71,15 +73,20 @@ class RoundChoice:
         one queue. Greedy, as Algorithm 2: skips a candidate that no longer fits, or that shares a
         job with a chosen one.
         """
-        first, second, scale = self._first, self._second, self._scale
+        first = self._first
+        second = self._second
+        scale = self._scale
         # The last entry is that of `NO_JOB`.
-        free, busy = list(self._workers), [False] * (self._jobs + 1)
+        free = list(self._workers)
+        busy = [False] * (self._jobs + 1)
         chosen: list[int] = []
         queues = [self._all] if order is None else [self._of_type[kind] for kind in order]
 
         for queue in queues:
             for at in queue[(-priority[queue]).argsort(kind="stable")].tolist():
-                job, mate, kind = first[at], second[at], self._type[at]
+                job = first[at]
+                mate = second[at]
+                kind = self._type[at]
                 if busy[job] or busy[mate] or scale[at] > free[kind]:
                     continue
 
@@ -111,7 +118,8 @@ class Servers:
         workers if they are free and together, or no server has room for it. `jobs` has their
         numbers of workers.
         """
-        free, placed = list(self._sizes), dict[int, dict[int, int]]()
+        free = list(self._sizes)
+        placed = dict[int, dict[int, int]]()
         # Of equal jobs first those that are on one server, then those on several, then new ones.
         for job, scale in sorted(
             jobs.items(), key=lambda item: (-item[1], len(self._held.get(item[0], free)))
@@ -122,7 +130,8 @@ class Servers:
                 free[server] >= count for server, count in place.items()
             )
             if not stays or (room and len(place) > 1):
-                place, left = {}, scale
+                place = {}
+                left = scale
                 for server in sorted(
                     room or range(len(free)), key=lambda at: (free[at] if room else -free[at], at)
                 ):
@@ -152,18 +161,23 @@ def by_placement(
     finds no room on one server is spread. The policy knows jobs by their mean throughput, and is
     asked again as long as that changes.
     """
-    placement, cluster, jobs = problem.placement, problem.cluster, problem.jobs
+    placement = problem.placement
+    cluster = problem.cluster
+    jobs = problem.jobs
     if placement is None:
         return problem, policy(problem)
 
-    scale, count, kinds = scale_of_rows(problem), len(jobs.ids), placement.kinds(jobs.scale)
+    scale = scale_of_rows(problem)
+    count = len(jobs.ids)
+    kinds = placement.kinds(jobs.scale)
     prefers = np.zeros((len(scale), len(cluster.types)), dtype=bool)
     fits = jobs.scale[:, None] <= placement.per_server
     prefers[:count] = jobs.throughputs > np.where(fits, placement.together, 0.0)
     mean = jobs.throughputs
 
     for _ in range(_MAX_PLACINGS):
-        allocation, believed = policy(replace(problem, jobs=replace(jobs, throughputs=mean))), mean
+        allocation = policy(replace(problem, jobs=replace(jobs, throughputs=mean)))
+        believed = mean
         together = np.where(prefers, 0.0, allocation.shares)
         for kind in np.flatnonzero(np.isfinite(placement.per_server)).tolist():
             size = float(placement.per_server[kind])
@@ -171,7 +185,8 @@ def by_placement(
                 together[:, kind], scale, float(cluster.workers[kind]), size
             )
 
-        apart, share = allocation.shares - together, allocation.shares[:count]
+        apart = allocation.shares - together
+        share = allocation.shares[:count]
         progress = placement.together * together[:count] + placement.spread * apart[:count]
         mean = np.divide(progress, share, out=mean.copy(), where=share > _SAME)
         if np.allclose(mean, believed, rtol=_PLACED):
@@ -186,7 +201,9 @@ def by_placement(
         for m, kind in np.argwhere(lost).tolist()
     )
 
-    usd, pairs, pieces = cluster.usd_per_hour, problem.pairs, allocation.pieces
+    usd = cluster.usd_per_hour
+    pairs = problem.pairs
+    pieces = allocation.pieces
 
     def both(columns: Floats, spread: Floats) -> Floats:
         return np.concatenate([columns, spread[..., kinds]], axis=-1)
@@ -205,7 +222,8 @@ def by_placement(
         placement=None,
     )
 
-    shares, hours = both(together, apart), allocation.hours
+    shares = both(together, apart)
+    hours = allocation.hours
     if hours is not None:
         part = np.divide(
             together, allocation.shares, out=1.0 - prefers, where=allocation.shares > _SAME
@@ -230,7 +248,8 @@ def _share_on_one_server(shares: Floats, scale: Floats, workers: float, size: fl
     """The part of each row's share for which some server has room: big jobs first, on the fullest
     with room.
     """
-    rooms, part = {size: workers // size, workers % size: 1.0}, np.zeros(len(shares))
+    rooms = {size: workers // size, workers % size: 1.0}
+    part = np.zeros(len(shares))
     for need in np.unique(scale)[::-1].tolist():
         alike = scale == need
         left = total = float(shares[alike].sum())
@@ -268,7 +287,10 @@ def _joined(parts: Iterable[PlannedPiece]) -> Iterator[PlannedPiece]:
         alike = next_row == row and next_kind == kind and abs(share - held) <= _SAME
         if not (alike and abs(until - start) <= _SAME * end):
             yield PlannedPiece(row, kind, begun, until, held)
-            row, kind, begun, held = next_row, next_kind, start, share
+            row = next_row
+            kind = next_kind
+            begun = start
+            held = share
         until = end
 
     yield PlannedPiece(row, kind, begun, until, held)
@@ -281,7 +303,8 @@ def timetable(problem: AllocationProblem, allocation: ClusterAllocation) -> list
     Such a row runs on one type after the other, on the workers that fixed pieces and earlier rows
     leave.
     """
-    table, columns = list[PlannedPiece](), allocation.pieces
+    table = list[PlannedPiece]()
+    columns = allocation.pieces
     if columns is not None:
         # By row, type and start, without those of no length.
         order = np.lexsort((columns.start, columns.type, columns.row))

@@ -131,7 +131,8 @@ def _common_span(histories: Sequence[PriceSeries]) -> tuple[int, int]:
     begins = np.array([series.first for series in histories], dtype=np.int64)
     ends = np.array([series.last for series in histories], dtype=np.int64)
     cloud = np.array([clouds.index(series.market.cloud) for series in histories])
-    best, span = 0.0, None
+    best = 0.0
+    span = None
 
     for begin in np.unique(begins):
         candidates = np.unique(ends[(begins <= begin) & (ends > begin)])
@@ -139,7 +140,8 @@ def _common_span(histories: Sequence[PriceSeries]) -> tuple[int, int]:
         whole = np.all([covers[cloud == code].any(axis=0) for code in range(len(clouds))], axis=0)
         areas = np.where(whole, covers.sum(axis=0) * (candidates - begin).astype(np.float64), 0.0)
         if areas.size and areas.max() > best:
-            best, span = float(areas.max()), (int(begin), int(candidates[areas.argmax()]))
+            best = float(areas.max())
+            span = (int(begin), int(candidates[areas.argmax()]))
 
     if span is None:
         spans = ", ".join(
@@ -262,7 +264,9 @@ class _Walk:
         # Offers that no job can use would only slow the loop down.
         self.index = np.flatnonzero((runs.rates > 0).any(axis=0))
         self.pace = runs.hours_per_step[:, self.index]
-        self.board, self.runs, self.move_hours = board, runs, movement.hours
+        self.board = board
+        self.runs = runs
+        self.move_hours = movement.hours
         offers = [board.offers[i] for i in self.index]
         clouds = sorted({offer.market.cloud for offer in offers})
         self.cloud_of = np.array([clouds.index(offer.market.cloud) for offer in offers])
@@ -282,7 +286,8 @@ class _Walk:
         self.busy = np.zeros(count)
         self.at = np.full(count, -1, dtype=np.int64)
         self.held = np.zeros(count, dtype=np.int64)
-        self.usd, self.moved = np.zeros(count), np.zeros(count)
+        self.usd = np.zeros(count)
+        self.moved = np.zeros(count)
         self.moves = np.zeros(count, dtype=np.int64)
         self.first = np.zeros(count, dtype=np.int64)
         self.stop = np.full(count, np.nan)
@@ -347,7 +352,8 @@ class _Walk:
     def _run(self, jobs: Ints, usd_per_hour: Floats, begin: float, end: float) -> None:
         """Runs these jobs from the later of `begin` and their start, to `end` or their own end."""
         start = np.maximum(self.runs.start[jobs], begin)
-        pace, price = self.pace[jobs, self.at[jobs]], usd_per_hour[self.at[jobs]]
+        pace = self.pace[jobs, self.at[jobs]]
+        price = usd_per_hour[self.at[jobs]]
         needed = self.busy[jobs] + self.left[jobs] * pace
         spent = np.minimum(needed, end - start)
         done = needed <= (end - start) * (1 + _ROUNDING)

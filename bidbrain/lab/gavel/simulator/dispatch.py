@@ -97,9 +97,11 @@ class ByShares:
         self, scenario: ClusterSimulation, policy: Policy, rules: DispatchRules | None = None
     ) -> None:
         workload = scenario.workload
-        self._scenario, self._policy = scenario, policy
+        self._scenario = scenario
+        self._policy = policy
         self._rules = rules or DispatchRules()
-        self._rates, self._scale = workload.rates, workload.scale
+        self._rates = workload.rates
+        self._scale = workload.scale
         self._best = np.where(
             self._scale[:, None] <= scenario.cluster.workers, self._rates, 0.0
         ).max(axis=1)
@@ -116,7 +118,8 @@ class ByShares:
         self._drawn = random.Random(_ORDER_SEED) if blind else None  # noqa: S311
         # Time that the steps done so far would have taken with 1/n of the cluster, and the pace of
         # that.
-        self._isolated, self._pace = np.zeros(len(workload.names)), np.ones(len(workload.names))
+        self._isolated = np.zeros(len(workload.names))
+        self._pace = np.ones(len(workload.names))
         self._steps = workload.steps.copy()
         self._begun = np.full(len(workload.names), NO_TYPE)
 
@@ -125,11 +128,14 @@ class ByShares:
         self._allocated = np.zeros(len(workload.names), dtype=bool)
         # Half a round, so that a share with nothing received yet does not have infinite priority.
         self._head_start = scenario.round_seconds / 2
-        nobody, nothing = np.zeros(0, dtype=np.int64), np.zeros(0)
+        nobody = np.zeros(0, dtype=np.int64)
+        nothing = np.zeros(0)
         among = RoundCandidates(nobody, nobody, nobody, nobody)
         self._grant = _Grant.of(among, nothing, nothing, scenario.cluster.workers)
         self._chosen = np.zeros(0, dtype=np.int64)
-        self._since, self._waits_from, self._stale = -np.inf, -np.inf, True
+        self._since = -np.inf
+        self._waits_from = -np.inf
+        self._stale = True
         self._last_arrival = float(workload.arrival[-1])
         self.allocations = 0
         again = max(scenario.allocation_seconds, scenario.round_seconds)
@@ -141,15 +147,14 @@ class ByShares:
         """Reallocates where due, and chooses; if no job could run, an allocation is always due."""
         old = now - self._since >= PLAN_ROUNDS * self._scenario.round_seconds
         self._stale |= changed or (self._rules.periodic and old)
-        due, wait = (
-            now - self._waits_from >= self._scenario.allocation_seconds,
-            self._rules.newcomers_wait,
-        )
+        due = now - self._waits_from >= self._scenario.allocation_seconds
+        wait = self._rules.newcomers_wait
 
         if not active.size:
             if wait and self._stale and due:
                 # As published, the allocation of an empty cluster counts.
-                self._waits_from, self._stale = now, False
+                self._waits_from = now
+                self._stale = False
             return self._grant.candidates
 
         if self._stale and due:
@@ -192,7 +197,8 @@ class ByShares:
 
     def _admit(self, active: Ints) -> None:
         """Adds jobs that came after the last allocation, with no share and owed nothing."""
-        grant, workers = self._grant, self._scenario.cluster.workers
+        grant = self._grant
+        workers = self._scenario.cluster.workers
         new = np.setdiff1d(active, grant.candidates.first)
         row, type_ = np.nonzero((self._rates[new] > 0) & (self._scale[new, None] <= workers))
         first = np.concatenate([grant.candidates.first, new[row]])
@@ -214,7 +220,8 @@ class ByShares:
         elapsed = now - self._since if np.isfinite(self._since) else 0.0
         grant = self._grant
         by_itself = grant.candidates.second == NO_JOB
-        first, type_ = grant.candidates.first[by_itself], grant.candidates.type[by_itself]
+        first = grant.candidates.first[by_itself]
+        type_ = grant.candidates.type[by_itself]
         received = grant.received[by_itself] - grant.start[by_itself]
         self._owed[first, type_] += grant.share[by_itself] * elapsed - received
 
@@ -225,7 +232,8 @@ class ByShares:
         self._waits_from = (
             now if (now > 0 if self._rules.newcomers_wait else self.allocations) else -np.inf
         )
-        self._since, self._stale = now, False
+        self._since = now
+        self._stale = False
         self._allocated[:] = False
         self._allocated[active] = True
         self.allocations += 1
@@ -243,7 +251,8 @@ class ByShares:
     def _problem(self, now: float, active: Ints, steps_left: Floats) -> AllocationProblem:
         workload = self._scenario.workload
         elapsed = now - workload.arrival[active]
-        done, pace = self._steps[active] - steps_left[active], self._pace[active]
+        done = self._steps[active] - steps_left[active]
+        pace = self._pace[active]
         self._isolated[active] += np.divide(done, pace, out=np.zeros(len(active)), where=pace > 0)
 
         # Jobs are planned to finish earlier than their deadlines, because rounds realize a plan up
@@ -276,7 +285,8 @@ class ByShares:
     def _granted(self, active: Ints, pairs: Pairs | None, shares: Floats) -> "_Grant":
         """A candidate for each type on which a row of X can run; where priorities are equal, those
         owed most come first."""
-        first, second = active, np.full(len(active), NO_JOB)
+        first = active
+        second = np.full(len(active), NO_JOB)
         can_run = self._rates[active] > 0
         if pairs is not None:
             first = np.concatenate([first, active[pairs.members[:, 0]]])
@@ -291,7 +301,9 @@ class ByShares:
         owed = np.where(second[row] == NO_JOB, self._owed[first[row], type_], 0.0)
         # Without rounding errors, which are no debts.
         order = np.argsort(-np.round(owed, _DEBT_DIGITS), kind="stable")
-        row, type_, owed = row[order], type_[order], owed[order]
+        row = row[order]
+        type_ = type_[order]
+        owed = owed[order]
 
         # Allocations are short: without carrying large debts over, jobs with many workers and small
         # shares would starve.
@@ -303,7 +315,8 @@ class ByShares:
 
 def good_pairs(throughputs: Throughputs, kind: Ints) -> Pairs:
     """For each job its best partners among those with which sharing gains enough."""
-    alone, together = throughputs.alone, throughputs.together
+    alone = throughputs.alone
+    together = throughputs.together
     both = (together > 0).all(axis=3) & (alone[:, None] > 0) & (alone[None, :] > 0)
     divisor = np.where(alone > 0, alone, 1.0)
     sums = together[..., 0] / divisor[:, None] + together[..., 1] / divisor[None, :]
@@ -382,12 +395,18 @@ class InOrder:
         moves: bool = False,
         newcomers_wait: bool = False,
     ) -> None:
-        self._scenario, self._blind, self._moves = scenario, blind, moves
-        self._waits, self._last_arrival = newcomers_wait, float(scenario.workload.arrival[-1])
-        self._rates, self._scale = scenario.workload.rates, scenario.workload.scale
+        self._scenario = scenario
+        self._blind = blind
+        self._moves = moves
+        self._waits = newcomers_wait
+        self._last_arrival = float(scenario.workload.arrival[-1])
+        self._rates = scenario.workload.rates
+        self._scale = scenario.workload.scale
         self._type_of: dict[int, int] = {}
-        self._since, self._stale = -np.inf, True
-        self.allocations, self.patience = 0, np.inf
+        self._since = -np.inf
+        self._stale = True
+        self.allocations = 0
+        self.patience = np.inf
 
     def dispatch(
         self, now: float, active: Ints, _steps_left: Floats, *, changed: bool
@@ -399,10 +418,8 @@ class InOrder:
         if self._stale and (waited or idle):
             # The first decision is replaced as soon as a job comes or goes; as published, one at
             # the moment 0.
-            self._since, self._stale = (
-                now if (now > 0 if self._waits else self.allocations) else -np.inf,
-                False,
-            )
+            self._since = now if (now > 0 if self._waits else self.allocations) else -np.inf
+            self._stale = False
             self.allocations += 1
             self._start(active)
 
@@ -452,7 +469,8 @@ class WithinBudget:
     """
 
     def __init__(self, scenario: ClusterSimulation, policy: Policy, budget_usd: float) -> None:
-        self._policy, self._left = policy, budget_usd
+        self._policy = policy
+        self._left = budget_usd
         price = scenario.cluster.usd_per_hour
         self._usd_per_second = (
             np.zeros(len(scenario.cluster.types)) if price is None else price / 3600

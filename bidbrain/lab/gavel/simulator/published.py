@@ -58,7 +58,8 @@ def policy_of(name: str, switches: Set[str], throughputs: Throughputs, *, agnost
     """The policy with the switches that concern its objective or its belief."""
     policy = policy_named(name)
     if switches & {STEPS, CENTERED} and name in {"max-throughput", "min-cost"}:
-        steps, centered = STEPS in switches, CENTERED in switches
+        steps = STEPS in switches
+        centered = CENTERED in switches
         policy = partial(sum_policy, per_dollar=name == "min-cost", steps=steps, centered=centered)
 
     if BISECTED in switches and name == "makespan":
@@ -86,7 +87,8 @@ def sum_policy(
     With `steps`, jobs with short steps count more. If it is `centered`, jobs that are alike get the
     same.
     """
-    columns, jobs = ShareColumns.of(problem), problem.jobs
+    columns = ShareColumns.of(problem)
+    jobs = problem.jobs
     price = require_prices(problem, "min-cost") if per_dollar else None
     worth = normalized_worth(columns, price=price)
     if steps:
@@ -121,8 +123,12 @@ def bisected_makespan_policy(problem: AllocationProblem, /) -> ClusterAllocation
     """The published makespan: a bisection that ends up to 5% above the least, and the X at which
     its solver stops.
     """
-    jobs, least = problem.jobs, makespan_policy(problem).objective
-    low, high, top, reached = _LOW, _HIGH, _HIGH, np.inf
+    jobs = problem.jobs
+    least = makespan_policy(problem).objective
+    low = _LOW
+    high = _HIGH
+    top = _HIGH
+    reached = np.inf
     while not np.isfinite(reached):
         while _NEAR_LEAST * low < high:
             middle = (low + high) / 2
@@ -130,7 +136,9 @@ def bisected_makespan_policy(problem: AllocationProblem, /) -> ClusterAllocation
                 high = reached = middle
             else:
                 low = middle
-        low, high, top = top, 10 * top, 10 * top
+        low = top
+        high = 10 * top
+        top = 10 * top
 
     rows = _Rows(
         jobs.throughputs, jobs.scale, problem.cluster.workers, jobs.steps / reached, lifted=False
@@ -140,7 +148,8 @@ def bisected_makespan_policy(problem: AllocationProblem, /) -> ClusterAllocation
 
 def stopped_max_min_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     """The published max-min fairness: the X at which its solver stops."""
-    jobs, cluster = problem.jobs, problem.cluster
+    jobs = problem.jobs
+    cluster = problem.cluster
     usual = (
         jobs.weight * (jobs.throughputs @ (cluster.workers / cluster.workers.sum())) / jobs.scale
     )
@@ -176,13 +185,16 @@ class _Rows:
     def __init__(
         self, rate: Floats, scale: Ints, workers: Floats, need: Floats, *, lifted: bool
     ) -> None:
-        self.shape, cells = rate.shape, np.ones(rate.shape)
-        cell, held, time, done = cells, scale[:, None] * cells, cells, rate.astype(np.float64)
-        level, units = (
-            np.full(len(rate), float(lifted)),
-            [cells, np.ones(len(workers)), *np.ones((2, len(rate)))],
-        )
-        unit, of_level = cells, 1.0
+        self.shape = rate.shape
+        cells = np.ones(rate.shape)
+        cell = cells
+        held = scale[:, None] * cells
+        time = cells
+        done = rate.astype(np.float64)
+        level = np.full(len(rate), float(lifted))
+        units = [cells, np.ones(len(workers)), *np.ones((2, len(rate)))]
+        unit = cells
+        of_level = 1.0
 
         for _ in range(_SCALINGS):
             column = np.sqrt(np.max([cell, held, time, done], axis=0))
@@ -196,23 +208,25 @@ class _Rows:
                 )
             ]
             height = float(np.sqrt(level.max())) or 1.0
-            cell, held, level = (
-                cell / row[0] / column,
-                held / row[1] / column,
-                level / row[3] / height,
-            )
-            time, done = time / row[2][:, None] / column, done / row[3][:, None] / column
-            unit, of_level = unit * column, of_level * height
+            cell = cell / row[0] / column
+            held = held / row[1] / column
+            level = level / row[3] / height
+            time = time / row[2][:, None] / column
+            done = done / row[3][:, None] / column
+            unit = unit * column
+            of_level = of_level * height
             units = [part * by for part, by in zip(units, row, strict=True)]
 
-        self._cell, self._held, self._time, self._done, self._level = cell, held, time, done, level
+        self._cell = cell
+        self._held = held
+        self._time = time
+        self._done = done
+        self._level = level
         self.most = np.concatenate(
             [0 * cells.ravel(), workers / units[1], 1 / units[2], -need / units[3]]
         )
-        self.unit, self._ends = (
-            np.append(unit.ravel(), of_level),
-            np.cumsum([cells.size, len(workers), len(rate)]),
-        )
+        self.unit = np.append(unit.ravel(), of_level)
+        self._ends = np.cumsum([cells.size, len(workers), len(rate)])
         self.cost = np.append(0 * cells.ravel(), -float(lifted) / of_level)
 
     def times(self, x: Floats) -> Floats:
@@ -273,22 +287,22 @@ class _Embedded:
     """
 
     def __init__(self, rows: _Rows) -> None:
-        self._rows, start = rows, rows.solver(np.ones(len(rows.most)))
+        self._rows = rows
+        start = rows.solver(np.ones(len(rows.most)))
         self._x, prices = start(0 * rows.cost, rows.most)
         self._slack = 1 - prices + max(-_STEP, float(prices.max()))
         _, prices = start(-rows.cost, 0 * rows.most)
-        self._price, self._tau, self._kappa = (
-            1 + prices + max(-_STEP, -float(prices.min())),
-            1.0,
-            1.0,
-        )
+        self._price = 1 + prices + max(-_STEP, -float(prices.min()))
+        self._tau = 1.0
+        self._kappa = 1.0
 
     def shares(self) -> Floats:
         return np.asarray((self._x / self._tau / self._rows.unit)[:-1].reshape(self._rows.shape))
 
     def is_solved(self) -> bool:
         dual, primal, _ = self._residuals()
-        rows, gap = self._rows, float(self._slack @ self._price)
+        rows = self._rows
+        gap = float(self._slack @ self._price)
         size = max(1.0, float(np.linalg.norm(rows.most)))
         far = max(float(np.linalg.norm(primal)) / size, float(np.linalg.norm(dual))) / self._tau
         return max(far, min(gap, gap / max(-float(rows.cost @ self._x), 1e-300))) < _SOLVED
@@ -307,10 +321,14 @@ class _Embedded:
         """One step: first straight ahead, to see how far that leads, then corrected to stay
         central.
         """
-        most, cost, tau, kappa = self._rows.most, self._rows.cost, self._tau, self._kappa
+        most = self._rows.most
+        cost = self._rows.cost
+        tau = self._tau
+        kappa = self._kappa
         dual, primal, gap = self._residuals()
         # In this scale slacks and prices are alike.
-        root, alike = np.sqrt(self._slack / self._price), np.sqrt(self._slack * self._price)
+        root = np.sqrt(self._slack / self._price)
+        alike = np.sqrt(self._slack * self._price)
         solve = self._rows.solver(self._price / self._slack)
         of_x, of_price = solve(-cost, most)
         slope = kappa / tau - float(cost @ of_x) - float(most @ of_price)
@@ -344,22 +362,16 @@ class _Embedded:
         _, slack, price, by_tau, by_kappa = change(1.0, alike, kappa * tau)
         pull = min(max((1 - length(slack, price, by_tau, by_kappa)) ** 3, _LEAST_PULL), 1.0)
         mean = pull * (float(self._slack @ self._price) + kappa * tau) / (len(most) + 1)
-        push, product = (
-            alike + (slack * price - mean) / alike,
-            kappa * tau + by_kappa * by_tau - mean,
-        )
+        push = alike + (slack * price - mean) / alike
+        product = kappa * tau + by_kappa * by_tau - mean
         x, slack, price, by_tau, by_kappa = change(1 - pull, push, product)
         step = _STEP * length(slack, price, by_tau, by_kappa)
-        self._x, self._tau, self._kappa = (
-            self._x + step * x,
-            tau + step * by_tau,
-            kappa + step * by_kappa,
-        )
+        self._x = self._x + step * x
+        self._tau = tau + step * by_tau
+        self._kappa = kappa + step * by_kappa
 
-        self._slack, self._price = (
-            self._slack + step * root * slack,
-            self._price + step * price / root,
-        )
+        self._slack = self._slack + step * root * slack
+        self._price = self._price + step * price / root
 
 
 class UniformSpeeds:
@@ -370,7 +382,8 @@ class UniformSpeeds:
     """
 
     def __init__(self, policy: Policy, reference: int | None) -> None:
-        self._policy, self._reference = policy, reference
+        self._policy = policy
+        self._reference = reference
         # By job: the time with a 1/n share so far, the believed pace of that, and the steps left
         # then.
         self._paces: dict[str, tuple[float, float, float]] = {}
@@ -400,11 +413,13 @@ class LastTypeQueue:
     the alphabet that has free workers, although the job may need more of them than are free."""
 
     def __init__(self, rng: Random) -> None:
-        self._rng, self._type_of = rng, dict[str, int]()
+        self._rng = rng
+        self._type_of = dict[str, int]()
 
     def __call__(self, problem: AllocationProblem, /) -> ClusterAllocation:
         """All of the time on the type that a job has."""
-        ids, free = problem.jobs.ids, problem.cluster.workers.copy()
+        ids = problem.jobs.ids
+        free = problem.cluster.workers.copy()
         scale = dict(zip(ids, problem.jobs.scale.tolist(), strict=True))
         rate = dict(zip(ids, problem.jobs.throughputs, strict=True))
         waiting = [name for name in ids if name not in self._type_of]
@@ -425,7 +440,8 @@ class LastTypeQueue:
             if not room:
                 break
 
-            drawn, kind = room[self._rng.randrange(len(room))], there[-1]
+            drawn = room[self._rng.randrange(len(room))]
+            kind = there[-1]
             if rate[name][kind] > 0:
                 self._type_of[name] = kind
                 free[kind] -= scale[name]

@@ -17,8 +17,10 @@ class Queued:
     def __init__(
         self, scenario: ClusterSimulation, policy: str, budget_usd: float | None = None
     ) -> None:
-        workload, cluster = scenario.workload, scenario.cluster
-        self._scenario, self._budget = scenario, budget_usd
+        workload = scenario.workload
+        cluster = scenario.cluster
+        self._scenario = scenario
+        self._budget = budget_usd
         self._quotas = tuple(
             QueueQuota(kind, float(count), {kind: 1.0})
             for kind, count in zip(cluster.types, cluster.workers, strict=True)
@@ -37,7 +39,8 @@ class Queued:
         self._held: dict[int, tuple[str, float]] = {}
         self._last: QueueRound | None = None
         self._chosen = RoundCandidates(*(np.zeros(0, dtype=np.int64) for _ in range(4)))
-        self.allocations, self.patience = 0, scenario.round_seconds
+        self.allocations = 0
+        self.patience = scenario.round_seconds
 
     def dispatch(
         self,
@@ -89,7 +92,8 @@ class Queued:
 
     def book_round(self, seconds: Floats, finished: Ints) -> None:
         """Adds the machine time of the round."""
-        types, scale = self._scenario.cluster.types, self._scenario.workload.scale
+        types = self._scenario.cluster.types
+        scale = self._scenario.workload.scale
         for job, kind, time in zip(
             self._chosen.first.tolist(), self._chosen.type.tolist(), seconds.tolist(), strict=True
         ):
@@ -99,8 +103,10 @@ class Queued:
             self._held.pop(job, None)
 
     def _job(self, m: int, steps_left: Floats) -> QueueJob:
-        scenario, workload = self._scenario, self._scenario.workload
-        arrival, deadline = float(workload.arrival[m]), float(self._deadline[m])
+        scenario = self._scenario
+        workload = self._scenario.workload
+        arrival = float(workload.arrival[m])
+        deadline = float(self._deadline[m])
         kind, since = self._held.get(m, ("", arrival))
         workers = int(workload.scale[m])
         of_types = zip(scenario.cluster.types, self._rates[m].tolist(), strict=True)

@@ -73,9 +73,11 @@ class SimulationSummary:
 def job_results(outcome: SimulationOutcome) -> list[SimulatedJob]:
     """The measured jobs, by arrival."""
     scenario = outcome.scenario
-    workload, types = scenario.workload, scenario.cluster.types
+    workload = scenario.workload
+    types = scenario.cluster.types
     jct = outcome.finish - workload.arrival
-    fairness, slo = finish_time_fairness(outcome), workload.slo_factor * workload.alone_seconds()
+    fairness = finish_time_fairness(outcome)
+    slo = workload.slo_factor * workload.alone_seconds()
     usd_per_hour = scenario.cluster.usd_per_hour
     cost: Floats | None = None
     if usd_per_hour is not None:
@@ -168,7 +170,8 @@ def finish_time_fairness(outcome: SimulationOutcome) -> Floats:
     n is the number of active jobs in this simulation. Infinite for unfinished jobs.
     """
     scenario = outcome.scenario
-    workload, workers = scenario.workload, scenario.cluster.workers
+    workload = scenario.workload
+    workers = scenario.cluster.workers
     total = workers.sum()
     rate = np.where(workload.scale[:, None] <= workers, workload.rates, 0.0) @ (workers / total)
     rho = np.full(len(rate), np.inf)
@@ -193,7 +196,8 @@ def finish_time_fairness(outcome: SimulationOutcome) -> Floats:
 def _population(outcome: SimulationOutcome) -> tuple[Floats, Floats]:
     """Number of active jobs, from each time before the end at which it changed."""
     arrival = outcome.scenario.workload.arrival
-    came, went = arrival[arrival < outcome.end], outcome.finish[outcome.finish < outcome.end]
+    came = arrival[arrival < outcome.end]
+    went = outcome.finish[outcome.finish < outcome.end]
     events = np.concatenate([came, went])
     order = np.argsort(events, kind="stable")
     there = np.cumsum(np.concatenate([np.ones(len(came)), -np.ones(len(went))])[order])
