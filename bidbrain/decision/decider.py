@@ -118,11 +118,12 @@ class Decider:
         if self.limits.together:
             # A gang cannot span two markets: machines that leave soon count as gone.
             soon = situation.now + 2 * self.overheads.startup
-            staying = tuple(
+            still_held = (
                 holding
                 for holding in situation.holdings
                 if holding.leaves_at is None or holding.leaves_at > soon
             )
+            staying = tuple(still_held)
             situation = replace(
                 situation, holdings=staying, leaving=machines_leaving(situation, staying)
             )
@@ -161,7 +162,8 @@ class Decider:
         are paid and nothing tells how often they are outbid, little more than the price of the
         moment."""
         most = offer.on_demand if self.most_bid is None else self.most_bid
-        if not cloud_terms(offer.market.cloud).pays_bid or offer.market in self.bid_terms:
+        terms_of_cloud = cloud_terms(offer.market.cloud)
+        if not terms_of_cloud.pays_bid or offer.market in self.bid_terms:
             return most
         return min(most, round(situation.price(offer) * PAID_MARGIN))
 
@@ -175,13 +177,11 @@ class Decider:
             else [situation.price(o) / o.nu for o in situation.offers]
         )
 
+        listed_usd = self.baseline.offer.on_demand / self.baseline.offer.nu
+        usd_elsewhere = min(elsewhere, default=listed_usd)
+        full_nu = fallback.machines * fallback.offer.nu
         terms = ReservedTerms(
-            self.limits,
-            self.overheads,
-            min(elsewhere, default=self.baseline.offer.on_demand / self.baseline.offer.nu),
-            fallback.machines * fallback.offer.nu,
-            self.speed,
-            self.committed_usd,
+            self.limits, self.overheads, usd_elsewhere, full_nu, self.speed, self.committed_usd
         )
 
         part = reserved_part(self.reserved, situation, terms)
@@ -191,23 +191,24 @@ class Decider:
         # The rest of the job is decided by a decider without what the reserved machines do.
         limits = self.limits
         if part.machines:
-            limits = replace(
-                self.limits,
-                least=max(self.limits.least - part.machines, 0),
-                most=self.limits.most - part.machines,
-            )
+            least = max(self.limits.least - part.machines, 0)
+            most = self.limits.most - part.machines
+            limits = replace(self.limits, least=least, most=most)
 
-        full = max(self.baseline.machines - floor(part.nu / self.baseline.offer.nu + _ROUNDING), 1)
-        beside = replace(
-            self,
-            reserved=(),
-            most_nu=self.most_nu - part.nu,
-            limits=limits,
-            baseline=replace(self.baseline, machines=min(full, max(limits.most, 1))),
-        )
+        machines_of_part = part.nu / self.baseline.offer.nu
+        whole_machines = floor(machines_of_part + _ROUNDING)
+        full = max(self.baseline.machines - whole_machines, 1)
+        rest_nu = self.most_nu - part.nu
+        most_machines = max(limits.most, 1)
+        rest_machines = min(full, most_machines)
+        rest_baseline = replace(self.baseline, machines=rest_machines)
+        beside = replace(self, reserved=(), most_nu=rest_nu, limits=limits, baseline=rest_baseline)
 
-        rest = beside.decide(replace(without_reserved(situation, part), baseline=beside.baseline))
-        wake_at = min((at for at in (part.wake_at, rest.wake_at) if at is not None), default=None)
+        others = without_reserved(situation, part)
+        rest_situation = replace(others, baseline=beside.baseline)
+        rest = beside.decide(rest_situation)
+        wakes = (at for at in (part.wake_at, rest.wake_at) if at is not None)
+        wake_at = min(wakes, default=None)
         reason = "; ".join(filter(None, (part.reason, rest.reason)))
         return replace(rest, actions=(*part.actions, *rest.actions), wake_at=wake_at, reason=reason)
 
@@ -235,18 +236,16 @@ class Decider:
         """
         if self.roaming is None or self.deadline is None:
             return ()
-        return tuple(
-            self.roaming.strategy.outlooks(self.roaming.seen(situation, self._gang(self.deadline)))
-        )
+        gang = self._gang(self.deadline)
+        seen = self.roaming.seen(situation, gang)
+        return tuple(self.roaming.strategy.outlooks(seen))
 
     def later(self, span: int) -> "Decider":
         """The decider of the same job, if it begins later, or earlier."""
-        return replace(
-            self,
-            deadline=None if self.deadline is None else self.deadline + span,
-            roaming=None if self.roaming is None else self.roaming.later(span),
-            reserved=tuple(replace(each, leave=each.leave + span) for each in self.reserved),
-        )
+        deadline = None if self.deadline is None else self.deadline + span
+        roaming = None if self.roaming is None else self.roaming.later(span)
+        reserved = tuple(replace(each, leave=each.leave + span) for each in self.reserved)
+        return replace(self, deadline=deadline, roaming=roaming, reserved=reserved)
 
     def committed_usd(self, rent: Rent) -> float:
         """The most that one machine of a purchase can cost until the end of its first lease."""
@@ -273,13 +272,9 @@ class Decider:
         if wanted.actions:
             return wanted
 
-        missing = (
-            self._completing(situation)
-            if self.limits.together
-            else refill(self.strategy, situation)
-        )
-
-        return missing or wanted
+        if self.limits.together:
+            return self._completing(situation) or wanted
+        return refill(self.strategy, situation) or wanted
 
     # -- deadlines ---------------------------------------------------------------------------------
 
@@ -289,14 +284,9 @@ class Decider:
         """
         fallback = self.fallback
         full = fallback.machines * fallback.offer.nu
+        running = self._running(situation)
         left = time_left(
-            situation,
-            deadline,
-            full,
-            self.overheads,
-            self._running(situation),
-            self.look,
-            speed=self.speed,
+            situation, deadline, full, self.overheads, running, self.look, speed=self.speed
         )
 
         # Only what is missing has to start; the rest keeps working meanwhile.
@@ -317,9 +307,8 @@ class Decider:
         record = situation.record
         why = ""
         if self.limits.together:
-            why = self._stays_on_demand(
-                situation, fallback_end(record) if left_failing_spot(record) else None
-            )
+            until = fallback_end(record) if left_failing_spot(record) else None
+            why = self._stays_on_demand(situation, until)
 
         if why := why or self._slack_is_scarce(situation, left):
             return self._on_demand_if_granted(situation, left, why)
@@ -354,9 +343,10 @@ class Decider:
         wanted = roaming.decide(situation, self._gang(deadline))
         if self.limits.shrinks and not wanted.rents:
             gone = {action.allocation for action in wanted.returns}
-            kept = tuple(
+            remaining = (
                 holding for holding in situation.holdings if holding.allocation not in gone
             )
+            kept = tuple(remaining)
             short = self._completing(replace(situation, holdings=kept))
             wanted = (
                 wanted
@@ -409,7 +399,8 @@ class Decider:
 
         # The plan counts time on demand: `worth` was built with the length of the job on on-demand
         # machines.
-        time = situation.work_left / (self.fallback.machines * self.fallback.offer.nu * self.speed)
+        full_rate = self.fallback.machines * self.fallback.offer.nu * self.speed
+        time = situation.work_left / full_rate
         least = self.worth.least_slack(time, spell, on_demand=on_demand)
         if left.slack >= least:
             return ""
@@ -473,9 +464,9 @@ class Decider:
         kept = situation.on_demand
         offer = self.baseline.offer
         rate = self.fallback.machines * self.baseline.offer.nu
-        wanted = Rent(
-            offer, ceil((rate - sum(holding.nu for holding in kept)) / offer.nu - _ROUNDING), None
-        )
+        lacking_rate = rate - sum(holding.nu for holding in kept)
+        lacking_machines = lacking_rate / offer.nu - _ROUNDING
+        wanted = Rent(offer, ceil(lacking_machines), None)
         if wanted.machines <= 0:
             return None
 
@@ -509,7 +500,8 @@ class Decider:
         offer = self.baseline.offer
         running = self._running(situation)
         missing = left.missing * self.fallback.machines * offer.nu
-        wanted = Rent(offer, ceil(missing / offer.nu - _ROUNDING), None)
+        machines = missing / offer.nu - _ROUNDING
+        wanted = Rent(offer, ceil(machines), None)
         if self.limits.together and not running:
             back = tuple(Return(holding.allocation) for holding in situation.holdings)
             return Decision((*back, wanted), soon, why)
@@ -523,7 +515,8 @@ class Decider:
                 return Decision((), soon, why)
             return replace(whole, reason=why)
 
-        full = self._allowance.room(situation, situation.holdings).free(wanted) < wanted.machines
+        room = self._allowance.room(situation, situation.holdings)
+        full = room.free(wanted) < wanted.machines
         moved = (
             self._leave_spot(situation, left)
             if full and slower and left.pressed(self.look)
@@ -598,9 +591,10 @@ class Decider:
         if returned & {holding.allocation for holding in situation.on_demand}:
             return decided
 
-        back = tuple(
+        returns = (
             Return(holding.allocation) for holding in part if holding.allocation not in returned
         )
+        back = tuple(returns)
         return replace(decided, actions=(*decided.actions, *back))
 
     def _completing(self, situation: Situation) -> Decision | None:
@@ -624,15 +618,18 @@ class Decider:
             like = Rent(offer, short, None if cheapest is None else offer.on_demand)
 
         why = f"{held} of {self.limits.most} nodes are running"
-        return Decision((replace(like, machines=short),), situation.now + LOOK_AGAIN, why)
+        next_look = situation.now + LOOK_AGAIN
+        return Decision((replace(like, machines=short),), next_look, why)
 
     # -- limits ------------------------------------------------------------------------------------
 
     def _on_demand(self, situation: Situation, why: str) -> Decision:
         """The machines of the baseline that still fit."""
         offer = self.baseline.offer
-        room = self.most_nu - sum(holding.nu for holding in situation.holdings)
-        machines = min(floor(room / offer.nu + _ROUNDING), self.fallback.machines)
+        rate = sum(holding.nu for holding in situation.holdings)
+        room = self.most_nu - rate
+        room_machines = room / offer.nu + _ROUNDING
+        machines = min(floor(room_machines), self.fallback.machines)
         rents = (Rent(offer, machines, None),) if machines > 0 else ()
         return Decision(rents, situation.now + self.look, why)
 

@@ -55,7 +55,8 @@ class _Tree:
         node = np.zeros(codes.shape[1], dtype=np.intp)
         rows = np.arange(codes.shape[1])
         for feature, cut in zip(self.features, self.cuts, strict=True):
-            node = 2 * node + (codes[feature[node], rows] > cut[node])
+            above = codes[feature[node], rows] > cut[node]
+            node = 2 * node + above
         return self.leaves[node]
 
 
@@ -93,7 +94,8 @@ def fit(
     data: Floats, outcomes: Floats, weights: Floats, shape: TreeSettings, rng: np.random.Generator
 ) -> Forest:
     """Fits trees to outcomes of 0 and 1; both must occur."""
-    cuts = np.quantile(data, np.linspace(0, 1, shape.bins + 1)[1:-1], axis=0)
+    shares = np.linspace(0, 1, shape.bins + 1)
+    cuts = np.quantile(data, shares[1:-1], axis=0)
     edges = tuple(np.unique(column) for column in cuts.T)
     codes = _binned(data, edges)
     mean = np.average(outcomes, weights=weights)
@@ -105,11 +107,13 @@ def fit(
         probability = logistic(odds)
         gradient = (probability - outcomes) * weights
         curvature = np.maximum(probability * (1 - probability), _MIN_CURVATURE) * weights
-        rows = np.flatnonzero(rng.random(len(data)) < shape.rows)
-        features = np.sort(
-            rng.permutation(len(codes))[: max(1, round(shape.features * len(codes)))]
-        )
-        tree = _grow(codes[np.ix_(features, rows)], gradient[rows], curvature[rows], shape)
+        draws = rng.random(len(data))
+        rows = np.flatnonzero(draws < shape.rows)
+        order = rng.permutation(len(codes))
+        count = round(shape.features * len(codes))
+        features = np.sort(order[: max(1, count)])
+        codes_of_tree = codes[np.ix_(features, rows)]
+        tree = _grow(codes_of_tree, gradient[rows], curvature[rows], shape)
         odds += tree.values(codes[features])
         trees.append((features, tree))
 
@@ -117,12 +121,11 @@ def fit(
 
 
 def _binned(data: Floats, edges: tuple[Floats, ...]) -> Codes:
-    return np.stack(
-        [
-            np.searchsorted(cuts, column, side="left")
-            for cuts, column in zip(edges, data.T, strict=True)
-        ]
-    )
+    columns = [
+        np.searchsorted(cuts, column, side="left")
+        for cuts, column in zip(edges, data.T, strict=True)
+    ]
+    return np.stack(columns)
 
 
 def _grow(codes: Codes, gradient: Floats, curvature: Floats, shape: TreeSettings) -> _Tree:
@@ -132,14 +135,16 @@ def _grow(codes: Codes, gradient: Floats, curvature: Floats, shape: TreeSettings
     cuts = []
     for level in range(shape.depth):
         feature, cut = _splits(codes, node, 1 << level, gradient, curvature, shape)
-        node = 2 * node + (codes[feature[node], rows] > cut[node])
+        above = codes[feature[node], rows] > cut[node]
+        node = 2 * node + above
         features.append(feature)
         cuts.append(cut)
 
     count = 1 << shape.depth
     down = np.bincount(node, gradient, count)
     bend = np.bincount(node, curvature, count)
-    return _Tree(tuple(features), tuple(cuts), -shape.rate * down / (bend + shape.ridge))
+    values = -shape.rate * down / (bend + shape.ridge)
+    return _Tree(tuple(features), tuple(cuts), values)
 
 
 def _splits(
@@ -167,8 +172,10 @@ def _splits(
     whole = total**2 / (bend + shape.ridge)
     gain = below + above - whole
     gain[np.minimum(left_bend, right_bend) < shape.leaf_curvature] = 0
-    by_node = gain.transpose(1, 0, 2).reshape(gain.shape[1], -1)
+    by_node_first = gain.transpose(1, 0, 2)
+    by_node = by_node_first.reshape(gain.shape[1], -1)
     best = by_node.argmax(axis=1)
     helps = by_node[np.arange(best.size), best] > 0
 
-    return best // shape.bins, np.where(helps, best % shape.bins, shape.bins)
+    place = np.where(helps, best % shape.bins, shape.bins)
+    return best // shape.bins, place

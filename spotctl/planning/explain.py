@@ -105,13 +105,14 @@ def rejections(
     Gavel's allocation.
     """
     taken = {chosen.rent.offer.market for chosen in choice}
-    elsewhere = min(fleet.prices[offer.market] / offer.nu for offer in fleet.offers)
+    every_usd = []
+    for offer in fleet.offers:
+        price = fleet.prices[offer.market]
+        every_usd.append(price / offer.nu)
+    elsewhere = min(every_usd)
+    never_used = unused(allocated, fleet.reserved, fleet.offers[0].nu, elsewhere, snapshot.at)
     reserved = [
-        RejectedMarket(named.market, why)
-        for named, why in unused(
-            allocated, fleet.reserved, fleet.offers[0].nu, elsewhere, snapshot.at
-        )
-        if named.market not in taken
+        RejectedMarket(named.market, why) for named, why in never_used if named.market not in taken
     ]
 
     others = (offer for offer in fleet.offers if offer.market not in taken)
@@ -123,16 +124,11 @@ def rejections(
         )
     )
 
-    unusable = (
-        RejectedMarket(*why_unusable(snapshot, row, allocated.job.spec))
-        for row in allocated.demand.unusable[:_MAX_LISTED]
-    )
-    return (
-        *reserved,
-        *weighed,
-        *unusable,
-        *islice(_left_out(allocated, fleet, snapshot, columns), _MAX_LISTED),
-    )
+    listed = allocated.demand.unusable[:_MAX_LISTED]
+    unusable = (RejectedMarket(*why_unusable(snapshot, row, allocated.job.spec)) for row in listed)
+    left_out = _left_out(allocated, fleet, snapshot, columns)
+    first_left_out = islice(left_out, _MAX_LISTED)
+    return (*reserved, *weighed, *unusable, *first_left_out)
 
 
 def launch_moment(plan: JobPlan) -> int:
@@ -151,20 +147,22 @@ def mean_ends(plan: JobPlan) -> dict[str, float]:
     known = {job.name for job in queue.jobs if job.work is not None}
     means = dict[str, float]()
     for policy in dict.fromkeys((queue.terms.policy, *_COMPARED_POLICIES)):
-        ends = [
-            job.end
-            for job in outlook(replace(queue, terms=replace(queue.terms, policy=policy)))
-            if job.name in known
-        ]
+        terms = replace(queue.terms, policy=policy)
+        queued = replace(queue, terms=terms)
+        ended = outlook(queued)
+        ends = [job.end for job in ended if job.name in known]
         if ends and None not in ends:
-            means[policy] = sum(end for end in ends if end is not None) / len(ends) / 3600
+            known_ends = (end for end in ends if end is not None)
+            total = sum(known_ends)
+            means[policy] = total / len(ends) / 3600
 
     return means
 
 
 def unnamed_markets(plan: JobPlan) -> int:
     """The number of further markets that match a plan's job and are not listed."""
-    named = len({rent.offer.market for rent in plan.decision.rents}) + len(plan.rejected)
+    rented = {rent.offer.market for rent in plan.decision.rents}
+    named = len(rented) + len(plan.rejected)
     return max(plan.demand.fitting - named, 0)
 
 
@@ -184,20 +182,24 @@ def _weighed(
 
     limits = fleet.limits
     chosen = choice[0]
-    machines = min(max(floor(fleet.most_nu / offer.nu + 1e-9), limits.least, 1), limits.most)
+    needed = fleet.most_nu / offer.nu
+    enough = floor(needed + 1e-9)
+    machines = min(max(enough, limits.least, 1), limits.most)
     # A bid as far above the price as the chosen one, or the on-demand price if that was the bid.
     bid = offer.on_demand
     if chosen.rent.bid not in (None, chosen.rent.offer.on_demand):
         bid = price + chosen.rent.bid - chosen.price
     rent = Rent(offer, machines, bid)
-    instead = Choice(rent, price, beta_of(fleet.market_history, rent, price, snapshot.outlook))
-    instead = replace(
-        instead, usd_per_work=usd_per_work(first_hour([instead], fleet, interval).shares[0])
-    )
+    beta = beta_of(fleet.market_history, rent, price, snapshot.outlook)
+    instead = Choice(rent, price, beta)
+    hour = first_hour([instead], fleet, interval).shares[0]
+    own_usd = usd_per_work(hour)
+    instead = replace(instead, usd_per_work=own_usd)
     highest = max(chosen.usd_per_work for chosen in choice)
-    relative = (
-        instead.usd_per_work / highest if highest and isfinite(instead.usd_per_work) else None
-    )
+    is_finite = highest and isfinite(instead.usd_per_work)
+    relative = None
+    if is_finite:
+        relative = instead.usd_per_work / highest
 
     return RejectedMarket(offer.market, _why_not_chosen(instead, highest), instead, relative)
 
@@ -240,7 +242,8 @@ def _left_out(
     for j, why in sorted(
         fleet.passed_over.items(), key=lambda pair: float(columns.usd_per_hour[pair[0]])
     ):
-        is_able = allocated.share.caps[j] >= max(allocated.demand.least, 1)
+        least_machines = max(allocated.demand.least, 1)
+        is_able = allocated.share.caps[j] >= least_machines
         relative = float(usd_per_work[j]) / least if is_able else None
         for market in sold[j]:
             yield RejectedMarket(market, why, relative_cost=relative)
@@ -268,11 +271,11 @@ def training_modes(
         for wanted in (False, True)
     )
 
-    return [
-        TrainingMode("script", plan_of(_as_script(plan))),
-        TrainingMode("trainer with a reliable machine", held, is_chosen=bool(kept)),
-        TrainingMode("trainer without one", bare, is_chosen=not kept),
-    ]
+    script_plan = plan_of(_as_script(plan))
+    script = TrainingMode("script", script_plan)
+    with_one = TrainingMode("trainer with a reliable machine", held, is_chosen=bool(kept))
+    without = TrainingMode("trainer without one", bare, is_chosen=not kept)
+    return [script, with_one, without]
 
 
 def _as_script(plan: JobPlan) -> JobSpec:
@@ -281,12 +284,14 @@ def _as_script(plan: JobPlan) -> JobSpec:
     """
     spec = plan.job.spec
     demand = plan.demand
-    command = Command(spec.name, Nodes(max(demand.least, 1), demand.most), Checkpoint("checkpoint"))
-    resources = replace(spec.resources, machines=Range(max(demand.least, 1), demand.most))
+    least = max(demand.least, 1)
+    nodes = Nodes(least, demand.most)
+    command = Command(spec.name, nodes, Checkpoint("checkpoint"))
+    machines = Range(least, demand.most)
+    resources = replace(spec.resources, machines=machines)
     hours = round(demand.amount / demand.reference_nu * HOUR)
-    return replace(
-        spec, program=command, resources=resources, strategy=AUTO, hours=hours
-    ).with_reliable(0)
+    trained = replace(spec, program=command, resources=resources, strategy=AUTO, hours=hours)
+    return trained.with_reliable(0)
 
 
 def expected_of(way: TrainingMode) -> tuple[float, float, float, float] | None:
@@ -332,4 +337,6 @@ def change_of_pace(plan: JobPlan, other: JobPlan) -> tuple[float, float]:
     """By which shares another plan of the same job changes the expected cost and time."""
     before = forecast_of(plan)
     after = forecast_of(other)
-    return after.usd.median / before.usd.median - 1, after.hours.median / before.hours.median - 1
+    usd = after.usd.median / before.usd.median
+    hours = after.hours.median / before.hours.median
+    return usd - 1, hours - 1
