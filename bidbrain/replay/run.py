@@ -137,7 +137,7 @@ class ReplayedJob:
 
         nu = sum(holding.nu for holding in working)
         if self.scaling and nu:
-            return nu * (nu / self.most_nu) ** self.scaling
+            return nu * float((nu / self.most_nu) ** self.scaling)
         return nu
 
 

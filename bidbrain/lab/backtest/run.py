@@ -64,26 +64,28 @@ def run_portion(portion: BacktestPortion) -> list[JobResult]:
     if portion.strategy == BOUND:
         histories = list(scenario.histories_in(zone).values())
         market = scenario.replay_in(zone)
-        unit = UnitPrices.of(
-            histories, scenario.offers_in(zone), scenario.baseline.offer, market, scenario.depth
-        )
+        offers = scenario.offers_in(zone)
+        unit = UnitPrices.of(histories, offers, scenario.baseline.offer, market, scenario.depth)
         results = []
         for hours, job in jobs_in(scenario, zone):
             cost, end = least_cost(job, unit, scenario.overheads.startup, int(hours * HOUR))
+            cost_usd = cost / HOUR / NANOS_PER_DOLLAR
+            on_demand_usd = _on_demand_dollars(scenario.baseline, hours)
+            runtime = (end - job.start) / HOUR
             bound = JobResult(
                 scheme=BOUND,
                 zone=zone,
                 hours=hours,
                 start=job.start,
                 end=end,
-                cost=cost / HOUR / NANOS_PER_DOLLAR,
+                cost=cost_usd,
                 refunds=0.0,
-                on_demand_cost=_on_demand_dollars(scenario.baseline, hours),
+                on_demand_cost=on_demand_usd,
                 evictions=0,
                 on_demand_hours=0.0,
                 spot_hours=0.0,
                 free_hours=0.0,
-                runtime_hours=(end - job.start) / HOUR,
+                runtime_hours=runtime,
             )
             results.append(bound)
 
@@ -104,19 +106,21 @@ def run_strategy(
     deciders = {hours: decider_of(scenario, zone, each, hours) for hours, each in chosen.items()}
     for hours, job in jobs_in(scenario, zone):
         run = _run(scenario, job, chosen[hours], deciders[hours], market)
-        results.append(_result(scenario, zone, hours, chosen[hours], run, histories))
+        result = _result(scenario, zone, hours, chosen[hours], run, histories)
+        results.append(result)
     return results
 
 
 def run_of(scenario: Scenario, name: str, zone: str, hours: float, start: int) -> Run:
     """Replays one of the jobs again, with everything that was rented for it."""
     chosen = set_ups_in(scenario, name, zone)[hours]
-    job = next(
+    matching = (
         job for length, job in jobs_in(scenario, zone) if (length, job.start) == (hours, start)
     )
-    return _run(
-        scenario, job, chosen, decider_of(scenario, zone, chosen, hours), scenario.replay_in(zone)
-    )
+    job = next(matching)
+    decider = decider_of(scenario, zone, chosen, hours)
+    market = scenario.replay_in(zone)
+    return _run(scenario, job, chosen, decider, market)
 
 
 def _run(
@@ -129,13 +133,8 @@ def _run(
     if decider.roaming is not None:
         nodes = decider.limits.nodes
         job = replace(job, offers=decider.offers, nodes=nodes, most_nodes=nodes, saved_gb=0.0)
-    return run_job(
-        job,
-        decider.later(job.start - scenario.train.end),
-        market,
-        scenario.overheads,
-        chosen.recovery,
-    )
+    moved_decider = decider.later(job.start - scenario.train.end)
+    return run_job(job, moved_decider, market, scenario.overheads, chosen.recovery)
 
 
 def backtest(scenario: Scenario, names: Sequence[str]) -> list[JobResult]:
@@ -147,23 +146,19 @@ def jobs_in(scenario: Scenario, zone: str) -> Iterator[tuple[float, ReplayedJob]
     """Jobs at random moments of the test; every strategy gets the same ones."""
     baseline = scenario.baseline
     for hours in scenario.hours:
-        chance = np.random.default_rng(
-            [scenario.seed, scenario.zones.index(zone), int(hours * 3600)]
-        )
-        starts = chance.integers(scenario.test.start, scenario.latest_start(hours), scenario.starts)
+        seeds = [scenario.seed, scenario.zones.index(zone), int(hours * 3600)]
+        chance = np.random.default_rng(seeds)
+        latest = scenario.latest_start(hours)
+        starts = chance.integers(scenario.test.start, latest, scenario.starts)
         for start in starts.tolist():
-            limit = start + int((scenario.deadline or LONGEST_RATIO) * hours * HOUR)
-            yield (
-                hours,
-                ReplayedJob(
-                    start,
-                    scenario.work(hours),
-                    limit,
-                    scenario.offers_in(zone),
-                    baseline,
-                    scenario.most_nu,
-                ),
+            longest = scenario.deadline or LONGEST_RATIO
+            most_time = int(longest * hours * HOUR)
+            limit = start + most_time
+            offers_there = scenario.offers_in(zone)
+            job = ReplayedJob(
+                start, scenario.work(hours), limit, offers_there, baseline, scenario.most_nu
             )
+            yield (hours, job)
 
 
 def _result(
@@ -197,10 +192,11 @@ def _result(
     if chosen.reliable and scenario.reliable is not None:
         life = Life(job.start, ended, End.HANDED_ON)
         reliable = scenario.reliable
-        cost += (
-            usd(scenario.billing.bill(life, reliable.offer.on_demand).amount) * reliable.machines
-        )
+        reliable_bill = scenario.billing.bill(life, reliable.offer.on_demand)
+        cost += usd(reliable_bill.amount) * reliable.machines
 
+    on_demand_usd = _on_demand_dollars(scenario.baseline, hours)
+    runtime = (ended - job.start) / HOUR
     return JobResult(
         chosen.name,
         zone,
@@ -209,12 +205,12 @@ def _result(
         run.end,
         cost,
         saved,
-        _on_demand_dollars(scenario.baseline, hours),
+        on_demand_usd,
         run.evictions,
         on_demand,
         paid,
         free,
-        (ended - job.start) / HOUR,
+        runtime,
         chosen.note,
     )
 
@@ -232,16 +228,19 @@ def _on_demand_dollars(baseline: Rent, hours: float) -> float:
 def inputs_of(scenario: Scenario, zone: str) -> StrategyInputs:
     """Everything that a strategy may know about the offers of a zone."""
     offers = scenario.offers_in(zone)
+    histories = {offer.market: scenario.learned(offer.market) for offer in offers}
+    hazards = scenario.hazards(offer.market for offer in offers)
+    past_jobs = PastJobs(scenario.hours, scenario.most_nu)
     return StrategyInputs(
         offers=offers,
-        histories={offer.market: scenario.learned(offer.market) for offer in offers},
-        hazards=scenario.hazards(offer.market for offer in offers),
+        histories=histories,
+        hazards=hazards,
         baseline=scenario.baseline,
         reliable=scenario.reliable,
         billing=scenario.billing,
         overheads=scenario.overheads,
         checkpoints=scenario.checkpoints,
-        price_of_time=PastJobs(scenario.hours, scenario.most_nu).price_of_time,
+        price_of_time=past_jobs.price_of_time,
     )
 
 
@@ -271,9 +270,10 @@ def set_ups_in(scenario: Scenario, name: str, zone: str) -> dict[float, Strategy
         left = inf if scenario.deadline is None else scenario.deadline * hours
         outcomes = {each.name: _forecast(scenario, zone, each, hours) for each in among}
         best = min(among, key=lambda each: merits(outcomes[each.name], left))
-        costs = ", ".join(
+        usd_of_each = (
             f"{each} {usd_text(outcome.usd.median)}" for each, outcome in outcomes.items()
         )
+        costs = ", ".join(usd_of_each)
         notes = filter(
             None,
             (
@@ -293,16 +293,18 @@ def _forecast(scenario: Scenario, zone: str, chosen: StrategySetup, hours: float
     decider = decider_of(scenario, zone, chosen, hours)
     now = scenario.train.end
 
+    longest = int(LONGEST_RATIO * hours * HOUR)
+    reliable = scenario.reliable if chosen.reliable else None
     job = ForecastJob(
         decider=lambda start: decider.later(start - now),
         offers=decider.offers,
         baseline=decider.baseline,
         most_nu=decider.most_nu,
         work=scenario.work(hours),
-        longest=int(LONGEST_RATIO * hours * HOUR),
+        longest=longest,
         billing=scenario.billing,
         overheads=scenario.overheads,
-        reliable=scenario.reliable if chosen.reliable else None,
+        reliable=reliable,
         recovery=chosen.recovery,
     )
 
@@ -331,9 +333,12 @@ def decider_of(scenario: Scenario, zone: str, chosen: StrategySetup, hours: floa
         limits = MachineLimits(nodes, nodes, {}, together=True)
         inputs = inputs_of(scenario, zone)
         known = known_before(offers, inputs.histories, inputs.hazards)
-        roaming = Roaming(offers, np.zeros((len(offers), len(offers))), known)
+        free_moves = np.zeros((len(offers), len(offers)))
+        roaming = Roaming(offers, free_moves, known)
     else:
-        limits = MachineLimits(0, ceil(scenario.most_nu / min(offer.nu for offer in offers)), {})
+        sizes = (offer.nu for offer in offers)
+        most = scenario.most_nu / min(sizes)
+        limits = MachineLimits(0, ceil(most), {})
 
     deadline = (
         None
@@ -344,13 +349,15 @@ def decider_of(scenario: Scenario, zone: str, chosen: StrategySetup, hours: floa
     worth = None
     if deadline is not None and roaming is None:
         spot = min(int(scenario.learned(offer.market).prices[-1]) / offer.nu for offer in offers)
-        worth = DeadlineStrategy.of(round(hours * HOUR), baseline.offer, spot, scenario.overheads)
+        job_length = round(hours * HOUR)
+        worth = DeadlineStrategy.of(job_length, baseline.offer, spot, scenario.overheads)
 
+    most_nu = scenario.most_nu if roaming is None else baseline.machines * baseline.offer.nu
     return Decider(
         offers=offers,
         baseline=baseline,
         reliable=scenario.reliable,
-        most_nu=scenario.most_nu if roaming is None else baseline.machines * baseline.offer.nu,
+        most_nu=most_nu,
         limits=limits,
         overheads=scenario.overheads,
         deadline=deadline,

@@ -85,15 +85,17 @@ class _SimulationRun:
         self._seats = _Seats(types, jobs)
         self._seat = np.full(jobs, _NEVER)
         sizes = np.full(types, np.inf) if scenario.per_server is None else scenario.per_server
+        numbered = enumerate(zip(scenario.cluster.workers, sizes, strict=True))
         self._servers = {
             kind: Servers(int(count), int(size))
-            for kind, (count, size) in enumerate(zip(scenario.cluster.workers, sizes, strict=True))
+            for kind, (count, size) in numbered
             if np.isfinite(size)
         }
 
         self._spread_seconds = np.zeros(jobs)
         self._place = np.zeros(jobs, dtype=np.int64)
-        self._whole = np.maximum(np.floor(self._rates * scenario.round_seconds), 1.0)
+        steps = self._rates * scenario.round_seconds
+        self._whole = np.maximum(np.floor(steps), 1.0)
         self._nobody = np.zeros(0, dtype=np.int64)
         self._rounds: list[tuple[float, float]] = []
         self._accounts = _Accounts(self._seats)
@@ -107,7 +109,8 @@ class _SimulationRun:
         arrival = self._scenario.workload.arrival
         if self._arrived < len(arrival) and arrival[self._arrived] <= self._now:
             here = int(np.searchsorted(arrival, self._now, side="right"))
-            self._active = np.concatenate([self._active, np.arange(self._arrived, here)])
+            arrived = np.arange(self._arrived, here)
+            self._active = np.concatenate([self._active, arrived])
             self._arrived = here
             self._changed = True
 
@@ -182,9 +185,8 @@ class _SimulationRun:
             runs = rate > 0
             lost = self._seats.moved(self._seat[job], seats) * scenario.checkpoint_seconds * runs
             self._seat[job[runs]] = seats[runs]
-            steps = np.minimum(
-                np.maximum(np.floor(rate * (scenario.round_seconds - lost)), 1.0 * runs), left
-            )
+            whole_steps = np.floor(rate * (scenario.round_seconds - lost))
+            steps = np.minimum(np.maximum(whole_steps, 1.0 * runs), left)
             seconds = lost + np.divide(steps, rate, out=np.zeros(len(rate)), where=runs)
             if self._servers:
                 self._spread_seconds[job] += seconds * spread
@@ -248,9 +250,9 @@ class _SimulationRun:
         for kind, servers in self._servers.items():
             here = np.flatnonzero(chosen.type == kind)
             first = chosen.first[here]
-            several, kept = servers.place(
-                dict(zip(first.tolist(), chosen.scale[here].tolist(), strict=True))
-            )
+            scales = zip(first.tolist(), chosen.scale[here].tolist(), strict=True)
+            scale_of_jobs = dict(scales)
+            several, kept = servers.place(scale_of_jobs)
             spread[here] = np.isin(first, list(several))
             moved = here[~np.isin(first, list(kept))]
             self._place[chosen.first[moved]] ^= 1
@@ -263,9 +265,9 @@ class _SimulationRun:
         throughputs = self._scenario.workload.throughputs
         kind = self._scenario.workload.kind[job]
         assert throughputs.spread is not None
-        return np.where(
-            spread, throughputs.spread[kind, type_] / throughputs.alone[kind, type_], 1.0
-        )
+        spread_speed = throughputs.spread[kind, type_]
+        alone_speed = throughputs.alone[kind, type_]
+        return np.where(spread, spread_speed / alone_speed, 1.0)
 
     def _rate(self, chosen: RoundCandidates, paired: Ints) -> Floats:
         """Steps per second: of all first jobs, then of their partners."""
@@ -288,7 +290,8 @@ class _SimulationRun:
         if finished.size:
             measured = self._scenario.measured
             self._active = self._active[self._left[self._active] > 0]
-            self.waiting -= int(((finished >= measured.start) & (finished < measured.stop)).sum())
+            among_measured = (finished >= measured.start) & (finished < measured.stop)
+            self.waiting -= int(among_measured.sum())
             self.ended += int((finished < measured.stop).sum())
             self._changed = True
 
@@ -313,7 +316,8 @@ class _Seats:
     def of(self, round_: int, type_: Ints, mate: Ints, place: Ints) -> Ints:
         """The seats of jobs on these types, with these partners."""
         seat = (type_ + self.types * place) * (self.jobs + 1)
-        return np.asarray(seat + (mate + (1 + self.each_round * round_)))
+        earlier = self.each_round * round_
+        return np.asarray(seat + (mate + (1 + earlier)))
 
     def type(self, seat: Ints) -> Ints:
         """The types of workers."""
@@ -321,7 +325,9 @@ class _Seats:
 
     def moved(self, last: Ints, seat: Ints) -> Bools:
         """Which jobs ran before, and not in the last round on these workers."""
-        return np.asarray((last != _NEVER) & (last != seat - self.each_round))
+        expected = seat - self.each_round
+        elsewhere = last != expected
+        return np.asarray((last != _NEVER) & elsewhere)
 
 
 class _Accounts:
@@ -353,15 +359,18 @@ class _Accounts:
         jobs = self._seats.jobs
 
         at = job * types + self._seats.type(seat)
-        held = np.bincount(at, np.concatenate(self._held), jobs * types).reshape(jobs, types)
+        seconds = np.bincount(at, np.concatenate(self._held), jobs * types)
+        held = seconds.reshape(jobs, types)
         order = np.argsort(job, kind="stable")
         again = job[order][1:] == job[order][:-1]
-        moved = again & self._seats.moved(seat[order][:-1], seat[order][1:])
-        moves = np.bincount(job[order][1:][moved], minlength=jobs)
-        rounds = np.repeat(np.arange(len(self._type)), [len(types) for types in self._type])
+        has_moved = self._seats.moved(seat[order][:-1], seat[order][1:])
+        moved = again & has_moved
+        jobs_moved = job[order][1:][moved]
+        moves = np.bincount(jobs_moved, minlength=jobs)
+        lengths = [len(types) for types in self._type]
+        rounds = np.repeat(np.arange(len(self._type)), lengths)
         of_type = rounds * types + np.concatenate(self._type)
-        busy = np.bincount(of_type, np.concatenate(self._busy), len(self._type) * types).reshape(
-            -1, types
-        )
+        busy_seconds = np.bincount(of_type, np.concatenate(self._busy), len(self._type) * types)
+        busy = busy_seconds.reshape(-1, types)
 
         return held.astype(np.float64), moves, busy.astype(np.float64)
